@@ -1,0 +1,22 @@
+//! Tollgate beside its peers, in one run.
+//!
+//! Each benchmark plays ours and the peer in turn, several rounds, and compares CPU time per operation. A
+//! line reads `bench NAME ours=… peer=… ratio=…`; the ratio is ours ÷ peer, so lower is better.
+#![expect(clippy::print_stdout, reason = "the figures are the output")]
+
+mod memory;
+mod rounds;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let name = std::env::args().nth(1).unwrap_or_default();
+    match name.as_str() {
+        "memory" => memory::run(),
+        _ => {
+            println!("usage: tollgate-bench memory");
+            return ExitCode::from(2);
+        }
+    }
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,121 @@
+//! Five ways of counting, as pure functions over small states.
+//!
+//! | algorithm | state | never more than |
+//! |---|---|---|
+//! | [`token_bucket`] | when it will be full again | burst + refill, in any stretch of time |
+//! | [`stepped`], a token bucket's other refill | units spent, since when | burst + units × ⌈Δ / window⌉ |
+//! | [`leaky_bucket`] | when it will be empty again | burst + leak, in any stretch of time |
+//! | [`sliding_log`] | every charge of the last window | units, in any window |
+//! | [`sliding_counter`] | two counts | less than 2 × units, in any window |
+//! | [`fixed_window`] | one count | 2 × units, in any window; units in each of its own |
+//!
+//! All share one shape, [`Bucket`]. Charges of one call happen at one instant, and taking *a* then
+//! *b* at one instant is taking *a + b*; so a charge that has others of the same key before it is
+//! judged against the untouched state with those units `ahead` of it. A call is weighed as a whole
+//! before anything moves, without copies and without undoing.
+//!
+//! Time may stand still, leap, or go back. Each state is first brought to `now` by its `settled`
+//! function; what lies further in the future than it could is pulled back to where it is still at its
+//! strictest. Going back can thus make a key wait longer, never let it spend more.
+
+pub mod fixed_window;
+pub mod leaky_bucket;
+pub mod sliding_counter;
+pub mod sliding_log;
+mod state;
+pub mod stepped;
+pub mod token_bucket;
+
+pub use state::State;
+
+use crate::quantity::{Micros, Timestamp};
+use crate::quota::Quota;
+
+/// What a charge asks of a bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Demand {
+    /// Units that earlier charges of the same call take from the same key.
+    pub ahead: u64,
+    /// Units that this charge takes.
+    pub cost: u32,
+    /// The longest wait that the asker accepts, where a charge is paid with a wait.
+    pub patience: Micros,
+}
+
+/// Whether a demand can be met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fit {
+    /// It can; the asker may go on after `wait`.
+    Fits {
+        /// Zero, unless the quota is a queue.
+        wait: Micros,
+    },
+    /// It can at the earliest after `retry_after`, if nobody else spends; not a microsecond earlier.
+    Short {
+        /// The shortest wait after which it fits.
+        retry_after: Micros,
+    },
+    /// It asks for more than there can ever be.
+    Never,
+}
+
+/// What is left, and when more will be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Level {
+    /// Whole units that could be spent now.
+    pub remaining: u32,
+    /// For a bucket, until it is full again; for a window, until it or its oldest entry leaves. Zero
+    /// if nothing is spent.
+    pub reset_after: Micros,
+}
+
+/// The state behind one key.
+///
+/// Each function takes the time, and none assumes that it moved forward since the last call.
+pub trait Bucket {
+    /// Weighs a demand. Changes nothing.
+    fn fit(&self, quota: &Quota, demand: Demand, now: Timestamp) -> Fit;
+
+    /// Spends `cost` units, whether they fit or not, and tells how many of them were counted: all, unless
+    /// the state would get deeper than two capacities.
+    fn spend(&mut self, quota: &Quota, cost: u32, now: Timestamp) -> u32;
+
+    /// Gives back what time has not yet repaid of `cost` units that were spent at `paid_at`.
+    fn refund(&mut self, quota: &Quota, cost: u32, paid_at: Timestamp, now: Timestamp);
+
+    /// What is left.
+    fn level(&self, quota: &Quota, now: Timestamp) -> Level;
+
+    /// From when on this state means the same as none. Losing it then loses nothing.
+    fn gone_at(&self, quota: &Quota) -> Timestamp;
+}
+
+impl Demand {
+    /// All units that must fit together.
+    #[inline]
+    fn total(self) -> u64 {
+        self.ahead + u64::from(self.cost)
+    }
+
+    /// The answer, where the state does not matter: nothing always fits, more than all never does.
+    #[inline]
+    fn plain(self, quota: &Quota) -> Option<Fit> {
+        if self.cost == 0 {
+            return Some(Fit::NOW);
+        }
+        (self.total() > u64::from(quota.capacity().get())).then_some(Fit::Never)
+    }
+}
+
+impl Fit {
+    /// It fits, and at once.
+    const NOW: Self = Self::Fits { wait: Micros::ZERO };
+}
+
+/// Adds units to a count, no deeper than two capacities, and tells how many were added. A count that is
+/// already deeper, as it can be under a quota since lowered, stays: what was spent stays spent.
+fn deepen(count: &mut u32, cost: u32, quota: &Quota) -> u32 {
+    let counted = quota.deepest().saturating_sub(*count).min(cost);
+    *count += counted;
+    counted
+}

@@ -1,0 +1,61 @@
+//! Leaky bucket: the token bucket seen from the other side.
+//!
+//! A token bucket counts what may still be taken, a leaky bucket what has not yet run out. Both are
+//! the same moment: full again there, empty again here. As a meter it therefore answers as the token
+//! bucket does. As a queue it differs: a charge that fits is paid with a `wait`, the time until all that
+//! came before it has leaked, so that charges leave one behind the other at the quota's pace.
+//!
+//! ```text
+//!   2/s, burst 3      arrive at 0:  A B C D          wait:  A 0s   B 0.5s   C 1s   D short(0.5s)
+//!                                                    leave: A····B····C
+//! ```
+//!
+//! Who asks says how long they can wait (`patience`): a door that cannot wait at all asks with zero,
+//! and gets short instead of a wait, so that nothing is charged that nobody will wait for.
+
+use super::token_bucket::TokenBucket;
+use super::{Bucket, Demand, Fit, Level};
+use crate::quantity::{Micros, Span, Timestamp};
+use crate::quota::Quota;
+
+/// A token bucket whose charges queue.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Queue(pub TokenBucket);
+
+impl Bucket for Queue {
+    fn fit(&self, quota: &Quota, demand: Demand, now: Timestamp) -> Fit {
+        if let Some(fit) = demand.plain(quota) {
+            return fit;
+        }
+        let over = quota.over();
+        let queued = self.0.settled(quota, now);
+        let turn = queued + quota.time_to_earn(demand.ahead);
+        let full = now.moment(over) + quota.time_to_fill();
+        let patient = now.moment(over) + Span::whole(demand.patience, over);
+
+        let no_room = TokenBucket::fit_under(queued, full, quota.time_to_earn(demand.total()));
+        let no_patience = turn.checked_sub(patient).map_or(Micros::ZERO, Span::ceil);
+        let retry_after = no_room.unwrap_or(Micros::ZERO).max(no_patience);
+        if retry_after.is_zero() {
+            Fit::Fits { wait: turn.checked_sub(now.moment(over)).map_or(Micros::ZERO, Span::ceil) }
+        } else {
+            Fit::Short { retry_after }
+        }
+    }
+
+    fn spend(&mut self, quota: &Quota, cost: u32, now: Timestamp) -> u32 {
+        self.0.spend(quota, cost, now)
+    }
+
+    fn refund(&mut self, quota: &Quota, cost: u32, paid_at: Timestamp, now: Timestamp) {
+        self.0.refund(quota, cost, paid_at, now);
+    }
+
+    fn level(&self, quota: &Quota, now: Timestamp) -> Level {
+        self.0.level(quota, now)
+    }
+
+    fn gone_at(&self, quota: &Quota) -> Timestamp {
+        self.0.gone_at(quota)
+    }
+}

@@ -1,0 +1,140 @@
+//! Sliding window log: every charge of the last window, remembered.
+//!
+//! ```text
+//!   4/min            ├──────── the last minute ────────┤
+//!    (3 left) ···· (2)      (1)          (1)          now      2 + 1 + 1 = 4: full until (2) leaves
+//! ```
+//!
+//! Exact, and the dearest: one entry per charge, charges of one instant sharing theirs. Entries are in
+//! order of time; those ahead of a clock that stepped back are pulled back to now. `Record` may pass the
+//! limit, but only the newest entries that together reach twice `units` are kept: while an older one could
+//! still count, those alone say no. So a log never has more than twice as many entries as units.
+//!
+//! # Laws
+//! - Any window spends at most `units`.
+//! - `retry_after` is exact.
+//! - A refund takes out its own entry: what is left is what would be left had nothing been charged.
+
+use std::collections::VecDeque;
+
+use super::{Bucket, Demand, Fit, Level, deepen};
+use crate::quantity::{Micros, Timestamp};
+use crate::quota::Quota;
+
+/// The charges of one window, oldest first.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SlidingLog {
+    entries: VecDeque<Entry>,
+    spent: u64,
+}
+
+/// What was spent at one instant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Entry {
+    at: Timestamp,
+    cost: u32,
+}
+
+impl SlidingLog {
+    /// Entries that no longer count, and the units in the ones that do.
+    fn settled(&self, quota: &Quota, now: Timestamp) -> (usize, u64) {
+        let gone = self.entries.iter().take_while(|entry| quota.window() <= now.since(entry.at));
+        gone.fold((0, self.spent), |(n, spent), entry| (n + 1, spent - u64::from(entry.cost)))
+    }
+
+    /// Lets go of entries that no longer count, and pulls those back that lie ahead of a clock that
+    /// stepped back.
+    fn settle(&mut self, quota: &Quota, now: Timestamp) {
+        let (n_gone, spent) = self.settled(quota, now);
+        self.entries.drain(..n_gone);
+        self.spent = spent;
+        for entry in self.entries.iter_mut().rev().take_while(|entry| now < entry.at) {
+            entry.at = now;
+        }
+    }
+
+    /// Lets go of the oldest entries while the newer ones are two limits deep by themselves.
+    fn trim(&mut self, quota: &Quota) {
+        while let Some(oldest) = self.entries.front().map(|entry| u64::from(entry.cost)) {
+            if self.spent - oldest < u64::from(quota.deepest()) {
+                return;
+            }
+            self.spent -= oldest;
+            self.entries.pop_front();
+        }
+    }
+
+    /// How many entries there are, counting ones that have left but not been let go.
+    pub fn n_entries(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// When the oldest entry leaves; for one that lies ahead of a clock that stepped back, a window
+    /// from now.
+    fn leaves_after(quota: &Quota, entry: &Entry, now: Timestamp) -> Micros {
+        (entry.at.min(now) + quota.window()).since(now)
+    }
+}
+
+impl Bucket for SlidingLog {
+    fn fit(&self, quota: &Quota, demand: Demand, now: Timestamp) -> Fit {
+        if let Some(fit) = demand.plain(quota) {
+            return fit;
+        }
+        let (n_gone, spent) = self.settled(quota, now);
+        let room = u64::from(quota.units()) - demand.total();
+        if spent <= room {
+            return Fit::NOW;
+        }
+        let mut missing = spent - room;
+        for entry in self.entries.range(n_gone..) {
+            missing = missing.saturating_sub(u64::from(entry.cost));
+            if missing == 0 {
+                return Fit::Short { retry_after: Self::leaves_after(quota, entry, now) };
+            }
+        }
+        Fit::Short { retry_after: quota.window() } // not reached: all entries together free all of it
+    }
+
+    fn spend(&mut self, quota: &Quota, cost: u32, now: Timestamp) -> u32 {
+        self.settle(quota, now);
+        let counted = match self.entries.back_mut() {
+            Some(newest) if newest.at == now => deepen(&mut newest.cost, cost, quota),
+            _ => {
+                let mut entry = Entry { at: now, cost: 0 };
+                let counted = deepen(&mut entry.cost, cost, quota);
+                self.entries.extend((counted > 0).then_some(entry));
+                counted
+            }
+        };
+        self.spent += u64::from(counted);
+        self.trim(quota);
+        counted
+    }
+
+    fn refund(&mut self, quota: &Quota, cost: u32, paid_at: Timestamp, now: Timestamp) {
+        self.settle(quota, now);
+        let Ok(index) = self.entries.binary_search_by_key(&paid_at, |entry| entry.at) else { return };
+        let Some(entry) = self.entries.get_mut(index) else { return };
+        let back = entry.cost.min(cost);
+        entry.cost -= back;
+        self.spent -= u64::from(back);
+        if entry.cost == 0 {
+            self.entries.remove(index);
+        }
+    }
+
+    fn level(&self, quota: &Quota, now: Timestamp) -> Level {
+        let (n_gone, spent) = self.settled(quota, now);
+        let left = u64::from(quota.units()).saturating_sub(spent);
+        let oldest = self.entries.get(n_gone);
+        Level {
+            remaining: u32::try_from(left).unwrap_or(u32::MAX),
+            reset_after: oldest.map_or(Micros::ZERO, |entry| Self::leaves_after(quota, entry, now)),
+        }
+    }
+
+    fn gone_at(&self, quota: &Quota) -> Timestamp {
+        self.entries.back().map_or(Timestamp::default(), |newest| newest.at + quota.window())
+    }
+}

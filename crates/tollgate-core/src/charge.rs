@@ -1,0 +1,83 @@
+//! One policy's claim on one query.
+
+use std::num::NonZeroU32;
+
+use smallvec::SmallVec;
+
+use crate::key::Key;
+use crate::policy::LimitId;
+use crate::quantity::Micros;
+use crate::quota::Quota;
+use crate::standing::Receipt;
+
+/// What a charge does to its bucket.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Act {
+    /// Spends, all or nothing with the other charges; vetoes if it does not fit.
+    Take(NonZeroU32),
+    /// Spends if it fits and nobody vetoes; never vetoes. What a policy in shadow mode does.
+    Try(NonZeroU32),
+    /// Spends even past the limit; never vetoes.
+    Record(u32),
+    /// Spends nothing; vetoes if it would not fit. `Look(0)` only tells how things stand.
+    Look(u32),
+}
+
+/// A claim on one bucket.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Charge<'a> {
+    /// On whose behalf, within the rule set that selected it.
+    pub limit: LimitId,
+    /// Which bucket.
+    pub key: Key<'a>,
+    /// How much it may hold.
+    pub quota: &'a Quota,
+    /// What to do with it.
+    pub act: Act,
+    /// The longest wait that the asker accepts, where a charge is paid with a wait.
+    pub patience: Micros,
+}
+
+/// The charges of one decision.
+pub type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
+
+/// A paid charge to be given back.
+#[derive(Debug)]
+pub struct Refund<'a> {
+    /// Which bucket was charged.
+    pub key: Key<'a>,
+    /// Under which quota it was charged.
+    pub quota: &'a Quota,
+    /// What its standing said. A receipt is good for one refund, so it moves in here.
+    pub receipt: Receipt,
+}
+
+impl Act {
+    /// Units that the act speaks of.
+    #[inline]
+    pub fn cost(self) -> u32 {
+        match self {
+            Self::Take(cost) | Self::Try(cost) => cost.get(),
+            Self::Record(cost) | Self::Look(cost) => cost,
+        }
+    }
+
+    /// True if not fitting forbids all charges of the call.
+    #[inline]
+    pub fn vetoes(self) -> bool {
+        match self {
+            Self::Take(_) | Self::Look(_) => true,
+            Self::Try(_) | Self::Record(_) => false,
+        }
+    }
+
+    /// True if the act spends, given whether it fits.
+    #[inline]
+    pub fn spends(self, fits: bool) -> bool {
+        match self {
+            Self::Take(_) | Self::Try(_) => fits,
+            Self::Record(_) => true,
+            Self::Look(_) => false,
+        }
+    }
+}

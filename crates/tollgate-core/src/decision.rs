@@ -1,0 +1,135 @@
+//! The judgement over all standings.
+//!
+//! A [`Decision`] keeps the rule set that it was made under, so that who renders it can name its
+//! policies even if others have come into force meanwhile.
+
+use std::sync::Arc;
+
+use arc_swap::Guard;
+
+use crate::charge::Charge;
+use crate::policy::{Limit, Policies, Policy};
+use crate::quantity::Micros;
+use crate::standing::{Basis, Outcome, Standing, Standings};
+
+/// The answer to a query.
+#[derive(Debug)]
+pub struct Decision {
+    policies: Guard<Arc<Policies>>,
+    verdict: Verdict,
+    standings: Standings,
+}
+
+/// What the client is told.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Verdict {
+    /// Go on.
+    Allow,
+    /// Not now, or never.
+    Deny,
+}
+
+impl Verdict {
+    /// Judges: denied if a charge that may veto found no room.
+    #[inline]
+    pub fn judge(charges: &[Charge<'_>], standings: &[Standing]) -> Self {
+        debug_assert_eq!(charges.len(), standings.len(), "one standing for each charge, in their order");
+        let denies = |(charge, standing): (&Charge<'_>, &Standing)| {
+            charge.act.vetoes()
+                && match standing.outcome {
+                    Outcome::Paid(_) | Outcome::Fits => false,
+                    Outcome::Short { .. } | Outcome::Never => true,
+                    Outcome::Unknown => standing.basis == Basis::FailClosed,
+                }
+        };
+        if charges.iter().zip(standings).any(denies) { Self::Deny } else { Self::Allow }
+    }
+}
+
+impl Decision {
+    /// A decision, with the rule set whose limits the standings speak of.
+    #[inline]
+    pub(crate) fn new(policies: Guard<Arc<Policies>>, verdict: Verdict, standings: Standings) -> Self {
+        Self { policies, verdict, standings }
+    }
+
+    /// Allow or deny.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// How each charged key stands, with its policy and limit, in the order of selection.
+    pub fn standings(&self) -> impl Iterator<Item = (&Policy, &Limit, &Standing)> {
+        self.standings.iter().filter_map(|standing| {
+            let (policy, limit) = self.policies.limit(standing.limit)?;
+            Some((policy, limit, standing))
+        })
+    }
+
+    /// On what ground it was decided: the least firm of all. Nothing if no store was asked.
+    pub fn basis(&self) -> Option<Basis> {
+        self.standings.iter().map(|standing| standing.basis).max()
+    }
+
+    /// How long until the same query would be allowed, if nobody else spends: zero if it is, nothing if
+    /// it never will be.
+    pub fn retry_after(&self) -> Option<Micros> {
+        match self.verdict {
+            Verdict::Allow => Some(Micros::ZERO),
+            Verdict::Deny => {
+                let mut waits = self.standings.iter().map(Standing::retry_after);
+                waits.try_fold(Micros::ZERO, |longest, wait| Some(longest.max(wait?)))
+            }
+        }
+    }
+
+    /// How long an allowed query must wait before it goes on.
+    pub fn wait(&self) -> Micros {
+        self.standings.iter().map(|standing| standing.wait).max().unwrap_or(Micros::ZERO)
+    }
+
+    /// What a refund needs: the rule set, and the standings with their receipts.
+    pub(crate) fn into_parts(self) -> (Guard<Arc<Policies>>, Standings) {
+        (self.policies, self.standings)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::charge::Act;
+    use crate::key::{BucketName, Key};
+    use crate::policy::LimitId;
+    use crate::quota::{Algorithm, Quota};
+    use std::num::NonZeroU32;
+
+    const ONE: NonZeroU32 = NonZeroU32::MIN;
+
+    fn verdict(act: Act, outcome: Outcome, basis: Basis) -> Verdict {
+        let quota = Quota::new(Algorithm::SlidingWindow, "1/s".parse().unwrap()).unwrap();
+        let name = BucketName::new("p", None, &quota);
+        let limit = LimitId::default();
+        let charge = Charge { limit, key: Key::new(&name, []), quota: &quota, act, patience: Micros::ZERO };
+        let (reset_after, wait) = (Micros::ZERO, Micros::ZERO);
+        let standing = Standing { limit, outcome, remaining: 0, reset_after, wait, basis };
+        Verdict::judge(&[charge], &[standing])
+    }
+
+    #[test]
+    fn only_a_charge_that_may_veto_denies() {
+        let short = || Outcome::Short { retry_after: Micros::new(1) };
+        assert_eq!(verdict(Act::Take(ONE), short(), Basis::Local), Verdict::Deny);
+        assert_eq!(verdict(Act::Take(ONE), Outcome::Never, Basis::Local), Verdict::Deny);
+        assert_eq!(verdict(Act::Look(1), short(), Basis::Local), Verdict::Deny);
+        assert_eq!(verdict(Act::Try(ONE), short(), Basis::Local), Verdict::Allow);
+        assert_eq!(verdict(Act::Record(1), short(), Basis::Local), Verdict::Allow);
+        assert_eq!(verdict(Act::Take(ONE), Outcome::Fits, Basis::Local), Verdict::Allow);
+    }
+
+    #[test]
+    fn without_an_answer_the_basis_decides() {
+        assert_eq!(verdict(Act::Take(ONE), Outcome::Unknown, Basis::FailOpen), Verdict::Allow);
+        assert_eq!(verdict(Act::Take(ONE), Outcome::Unknown, Basis::FailClosed), Verdict::Deny);
+        assert_eq!(verdict(Act::Try(ONE), Outcome::Unknown, Basis::FailClosed), Verdict::Allow);
+    }
+}

@@ -1,0 +1,79 @@
+//! The middle: policies, a store, and nothing else.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::charge::Refund;
+use crate::decision::{Decision, Verdict};
+use crate::observe::{Observe, Unobserved};
+use crate::policy::Policies;
+use crate::query::Query;
+use crate::standing::Outcome;
+use crate::store::Store;
+
+/// Answers queries.
+#[derive(Debug)]
+pub struct Limiter<S, O = Unobserved> {
+    policies: ArcSwap<Policies>,
+    store: S,
+    observer: O,
+}
+
+impl<S: Store<Error = Infallible>> Limiter<S> {
+    /// A limiter that nobody watches.
+    pub fn new(policies: Policies, store: S) -> Self {
+        Self::observed(policies, store, Unobserved)
+    }
+}
+
+impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
+    /// A limiter that tells `observer` of each decision.
+    pub fn observed(policies: Policies, store: S, observer: O) -> Self {
+        Self { policies: ArcSwap::from_pointee(policies), store, observer }
+    }
+
+    /// Answers one query. Cannot fail: what to do without the store is part of the store.
+    #[inline]
+    pub async fn decide(&self, query: &Query<'_>) -> Decision {
+        let policies = self.policies.load();
+        let charges = policies.select(query);
+        let Ok(standings) = self.store.apply(&charges).await;
+        let verdict = Verdict::judge(&charges, &standings);
+        drop(charges);
+        let decision = Decision::new(policies, verdict, standings);
+        self.observer.observe(query, &decision);
+        decision
+    }
+
+    /// Gives back what a decision charged, as far as time has not repaid it. `query` is the one that was
+    /// decided.
+    pub async fn refund(&self, query: &Query<'_>, decision: Decision) {
+        let (policies, standings) = decision.into_parts();
+        let paid = standings.into_iter().filter_map(|standing| {
+            let Outcome::Paid(receipt) = standing.outcome else { return None };
+            let (key, quota) = policies.key(standing.limit, query)?;
+            Some(Refund { key, quota, receipt })
+        });
+        let refunds: Vec<_> = paid.collect();
+        let Ok(()) = self.store.refund(&refunds).await;
+    }
+
+    /// Forgets the buckets that a query would be charged to.
+    pub async fn reset(&self, query: &Query<'_>) {
+        let policies = self.policies.load();
+        let keys: Vec<_> = policies.select(query).into_iter().map(|charge| charge.key).collect();
+        let Ok(()) = self.store.reset(&keys).await;
+    }
+
+    /// The rule set in force.
+    pub fn policies(&self) -> Arc<Policies> {
+        self.policies.load_full()
+    }
+
+    /// Puts another rule set in force, for every query that is not being decided yet. Buckets stay.
+    pub fn swap(&self, policies: Policies) {
+        self.policies.store(Arc::new(policies));
+    }
+}

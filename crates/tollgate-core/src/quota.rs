@@ -1,0 +1,336 @@
+//! How much: units per window, at most a burst at once, counted by one of five algorithms.
+//!
+//! A quota keeps what was written and derives what the arithmetic needs. With `gcd` taken out of
+//! units and window, one unit takes `lap / over` microseconds to come back:
+//!
+//! ```text
+//!   10/s, burst 50     over = 1    lap = 100,000 µs    one unit 100,000 µs      full in 5 s
+//!   3/s,  burst 3      over = 3    lap = 1,000,000 µs  one unit 333,333⅓ µs     full in 1 s
+//! ```
+//!
+//! An impossible quota cannot be built: no zero, nothing that takes over 100 years to refill, no log
+//! that would not fit in memory.
+
+use std::num::NonZeroU32;
+
+use crate::quantity::{Micros, Span, TIME_MAX};
+use crate::rate::Rate;
+
+/// How a quota is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Algorithm {
+    /// A bucket that refills; what is in it can be taken at once.
+    TokenBucket(Refill),
+    /// A bucket that leaks; what is in it has not left yet.
+    LeakyBucket(Leak),
+    /// Every charge of the last window, remembered exactly.
+    SlidingWindow,
+    /// The current window's count plus a weighted share of the previous one's.
+    SlidingWindowCounter,
+    /// A count that starts again with each window.
+    FixedWindow(WindowStart),
+}
+
+/// How a token bucket gets its units back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Refill {
+    /// Continuously, each unit as soon as it is due.
+    #[default]
+    Smooth,
+    /// All units of a window together, at whole windows since the bucket was last full.
+    Stepped,
+}
+
+/// What a leaky bucket does with a charge that cannot leave at once.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Leak {
+    /// It only measures: a charge fits or is short.
+    #[default]
+    Meter,
+    /// It queues: a charge that fits is paid with a wait, so that charges leave evenly spaced.
+    Queue,
+}
+
+/// Where a fixed window begins.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum WindowStart {
+    /// At multiples of its length since the epoch.
+    #[default]
+    Epoch,
+    /// At the first charge.
+    FirstHit,
+}
+
+/// How much may be spent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Quota {
+    rate: Rate,
+    algorithm: Algorithm,
+    capacity: NonZeroU32,
+    over: u32,
+    lap: u64,
+    per_unit: Span,
+    fill: Span,
+    tick: u64,
+}
+
+/// Why a quota cannot be built.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum QuotaError {
+    /// A full refill takes over 100 years.
+    #[error("{burst} units at {rate} take over 100 years to come back; raise the rate or lower the burst")]
+    TooSlow {
+        /// The burst asked for.
+        burst: NonZeroU32,
+        /// The rate asked for.
+        rate: Rate,
+    },
+    /// A log remembers each charge, so it must stay short.
+    #[error("sliding_window remembers every charge, so it takes at most {} units, not {units}; use sliding_window_counter for more", Quota::LOG_UNITS_MAX)]
+    LogTooLong {
+        /// The units asked for.
+        units: NonZeroU32,
+    },
+    /// A window has no burst.
+    #[error("{} has no burst apart from its units; leave burst out, or use token_bucket", algorithm.name())]
+    NoBurst {
+        /// The algorithm asked for.
+        algorithm: Algorithm,
+    },
+}
+
+impl Algorithm {
+    /// The five names, as policy files and keys write them.
+    pub const NAMES: [&'static str; 5] =
+        ["token_bucket", "leaky_bucket", "sliding_window", "sliding_window_counter", "fixed_window"];
+
+    /// The name, as policy files and keys write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::TokenBucket(_) => Self::NAMES[0],
+            Self::LeakyBucket(_) => Self::NAMES[1],
+            Self::SlidingWindow => Self::NAMES[2],
+            Self::SlidingWindowCounter => Self::NAMES[3],
+            Self::FixedWindow(_) => Self::NAMES[4],
+        }
+    }
+
+    /// The algorithm of that name, in its default variant.
+    pub fn named(name: &str) -> Option<Self> {
+        [
+            Self::TokenBucket(Refill::default()),
+            Self::LeakyBucket(Leak::default()),
+            Self::SlidingWindow,
+            Self::SlidingWindowCounter,
+            Self::FixedWindow(WindowStart::default()),
+        ]
+        .into_iter()
+        .find(|algorithm| algorithm.name() == name)
+    }
+
+    /// True if the quota is a bucket with a burst of its own, false if it is a window.
+    pub const fn has_burst(self) -> bool {
+        matches!(self, Self::TokenBucket(_) | Self::LeakyBucket(_))
+    }
+}
+
+impl Quota {
+    /// The most units that a sliding window log may have.
+    pub const LOG_UNITS_MAX: u32 = 10_000;
+
+    /// A quota of `rate`, counted by `algorithm`. A bucket's burst is the rate's units.
+    ///
+    /// # Errors
+    /// If the algorithm cannot hold so many units, or a full refill takes over 100 years.
+    pub fn new(algorithm: Algorithm, rate: Rate) -> Result<Self, QuotaError> {
+        let (units, window) = (rate.units(), rate.window().as_micros());
+        if algorithm == Algorithm::SlidingWindow && units.get() > Self::LOG_UNITS_MAX {
+            return Err(QuotaError::LogTooLong { units });
+        }
+        let shared = gcd(u64::from(units.get()), window);
+        // `shared` divides both, and is at most the units, so that both quotients are exact and fit.
+        let over = u32::try_from(u64::from(units.get()) / shared).unwrap_or(units.get());
+        let lap = window / shared;
+        let span = |units: u32| Span::from_ratio(u128::from(units) * u128::from(lap), over);
+        let ticks_max = ((1 << 52) - 1) / u64::from(units.get());
+        Ok(Self {
+            rate,
+            algorithm,
+            capacity: units,
+            over,
+            lap,
+            per_unit: span(1),
+            fill: span(units.get()),
+            tick: window.div_ceil(ticks_max),
+        })
+    }
+
+    /// The same quota with another burst.
+    ///
+    /// # Errors
+    /// If the algorithm has no burst, or a full refill takes over 100 years.
+    pub fn with_burst(mut self, burst: NonZeroU32) -> Result<Self, QuotaError> {
+        if !self.algorithm.has_burst() {
+            return Err(QuotaError::NoBurst { algorithm: self.algorithm });
+        }
+        self.capacity = burst;
+        self.fill = Span::from_ratio(u128::from(burst.get()) * u128::from(self.lap), self.over);
+        if self.fill.ceil() > Rate::WINDOW_MAX {
+            return Err(QuotaError::TooSlow { burst, rate: self.rate });
+        }
+        Ok(self)
+    }
+
+    /// The rate as written.
+    pub fn rate(&self) -> Rate {
+        self.rate
+    }
+
+    /// How it is counted.
+    #[inline]
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// The most that can be spent at once: a bucket's burst, a window's units.
+    #[inline]
+    pub fn capacity(&self) -> NonZeroU32 {
+        self.capacity
+    }
+
+    /// Units that come back in each window.
+    #[inline]
+    pub fn units(&self) -> u32 {
+        self.rate.units().get()
+    }
+
+    /// The window.
+    #[inline]
+    pub fn window(&self) -> Micros {
+        self.rate.window()
+    }
+
+    /// The denominator of this quota's fractions of a microsecond.
+    #[inline]
+    pub fn over(&self) -> u32 {
+        self.over
+    }
+
+    /// The time in which a smooth bucket earns `units` units. Exact.
+    #[inline]
+    pub fn time_to_earn(&self, units: u64) -> Span {
+        match units {
+            1 => self.per_unit,
+            _ => Span::from_ratio(u128::from(units) * u128::from(self.lap), self.over),
+        }
+    }
+
+    /// The time in which an empty smooth bucket fills up. Exact.
+    #[inline]
+    pub fn time_to_fill(&self) -> Span {
+        self.fill
+    }
+
+    /// Whole units that a smooth bucket earns in `span`, rounded down: a fraction is not yet a unit.
+    #[inline]
+    pub fn units_earned_in(&self, span: Span) -> u32 {
+        let units = match span.small_numerator() {
+            Some(numerator) => numerator / self.lap,
+            None => u64::try_from(span.numerator() / u128::from(self.lap)).unwrap_or(u64::MAX),
+        };
+        u32::try_from(units).unwrap_or(u32::MAX)
+    }
+
+    /// The grain of the sliding window counter's weights, chosen so that units × ticks < 2^52.
+    pub(crate) fn tick(&self) -> u64 {
+        self.tick
+    }
+
+    /// No state may be deeper than this many units: two capacities, or what a count can hold.
+    pub(crate) fn deepest(&self) -> u32 {
+        self.capacity.get().saturating_mul(2)
+    }
+}
+
+const _: () = assert!(Rate::WINDOW_MAX.as_micros() * 2 < TIME_MAX, "two full refills fit in time");
+
+/// The greatest common divisor; never zero, as neither number is.
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quota(algorithm: Algorithm, rate: &str) -> Result<Quota, QuotaError> {
+        Quota::new(algorithm, rate.parse().unwrap())
+    }
+
+    fn bucket(rate: &str) -> Quota {
+        quota(Algorithm::TokenBucket(Refill::Smooth), rate).unwrap()
+    }
+
+    #[test]
+    fn derived_values_are_exact() {
+        let tens = bucket("10/s").with_burst(NonZeroU32::new(50).unwrap()).unwrap();
+        assert_eq!((tens.over(), tens.lap), (1, 100_000));
+        assert_eq!(tens.time_to_fill().ceil(), Micros::from_secs(5));
+
+        let thirds = bucket("3/s");
+        assert_eq!((thirds.over(), thirds.lap), (3, 1_000_000));
+        assert_eq!(thirds.time_to_earn(1), Span::from_ratio(1_000_000, 3));
+        assert_eq!(thirds.time_to_earn(3), Span::from_ratio(1_000_000, 1).doubled_half());
+        assert_eq!(thirds.units_earned_in(Span::from_ratio(2_999_999, 3)), 2);
+        assert_eq!(thirds.units_earned_in(Span::from_ratio(3_000_000, 3)), 3);
+    }
+
+    impl Span {
+        /// Test aid: the same span over 3, from one over 1.
+        fn doubled_half(self) -> Self {
+            Span::from_ratio(self.numerator() * 3, 3)
+        }
+    }
+
+    #[test]
+    fn the_fastest_and_the_slowest_quota_can_be_built() {
+        assert_eq!(bucket("4294967295/s").time_to_earn(4_294_967_295).ceil(), Micros::from_secs(1));
+        assert_eq!(bucket("1/100year").time_to_fill().ceil(), Rate::WINDOW_MAX);
+    }
+
+    #[test]
+    fn impossible_quotas_cannot_be_built() {
+        let two = NonZeroU32::new(2).unwrap();
+        let slow = bucket("1/100year").with_burst(two);
+        assert_eq!(
+            slow.unwrap_err().to_string(),
+            "2 units at 1/100year take over 100 years to come back; raise the rate or lower the burst"
+        );
+        assert_eq!(
+            quota(Algorithm::SlidingWindow, "10001/s").unwrap_err().to_string(),
+            "sliding_window remembers every charge, so it takes at most 10000 units, not 10001; use sliding_window_counter for more"
+        );
+        assert_eq!(
+            quota(Algorithm::SlidingWindow, "9/s").unwrap().with_burst(two).unwrap_err().to_string(),
+            "sliding_window has no burst apart from its units; leave burst out, or use token_bucket"
+        );
+    }
+
+    #[test]
+    fn the_counters_weights_stay_exact_in_doubles() {
+        for rate in ["1/us", "1000000/s", "4294967295/100year", "1/month", "100/60s"] {
+            let quota = quota(Algorithm::SlidingWindowCounter, rate).unwrap();
+            let ticks = quota.window().as_micros().div_ceil(quota.tick());
+            assert!(u128::from(quota.units()) * u128::from(ticks) < 1 << 52, "{rate}");
+        }
+        assert_eq!(quota(Algorithm::SlidingWindowCounter, "100/60s").unwrap().tick(), 1);
+    }
+
+    #[test]
+    fn names_find_their_algorithm() {
+        for name in Algorithm::NAMES {
+            assert_eq!(Algorithm::named(name).unwrap().name(), name);
+        }
+        assert_eq!(Algorithm::named("TOKEN_BUCKET"), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! How a key stands after a charge.
+
+use smallvec::SmallVec;
+
+use crate::algorithm::{Fit, Level};
+use crate::charge::Charge;
+use crate::policy::LimitId;
+use crate::quantity::{Micros, Timestamp};
+
+/// How one key stands after one charge.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Standing {
+    /// Whose charge it was, within the rule set that selected it.
+    pub limit: LimitId,
+    /// What became of the charge.
+    pub outcome: Outcome,
+    /// Whole units that could be spent now.
+    pub remaining: u32,
+    /// For a bucket, until it is full again; for a window, until it or its oldest entry leaves.
+    pub reset_after: Micros,
+    /// Who is allowed may go on after this time. Zero, unless the quota is a queue.
+    pub wait: Micros,
+    /// On what ground the store said so.
+    pub basis: Basis,
+}
+
+/// What became of a charge.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Outcome {
+    /// It was spent.
+    Paid(Receipt),
+    /// It would fit, but was not spent: it only looked, or another charge vetoed.
+    Fits,
+    /// It does not fit now, and does after this time if nobody else spends; not a microsecond earlier.
+    Short {
+        /// The shortest wait after which it fits.
+        retry_after: Micros,
+    },
+    /// It asks for more than there can ever be.
+    Never,
+    /// The store did not answer, and its policy lets the query through unchecked.
+    Unknown,
+}
+
+/// Proof of payment. With its key and quota it can be given back, once.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Receipt {
+    /// Units that were spent.
+    pub cost: u32,
+    /// When, by the store's clock.
+    pub paid_at: Timestamp,
+}
+
+/// On what ground a standing rests, the firmest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Basis {
+    /// The store that all instances share.
+    Shared,
+    /// This instance's memory.
+    Local,
+    /// Nothing: the store did not answer, and the policy says to allow.
+    FailOpen,
+    /// Nothing: the store did not answer, and the policy says to deny.
+    FailClosed,
+}
+
+/// The standings of one decision, in the order of its charges.
+pub type Standings = SmallVec<[Standing; 4]>;
+
+impl Standing {
+    /// The standing that follows from how a charge fits and what is left. `receipt` is there if it was
+    /// spent. Every store derives its standings here.
+    #[inline]
+    pub fn derive(charge: &Charge<'_>, fit: Fit, receipt: Option<Receipt>, level: Level, basis: Basis) -> Self {
+        let (outcome, wait) = match (receipt, fit) {
+            (Some(receipt), Fit::Fits { wait }) => (Outcome::Paid(receipt), wait),
+            // Recorded past the limit.
+            (Some(receipt), Fit::Short { .. } | Fit::Never) => (Outcome::Paid(receipt), Micros::ZERO),
+            (None, Fit::Fits { wait }) => (Outcome::Fits, wait),
+            (None, Fit::Short { retry_after }) => (Outcome::Short { retry_after }, Micros::ZERO),
+            (None, Fit::Never) => (Outcome::Never, Micros::ZERO),
+        };
+        let Level { remaining, reset_after } = level;
+        Self { limit: charge.limit, outcome, remaining, reset_after, wait, basis }
+    }
+
+    /// How long until the charge would fit: zero if it does, nothing if it never will.
+    pub fn retry_after(&self) -> Option<Micros> {
+        match self.outcome {
+            Outcome::Paid(_) | Outcome::Fits | Outcome::Unknown => Some(Micros::ZERO),
+            Outcome::Short { retry_after } => Some(retry_after),
+            Outcome::Never => None,
+        }
+    }
+}
+
+impl Basis {
+    /// The name, as answers, metrics and logs write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shared => "shared",
+            Self::Local => "local",
+            Self::FailOpen => "fail_open",
+            Self::FailClosed => "fail_closed",
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The seam to where buckets live.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use crate::charge::{Charge, Refund};
+use crate::key::Key;
+use crate::standing::Standings;
+
+/// Holds buckets, and applies charges to them.
+///
+/// The store owns time. Nodes do not agree on the clock; one store does.
+pub trait Store: Send + Sync {
+    /// Why it may give no answer. A store that always answers says so with
+    /// [`Infallible`](std::convert::Infallible), and only such a store can stand behind a
+    /// [`Limiter`](crate::Limiter).
+    type Error: std::error::Error + Send + Sync + 'static;
+
+    /// Applies `charges` in one step and tells how each key stands, in their order. Without charges
+    /// nothing is asked of anyone.
+    ///
+    /// All or nothing: if any charge vetoes, no bucket moves. Charges of equal keys are judged in
+    /// order, each with those before it counted. Dropping the future may leave the charges applied or
+    /// not, but never in part.
+    fn apply(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Standings, Self::Error>> + Send;
+
+    /// Gives back what was paid, as far as time has not repaid it. Never lets more through than if it had
+    /// not been charged.
+    fn refund(&self, refunds: &[Refund<'_>]) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Forgets the buckets: their keys stand as if never seen.
+    fn reset(&self, keys: &[Key<'_>]) -> impl Future<Output = Result<(), Self::Error>> + Send;
+}
+
+impl<S: Store + ?Sized> Store for Arc<S> {
+    type Error = S::Error;
+
+    fn apply(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Standings, Self::Error>> + Send {
+        (**self).apply(charges)
+    }
+
+    fn refund(&self, refunds: &[Refund<'_>]) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        (**self).refund(refunds)
+    }
+
+    fn reset(&self, keys: &[Key<'_>]) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        (**self).reset(keys)
+    }
+}

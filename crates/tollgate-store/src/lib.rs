@@ -1,0 +1,13 @@
+//! Where buckets live.
+//!
+//! # Layout
+//! - [`MemoryStore`]: a sharded table in this process's memory, bounded in keys.
+//! - [`SystemClock`]: the real time, cheap to read and never going back.
+//!
+//! `tests/laws.rs` holds the laws that every store must keep; it plays the same histories through each.
+
+mod clock;
+mod memory;
+
+pub use clock::{SystemClock, WallClock};
+pub use memory::{MemoryStats, MemoryStore};

@@ -1,0 +1,26 @@
+//! The memory store's only lock, in one place, so that tests can let shuttle choose who gets it.
+
+#[cfg(not(feature = "shuttle"))]
+pub(crate) use parking_lot::{Mutex, MutexGuard};
+
+#[cfg(feature = "shuttle")]
+pub(crate) use chosen::{Mutex, MutexGuard};
+
+#[cfg(feature = "shuttle")]
+mod chosen {
+    pub(crate) use shuttle::sync::MutexGuard;
+
+    /// A lock with parking_lot's face and shuttle's scheduler behind it.
+    #[derive(Debug, Default)]
+    pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(crate) fn new(value: T) -> Self {
+            Self(shuttle::sync::Mutex::new(value))
+        }
+
+        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().expect("no test panics while it holds the lock")
+        }
+    }
+}
