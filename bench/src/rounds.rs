@@ -5,26 +5,17 @@ use rustix::time::{ClockId, clock_gettime};
 /// Rounds of each side. The median of an odd number is one of them.
 const ROUNDS: usize = 9;
 
-/// CPU time of this process, all threads, in nanoseconds.
-pub(crate) fn cpu_nanos() -> f64 {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
+/// CPU time of this thread, in nanoseconds.
+pub(crate) fn thread_cpu_nanos() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Plays `n` operations a round on each side, in turn, and prints nanoseconds of CPU per operation.
-pub(crate) fn compare(name: &str, n: u64, mut ours: impl FnMut(), mut peer: impl FnMut()) {
-    let mut rounds = (Vec::new(), Vec::new());
-    let timed = |play: &mut dyn FnMut()| {
-        let before = cpu_nanos();
-        play();
-        (cpu_nanos() - before) / n as f64
-    };
+/// Plays each side in turn, and prints the median CPU time of one operation in nanoseconds.
+pub(crate) fn compare(name: &str, ours: impl Fn() -> f64, peer: impl Fn() -> f64) {
     (ours(), peer());
-    for _ in 0..ROUNDS {
-        rounds.0.push(timed(&mut ours));
-        rounds.1.push(timed(&mut peer));
-    }
-    report(name, median(rounds.0), median(rounds.1));
+    let (ours, peer) = (0..ROUNDS).map(|_| (ours(), peer())).unzip();
+    report(name, median(ours), median(peer));
 }
 
 /// Prints one line.

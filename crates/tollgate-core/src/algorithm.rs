@@ -14,27 +14,27 @@
 //! judged against the untouched state with those units `ahead` of it. A call is weighed as a whole
 //! before anything moves, without copies and without undoing.
 //!
-//! Time may stand still, leap, or go back. Each state is first brought to `now` by its `settled`
-//! function; what lies further in the future than it could is pulled back to where it is still at its
-//! strictest. Going back can thus make a key wait longer, never let it spend more.
+//! Time may stand still, leap, or go back. A clock that is a little behind, by less than a window, finds
+//! things as they are: for that key time stands still. What lies further ahead than it ever could, because
+//! the clock was set back, is mended: pulled back to where it is at its strictest, and stored so at once, or
+//! the key would be shut out until the clock has caught up. Going back can thus make a key wait longer, never
+//! let it spend more.
 
 pub mod fixed_window;
 pub mod leaky_bucket;
 pub mod sliding_counter;
 pub mod sliding_log;
-mod state;
 pub mod stepped;
 pub mod token_bucket;
 
-pub use state::State;
-
+use crate::charge::Act;
 use crate::quantity::{Micros, Timestamp};
 use crate::quota::Quota;
 
 /// What a charge asks of a bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Demand {
-    /// Units that earlier charges of the same call take from the same key.
+    /// Units that earlier charges of the same call claim from the same key.
     pub ahead: u64,
     /// Units that this charge takes.
     pub cost: u32,
@@ -71,8 +71,13 @@ pub struct Level {
 
 /// The state behind one key.
 ///
-/// Each function takes the time, and none assumes that it moved forward since the last call.
+/// Each function takes the time, and none assumes that it moved forward since the last call. A store calls
+/// [`mend`](Bucket::mend) before any other.
 pub trait Bucket {
+    /// Pulls a state back that lies further ahead than it ever could, and tells whether it did. Such a
+    /// state is to be stored, whatever becomes of the charge.
+    fn mend(&mut self, quota: &Quota, now: Timestamp) -> bool;
+
     /// Weighs a demand. Changes nothing.
     fn fit(&self, quota: &Quota, demand: Demand, now: Timestamp) -> Fit;
 
@@ -82,6 +87,16 @@ pub trait Bucket {
 
     /// Gives back what time has not yet repaid of `cost` units that were spent at `paid_at`.
     fn refund(&mut self, quota: &Quota, cost: u32, paid_at: Timestamp, now: Timestamp);
+
+    /// Weighs a demand and, if `act` then spends, spends it: how it fits, what was counted if it was
+    /// spent, and what is left. All that a call with a single charge needs.
+    #[inline]
+    fn charge(&mut self, quota: &Quota, demand: Demand, act: Act, now: Timestamp) -> (Fit, Option<u32>, Level) {
+        let fit = self.fit(quota, demand, now);
+        let spends = act.spends(matches!(fit, Fit::Fits { .. }));
+        let counted = spends.then(|| self.spend(quota, demand.cost, now));
+        (fit, counted, self.level(quota, now))
+    }
 
     /// What is left.
     fn level(&self, quota: &Quota, now: Timestamp) -> Level;
@@ -110,6 +125,15 @@ impl Demand {
 impl Fit {
     /// It fits, and at once.
     const NOW: Self = Self::Fits { wait: Micros::ZERO };
+}
+
+/// Pulls a beginning back to now that lies more than a window ahead, and tells whether it did.
+fn pull_back(began: &mut Timestamp, quota: &Quota, now: Timestamp) -> bool {
+    let too_far = now + quota.window() < *began;
+    if too_far {
+        *began = now;
+    }
+    too_far
 }
 
 /// Adds units to a count, no deeper than two capacities, and tells how many were added. A count that is

@@ -54,7 +54,7 @@ pub struct Refund<'a> {
 
 impl Act {
     /// Units that the act speaks of.
-    #[inline]
+    #[inline(always)]
     pub fn cost(self) -> u32 {
         match self {
             Self::Take(cost) | Self::Try(cost) => cost.get(),
@@ -63,7 +63,7 @@ impl Act {
     }
 
     /// True if not fitting forbids all charges of the call.
-    #[inline]
+    #[inline(always)]
     pub fn vetoes(self) -> bool {
         match self {
             Self::Take(_) | Self::Look(_) => true,
@@ -71,8 +71,19 @@ impl Act {
         }
     }
 
+    /// True if later charges of the same key must leave room for this one. A take that is short claims its
+    /// units too: the query will need them when it comes back.
+    #[inline(always)]
+    pub fn claims(self, fits: bool) -> bool {
+        match self {
+            Self::Take(_) | Self::Record(_) => true,
+            Self::Try(_) => fits,
+            Self::Look(_) => false,
+        }
+    }
+
     /// True if the act spends, given whether it fits.
-    #[inline]
+    #[inline(always)]
     pub fn spends(self, fits: bool) -> bool {
         match self {
             Self::Take(_) | Self::Try(_) => fits,

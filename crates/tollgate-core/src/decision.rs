@@ -15,9 +15,9 @@ use crate::standing::{Basis, Outcome, Standing, Standings};
 /// The answer to a query.
 #[derive(Debug)]
 pub struct Decision {
-    policies: Guard<Arc<Policies>>,
-    verdict: Verdict,
-    standings: Standings,
+    pub(crate) policies: Guard<Arc<Policies>>,
+    pub(crate) verdict: Verdict,
+    pub(crate) standings: Standings,
 }
 
 /// What the client is told.
@@ -31,7 +31,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// Judges: denied if a charge that may veto found no room.
-    #[inline]
+    #[inline(always)]
     pub fn judge(charges: &[Charge<'_>], standings: &[Standing]) -> Self {
         debug_assert_eq!(charges.len(), standings.len(), "one standing for each charge, in their order");
         let denies = |(charge, standing): (&Charge<'_>, &Standing)| {
@@ -47,10 +47,10 @@ impl Verdict {
 }
 
 impl Decision {
-    /// A decision, with the rule set whose limits the standings speak of.
-    #[inline]
-    pub(crate) fn new(policies: Guard<Arc<Policies>>, verdict: Verdict, standings: Standings) -> Self {
-        Self { policies, verdict, standings }
+    /// Nothing charged and nothing against it, under a rule set.
+    #[inline(always)]
+    pub(crate) fn under(policies: Guard<Arc<Policies>>) -> Self {
+        Self { policies, verdict: Verdict::Allow, standings: Standings::new() }
     }
 
     /// Allow or deny.
@@ -107,9 +107,9 @@ mod tests {
 
     fn verdict(act: Act, outcome: Outcome, basis: Basis) -> Verdict {
         let quota = Quota::new(Algorithm::SlidingWindow, "1/s".parse().unwrap()).unwrap();
-        let name = BucketName::new("p", None, &quota);
+        let name = BucketName::new("p", None, &quota, Vec::new());
         let limit = LimitId::default();
-        let charge = Charge { limit, key: Key::new(&name, []), quota: &quota, act, patience: Micros::ZERO };
+        let charge = Charge { limit, key: Key::new(&name, &[]).unwrap(), quota: &quota, act, patience: Micros::ZERO };
         let (reset_after, wait) = (Micros::ZERO, Micros::ZERO);
         let standing = Standing { limit, outcome, remaining: 0, reset_after, wait, basis };
         Verdict::judge(&[charge], &[standing])

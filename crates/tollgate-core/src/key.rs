@@ -1,47 +1,54 @@
 //! The name of one bucket: whose, and under which limit.
 //!
-//! A [`BucketName`] belongs to the policy and is made once; a [`Key`] adds the values of one client and
-//! only borrows. Two keys are the same if and only if name and values are.
+//! A [`BucketName`] belongs to the policy and is made once; a [`Key`] adds the attributes of one query and
+//! only borrows. Two keys are the same if and only if their names and partition values are.
 //!
 //! The name covers policy, algorithm with its variant, the quota's own name if the policy has several,
 //! and for windows the window. It does not cover rate and burst: what was spent stays spent when a limit is
 //! changed, while state of another algorithm is never misread.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+use std::hash::Hash;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
-use smallvec::SmallVec;
 
+use crate::query::{Attribute, AttributeName};
 use crate::quota::Quota;
 
-/// The part of a key that all clients of a limit share.
+/// The part of a key that all clients of a limit share, and which attributes make the rest.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BucketName {
-    policy: Arc<str>,
-    quota: Option<Arc<str>>,
+    policy: String,
+    quota: Option<String>,
+    partition: Vec<AttributeName<String>>,
     digest: [u64; 2],
 }
 
 /// The name of one bucket. Borrows until a store needs more.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy)]
 pub struct Key<'a> {
     name: &'a BucketName,
-    values: SmallVec<[&'a str; 2]>,
+    attributes: &'a [Attribute<'a>],
+    /// The first partition value. Most keys have just one, which so is looked up once.
+    first: &'a str,
 }
 
 impl BucketName {
-    /// The name of the buckets that `policy` keeps for `quota`. A policy with several quotas tells them
-    /// apart by `quota_name`.
-    pub fn new(policy: &str, quota_name: Option<&str>, quota: &Quota) -> Self {
+    /// The name of the buckets that `policy` keeps for `quota`, one for each combination of values of the
+    /// attributes in `partition`. A policy with several quotas tells them apart by `quota_name`.
+    pub fn new(policy: &str, quota_name: Option<&str>, quota: &Quota, partition: Vec<AttributeName<String>>) -> Self {
         let algorithm = quota.algorithm();
         let window = if algorithm.has_burst() { 0 } else { quota.window().as_micros() };
-        // The digest's key is no secret: who could choose policy names could choose the limits.
+        // The digest's key is no secret: who can choose policy names can choose the limits.
         let mut hasher = SipHasher13::new();
-        (policy, quota_name, algorithm, window).hash(&mut hasher);
+        (policy, quota_name, &partition, algorithm, window).hash(&mut hasher);
         let digest = hasher.finish128();
-        Self { policy: policy.into(), quota: quota_name.map(Into::into), digest: [digest.h1, digest.h2] }
+        Self {
+            policy: policy.to_owned(),
+            quota: quota_name.map(str::to_owned),
+            partition,
+            digest: [digest.h1, digest.h2],
+        }
     }
 
     /// The policy's name.
@@ -53,6 +60,17 @@ impl BucketName {
     pub fn quota(&self) -> Option<&str> {
         self.quota.as_deref()
     }
+
+    /// The attributes whose values tell buckets apart.
+    pub fn partition(&self) -> &[AttributeName<String>] {
+        &self.partition
+    }
+
+    /// 128 bits that stand for the name.
+    #[inline(always)]
+    pub fn digest(&self) -> [u64; 2] {
+        self.digest
+    }
 }
 
 impl fmt::Debug for BucketName {
@@ -63,34 +81,52 @@ impl fmt::Debug for BucketName {
 }
 
 impl<'a> Key<'a> {
-    /// The bucket that `name` keeps for these partition values.
-    #[inline]
-    pub fn new(name: &'a BucketName, values: impl IntoIterator<Item = &'a str>) -> Self {
-        Self { name, values: values.into_iter().collect() }
+    /// The bucket that `name` keeps for these attributes; nothing if one of its partition is missing.
+    #[inline(always)]
+    pub fn new(name: &'a BucketName, attributes: &'a [Attribute<'a>]) -> Option<Self> {
+        let mut key = Self { name, attributes, first: "" };
+        let Some((first, rest)) = name.partition.split_first() else { return Some(key) };
+        key.first = key.value(first)?;
+        rest.iter().all(|name| key.value(name).is_some()).then_some(key)
     }
 
     /// The bucket's name.
+    #[inline(always)]
     pub fn name(&self) -> &'a BucketName {
         self.name
     }
 
     /// The partition values, in the policy's order.
-    pub fn values(&self) -> &[&'a str] {
-        &self.values
+    #[inline(always)]
+    pub fn values(&self) -> impl Iterator<Item = &'a str> {
+        let key = *self;
+        self.name.partition.iter().map(move |name| key.value(name).unwrap_or_default())
+    }
+
+    /// The partition value, if there is exactly one.
+    #[inline(always)]
+    pub fn single_value(&self) -> Option<&'a str> {
+        (self.name.partition.len() == 1).then_some(self.first)
+    }
+
+    #[inline(always)]
+    fn value(&self, name: &AttributeName<String>) -> Option<&'a str> {
+        self.attributes.iter().find(|attribute| name.is(&attribute.name)).map(|attribute| attribute.value)
     }
 }
 
-/// Feeds a hasher everything that tells two keys apart: values are set off by their lengths, so that
-/// `a|bc` is not `ab|c`.
-impl Hash for Key<'_> {
-    #[inline]
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        state.write_u64(self.name.digest[0]);
-        state.write_u64(self.name.digest[1]);
-        for value in &self.values {
-            state.write_u64(value.len() as u64);
-            state.write(value.as_bytes());
-        }
+impl PartialEq for Key<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name && self.values().eq(other.values())
+    }
+}
+
+impl Eq for Key<'_> {}
+
+impl fmt::Debug for Key<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.name)?;
+        f.debug_list().entries(self.values()).finish()
     }
 }
 
@@ -100,13 +136,7 @@ mod tests {
     use crate::quota::{Algorithm, Refill};
 
     fn name(policy: &str, quota_name: Option<&str>, algorithm: Algorithm, rate: &str) -> BucketName {
-        BucketName::new(policy, quota_name, &Quota::new(algorithm, rate.parse().unwrap()).unwrap())
-    }
-
-    fn digest(key: &Key<'_>) -> u128 {
-        let mut hasher = SipHasher13::new();
-        key.hash(&mut hasher);
-        hasher.finish128().as_u128()
+        BucketName::new(policy, quota_name, &Quota::new(algorithm, rate.parse().unwrap()).unwrap(), Vec::new())
     }
 
     #[test]
@@ -122,20 +152,17 @@ mod tests {
     }
 
     #[test]
-    fn no_value_can_be_crafted_into_another_key() {
-        let name = name("p", None, Algorithm::SlidingWindow, "1/s");
-        let keys = [
-            Key::new(&name, ["a", "bc"]),
-            Key::new(&name, ["ab", "c"]),
-            Key::new(&name, ["abc"]),
-            Key::new(&name, ["abc", ""]),
-            Key::new(&name, ["", "abc"]),
-            Key::new(&name, []),
-        ];
-        for (i, a) in keys.iter().enumerate() {
-            for b in &keys[i + 1..] {
-                assert_ne!(digest(a), digest(b), "{a:?} {b:?}");
-            }
-        }
+    fn a_key_has_the_values_of_its_partition_and_no_others() {
+        let quota = Quota::new(Algorithm::SlidingWindow, "1/s".parse().unwrap()).unwrap();
+        let route = AttributeName::Named("route");
+        let name = BucketName::new("p", None, &quota, vec![AttributeName::Ip, route.to_owned()]);
+        let [ip, route, method] = [(AttributeName::Ip, "i"), (route, "r"), (AttributeName::Named("method"), "m")]
+            .map(|(name, value)| Attribute { name, value });
+        let all = [route, method, ip];
+        let some = [ip, route];
+        let key = Key::new(&name, &all).unwrap();
+        assert_eq!(key.values().collect::<Vec<_>>(), ["i", "r"]);
+        assert_eq!(Some(key), Key::new(&name, &some), "what is not in the partition does not matter");
+        assert_eq!(Key::new(&name, &some[..1]), None);
     }
 }

@@ -41,7 +41,7 @@ pub use limiter::Limiter;
 pub use observe::{Observe, Unobserved};
 pub use policy::{Limit, LimitId, Mode, Policies, Policy, PolicyError, Selector};
 pub use quantity::{Micros, Timestamp};
-pub use query::{Ask, Attribute, Query};
+pub use query::{Ask, Attribute, AttributeName, Query};
 pub use quota::{Algorithm, Leak, Quota, QuotaError, Refill, WindowStart};
 pub use rate::{Rate, RateError};
 pub use standing::{Basis, Outcome, Receipt, Standing, Standings};

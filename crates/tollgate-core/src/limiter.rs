@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::charge::Refund;
+use crate::charge::{Charges, Refund};
 use crate::decision::{Decision, Verdict};
 use crate::observe::{Observe, Unobserved};
 use crate::policy::Policies;
@@ -35,14 +35,14 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     }
 
     /// Answers one query. Cannot fail: what to do without the store is part of the store.
-    #[inline]
+    #[inline(always)]
     pub async fn decide(&self, query: &Query<'_>) -> Decision {
-        let policies = self.policies.load();
-        let charges = policies.select(query);
-        let Ok(standings) = self.store.apply(&charges).await;
-        let verdict = Verdict::judge(&charges, &standings);
+        let mut decision = Decision::under(self.policies.load());
+        let mut charges = Charges::new();
+        decision.policies.select(query, &mut charges);
+        let Ok(()) = self.store.apply(&charges, &mut decision.standings).await;
+        decision.verdict = Verdict::judge(&charges, &decision.standings);
         drop(charges);
-        let decision = Decision::new(policies, verdict, standings);
         self.observer.observe(query, &decision);
         decision
     }
@@ -63,7 +63,9 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     /// Forgets the buckets that a query would be charged to.
     pub async fn reset(&self, query: &Query<'_>) {
         let policies = self.policies.load();
-        let keys: Vec<_> = policies.select(query).into_iter().map(|charge| charge.key).collect();
+        let mut charges = Charges::new();
+        policies.select(query, &mut charges);
+        let keys: Vec<_> = charges.iter().map(|charge| charge.key).collect();
         let Ok(()) = self.store.reset(&keys).await;
     }
 

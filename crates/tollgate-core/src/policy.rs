@@ -11,7 +11,7 @@ use std::collections::HashMap;
 
 use crate::charge::{Act, Charge, Charges};
 use crate::key::{BucketName, Key};
-use crate::query::{Ask, Query};
+use crate::query::{Ask, AttributeName, Query};
 use crate::quota::Quota;
 
 /// A named rule.
@@ -19,7 +19,6 @@ use crate::quota::Quota;
 pub struct Policy {
     name: String,
     selector: Selector,
-    partition: Vec<String>,
     limits: Vec<Limit>,
     mode: Mode,
 }
@@ -103,16 +102,19 @@ impl Policy {
         if name.is_empty() || name.len() > Self::NAME_MAX || !name.bytes().all(known) {
             return Err(PolicyError::Name { name: name.to_owned() });
         }
-        let limits = vec![Limit { name: BucketName::new(name, None, &quota), quota }];
+        let limits = vec![Limit { name: BucketName::new(name, None, &quota, Vec::new()), quota }];
         let name = name.to_owned();
-        Ok(Self { name, selector: Selector::Every, partition: Vec::new(), limits, mode: Mode::default() })
+        Ok(Self { name, selector: Selector::Every, limits, mode: Mode::default() })
     }
 
-    /// Gives each value of these attributes a bucket of its own. A query that lacks one of them does not
-    /// fall under the policy.
+    /// Gives each combination of values of these attributes a bucket of its own. A query that lacks one of
+    /// them does not fall under the policy.
     #[must_use]
-    pub fn by(mut self, attributes: &[&str]) -> Self {
-        self.partition = attributes.iter().map(|&name| name.to_owned()).collect();
+    pub fn by(mut self, attributes: &[AttributeName<&str>]) -> Self {
+        for limit in &mut self.limits {
+            let partition = attributes.iter().map(AttributeName::to_owned).collect();
+            limit.name = BucketName::new(&self.name, limit.name.quota(), &limit.quota, partition);
+        }
         self
     }
 
@@ -126,7 +128,8 @@ impl Policy {
     /// Adds a second quota, which must be met too. Its name tells its buckets apart.
     #[must_use]
     pub fn and(mut self, quota_name: &str, quota: Quota) -> Self {
-        let name = BucketName::new(&self.name, Some(quota_name), &quota);
+        let partition = self.limits.first().map(|first| first.name.partition().to_vec()).unwrap_or_default();
+        let name = BucketName::new(&self.name, Some(quota_name), &quota, partition);
         self.limits.push(Limit { name, quota });
         self
     }
@@ -149,7 +152,7 @@ impl Policy {
     }
 
     /// What a query asks of this policy's buckets; nothing if the policy is off.
-    #[inline]
+    #[inline(always)]
     fn act(&self, ask: Ask) -> Option<Act> {
         match (self.mode, ask) {
             (Mode::Off, _) => None,
@@ -159,14 +162,6 @@ impl Policy {
             (Mode::Enforce, Ask::Look(cost)) => Some(Act::Look(cost)),
             (Mode::Shadow, Ask::Look(_)) => Some(Act::Look(0)),
         }
-    }
-
-    /// The bucket that a query meets under one of the limits; nothing if it lacks an attribute.
-    #[inline]
-    fn key<'a>(&'a self, limit: &'a Limit, query: &Query<'a>) -> Option<Key<'a>> {
-        let values = self.partition.iter().map_while(|name| query.value(name));
-        let key = Key::new(&limit.name, values);
-        (key.values().len() == self.partition.len()).then_some(key)
     }
 }
 
@@ -216,21 +211,19 @@ impl Policies {
 
     /// The charges that a query brings about: of the policies that cover it, then of those it names. A
     /// policy charges once, however often it is named.
-    #[inline]
-    pub fn select<'a>(&'a self, query: &Query<'a>) -> Charges<'a> {
-        let mut charges = Charges::new();
+    #[inline(always)]
+    pub fn select<'a>(&'a self, query: &Query<'a>, charges: &mut Charges<'a>) {
         for &index in &self.every {
-            self.charge(index, query, &mut charges);
+            self.charge(index, query, charges);
         }
         for (n, name) in query.policies.iter().enumerate() {
             if let Some(&index) = self.named.get(*name)
                 && self.at(index).is_some_and(|policy| policy.selector == Selector::Named)
                 && !query.policies[..n].contains(name)
             {
-                self.charge(index, query, &mut charges);
+                self.charge(index, query, charges);
             }
         }
-        charges
     }
 
     /// The limit of that number, with its policy.
@@ -241,17 +234,17 @@ impl Policies {
 
     /// The bucket that a query meets under that limit.
     pub(crate) fn key<'a>(&'a self, id: LimitId, query: &Query<'a>) -> Option<(Key<'a>, &'a Quota)> {
-        let (policy, limit) = self.limit(id)?;
-        Some((policy.key(limit, query)?, &limit.quota))
+        let (_, limit) = self.limit(id)?;
+        Some((Key::new(&limit.name, query.attributes)?, &limit.quota))
     }
 
     /// Adds the charges that a query brings about under one policy.
-    #[inline]
+    #[inline(always)]
     fn charge<'a>(&'a self, index: u32, query: &Query<'a>, charges: &mut Charges<'a>) {
         let Some(policy) = self.at(index) else { return };
         let Some(act) = policy.act(query.ask) else { return };
         for (n, limit) in (0..).zip(&policy.limits) {
-            if let Some(key) = policy.key(limit, query) {
+            if let Some(key) = Key::new(&limit.name, query.attributes) {
                 let id = LimitId { policy: index, limit: n };
                 let quota = &limit.quota;
                 charges.push(Charge { limit: id, key, quota, act, patience: query.patience });
@@ -259,7 +252,7 @@ impl Policies {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn at(&self, index: u32) -> Option<&Policy> {
         self.policies.get(index as usize)
     }
@@ -281,7 +274,9 @@ mod tests {
         let policies = Policies::new(policies).unwrap();
         let ask = Ask::Look(0);
         let query = Query { policies: named, attributes, ask, patience: Micros::ZERO };
-        policies.select(&query).iter().map(|c| format!("{:?}{:?}", c.key.name(), c.key.values())).collect()
+        let mut charges = Charges::new();
+        policies.select(&query, &mut charges);
+        charges.iter().map(|c| format!("{:?}", c.key)).collect()
     }
 
     #[test]
@@ -289,14 +284,14 @@ mod tests {
         let policies = || {
             vec![
                 policy("all"),
-                policy("each").by(&["client"]),
+                policy("each").by(&[AttributeName::Ip]),
                 policy("other").covering(Selector::Named),
-                policy("asked").covering(Selector::Named).by(&["client", "route"]),
+                policy("asked").covering(Selector::Named).by(&[AttributeName::Ip, AttributeName::Named("route")]),
                 policy("off").mode(Mode::Off),
             ]
         };
-        let client = Attribute { name: "client", value: "c" };
-        let route = Attribute { name: "route", value: "r" };
+        let client = Attribute { name: AttributeName::Ip, value: "c" };
+        let route = Attribute { name: AttributeName::Named("route"), value: "r" };
         assert_eq!(keys(policies(), &[], &[client]), ["all[]", r#"each["c"]"#]);
         assert_eq!(keys(policies(), &["asked", "nobody"], &[route, client]), [
             "all[]",

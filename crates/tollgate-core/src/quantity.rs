@@ -56,25 +56,25 @@ pub struct Span {
 
 impl Timestamp {
     /// The given number of microseconds since the epoch, at most [`TIME_MAX`].
-    #[inline]
+    #[inline(always)]
     pub const fn from_micros(micros: u64) -> Self {
         if micros > TIME_MAX { Self(TIME_MAX) } else { Self(micros) }
     }
 
     /// Whole microseconds since the epoch.
-    #[inline]
+    #[inline(always)]
     pub const fn as_micros(self) -> u64 {
         self.0
     }
 
     /// How long ago `earlier` was; zero if it lies ahead.
-    #[inline]
+    #[inline(always)]
     pub const fn since(self, earlier: Self) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))
     }
 
     /// This time as a moment that counts fractions over `over`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn moment(self, over: u32) -> Moment {
         Moment { micros: self.0, part: 0, over }
     }
@@ -83,7 +83,7 @@ impl Timestamp {
 impl Add<Micros> for Timestamp {
     type Output = Self;
 
-    #[inline]
+    #[inline(always)]
     fn add(self, span: Micros) -> Self {
         Self::from_micros(self.0.saturating_add(span.0))
     }
@@ -105,7 +105,7 @@ impl Micros {
     pub const MAX: Self = Self(TIME_MAX);
 
     /// The given number of microseconds, at most [`TIME_MAX`].
-    #[inline]
+    #[inline(always)]
     pub const fn new(micros: u64) -> Self {
         if micros > TIME_MAX { Self::MAX } else { Self(micros) }
     }
@@ -121,7 +121,7 @@ impl Micros {
     }
 
     /// Whole microseconds.
-    #[inline]
+    #[inline(always)]
     pub const fn as_micros(self) -> u64 {
         self.0
     }
@@ -146,7 +146,7 @@ impl Micros {
 impl Add for Micros {
     type Output = Self;
 
-    #[inline]
+    #[inline(always)]
     fn add(self, other: Self) -> Self {
         Self::new(self.0.saturating_add(other.0))
     }
@@ -169,58 +169,66 @@ impl fmt::Debug for Micros {
 impl Moment {
     /// A moment from its stored parts. A fraction of one or more, which no moment has, is rounded up
     /// to the next microsecond: state that somebody tampered with makes us strict, never generous.
-    #[inline]
+    #[inline(always)]
     pub fn from_parts(micros: u64, part: u32, over: u32) -> Self {
         let sound = Self { micros: micros.min(TIME_MAX), part, over };
         if part < over || part == 0 { sound } else { sound.ceil().moment(over) }
     }
 
     /// Whole microseconds.
-    #[inline]
+    #[inline(always)]
     pub fn micros(self) -> u64 {
         self.micros
     }
 
     /// The fraction's numerator.
-    #[inline]
+    #[inline(always)]
     pub fn part(self) -> u32 {
         self.part
     }
 
     /// The fraction's denominator.
-    #[inline]
+    #[inline(always)]
     pub fn over(self) -> u32 {
         self.over
     }
 
     /// The same moment, counted in fractions over `over`. Where they differ, as they do after the
     /// quota changed, a fraction is rounded up: strict, never generous.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn recast(self, over: u32) -> Self {
         if self.over == over { self } else { self.ceil().moment(over) }
     }
 
     /// The first whole microsecond that is not before this moment.
-    #[inline]
+    #[inline(always)]
     pub fn ceil(self) -> Timestamp {
         Timestamp::from_micros(self.micros + u64::from(self.part > 0))
     }
 
+    /// This moment, or `now` if that is later. One comparison: now has no fraction.
+    #[inline(always)]
+    pub(crate) fn not_before(self, now: Timestamp) -> Self {
+        if self.micros < now.0 { now.moment(self.over) } else { self }
+    }
+
     /// What lies between `earlier` and this moment; `None` if `earlier` is later.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn checked_sub(self, earlier: Self) -> Option<Span> {
         debug_assert_eq!(self.over, earlier.over, "moments of different quotas do not mix");
+        if self < earlier {
+            return None;
+        }
         let borrow = self.part < earlier.part;
-        let micros = self.micros.checked_sub(earlier.micros)?.checked_sub(u64::from(borrow))?;
         let part = self.part.wrapping_add(if borrow { self.over } else { 0 }).wrapping_sub(earlier.part);
-        Some(Span { micros, part, over: self.over })
+        Some(Span { micros: self.micros - earlier.micros - u64::from(borrow), part, over: self.over })
     }
 }
 
 impl Add<Span> for Moment {
     type Output = Self;
 
-    #[inline]
+    #[inline(always)]
     fn add(self, span: Span) -> Self {
         debug_assert_eq!(self.over, span.over, "a span of another quota does not mix");
         let (part, carry) = carry(self.part, span.part, self.over);
@@ -232,7 +240,7 @@ impl Sub<Span> for Moment {
     type Output = Self;
 
     /// The moment that lies `span` earlier, or the epoch.
-    #[inline]
+    #[inline(always)]
     fn sub(self, span: Span) -> Self {
         let epoch = Self { micros: 0, part: 0, over: self.over };
         let span = Self { micros: span.micros, part: span.part, over: span.over };
@@ -247,10 +255,10 @@ impl PartialOrd for Moment {
 }
 
 impl Ord for Moment {
-    #[inline]
+    #[inline(always)]
     fn cmp(&self, other: &Self) -> Ordering {
         debug_assert_eq!(self.over, other.over, "moments of different quotas do not mix");
-        (self.micros, self.part).cmp(&(other.micros, other.part))
+        self.micros.cmp(&other.micros).then(self.part.cmp(&other.part))
     }
 }
 
@@ -269,31 +277,37 @@ impl Span {
     }
 
     /// A whole number of microseconds, counted in fractions over `over`.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn whole(micros: Micros, over: u32) -> Self {
         Self { micros: micros.0, part: 0, over }
     }
 
+    /// Whole microseconds, rounded down.
+    #[inline(always)]
+    pub(crate) fn micros(self) -> u64 {
+        self.micros
+    }
+
     /// Whole microseconds, rounded up: waiting this long is always enough.
-    #[inline]
+    #[inline(always)]
     pub fn ceil(self) -> Micros {
         Micros(self.micros + u64::from(self.part > 0))
     }
 
     /// The span in units of `1 / over` microseconds.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn numerator(self) -> u128 {
         u128::from(self.micros) * u128::from(self.over) + u128::from(self.part)
     }
 
     /// The same as [`numerator`](Self::numerator), if it fits.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn small_numerator(self) -> Option<u64> {
         self.micros.checked_mul(u64::from(self.over))?.checked_add(u64::from(self.part))
     }
 
     /// Twice the span.
-    #[inline]
+    #[inline(always)]
     #[must_use]
     pub(crate) fn doubled(self) -> Self {
         let (part, carry) = carry(self.part, self.part, self.over);
@@ -308,12 +322,10 @@ impl Span {
 }
 
 /// Adds two numerators over the same denominator: the sum's numerator, and the whole it carries.
-#[inline]
+#[inline(always)]
 fn carry(a: u32, b: u32, over: u32) -> (u32, u64) {
-    let sum = u64::from(a) + u64::from(b);
-    let over = u64::from(over);
-    let (rest, whole) = if sum >= over { (sum - over, 1) } else { (sum, 0) };
-    (u32::try_from(rest).unwrap_or(0), whole) // both parts are below `over`, so the rest is too
+    let missing = over - b; // both parts are below `over`, so that nothing here wraps
+    if a >= missing { (a - missing, 1) } else { (a + b, 0) }
 }
 
 #[cfg(test)]

@@ -22,10 +22,23 @@ pub struct Query<'a> {
 /// One fact about a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attribute<'a> {
-    /// What it is called: `client`, `route`, `method`.
-    pub name: &'a str,
+    /// What it is about.
+    pub name: AttributeName<&'a str>,
     /// What it is.
     pub value: &'a str,
+}
+
+/// What an attribute is about. Queries borrow the text in it, policies own it.
+///
+/// The well-known ones have no text, so that finding them in a query compares none.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum AttributeName<S> {
+    /// The client's address.
+    Ip,
+    /// A name that the asker chose for the bucket.
+    Key,
+    /// Any other fact, by its name.
+    Named(S),
 }
 
 /// What is asked.
@@ -39,10 +52,23 @@ pub enum Ask {
     Look(u32),
 }
 
-impl<'a> Query<'a> {
-    /// The value of an attribute, if the query has it.
+impl<S: AsRef<str>> AttributeName<S> {
+    /// True if both are about the same.
     #[inline]
-    pub fn value(&self, name: &str) -> Option<&'a str> {
-        self.attributes.iter().find(|attribute| attribute.name == name).map(|attribute| attribute.value)
+    pub fn is<T: AsRef<str>>(&self, other: &AttributeName<T>) -> bool {
+        match (self, other) {
+            (Self::Ip, AttributeName::Ip) | (Self::Key, AttributeName::Key) => true,
+            (Self::Named(a), AttributeName::Named(b)) => a.as_ref() == b.as_ref(),
+            (Self::Ip | Self::Key | Self::Named(_), _) => false,
+        }
+    }
+
+    /// The same name, owning its text.
+    pub fn to_owned(&self) -> AttributeName<String> {
+        match self {
+            Self::Ip => AttributeName::Ip,
+            Self::Key => AttributeName::Key,
+            Self::Named(name) => AttributeName::Named(name.as_ref().to_owned()),
+        }
     }
 }

@@ -71,6 +71,7 @@ pub struct Quota {
     lap: u64,
     per_unit: Span,
     fill: Span,
+    deepest: Span,
     tick: u64,
 }
 
@@ -161,6 +162,7 @@ impl Quota {
             lap,
             per_unit: span(1),
             fill: span(units.get()),
+            deepest: span(units.get()).doubled(),
             tick: window.div_ceil(ticks_max),
         })
     }
@@ -175,6 +177,7 @@ impl Quota {
         }
         self.capacity = burst;
         self.fill = Span::from_ratio(u128::from(burst.get()) * u128::from(self.lap), self.over);
+        self.deepest = self.fill.doubled();
         if self.fill.ceil() > Rate::WINDOW_MAX {
             return Err(QuotaError::TooSlow { burst, rate: self.rate });
         }
@@ -229,6 +232,12 @@ impl Quota {
     #[inline]
     pub fn time_to_fill(&self) -> Span {
         self.fill
+    }
+
+    /// No bucket lies further from full than this: two refills.
+    #[inline]
+    pub(crate) fn time_deepest(&self) -> Span {
+        self.deepest
     }
 
     /// Whole units that a smooth bucket earns in `span`, rounded down: a fraction is not yet a unit.

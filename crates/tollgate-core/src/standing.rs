@@ -70,7 +70,7 @@ pub type Standings = SmallVec<[Standing; 4]>;
 impl Standing {
     /// The standing that follows from how a charge fits and what is left. `receipt` is there if it was
     /// spent. Every store derives its standings here.
-    #[inline]
+    #[inline(always)]
     pub fn derive(charge: &Charge<'_>, fit: Fit, receipt: Option<Receipt>, level: Level, basis: Basis) -> Self {
         let (outcome, wait) = match (receipt, fit) {
             (Some(receipt), Fit::Fits { wait }) => (Outcome::Paid(receipt), wait),

@@ -22,7 +22,11 @@ pub trait Store: Send + Sync {
     /// All or nothing: if any charge vetoes, no bucket moves. Charges of equal keys are judged in
     /// order, each with those before it counted. Dropping the future may leave the charges applied or
     /// not, but never in part.
-    fn apply(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Standings, Self::Error>> + Send;
+    fn apply(
+        &self,
+        charges: &[Charge<'_>],
+        standings: &mut Standings,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// Gives back what was paid, as far as time has not repaid it. Never lets more through than if it had
     /// not been charged.
@@ -35,8 +39,13 @@ pub trait Store: Send + Sync {
 impl<S: Store + ?Sized> Store for Arc<S> {
     type Error = S::Error;
 
-    fn apply(&self, charges: &[Charge<'_>]) -> impl Future<Output = Result<Standings, Self::Error>> + Send {
-        (**self).apply(charges)
+    #[inline(always)]
+    fn apply(
+        &self,
+        charges: &[Charge<'_>],
+        standings: &mut Standings,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send {
+        (**self).apply(charges, standings)
     }
 
     fn refund(&self, refunds: &[Refund<'_>]) -> impl Future<Output = Result<(), Self::Error>> + Send {

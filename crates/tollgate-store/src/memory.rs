@@ -16,21 +16,20 @@
 //! `tests/laws.rs` for what it answers, `tests/memory.rs` for caps, floods and threads.
 
 mod shard;
+mod siphash;
 mod slot;
 mod sync;
 
 use std::convert::Infallible;
-use std::future::{Future, ready};
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, RandomState};
 
-use siphasher::sip128::{Hasher128, SipHasher13};
 use smallvec::SmallVec;
-use tollgate_core::algorithm::{Bucket, Demand, Fit};
+use tollgate_core::algorithm::{Bucket, Demand, Fit, Level};
 use tollgate_core::{
-    Basis, Charge, Clock, Key, Quota, Receipt, Refund, Standing, Standings, Store, Timestamp,
+    Act, Basis, Charge, Clock, Key, Quota, Receipt, Refund, Standing, Standings, Store, Timestamp,
 };
 
-use shard::{Opened, Shard};
+use shard::{Shard, Visit};
 use slot::Identity;
 use sync::{Mutex, MutexGuard};
 
@@ -67,36 +66,26 @@ pub struct MemoryStats {
 #[repr(align(128))]
 struct Padded(Mutex<Shard>);
 
-/// One call: its time, the keys it touches, and how its charges weigh.
-struct Call<'a> {
-    now: Timestamp,
-    touched: SmallVec<[Touched<'a>; 4]>,
-    weighed: SmallVec<[Weighed; 4]>,
-    vetoed: bool,
-}
-
-/// A key of the call in hand.
-struct Touched<'a> {
-    id: Identity,
-    shard: usize,
-    quota: &'a Quota,
-    opened: Opened,
-    /// Units that charges of this call take from it.
-    ahead: u64,
-    spent: bool,
-}
-
-/// A charge of the call in hand: which key it touches, and how it fits.
-struct Weighed {
-    touched: usize,
-    fit: Fit,
-}
-
 /// A shard of the call in hand.
 struct Locked<'a> {
     shard: usize,
     guard: MutexGuard<'a, Shard>,
 }
+
+/// Weighs, spends, and tells what is left: all of a call with one charge.
+struct ChargeIt(Demand, Act);
+
+/// Only weighs.
+struct Weigh(Demand);
+
+/// Spends what was weighed, and tells what is left.
+struct Spend(u32);
+
+/// Only tells what is left.
+struct Look;
+
+/// Gives back.
+struct GiveBack<'a>(&'a Receipt);
 
 impl<C: Clock> MemoryStore<C> {
     /// A store that holds at most `n_keys_max` keys, at least one.
@@ -127,167 +116,162 @@ impl<C: Clock> MemoryStore<C> {
     }
 
     /// In which shard a key lies, and what it is called there.
-    #[inline]
+    #[inline(always)]
     fn locate(&self, key: &Key<'_>) -> (usize, Identity) {
-        let mut hasher = SipHasher13::new_with_keys(self.secret[0], self.secret[1]);
-        key.hash(&mut hasher);
-        let hash = hasher.finish128();
-        // Scales the hash down to the number of shards. `low` chooses the shard, `high` the place in it.
-        let shard = (u128::from(hash.h2) * self.shards.len() as u128) >> 64;
-        (usize::try_from(shard).unwrap_or(0), Identity::new(hash.h1, hash.h2))
+        let [high, low] = self.hash(key);
+        // Scales half of the hash down to the number of shards; the other half chooses the place in it.
+        let shard = (u128::from(low) * self.shards.len() as u128) >> 64;
+        (usize::try_from(shard).unwrap_or(0), Identity::new(high, low))
     }
 
-    /// Locks the shards of these keys, in the order of shards.
-    #[inline]
+    /// The keyed hash of all that tells keys apart. The bucket's name goes into the hash's key, which so
+    /// is another one for each name. Of several values each ends with a byte that no text has, so that
+    /// `a|bc` is not `ab|c`; how many there are belongs to the name.
+    #[inline(always)]
+    fn hash(&self, key: &Key<'_>) -> [u64; 2] {
+        let [a, b] = key.name().digest();
+        let secret = [self.secret[0] ^ a, self.secret[1] ^ b];
+        if let Some(value) = key.single_value() {
+            return siphash::hash(secret, value.as_bytes());
+        }
+        let mut text = SmallVec::<[u8; 128]>::new();
+        for value in key.values() {
+            text.extend_from_slice(value.as_bytes());
+            text.push(0xff);
+        }
+        siphash::hash(secret, &text)
+    }
+
+    /// Applies one charge, which has nobody to agree with.
+    #[inline(always)]
+    fn apply_one(&self, charge: &Charge<'_>) -> Standing {
+        let now = self.clock.now();
+        let (shard, id) = self.locate(&charge.key);
+        let demand = Demand { ahead: 0, cost: charge.act.cost(), patience: charge.patience };
+        let mut shard = self.shards[shard].0.lock();
+        let (fit, counted, level) = shard.visit(id, charge.quota, now, ChargeIt(demand, charge.act));
+        drop(shard);
+        let receipt = counted.map(|cost| Receipt { cost, paid_at: now });
+        Standing::derive(charge, fit, receipt, level, Basis::Local)
+    }
+
+    /// Applies several charges: weighs all, then spends all or none.
+    #[inline(never)]
+    fn apply_all(&self, charges: &[Charge<'_>], standings: &mut Standings) {
+        let places: SmallVec<[_; 4]> = charges.iter().map(|charge| self.locate(&charge.key)).collect();
+        let mut locked = self.lock(places.iter().map(|place| place.0));
+        let now = self.clock.now();
+
+        let mut fits = SmallVec::<[Fit; 4]>::new();
+        let mut vetoed = false;
+        for (charge, &(shard, id)) in charges.iter().zip(&places) {
+            let ahead = charges.iter().zip(&places).zip(&fits).filter(|((earlier, place), fit)| {
+                **place == (shard, id) && earlier.act.claims(matches!(fit, Fit::Fits { .. }))
+            });
+            let ahead = ahead.map(|((earlier, _), _)| u64::from(earlier.act.cost())).sum();
+            let demand = Demand { ahead, cost: charge.act.cost(), patience: charge.patience };
+            let fit = shard_of(shard, &mut locked).visit(id, charge.quota, now, Weigh(demand));
+            vetoed |= charge.act.vetoes() && !matches!(fit, Fit::Fits { .. });
+            fits.push(fit);
+        }
+
+        let settled = charges.iter().zip(&places).zip(fits).map(|((charge, &(shard, id)), fit)| {
+            let home = shard_of(shard, &mut locked);
+            if vetoed || !charge.act.spends(matches!(fit, Fit::Fits { .. })) {
+                let level = home.visit(id, charge.quota, now, Look);
+                return Standing::derive(charge, fit, None, level, Basis::Local);
+            }
+            let (cost, level) = home.visit(id, charge.quota, now, Spend(charge.act.cost()));
+            Standing::derive(charge, fit, Some(Receipt { cost, paid_at: now }), level, Basis::Local)
+        });
+        standings.extend(settled);
+    }
+
+    /// Locks shards, each once, in their order.
     fn lock(&self, shards: impl Iterator<Item = usize>) -> SmallVec<[Locked<'_>; 4]> {
         let mut shards: SmallVec<[usize; 4]> = shards.collect();
         shards.sort_unstable();
         shards.dedup();
         shards.into_iter().map(|shard| Locked { shard, guard: self.shards[shard].0.lock() }).collect()
     }
-
-    /// Applies one charge, which has nobody to agree with.
-    #[inline]
-    fn apply_one(&self, charge: &Charge<'_>) -> Standing {
-        let (shard, id) = self.locate(&charge.key);
-        let mut shard = self.shards[shard].0.lock();
-        let now = self.clock.now();
-        let mut opened = shard.open(id, charge.quota);
-        let demand = Demand { ahead: 0, cost: charge.act.cost(), patience: charge.patience };
-        let fit = opened.state.fit(charge.quota, demand, now);
-        let fits = matches!(fit, Fit::Fits { .. });
-        if !charge.act.spends(fits) {
-            let level = opened.state.level(charge.quota, now);
-            shard.close(opened);
-            return Standing::derive(charge, fit, None, level, Basis::Local);
-        }
-        let cost = opened.state.spend(charge.quota, demand.cost, now);
-        let level = opened.state.level(charge.quota, now);
-        if let Err(opened) = shard.replace(id, opened, charge.quota) {
-            shard.insert(id, opened.state, charge.quota, now);
-        }
-        drop(shard);
-        Standing::derive(charge, fit, Some(Receipt { cost, paid_at: now }), level, Basis::Local)
-    }
-
-    #[inline]
-    fn apply_now(&self, charges: &[Charge<'_>]) -> Standings {
-        if let [charge] = charges {
-            let mut standings = Standings::new();
-            standings.push(self.apply_one(charge));
-            return standings;
-        }
-        self.apply_all(charges)
-    }
-
-    #[inline(never)]
-    fn apply_all(&self, charges: &[Charge<'_>]) -> Standings {
-        let places: SmallVec<[_; 4]> = charges.iter().map(|charge| self.locate(&charge.key)).collect();
-        let mut locked = self.lock(places.iter().map(|place| place.0));
-        let now = self.clock.now();
-        let mut call = Call { now, touched: SmallVec::new(), weighed: SmallVec::new(), vetoed: false };
-        for (charge, &(shard, id)) in charges.iter().zip(&places) {
-            call.weigh(charge, shard, id, &mut locked);
-        }
-        let standings = charges.iter().enumerate().map(|(n, charge)| call.settle(n, charge)).collect();
-        call.store(&mut locked);
-        standings
-    }
-
-    fn refund_now(&self, refund: &Refund<'_>) {
-        let (shard, id) = self.locate(&refund.key);
-        let mut shard = self.shards[shard].0.lock();
-        let now = self.clock.now();
-        let mut opened = shard.open(id, refund.quota);
-        let Some(place) = opened.place else { return };
-        let Receipt { cost, paid_at } = refund.receipt;
-        opened.state.refund(refund.quota, cost, paid_at, now);
-        let gone = opened.state.gone_at(refund.quota) <= now;
-        let replaced = shard.replace(id, opened, refund.quota);
-        if gone && replaced.is_ok() {
-            shard.remove(place);
-        }
-    }
-}
-
-impl<'a> Call<'a> {
-    /// Weighs a charge. Moves nothing.
-    #[inline]
-    fn weigh(&mut self, charge: &Charge<'a>, shard: usize, id: Identity, locked: &mut [Locked<'_>]) {
-        let known = self.touched.iter().position(|touched| touched.id == id && touched.shard == shard);
-        let index = known.unwrap_or_else(|| {
-            let opened = shard_of(shard, locked).open(id, charge.quota);
-            self.touched.push(Touched { id, shard, quota: charge.quota, opened, ahead: 0, spent: false });
-            self.touched.len() - 1
-        });
-        let touched = &mut self.touched[index];
-        let cost = charge.act.cost();
-        let demand = Demand { ahead: touched.ahead, cost, patience: charge.patience };
-        let fit = touched.opened.state.fit(charge.quota, demand, self.now);
-        let fits = matches!(fit, Fit::Fits { .. });
-        if charge.act.spends(fits) {
-            touched.ahead += u64::from(cost);
-        }
-        self.vetoed |= charge.act.vetoes() && !fits;
-        self.weighed.push(Weighed { touched: index, fit });
-    }
-
-    /// Spends the n-th charge, unless one vetoed, and tells how its key stands.
-    #[inline]
-    fn settle(&mut self, n: usize, charge: &Charge<'a>) -> Standing {
-        let Weighed { touched, fit } = self.weighed[n];
-        let touched = &mut self.touched[touched];
-        let state = &mut touched.opened.state;
-        let receipt = (!self.vetoed && charge.act.spends(matches!(fit, Fit::Fits { .. }))).then(|| {
-            touched.spent = true;
-            Receipt { cost: state.spend(charge.quota, charge.act.cost(), self.now), paid_at: self.now }
-        });
-        Standing::derive(charge, fit, receipt, state.level(charge.quota, self.now), Basis::Local)
-    }
-
-    /// Puts all states back: those of known keys first, as a new key may move the others.
-    #[inline]
-    fn store(self, locked: &mut [Locked<'_>]) {
-        let mut new_keys = SmallVec::<[_; 4]>::new();
-        for Touched { id, shard, quota, opened, spent, .. } in self.touched {
-            let home = shard_of(shard, locked);
-            if !spent {
-                home.close(opened);
-            } else if let Err(opened) = home.replace(id, opened, quota) {
-                new_keys.push((id, shard, quota, opened.state));
-            }
-        }
-        for (id, shard, quota, state) in new_keys {
-            shard_of(shard, locked).insert(id, state, quota, self.now);
-        }
-    }
 }
 
 /// The shard of that number among the locked ones.
-#[inline]
 fn shard_of<'l>(shard: usize, locked: &'l mut [Locked<'_>]) -> &'l mut Shard {
     let locked = locked.iter_mut().find(|locked| locked.shard == shard);
     &mut locked.expect("every shard that a call touches is locked").guard
 }
 
+impl Visit for ChargeIt {
+    type Answer = (Fit, Option<u32>, Level);
+
+    #[inline(always)]
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, shard::Store) {
+        let answer = bucket.charge(quota, self.0, self.1, now);
+        (answer, if answer.1.is_some() { shard::Store::Spent } else { shard::Store::Nothing })
+    }
+}
+
+impl Visit for Weigh {
+    type Answer = Fit;
+
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Fit, shard::Store) {
+        (bucket.fit(quota, self.0, now), shard::Store::Nothing)
+    }
+}
+
+impl Visit for Spend {
+    type Answer = (u32, Level);
+
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, shard::Store) {
+        let counted = bucket.spend(quota, self.0, now);
+        ((counted, bucket.level(quota, now)), shard::Store::Spent)
+    }
+}
+
+impl Visit for Look {
+    type Answer = Level;
+
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Level, shard::Store) {
+        (bucket.level(quota, now), shard::Store::Nothing)
+    }
+}
+
+impl Visit for GiveBack<'_> {
+    type Answer = ();
+
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> ((), shard::Store) {
+        let Receipt { cost, paid_at } = *self.0;
+        (bucket.refund(quota, cost, paid_at, now), shard::Store::Changed)
+    }
+}
+
 impl<C: Clock> Store for MemoryStore<C> {
     type Error = Infallible;
 
-    #[inline]
-    async fn apply(&self, charges: &[Charge<'_>]) -> Result<Standings, Infallible> {
-        Ok(self.apply_now(charges))
+    #[inline(always)]
+    async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), Infallible> {
+        match charges {
+            [charge] => standings.push(self.apply_one(charge)),
+            _ => self.apply_all(charges, standings),
+        }
+        Ok(())
     }
 
-    fn refund(&self, refunds: &[Refund<'_>]) -> impl Future<Output = Result<(), Infallible>> + Send {
-        refunds.iter().for_each(|refund| self.refund_now(refund));
-        ready(Ok(()))
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), Infallible> {
+        for refund in refunds {
+            let (shard, id) = self.locate(&refund.key);
+            let mut shard = self.shards[shard].0.lock();
+            shard.visit(id, refund.quota, self.clock.now(), GiveBack(&refund.receipt));
+        }
+        Ok(())
     }
 
-    fn reset(&self, keys: &[Key<'_>]) -> impl Future<Output = Result<(), Infallible>> + Send {
+    async fn reset(&self, keys: &[Key<'_>]) -> Result<(), Infallible> {
         for key in keys {
             let (shard, id) = self.locate(key);
             self.shards[shard].0.lock().forget(id);
         }
-        ready(Ok(()))
+        Ok(())
     }
 }

@@ -13,11 +13,11 @@
 //!
 //! # Laws
 //! - Each window spends at most `units`; any stretch not longer than a window, at most twice that.
-//! - A window that lies in the future, because the clock stepped back, is taken for the current one.
+//! - A window that lies ahead, because the clock stepped back, is taken for the current one, with its count.
 //! - A refund counts only within the window of its charge. The window that a first hit opened stays open
 //!   although that hit is given back.
 
-use super::{Bucket, Demand, Fit, Level, deepen};
+use super::{Bucket, Demand, Fit, Level, deepen, pull_back};
 use crate::quantity::{Micros, Timestamp};
 use crate::quota::{Algorithm, Quota, WindowStart};
 
@@ -33,9 +33,8 @@ pub struct FixedWindow {
 impl FixedWindow {
     /// The window that `now` lies in, with its count.
     fn settled(self, quota: &Quota, now: Timestamp) -> Self {
-        let opened_at = opening(quota, self.opened_at.min(now));
-        if self.count > 0 && now.since(opened_at) < quota.window() {
-            Self { opened_at, count: self.count }
+        if self.count > 0 && now < self.opened_at + quota.window() {
+            self
         } else {
             Self { opened_at: opening(quota, now), count: 0 }
         }
@@ -59,6 +58,10 @@ pub(super) fn aligned(quota: &Quota, now: Timestamp) -> Timestamp {
 }
 
 impl Bucket for FixedWindow {
+    fn mend(&mut self, quota: &Quota, now: Timestamp) -> bool {
+        pull_back(&mut self.opened_at, quota, now)
+    }
+
     fn fit(&self, quota: &Quota, demand: Demand, now: Timestamp) -> Fit {
         if let Some(fit) = demand.plain(quota) {
             return fit;

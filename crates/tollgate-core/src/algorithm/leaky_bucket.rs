@@ -23,6 +23,10 @@ use crate::quota::Quota;
 pub struct Queue(pub TokenBucket);
 
 impl Bucket for Queue {
+    fn mend(&mut self, quota: &Quota, now: Timestamp) -> bool {
+        self.0.mend(quota, now)
+    }
+
     fn fit(&self, quota: &Quota, demand: Demand, now: Timestamp) -> Fit {
         if let Some(fit) = demand.plain(quota) {
             return fit;
@@ -30,12 +34,11 @@ impl Bucket for Queue {
         let over = quota.over();
         let queued = self.0.settled(quota, now);
         let turn = queued + quota.time_to_earn(demand.ahead);
-        let full = now.moment(over) + quota.time_to_fill();
         let patient = now.moment(over) + Span::whole(demand.patience, over);
 
-        let no_room = TokenBucket::fit_under(queued, full, quota.time_to_earn(demand.total()));
+        let no_room = TokenBucket::short_by(queued, quota, quota.time_to_earn(demand.total()), now);
         let no_patience = turn.checked_sub(patient).map_or(Micros::ZERO, Span::ceil);
-        let retry_after = no_room.unwrap_or(Micros::ZERO).max(no_patience);
+        let retry_after = no_room.max(no_patience);
         if retry_after.is_zero() {
             Fit::Fits { wait: turn.checked_sub(now.moment(over)).map_or(Micros::ZERO, Span::ceil) }
         } else {

@@ -19,7 +19,7 @@
 //! - A refund counts only within the window of its charge.
 
 use super::fixed_window::aligned;
-use super::{Bucket, Demand, Fit, Level, deepen};
+use super::{Bucket, Demand, Fit, Level, deepen, pull_back};
 use crate::quantity::{Micros, Timestamp};
 use crate::quota::Quota;
 
@@ -37,13 +37,12 @@ pub struct SlidingCounter {
 impl SlidingCounter {
     /// The counts as they stand in the window that `now` lies in.
     fn settled(self, quota: &Quota, now: Timestamp) -> Self {
-        let opened_at = aligned(quota, now);
-        match opened_at.since(self.opened_at) {
-            // The same window, or one ahead of a clock that stepped back.
-            Micros::ZERO => Self { opened_at, ..self },
-            gap if gap <= quota.window() => Self { opened_at, previous: self.current, current: 0 },
-            _ => Self { opened_at, previous: 0, current: 0 },
+        let next_at = self.opened_at + quota.window();
+        if now < next_at {
+            return self;
         }
+        let previous = if now < next_at + quota.window() { self.current } else { 0 };
+        Self { opened_at: aligned(quota, now), previous, current: 0 }
     }
 
     /// Spent units, in ticks: current weighs a whole window, previous what is left of it.
@@ -70,6 +69,10 @@ fn ticks(quota: &Quota) -> u64 {
 }
 
 impl Bucket for SlidingCounter {
+    fn mend(&mut self, quota: &Quota, now: Timestamp) -> bool {
+        pull_back(&mut self.opened_at, quota, now)
+    }
+
     fn fit(&self, quota: &Quota, demand: Demand, now: Timestamp) -> Fit {
         if let Some(fit) = demand.plain(quota) {
             return fit;

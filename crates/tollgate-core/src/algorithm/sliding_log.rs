@@ -6,9 +6,9 @@
 //! ```
 //!
 //! Exact, and the dearest: one entry per charge, charges of one instant sharing theirs. Entries are in
-//! order of time; those ahead of a clock that stepped back are pulled back to now. `Record` may pass the
-//! limit, but only the newest entries that together reach twice `units` are kept: while an older one could
-//! still count, those alone say no. So a log never has more than twice as many entries as units.
+//! order of time: a charge by a clock that is behind is filed with the newest. `Record` may pass the limit,
+//! but only the newest entries that together reach twice `units` are kept: while an older one could still
+//! count, those alone say no. So a log never has more than twice as many entries as units.
 //!
 //! # Laws
 //! - Any window spends at most `units`.
@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Bucket, Demand, Fit, Level, deepen};
+use super::{Bucket, Demand, Fit, Level, deepen, pull_back};
 use crate::quantity::{Micros, Timestamp};
 use crate::quota::Quota;
 
@@ -42,15 +42,11 @@ impl SlidingLog {
         gone.fold((0, self.spent), |(n, spent), entry| (n + 1, spent - u64::from(entry.cost)))
     }
 
-    /// Lets go of entries that no longer count, and pulls those back that lie ahead of a clock that
-    /// stepped back.
+    /// Lets go of entries that no longer count.
     fn settle(&mut self, quota: &Quota, now: Timestamp) {
         let (n_gone, spent) = self.settled(quota, now);
         self.entries.drain(..n_gone);
         self.spent = spent;
-        for entry in self.entries.iter_mut().rev().take_while(|entry| now < entry.at) {
-            entry.at = now;
-        }
     }
 
     /// Lets go of the oldest entries while the newer ones are two limits deep by themselves.
@@ -69,14 +65,23 @@ impl SlidingLog {
         self.entries.len()
     }
 
-    /// When the oldest entry leaves; for one that lies ahead of a clock that stepped back, a window
-    /// from now.
+    /// How long until an entry leaves.
     fn leaves_after(quota: &Quota, entry: &Entry, now: Timestamp) -> Micros {
-        (entry.at.min(now) + quota.window()).since(now)
+        (entry.at + quota.window()).since(now)
     }
 }
 
 impl Bucket for SlidingLog {
+    fn mend(&mut self, quota: &Quota, now: Timestamp) -> bool {
+        let ahead = self.entries.iter_mut().rev().map_while(|entry| pull_back(&mut entry.at, quota, now).then_some(()));
+        let mended = ahead.count() > 0;
+        if mended {
+            // Elder ones that are a little ahead must not stay ahead of those.
+            self.entries.iter_mut().filter(|entry| now < entry.at).for_each(|entry| entry.at = now);
+        }
+        mended
+    }
+
     fn fit(&self, quota: &Quota, demand: Demand, now: Timestamp) -> Fit {
         if let Some(fit) = demand.plain(quota) {
             return fit;
@@ -99,7 +104,7 @@ impl Bucket for SlidingLog {
     fn spend(&mut self, quota: &Quota, cost: u32, now: Timestamp) -> u32 {
         self.settle(quota, now);
         let counted = match self.entries.back_mut() {
-            Some(newest) if newest.at == now => deepen(&mut newest.cost, cost, quota),
+            Some(newest) if now <= newest.at => deepen(&mut newest.cost, cost, quota),
             _ => {
                 let mut entry = Entry { at: now, cost: 0 };
                 let counted = deepen(&mut entry.cost, cost, quota);

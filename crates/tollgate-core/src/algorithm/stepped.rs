@@ -13,9 +13,10 @@
 //! # Laws
 //! - In any stretch Δ a key spends at most burst + units × ⌈Δ / window⌉.
 //! - `retry_after` is exact.
-//! - A refund leaves at most what would be left had nothing been charged.
+//! - What is spent and not given back keeps within that bound. A charge that began the steps has set their
+//!   time, also if it is given back.
 
-use super::{Bucket, Demand, Fit, Level, deepen};
+use super::{Bucket, Demand, Fit, Level, deepen, pull_back};
 use crate::quantity::{Micros, Timestamp};
 use crate::quota::Quota;
 
@@ -37,9 +38,8 @@ impl Stepped {
         let spent = u64::from(self.spent).saturating_sub(returned);
         // Zero or at most what it was.
         let spent = u32::try_from(spent).unwrap_or(self.spent);
-        // A clock that went back begins the step anew.
-        let since = if spent == 0 { now } else { (self.since + Micros::new(steps * window)).min(now) };
-        Self { since, spent }
+        let since = self.since + Micros::new(steps * window);
+        Self { since: if spent == 0 { now } else { since }, spent }
     }
 
     /// Steps until at most `spent` units are spent.
@@ -58,6 +58,10 @@ impl Stepped {
 }
 
 impl Bucket for Stepped {
+    fn mend(&mut self, quota: &Quota, now: Timestamp) -> bool {
+        pull_back(&mut self.since, quota, now)
+    }
+
     fn fit(&self, quota: &Quota, demand: Demand, now: Timestamp) -> Fit {
         if let Some(fit) = demand.plain(quota) {
             return fit;
@@ -80,15 +84,8 @@ impl Bucket for Stepped {
         let window = quota.window().as_micros();
         let passed = self.since.since(paid_at).as_micros();
         let repaid = passed.div_ceil(window).saturating_mul(u64::from(quota.units()));
-        let Ok(unpaid) = u32::try_from(u64::from(cost).saturating_sub(repaid)) else { return };
-        if unpaid == 0 {
-            return;
-        }
-        self.spent = self.spent.saturating_sub(unpaid);
-        // If this charge may have begun the steps, others would have begun them later.
-        if paid_at <= self.since && passed.is_multiple_of(window) {
-            self.since = now;
-        }
+        let unpaid = u64::from(cost).saturating_sub(repaid);
+        self.spent = self.spent.saturating_sub(u32::try_from(unpaid).unwrap_or(cost));
     }
 
     fn level(&self, quota: &Quota, now: Timestamp) -> Level {

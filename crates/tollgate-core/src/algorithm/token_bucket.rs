@@ -24,6 +24,7 @@
 //! - A refund, however late, leaves at most what would be left had nothing been charged.
 
 use super::{Bucket, Demand, Fit, Level};
+use crate::charge::Act;
 use crate::quantity::{Micros, Moment, Span, Timestamp};
 use crate::quota::Quota;
 
@@ -36,51 +37,93 @@ pub struct TokenBucket {
 
 impl TokenBucket {
     /// A full bucket, as one that was never seen is.
-    #[inline]
+    #[inline(always)]
     pub fn full(quota: &Quota) -> Self {
         Self { full_at: Timestamp::default().moment(quota.over()) }
     }
 
-    /// When it will be full, seen from `now`: not before now, and not later than two refills.
-    #[inline]
+    /// When it will be full, seen from `now`: a full bucket saves nothing up.
+    #[inline(always)]
     pub(super) fn settled(self, quota: &Quota, now: Timestamp) -> Moment {
-        let now = now.moment(quota.over());
-        let deepest = now + quota.time_to_fill().doubled();
-        self.full_at.recast(quota.over()).min(deepest).max(now)
+        self.full_at.recast(quota.over()).not_before(now)
     }
 
-    /// What fits under a ceiling: `full_at` may not lie later than that after now.
-    #[inline]
-    pub(super) fn fit_under(start: Moment, ceiling: Moment, earn: Span) -> Option<Micros> {
-        (start + earn).checked_sub(ceiling).map(Span::ceil).filter(|short| !short.is_zero())
+    /// By how much a bucket that is settled at `start` lacks room for what takes `earn` to come back.
+    #[inline(always)]
+    pub(super) fn short_by(start: Moment, quota: &Quota, earn: Span, now: Timestamp) -> Micros {
+        let latest = now.moment(quota.over()) + quota.time_to_fill();
+        (start + earn).checked_sub(latest).map_or(Micros::ZERO, Span::ceil)
+    }
+
+    /// Weighs a demand against a bucket that is settled at `start`.
+    #[inline(always)]
+    fn fit_from(start: Moment, quota: &Quota, demand: Demand, now: Timestamp) -> Fit {
+        if let Some(fit) = demand.plain(quota) {
+            return fit;
+        }
+        match Self::short_by(start, quota, quota.time_to_earn(demand.total()), now) {
+            Micros::ZERO => Fit::NOW,
+            retry_after => Fit::Short { retry_after },
+        }
+    }
+
+    /// What is left in a bucket that is settled at `full_at`.
+    #[inline(always)]
+    fn level_at(full_at: Moment, quota: &Quota, now: Timestamp) -> Level {
+        let latest = now.moment(quota.over()) + quota.time_to_fill();
+        Level {
+            remaining: latest.checked_sub(full_at).map_or(0, |room| quota.units_earned_in(room)),
+            reset_after: full_at.ceil().since(now),
+        }
     }
 }
 
 impl Bucket for TokenBucket {
-    #[inline]
-    fn fit(&self, quota: &Quota, demand: Demand, now: Timestamp) -> Fit {
-        if let Some(fit) = demand.plain(quota) {
-            return fit;
+    #[inline(always)]
+    fn mend(&mut self, quota: &Quota, now: Timestamp) -> bool {
+        let deepest = quota.time_deepest();
+        // Most states are clearly sound, by whole microseconds.
+        if self.full_at.micros() < now.as_micros() + deepest.micros() {
+            return false;
         }
-        let start = self.settled(quota, now);
-        let latest = now.moment(quota.over()) + quota.time_to_fill();
-        match Self::fit_under(start, latest, quota.time_to_earn(demand.total())) {
-            None => Fit::NOW,
-            Some(retry_after) => Fit::Short { retry_after },
-        }
+        let (full_at, latest) = (self.full_at.recast(quota.over()), now.moment(quota.over()) + deepest);
+        self.full_at = full_at.min(latest);
+        latest < full_at
     }
 
-    #[inline]
+    #[inline(always)]
+    fn fit(&self, quota: &Quota, demand: Demand, now: Timestamp) -> Fit {
+        Self::fit_from(self.settled(quota, now), quota, demand, now)
+    }
+
     fn spend(&mut self, quota: &Quota, cost: u32, now: Timestamp) -> u32 {
         let start = self.settled(quota, now);
-        let deepest = now.moment(quota.over()) + quota.time_to_fill().doubled();
+        let deepest = now.moment(quota.over()) + quota.time_deepest();
         let cost = cost.min(quota.deepest());
-        let full_at = start + quota.time_to_earn(u64::from(cost));
-        self.full_at = full_at.min(deepest);
-        if full_at <= deepest {
+        self.full_at = start + quota.time_to_earn(u64::from(cost));
+        if self.full_at <= deepest {
             return cost;
         }
+        self.full_at = deepest;
         deepest.checked_sub(start).map_or(0, |moved| quota.units_earned_in(moved))
+    }
+
+    /// As the provided function does it, but settling once: most charges come by here.
+    #[inline(always)]
+    fn charge(&mut self, quota: &Quota, demand: Demand, act: Act, now: Timestamp) -> (Fit, Option<u32>, Level) {
+        let start = self.settled(quota, now);
+        let fit = Self::fit_from(start, quota, demand, now);
+        let fits = matches!(fit, Fit::Fits { .. });
+        if !act.spends(fits) {
+            return (fit, None, Self::level_at(start, quota, now));
+        }
+        let counted = if fits {
+            self.full_at = start + quota.time_to_earn(u64::from(demand.cost));
+            demand.cost
+        } else {
+            self.spend(quota, demand.cost, now)
+        };
+        (fit, Some(counted), Self::level_at(self.full_at, quota, now))
     }
 
     fn refund(&mut self, quota: &Quota, cost: u32, paid_at: Timestamp, now: Timestamp) {
@@ -88,19 +131,13 @@ impl Bucket for TokenBucket {
         // The uncharged bucket would be earlier by the cost, less the time it stood full since then,
         // which is at most all the time since then.
         if let Some(unpaid) = quota.time_to_earn(u64::from(cost)).after(now.since(paid_at)) {
-            self.full_at = (self.full_at - unpaid).max(now.moment(quota.over()));
+            self.full_at = (self.full_at - unpaid).not_before(now);
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn level(&self, quota: &Quota, now: Timestamp) -> Level {
-        let full_at = self.settled(quota, now);
-        let now = now.moment(quota.over());
-        let room = (now + quota.time_to_fill()).checked_sub(full_at);
-        Level {
-            remaining: room.map_or(0, |room| quota.units_earned_in(room)),
-            reset_after: full_at.checked_sub(now).map_or(Micros::ZERO, Span::ceil),
-        }
+        Self::level_at(self.settled(quota, now), quota, now)
     }
 
     fn gone_at(&self, _: &Quota) -> Timestamp {

@@ -9,11 +9,16 @@
 //! client that is over its limit has spent all. What is lost is the least that could be.
 
 use hashbrown::HashTable;
+use tollgate_core::algorithm::Bucket;
+use tollgate_core::algorithm::fixed_window::FixedWindow;
+use tollgate_core::algorithm::leaky_bucket::Queue;
+use tollgate_core::algorithm::sliding_counter::SlidingCounter;
 use tollgate_core::algorithm::sliding_log::SlidingLog;
-use tollgate_core::algorithm::State;
-use tollgate_core::{Quota, Timestamp};
+use tollgate_core::algorithm::stepped::Stepped;
+use tollgate_core::algorithm::token_bucket::TokenBucket;
+use tollgate_core::{Algorithm, Leak, Quota, Refill, Timestamp};
 
-use super::slot::{Identity, Slot, Unpacked};
+use super::slot::{Identity, Inline, Slot};
 
 /// Slots that each new key looks at for ones that mean nothing any more.
 const SWEPT: usize = 4;
@@ -32,12 +37,24 @@ pub(super) struct Shard {
     n_evicted: u64,
 }
 
-/// A key's state, taken out for a moment.
-#[derive(Debug)]
-pub(super) struct Opened {
-    /// Where it lies, if it is there. Good until another key is put in.
-    pub(super) place: Option<usize>,
-    pub(super) state: State,
+/// Something to do with a bucket, whichever kind it is of.
+pub(super) trait Visit {
+    /// What comes of it.
+    type Answer;
+
+    /// Does it, and says whether the bucket is to be stored.
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, Store);
+}
+
+/// What is to be done with a bucket that was visited.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Store {
+    /// It was not changed.
+    Nothing,
+    /// It was changed; if it was never seen before, there was nothing to change.
+    Changed,
+    /// It was spent from.
+    Spent,
 }
 
 impl Shard {
@@ -64,62 +81,71 @@ impl Shard {
             + self.free_logs.capacity() * size_of::<u32>()
     }
 
-    /// The key's state; a fresh one if there is none, or one of another kind. A log moves out, and must
-    /// be put back.
-    #[inline]
-    pub(super) fn open(&mut self, id: Identity, quota: &Quota) -> Opened {
-        let place = self.table.find_bucket_index(id.hash(), |slot| slot.identity() == id);
-        let slot = place.and_then(|place| self.table.get_bucket(place));
-        let state = match slot.and_then(|slot| slot.unpack(quota)) {
-            Some(Unpacked::Inline(state)) => state,
-            Some(Unpacked::Log(index)) => State::Log(self.log(index).map(std::mem::take).unwrap_or_default()),
-            None => State::fresh(quota),
+    /// Visits a key's bucket; a fresh one if there is none.
+    #[inline(always)]
+    pub(super) fn visit<V: Visit>(&mut self, id: Identity, quota: &Quota, now: Timestamp, visit: V) -> V::Answer {
+        match quota.algorithm() {
+            Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(Leak::Meter) => {
+                self.visit_inline::<TokenBucket, V>(id, quota, now, visit)
+            }
+            Algorithm::LeakyBucket(Leak::Queue) => self.visit_inline::<Queue, V>(id, quota, now, visit),
+            Algorithm::TokenBucket(Refill::Stepped) => self.visit_inline::<Stepped, V>(id, quota, now, visit),
+            Algorithm::SlidingWindowCounter => self.visit_inline::<SlidingCounter, V>(id, quota, now, visit),
+            Algorithm::FixedWindow(_) => self.visit_inline::<FixedWindow, V>(id, quota, now, visit),
+            Algorithm::SlidingWindow => self.visit_log(id, quota, now, visit),
+        }
+    }
+
+    #[inline(always)]
+    fn visit_inline<B: Inline, V: Visit>(&mut self, id: Identity, quota: &Quota, now: Timestamp, visit: V) -> V::Answer {
+        let Some(slot) = self.table.find_mut(id.hash(), |slot| slot.identity() == id) else {
+            let mut bucket = B::fresh(quota);
+            let (answer, store) = visit.visit(&mut bucket, quota, now);
+            if store == Store::Spent {
+                self.insert(Slot::pack(id, &bucket, quota), now);
+            }
+            return answer;
         };
-        Opened { place, state }
+        let mut bucket = slot.unpack::<B>(quota);
+        let mended = bucket.mend(quota, now);
+        let (answer, store) = visit.visit(&mut bucket, quota, now);
+        if mended || store != Store::Nothing {
+            *slot = Slot::pack(id, &bucket, quota);
+        }
+        answer
     }
 
-    /// Puts a state back that was not changed.
-    #[inline]
-    pub(super) fn close(&mut self, opened: Opened) {
-        if let Opened { place: Some(place), state: State::Log(entries) } = opened {
-            self.put_log(place, entries);
+    fn visit_log<V: Visit>(&mut self, id: Identity, quota: &Quota, now: Timestamp, visit: V) -> V::Answer {
+        let slot = self.table.find_mut(id.hash(), |slot| slot.identity() == id);
+        let found = slot.and_then(|slot| Some((slot.log()?, slot)));
+        let Some((index, slot)) = found else {
+            let mut log = SlidingLog::default();
+            let (answer, store) = visit.visit(&mut log, quota, now);
+            if store == Store::Spent {
+                let index = self.free_log();
+                let slot = Slot::pack_log(id, &log, index, quota);
+                self.logs[index as usize] = log;
+                self.insert(slot, now);
+            }
+            return answer;
+        };
+        let log = &mut self.logs[index as usize];
+        let mended = log.mend(quota, now);
+        let (answer, store) = visit.visit(log, quota, now);
+        if mended || store != Store::Nothing {
+            *slot = Slot::pack_log(id, log, index, quota);
         }
+        answer
     }
 
-    /// Stores a state that was changed, over the one it was opened from. Says no if it is a new key, which
-    /// must wait until all opened ones are back: putting it in moves others.
-    #[inline]
-    pub(super) fn replace(&mut self, id: Identity, opened: Opened, quota: &Quota) -> Result<(), Opened> {
-        let Some(place) = opened.place else { return Err(opened) };
-        let Some(slot) = self.table.get_bucket_mut(place) else { return Err(opened) };
-        let log = slot.log();
-        if log.is_none() && matches!(opened.state, State::Log(_)) {
-            // Another kind of state lay under the same identity: it must go, with a log of its own.
-            self.remove(place);
-            return Err(Opened { place: None, ..opened });
-        }
-        *slot = Slot::pack(id, &opened.state, quota, log.unwrap_or_default());
-        if let State::Log(entries) = opened.state {
-            self.put_log(place, entries);
-        }
-        Ok(())
-    }
-
-    /// Puts a new key in. All opened states must be back.
-    pub(super) fn insert(&mut self, id: Identity, state: State, quota: &Quota, now: Timestamp) {
+    /// Puts a new key in.
+    #[cold]
+    fn insert(&mut self, slot: Slot, now: Timestamp) {
         self.sweep(now);
         if self.n_max <= self.table.len() {
             self.evict(now);
         }
-        let log = match &state {
-            State::Log(_) => self.free_log(),
-            State::Token(_) | State::Queue(_) | State::Stepped(_) | State::Counter(_) | State::Window(_) => 0,
-        };
-        let slot = Slot::pack(id, &state, quota, log);
-        if let (State::Log(entries), Some(place)) = (state, self.log(log)) {
-            *place = entries;
-        }
-        self.table.insert_unique(id.hash(), slot, |slot| slot.identity().hash());
+        self.table.insert_unique(slot.identity().hash(), slot, |slot| slot.identity().hash());
     }
 
     /// Forgets a key.
@@ -130,13 +156,11 @@ impl Shard {
     }
 
     /// Removes the key at a place, with its log.
-    pub(super) fn remove(&mut self, place: usize) {
+    fn remove(&mut self, place: usize) {
         let Ok(entry) = self.table.get_bucket_entry(place) else { return };
         let (slot, _) = entry.remove();
         if let Some(index) = slot.log() {
-            if let Some(log) = self.log(index) {
-                *log = SlidingLog::default();
-            }
+            self.logs[index as usize] = SlidingLog::default();
             self.free_logs.push(index);
         }
     }
@@ -176,17 +200,6 @@ impl Shard {
     fn next_place(&mut self) -> usize {
         self.hand = if self.hand + 1 < self.table.num_buckets() { self.hand + 1 } else { 0 };
         self.hand
-    }
-
-    fn put_log(&mut self, place: usize, entries: SlidingLog) {
-        let index = self.table.get_bucket(place).and_then(Slot::log);
-        if let Some(log) = index.and_then(|index| self.log(index)) {
-            *log = entries;
-        }
-    }
-
-    fn log(&mut self, index: u32) -> Option<&mut SlidingLog> {
-        self.logs.get_mut(index as usize)
     }
 
     /// The index of a log that nobody uses.

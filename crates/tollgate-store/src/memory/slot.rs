@@ -10,9 +10,9 @@
 //!   k        time               span                 a           b          heat
 //!   token    full_at            a full refill        part        over       (from time and span)
 //!   stepped  since              until it is full     spent       -          spent / burst
-//!   log      newest entry       window               slab index  -          spent / units
 //!   counter  opened_at          two windows          previous    current    the larger / units
 //!   window   opened_at          window               count       -          count / units
+//!   log      newest entry       window               where it is -          spent / units
 //! ```
 //!
 //! The identity is 120 bits of a keyed 128-bit hash. The rest of the hash says in which shard it lies.
@@ -25,11 +25,12 @@ use tollgate_core::Timestamp;
 use tollgate_core::algorithm::fixed_window::FixedWindow;
 use tollgate_core::algorithm::leaky_bucket::Queue;
 use tollgate_core::algorithm::sliding_counter::SlidingCounter;
+use tollgate_core::algorithm::sliding_log::SlidingLog;
 use tollgate_core::algorithm::stepped::Stepped;
 use tollgate_core::algorithm::token_bucket::TokenBucket;
-use tollgate_core::algorithm::{Bucket, State};
+use tollgate_core::algorithm::Bucket;
 use tollgate_core::quantity::{Moment, TIME_MAX};
-use tollgate_core::{Algorithm, Leak, Quota, Refill};
+use tollgate_core::Quota;
 
 /// Which bucket, as far as a shard can tell: 120 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,25 +51,38 @@ pub(super) struct Slot {
 
 const _: () = assert!(size_of::<Slot>() == 32, "two slots to a cache line");
 
-/// What a slot holds, before its log is fetched.
-pub(super) enum Unpacked {
-    Inline(State),
-    Log(u32),
+/// A state that fits into a slot: 53 bits of time and two numbers.
+pub(super) trait Inline: Bucket + Sized {
+    /// Tells its slots from those of others: 1 to 7.
+    const KIND: u64;
+
+    /// The state of a key that was never seen.
+    fn fresh(quota: &Quota) -> Self;
+
+    /// The state from what was stored.
+    fn from_parts(time: u64, a: u32, b: u32) -> Self;
+
+    /// What to store, and for whoever must make room: the span, and the heat.
+    fn parts(&self, quota: &Quota) -> Parts;
 }
 
-/// The kinds of state, in three bits. Zero is none of them.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Token = 1,
-    Stepped = 2,
-    Log = 3,
-    Counter = 4,
-    Window = 5,
+/// What a slot stores of a state.
+pub(super) struct Parts {
+    time: u64,
+    a: u32,
+    b: u32,
+    span: u64,
+    heat: u64,
 }
 
 const KIND_BITS: u32 = 3;
 const SPAN_BITS: u32 = 8;
 const HEAT_MAX: u64 = 0xff;
+
+/// The kind of a slot whose log lies elsewhere.
+const LOG: u64 = 5;
+const TIME_BITS: u32 = 53;
+const _: () = assert!(KIND_BITS + SPAN_BITS + TIME_BITS == u64::BITS && TIME_MAX >> TIME_BITS == 0);
 
 impl Identity {
     pub(super) fn new(high: u64, low: u64) -> Self {
@@ -76,84 +90,49 @@ impl Identity {
     }
 
     /// Where in its shard's table to look.
-    #[inline]
+    #[inline(always)]
     pub(super) fn hash(self) -> u64 {
         self.high
     }
 }
 
 impl Slot {
-    /// The slot of a state. A log stays outside; its index comes in.
-    #[inline]
-    pub(super) fn pack(id: Identity, state: &State, quota: &Quota, log: u32) -> Self {
+    /// The slot of a state.
+    #[inline(always)]
+    pub(super) fn pack<B: Inline>(id: Identity, bucket: &B, quota: &Quota) -> Self {
+        Self::new(id, B::KIND, bucket.parts(quota))
+    }
+
+    /// The slot of a log that lies elsewhere, at `index`.
+    pub(super) fn pack_log(id: Identity, log: &SlidingLog, index: u32, quota: &Quota) -> Self {
         let window = quota.window().as_micros();
-        let until = |from: Timestamp| state.gone_at(quota).since(from).as_micros();
-        let (kind, time, span, a, b, heat) = match state {
-            State::Token(TokenBucket { full_at }) | State::Queue(Queue(TokenBucket { full_at })) => {
-                let fill = quota.time_to_fill().ceil().as_micros();
-                (Kind::Token, full_at.micros(), fill, full_at.part(), full_at.over(), 0)
-            }
-            State::Stepped(Stepped { since, spent }) => {
-                (Kind::Stepped, since.as_micros(), until(*since), *spent, 0, heat(*spent, quota))
-            }
-            State::Log(entries) => {
-                let newest = state.gone_at(quota).as_micros().saturating_sub(window);
-                let spent = quota.units() - entries.level(quota, Timestamp::from_micros(newest)).remaining;
-                (Kind::Log, newest, window, log, 0, heat(spent, quota))
-            }
-            State::Counter(SlidingCounter { opened_at, previous, current }) => {
-                let larger = (*previous).max(*current);
-                let span = until(*opened_at);
-                (Kind::Counter, opened_at.as_micros(), span, *previous, *current, heat(larger, quota))
-            }
-            State::Window(FixedWindow { opened_at, count }) => {
-                (Kind::Window, opened_at.as_micros(), window, *count, 0, heat(*count, quota))
-            }
-        };
-        let time = time.min(TIME_MAX);
-        Self {
-            high: id.high,
-            low_heat: id.low | heat,
-            time_span_kind: time << (SPAN_BITS + KIND_BITS) | shorten(span) << KIND_BITS | kind as u64,
-            a,
-            b,
-        }
+        let time = log.gone_at(quota).as_micros().saturating_sub(window);
+        let spent = quota.units() - log.level(quota, Timestamp::from_micros(time)).remaining;
+        Self::new(id, LOG, Parts { time, a: index, b: 0, span: window, heat: heat(spent, quota) })
     }
 
-    /// The state under that quota, or nothing if it is of a kind that the quota does not know.
-    #[inline]
-    pub(super) fn unpack(&self, quota: &Quota) -> Option<Unpacked> {
-        let time = Timestamp::from_micros(self.time());
-        let (a, b) = (self.a, self.b);
-        let (kind, state) = match quota.algorithm() {
-            Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(Leak::Meter) => {
-                (Kind::Token, State::Token(TokenBucket { full_at: Moment::from_parts(self.time(), a, b) }))
-            }
-            Algorithm::LeakyBucket(Leak::Queue) => {
-                let full_at = Moment::from_parts(self.time(), a, b);
-                (Kind::Token, State::Queue(Queue(TokenBucket { full_at })))
-            }
-            Algorithm::TokenBucket(Refill::Stepped) => {
-                (Kind::Stepped, State::Stepped(Stepped { since: time, spent: a }))
-            }
-            Algorithm::SlidingWindow => return self.log().map(Unpacked::Log),
-            Algorithm::SlidingWindowCounter => {
-                let counter = SlidingCounter { opened_at: time, previous: a, current: b };
-                (Kind::Counter, State::Counter(counter))
-            }
-            Algorithm::FixedWindow(_) => (Kind::Window, State::Window(FixedWindow { opened_at: time, count: a })),
-        };
-        (self.kind() == kind as u64).then_some(Unpacked::Inline(state))
+    #[inline(always)]
+    fn new(id: Identity, kind: u64, parts: Parts) -> Self {
+        let Parts { time, a, b, span, heat } = parts;
+        let time_span_kind = time.min(TIME_MAX) << (SPAN_BITS + KIND_BITS) | shorten(span) << KIND_BITS | kind;
+        Self { high: id.high, low_heat: id.low | heat, time_span_kind, a, b }
     }
 
-    #[inline]
+    /// The state, or a fresh one if the slot is of another kind.
+    #[inline(always)]
+    pub(super) fn unpack<B: Inline>(&self, quota: &Quota) -> B {
+        if self.kind() == B::KIND { B::from_parts(self.time(), self.a, self.b) } else { B::fresh(quota) }
+    }
+
+    #[inline(always)]
     pub(super) fn identity(&self) -> Identity {
         Identity::new(self.high, self.low_heat)
     }
 
     /// The index of its log, if it has one.
+    #[inline(always)]
     pub(super) fn log(&self) -> Option<u32> {
-        (self.kind() == Kind::Log as u64).then_some(self.a)
+        (self.kind() == LOG).then_some(self.a)
     }
 
     /// True if the state means the same as none.
@@ -168,18 +147,18 @@ impl Slot {
         let share = |whole: u64| u64::try_from(left * u128::from(whole) / u128::from(span)).unwrap_or(whole);
         let heat = self.low_heat & HEAT_MAX;
         match self.kind() {
-            kind if kind == Kind::Token as u64 => share(HEAT_MAX),
-            kind if kind == Kind::Stepped as u64 => share(heat),
+            TokenBucket::KIND => share(HEAT_MAX),
+            Stepped::KIND => share(heat),
             _ => heat,
         }
     }
 
     fn gone_at(&self) -> u64 {
         let whole = self.time().saturating_add(u64::from(self.a > 0));
-        if self.kind() == Kind::Token as u64 { whole } else { self.time() + lengthen(self.span()) }
+        if self.kind() == TokenBucket::KIND { whole } else { self.time() + lengthen(self.span()) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn time(&self) -> u64 {
         self.time_span_kind >> (SPAN_BITS + KIND_BITS)
     }
@@ -188,9 +167,97 @@ impl Slot {
         self.time_span_kind >> KIND_BITS & 0xff
     }
 
-    #[inline]
+    #[inline(always)]
     fn kind(&self) -> u64 {
         self.time_span_kind & 0b111
+    }
+}
+
+impl Inline for TokenBucket {
+    const KIND: u64 = 1;
+
+    #[inline(always)]
+    fn fresh(quota: &Quota) -> Self {
+        Self::full(quota)
+    }
+
+    #[inline(always)]
+    fn from_parts(time: u64, a: u32, b: u32) -> Self {
+        Self { full_at: Moment::from_parts(time, a, b) }
+    }
+
+    #[inline(always)]
+    fn parts(&self, quota: &Quota) -> Parts {
+        let span = quota.time_to_fill().ceil().as_micros();
+        Parts { time: self.full_at.micros(), a: self.full_at.part(), b: self.full_at.over(), span, heat: 0 }
+    }
+}
+
+impl Inline for Queue {
+    const KIND: u64 = TokenBucket::KIND;
+
+    fn fresh(quota: &Quota) -> Self {
+        Self(TokenBucket::fresh(quota))
+    }
+
+    fn from_parts(time: u64, a: u32, b: u32) -> Self {
+        Self(TokenBucket::from_parts(time, a, b))
+    }
+
+    fn parts(&self, quota: &Quota) -> Parts {
+        self.0.parts(quota)
+    }
+}
+
+impl Inline for Stepped {
+    const KIND: u64 = 2;
+
+    fn fresh(_: &Quota) -> Self {
+        Self::default()
+    }
+
+    fn from_parts(time: u64, a: u32, _: u32) -> Self {
+        Self { since: Timestamp::from_micros(time), spent: a }
+    }
+
+    fn parts(&self, quota: &Quota) -> Parts {
+        let span = self.gone_at(quota).since(self.since).as_micros();
+        Parts { time: self.since.as_micros(), a: self.spent, b: 0, span, heat: heat(self.spent, quota) }
+    }
+}
+
+impl Inline for SlidingCounter {
+    const KIND: u64 = 3;
+
+    fn fresh(_: &Quota) -> Self {
+        Self::default()
+    }
+
+    fn from_parts(time: u64, a: u32, b: u32) -> Self {
+        Self { opened_at: Timestamp::from_micros(time), previous: a, current: b }
+    }
+
+    fn parts(&self, quota: &Quota) -> Parts {
+        let span = self.gone_at(quota).since(self.opened_at).as_micros();
+        let heat = heat(self.previous.max(self.current), quota);
+        Parts { time: self.opened_at.as_micros(), a: self.previous, b: self.current, span, heat }
+    }
+}
+
+impl Inline for FixedWindow {
+    const KIND: u64 = 4;
+
+    fn fresh(_: &Quota) -> Self {
+        Self::default()
+    }
+
+    fn from_parts(time: u64, a: u32, _: u32) -> Self {
+        Self { opened_at: Timestamp::from_micros(time), count: a }
+    }
+
+    fn parts(&self, quota: &Quota) -> Parts {
+        let span = self.gone_at(quota).since(self.opened_at).as_micros();
+        Parts { time: self.opened_at.as_micros(), a: self.count, b: 0, span, heat: heat(self.count, quota) }
     }
 }
 
@@ -202,7 +269,7 @@ fn heat(spent: u32, quota: &Quota) -> u64 {
 /// A span in eight bits, six for the position of its highest bit and two for what follows, rounded up.
 fn shorten(span: u64) -> u64 {
     let shift = (u64::BITS - span.leading_zeros()).saturating_sub(3);
-    let top = span.div_ceil(1 << shift); // 4 to 8, or less if the span is
+    let top = (span + ((1 << shift) - 1)) >> shift; // rounded up: 4 to 8, or less if the span is
     let (top, shift) = if top == 8 { (4, shift + 1) } else { (top, shift) };
     if top < 4 { top } else { (u64::from(shift) + 1) << 2 | (top & 0b11) }
 }

@@ -1,0 +1,423 @@
+//! The laws that every store keeps, for every algorithm, over random quotas and histories.
+
+use proptest::prelude::*;
+use tollgate_core::{Algorithm, Micros, Outcome, Quota, Receipt, Refill, Standing, Timestamp, Verdict, WindowStart};
+
+use crate::generate::{Visit, algorithms, cost, gaps, quotas, quotas_of, starts, visits};
+use crate::world::{Gate, World, take, trial};
+use tollgate_core::Act;
+
+/// A paid charge: when, and how many units.
+type Paid = (Timestamp, u32);
+
+/// Plays visits, and tells which were paid.
+fn play(world: &World, gate: &Gate, visits: &[Visit]) -> Vec<Paid> {
+    let mut paid = Vec::new();
+    for &(gap, share) in visits {
+        world.clock.advance(Micros::new(gap.micros(&gate.quota)));
+        let cost = cost(share, &gate.quota);
+        if let Some(receipt) = world.take(gate, cost) {
+            assert_eq!(receipt.cost, cost);
+            paid.push((receipt.paid_at, cost));
+        }
+    }
+    paid
+}
+
+/// The most that may be spent in a stretch in which so much time passes.
+fn bound(quota: &Quota, passed: u64) -> u128 {
+    let (units, window) = (u128::from(quota.units()), u128::from(quota.window().as_micros()));
+    let capacity = u128::from(quota.capacity().get());
+    let passed = u128::from(passed);
+    let windows = passed / window + 1; // that a stretch can touch or wholly contain
+    match quota.algorithm() {
+        Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => capacity + passed * units / window,
+        Algorithm::TokenBucket(Refill::Stepped) => capacity + units * passed.div_ceil(window),
+        Algorithm::SlidingWindow => units * windows,
+        Algorithm::SlidingWindowCounter => 2 * units * windows - 1,
+        Algorithm::FixedWindow(_) => 2 * units * windows,
+    }
+}
+
+/// Checks every stretch of a history: O(n²), and worth it.
+fn check_never_over(quota: &Quota, paid: &[(u64, u32)]) -> Result<(), TestCaseError> {
+    for (first, &(start, _)) in paid.iter().enumerate() {
+        let mut spent = 0u128;
+        for &(end, cost) in &paid[first..] {
+            spent += u128::from(cost);
+            let most = bound(quota, end - start);
+            prop_assert!(spent <= most, "{spent} spent in {} us, at most {most}; {quota:?}", end - start);
+        }
+    }
+    Ok(())
+}
+
+fn remaining(world: &World, gate: &Gate) -> u32 {
+    world.peek(gate).remaining
+}
+
+proptest! {
+    /// The law the product is sold on: nobody spends more than a burst plus the refill.
+    #[test]
+    fn no_stretch_of_time_is_overspent(quota in quotas(), start in starts(), visits in visits(120)) {
+        let (world, gate) = (World::at(start), Gate::new("g", quota));
+        let paid: Vec<_> = play(&world, &gate, &visits).iter().map(|(at, cost)| (at.as_micros(), *cost)).collect();
+        check_never_over(&gate.quota, &paid)?;
+    }
+
+    /// Each epoch-aligned window spends at most its units.
+    #[test]
+    fn no_fixed_window_is_overspent(
+        quota in quotas_of(Algorithm::FixedWindow(WindowStart::Epoch)),
+        start in starts(),
+        visits in visits(120),
+    ) {
+        let (world, gate) = (World::at(start), Gate::new("g", quota));
+        let window = gate.quota.window().as_micros();
+        let paid = play(&world, &gate, &visits);
+        for (at, _) in &paid {
+            let of_window = |(other, _): &&Paid| other.as_micros() / window == at.as_micros() / window;
+            let spent: u64 = paid.iter().filter(of_window).map(|(_, cost)| u64::from(*cost)).sum();
+            prop_assert!(spent <= u64::from(gate.quota.units()));
+        }
+    }
+
+    /// What a key may not do now, it may at `retry_after`, and not one microsecond earlier.
+    #[test]
+    fn retry_after_is_exact(quota in quotas(), start in starts(), visits in visits(60)) {
+        let (world, gate) = (World::at(start), Gate::new("g", quota));
+        for (gap, share) in visits {
+            world.clock.advance(Micros::new(gap.micros(&gate.quota)));
+            let cost = cost(share, &gate.quota);
+            let now = clock_now(&world);
+            match world.apply(&gate, take(cost)).outcome {
+                Outcome::Short { retry_after } => {
+                    prop_assert!(!retry_after.is_zero());
+                    world.clock.set(Timestamp::from_micros(now.as_micros() + retry_after.as_micros() - 1));
+                    prop_assert!(!world.would_fit(&gate, cost), "fits early: {retry_after:?}");
+                    world.clock.set(now + retry_after);
+                    prop_assert!(world.would_fit(&gate, cost), "does not fit: {retry_after:?}");
+                }
+                Outcome::Never => prop_assert!(cost > gate.capacity()),
+                Outcome::Paid(_) => prop_assert!(cost <= gate.capacity()),
+                Outcome::Fits | Outcome::Unknown => prop_assert!(false, "a take is paid or not"),
+            }
+        }
+    }
+
+    /// A short charge leaves the bucket as it was, now and for all time.
+    #[test]
+    fn a_denied_charge_changes_nothing(quota in quotas(), start in starts(), visits in visits(60)) {
+        let (world, calm) = (World::at(start), World::at(start));
+        let gate = Gate::new("g", quota);
+        for (gap, share) in visits {
+            world.clock.advance(Micros::new(gap.micros(&gate.quota)));
+            let cost = cost(share, &gate.quota);
+            let standing = world.apply(&gate, take(cost));
+            calm.clock.set(clock_now(&world));
+            if matches!(standing.outcome, Outcome::Paid(_)) {
+                prop_assert_eq!(standing, calm.apply(&gate, take(cost)));
+            } else {
+                prop_assert_eq!(world.peek(&gate), calm.peek(&gate));
+            }
+        }
+    }
+
+    /// What is said to remain can be spent, and one more cannot. What is said to come back comes back.
+    #[test]
+    fn remaining_and_reset_after_agree_with_the_future(quota in quotas(), start in starts(), visits in visits(40)) {
+        let (world, gate) = (World::at(start), Gate::new("g", quota));
+        for visit in visits {
+            play(&world, &gate, &[visit]);
+            let now = clock_now(&world);
+            let Standing { remaining: left, reset_after, .. } = world.peek(&gate);
+            prop_assert!(left == 0 || world.would_fit(&gate, left));
+            prop_assert!(!world.would_fit(&gate, left + 1));
+            prop_assert_eq!(left == gate.capacity(), reset_after.is_zero(), "only what is spent comes back");
+            if reset_after.is_zero() {
+                continue;
+            }
+            world.clock.set(Timestamp::from_micros(now.as_micros() + reset_after.as_micros() - 1));
+            let before = remaining(&world, &gate);
+            world.clock.set(now + reset_after);
+            let after = remaining(&world, &gate);
+            match gate.quota.algorithm() {
+                Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_) | Algorithm::FixedWindow(_) => {
+                    prop_assert!(before < gate.capacity());
+                    prop_assert_eq!(after, gate.capacity());
+                }
+                Algorithm::SlidingWindow => prop_assert!(before == left && left < after),
+                Algorithm::SlidingWindowCounter => {
+                    world.clock.set(now + reset_after + gate.quota.window());
+                    prop_assert_eq!(remaining(&world, &gate), gate.capacity());
+                }
+            }
+            world.clock.set(now);
+        }
+    }
+
+    /// Several charges are spent all or none, and stand as if they had been made one by one, also with
+    /// equal keys among them.
+    #[test]
+    fn several_charges_are_all_or_nothing(
+        quotas in prop::collection::vec(quotas(), 3),
+        start in starts(),
+        calls in prop::collection::vec((gaps(), prop::collection::vec((0..3usize, 0..4u8, 0u32..600), 1..7)), 1..25),
+    ) {
+        let (world, single) = (World::at(start), World::at(start));
+        let gates: Vec<_> = quotas.into_iter().zip(["a", "b", "c"]).map(|(quota, name)| Gate::new(name, quota)).collect();
+        for (gap, charges) in calls {
+            world.clock.advance(Micros::new(gap.micros(&gates[0].quota)));
+            single.clock.set(clock_now(&world));
+            let charges: Vec<_> = charges.into_iter().map(|(gate, act, share)| {
+                let cost = cost(share, &gates[gate].quota);
+                let act = [take(cost), trial(cost), Act::Record(cost), Act::Look(cost)][usize::from(act)];
+                (&gates[gate], "c", act)
+            }).collect();
+            let before: Vec<_> = gates.iter().map(|gate| world.peek(gate)).collect();
+            let together = world.apply_all(&charges);
+            let vetoed = charges.iter().zip(&together).any(|((_, _, act), standing)| {
+                act.vetoes() && matches!(standing.outcome, Outcome::Short { .. } | Outcome::Never)
+            });
+            if vetoed {
+                let after: Vec<_> = gates.iter().map(|gate| world.peek(gate)).collect();
+                prop_assert_eq!(&before, &after, "a veto moves nothing");
+                prop_assert!(together.iter().all(|standing| !matches!(standing.outcome, Outcome::Paid(_))));
+                continue;
+            }
+            for (&(gate, _, act), together) in charges.iter().zip(together) {
+                let alone = single.apply(gate, act);
+                // A charge that can never fit beside those before it may fit later on its own.
+                let same = match (&together.outcome, &alone.outcome) {
+                    (Outcome::Never, Outcome::Short { .. }) => true,
+                    // Together it waits for room for all of them; alone, those before it have spent theirs.
+                    (Outcome::Short { .. }, Outcome::Short { .. }) => true,
+                    (a, b) => a == b,
+                };
+                prop_assert!(same, "{together:?} {alone:?}");
+                prop_assert_eq!((together.remaining, together.reset_after), (alone.remaining, alone.reset_after));
+            }
+        }
+    }
+
+    /// What a query of several charges may not do now, it may at `retry_after`, not a microsecond earlier.
+    #[test]
+    fn retry_after_is_exact_for_several_charges(
+        quotas in prop::collection::vec(quotas(), 2),
+        start in starts(),
+        calls in prop::collection::vec((gaps(), prop::collection::vec((0..2usize, any::<bool>(), 0u32..400), 1..5)), 1..25),
+    ) {
+        let world = World::at(start);
+        let gates: Vec<_> = quotas.into_iter().zip(["a", "b"]).map(|(quota, name)| Gate::new(name, quota)).collect();
+        for (gap, charges) in calls {
+            world.clock.advance(Micros::new(gap.micros(&gates[0].quota)));
+            let charges: Vec<_> = charges.into_iter().map(|(gate, looks, share)| {
+                let cost = cost(share, &gates[gate].quota);
+                (&gates[gate], "c", if looks { Act::Look(cost) } else { take(cost) })
+            }).collect();
+            let waits = world.apply_all(&charges).iter().map(Standing::retry_after).collect::<Option<Vec<_>>>();
+            let Some(wait) = waits.and_then(|waits| waits.into_iter().max()).filter(|wait| !wait.is_zero()) else { continue };
+            let vetoed = || world.apply_all(&charges).iter().any(|standing| standing.retry_after() != Some(Micros::ZERO));
+            world.clock.advance(Micros::new(wait.as_micros() - 1));
+            prop_assert!(vetoed(), "admitted early: {wait:?}");
+            world.clock.advance(Micros::new(1));
+            prop_assert!(!vetoed(), "not admitted after {wait:?}");
+        }
+    }
+
+    /// A refund, however late, leaves at most what would be left had nothing been charged.
+    #[test]
+    fn a_refund_never_lets_more_through(
+        quota in quotas().prop_filter("a charge sets no time", sets_no_time),
+        start in starts(),
+        before in visits(10),
+        share in 0u32..1_000,
+        between in visits(10),
+        gap in gaps(),
+        after in visits(10),
+    ) {
+        let (charged, uncharged) = (World::at(start), World::at(start));
+        let gate = Gate::new("g", quota);
+        play(&charged, &gate, &before);
+        play(&uncharged, &gate, &before);
+        let Some(receipt) = charged.take(&gate, cost(share, &gate.quota)) else { return Ok(()) };
+        follow(&charged, &uncharged, &gate, &between)?;
+        charged.clock.advance(Micros::new(gap.micros(&gate.quota)));
+        uncharged.clock.set(clock_now(&charged));
+        charged.refund(&gate, receipt);
+        prop_assert!(remaining(&charged, &gate) <= remaining(&uncharged, &gate));
+        for visit in after {
+            follow(&charged, &uncharged, &gate, &[visit])?;
+            prop_assert!(remaining(&charged, &gate) <= remaining(&uncharged, &gate));
+        }
+    }
+
+    /// A refund at once leaves the key as it was.
+    #[test]
+    fn a_refund_at_once_undoes_the_charge(quota in quotas(), start in starts(), visits in visits(20), share in 0u32..1_000) {
+        let (world, gate) = (World::at(start), Gate::new("g", quota));
+        play(&world, &gate, &visits);
+        let before = world.peek(&gate);
+        if let Some(receipt) = world.take(&gate, cost(share, &gate.quota)) {
+            world.refund(&gate, receipt);
+            let after = world.peek(&gate);
+            prop_assert_eq!((before.remaining, before.reset_after), (after.remaining, after.reset_after));
+        }
+    }
+
+    /// What is paid and not given back stays within the bound, whatever is refunded when.
+    #[test]
+    fn refunds_do_not_break_never_over(
+        quota in quotas(),
+        start in starts(),
+        visits in prop::collection::vec((gaps(), 0u32..600, any::<bool>()), 1..80),
+    ) {
+        let (world, gate) = (World::at(start), Gate::new("g", quota));
+        let mut kept = Vec::new();
+        let mut refundable: Option<Receipt> = None;
+        for (gap, share, refunds) in visits {
+            world.clock.advance(Micros::new(gap.micros(&gate.quota)));
+            if let Some(receipt) = refundable.take() {
+                world.refund(&gate, receipt);
+            }
+            let Some(receipt) = world.take(&gate, cost(share, &gate.quota)) else { continue };
+            if refunds {
+                refundable = Some(receipt);
+            } else {
+                kept.push((receipt.paid_at.as_micros(), receipt.cost));
+            }
+        }
+        check_never_over(&gate.quota, &kept)?;
+    }
+
+    /// A clock that steps back or leaps ahead makes nobody spend more than the time it showed passing.
+    #[test]
+    fn a_stepping_clock_never_makes_us_generous(
+        quota in quotas(),
+        start in starts(),
+        visits in prop::collection::vec((gaps(), prop::option::of(gaps()), 0u32..600), 1..100),
+    ) {
+        let (world, gate) = (World::at(start), Gate::new("g", quota));
+        let mut passed = 0;
+        let mut paid = Vec::new();
+        for (ahead, back, share) in visits {
+            let ahead = ahead.micros(&gate.quota);
+            world.clock.advance(Micros::new(ahead));
+            passed += ahead;
+            if let Some(back) = back {
+                let now = clock_now(&world).as_micros();
+                world.clock.set(Timestamp::from_micros(now.saturating_sub(back.micros(&gate.quota))));
+            }
+            let cost = cost(share, &gate.quota);
+            if world.take(&gate, cost).is_some() {
+                paid.push((passed, cost));
+            }
+        }
+        check_never_over(&gate.quota, &paid)?;
+    }
+
+    /// After a step back a key waits, but not for ever: two refills of a bucket or two windows at most.
+    #[test]
+    fn a_clock_that_stepped_back_is_forgiven(quota in quotas(), start in starts(), visits in visits(20), back in gaps()) {
+        let (world, gate) = (World::at(start), Gate::new("g", quota));
+        play(&world, &gate, &visits);
+        let now = clock_now(&world).as_micros().saturating_sub(back.micros(&gate.quota));
+        world.clock.set(Timestamp::from_micros(now));
+        world.apply(&gate, take(1)); // which is denied, and yet mends
+        let refill = match gate.quota.algorithm() {
+            Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => gate.quota.time_to_fill().ceil(),
+            Algorithm::TokenBucket(Refill::Stepped) => {
+                let steps = u64::from(gate.capacity()).div_ceil(u64::from(gate.quota.units())) + 1;
+                Micros::new(steps * gate.quota.window().as_micros())
+            }
+            Algorithm::SlidingWindow | Algorithm::SlidingWindowCounter | Algorithm::FixedWindow(_) => gate.quota.window(),
+        };
+        world.clock.set(Timestamp::from_micros(now) + refill + refill + gate.quota.window());
+        prop_assert_eq!(remaining(&world, &gate), gate.capacity());
+    }
+
+    /// Counts survive a changed limit: under each quota, from its first charge on, its own bound holds.
+    #[test]
+    fn a_changed_quota_keeps_its_own_bound(
+        (first, second) in algorithms().prop_flat_map(|algorithm| (quotas_of(algorithm), quotas_of(algorithm))),
+        start in starts(),
+        before in visits(40),
+        after in visits(80),
+    ) {
+        let world = World::at(start);
+        play(&world, &Gate::new("g", first), &before);
+        let gate = Gate::new("g", second);
+        let paid: Vec<_> = play(&world, &gate, &after).iter().map(|(at, cost)| (at.as_micros(), *cost)).collect();
+        check_never_over(&gate.quota, &paid)?;
+    }
+
+    /// Recording never fails, counts past the limit, and is paid back by time: two capacities deep at most.
+    #[test]
+    fn what_is_recorded_counts_even_past_the_limit(quota in quotas(), start in starts(), n in 1u32..6, share in 0u32..3_000) {
+        let (world, gate) = (World::at(start), Gate::new("g", quota));
+        let cost = cost(share, &gate.quota);
+        for _ in 0..n {
+            let paid = matches!(world.apply(&gate, Act::Record(cost)).outcome, Outcome::Paid(_));
+            prop_assert!(paid);
+        }
+        let recorded = u64::from(cost) * u64::from(n);
+        let left = u64::from(gate.capacity()).saturating_sub(recorded);
+        prop_assert_eq!(u64::from(remaining(&world, &gate)), left);
+    }
+
+    /// A reset key stands as if never seen.
+    #[test]
+    fn a_reset_key_stands_as_if_never_seen(quota in quotas(), start in starts(), visits in visits(20)) {
+        let (world, gate) = (World::at(start), Gate::new("g", quota));
+        play(&world, &gate, &visits);
+        world.reset(&gate);
+        let fresh = World::at(clock_now(&world));
+        prop_assert_eq!(world.peek(&gate), fresh.peek(&gate));
+        prop_assert_eq!(remaining(&world, &gate), gate.capacity());
+    }
+}
+
+/// Plays visits in the first world, and those that were paid there in the second, which has more room.
+fn follow(first: &World, second: &World, gate: &Gate, visits: &[Visit]) -> Result<(), TestCaseError> {
+    for (at, cost) in play(first, gate, visits) {
+        second.clock.set(at);
+        prop_assert!(second.take(gate, cost).is_some(), "the uncharged key has more room");
+    }
+    second.clock.set(clock_now(first));
+    Ok(())
+}
+
+/// Where the first charge says when the next window or step begins, it does so also if it is given back;
+/// then the same later charges fall into other windows, and the two worlds cannot be compared. For those,
+/// `refunds_do_not_break_never_over` must do.
+fn sets_no_time(quota: &Quota) -> bool {
+    let begins = [Algorithm::FixedWindow(WindowStart::FirstHit), Algorithm::TokenBucket(Refill::Stepped)];
+    !begins.contains(&quota.algorithm())
+}
+
+fn clock_now(world: &World) -> Timestamp {
+    tollgate_core::Clock::now(&world.clock)
+}
+
+#[test]
+fn a_try_counts_if_nobody_vetoes_and_never_vetoes_itself() {
+    let world = World::at(Timestamp::from_micros(1_700_000_000_000_000));
+    let quota = |rate: &str| Quota::new(Algorithm::SlidingWindow, rate.parse().unwrap()).unwrap();
+    let (shadow, enforced) = (Gate::new("shadow", quota("2/s")), Gate::new("enforced", quota("3/s")));
+    let verdicts: Vec<_> = (0..4)
+        .map(|_| {
+            let standings = world.apply_all(&[(&shadow, "c", trial(1)), (&enforced, "c", take(1))]);
+            (standings[0].remaining, matches!(standings[1].outcome, Outcome::Paid(_)))
+        })
+        .collect();
+    assert_eq!(verdicts, [(1, true), (0, true), (0, true), (0, false)]);
+    assert_eq!(Verdict::judge(&[], &[]), Verdict::Allow);
+}
+
+#[test]
+fn two_charges_on_one_key_that_never_fit_together_are_told_so() {
+    let world = World::at(Timestamp::from_micros(1_700_000_000_000_000));
+    let gate = Gate::new("g", Quota::new(Algorithm::SlidingWindow, "3/s".parse().unwrap()).unwrap());
+    let standings = world.apply_all(&[(&gate, "c", take(2)), (&gate, "c", take(2))]);
+    assert_eq!((&standings[0].outcome, &standings[1].outcome), (&Outcome::Fits, &Outcome::Never));
+}

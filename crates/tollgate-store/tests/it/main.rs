@@ -1,0 +1,13 @@
+//! What every store must do, and what the memory store does besides.
+//!
+//! - `laws`: the law suite. It knows a store only as a [`world::World`], so each store runs it.
+//! - `rationals`: a slow reference with big rationals, to which buckets are held.
+//! - `requirements`: the user's own figures, by requirement id.
+//! - `memory`: caps, floods and threads of the memory store.
+
+mod generate;
+mod laws;
+mod memory;
+mod rationals;
+mod requirements;
+mod world;
