@@ -105,7 +105,7 @@ fn play(n_keys: usize, threads: u64, ask: impl Fn(&String) -> bool + Sync) -> f6
                 x ^= x << 13;
                 x ^= x >> 7;
                 x ^= x << 17;
-                address(((x >> 32) * n_keys as u64 >> 32) as usize)
+                address((((x >> 32) * n_keys as u64) >> 32) as usize)
             };
             let keys: Vec<String> = (0..BATCH).map(random).collect();
             let before = thread_cpu_nanos();

@@ -13,7 +13,8 @@ pub(crate) fn thread_cpu_nanos() -> f64 {
 
 /// Plays each side in turn, and prints the median CPU time of one operation in nanoseconds.
 pub(crate) fn compare(name: &str, ours: impl Fn() -> f64, peer: impl Fn() -> f64) {
-    (ours(), peer());
+    ours();
+    peer();
     let (ours, peer) = (0..ROUNDS).map(|_| (ours(), peer())).unzip();
     report(name, median(ours), median(peer));
 }

@@ -1,0 +1,207 @@
+//! The memory store under floods and threads.
+
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tollgate_core::{
+    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, Leak, LimitId, ManualClock, Micros, Outcome,
+    Quota, Refill, Standings, Store, Timestamp, WindowStart,
+};
+use tollgate_store::MemoryStore;
+
+use crate::world::{ready, take};
+
+const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+const ALGORITHMS: [Algorithm; 7] = [
+    Algorithm::TokenBucket(Refill::Smooth),
+    Algorithm::TokenBucket(Refill::Stepped),
+    Algorithm::LeakyBucket(Leak::Queue),
+    Algorithm::SlidingWindow,
+    Algorithm::SlidingWindowCounter,
+    Algorithm::FixedWindow(WindowStart::Epoch),
+    Algorithm::FixedWindow(WindowStart::FirstHit),
+];
+
+/// A store that threads share, and one limit.
+struct Shared {
+    store: MemoryStore<ManualClock>,
+    clock: ManualClock,
+    quota: Quota,
+    name: BucketName,
+}
+
+impl Shared {
+    fn new(algorithm: Algorithm, rate: &str, n_keys_max: usize) -> Self {
+        let clock = ManualClock::at(NOW);
+        let quota = Quota::new(algorithm, rate.parse().unwrap()).unwrap();
+        let name = BucketName::new("p", None, &quota, vec![AttributeName::Ip]);
+        Self { store: MemoryStore::new(clock.clone(), n_keys_max), clock, quota, name }
+    }
+
+    /// Takes one unit from each of these clients, all or nothing.
+    fn take(&self, clients: &[&str]) -> bool {
+        let standings = self.apply(clients, take(1));
+        standings.iter().all(|standing| matches!(standing.outcome, Outcome::Paid(_)))
+    }
+
+    fn remaining(&self, client: &str) -> u32 {
+        self.apply(&[client], Act::Look(0))[0].remaining
+    }
+
+    fn apply(&self, clients: &[&str], act: Act) -> Standings {
+        let clients: Vec<_> = clients.iter().map(|client| [Attribute { name: AttributeName::Ip, value: client }]).collect();
+        let charge = |client| Charge {
+            limit: LimitId::default(),
+            key: Key::new(&self.name, client).unwrap(),
+            quota: &self.quota,
+            act,
+            patience: Micros::MAX,
+        };
+        let charges: Vec<_> = clients.iter().map(|client| charge(client)).collect();
+        let mut standings = Standings::new();
+        ready(self.store.apply(&charges, &mut standings)).unwrap();
+        standings
+    }
+}
+
+/// Runs the same on eight threads, and tells how often it was true.
+fn on_eight_threads(times: u32, ask: impl Fn(u32) -> bool + Sync) -> u64 {
+    let n_true = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..8 {
+            let (ask, n_true) = (&ask, &n_true);
+            scope.spawn(move || {
+                let n = (0..times).filter(|n| ask(thread * times + n)).count();
+                n_true.fetch_add(n as u64, Ordering::Relaxed);
+            });
+        }
+    });
+    n_true.into_inner()
+}
+
+#[test]
+fn a_flood_of_five_million_keys_meets_the_cap_and_offenders_stay_limited() {
+    const CAP: usize = 100_000;
+    let shared = Shared::new(Algorithm::TokenBucket(Refill::Smooth), "10/min", CAP);
+    let offenders: Vec<String> = (0..1_000).map(|n| format!("offender-{n}")).collect();
+    for offender in &offenders {
+        (0..10).for_each(|_| assert!(shared.take(&[offender])));
+        assert!(!shared.take(&[offender]));
+    }
+    let mut n_bytes = 0;
+    for n in 0..5_000_000 {
+        shared.take(&[&format!("flood-{n}")]);
+        if n % 500_000 == 0 {
+            let stats = shared.store.stats();
+            assert!(stats.n_keys <= CAP && stats.n_keys_max == CAP, "{stats:?}");
+            n_bytes = n_bytes.max(stats.n_bytes);
+        }
+    }
+    assert!(n_bytes < CAP * 100, "{n_bytes} bytes for {CAP} keys");
+    assert!(shared.store.stats().n_evicted > 4_800_000);
+    let limited = offenders.iter().filter(|offender| !shared.take(&[offender])).count();
+    assert_eq!(limited, 1_000, "every offender is still over its limit");
+}
+
+/// The same for each algorithm, in small: whoever has spent all stays limited.
+#[test]
+fn a_flood_pushes_out_itself_whatever_the_algorithm() {
+    for algorithm in ALGORITHMS {
+        let shared = Shared::new(algorithm, "8/h", 2_000);
+        let offenders: Vec<String> = (0..20).map(|n| format!("offender-{n}")).collect();
+        for offender in &offenders {
+            (0..8).for_each(|_| assert!(shared.take(&[offender]), "{algorithm:?}"));
+        }
+        (0..20_000).for_each(|n| assert!(shared.take(&[&format!("flood-{n}")])));
+        assert!(shared.store.stats().n_keys <= 2_000, "{algorithm:?}");
+        for offender in &offenders {
+            assert!(!shared.take(&[offender]), "{algorithm:?}: {offender} was let go");
+        }
+    }
+}
+
+/// A long window must not outlive an offender of a short one: fractions count, not times.
+#[test]
+fn a_long_window_cannot_push_out_an_offender() {
+    let shared = Shared::new(Algorithm::TokenBucket(Refill::Smooth), "5/s", 1_000);
+    let monthly = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1000/month".parse().unwrap()).unwrap();
+    (0..5).for_each(|_| assert!(shared.take(&["offender"])));
+    let flood = Shared { name: BucketName::new("m", None, &monthly, vec![AttributeName::Ip]), quota: monthly, ..shared };
+    (0..10_000).for_each(|n| assert!(flood.take(&[&format!("flood-{n}")])));
+    let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "5/s".parse().unwrap()).unwrap();
+    let shared = Shared { name: BucketName::new("p", None, &quota, vec![AttributeName::Ip]), quota, ..flood };
+    assert!(!shared.take(&["offender"]));
+}
+
+#[test]
+fn a_bucket_that_is_full_again_is_no_bucket() {
+    for algorithm in ALGORITHMS {
+        let shared = Shared::new(algorithm, "10/s", 1_000_000);
+        for n in 0..100_000 {
+            shared.take(&[&format!("c-{n}")]);
+            shared.clock.advance(Micros::new(100));
+        }
+        // Ten thousand come in each second, and each means something for one or two.
+        let stats = shared.store.stats();
+        assert!(stats.n_keys < 50_000, "{algorithm:?}: {stats:?}");
+        assert_eq!(stats.n_evicted, 0, "what was let go meant nothing: {algorithm:?}");
+    }
+}
+
+#[test]
+fn eight_threads_on_one_key_admit_exactly_the_burst() {
+    for algorithm in ALGORITHMS {
+        let shared = Shared::new(algorithm, "5000/h", 1_000);
+        let admitted = on_eight_threads(2_000, |_| shared.take(&["hot"]));
+        assert_eq!(admitted, 5_000, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn eight_threads_on_keys_of_one_shard_admit_exactly_the_bursts() {
+    // A store so small has one shard, so that all keys meet in it.
+    let shared = Shared::new(Algorithm::TokenBucket(Refill::Smooth), "500/h", 60);
+    let clients: Vec<String> = (0..10).map(|n| format!("c{n}")).collect();
+    let admitted = on_eight_threads(2_000, |n| shared.take(&[&clients[n as usize % 10]]));
+    assert_eq!(admitted, 5_000);
+}
+
+#[test]
+fn charges_on_several_shards_are_all_or_nothing_and_do_not_deadlock() {
+    for algorithm in ALGORITHMS {
+        let shared = Shared::new(algorithm, "1000/h", 100_000);
+        // Threads take pairs and triples in every order, so that locks would cross if they could.
+        let sets: [&[&str]; 6] = [&["a", "b"], &["b", "c"], &["c", "a"], &["b", "a"], &["c", "b", "a"], &["a", "c", "b"]];
+        let spent = AtomicU64::new(0);
+        on_eight_threads(1_500, |n| {
+            let set = sets[n as usize % sets.len()];
+            let paid = shared.take(set);
+            spent.fetch_add(if paid { set.len() as u64 } else { 0 }, Ordering::Relaxed);
+            paid
+        });
+        let left: u32 = ["a", "b", "c"].iter().map(|client| shared.remaining(client)).sum();
+        assert_eq!(spent.into_inner() + u64::from(left), 3_000, "{algorithm:?}: what is spent is what was admitted");
+        assert!(left < 3_000);
+    }
+}
+
+#[test]
+fn a_store_for_one_key_holds_one_key() {
+    let shared = Shared::new(Algorithm::SlidingWindow, "1/h", 0);
+    assert!(shared.take(&["a"]) && !shared.take(&["a"]) && shared.take(&["b"]) && !shared.take(&["b"]));
+    assert_eq!(shared.store.stats().n_keys, 1);
+}
+
+#[test]
+fn logs_are_bounded_and_given_back() {
+    let shared = Shared::new(Algorithm::SlidingWindow, "100/h", 500);
+    for n in 0..5_000 {
+        let client = format!("c{n}");
+        shared.clock.advance(Micros::new(1));
+        shared.apply(&[&client], Act::Record(1_000_000));
+        shared.apply(&[&client], Act::Try(NonZeroU32::MIN));
+    }
+    let stats = shared.store.stats();
+    assert!(stats.n_keys <= 500 && stats.n_bytes < 500 * 200, "{stats:?}");
+}
