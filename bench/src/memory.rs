@@ -9,7 +9,10 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use governor::{DefaultKeyedRateLimiter, RateLimiter};
-use tollgate_core::{Algorithm, Ask, Attribute, AttributeName, Decision, Limiter, Micros, Policies, Policy, Query, Quota, Refill, Verdict};
+use tollgate_core::{
+    Algorithm, Ask, Attribute, AttributeName, Decision, Limiter, Micros, Policies, Policy, Query, Quota,
+    Refill, Verdict,
+};
 use tollgate_store::{MemoryStore, SystemClock};
 
 use crate::rounds::{compare, report, thread_cpu_nanos};
@@ -86,7 +89,8 @@ fn governor(per_second: u32) -> Peer {
 
 fn decide(limiter: &Ours, key: &str) -> Decision {
     let attributes = [Attribute { name: AttributeName::Ip, value: key }];
-    let query = Query { policies: &[], attributes: &attributes, ask: Ask::Spend(ONE), patience: Micros::ZERO };
+    let query =
+        Query { policies: &[], attributes: &attributes, ask: Ask::Spend(ONE), patience: Micros::ZERO };
     let decision = pin!(limiter.decide(&query));
     match decision.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(decision) => decision,

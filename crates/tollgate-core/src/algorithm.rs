@@ -91,7 +91,13 @@ pub trait Bucket {
     /// Weighs a demand and, if `act` then spends, spends it: how it fits, what was counted if it was
     /// spent, and what is left. All that a call with a single charge needs.
     #[inline]
-    fn charge(&mut self, quota: &Quota, demand: Demand, act: Act, now: Timestamp) -> (Fit, Option<u32>, Level) {
+    fn charge(
+        &mut self,
+        quota: &Quota,
+        demand: Demand,
+        act: Act,
+        now: Timestamp,
+    ) -> (Fit, Option<u32>, Level) {
         let fit = self.fit(quota, demand, now);
         let spends = act.spends(matches!(fit, Fit::Fits { .. }));
         let counted = spends.then(|| self.spend(quota, demand.cost, now));

@@ -53,6 +53,11 @@ impl Decision {
         Self { policies, verdict: Verdict::Allow, standings: Standings::new() }
     }
 
+    /// The rule set that it was made under.
+    pub fn policies(&self) -> &Policies {
+        &self.policies
+    }
+
     /// Allow or deny.
     pub fn verdict(&self) -> Verdict {
         self.verdict
@@ -109,7 +114,8 @@ mod tests {
         let quota = Quota::new(Algorithm::SlidingWindow, "1/s".parse().unwrap()).unwrap();
         let name = BucketName::new("p", None, &quota, Vec::new());
         let limit = LimitId::default();
-        let charge = Charge { limit, key: Key::new(&name, &[]).unwrap(), quota: &quota, act, patience: Micros::ZERO };
+        let charge =
+            Charge { limit, key: Key::new(&name, &[]).unwrap(), quota: &quota, act, patience: Micros::ZERO };
         let (reset_after, wait) = (Micros::ZERO, Micros::ZERO);
         let standing = Standing { limit, outcome, remaining: 0, reset_after, wait, basis };
         Verdict::judge(&[charge], &[standing])

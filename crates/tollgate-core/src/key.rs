@@ -36,7 +36,12 @@ pub struct Key<'a> {
 impl BucketName {
     /// The name of the buckets that `policy` keeps for `quota`, one for each combination of values of the
     /// attributes in `partition`. A policy with several quotas tells them apart by `quota_name`.
-    pub fn new(policy: &str, quota_name: Option<&str>, quota: &Quota, partition: Vec<AttributeName<String>>) -> Self {
+    pub fn new(
+        policy: &str,
+        quota_name: Option<&str>,
+        quota: &Quota,
+        partition: Vec<AttributeName<String>>,
+    ) -> Self {
         let algorithm = quota.algorithm();
         let window = if algorithm.has_burst() { 0 } else { quota.window().as_micros() };
         // The digest's key is no secret: who can choose policy names can choose the limits.
@@ -136,7 +141,12 @@ mod tests {
     use crate::quota::{Algorithm, Refill};
 
     fn name(policy: &str, quota_name: Option<&str>, algorithm: Algorithm, rate: &str) -> BucketName {
-        BucketName::new(policy, quota_name, &Quota::new(algorithm, rate.parse().unwrap()).unwrap(), Vec::new())
+        BucketName::new(
+            policy,
+            quota_name,
+            &Quota::new(algorithm, rate.parse().unwrap()).unwrap(),
+            Vec::new(),
+        )
     }
 
     #[test]
@@ -146,7 +156,10 @@ mod tests {
         let counter = Algorithm::SlidingWindowCounter;
         assert_eq!(name("p", None, counter, "1/s"), name("p", None, counter, "9/s"));
         assert_ne!(name("p", None, counter, "1/s"), name("p", None, counter, "1/min"));
-        assert_ne!(name("p", None, smooth, "1/s"), name("p", None, Algorithm::TokenBucket(Refill::Stepped), "1/s"));
+        assert_ne!(
+            name("p", None, smooth, "1/s"),
+            name("p", None, Algorithm::TokenBucket(Refill::Stepped), "1/s")
+        );
         assert_ne!(name("p", None, smooth, "1/s"), name("p", Some("a"), smooth, "1/s"));
         assert_ne!(name("p", None, smooth, "1/s"), name("q", None, smooth, "1/s"));
     }
@@ -156,8 +169,9 @@ mod tests {
         let quota = Quota::new(Algorithm::SlidingWindow, "1/s".parse().unwrap()).unwrap();
         let route = AttributeName::Named("route");
         let name = BucketName::new("p", None, &quota, vec![AttributeName::Ip, route.to_owned()]);
-        let [ip, route, method] = [(AttributeName::Ip, "i"), (route, "r"), (AttributeName::Named("method"), "m")]
-            .map(|(name, value)| Attribute { name, value });
+        let [ip, route, method] =
+            [(AttributeName::Ip, "i"), (route, "r"), (AttributeName::Named("method"), "m")]
+                .map(|(name, value)| Attribute { name, value });
         let all = [route, method, ip];
         let some = [ip, route];
         let key = Key::new(&name, &all).unwrap();

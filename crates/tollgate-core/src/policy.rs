@@ -261,9 +261,9 @@ impl Policies {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quantity::Micros;
     use crate::query::Attribute;
     use crate::quota::{Algorithm, Refill};
-    use crate::quantity::Micros;
 
     fn policy(name: &str) -> Policy {
         let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1/s".parse().unwrap()).unwrap();
@@ -286,19 +286,24 @@ mod tests {
                 policy("all"),
                 policy("each").by(&[AttributeName::Ip]),
                 policy("other").covering(Selector::Named),
-                policy("asked").covering(Selector::Named).by(&[AttributeName::Ip, AttributeName::Named("route")]),
+                policy("asked")
+                    .covering(Selector::Named)
+                    .by(&[AttributeName::Ip, AttributeName::Named("route")]),
                 policy("off").mode(Mode::Off),
             ]
         };
         let client = Attribute { name: AttributeName::Ip, value: "c" };
         let route = Attribute { name: AttributeName::Named("route"), value: "r" };
         assert_eq!(keys(policies(), &[], &[client]), ["all[]", r#"each["c"]"#]);
-        assert_eq!(keys(policies(), &["asked", "nobody"], &[route, client]), [
-            "all[]",
-            r#"each["c"]"#,
-            r#"asked["c", "r"]"#
-        ]);
-        assert_eq!(keys(policies(), &["asked"], &[route]), ["all[]"], "a missing attribute: the policy is skipped");
+        assert_eq!(
+            keys(policies(), &["asked", "nobody"], &[route, client]),
+            ["all[]", r#"each["c"]"#, r#"asked["c", "r"]"#]
+        );
+        assert_eq!(
+            keys(policies(), &["asked"], &[route]),
+            ["all[]"],
+            "a missing attribute: the policy is skipped"
+        );
     }
 
     #[test]

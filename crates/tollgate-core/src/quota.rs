@@ -87,7 +87,10 @@ pub enum QuotaError {
         rate: Rate,
     },
     /// A log remembers each charge, so it must stay short.
-    #[error("sliding_window remembers every charge, so it takes at most {} units, not {units}; use sliding_window_counter for more", Quota::LOG_UNITS_MAX)]
+    #[error(
+        "sliding_window remembers every charge, so it takes at most {} units, not {units}; use sliding_window_counter for more",
+        Quota::LOG_UNITS_MAX
+    )]
     LogTooLong {
         /// The units asked for.
         units: NonZeroU32,

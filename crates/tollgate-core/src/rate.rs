@@ -29,7 +29,9 @@ pub enum RateError {
         units: String,
     },
     /// The time is not understood.
-    #[error("{time:?} is not a time; use us, ms, s, min, h, d, w, month or year, with a whole number before it if you like: 6s")]
+    #[error(
+        "{time:?} is not a time; use us, ms, s, min, h, d, w, month or year, with a whole number before it if you like: 6s"
+    )]
     Time {
         /// What stood after the slash.
         time: String,
@@ -114,7 +116,8 @@ impl FromStr for Rate {
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let window = self.window.as_micros();
-        let (name, length) = TIMES.iter().find(|(_, length)| window.is_multiple_of(*length)).unwrap_or(&("us", 1));
+        let (name, length) =
+            TIMES.iter().find(|(_, length)| window.is_multiple_of(*length)).unwrap_or(&("us", 1));
         match window / length {
             1 => write!(f, "{}/{name}", self.units),
             count => write!(f, "{}/{count}{name}", self.units),
@@ -169,17 +172,23 @@ mod tests {
         );
         check(
             "1/fortnight",
-            expect![[r#""fortnight" is not a time; use us, ms, s, min, h, d, w, month or year, with a whole number before it if you like: 6s"#]],
+            expect![[
+                r#""fortnight" is not a time; use us, ms, s, min, h, d, w, month or year, with a whole number before it if you like: 6s"#
+            ]],
         );
         check(
             "1/",
-            expect![[r#""" is not a time; use us, ms, s, min, h, d, w, month or year, with a whole number before it if you like: 6s"#]],
+            expect![[
+                r#""" is not a time; use us, ms, s, min, h, d, w, month or year, with a whole number before it if you like: 6s"#
+            ]],
         );
         check("1/0s", expect![[r#"a window of "0s" is out of range; use 1us to 100year"#]]);
         check("1/101year", expect![[r#"a window of "101year" is out of range; use 1us to 100year"#]]);
         check(
             "1/99999999999999999999s",
-            expect![[r#""99999999999999999999s" is not a time; use us, ms, s, min, h, d, w, month or year, with a whole number before it if you like: 6s"#]],
+            expect![[
+                r#""99999999999999999999s" is not a time; use us, ms, s, min, h, d, w, month or year, with a whole number before it if you like: 6s"#
+            ]],
         );
     }
 }

@@ -71,7 +71,13 @@ impl Standing {
     /// The standing that follows from how a charge fits and what is left. `receipt` is there if it was
     /// spent. Every store derives its standings here.
     #[inline(always)]
-    pub fn derive(charge: &Charge<'_>, fit: Fit, receipt: Option<Receipt>, level: Level, basis: Basis) -> Self {
+    pub fn derive(
+        charge: &Charge<'_>,
+        fit: Fit,
+        receipt: Option<Receipt>,
+        level: Level,
+        basis: Basis,
+    ) -> Self {
         let (outcome, wait) = match (receipt, fit) {
             (Some(receipt), Fit::Fits { wait }) => (Outcome::Paid(receipt), wait),
             // Recorded past the limit.

@@ -1,1 +1,15 @@
-//! stub
+//! How rate limiting speaks HTTP, without a server.
+//!
+//! # Layout
+//! - [`Fields`]: the rate limit header fields, rendered and parsed in one place, with their rounding.
+//! - [`Problem`]: error bodies after RFC 9457.
+//! - [`address`]: which bucket a client address means.
+//!
+//! **Invariant:** no other crate makes a status code or a header field out of a decision.
+
+pub mod address;
+mod fields;
+mod problem;
+
+pub use fields::{Fields, FieldsError};
+pub use problem::Problem;

@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Waker};
 use shuttle::sync::atomic::{AtomicU32, Ordering};
 use shuttle::thread;
 use tollgate_core::{
-    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, LimitId, ManualClock, Micros, Outcome, Quota,
-    Refill, Standings, Store, Timestamp,
+    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, LimitId, ManualClock, Micros, Outcome,
+    Quota, Refill, Standings, Store, Timestamp,
 };
 use tollgate_store::MemoryStore;
 
@@ -20,7 +20,8 @@ const SCHEDULES: usize = 500;
 
 /// Takes one unit from each client, all or nothing.
 fn take(store: &MemoryStore<ManualClock>, quota: &Quota, name: &BucketName, clients: &[&str]) -> bool {
-    let clients: Vec<_> = clients.iter().map(|client| [Attribute { name: AttributeName::Ip, value: client }]).collect();
+    let clients: Vec<_> =
+        clients.iter().map(|client| [Attribute { name: AttributeName::Ip, value: client }]).collect();
     let charge = |client| Charge {
         limit: LimitId::default(),
         key: Key::new(name, client).unwrap(),

@@ -73,7 +73,11 @@ impl SlidingLog {
 
 impl Bucket for SlidingLog {
     fn mend(&mut self, quota: &Quota, now: Timestamp) -> bool {
-        let ahead = self.entries.iter_mut().rev().map_while(|entry| pull_back(&mut entry.at, quota, now).then_some(()));
+        let ahead = self
+            .entries
+            .iter_mut()
+            .rev()
+            .map_while(|entry| pull_back(&mut entry.at, quota, now).then_some(()));
         let mended = ahead.count() > 0;
         if mended {
             // Elder ones that are a little ahead must not stay ahead of those.

@@ -110,7 +110,13 @@ impl Bucket for TokenBucket {
 
     /// As the provided function does it, but settling once: most charges come by here.
     #[inline(always)]
-    fn charge(&mut self, quota: &Quota, demand: Demand, act: Act, now: Timestamp) -> (Fit, Option<u32>, Level) {
+    fn charge(
+        &mut self,
+        quota: &Quota,
+        demand: Demand,
+        act: Act,
+        now: Timestamp,
+    ) -> (Fit, Option<u32>, Level) {
         let start = self.settled(quota, now);
         let fit = Self::fit_from(start, quota, demand, now);
         let fits = matches!(fit, Fit::Fits { .. });

@@ -83,7 +83,13 @@ impl Shard {
 
     /// Visits a key's bucket; a fresh one if there is none.
     #[inline(always)]
-    pub(super) fn visit<V: Visit>(&mut self, id: Identity, quota: &Quota, now: Timestamp, visit: V) -> V::Answer {
+    pub(super) fn visit<V: Visit>(
+        &mut self,
+        id: Identity,
+        quota: &Quota,
+        now: Timestamp,
+        visit: V,
+    ) -> V::Answer {
         match quota.algorithm() {
             Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(Leak::Meter) => {
                 self.visit_inline::<TokenBucket, V>(id, quota, now, visit)
@@ -97,7 +103,13 @@ impl Shard {
     }
 
     #[inline(always)]
-    fn visit_inline<B: Inline, V: Visit>(&mut self, id: Identity, quota: &Quota, now: Timestamp, visit: V) -> V::Answer {
+    fn visit_inline<B: Inline, V: Visit>(
+        &mut self,
+        id: Identity,
+        quota: &Quota,
+        now: Timestamp,
+        visit: V,
+    ) -> V::Answer {
         let Some(slot) = self.table.find_mut(id.hash(), |slot| slot.identity() == id) else {
             let mut bucket = B::fresh(quota);
             let (answer, store) = visit.visit(&mut bucket, quota, now);

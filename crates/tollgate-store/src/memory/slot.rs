@@ -21,16 +21,16 @@
 //! and how much of the quota it stands for. Both are rounded up, so that a state is let go late, never
 //! early.
 
+use tollgate_core::Quota;
 use tollgate_core::Timestamp;
+use tollgate_core::algorithm::Bucket;
 use tollgate_core::algorithm::fixed_window::FixedWindow;
 use tollgate_core::algorithm::leaky_bucket::Queue;
 use tollgate_core::algorithm::sliding_counter::SlidingCounter;
 use tollgate_core::algorithm::sliding_log::SlidingLog;
 use tollgate_core::algorithm::stepped::Stepped;
 use tollgate_core::algorithm::token_bucket::TokenBucket;
-use tollgate_core::algorithm::Bucket;
 use tollgate_core::quantity::{Moment, TIME_MAX};
-use tollgate_core::Quota;
 
 /// Which bucket, as far as a shard can tell: 120 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -114,7 +114,8 @@ impl Slot {
     #[inline(always)]
     fn new(id: Identity, kind: u64, parts: Parts) -> Self {
         let Parts { time, a, b, span, heat } = parts;
-        let time_span_kind = time.min(TIME_MAX) << (SPAN_BITS + KIND_BITS) | shorten(span) << KIND_BITS | kind;
+        let time_span_kind =
+            time.min(TIME_MAX) << (SPAN_BITS + KIND_BITS) | shorten(span) << KIND_BITS | kind;
         Self { high: id.high, low_heat: id.low | heat, time_span_kind, a, b }
     }
 

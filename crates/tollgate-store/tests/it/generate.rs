@@ -66,12 +66,16 @@ pub(crate) fn quotas_of(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
         (1u64..=1_000_000, Just(1)),
     ];
     let small = |max: u32| prop_oneof![1..=5.min(max), 1..=100.min(max), 1..=max];
-    (small(units_max), windows, prop::option::of(small(1_000_000))).prop_map(move |(units, (n, length), burst)| {
-        let rate = Rate::new(NonZeroU32::new(units).unwrap(), Micros::new(n * length)).unwrap();
-        let quota = Quota::new(algorithm, rate).unwrap();
-        let Some(burst) = burst.and_then(NonZeroU32::new).filter(|_| algorithm.has_burst()) else { return quota };
-        quota.clone().with_burst(burst).unwrap_or(quota)
-    })
+    (small(units_max), windows, prop::option::of(small(1_000_000))).prop_map(
+        move |(units, (n, length), burst)| {
+            let rate = Rate::new(NonZeroU32::new(units).unwrap(), Micros::new(n * length)).unwrap();
+            let quota = Quota::new(algorithm, rate).unwrap();
+            let Some(burst) = burst.and_then(NonZeroU32::new).filter(|_| algorithm.has_burst()) else {
+                return quota;
+            };
+            quota.clone().with_burst(burst).unwrap_or(quota)
+        },
+    )
 }
 
 pub(crate) fn gaps() -> impl Strategy<Value = Gap> {

@@ -1,7 +1,9 @@
 //! The laws that every store keeps, for every algorithm, over random quotas and histories.
 
 use proptest::prelude::*;
-use tollgate_core::{Algorithm, Micros, Outcome, Quota, Receipt, Refill, Standing, Timestamp, Verdict, WindowStart};
+use tollgate_core::{
+    Algorithm, Micros, Outcome, Quota, Receipt, Refill, Standing, Timestamp, Verdict, WindowStart,
+};
 
 use crate::generate::{Visit, algorithms, cost, gaps, quotas, quotas_of, starts, visits};
 use crate::world::{Gate, World, take, trial};
@@ -31,7 +33,9 @@ fn bound(quota: &Quota, passed: u64) -> u128 {
     let passed = u128::from(passed);
     let windows = passed / window + 1; // that a stretch can touch or wholly contain
     match quota.algorithm() {
-        Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => capacity + passed * units / window,
+        Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => {
+            capacity + passed * units / window
+        }
         Algorithm::TokenBucket(Refill::Stepped) => capacity + units * passed.div_ceil(window),
         Algorithm::SlidingWindow => units * windows,
         Algorithm::SlidingWindowCounter => 2 * units * windows - 1,

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_core::{
-    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, Leak, LimitId, ManualClock, Micros, Outcome,
-    Quota, Refill, Standings, Store, Timestamp, WindowStart,
+    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, Leak, LimitId, ManualClock, Micros,
+    Outcome, Quota, Refill, Standings, Store, Timestamp, WindowStart,
 };
 use tollgate_store::MemoryStore;
 
@@ -50,7 +50,8 @@ impl Shared {
     }
 
     fn apply(&self, clients: &[&str], act: Act) -> Standings {
-        let clients: Vec<_> = clients.iter().map(|client| [Attribute { name: AttributeName::Ip, value: client }]).collect();
+        let clients: Vec<_> =
+            clients.iter().map(|client| [Attribute { name: AttributeName::Ip, value: client }]).collect();
         let charge = |client| Charge {
             limit: LimitId::default(),
             key: Key::new(&self.name, client).unwrap(),
@@ -127,7 +128,11 @@ fn a_long_window_cannot_push_out_an_offender() {
     let shared = Shared::new(Algorithm::TokenBucket(Refill::Smooth), "5/s", 1_000);
     let monthly = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1000/month".parse().unwrap()).unwrap();
     (0..5).for_each(|_| assert!(shared.take(&["offender"])));
-    let flood = Shared { name: BucketName::new("m", None, &monthly, vec![AttributeName::Ip]), quota: monthly, ..shared };
+    let flood = Shared {
+        name: BucketName::new("m", None, &monthly, vec![AttributeName::Ip]),
+        quota: monthly,
+        ..shared
+    };
     (0..10_000).for_each(|n| assert!(flood.take(&[&format!("flood-{n}")])));
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "5/s".parse().unwrap()).unwrap();
     let shared = Shared { name: BucketName::new("p", None, &quota, vec![AttributeName::Ip]), quota, ..flood };
@@ -172,7 +177,8 @@ fn charges_on_several_shards_are_all_or_nothing_and_do_not_deadlock() {
     for algorithm in ALGORITHMS {
         let shared = Shared::new(algorithm, "1000/h", 100_000);
         // Threads take pairs and triples in every order, so that locks would cross if they could.
-        let sets: [&[&str]; 6] = [&["a", "b"], &["b", "c"], &["c", "a"], &["b", "a"], &["c", "b", "a"], &["a", "c", "b"]];
+        let sets: [&[&str]; 6] =
+            [&["a", "b"], &["b", "c"], &["c", "a"], &["b", "a"], &["c", "b", "a"], &["a", "c", "b"]];
         let spent = AtomicU64::new(0);
         on_eight_threads(1_500, |n| {
             let set = sets[n as usize % sets.len()];
@@ -181,7 +187,11 @@ fn charges_on_several_shards_are_all_or_nothing_and_do_not_deadlock() {
             paid
         });
         let left: u32 = ["a", "b", "c"].iter().map(|client| shared.remaining(client)).sum();
-        assert_eq!(spent.into_inner() + u64::from(left), 3_000, "{algorithm:?}: what is spent is what was admitted");
+        assert_eq!(
+            spent.into_inner() + u64::from(left),
+            3_000,
+            "{algorithm:?}: what is spent is what was admitted"
+        );
         assert!(left < 3_000);
     }
 }

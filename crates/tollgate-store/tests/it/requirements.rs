@@ -33,7 +33,8 @@ fn check(algorithm: Algorithm, rate: &str, burst: Option<u32>, visits: &str, exp
     answers.dedup_by(|b, a| {
         // `paid(3) paid(2) paid(1)` reads as `paid(3..1)`.
         let number = |text: &str| text.trim_end_matches(')').parse::<u32>().ok();
-        let (Some(run), Some(next)) = (a.strip_prefix("paid("), b.strip_prefix("paid(").and_then(number)) else {
+        let (Some(run), Some(next)) = (a.strip_prefix("paid("), b.strip_prefix("paid(").and_then(number))
+        else {
             return false;
         };
         let (first, last) = run.split_once("..").unwrap_or((run, run));
@@ -48,7 +49,9 @@ fn check(algorithm: Algorithm, rate: &str, burst: Option<u32>, visits: &str, exp
 
 fn shown(standing: &Standing) -> String {
     match standing.outcome {
-        Outcome::Paid(_) if !standing.wait.is_zero() => format!("wait {:?}({})", standing.wait, standing.remaining),
+        Outcome::Paid(_) if !standing.wait.is_zero() => {
+            format!("wait {:?}({})", standing.wait, standing.remaining)
+        }
         Outcome::Paid(_) => format!("paid({})", standing.remaining),
         Outcome::Short { retry_after } => format!("short({retry_after:?})"),
         Outcome::Fits => "fits".to_owned(),
@@ -114,14 +117,18 @@ fn b2_payment_refills_smoothly_or_in_steps() {
         "5/2s",
         Some(30),
         visits,
-        expect!["paid(29..0) short(400ms) paid(0) paid(2..0) short(1ms) paid(0) short(400ms) short(400ms) short(400ms) short(400ms) short(400ms)"],
+        expect![
+            "paid(29..0) short(400ms) paid(0) paid(2..0) short(1ms) paid(0) short(400ms) short(400ms) short(400ms) short(400ms) short(400ms)"
+        ],
     );
     check(
         STEPPED,
         "5/2s",
         Some(30),
         visits,
-        expect!["paid(29..0) short(2s) short(1.6s) short(1ms) short(1ms) short(1ms) short(1ms) paid(4..0) short(2s)"],
+        expect![
+            "paid(29..0) short(2s) short(1.6s) short(1ms) short(1ms) short(1ms) short(1ms) paid(4..0) short(2s)"
+        ],
     );
 }
 
@@ -129,9 +136,21 @@ fn b2_payment_refills_smoothly_or_in_steps() {
 #[test]
 fn b2_the_other_named_limits() {
     check(SMOOTH, "1/60s", Some(5), "0ms*6 60000ms*2", expect!["paid(4..0) short(60s) paid(0) short(60s)"]);
-    check(SMOOTH, "10/s", Some(100), "0ms*101 1000ms*11", expect!["paid(99..0) short(100ms) paid(9..0) short(100ms)"]);
+    check(
+        SMOOTH,
+        "10/s",
+        Some(100),
+        "0ms*101 1000ms*11",
+        expect!["paid(99..0) short(100ms) paid(9..0) short(100ms)"],
+    );
     check(SMOOTH, "1/12s", Some(5), "0ms*6 12000ms*2", expect!["paid(4..0) short(12s) paid(0) short(12s)"]);
-    check(SMOOTH, "1/180s", Some(3), "0ms*4 180000ms*2", expect!["paid(2..0) short(180s) paid(0) short(180s)"]);
+    check(
+        SMOOTH,
+        "1/180s",
+        Some(3),
+        "0ms*4 180000ms*2",
+        expect!["paid(2..0) short(180s) paid(0) short(180s)"],
+    );
     check(SMOOTH, "10/s", Some(60), "0ms*61", expect!["paid(59..0) short(100ms)"]);
 }
 
@@ -155,7 +174,13 @@ fn b2_a_window_beside_a_bucket_is_all_or_nothing() {
 #[test]
 fn a_leaky_meter_measures_and_a_leaky_queue_makes_wait() {
     let visits = "0ms*4 500ms";
-    check(Algorithm::LeakyBucket(Leak::Meter), "2/s", Some(3), visits, expect!["paid(2..0) short(500ms) paid(0)"]);
+    check(
+        Algorithm::LeakyBucket(Leak::Meter),
+        "2/s",
+        Some(3),
+        visits,
+        expect!["paid(2..0) short(500ms) paid(0)"],
+    );
     check(
         Algorithm::LeakyBucket(Leak::Queue),
         "2/s",

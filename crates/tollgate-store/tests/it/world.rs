@@ -5,8 +5,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use tollgate_core::{
-    Act, Attribute, AttributeName, BucketName, Charge, Key, LimitId, ManualClock, Micros, Outcome, Quota, Receipt,
-    Refund, Standing, Standings, Store, Timestamp,
+    Act, Attribute, AttributeName, BucketName, Charge, Key, LimitId, ManualClock, Micros, Outcome, Quota,
+    Receipt, Refund, Standing, Standings, Store, Timestamp,
 };
 use tollgate_store::MemoryStore;
 

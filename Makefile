@@ -1,0 +1,38 @@
+# The words that people and CI use. `make test` is the whole gate.
+
+.PHONY: run test test-all lint docs deps bench-memory bench-api mutants
+
+run: ## run Tollgate on its defaults
+	cargo run --release
+
+test: deps lint ## format, lints and all tests; installs what is missing
+	cargo test --workspace --quiet
+	cargo test --package tollgate-store --features shuttle --test shuttle --quiet
+
+test-all: test ## the same laws over many more histories: some minutes
+	PROPTEST_CASES=50000 cargo test --package tollgate-store --release --test it --quiet
+
+lint: ## formatting, and clippy without warnings
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --quiet -- --deny warnings
+	cargo clippy --package tollgate-store --all-targets --features shuttle --quiet -- --deny warnings
+
+docs: ## the libraries' documentation, without warnings
+	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --document-private-items --quiet
+
+bench-memory: ## decisions in memory, against governor
+	cargo run --release --quiet --package tollgate-bench -- memory
+
+bench-api: deps-bench ## CPU of a check over HTTP, against a bare axum handler
+	cargo run --release --quiet --package tollgate-bench -- api
+
+mutants: ## how many changed lines the tests notice (needs cargo-mutants)
+	cargo mutants --package tollgate-core --file 'crates/tollgate-core/src/algorithm/*.rs' \
+		--test-package tollgate-core --test-package tollgate-store
+
+deps: ## what the tests need
+	@./.ci/install redis-server:redis-server
+
+.PHONY: deps-bench
+deps-bench:
+	@./.ci/install wrk:wrk

@@ -1,0 +1,233 @@
+//! The REST door.
+//!
+//! | request | does | answer |
+//! |---|---|---|
+//! | `GET` or `POST /api/v1/rate-limit/check?algorithm=&key=&permits=` | spends | 200 or 429 |
+//! | `GET /api/v1/rate-limit/remaining?algorithm=&key=` | looks | 200 |
+//! | `DELETE /api/v1/rate-limit/reset?algorithm=&key=` | forgets | 200 |
+//!
+//! Without `key` the caller's own address is meant. Naming a key means speaking for others, so that is for
+//! callers on this machine only, and so is forgetting.
+
+mod params;
+mod wire;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::{ConnectInfo, Request, State};
+use axum::routing::{delete, get};
+use http::{Response, StatusCode};
+use http_body::Body as _;
+use tollgate_core::{Ask, Attribute, AttributeName, Clock, Limiter, Micros, Observe, Query, Store};
+use tollgate_http::Problem;
+use tollgate_store::WallClock;
+
+use params::{Accepts, Params};
+
+/// What the door needs.
+struct Door<S, O> {
+    limiter: Arc<Limiter<S, O>>,
+}
+
+/// What is asked, once parameters and caller are understood.
+struct Asked {
+    algorithm: params::Algorithm,
+    key: String,
+    permits: NonZeroU32,
+}
+
+/// The door's routes.
+pub fn router<S, O>(limiter: Arc<Limiter<S, O>>) -> Router
+where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+{
+    Router::new()
+        .route("/api/v1/rate-limit/check", get(check::<S, O>).post(check::<S, O>))
+        .route("/api/v1/rate-limit/remaining", get(remaining::<S, O>))
+        .route("/api/v1/rate-limit/reset", delete(reset::<S, O>))
+        .fallback(nowhere)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(Arc::new(Door { limiter }))
+}
+
+async fn check<S, O>(State(door): State<Arc<Door<S, O>>>, request: Request) -> Response<Body>
+where
+    S: Store<Error = Infallible>,
+    O: Observe,
+{
+    let asked = match understand(&request, Accepts::Permits) {
+        Ok(asked) => asked,
+        Err(problem) => return answer(problem.render()),
+    };
+    let decision = asked.decide(&door.limiter, Ask::Spend(asked.permits)).await;
+    answer(wire::checked(&asked, &decision, WallClock.now()))
+}
+
+async fn remaining<S, O>(State(door): State<Arc<Door<S, O>>>, request: Request) -> Response<Body>
+where
+    S: Store<Error = Infallible>,
+    O: Observe,
+{
+    let asked = match understand(&request, Accepts::Key) {
+        Ok(asked) => asked,
+        Err(problem) => return answer(problem.render()),
+    };
+    let decision = asked.decide(&door.limiter, Ask::Look(0)).await;
+    answer(wire::looked(&asked, &decision, WallClock.now()))
+}
+
+async fn reset<S, O>(State(door): State<Arc<Door<S, O>>>, request: Request) -> Response<Body>
+where
+    S: Store<Error = Infallible>,
+    O: Observe,
+{
+    let asked = match understand(&request, Accepts::Key)
+        .and_then(|asked| local_only(&request, "reset").map(|()| asked))
+    {
+        Ok(asked) => asked,
+        Err(problem) => return answer(problem.render()),
+    };
+    let attributes = asked.attributes();
+    door.limiter.reset(&asked.query(&attributes, Ask::Look(0))).await;
+    answer(wire::forgotten(&asked))
+}
+
+impl Asked {
+    async fn decide<S, O>(&self, limiter: &Limiter<S, O>, ask: Ask) -> tollgate_core::Decision
+    where
+        S: Store<Error = Infallible>,
+        O: Observe,
+    {
+        let attributes = self.attributes();
+        limiter.decide(&self.query(&attributes, ask)).await
+    }
+
+    fn attributes(&self) -> [Attribute<'_>; 1] {
+        [Attribute { name: AttributeName::Key, value: &self.key }]
+    }
+
+    /// An ad hoc query: the policy is the algorithm's own, and nobody can wait here.
+    fn query<'a>(&'a self, attributes: &'a [Attribute<'a>], ask: Ask) -> Query<'a> {
+        Query { policies: self.algorithm.policy(), attributes, ask, patience: Micros::ZERO }
+    }
+}
+
+/// What a request asks, and of which key.
+fn understand(request: &Request, accepts: Accepts) -> Result<Asked, Problem> {
+    if request.body().size_hint().exact() != Some(0) {
+        let detail = "this call takes its parameters in the URL; send no body";
+        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+    }
+    let Params { algorithm, key, permits } =
+        Params::parse(request.uri().query().unwrap_or_default(), accepts)?;
+    let key = match key {
+        Some(key) => local_only(request, "key").map(|()| key)?,
+        None => peer(request).map(|peer| tollgate_http::address::client(peer.ip()))?,
+    };
+    Ok(Asked { algorithm, key, permits })
+}
+
+/// Refuses callers from other machines.
+fn local_only(request: &Request, what: &str) -> Result<(), Problem> {
+    if peer(request)?.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    let detail =
+        format!("{what} is for callers on the same machine; leave it out to ask about your own address");
+    Err(Problem::new(StatusCode::FORBIDDEN, detail))
+}
+
+/// Who asks.
+fn peer(request: &Request) -> Result<SocketAddr, Problem> {
+    let info = request.extensions().get::<ConnectInfo<SocketAddr>>();
+    let unknown = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the caller's address is not known");
+    info.map(|ConnectInfo(peer)| *peer).ok_or_else(unknown)
+}
+
+async fn nowhere(request: Request) -> Response<Body> {
+    let detail = format!(
+        "there is nothing at {}; try /api/v1/rate-limit/check, /remaining or /reset",
+        request.uri().path()
+    );
+    answer(Problem::new(StatusCode::NOT_FOUND, detail).render())
+}
+
+async fn wrong_method(request: Request) -> Response<Body> {
+    let detail = format!("{} does not go with {}", request.method(), request.uri().path());
+    answer(Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail).render())
+}
+
+fn answer(response: Response<String>) -> Response<Body> {
+    response.map(Body::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Method;
+    use tollgate_core::{Algorithm, Policies, Policy, Quota, Refill, Selector};
+    use tollgate_store::{MemoryStore, SystemClock};
+    use tower::ServiceExt;
+
+    /// Asks as if from that address.
+    async fn ask(door: &Router, from: &str, method: Method, call: &str) -> (u16, serde_json::Value) {
+        let uri = format!("/api/v1/rate-limit/{call}");
+        let mut request = http::Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
+        request.extensions_mut().insert(ConnectInfo(format!("{from}:50000").parse::<SocketAddr>().unwrap()));
+        let response = door.clone().oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+        (status, serde_json::from_slice(&body).unwrap())
+    }
+
+    fn door() -> Router {
+        let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "5/h".parse().unwrap()).unwrap();
+        let policy =
+            Policy::new("token_bucket", quota).unwrap().covering(Selector::Named).by(&[AttributeName::Key]);
+        let policies = Policies::new(vec![policy]).unwrap();
+        router(Arc::new(Limiter::new(policies, MemoryStore::new(SystemClock::new(), 1_000))))
+    }
+
+    #[tokio::test]
+    async fn c6_an_explicit_key_and_reset_are_for_callers_on_loopback() {
+        let door = door();
+        for stranger in ["192.0.2.7", "[2001:db8::7]", "[::ffff:192.0.2.7]"] {
+            let (status, body) = ask(&door, stranger, Method::GET, "check?key=somebody").await;
+            assert_eq!(status, 403, "{stranger}");
+            assert_eq!(
+                body["detail"],
+                "key is for callers on the same machine; leave it out to ask about your own address"
+            );
+            assert_eq!(ask(&door, stranger, Method::GET, "remaining?key=somebody").await.0, 403);
+            assert_eq!(ask(&door, stranger, Method::DELETE, "reset").await.0, 403);
+            assert_eq!(
+                ask(&door, stranger, Method::GET, "check").await.0,
+                200,
+                "one's own address is one's own"
+            );
+        }
+        for local in ["127.0.0.1", "127.1.2.3", "[::1]", "[::ffff:127.0.0.1]"] {
+            assert_eq!(ask(&door, local, Method::GET, "check?key=somebody").await.0, 200, "{local}");
+        }
+    }
+
+    #[tokio::test]
+    async fn c6_addresses_of_one_client_share_a_bucket() {
+        let door = door();
+        let key = async |from: &str| {
+            let (_, body) = ask(&door, from, Method::GET, "check").await;
+            (body["key"].as_str().unwrap().to_owned(), body["remaining"].as_u64().unwrap())
+        };
+        assert_eq!(key("192.0.2.7").await, ("192.0.2.7".to_owned(), 4));
+        assert_eq!(key("[::ffff:192.0.2.7]").await, ("192.0.2.7".to_owned(), 3));
+        assert_eq!(key("[2001:db8::1]").await, ("2001:db8::/64".to_owned(), 4));
+        assert_eq!(key("[2001:db8::2]").await, ("2001:db8::/64".to_owned(), 3));
+        assert_eq!(key("[2001:db8:0:1::2]").await, ("2001:db8:0:1::/64".to_owned(), 4));
+    }
+}

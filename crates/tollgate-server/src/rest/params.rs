@@ -1,0 +1,225 @@
+//! The door's parameters: what is accepted, and a clear word for everything else.
+
+use std::num::NonZeroU32;
+
+use http::StatusCode;
+use percent_encoding::percent_decode;
+use tollgate_http::Problem;
+
+/// The longest key, in bytes after decoding.
+pub(super) const KEY_MAX: usize = 1_024;
+
+/// An algorithm, by its name here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Algorithm {
+    #[default]
+    TokenBucket,
+    LeakyBucket,
+    SlidingWindow,
+    SlidingWindowCounter,
+    FixedWindow,
+}
+
+/// Which parameters a call takes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Accepts {
+    /// `algorithm` and `key`.
+    Key,
+    /// `permits` too.
+    Permits,
+}
+
+/// What was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Params {
+    pub(super) algorithm: Algorithm,
+    pub(super) key: Option<String>,
+    pub(super) permits: NonZeroU32,
+}
+
+impl Algorithm {
+    const ALL: [Self; 5] = [
+        Self::TokenBucket,
+        Self::LeakyBucket,
+        Self::SlidingWindow,
+        Self::SlidingWindowCounter,
+        Self::FixedWindow,
+    ];
+
+    /// The name, as this door writes it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::TokenBucket => "TOKEN_BUCKET",
+            Self::LeakyBucket => "LEAKY_BUCKET",
+            Self::SlidingWindow => "SLIDING_WINDOW",
+            Self::SlidingWindowCounter => "SLIDING_WINDOW_COUNTER",
+            Self::FixedWindow => "FIXED_WINDOW",
+        }
+    }
+
+    /// The policy that ad hoc keys of this algorithm fall under: the one of its name.
+    pub(super) fn policy(self) -> &'static [&'static str] {
+        match self {
+            Self::TokenBucket => &["token_bucket"],
+            Self::LeakyBucket => &["leaky_bucket"],
+            Self::SlidingWindow => &["sliding_window"],
+            Self::SlidingWindowCounter => &["sliding_window_counter"],
+            Self::FixedWindow => &["fixed_window"],
+        }
+    }
+
+    fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
+    }
+}
+
+impl Params {
+    /// Reads a URL's query. Every parameter at most once, and no others.
+    pub(super) fn parse(query: &str, accepts: Accepts) -> Result<Self, Problem> {
+        let (mut algorithm, mut key, mut permits) = (None, None, None);
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match name {
+                "algorithm" => {
+                    once(&mut algorithm, parse_algorithm(&decode("algorithm", value)?)?, "algorithm")?
+                }
+                "key" => once(&mut key, parse_key(decode("key", value)?)?, "key")?,
+                "permits" if accepts == Accepts::Permits => {
+                    once(&mut permits, parse_permits(&decode("permits", value)?)?, "permits")?;
+                }
+                _ => return Err(unknown(name, accepts)),
+            }
+        }
+        let (algorithm, permits) = (algorithm.unwrap_or_default(), permits.unwrap_or(NonZeroU32::MIN));
+        Ok(Self { algorithm, key, permits })
+    }
+}
+
+/// Keeps a parameter that was not there before.
+fn once<T>(place: &mut Option<T>, value: T, name: &'static str) -> Result<(), Problem> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(bad(name, format!("{name} is given twice; give it once"))),
+    }
+}
+
+fn parse_algorithm(text: &str) -> Result<Algorithm, Problem> {
+    Algorithm::named(text).ok_or_else(|| {
+        let names = Algorithm::ALL.map(Algorithm::name).join(", ");
+        bad("algorithm", format!("algorithm {} is not known; use one of {names}", quoted(text)))
+    })
+}
+
+fn parse_key(text: String) -> Result<String, Problem> {
+    if text.is_empty() {
+        return Err(bad(
+            "key",
+            "key is empty; use 1 to 1024 bytes, or leave it out to mean your own address",
+        ));
+    }
+    if text.len() > KEY_MAX {
+        return Err(bad("key", format!("key has {} bytes; use 1 to {KEY_MAX}", text.len())));
+    }
+    if let Some(control) = text.chars().find(|c| c.is_control()) {
+        return Err(bad(
+            "key",
+            format!("key has the control character {control:?}; use printable characters"),
+        ));
+    }
+    Ok(text)
+}
+
+fn parse_permits(text: &str) -> Result<NonZeroU32, Problem> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let permits = if digits { text.parse().ok() } else { None };
+    permits.ok_or_else(|| {
+        let detail = format!("permits is {}; use a whole number from 1 to {}", quoted(text), u32::MAX);
+        bad("permits", detail)
+    })
+}
+
+/// Undoes the URL's encoding.
+fn decode(name: &'static str, value: &str) -> Result<String, Problem> {
+    let spaced: Vec<u8> = value.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
+    let decoded = percent_decode(&spaced).decode_utf8();
+    decoded.map(std::borrow::Cow::into_owned).map_err(|_| bad(name, format!("{name} is not UTF-8")))
+}
+
+fn unknown(name: &str, accepts: Accepts) -> Problem {
+    let known = match accepts {
+        Accepts::Key => "algorithm and key",
+        Accepts::Permits => "algorithm, key and permits",
+    };
+    Problem::new(
+        StatusCode::BAD_REQUEST,
+        format!("parameter {} is not known; this call takes {known}", quoted(name)),
+    )
+}
+
+fn bad(parameter: &'static str, detail: impl Into<String>) -> Problem {
+    Problem::new(StatusCode::BAD_REQUEST, detail).about(parameter)
+}
+
+/// A value as it may be shown: escaped, and not longer than one reads.
+fn quoted(text: &str) -> String {
+    const SHOWN: usize = 40;
+    let mut shown: String = text.chars().take(SHOWN).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    format!("{shown:?}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn refused(query: &str, expected: &str) {
+        let problem = Params::parse(query, Accepts::Permits).unwrap_err();
+        let body = problem.render().into_body();
+        assert!(body.contains(expected), "{query:?}: {body}");
+    }
+
+    #[test]
+    fn parameters_are_read() {
+        let params =
+            Params::parse("algorithm=fixed_window&key=user%3A1+a%C3%A9&permits=7", Accepts::Permits).unwrap();
+        assert_eq!(params.algorithm, Algorithm::FixedWindow);
+        assert_eq!(params.key.as_deref(), Some("user:1 aé"));
+        assert_eq!(params.permits.get(), 7);
+        let none = Params { algorithm: Algorithm::TokenBucket, key: None, permits: NonZeroU32::MIN };
+        assert_eq!(Params::parse("", Accepts::Permits), Ok(none));
+    }
+
+    /// C3, C4, C6: bad input is told what is accepted.
+    #[test]
+    fn c3_c4_c6_bad_parameters_are_named_with_what_is_accepted() {
+        refused("algorithm=GCRA", r#"algorithm \"GCRA\" is not known; use one of TOKEN_BUCKET"#);
+        refused("algorithm=", r#"algorithm \"\" is not known"#);
+        refused("key=", "key is empty");
+        refused(&format!("key={}", "x".repeat(1_025)), "key has 1025 bytes; use 1 to 1024");
+        refused("key=a%0Ab", "control character");
+        refused("key=a%00b", "control character");
+        refused("key=%ff", "key is not UTF-8");
+        refused("key=a&key=b", "key is given twice");
+        for permits in
+            ["0", "-1", "+1", "1.5", "", "abc", "4294967296", "99999999999999999999999", "1e3", "%31%00"]
+        {
+            refused(&format!("permits={permits}"), "use a whole number from 1 to 4294967295");
+        }
+        refused(
+            "permit=1",
+            r#"parameter \"permit\" is not known; this call takes algorithm, key and permits"#,
+        );
+        assert!(Params::parse("permits=1", Accepts::Key).is_err());
+    }
+
+    #[test]
+    fn what_is_shown_of_a_bad_value_is_short() {
+        refused(
+            &format!("algorithm={}", "y".repeat(10_000)),
+            &format!(r#"algorithm \"{}…\" is"#, "y".repeat(40)),
+        );
+    }
+}

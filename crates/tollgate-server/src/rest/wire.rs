@@ -1,0 +1,125 @@
+//! The door's answers.
+
+use http::{HeaderValue, Response, StatusCode, header};
+use serde::Serialize;
+use tollgate_core::{Decision, Outcome, Timestamp, Verdict};
+use tollgate_http::{Fields, Problem};
+
+use super::Asked;
+
+/// The answer to `check`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Checked<'a> {
+    allowed: bool,
+    key: &'a str,
+    algorithm: &'static str,
+    remaining: u32,
+    reset_after_seconds: u64,
+    retry_after_seconds: u64,
+    message: &'static str,
+    basis: &'static str,
+}
+
+/// The answer to `remaining`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Looked<'a> {
+    key: &'a str,
+    algorithm: &'static str,
+    remaining: u32,
+    reset_after_seconds: u64,
+    basis: &'static str,
+}
+
+/// The answer to `reset`.
+#[derive(Serialize)]
+struct Forgotten<'a> {
+    key: &'a str,
+    algorithm: &'static str,
+    message: &'static str,
+}
+
+/// Renders what was decided. Asking for more than there can ever be is the asker's mistake, not a denial.
+pub(super) fn checked(asked: &Asked, decision: &Decision, now: Timestamp) -> Response<String> {
+    let level = Level::of(asked, decision, now);
+    if decision.standings().any(|(_, _, standing)| standing.outcome == Outcome::Never) {
+        let (permits, name, capacity) = (asked.permits, asked.algorithm.name(), level.capacity);
+        let detail =
+            format!("permits is {permits}, and {name} never has more than {capacity}; use 1 to {capacity}");
+        return Problem::new(StatusCode::BAD_REQUEST, detail).about("permits").render();
+    }
+    let verdict = decision.verdict();
+    let allowed = verdict == Verdict::Allow;
+    let body = Checked {
+        allowed,
+        key: &asked.key,
+        algorithm: asked.algorithm.name(),
+        remaining: level.fields.remaining,
+        reset_after_seconds: level.reset_after,
+        retry_after_seconds: level.fields.retry_after.unwrap_or(0),
+        message: if allowed { "Request allowed" } else { "Rate limit exceeded" },
+        basis: level.basis,
+    };
+    render(Fields::status(verdict), &body, Some(level.fields))
+}
+
+/// Renders how a key stands.
+pub(super) fn looked(asked: &Asked, decision: &Decision, now: Timestamp) -> Response<String> {
+    let level = Level::of(asked, decision, now);
+    let body = Looked {
+        key: &asked.key,
+        algorithm: asked.algorithm.name(),
+        remaining: level.fields.remaining,
+        reset_after_seconds: level.reset_after,
+        basis: level.basis,
+    };
+    render(StatusCode::OK, &body, Some(level.fields))
+}
+
+/// Renders that a key was forgotten.
+pub(super) fn forgotten(asked: &Asked) -> Response<String> {
+    let body = Forgotten { key: &asked.key, algorithm: asked.algorithm.name(), message: "Rate limit reset" };
+    render(StatusCode::OK, &body, None)
+}
+
+/// What a decision says of the one limit that was asked about.
+struct Level {
+    capacity: u32,
+    fields: Fields,
+    reset_after: u64,
+    basis: &'static str,
+}
+
+impl Level {
+    /// Without a standing, because limits are switched off, everything is there.
+    fn of(asked: &Asked, decision: &Decision, now: Timestamp) -> Self {
+        if let (Some((_, limit, standing)), Some(fields)) =
+            (decision.standings().next(), Fields::of(decision, now))
+        {
+            let capacity = limit.quota().capacity().get();
+            let reset_after = standing.reset_after.as_secs_ceil();
+            return Self { capacity, fields, reset_after, basis: standing.basis.name() };
+        }
+        let named = asked.algorithm.policy().first().and_then(|name| decision.policies().named(name));
+        let limit = named.and_then(|policy| policy.limits().first());
+        let capacity = limit.map_or(0, |limit| limit.quota().capacity().get());
+        let reset_at = now.as_micros().div_ceil(1_000_000);
+        let fields = Fields { remaining: capacity, reset_at, retry_after: None };
+        Self { capacity, fields, reset_after: 0, basis: "off" }
+    }
+}
+
+fn render(status: StatusCode, body: &impl Serialize, fields: Option<Fields>) -> Response<String> {
+    let body = serde_json::to_string(body).unwrap_or_else(|_| "{}".to_owned()); // strings and numbers only
+    let mut response = Response::new(body);
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.reserve(6);
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(fields) = fields {
+        fields.render(headers);
+    }
+    response
+}

@@ -1,0 +1,57 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Rate limiting that you can put anywhere
+///
+/// Without a command, Tollgate serves. Without a file, it serves its defaults: REST decisions on
+/// 127.0.0.1:8080, buckets in memory.
+#[derive(Parser, Debug)]
+#[command(version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) serve: ServeArgs,
+
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Open the doors and answer until told to stop
+    ///
+    /// SIGTERM and ctrl-c stop it: requests in hand are finished, new ones are not accepted.
+    #[command(after_help = EXAMPLES)]
+    Serve(ServeArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    /// Policy file, in YAML
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+}
+
+const EXAMPLES: &str = "\
+Exit status:
+  0  it was told to stop, and did
+  1  it could not go on, for example because the address is in use
+  2  an option or the policy file is wrong; nothing was started
+
+Examples:
+  tollgate
+  tollgate serve -c tollgate.yaml
+  curl 'http://127.0.0.1:8080/api/v1/rate-limit/check?key=user:123'";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

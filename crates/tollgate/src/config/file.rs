@@ -1,0 +1,78 @@
+//! The policy file as written. Nothing here is understood yet, except that there are no other names.
+
+use serde::Deserialize;
+use serde_saphyr::{Location, Spanned};
+
+/// The whole file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct File {
+    pub(super) enabled: Option<bool>,
+    pub(super) listen: Listen,
+    pub(super) api: Api,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Listen {
+    pub(super) api: Option<Spanned<String>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Api {
+    pub(super) defaults: Defaults,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Defaults {
+    pub(super) token_bucket: Option<Quota>,
+    pub(super) leaky_bucket: Option<Quota>,
+    pub(super) sliding_window: Option<Quota>,
+    pub(super) sliding_window_counter: Option<Quota>,
+    pub(super) fixed_window: Option<Quota>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Quota {
+    pub(super) rate: Spanned<String>,
+    pub(super) burst: Option<Spanned<i64>>,
+    pub(super) refill: Option<Refill>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Refill {
+    Smooth,
+    Stepped,
+}
+
+/// Where a value stands in the file, if it does.
+pub(super) trait Place {
+    fn place(&self) -> Option<Location>;
+}
+
+impl<T> Place for Spanned<T> {
+    fn place(&self) -> Option<Location> {
+        (self.referenced != Location::UNKNOWN).then_some(self.referenced)
+    }
+}
+
+impl Quota {
+    /// A quota that nobody wrote.
+    pub(super) fn of(rate: &str, burst: Option<i64>) -> Self {
+        let unwritten = Location::UNKNOWN;
+        Self {
+            rate: Spanned::new(rate.to_owned(), unwritten, unwritten),
+            burst: burst.map(|burst| Spanned::new(burst, unwritten, unwritten)),
+            refill: None,
+        }
+    }
+}
+
+/// Reads a file's text. The only place that knows which YAML crate does it.
+pub(super) fn parse(text: &str) -> Result<File, serde_saphyr::Error> {
+    serde_saphyr::from_str::<Option<File>>(text).map(Option::unwrap_or_default)
+}

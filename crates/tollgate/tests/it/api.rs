@@ -1,0 +1,282 @@
+//! The REST door, by requirement id.
+
+use std::io::{Read, Write};
+
+use serde_json::json;
+
+use crate::process::{Answer, Tollgate, run};
+
+/// Limits that no test outlives: what is spent stays spent.
+const SLOW: &str = "
+api:
+  defaults:
+    token_bucket: {rate: 1/h, burst: 5}
+    leaky_bucket: {rate: 1/h, burst: 5}
+    sliding_window: {rate: 5/h}
+    sliding_window_counter: {rate: 5/d}
+    fixed_window: {rate: 5/100d}
+";
+
+const ALGORITHMS: [&str; 5] =
+    ["TOKEN_BUCKET", "LEAKY_BUCKET", "SLIDING_WINDOW", "SLIDING_WINDOW_COUNTER", "FIXED_WINDOW"];
+
+#[test]
+fn c1_check_consumes_remaining_only_looks_and_reset_clears() {
+    let tollgate = Tollgate::start(SLOW);
+    for algorithm in ALGORITHMS {
+        let of = |call: &str| format!("{call}?algorithm={algorithm}&key=user:1");
+        let remaining = || tollgate.get(&of("remaining")).json()["remaining"].as_u64().unwrap();
+        assert_eq!(remaining(), 5, "{algorithm}");
+        assert_eq!(tollgate.get(&of("check")).json()["remaining"], 4, "{algorithm}");
+        assert_eq!((remaining(), remaining()), (4, 4), "{algorithm}");
+        let reset = tollgate.ask("DELETE", &format!("/api/v1/rate-limit/{}", of("reset")));
+        let expected = json!({"key": "user:1", "algorithm": algorithm, "message": "Rate limit reset"});
+        assert_eq!((reset.status, reset.json()), (200, expected));
+        assert_eq!(remaining(), 5, "{algorithm}");
+    }
+    let post = tollgate.ask("POST", "/api/v1/rate-limit/check?key=user:1");
+    assert_eq!(post.json()["remaining"], 4, "POST checks as GET does");
+}
+
+#[test]
+fn c2_an_allowed_answer_has_the_exact_fields() {
+    let tollgate = Tollgate::start(SLOW);
+    let answer = tollgate.get("check?algorithm=TOKEN_BUCKET&key=user:123");
+    assert_eq!(answer.status, 200);
+    let expected = r#"{"allowed":true,"key":"user:123","algorithm":"TOKEN_BUCKET","remaining":4,"resetAfterSeconds":3600,"retryAfterSeconds":0,"message":"Request allowed","basis":"local"}"#;
+    assert_eq!(answer.body, expected);
+    assert_eq!(answer.headers["content-type"], "application/json");
+    assert_eq!(answer.headers["cache-control"], "no-store");
+    assert_eq!(answer.headers["x-ratelimit-remaining"], "4");
+    assert!(!answer.headers.contains_key("retry-after"));
+    assert_reset(&answer, 3_600);
+}
+
+#[test]
+fn c2_a_denied_answer_says_when_to_come_back() {
+    let tollgate = Tollgate::start(SLOW);
+    assert_eq!(tollgate.get("check?key=user:123&permits=5").status, 200);
+    let answer = tollgate.get("check?key=user:123");
+    assert_eq!(answer.status, 429);
+    let body = answer.json();
+    assert_eq!((&body["allowed"], &body["remaining"]), (&json!(false), &json!(0)));
+    assert_eq!(body["message"], "Rate limit exceeded");
+    let retry_after = body["retryAfterSeconds"].as_u64().unwrap();
+    assert!((3_500..=3_600).contains(&retry_after), "{body}");
+    assert_eq!(answer.headers["retry-after"], retry_after.to_string());
+    assert_eq!(answer.headers["x-ratelimit-remaining"], "0");
+    assert_eq!(answer.headers["cache-control"], "no-store");
+    assert_reset(&answer, 5 * 3_600);
+}
+
+/// The reset time is Unix seconds, `after` seconds from now, give or take the time that the test takes.
+fn assert_reset(answer: &Answer, after: u64) {
+    let now = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    let reset: u64 = answer.headers["x-ratelimit-reset"].parse().unwrap();
+    assert!((now + after - 60..=now + after + 1).contains(&reset), "{reset} is not {after} s after {now}");
+}
+
+#[test]
+fn c3_the_defaults_are_a_hundred_at_once_and_each_algorithm_counts_apart() {
+    let tollgate = Tollgate::start("");
+    for algorithm in ALGORITHMS {
+        let answer = tollgate.get(&format!("check?algorithm={algorithm}&key=k&permits=100"));
+        assert_eq!((answer.status, &answer.json()["remaining"]), (200, &json!(0)), "{algorithm}");
+        let answer = tollgate.get(&format!("check?algorithm={algorithm}&key=k&permits=100"));
+        assert_eq!(answer.status, 429, "{algorithm}");
+    }
+    assert_eq!(tollgate.get("check?key=other").json()["algorithm"], "TOKEN_BUCKET", "the default algorithm");
+}
+
+#[test]
+fn c3_an_unknown_algorithm_is_a_clear_400() {
+    let tollgate = Tollgate::start("");
+    let answer = tollgate.get("check?algorithm=BUCKET&key=k");
+    assert_eq!(answer.status, 400);
+    assert_eq!(answer.headers["content-type"], "application/problem+json");
+    let body = answer.json();
+    assert_eq!(body["parameter"], "algorithm");
+    assert_eq!(
+        body["detail"],
+        "algorithm \"BUCKET\" is not known; use one of TOKEN_BUCKET, LEAKY_BUCKET, SLIDING_WINDOW, SLIDING_WINDOW_COUNTER, FIXED_WINDOW"
+    );
+}
+
+#[test]
+fn c4_several_permits_are_taken_together_or_not_at_all() {
+    let tollgate = Tollgate::start(SLOW);
+    for algorithm in ALGORITHMS {
+        let permits = |n: u32| tollgate.get(&format!("check?algorithm={algorithm}&key=k&permits={n}"));
+        assert_eq!(permits(3).json()["remaining"], 2, "{algorithm}");
+        let denied = permits(3);
+        assert_eq!((denied.status, &denied.json()["remaining"]), (429, &json!(2)), "{algorithm}");
+        assert_eq!(permits(2).json()["remaining"], 0, "{algorithm}");
+    }
+}
+
+#[test]
+fn c4_more_permits_than_the_capacity_are_an_error_not_a_wait_for_ever() {
+    let tollgate = Tollgate::start(SLOW);
+    for algorithm in ALGORITHMS {
+        let answer = tollgate.get(&format!("check?algorithm={algorithm}&key=k&permits=6"));
+        assert_eq!(answer.status, 400);
+        let detail = format!("permits is 6, and {algorithm} never has more than 5; use 1 to 5");
+        assert_eq!(
+            (&answer.json()["parameter"], &answer.json()["detail"]),
+            (&json!("permits"), &json!(detail))
+        );
+    }
+}
+
+#[test]
+fn c6_without_a_key_the_callers_address_is_meant() {
+    let tollgate = Tollgate::start(SLOW);
+    assert_eq!(tollgate.get("check").json()["key"], "127.0.0.1");
+    assert_eq!(tollgate.get("check?key=127.0.0.1").json()["remaining"], 3, "it is the same bucket");
+    let spoofed = "GET /api/v1/rate-limit/check HTTP/1.1\r\nHost: t\r\nX-Forwarded-For: 192.0.2.1\r\nX-Real-IP: 192.0.2.1\r\nConnection: close\r\n\r\n";
+    assert_eq!(tollgate.ask_raw(spoofed).json()["key"], "127.0.0.1", "nobody is trusted to forward");
+}
+
+#[test]
+fn c6_bad_keys_are_refused_and_odd_ones_kept_apart() {
+    let tollgate = Tollgate::start(SLOW);
+    for bad in ["key=", "key=%0a", "key=%7f", "key=%ff", "key=a&key=b", "Key=a", "key=a&x=1"] {
+        let answer = tollgate.get(&format!("check?{bad}"));
+        assert_eq!(
+            (answer.status, answer.headers["content-type"].as_str()),
+            (400, "application/problem+json"),
+            "{bad}"
+        );
+    }
+    assert_eq!(tollgate.get(&format!("check?key={}", "k".repeat(1_025))).status, 400);
+    assert_eq!(tollgate.get(&format!("check?key={}", "k".repeat(1_024))).status, 200);
+    for odd in ["a:b", "a%7Cb", "token_bucket:a", "%7Bx%7D", "%2F..%2F", "%C3%A9", "a%20b", "..", "*"] {
+        let answer = tollgate.get(&format!("check?key={odd}"));
+        assert_eq!(
+            (answer.status, &answer.json()["remaining"]),
+            (200, &json!(4)),
+            "{odd} has a bucket of its own"
+        );
+    }
+}
+
+#[test]
+fn what_is_not_there_is_a_problem_too() {
+    let tollgate = Tollgate::start("");
+    let problem = |answer: Answer| {
+        assert_eq!(answer.headers["content-type"], "application/problem+json");
+        (answer.status, answer.json()["title"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(problem(tollgate.ask("GET", "/")), (404, "Not Found".to_owned()));
+    let wrong = tollgate.ask("PUT", "/api/v1/rate-limit/check");
+    assert_eq!(problem(wrong), (405, "Method Not Allowed".to_owned()));
+    let body = "POST /api/v1/rate-limit/check HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: 5\r\n\r\nkey=a";
+    assert_eq!(problem(tollgate.ask_raw(body)), (400, "Bad Request".to_owned()));
+    assert_eq!(problem(tollgate.get("remaining?permits=1")), (400, "Bad Request".to_owned()));
+}
+
+#[test]
+fn hostile_bytes_do_not_stop_it() {
+    let tollgate = Tollgate::start(SLOW);
+    let long =
+        format!("GET /api/v1/rate-limit/check?key={} HTTP/1.1\r\nHost: t\r\n\r\n", "x".repeat(200_000));
+    let hostile: [&[u8]; 6] = [
+        b"\0\0\0\0\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"GET /api/v1/rate-limit/check?permits=%%%&key=%zz HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n",
+        b"GET /api/v1/rate-limit/check HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        long.as_bytes(),
+    ];
+    for bytes in hostile {
+        let mut stream = tollgate.connect();
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = stream.read_to_end(&mut Vec::new());
+        assert_eq!(tollgate.get("remaining?key=k").status, 200);
+    }
+}
+
+#[test]
+fn switched_off_it_allows_and_counts_nothing() {
+    let tollgate = Tollgate::start(&format!("enabled: false\n{SLOW}"));
+    for _ in 0..10 {
+        let answer = tollgate.get("check?key=k&permits=3");
+        let body = answer.json();
+        assert_eq!((answer.status, &body["remaining"], &body["basis"]), (200, &json!(5), &json!("off")));
+    }
+}
+
+#[test]
+fn parallel_requests_admit_exactly_the_burst() {
+    let tollgate = Tollgate::start("api: {defaults: {token_bucket: {rate: 1/h, burst: 50}}}");
+    let allowed: usize = std::thread::scope(|scope| {
+        let ask = || (0..25).filter(|_| tollgate.get("check?key=hot").status == 200).count();
+        let threads: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(allowed, 50);
+}
+
+#[test]
+fn a_connection_serves_many_requests() {
+    let tollgate = Tollgate::start(SLOW);
+    let request = "GET /api/v1/rate-limit/check?key=k HTTP/1.1\r\nHost: t\r\n\r\n".repeat(3)
+        + "GET /api/v1/rate-limit/remaining?key=k HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+    let mut stream = tollgate.connect();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 4);
+    assert!(text.ends_with(r#""remaining":2,"resetAfterSeconds":10800,"basis":"local"}"#), "{text}");
+}
+
+#[test]
+fn the_banner_shows_a_curl_to_try() {
+    let tollgate = Tollgate::start("");
+    let curl = format!("curl 'http://{}/api/v1/rate-limit/check?key=user:123'", tollgate.address);
+    assert!(tollgate.banner.trim_end().ends_with(&curl), "{}", tollgate.banner);
+}
+
+#[test]
+fn sigterm_and_ctrl_c_stop_it_gracefully() {
+    for signal in ["TERM", "INT"] {
+        let tollgate = Tollgate::start("");
+        let mut idle = tollgate.connect();
+        let mut busy = tollgate.connect();
+        // A request whose head has begun to arrive is in hand: it is answered.
+        busy.write_all(b"GET /api/v1/rate-limit/check?key=k HTTP/1.1\r\nHo").unwrap();
+        assert_eq!(tollgate.get("check?key=other").status, 200, "both are accepted by now");
+        tollgate.signal(signal);
+        busy.write_all(b"st: t\r\n\r\n").unwrap();
+        let mut text = String::new();
+        busy.read_to_string(&mut text).unwrap();
+        assert_eq!(Answer::parse(&text).status, 200, "{signal}");
+        assert_eq!(idle.read(&mut [0; 1]).unwrap(), 0, "an idle connection is closed");
+        assert_eq!(tollgate.stop(signal).code(), Some(0), "{signal}");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_with_its_place_and_exit_code() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    write!(file, "enabled: maybe\n").unwrap();
+    let output = run(&["serve", "-c", file.path().to_str().unwrap()]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    assert!(error.starts_with(&format!("error: {}:1:10: ", file.path().display())), "{error}");
+
+    let output = run(&["-c", "/nowhere/at/all.yaml"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("/nowhere/at/all.yaml: cannot read the file"));
+
+    let tollgate = Tollgate::start("");
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    write!(file, "listen: {{api: '{}'}}\n", tollgate.address).unwrap();
+    let output = run(&["-c", file.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("is another program using it?"));
+
+    let help = String::from_utf8(run(&["--help"]).stdout).unwrap();
+    assert!(help.contains("Examples:") && help.contains("Exit status:"), "{help}");
+}

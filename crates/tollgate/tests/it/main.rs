@@ -1,0 +1,6 @@
+//! The program as its users meet it: started as a process, asked over sockets, stopped by signals.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
+
+mod api;
+mod process;
+mod tidy;

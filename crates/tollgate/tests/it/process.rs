@@ -1,0 +1,110 @@
+//! Starts the program on a free port, asks it over a socket, stops it.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::time::Duration;
+
+/// A running program. Ends with the test.
+pub(crate) struct Tollgate {
+    child: Child,
+    pub(crate) banner: String,
+    pub(crate) address: String,
+    _file: Option<tempfile::NamedTempFile>,
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HashMap<String, String>,
+    pub(crate) body: String,
+}
+
+impl Tollgate {
+    /// Starts it with a policy file, which gets a free port.
+    pub(crate) fn start(config: &str) -> Self {
+        Self::start_on("127.0.0.1:0", config)
+    }
+
+    /// Starts it on an address; port 0 is a free one.
+    pub(crate) fn start_on(address: &str, config: &str) -> Self {
+        let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+        write!(file, "listen: {{api: '{address}'}}\n{config}").unwrap();
+        let mut child = command(&["serve", "-c", file.path().to_str().unwrap()]).spawn().unwrap();
+        let mut banner = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut banner).unwrap();
+        let address =
+            banner.split("http://").nth(1).expect("a banner with an address").split(',').next().unwrap();
+        Self { child, address: address.to_owned(), banner: banner.clone(), _file: Some(file) }
+    }
+
+    /// Asks, with a connection of its own.
+    pub(crate) fn ask(&self, method: &str, path: &str) -> Answer {
+        self.ask_raw(&format!("{method} {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"))
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.ask("GET", &format!("/api/v1/rate-limit/{path}"))
+    }
+
+    /// Sends bytes, and reads one answer.
+    pub(crate) fn ask_raw(&self, request: &str) -> Answer {
+        let mut stream = self.connect();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        Answer::parse(&text)
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream
+    }
+
+    /// Sends a signal, and waits for the end.
+    pub(crate) fn stop(mut self, signal: &str) -> ExitStatus {
+        self.signal(signal);
+        self.child.wait().unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+    }
+}
+
+impl Drop for Tollgate {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Answer {
+    pub(crate) fn parse(text: &str) -> Self {
+        let (head, body) = text.split_once("\r\n\r\n").expect("a whole answer");
+        let mut lines = head.lines();
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let field =
+            |line: &str| line.split_once(": ").map(|(name, value)| (name.to_lowercase(), value.to_owned()));
+        Self { status, headers: lines.filter_map(field).collect(), body: body.to_owned() }
+    }
+
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.body).unwrap()
+    }
+}
+
+/// Runs the program to its end.
+pub(crate) fn run(args: &[&str]) -> Output {
+    command(args).output().unwrap()
+}
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+    command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}

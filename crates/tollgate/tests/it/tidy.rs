@@ -1,0 +1,84 @@
+//! The house rules that a machine can check.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use toml::Table;
+
+/// Who may depend on whom, among our own. Development dependencies count too.
+const ARROWS: [(&str, &[&str]); 6] = [
+    ("tollgate-core", &[]),
+    ("tollgate-store", &["tollgate-core"]),
+    ("tollgate-http", &["tollgate-core"]),
+    ("tollgate-server", &["tollgate-core", "tollgate-http", "tollgate-store"]),
+    ("tollgate", &["tollgate-core", "tollgate-http", "tollgate-server", "tollgate-store"]),
+    ("tollgate-bench", &["tollgate-core", "tollgate-store", "tollgate-server"]),
+];
+
+/// What the model must be unable to see.
+const NOT_IN_CORE: [&str; 8] = ["tokio", "http", "hyper", "serde", "tracing", "log", "chrono", "rand"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+/// The names of each crate's dependencies.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let crates = std::fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    crates.chain([root().join("bench")]).map(|folder| dependencies_of(&folder)).collect()
+}
+
+fn dependencies_of(folder: &Path) -> (String, BTreeSet<String>) {
+    let manifest: Table = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap().parse().unwrap();
+    let tables = ["dependencies", "dev-dependencies", "build-dependencies"];
+    let names =
+        tables.iter().filter_map(|table| manifest.get(*table)?.as_table()).flat_map(Table::keys).cloned();
+    (manifest["package"]["name"].as_str().unwrap().to_owned(), names.collect())
+}
+
+#[test]
+fn dependencies_go_one_way() {
+    let allowed = BTreeMap::from(ARROWS);
+    for (name, dependencies) in dependencies() {
+        let allowed =
+            allowed.get(name.as_str()).unwrap_or_else(|| panic!("{name} is new: give it its arrows here"));
+        for ours in dependencies.iter().filter(|name| name.starts_with("tollgate")) {
+            assert!(allowed.contains(&ours.as_str()), "{name} must not depend on {ours}");
+        }
+    }
+}
+
+#[test]
+fn the_model_sees_no_io_no_clock_and_no_wire() {
+    let core = &dependencies()["tollgate-core"];
+    for seen in NOT_IN_CORE {
+        assert!(!core.contains(seen), "tollgate-core must not depend on {seen}");
+    }
+}
+
+#[test]
+fn the_architecture_page_names_every_crate_and_only_paths_that_exist() {
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    for name in dependencies().keys() {
+        assert!(page.contains(name.as_str()), "ARCHITECTURE.md does not name {name}");
+    }
+    let quoted = page.split('`').skip(1).step_by(2);
+    for path in quoted.filter(|text| text.contains('/') && (text.ends_with(".rs") || text.ends_with('/'))) {
+        assert!(root().join(path).exists(), "ARCHITECTURE.md names {path}, which does not exist");
+    }
+}
+
+#[test]
+fn no_file_speaks_of_the_machine_it_was_written_on() {
+    let home = std::env::home_dir().unwrap_or_default();
+    let (root, home) = (root().display().to_string(), home.display().to_string());
+    for file in
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "bench/README.md"]
+    {
+        let text = std::fs::read_to_string(Path::new(&root).join(file)).unwrap();
+        assert!(
+            !text.contains(&root) && (home.len() < 2 || !text.contains(&home)),
+            "{file} names a path of this machine"
+        );
+    }
+}
