@@ -24,6 +24,7 @@ bench-memory: ## decisions in memory, against governor
 	cargo run --release --quiet --package tollgate-bench -- memory
 
 bench-api: deps-bench ## CPU of a check over HTTP, against a bare axum handler
+	cargo build --release --quiet --package tollgate
 	cargo run --release --quiet --package tollgate-bench -- api
 
 mutants: ## how many changed lines the tests notice (needs cargo-mutants)

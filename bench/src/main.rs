@@ -4,6 +4,7 @@
 //! line reads `bench NAME ours=… peer=… ratio=…`; the ratio is ours ÷ peer, so lower is better.
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
+mod api;
 mod memory;
 mod rounds;
 
@@ -13,8 +14,11 @@ fn main() -> ExitCode {
     let name = std::env::args().nth(1).unwrap_or_default();
     match name.as_str() {
         "memory" => memory::run(),
+        "memory-bytes" => memory::bytes(&std::env::args().nth(2).unwrap_or_default()),
+        "api" => return api::run(),
+        "constant" => api::serve_constant(),
         _ => {
-            println!("usage: tollgate-bench memory");
+            println!("usage: tollgate-bench memory | api");
             return ExitCode::from(2);
         }
     }

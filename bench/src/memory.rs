@@ -21,6 +21,9 @@ use crate::rounds::{compare, report, thread_cpu_nanos};
 const BATCH: usize = 2_048;
 const BATCHES: usize = 200;
 
+/// Keys whose bytes are counted.
+const BYTES_KEYS: usize = 1_000_000;
+
 const ONE: NonZeroU32 = NonZeroU32::MIN;
 
 type Ours = Limiter<MemoryStore<SystemClock>>;
@@ -44,29 +47,27 @@ pub(crate) fn run() {
     let (ours, peer) = (limiter(1), governor(1));
     let ours = || play(1_000, 1, |key| decide(&ours, key).verdict() == Verdict::Allow);
     compare("memory-denied-1t", ours, || play(1_000, 1, |key| peer.check_key(key).is_ok()));
-    bytes(1_000_000);
+    report("memory-bytes", bytes_of("ours"), bytes_of("peer"));
 }
 
-/// Resident bytes for each of so many keys, ours and the peer's.
-fn bytes(n_keys: usize) {
-    let per_key = |fill: &dyn Fn() -> Box<dyn std::any::Any>| {
-        let before = resident();
-        let held = fill();
-        let bytes = resident() - before;
-        drop(held);
-        bytes / n_keys as f64
-    };
-    let ours = per_key(&|| {
-        let limiter = limiter(100);
-        (0..n_keys).for_each(|n| drop(black_box(decide(&limiter, &address(n)))));
-        Box::new(limiter)
-    });
-    let peer = per_key(&|| {
-        let limiter = governor(100);
-        (0..n_keys).for_each(|n| drop(black_box(limiter.check_key(&address(n)))));
-        Box::new(limiter)
-    });
-    report("memory-bytes", ours, peer);
+/// Prints the resident bytes that so many keys take, of one side. A process of its own, so that nothing is
+/// left over from before.
+pub(crate) fn bytes(side: &str) {
+    let before = resident();
+    let (ours, peer) = (limiter(100), governor(100));
+    for n in 0..BYTES_KEYS {
+        match side {
+            "ours" => drop(black_box(decide(&ours, &address(n)))),
+            _ => drop(black_box(peer.check_key(&address(n)))),
+        }
+    }
+    println!("{}", (resident() - before) / BYTES_KEYS as f64);
+}
+
+fn bytes_of(side: &str) -> f64 {
+    let program = std::env::current_exe().expect("the path of this program");
+    let output = std::process::Command::new(program).args(["memory-bytes", side]).output().expect("it runs");
+    String::from_utf8_lossy(&output.stdout).trim().parse().expect("a number")
 }
 
 fn resident() -> f64 {

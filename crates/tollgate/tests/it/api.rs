@@ -260,7 +260,7 @@ fn sigterm_and_ctrl_c_stop_it_gracefully() {
 #[test]
 fn what_is_wrong_is_told_with_its_place_and_exit_code() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    write!(file, "enabled: maybe\n").unwrap();
+    writeln!(file, "enabled: maybe").unwrap();
     let output = run(&["serve", "-c", file.path().to_str().unwrap()]);
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{error}");
@@ -272,7 +272,7 @@ fn what_is_wrong_is_told_with_its_place_and_exit_code() {
 
     let tollgate = Tollgate::start("");
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    write!(file, "listen: {{api: '{}'}}\n", tollgate.address).unwrap();
+    writeln!(file, "listen: {{api: '{}'}}", tollgate.address).unwrap();
     let output = run(&["-c", file.path().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("is another program using it?"));

@@ -12,7 +12,7 @@ const ARROWS: [(&str, &[&str]); 6] = [
     ("tollgate-http", &["tollgate-core"]),
     ("tollgate-server", &["tollgate-core", "tollgate-http", "tollgate-store"]),
     ("tollgate", &["tollgate-core", "tollgate-http", "tollgate-server", "tollgate-store"]),
-    ("tollgate-bench", &["tollgate-core", "tollgate-store", "tollgate-server"]),
+    ("tollgate-bench", &["tollgate-core", "tollgate-store"]),
 ];
 
 /// What the model must be unable to see.
