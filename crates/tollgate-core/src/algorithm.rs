@@ -59,6 +59,17 @@ pub enum Fit {
     Never,
 }
 
+/// What became of a single charge.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Charged {
+    /// How it fitted.
+    pub fit: Fit,
+    /// The units that were counted, if it was spent.
+    pub counted: Option<u32>,
+    /// What is left.
+    pub level: Level,
+}
+
 /// What is left, and when more will be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Level {
@@ -88,20 +99,12 @@ pub trait Bucket {
     /// Gives back what time has not yet repaid of `cost` units that were spent at `paid_at`.
     fn refund(&mut self, quota: &Quota, cost: u32, paid_at: Timestamp, now: Timestamp);
 
-    /// Weighs a demand and, if `act` then spends, spends it: how it fits, what was counted if it was
-    /// spent, and what is left. All that a call with a single charge needs.
-    #[inline]
-    fn charge(
-        &mut self,
-        quota: &Quota,
-        demand: Demand,
-        act: Act,
-        now: Timestamp,
-    ) -> (Fit, Option<u32>, Level) {
-        let fit = self.fit(quota, demand, now);
-        let spends = act.spends(matches!(fit, Fit::Fits { .. }));
-        let counted = spends.then(|| self.spend(quota, demand.cost, now));
-        (fit, counted, self.level(quota, now))
+    /// Weighs a demand and, if `act` then spends, spends it: all that a call with a single charge needs.
+    fn charge(&mut self, quota: &Quota, demand: Demand, act: Act, now: Timestamp) -> Charged
+    where
+        Self: Sized,
+    {
+        charge(self, quota, demand, act, now)
     }
 
     /// What is left.
@@ -131,6 +134,14 @@ impl Demand {
 impl Fit {
     /// It fits, and at once.
     const NOW: Self = Self::Fits { wait: Micros::ZERO };
+}
+
+/// Weighs, spends if `act` says so, and tells what is left.
+fn charge<B: Bucket>(bucket: &mut B, quota: &Quota, demand: Demand, act: Act, now: Timestamp) -> Charged {
+    let fit = bucket.fit(quota, demand, now);
+    let spends = act.spends(matches!(fit, Fit::Fits { .. }));
+    let counted = spends.then(|| bucket.spend(quota, demand.cost, now));
+    Charged { fit, counted, level: bucket.level(quota, now) }
 }
 
 /// Pulls a beginning back to now that lies more than a window ahead, and tells whether it did.

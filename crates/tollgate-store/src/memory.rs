@@ -24,7 +24,7 @@ use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
 
 use smallvec::SmallVec;
-use tollgate_core::algorithm::{Bucket, Demand, Fit, Level};
+use tollgate_core::algorithm::{Bucket, Charged, Demand, Fit, Level};
 use tollgate_core::{
     Act, Basis, Charge, Clock, Key, Quota, Receipt, Refund, Standing, Standings, Store, Timestamp,
 };
@@ -149,7 +149,7 @@ impl<C: Clock> MemoryStore<C> {
         let (shard, id) = self.locate(&charge.key);
         let demand = Demand { ahead: 0, cost: charge.act.cost(), patience: charge.patience };
         let mut shard = self.shards[shard].0.lock();
-        let (fit, counted, level) = shard.visit(id, charge.quota, now, ChargeIt(demand, charge.act));
+        let Charged { fit, counted, level } = shard.visit(id, charge.quota, now, ChargeIt(demand, charge.act));
         drop(shard);
         let receipt = counted.map(|cost| Receipt { cost, paid_at: now });
         Standing::derive(charge, fit, receipt, level, Basis::Local)
@@ -203,12 +203,12 @@ fn shard_of<'l>(shard: usize, locked: &'l mut [Locked<'_>]) -> &'l mut Shard {
 }
 
 impl Visit for ChargeIt {
-    type Answer = (Fit, Option<u32>, Level);
+    type Answer = Charged;
 
     #[inline(always)]
     fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, shard::Store) {
         let answer = bucket.charge(quota, self.0, self.1, now);
-        (answer, if answer.1.is_some() { shard::Store::Spent } else { shard::Store::Nothing })
+        (answer, if answer.counted.is_some() { shard::Store::Spent } else { shard::Store::Nothing })
     }
 }
 
