@@ -353,13 +353,25 @@ mod tests {
         assert_eq!(moment(5, 1).ceil(), Timestamp::from_micros(6));
         assert_eq!(moment(5, 1).recast(7), Moment::from_parts(6, 0, 7));
         assert_eq!(moment(5, 1).recast(3), moment(5, 1));
-        assert_eq!(Micros::new(1).as_secs_ceil(), 1);
+        assert_eq!([0, 1, 1_000_000, 1_000_001].map(|n| Micros::new(n).as_secs_ceil()), [0, 1, 1, 2]);
     }
 
     #[test]
     fn parts_that_no_moment_has_are_rounded_up() {
         assert_eq!(Moment::from_parts(5, 9, 3), moment(6, 0));
+        assert_eq!(Moment::from_parts(5, 3, 3), moment(6, 0));
+        assert_eq!(Moment::from_parts(5, 0, 0).micros(), 5);
         assert_eq!(Moment::from_parts(u64::MAX, 0, 3).micros(), TIME_MAX);
+    }
+
+    #[test]
+    fn no_time_lies_beyond_what_a_double_can_count() {
+        assert_eq!(Timestamp::from_micros(TIME_MAX - 1).as_micros(), TIME_MAX - 1);
+        assert_eq!(Timestamp::from_micros(TIME_MAX + 1).as_micros(), TIME_MAX);
+        assert_eq!(Timestamp::from_micros(TIME_MAX) + Micros::MAX, Timestamp::from_micros(TIME_MAX));
+        assert_eq!(Micros::MAX + Micros::MAX, Micros::MAX);
+        assert_eq!(Micros::new(2) + Micros::new(3), Micros::new(5));
+        assert_eq!(Duration::from(Micros::new(2_500)), Duration::from_micros(2_500));
     }
 
     #[test]

@@ -310,9 +310,23 @@ mod tests {
         assert_eq!(bucket("1/100year").time_to_fill().ceil(), Rate::WINDOW_MAX);
     }
 
+    /// 4294967291 is prime, so that nothing can be taken out of it: the products need more than 64 bits.
+    #[test]
+    fn the_largest_products_are_exact() {
+        let quota = bucket("4294967291/year").with_burst(NonZeroU32::new(4_294_967_290).unwrap()).unwrap();
+        assert_eq!(quota.units_earned_in(quota.time_to_fill()), 4_294_967_290);
+        for units in [1, 2, 4_294_967_289] {
+            let span = quota.time_to_earn(units);
+            assert_eq!(u64::from(quota.units_earned_in(span)), units);
+            let a_little_less = Span::from_ratio(span.numerator() - 1, quota.over());
+            assert_eq!(u64::from(quota.units_earned_in(a_little_less)), units - 1);
+        }
+    }
+
     #[test]
     fn impossible_quotas_cannot_be_built() {
         let two = NonZeroU32::new(2).unwrap();
+        assert!(bucket("1/50year").with_burst(two).is_ok(), "a hundred years exactly");
         let slow = bucket("1/100year").with_burst(two);
         assert_eq!(
             slow.unwrap_err().to_string(),

@@ -419,6 +419,18 @@ fn a_try_counts_if_nobody_vetoes_and_never_vetoes_itself() {
 }
 
 #[test]
+fn a_first_hit_that_is_given_back_whole_opens_no_window() {
+    let world = World::at(Timestamp::from_micros(1_700_000_000_000_000));
+    let algorithm = Algorithm::FixedWindow(WindowStart::FirstHit);
+    let gate = Gate::new("g", Quota::new(algorithm, "3/min".parse().unwrap()).unwrap());
+    let receipt = world.take(&gate, 3).unwrap();
+    world.clock.advance(Micros::from_secs(20));
+    world.refund(&gate, receipt);
+    assert!(world.take(&gate, 3).is_some());
+    assert_eq!(world.peek(&gate).reset_after, Micros::from_secs(60), "the window begins with the second hit");
+}
+
+#[test]
 fn two_charges_on_one_key_that_never_fit_together_are_told_so() {
     let world = World::at(Timestamp::from_micros(1_700_000_000_000_000));
     let gate = Gate::new("g", Quota::new(Algorithm::SlidingWindow, "3/s".parse().unwrap()).unwrap());
