@@ -149,7 +149,8 @@ impl<C: Clock> MemoryStore<C> {
         let (shard, id) = self.locate(&charge.key);
         let demand = Demand { ahead: 0, cost: charge.act.cost(), patience: charge.patience };
         let mut shard = self.shards[shard].0.lock();
-        let Charged { fit, counted, level } = shard.visit(id, charge.quota, now, ChargeIt(demand, charge.act));
+        let Charged { fit, counted, level } =
+            shard.visit(id, charge.quota, now, ChargeIt(demand, charge.act));
         drop(shard);
         let receipt = counted.map(|cost| Receipt { cost, paid_at: now });
         Standing::derive(charge, fit, receipt, level, Basis::Local)

@@ -116,7 +116,8 @@ impl Bucket for TokenBucket {
         match latest.checked_sub(full_at) {
             Some(room) if demand.ahead == 0 && act.spends(true) => {
                 self.full_at = full_at;
-                let level = Level { remaining: quota.units_earned_in(room), reset_after: full_at.ceil().since(now) };
+                let level =
+                    Level { remaining: quota.units_earned_in(room), reset_after: full_at.ceil().since(now) };
                 Charged { fit: Fit::NOW, counted: Some(demand.cost), level }
             }
             _ => charge(self, quota, demand, act, now),
