@@ -96,7 +96,9 @@ pub trait Bucket {
     /// the state would get deeper than two capacities.
     fn spend(&mut self, quota: &Quota, cost: u32, now: Timestamp) -> u32;
 
-    /// Gives back what time has not yet repaid of `cost` units that were spent at `paid_at`.
+    /// Gives back what time has not yet repaid of `cost` units that were spent at `paid_at`. Nothing, while
+    /// the bucket is past its limit: units beyond two capacities were not counted, and must not be given back
+    /// in the guise of others; nor if `paid_at` lies ahead, where nobody knows what time has repaid.
     fn refund(&mut self, quota: &Quota, cost: u32, paid_at: Timestamp, now: Timestamp);
 
     /// Weighs a demand and, if `act` then spends, spends it: all that a call with a single charge needs.
@@ -142,6 +144,11 @@ fn charge<B: Bucket>(bucket: &mut B, quota: &Quota, demand: Demand, act: Act, no
     let spends = act.spends(matches!(fit, Fit::Fits { .. }));
     let counted = spends.then(|| bucket.spend(quota, demand.cost, now));
     Charged { fit, counted, level: bucket.level(quota, now) }
+}
+
+/// True if a refund must give nothing back.
+fn forfeits(spent: u32, quota: &Quota, paid_at: Timestamp, now: Timestamp) -> bool {
+    quota.capacity().get() < spent || now < paid_at
 }
 
 /// Pulls a beginning back to now that lies more than a window ahead, and tells whether it did.

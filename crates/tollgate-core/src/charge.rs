@@ -46,7 +46,7 @@ pub type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
 pub struct Refund<'a> {
     /// Which bucket was charged.
     pub key: Key<'a>,
-    /// Under which quota it was charged.
+    /// Under which quota it was charged. It must still be in force.
     pub quota: &'a Quota,
     /// What its standing said. A receipt is good for one refund, so it moves in here.
     pub receipt: Receipt,

@@ -77,15 +77,39 @@ impl Decision {
     }
 
     /// How long until the same query would be allowed, if nobody else spends: zero if it is, nothing if
-    /// it never will be.
+    /// it never will be. What a policy in shadow mode says does not count.
     pub fn retry_after(&self) -> Option<Micros> {
         match self.verdict {
             Verdict::Allow => Some(Micros::ZERO),
             Verdict::Deny => {
-                let mut waits = self.standings.iter().map(Standing::retry_after);
+                let mut waits = self.enforced().map(|(_, _, standing)| standing.retry_after());
                 waits.try_fold(Micros::ZERO, |longest, wait| Some(longest.max(wait?)))
             }
         }
+    }
+
+    /// The standing that an answer should speak of, if it can speak of one only: of a denial the one that
+    /// lasts longest, otherwise the one with the smallest share left.
+    pub fn tightest(&self) -> Option<(&Policy, &Limit, &Standing)> {
+        // Shares are compared by cross-multiplication, so that nothing is rounded.
+        let share = |(_, limit, standing): &(&Policy, &Limit, &Standing)| {
+            (u64::from(standing.remaining), u64::from(limit.quota().capacity().get()))
+        };
+        let smallest = |a: &_, b: &_| {
+            let ((left_a, of_a), (left_b, of_b)) = (share(a), share(b));
+            (left_a * of_b).cmp(&(left_b * of_a))
+        };
+        match self.verdict {
+            Verdict::Allow => self.standings().min_by(smallest),
+            // None is longest: it never fits.
+            Verdict::Deny => self.enforced().max_by_key(|(_, _, standing)| {
+                standing.retry_after().map_or((true, Micros::ZERO), |wait| (false, wait))
+            }),
+        }
+    }
+
+    fn enforced(&self) -> impl Iterator<Item = (&Policy, &Limit, &Standing)> {
+        self.standings().filter(|(policy, _, _)| policy.is_enforced())
     }
 
     /// How long an allowed query must wait before it goes on.

@@ -48,12 +48,14 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     }
 
     /// Gives back what a decision charged, as far as time has not repaid it. `query` is the one that was
-    /// decided.
+    /// decided. Where the quota was changed meanwhile nothing is given back: what a unit was worth then says
+    /// nothing of what it is worth now.
     pub async fn refund(&self, query: &Query<'_>, decision: Decision) {
         let (policies, standings) = decision.into_parts();
+        let current = self.policies.load();
         let paid = standings.into_iter().filter_map(|standing| {
             let Outcome::Paid(receipt) = standing.outcome else { return None };
-            let (key, quota) = policies.key(standing.limit, query)?;
+            let (key, quota) = policies.key(standing.limit, query, &current)?;
             Some(Refund { key, quota, receipt })
         });
         let refunds: Vec<_> = paid.collect();

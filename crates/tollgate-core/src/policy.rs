@@ -81,6 +81,12 @@ pub enum PolicyError {
         /// The name.
         name: String,
     },
+    /// Two quotas of a policy have the same name, and would share buckets.
+    #[error("policy {name:?} has two quotas of the same name; give each its own name")]
+    QuotaTwice {
+        /// The policy's name.
+        name: String,
+    },
     /// There are more than can be numbered.
     #[error("{n} policies are too many; use at most {}", Policies::MAX)]
     TooMany {
@@ -146,6 +152,11 @@ impl Policy {
         &self.name
     }
 
+    /// True if it may deny.
+    pub fn is_enforced(&self) -> bool {
+        self.mode == Mode::Enforce
+    }
+
     /// The quotas, all of which must be met.
     pub fn limits(&self) -> &[Limit] {
         &self.limits
@@ -195,6 +206,13 @@ impl Policies {
             if set.named.insert(policy.name.clone(), index).is_some() {
                 return Err(PolicyError::Twice { name: policy.name });
             }
+            let limits = policy.limits.iter().enumerate();
+            if limits
+                .clone()
+                .any(|(n, limit)| policy.limits[..n].iter().any(|other| other.name == limit.name))
+            {
+                return Err(PolicyError::QuotaTwice { name: policy.name });
+            }
             match policy.selector {
                 Selector::Every => set.every.push(index),
                 Selector::Named => {}
@@ -232,9 +250,16 @@ impl Policies {
         Some((policy, policy.limits.get(id.limit as usize)?))
     }
 
-    /// The bucket that a query meets under that limit.
-    pub(crate) fn key<'a>(&'a self, id: LimitId, query: &Query<'a>) -> Option<(Key<'a>, &'a Quota)> {
-        let (_, limit) = self.limit(id)?;
+    /// The bucket that a query meets under that limit, if `current` has the same limit.
+    pub(crate) fn key<'a>(
+        &'a self,
+        id: LimitId,
+        query: &Query<'a>,
+        current: &Policies,
+    ) -> Option<(Key<'a>, &'a Quota)> {
+        let (policy, limit) = self.limit(id)?;
+        let same = |other: &Limit| other.name == limit.name && other.quota == limit.quota;
+        current.named(&policy.name)?.limits.iter().find(|other| same(other))?;
         Some((Key::new(&limit.name, query.attributes)?, &limit.quota))
     }
 
@@ -318,6 +343,12 @@ mod tests {
             let quota = policy("x").limits()[0].quota().clone();
             assert!(matches!(Policy::new(bad, quota), Err(PolicyError::Name { .. })), "{bad:?}");
         }
+        let quota = policy("x").limits()[0].quota().clone();
+        let shared = Policies::new(vec![policy("a").and("s", quota.clone()).and("s", quota)]).unwrap_err();
+        assert_eq!(
+            shared.to_string(),
+            "policy \"a\" has two quotas of the same name; give each its own name"
+        );
         let twice = Policies::new(vec![policy("a"), policy("a")]).unwrap_err();
         assert_eq!(twice.to_string(), "there are two policies named \"a\"; give each its own name");
     }

@@ -6,6 +6,7 @@ use crate::algorithm::{Fit, Level};
 use crate::charge::Charge;
 use crate::policy::LimitId;
 use crate::quantity::{Micros, Timestamp};
+use crate::quota::Quota;
 
 /// How one key stands after one charge.
 #[derive(PartialEq, Eq, Debug)]
@@ -38,14 +39,14 @@ pub enum Outcome {
     },
     /// It asks for more than there can ever be.
     Never,
-    /// The store did not answer, and its policy lets the query through unchecked.
+    /// The store did not answer; the basis says whether the query is let through.
     Unknown,
 }
 
 /// Proof of payment. With its key and quota it can be given back, once.
 #[derive(PartialEq, Eq, Debug)]
 pub struct Receipt {
-    /// Units that were spent.
+    /// Units that may be given back.
     pub cost: u32,
     /// When, by the store's clock.
     pub paid_at: Timestamp,
@@ -66,6 +67,14 @@ pub enum Basis {
 
 /// The standings of one decision, in the order of its charges.
 pub type Standings = SmallVec<[Standing; 4]>;
+
+impl Receipt {
+    /// The receipt for units that were counted. What was recorded beyond a capacity is not given back.
+    #[inline(always)]
+    pub fn new(counted: u32, quota: &Quota, paid_at: Timestamp) -> Self {
+        Self { cost: counted.min(quota.capacity().get()), paid_at }
+    }
+}
 
 impl Standing {
     /// The standing that follows from how a charge fits and what is left. `receipt` is there if it was

@@ -34,11 +34,10 @@ pub struct FieldsError {
 }
 
 impl Fields {
-    /// The fields of a decision, with the wall clock's `now`. They speak of the standing that has the least
-    /// left; nothing if the decision has none.
+    /// The fields of a decision, with the wall clock's `now`. They speak of its tightest standing; nothing if
+    /// the decision has none.
     pub fn of(decision: &Decision, now: Timestamp) -> Option<Self> {
-        let standings = decision.standings().map(|(_, _, standing)| standing);
-        let tightest = standings.min_by_key(|standing| standing.remaining)?;
+        let (_, _, tightest) = decision.tightest()?;
         let retry_after = match decision.verdict() {
             Verdict::Allow => None,
             Verdict::Deny => decision.retry_after().map(|wait| wait.as_secs_ceil().max(1)),

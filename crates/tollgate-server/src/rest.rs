@@ -21,17 +21,18 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::routing::{delete, get};
-use http::{Response, StatusCode};
+use http::{Method, Response, StatusCode};
 use http_body::Body as _;
 use tollgate_core::{Ask, Attribute, AttributeName, Clock, Limiter, Micros, Observe, Query, Store};
 use tollgate_http::Problem;
-use tollgate_store::WallClock;
 
 use params::{Accepts, Params};
 
 /// What the door needs.
-struct Door<S, O> {
+struct Door<S, O, C> {
     limiter: Arc<Limiter<S, O>>,
+    /// Tells the time of day that answers name.
+    clock: C,
 }
 
 /// What is asked, once parameters and caller are understood.
@@ -41,54 +42,58 @@ struct Asked {
     permits: NonZeroU32,
 }
 
-/// The door's routes.
-pub fn router<S, O>(limiter: Arc<Limiter<S, O>>) -> Router
+/// The door's routes. `clock` is the wall clock: it tells the time of day that answers name.
+pub fn router<S, O, C>(limiter: Arc<Limiter<S, O>>, clock: C) -> Router
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
+    C: Clock + 'static,
 {
     Router::new()
-        .route("/api/v1/rate-limit/check", get(check::<S, O>).post(check::<S, O>))
-        .route("/api/v1/rate-limit/remaining", get(remaining::<S, O>))
-        .route("/api/v1/rate-limit/reset", delete(reset::<S, O>))
+        .route("/api/v1/rate-limit/check", get(check::<S, O, C>).post(check::<S, O, C>))
+        .route("/api/v1/rate-limit/remaining", get(remaining::<S, O, C>))
+        .route("/api/v1/rate-limit/reset", delete(reset::<S, O, C>))
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(Arc::new(Door { limiter }))
+        .with_state(Arc::new(Door { limiter, clock }))
 }
 
-async fn check<S, O>(State(door): State<Arc<Door<S, O>>>, request: Request) -> Response<Body>
+async fn check<S, O, C>(State(door): State<Arc<Door<S, O, C>>>, request: Request) -> Response<Body>
 where
     S: Store<Error = Infallible>,
     O: Observe,
+    C: Clock,
 {
     let asked = match understand(&request, Accepts::Permits) {
         Ok(asked) => asked,
         Err(problem) => return answer(problem.render()),
     };
     let decision = asked.decide(&door.limiter, Ask::Spend(asked.permits)).await;
-    answer(wire::checked(&asked, &decision, WallClock.now()))
+    answer(wire::checked(&asked, &decision, door.clock.now()))
 }
 
-async fn remaining<S, O>(State(door): State<Arc<Door<S, O>>>, request: Request) -> Response<Body>
+async fn remaining<S, O, C>(State(door): State<Arc<Door<S, O, C>>>, request: Request) -> Response<Body>
 where
     S: Store<Error = Infallible>,
     O: Observe,
+    C: Clock,
 {
     let asked = match understand(&request, Accepts::Key) {
         Ok(asked) => asked,
         Err(problem) => return answer(problem.render()),
     };
     let decision = asked.decide(&door.limiter, Ask::Look(0)).await;
-    answer(wire::looked(&asked, &decision, WallClock.now()))
+    answer(wire::looked(&asked, &decision, door.clock.now()))
 }
 
-async fn reset<S, O>(State(door): State<Arc<Door<S, O>>>, request: Request) -> Response<Body>
+async fn reset<S, O, C>(State(door): State<Arc<Door<S, O, C>>>, request: Request) -> Response<Body>
 where
     S: Store<Error = Infallible>,
     O: Observe,
+    C: Clock,
 {
     let asked = match understand(&request, Accepts::Key)
-        .and_then(|asked| local_only(&request, "reset").map(|()| asked))
+        .and_then(|asked| local_only(&request, "reset", "ask there").map(|()| asked))
     {
         Ok(asked) => asked,
         Err(problem) => return answer(problem.render()),
@@ -120,6 +125,10 @@ impl Asked {
 
 /// What a request asks, and of which key.
 fn understand(request: &Request, accepts: Accepts) -> Result<Asked, Problem> {
+    if request.method() == Method::HEAD {
+        let detail = "HEAD would spend and not say so; use GET";
+        return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail));
+    }
     if request.body().size_hint().exact() != Some(0) {
         let detail = "this call takes its parameters in the URL; send no body";
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
@@ -127,19 +136,20 @@ fn understand(request: &Request, accepts: Accepts) -> Result<Asked, Problem> {
     let Params { algorithm, key, permits } =
         Params::parse(request.uri().query().unwrap_or_default(), accepts)?;
     let key = match key {
-        Some(key) => local_only(request, "key").map(|()| key)?,
+        Some(key) => {
+            local_only(request, "key", "leave it out to ask about your own address").map(|()| key)?
+        }
         None => peer(request).map(|peer| tollgate_http::address::client(peer.ip()))?,
     };
     Ok(Asked { algorithm, key, permits })
 }
 
 /// Refuses callers from other machines.
-fn local_only(request: &Request, what: &str) -> Result<(), Problem> {
+fn local_only(request: &Request, what: &str, instead: &str) -> Result<(), Problem> {
     if peer(request)?.ip().to_canonical().is_loopback() {
         return Ok(());
     }
-    let detail =
-        format!("{what} is for callers on the same machine; leave it out to ask about your own address");
+    let detail = format!("{what} is for callers on the same machine; {instead}");
     Err(Problem::new(StatusCode::FORBIDDEN, detail))
 }
 
@@ -170,9 +180,9 @@ fn answer(response: Response<String>) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::Method;
     use tollgate_core::{Algorithm, Policies, Policy, Quota, Refill, Selector};
-    use tollgate_store::{MemoryStore, SystemClock};
+    use tollgate_core::{ManualClock, Timestamp};
+    use tollgate_store::MemoryStore;
     use tower::ServiceExt;
 
     /// Asks as if from that address.
@@ -191,7 +201,33 @@ mod tests {
         let policy =
             Policy::new("token_bucket", quota).unwrap().covering(Selector::Named).by(&[AttributeName::Key]);
         let policies = Policies::new(vec![policy]).unwrap();
-        router(Arc::new(Limiter::new(policies, MemoryStore::new(SystemClock::new(), 1_000))))
+        let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_250_000));
+        router(Arc::new(Limiter::new(policies, MemoryStore::new(clock.clone(), 1_000))), clock)
+    }
+
+    /// C2: the time of the reset is rounded up, and is Unix seconds.
+    #[tokio::test]
+    async fn c2_reset_is_the_unix_second_by_which_all_is_back() {
+        let mut request = http::Request::get("/api/v1/rate-limit/check").body(Body::empty()).unwrap();
+        request.extensions_mut().insert(ConnectInfo("127.0.0.1:5".parse::<SocketAddr>().unwrap()));
+        let response = door().oneshot(request).await.unwrap();
+        let fields = tollgate_http::Fields::parse(response.headers()).unwrap();
+        assert_eq!((fields.remaining, fields.reset_at), (4, 1_700_000_000 + 720 + 1));
+    }
+
+    #[tokio::test]
+    async fn an_algorithm_without_a_policy_is_not_let_through() {
+        let (status, body) = ask(&door(), "127.0.0.1", Method::GET, "check?algorithm=FIXED_WINDOW").await;
+        assert_eq!((status, body["detail"].as_str()), (404, Some("no limit is configured for FIXED_WINDOW")));
+    }
+
+    #[tokio::test]
+    async fn head_spends_nothing() {
+        let door = door();
+        let mut request = http::Request::head("/api/v1/rate-limit/check").body(Body::empty()).unwrap();
+        request.extensions_mut().insert(ConnectInfo("127.0.0.1:5".parse::<SocketAddr>().unwrap()));
+        assert_eq!(door.clone().oneshot(request).await.unwrap().status(), 405);
+        assert_eq!(ask(&door, "127.0.0.1", Method::GET, "check").await.1["remaining"], 4);
     }
 
     #[tokio::test]

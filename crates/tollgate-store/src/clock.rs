@@ -2,20 +2,29 @@
 //!
 //! [`SystemClock`] is read for every decision, so it must be cheap: about 10 ns, where the operating
 //! system's takes 26. It counts the processor's own ticks and corrects itself by the system's monotonic
-//! clock several times a second, so that it keeps in step for months. It is set by the wall clock once, at
-//! its start, and does not follow when that is set anew: a bucket measures durations, and no administrator
-//! should be able to refill all buckets with `date -s`.
+//! clock ten times a second.
+//!
+//! It never goes back. Ticks are counted a little too slowly, by 61 millionths, so that a correction always
+//! moves it ahead, by some microseconds; one that would move it back is left out. So it is never ahead of the
+//! true time either, and no bucket refills early.
+//!
+//! It is set by the wall clock once, at its start, and does not follow when that is set anew: a bucket measures
+//! durations, and no administrator should be able to refill all buckets with `date -s`.
 //!
 //! [`WallClock`] is for answers that name a time of day. It follows the wall clock.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use parking_lot::Mutex;
 use tollgate_core::{Clock, Timestamp};
 
-/// How often ticks are compared with the system's clock, in microseconds. Counting ticks is off by some
-/// millionths, so in this time by less than a microsecond.
+/// How often ticks are compared with the system's clock, in microseconds.
 const CORRECTED_EVERY: u64 = 100_000;
+
+/// Ticks lose one part in 2^14.
+const SLOWER_BY_BITS: u32 = 14;
 
 /// The time since the epoch as it was at the start, plus what has passed since.
 #[derive(Debug)]
@@ -26,8 +35,9 @@ pub struct SystemClock {
     epoch_at_start: u64,
     /// Microseconds by the system's clock, less those by ticks.
     correction: AtomicI64,
-    /// When the correction is due next, in microseconds by ticks.
-    correct_at: AtomicU64,
+    /// When it was corrected last, in microseconds by ticks. Written after `correction` and read before it.
+    corrected_at: AtomicU64,
+    correcting: Mutex<()>,
 }
 
 /// The wall clock.
@@ -40,23 +50,38 @@ impl SystemClock {
     pub fn new() -> Self {
         let ticks = quanta::Clock::new();
         Self {
-            ticks_at_start: ticks.raw(),
-            ticks,
             start: Instant::now(),
             epoch_at_start: WallClock.now().as_micros(),
+            ticks_at_start: ticks.raw(),
+            ticks,
             correction: AtomicI64::new(0),
-            correct_at: AtomicU64::new(CORRECTED_EVERY),
+            corrected_at: AtomicU64::new(0),
+            correcting: Mutex::new(()),
         }
     }
 
-    /// Compares ticks with the system's clock. Of several threads that find this due, one does it.
+    /// Microseconds since the start, by ticks.
+    #[inline(always)]
+    fn by_ticks(&self) -> u64 {
+        let nanos = self.ticks.delta_as_nanos(self.ticks_at_start, self.ticks.raw());
+        (nanos - (nanos >> SLOWER_BY_BITS)) / 1_000
+    }
+
+    /// Compares ticks with the system's clock, and tells the microseconds since the start.
     #[cold]
-    fn correct(&self, by_ticks: u64, due: u64) {
-        let next = by_ticks + CORRECTED_EVERY;
-        if self.correct_at.compare_exchange(due, next, Relaxed, Relaxed).is_ok() {
-            let by_system = micros(self.start.elapsed().as_micros());
-            self.correction.store(by_system.cast_signed() - by_ticks.cast_signed(), Relaxed);
-        }
+    fn corrected(&self) -> u64 {
+        let _one_at_a_time = self.correcting.lock();
+        // In this order, what happens between the two readings makes the clock late, not early.
+        let by_system = micros(self.start.elapsed().as_micros());
+        let by_ticks = self.by_ticks();
+        // Both are rounded down; one less, and their difference is too.
+        let needed = by_system.cast_signed() - by_ticks.cast_signed() - 1;
+        // Ticks that fell below those of the last time were set anew, as when a machine moves.
+        let set_anew = by_ticks < self.corrected_at.load(Relaxed);
+        let correction = if set_anew { needed } else { needed.max(self.correction.load(Relaxed)) };
+        self.correction.store(correction, Relaxed);
+        self.corrected_at.store(by_ticks, Release);
+        by_ticks.saturating_add_signed(correction)
     }
 }
 
@@ -67,14 +92,16 @@ impl Default for SystemClock {
 }
 
 impl Clock for SystemClock {
-    #[inline]
+    #[inline(always)]
     fn now(&self) -> Timestamp {
-        let by_ticks = self.ticks.delta_as_nanos(self.ticks_at_start, self.ticks.raw()) / 1_000;
-        let due = self.correct_at.load(Relaxed);
-        if due <= by_ticks {
-            self.correct(by_ticks, due);
-        }
-        let passed = by_ticks.saturating_add_signed(self.correction.load(Relaxed));
+        let by_ticks = self.by_ticks();
+        // Wraps to a long time if ticks fell back.
+        let since_corrected = by_ticks.wrapping_sub(self.corrected_at.load(Acquire));
+        let passed = if since_corrected < CORRECTED_EVERY {
+            by_ticks.saturating_add_signed(self.correction.load(Relaxed))
+        } else {
+            self.corrected()
+        };
         Timestamp::from_micros(self.epoch_at_start + passed)
     }
 }
@@ -97,18 +124,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_system_clock_keeps_in_step_with_the_wall_clock_over_many_corrections() {
+    fn the_system_clock_never_goes_back_and_is_never_ahead() {
         let clock = SystemClock::new();
-        let started = clock.now();
-        let mut last = started;
-        while clock.now().since(started).as_micros() < 5 * CORRECTED_EVERY {
+        let system = |clock: &SystemClock| clock.epoch_at_start + micros(clock.start.elapsed().as_micros());
+        let mut last = clock.now();
+        let mut n_corrected = 0;
+        while n_corrected < 3 {
+            let corrected_at = clock.corrected_at.load(Relaxed);
             let now = clock.now();
-            // A correction may take back what ticks were ahead: microseconds, not more.
-            assert!(last.since(now).as_micros() < 1_000, "{last:?} then {now:?}");
+            n_corrected += u32::from(corrected_at != clock.corrected_at.load(Relaxed));
+            assert!(last <= now && now.as_micros() <= system(&clock), "{last:?} then {now:?}");
             last = now;
         }
-        let (wall, system) = (WallClock.now(), clock.now());
-        let apart = wall.since(system).max(system.since(wall));
-        assert!(apart.as_micros() < 1_000_000, "{wall:?} {system:?}");
+    }
+
+    #[test]
+    fn ticks_that_were_set_anew_do_not_stop_the_clock() {
+        let clock = SystemClock::new();
+        let before = clock.now();
+        // As if the counter had shown much more a moment ago.
+        clock.corrected_at.store(1 << 50, Relaxed);
+        clock.correction.store(-(1 << 50), Relaxed);
+        assert!(before <= clock.now());
+        assert!(clock.corrected_at.load(Relaxed) < 1 << 50, "it has corrected itself");
     }
 }

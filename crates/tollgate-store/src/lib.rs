@@ -4,7 +4,7 @@
 //! - [`MemoryStore`]: a sharded table in this process's memory, bounded in keys.
 //! - [`SystemClock`]: the real time, cheap to read and never going back.
 //!
-//! `tests/laws.rs` holds the laws that every store must keep; it plays the same histories through each.
+//! `tests/it/laws.rs` holds the laws that every store must keep; it plays the same histories through each.
 
 mod clock;
 mod memory;

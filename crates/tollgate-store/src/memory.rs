@@ -5,6 +5,7 @@
 //!                                                              └ veto? ──→ none
 //! ```
 //!
+//! Time is read under the lock: who waited for it must not come with an older time than who had it before.
 //! The locks of all shards that a call touches are held together, taken in the order of the shards, so
 //! that calls cannot wait for each other in a circle. Within them a call first weighs every charge, and
 //! moves something only if none vetoes.
@@ -13,12 +14,13 @@
 //! can craft two clients that share a bucket, and a slot takes 32 bytes whatever the client's name is.
 //!
 //! # Laws
-//! `tests/laws.rs` for what it answers, `tests/memory.rs` for caps, floods and threads.
+//! `tests/it/laws.rs` for what it answers, `tests/it/memory.rs` for caps, floods and threads.
 
 mod shard;
 mod siphash;
 mod slot;
 mod sync;
+mod table;
 
 use std::convert::Infallible;
 use std::hash::{BuildHasher, RandomState};
@@ -33,9 +35,9 @@ use shard::{Shard, Visit};
 use slot::Identity;
 use sync::{Mutex, MutexGuard};
 
-/// Keys that a shard holds when the table is at its cap: a little under 7/8 of 4,096, where its table would
+/// Keys that a shard holds when the store is at its cap: clearly under 3/4 of 4,096, where its table would
 /// have to double.
-const KEYS_PER_SHARD: usize = 3_200;
+const KEYS_PER_SHARD: usize = 2_900;
 
 /// At least so many shards, so that threads seldom meet, if each then still has some keys.
 const SHARDS_MIN: usize = 64;
@@ -57,7 +59,7 @@ pub struct MemoryStats {
     pub n_keys_max: usize,
     /// Keys that were let go although they still meant something, because the table was full.
     pub n_evicted: u64,
-    /// Bytes on the heap for keys, apart from the entries of sliding window logs.
+    /// Bytes on the heap.
     pub n_bytes: usize,
 }
 
@@ -145,14 +147,14 @@ impl<C: Clock> MemoryStore<C> {
     /// Applies one charge, which has nobody to agree with.
     #[inline(always)]
     fn apply_one(&self, charge: &Charge<'_>) -> Standing {
-        let now = self.clock.now();
         let (shard, id) = self.locate(&charge.key);
         let demand = Demand { ahead: 0, cost: charge.act.cost(), patience: charge.patience };
         let mut shard = self.shards[shard].0.lock();
+        let now = self.clock.now();
         let Charged { fit, counted, level } =
             shard.visit(id, charge.quota, now, ChargeIt(demand, charge.act));
         drop(shard);
-        let receipt = counted.map(|cost| Receipt { cost, paid_at: now });
+        let receipt = counted.map(|counted| Receipt::new(counted, charge.quota, now));
         Standing::derive(charge, fit, receipt, level, Basis::Local)
     }
 
@@ -182,8 +184,9 @@ impl<C: Clock> MemoryStore<C> {
                 let level = home.visit(id, charge.quota, now, Look);
                 return Standing::derive(charge, fit, None, level, Basis::Local);
             }
-            let (cost, level) = home.visit(id, charge.quota, now, Spend(charge.act.cost()));
-            Standing::derive(charge, fit, Some(Receipt { cost, paid_at: now }), level, Basis::Local)
+            let (counted, level) = home.visit(id, charge.quota, now, Spend(charge.act.cost()));
+            let receipt = Receipt::new(counted, charge.quota, now);
+            Standing::derive(charge, fit, Some(receipt), level, Basis::Local)
         });
         standings.extend(settled);
     }

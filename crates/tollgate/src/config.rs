@@ -82,7 +82,7 @@ impl Reader<'_> {
         let policies = self.defaults(file.api.defaults).into_iter().map(|policy| policy.mode(mode)).collect();
         Config {
             listen_api: file.listen.api.and_then(|api| self.address(api)).unwrap_or(LISTEN_API),
-            policies: Policies::new(policies).unwrap_or_default(), // five names, all different
+            policies: Policies::new(policies).expect("five names, all different"),
             n_keys_max: KEYS_MAX,
         }
     }
@@ -115,7 +115,7 @@ impl Reader<'_> {
 
     fn default_policy(&mut self, name: &str, written: file::Quota) -> Option<Policy> {
         let quota = self.quota(name, written)?;
-        let policy = Policy::new(name, quota).ok()?; // an algorithm's name is a policy's name
+        let policy = Policy::new(name, quota).expect("an algorithm's name is a policy's name");
         Some(policy.covering(Selector::Named).by(&[AttributeName::Key]))
     }
 

@@ -7,7 +7,7 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tollgate_core::Limiter;
 use tollgate_server::{Listening, rest, serve};
-use tollgate_store::{MemoryStore, SystemClock};
+use tollgate_store::{MemoryStore, SystemClock, WallClock};
 
 use crate::config::Config;
 
@@ -28,7 +28,7 @@ pub(crate) fn run(config: Config) -> anyhow::Result<()> {
         })?;
         let address = listener.local_addr().context("cannot tell the address")?;
         let store = MemoryStore::new(SystemClock::new(), config.n_keys_max);
-        let door = rest::router(Arc::new(Limiter::new(config.policies, store)));
+        let door = rest::router(Arc::new(Limiter::new(config.policies, store)), WallClock);
         println!(
             "tollgate {}: decisions on http://{address}, buckets in memory; try: \
              curl 'http://{address}/api/v1/rate-limit/check?key=user:123'",

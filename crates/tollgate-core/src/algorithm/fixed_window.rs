@@ -14,10 +14,10 @@
 //! # Laws
 //! - Each window spends at most `units`; any stretch not longer than a window, at most twice that.
 //! - A window that lies ahead, because the clock stepped back, is taken for the current one, with its count.
-//! - A refund counts only within the window of its charge. The window that a first hit opened stays open
-//!   although that hit is given back.
+//! - A refund counts only within the window of its charge. The window that a first hit opened stays although
+//!   that hit is given back, unless it was the only one.
 
-use super::{Bucket, Demand, Fit, Level, deepen, pull_back};
+use super::{Bucket, Demand, Fit, Level, deepen, forfeits, pull_back};
 use crate::quantity::{Micros, Timestamp};
 use crate::quota::{Algorithm, Quota, WindowStart};
 
@@ -33,11 +33,15 @@ pub struct FixedWindow {
 impl FixedWindow {
     /// The window that `now` lies in, with its count.
     fn settled(self, quota: &Quota, now: Timestamp) -> Self {
-        if self.count > 0 && now < self.opened_at + quota.window() {
-            self
-        } else {
-            Self { opened_at: opening(quota, now), count: 0 }
+        let ends_at = self.opened_at + quota.window();
+        if self.count == 0 {
+            return Self { opened_at: opening(quota, now), count: 0 };
         }
+        if now < ends_at {
+            return self;
+        }
+        // Windows do not overlap, also after one that was pulled back to an odd time.
+        Self { opened_at: opening(quota, now).max(ends_at), count: 0 }
     }
 
     /// How long this window still lasts.
@@ -80,6 +84,9 @@ impl Bucket for FixedWindow {
 
     fn refund(&mut self, quota: &Quota, cost: u32, paid_at: Timestamp, now: Timestamp) {
         *self = self.settled(quota, now);
+        if forfeits(self.count, quota, paid_at, now) {
+            return;
+        }
         if self.opened_at <= paid_at && paid_at.since(self.opened_at) < quota.window() {
             self.count = self.count.saturating_sub(cost);
         }

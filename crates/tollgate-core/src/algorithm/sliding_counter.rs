@@ -19,7 +19,7 @@
 //! - A refund counts only within the window of its charge.
 
 use super::fixed_window::aligned;
-use super::{Bucket, Demand, Fit, Level, deepen, pull_back};
+use super::{Bucket, Demand, Fit, Level, deepen, forfeits, pull_back};
 use crate::quantity::{Micros, Timestamp};
 use crate::quota::Quota;
 
@@ -42,7 +42,8 @@ impl SlidingCounter {
             return self;
         }
         let previous = if now < next_at + quota.window() { self.current } else { 0 };
-        Self { opened_at: aligned(quota, now), previous, current: 0 }
+        // Windows do not overlap, also after one that was pulled back to an odd time.
+        Self { opened_at: aligned(quota, now).max(next_at), previous, current: 0 }
     }
 
     /// Spent units, in ticks: current weighs a whole window, previous what is left of it.
@@ -102,6 +103,9 @@ impl Bucket for SlidingCounter {
 
     fn refund(&mut self, quota: &Quota, cost: u32, paid_at: Timestamp, now: Timestamp) {
         *self = self.settled(quota, now);
+        if forfeits(self.current, quota, paid_at, now) {
+            return;
+        }
         if self.opened_at <= paid_at && paid_at.since(self.opened_at) < quota.window() {
             self.current = self.current.saturating_sub(cost);
         }

@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Bucket, Demand, Fit, Level, deepen, pull_back};
+use super::{Bucket, Demand, Fit, Level, deepen, forfeits, pull_back};
 use crate::quantity::{Micros, Timestamp};
 use crate::quota::Quota;
 
@@ -47,6 +47,9 @@ impl SlidingLog {
         let (n_gone, spent) = self.settled(quota, now);
         self.entries.drain(..n_gone);
         self.spent = spent;
+        if self.entries.len() * 4 < self.entries.capacity() {
+            self.entries.shrink_to(self.entries.len() * 2);
+        }
     }
 
     /// Lets go of the oldest entries while the newer ones are two limits deep by themselves.
@@ -60,9 +63,9 @@ impl SlidingLog {
         }
     }
 
-    /// How many entries there are, counting ones that have left but not been let go.
-    pub fn n_entries(&self) -> usize {
-        self.entries.len()
+    /// Bytes on the heap for entries.
+    pub fn n_bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<Entry>()
     }
 
     /// How long until an entry leaves.
@@ -123,6 +126,9 @@ impl Bucket for SlidingLog {
 
     fn refund(&mut self, quota: &Quota, cost: u32, paid_at: Timestamp, now: Timestamp) {
         self.settle(quota, now);
+        if forfeits(u32::try_from(self.spent).unwrap_or(u32::MAX), quota, paid_at, now) {
+            return;
+        }
         let Ok(index) = self.entries.binary_search_by_key(&paid_at, |entry| entry.at) else { return };
         let Some(entry) = self.entries.get_mut(index) else { return };
         let back = entry.cost.min(cost);

@@ -16,7 +16,7 @@
 //! - What is spent and not given back keeps within that bound. A charge that began the steps has set their
 //!   time, also if it is given back.
 
-use super::{Bucket, Demand, Fit, Level, deepen, pull_back};
+use super::{Bucket, Demand, Fit, Level, deepen, forfeits, pull_back};
 use crate::quantity::{Micros, Timestamp};
 use crate::quota::Quota;
 
@@ -81,6 +81,9 @@ impl Bucket for Stepped {
 
     fn refund(&mut self, quota: &Quota, cost: u32, paid_at: Timestamp, now: Timestamp) {
         *self = self.settled(quota, now);
+        if forfeits(self.spent, quota, paid_at, now) {
+            return;
+        }
         let window = quota.window().as_micros();
         let passed = self.since.since(paid_at).as_micros();
         let repaid = passed.div_ceil(window).saturating_mul(u64::from(quota.units()));

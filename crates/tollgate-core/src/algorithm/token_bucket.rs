@@ -126,6 +126,10 @@ impl Bucket for TokenBucket {
 
     fn refund(&mut self, quota: &Quota, cost: u32, paid_at: Timestamp, now: Timestamp) {
         self.full_at = self.settled(quota, now);
+        let latest = now.moment(quota.over()) + quota.time_to_fill();
+        if latest < self.full_at || now < paid_at {
+            return;
+        }
         // The uncharged bucket would be earlier by the cost, less the time it stood full since then,
         // which is at most all the time since then.
         if let Some(unpaid) = quota.time_to_earn(u64::from(cost)).after(now.since(paid_at)) {

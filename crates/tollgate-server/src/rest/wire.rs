@@ -42,7 +42,7 @@ struct Forgotten<'a> {
 
 /// Renders what was decided. Asking for more than there can ever be is the asker's mistake, not a denial.
 pub(super) fn checked(asked: &Asked, decision: &Decision, now: Timestamp) -> Response<String> {
-    let level = Level::of(asked, decision, now);
+    let Some(level) = Level::of(asked, decision, now) else { return unlimited(asked) };
     if decision.standings().any(|(_, _, standing)| standing.outcome == Outcome::Never) {
         let (permits, name, capacity) = (asked.permits, asked.algorithm.name(), level.capacity);
         let detail =
@@ -66,7 +66,7 @@ pub(super) fn checked(asked: &Asked, decision: &Decision, now: Timestamp) -> Res
 
 /// Renders how a key stands.
 pub(super) fn looked(asked: &Asked, decision: &Decision, now: Timestamp) -> Response<String> {
-    let level = Level::of(asked, decision, now);
+    let Some(level) = Level::of(asked, decision, now) else { return unlimited(asked) };
     let body = Looked {
         key: &asked.key,
         algorithm: asked.algorithm.name(),
@@ -92,22 +92,26 @@ struct Level {
 }
 
 impl Level {
-    /// Without a standing, because limits are switched off, everything is there.
-    fn of(asked: &Asked, decision: &Decision, now: Timestamp) -> Self {
-        if let (Some((_, limit, standing)), Some(fields)) =
-            (decision.standings().next(), Fields::of(decision, now))
-        {
+    /// Without a standing, because limits are switched off, everything is there. Nothing, if no policy has
+    /// the algorithm's name.
+    fn of(asked: &Asked, decision: &Decision, now: Timestamp) -> Option<Self> {
+        if let (Some((_, limit, standing)), Some(fields)) = (decision.tightest(), Fields::of(decision, now)) {
             let capacity = limit.quota().capacity().get();
             let reset_after = standing.reset_after.as_secs_ceil();
-            return Self { capacity, fields, reset_after, basis: standing.basis.name() };
+            return Some(Self { capacity, fields, reset_after, basis: standing.basis.name() });
         }
-        let named = asked.algorithm.policy().first().and_then(|name| decision.policies().named(name));
-        let limit = named.and_then(|policy| policy.limits().first());
-        let capacity = limit.map_or(0, |limit| limit.quota().capacity().get());
+        let policy = asked.algorithm.policy().first().and_then(|name| decision.policies().named(name))?;
+        let capacity = policy.limits().first()?.quota().capacity().get();
         let reset_at = now.as_micros().div_ceil(1_000_000);
         let fields = Fields { remaining: capacity, reset_at, retry_after: None };
-        Self { capacity, fields, reset_after: 0, basis: "off" }
+        Some(Self { capacity, fields, reset_after: 0, basis: "off" })
     }
+}
+
+/// Says that there is nothing to decide by. Letting the caller through would be a guess.
+fn unlimited(asked: &Asked) -> Response<String> {
+    let detail = format!("no limit is configured for {}", asked.algorithm.name());
+    Problem::new(StatusCode::NOT_FOUND, detail).render()
 }
 
 fn render(status: StatusCode, body: &impl Serialize, fields: Option<Fields>) -> Response<String> {

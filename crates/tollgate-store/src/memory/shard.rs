@@ -6,9 +6,9 @@
 //!
 //! At the cap, of a sample the state with the least-spent fraction of its quota goes, to make room for the
 //! new key. A flood of new keys therefore pushes out itself: each of its keys has spent one unit, while a
-//! client that is over its limit has spent all. What is lost is the least that could be.
+//! client that is over its limit has spent all. What is lost is the least that could be. The entries of sliding
+//! window logs have a cap of their own, in bytes, and meet it in the same way.
 
-use hashbrown::HashTable;
 use tollgate_core::algorithm::Bucket;
 use tollgate_core::algorithm::fixed_window::FixedWindow;
 use tollgate_core::algorithm::leaky_bucket::Queue;
@@ -19,6 +19,7 @@ use tollgate_core::algorithm::token_bucket::TokenBucket;
 use tollgate_core::{Algorithm, Leak, Quota, Refill, Timestamp};
 
 use super::slot::{Identity, Inline, Slot};
+use super::table::Table;
 
 /// Slots that each new key looks at for ones that mean nothing any more.
 const SWEPT: usize = 4;
@@ -26,12 +27,17 @@ const SWEPT: usize = 4;
 /// States of which the least spent goes, when room must be made.
 const SAMPLED: usize = 16;
 
+/// Bytes of log entries that a shard may hold for each key it may hold, and at least so many.
+const LOG_BYTES_PER_KEY: usize = 256;
+const LOG_BYTES_MIN: usize = 1 << 20;
+
 /// A part of the table.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    table: HashTable<Slot>,
+    table: Table,
     logs: Vec<SlidingLog>,
     free_logs: Vec<u32>,
+    n_log_bytes: usize,
     hand: usize,
     n_max: usize,
     n_evicted: u64,
@@ -63,7 +69,7 @@ impl Shard {
     }
 
     pub(super) fn n_keys(&self) -> usize {
-        self.table.len()
+        self.table.n_keys()
     }
 
     pub(super) fn n_max(&self) -> usize {
@@ -74,9 +80,10 @@ impl Shard {
         self.n_evicted
     }
 
-    /// Bytes on the heap for keys, apart from what is in logs.
+    /// Bytes on the heap.
     pub(super) fn n_bytes(&self) -> usize {
-        self.table.allocation_size()
+        self.table.n_bytes()
+            + self.n_log_bytes
             + self.logs.capacity() * size_of::<SlidingLog>()
             + self.free_logs.capacity() * size_of::<u32>()
     }
@@ -110,7 +117,7 @@ impl Shard {
         now: Timestamp,
         visit: V,
     ) -> V::Answer {
-        let Some(slot) = self.table.find_mut(id.hash(), |slot| slot.identity() == id) else {
+        let Some(slot) = self.table.find(id) else {
             let mut bucket = B::fresh(quota);
             let (answer, store) = visit.visit(&mut bucket, quota, now);
             if store == Store::Spent {
@@ -128,24 +135,28 @@ impl Shard {
     }
 
     fn visit_log<V: Visit>(&mut self, id: Identity, quota: &Quota, now: Timestamp, visit: V) -> V::Answer {
-        let slot = self.table.find_mut(id.hash(), |slot| slot.identity() == id);
-        let found = slot.and_then(|slot| Some((slot.log()?, slot)));
+        let found = self.table.find(id).and_then(|slot| Some((slot.log()?, slot)));
         let Some((index, slot)) = found else {
             let mut log = SlidingLog::default();
             let (answer, store) = visit.visit(&mut log, quota, now);
             if store == Store::Spent {
                 let index = self.free_log();
                 let slot = Slot::pack_log(id, &log, index, quota);
+                self.n_log_bytes += log.n_bytes();
                 self.logs[index as usize] = log;
                 self.insert(slot, now);
+                self.evict_logs(id, now);
             }
             return answer;
         };
         let log = &mut self.logs[index as usize];
+        let n_bytes = log.n_bytes();
         let mended = log.mend(quota, now);
         let (answer, store) = visit.visit(log, quota, now);
         if mended || store != Store::Nothing {
             *slot = Slot::pack_log(id, log, index, quota);
+            self.n_log_bytes = self.n_log_bytes - n_bytes + log.n_bytes();
+            self.evict_logs(id, now);
         }
         answer
     }
@@ -154,34 +165,33 @@ impl Shard {
     #[cold]
     fn insert(&mut self, slot: Slot, now: Timestamp) {
         self.sweep(now);
-        if self.n_max <= self.table.len() {
+        if self.n_max <= self.table.n_keys() {
             self.evict(now);
         }
-        self.table.insert_unique(slot.identity().hash(), slot, |slot| slot.identity().hash());
+        self.table.insert(slot);
     }
 
     /// Forgets a key.
     pub(super) fn forget(&mut self, id: Identity) {
-        if let Some(place) = self.table.find_bucket_index(id.hash(), |slot| slot.identity() == id) {
+        if let Some(place) = self.table.place_of(id) {
             self.remove(place);
         }
     }
 
     /// Removes the key at a place, with its log.
     fn remove(&mut self, place: usize) {
-        let Ok(entry) = self.table.get_bucket_entry(place) else { return };
-        let (slot, _) = entry.remove();
-        if let Some(index) = slot.log() {
-            self.logs[index as usize] = SlidingLog::default();
+        if let Some(index) = self.table.remove(place).and_then(|slot| slot.log()) {
+            let log = std::mem::take(&mut self.logs[index as usize]);
+            self.n_log_bytes -= log.n_bytes();
             self.free_logs.push(index);
         }
     }
 
     /// Lets go of states that mean nothing any more, among the next few slots.
     fn sweep(&mut self, now: Timestamp) {
-        for _ in 0..SWEPT.min(self.table.num_buckets()) {
+        for _ in 0..SWEPT.min(self.table.n_places()) {
             let place = self.next_place();
-            if self.table.get_bucket(place).is_some_and(|slot| slot.is_gone(now)) {
+            if self.table.at(place).is_some_and(|slot| slot.is_gone(now)) {
                 self.remove(place);
             }
         }
@@ -189,11 +199,30 @@ impl Shard {
 
     /// Lets go of the least-spent state of the next few.
     fn evict(&mut self, now: Timestamp) {
+        if let Some((place, heat)) = self.coolest(now, |_| true) {
+            self.remove(place);
+            self.n_evicted += u64::from(heat > 0);
+        }
+    }
+
+    /// Lets go of logs, the least-spent of the next few each time, while they take more than their share of
+    /// memory. The one in hand stays.
+    fn evict_logs(&mut self, in_hand: Identity, now: Timestamp) {
+        while self.n_log_bytes > LOG_BYTES_MIN.max(self.n_max * LOG_BYTES_PER_KEY) {
+            let of_another = |slot: &Slot| slot.log().is_some() && slot.identity() != in_hand;
+            let Some((place, heat)) = self.coolest(now, of_another) else { return };
+            self.remove(place);
+            self.n_evicted += u64::from(heat > 0);
+        }
+    }
+
+    /// Of the next few states that are eligible the least spent, and how much it is: zero if nothing.
+    fn coolest(&mut self, now: Timestamp, eligible: impl Fn(&Slot) -> bool) -> Option<(usize, u64)> {
         let mut coolest = None;
         let mut n_seen = 0;
-        for _ in 0..self.table.num_buckets() {
+        for _ in 0..self.table.n_places() {
             let place = self.next_place();
-            let Some(slot) = self.table.get_bucket(place) else { continue };
+            let Some(slot) = self.table.at(place).filter(|slot| eligible(slot)) else { continue };
             let heat = if slot.is_gone(now) { 0 } else { 1 + slot.heat(now) };
             if coolest.is_none_or(|(_, least)| heat < least) {
                 coolest = Some((place, heat));
@@ -203,14 +232,11 @@ impl Shard {
                 break;
             }
         }
-        if let Some((place, heat)) = coolest {
-            self.remove(place);
-            self.n_evicted += u64::from(heat > 0);
-        }
+        coolest
     }
 
     fn next_place(&mut self) -> usize {
-        self.hand = if self.hand + 1 < self.table.num_buckets() { self.hand + 1 } else { 0 };
+        self.hand = if self.hand + 1 < self.table.n_places() { self.hand + 1 } else { 0 };
         self.hand
     }
 

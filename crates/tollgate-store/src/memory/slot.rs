@@ -18,8 +18,8 @@
 //! The identity is 120 bits of a keyed 128-bit hash. The rest of the hash says in which shard it lies.
 //!
 //! Span and heat are there for whoever must make room without knowing the quota: when the state is gone,
-//! and how much of the quota it stands for. Both are rounded up, so that a state is let go late, never
-//! early.
+//! and how much of the quota it stands for. The span is rounded up, by a quarter at most: a state is let go
+//! late, never early, and a token bucket looks up to a fifth cooler than it is.
 
 use tollgate_core::Quota;
 use tollgate_core::Timestamp;
@@ -89,10 +89,11 @@ impl Identity {
         Self { high, low: low & !HEAT_MAX }
     }
 
-    /// Where in its shard's table to look.
+    /// Where in its shard's table to begin to look, before it is cut to the table's size.
     #[inline(always)]
-    pub(super) fn hash(self) -> u64 {
-        self.high
+    #[expect(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
+    pub(super) fn home(self) -> usize {
+        self.high as usize
     }
 }
 
@@ -123,6 +124,14 @@ impl Slot {
     #[inline(always)]
     pub(super) fn unpack<B: Inline>(&self, quota: &Quota) -> B {
         if self.kind() == B::KIND { B::from_parts(self.time(), self.a, self.b) } else { B::fresh(quota) }
+    }
+
+    /// A slot that holds nothing: its kind is none.
+    pub(super) const VACANT: Self = Self { high: 0, low_heat: 0, time_span_kind: 0, a: 0, b: 0 };
+
+    #[inline(always)]
+    pub(super) fn is_vacant(&self) -> bool {
+        self.kind() == 0
     }
 
     #[inline(always)]
