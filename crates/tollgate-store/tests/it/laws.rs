@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use tollgate_core::{
-    Algorithm, Micros, Outcome, Quota, Receipt, Refill, Standing, Timestamp, Verdict, WindowStart,
+    Algorithm, Leak, Micros, Outcome, Quota, Rate, Receipt, Refill, Standing, Timestamp, Verdict, WindowStart,
 };
 
 use crate::generate::{Visit, algorithms, cost, gaps, quotas, quotas_of, starts, visits};
@@ -44,7 +44,7 @@ fn bound(quota: &Quota, passed: u64) -> u128 {
 }
 
 /// Checks every stretch of a history: O(n²), and worth it.
-fn check_never_over(quota: &Quota, paid: &[(u64, u32)]) -> Result<(), TestCaseError> {
+pub(crate) fn check_never_over(quota: &Quota, paid: &[(u64, u32)]) -> Result<(), TestCaseError> {
     for (first, &(start, _)) in paid.iter().enumerate() {
         let mut spent = 0u128;
         for &(end, cost) in &paid[first..] {
@@ -343,7 +343,7 @@ proptest! {
     /// Counts survive a changed limit: under each quota, from its first charge on, its own bound holds.
     #[test]
     fn a_changed_quota_keeps_its_own_bound(
-        (first, second) in algorithms().prop_flat_map(|algorithm| (quotas_of(algorithm), quotas_of(algorithm))),
+        (first, second) in algorithms().prop_flat_map(changing),
         start in starts(),
         before in visits(40),
         after in visits(80),
@@ -391,6 +391,17 @@ fn follow(first: &World, second: &World, gate: &Gate, visits: &[Visit]) -> Resul
     Ok(())
 }
 
+/// A quota before and after a change. A window keeps its length, or its buckets would be others.
+fn changing(algorithm: Algorithm) -> impl Strategy<Value = (Quota, Quota)> {
+    (quotas_of(algorithm), quotas_of(algorithm)).prop_map(move |(first, second)| {
+        if algorithm.has_burst() {
+            return (first, second);
+        }
+        let rate = Rate::new(second.rate().units(), first.window()).unwrap();
+        (first, Quota::new(algorithm, rate).unwrap())
+    })
+}
+
 /// Where the first charge says when the next window or step begins, it does so also if it is given back;
 /// then the same later charges fall into other windows, and the two worlds cannot be compared. For those,
 /// `refunds_do_not_break_never_over` must do.
@@ -416,6 +427,89 @@ fn a_try_counts_if_nobody_vetoes_and_never_vetoes_itself() {
         .collect();
     assert_eq!(verdicts, [(1, true), (0, true), (0, true), (0, false)]);
     assert_eq!(Verdict::judge(&[], &[]), Verdict::Allow);
+}
+
+/// A window that was pulled back to an odd time must not overlap the next: 299 in 31 s once, at most 200.
+#[test]
+fn a_window_pulled_back_does_not_overlap_the_next() {
+    for algorithm in [Algorithm::FixedWindow(WindowStart::Epoch), Algorithm::SlidingWindowCounter] {
+        let minute = 1_700_000_040_000_000;
+        let world = World::at(Timestamp::from_micros(minute + 3_600_000_000));
+        let gate = Gate::new("g", Quota::new(algorithm, "100/60s".parse().unwrap()).unwrap());
+        assert!(world.take(&gate, 1).is_some());
+        let mut paid = Vec::new();
+        for after in
+            [0, 59_000_000, 60_000_000, 89_999_999, 90_000_000, 119_000_000, 120_000_000, 150_000_000]
+        {
+            world.clock.set(Timestamp::from_micros(minute + 30_000_000 + after));
+            while world.take(&gate, 1).is_some() {
+                paid.push((after, 1));
+            }
+        }
+        check_never_over(&gate.quota, &paid).unwrap();
+        assert!(paid.len() > 200, "{algorithm:?}: some pass");
+    }
+}
+
+/// Entries that lie too far ahead are pulled back to now, and no elder one stays ahead of them.
+#[test]
+fn a_log_from_the_future_is_forgotten_a_window_after_it_was_met() {
+    let at = |seconds: u64| Timestamp::from_micros((1_700_000_000 + seconds) * 1_000_000);
+    let world = World::at(at(100));
+    let gate = Gate::new("g", Quota::new(Algorithm::SlidingWindow, "4/60s".parse().unwrap()).unwrap());
+    assert!(world.take(&gate, 2).is_some());
+    world.clock.set(at(130));
+    assert!(world.take(&gate, 2).is_some());
+    world.clock.set(at(60));
+    assert!(
+        !world.would_fit(&gate, 1),
+        "130 is more than a window ahead: both are met, and pulled back to 60"
+    );
+    world.clock.set(Timestamp::from_micros(at(120).as_micros() - 1));
+    assert_eq!(world.peek(&gate).remaining, 0);
+    world.clock.set(at(120));
+    assert_eq!(world.peek(&gate).remaining, 4);
+}
+
+/// Less than a window behind, time stands still: nothing is pulled back.
+#[test]
+fn a_clock_a_little_behind_finds_a_log_as_it_is() {
+    let at = |seconds: u64| Timestamp::from_micros((1_700_000_000 + seconds) * 1_000_000);
+    let world = World::at(at(100));
+    let gate = Gate::new("g", Quota::new(Algorithm::SlidingWindow, "4/60s".parse().unwrap()).unwrap());
+    assert!(world.take(&gate, 3).is_some());
+    world.clock.set(at(70));
+    assert!(world.take(&gate, 1).is_some());
+    world.clock.set(at(159));
+    assert_eq!(world.peek(&gate).remaining, 0, "what was spent at 70 was filed with what was spent at 100");
+    world.clock.set(at(160));
+    assert_eq!(world.peek(&gate).remaining, 4);
+}
+
+#[test]
+fn charges_of_one_call_queue_behind_each_other() {
+    let world = World::at(Timestamp::from_micros(1_700_000_000_000_000));
+    let quota = Quota::new(Algorithm::LeakyBucket(Leak::Queue), "2/s".parse().unwrap()).unwrap();
+    let gate = Gate::new("g", quota.with_burst(3.try_into().unwrap()).unwrap());
+    let standings = world.apply_all(&[(&gate, "c", take(1)), (&gate, "c", take(1)), (&gate, "c", take(1))]);
+    let waits: Vec<_> = standings.iter().map(|standing| standing.wait).collect();
+    assert_eq!(waits, [0, 500, 1_000].map(Micros::from_millis));
+}
+
+/// Units beyond two capacities were not counted, so they must not come back in the guise of others.
+#[test]
+fn what_was_recorded_past_the_limit_is_not_given_back_twice() {
+    for name in Algorithm::NAMES {
+        let world = World::at(Timestamp::from_micros(1_700_002_800_000_000));
+        let gate =
+            Gate::new("g", Quota::new(Algorithm::named(name).unwrap(), "10/h".parse().unwrap()).unwrap());
+        let Outcome::Paid(first) = world.apply(&gate, Act::Record(20)).outcome else { panic!("{name}") };
+        world.apply(&gate, Act::Record(20));
+        world.refund(&gate, first);
+        assert_eq!(world.peek(&gate).remaining, 0, "{name}");
+        world.clock.advance(Micros::from_secs(3_599));
+        assert_eq!(world.peek(&gate).remaining, 0, "{name}");
+    }
 }
 
 #[test]

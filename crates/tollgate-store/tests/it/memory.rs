@@ -1,14 +1,14 @@
 //! The memory store under floods and threads.
 
-use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_core::{
-    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, Leak, LimitId, ManualClock, Micros,
-    Outcome, Quota, Refill, Standings, Store, Timestamp, WindowStart,
+    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Clock, Key, Leak, LimitId, ManualClock,
+    Micros, Outcome, Quota, Refill, Standings, Store, Timestamp, WindowStart,
 };
-use tollgate_store::MemoryStore;
+use tollgate_store::{MemoryStore, SystemClock};
 
+use crate::laws::check_never_over;
 use crate::world::{ready, take};
 
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
@@ -203,15 +203,91 @@ fn a_store_for_one_key_holds_one_key() {
     assert_eq!(shared.store.stats().n_keys, 1);
 }
 
+/// Each of these logs wants 16 KB or more; all of them would take a hundred times what they may.
 #[test]
-fn logs_are_bounded_and_given_back() {
-    let shared = Shared::new(Algorithm::SlidingWindow, "100/h", 500);
-    for n in 0..5_000 {
-        let client = format!("c{n}");
+fn the_bytes_of_logs_are_bounded_and_offenders_stay_limited() {
+    let shared = Shared::new(Algorithm::SlidingWindow, "1000/h", 10_000);
+    let spend_all = |client: &str| {
+        (0..1_000).for_each(|_| {
+            shared.clock.advance(Micros::new(1));
+            assert!(shared.take(&[client]));
+        });
+    };
+    let offenders: Vec<String> = (0..64).map(|n| format!("offender-{n}")).collect();
+    offenders.iter().for_each(|offender| spend_all(offender));
+    for n in 0..200_000 {
+        // Half spent each, by the time the next comes.
         shared.clock.advance(Micros::new(1));
-        shared.apply(&[&client], Act::Record(1_000_000));
-        shared.apply(&[&client], Act::Try(NonZeroU32::MIN));
+        shared.take(&[&format!("c{}", n / 500)]);
     }
     let stats = shared.store.stats();
-    assert!(stats.n_keys <= 500 && stats.n_bytes < 500 * 200, "{stats:?}");
+    assert!(stats.n_bytes < 70 << 20, "{stats:?}");
+    for offender in &offenders {
+        assert!(!shared.take(&[offender]), "{offender} was let go");
+    }
+    shared.clock.advance(Micros::from_secs(3_600));
+    (0..100_000).for_each(|n| {
+        shared.take(&[&format!("later-{n}")]);
+    });
+    let stats = shared.store.stats();
+    assert!(stats.n_keys <= 10_000 && stats.n_bytes < 10 << 20, "what logs took is given back: {stats:?}");
+}
+
+/// A single log past the cap of its shard stays: it is in hand. Recording does not make it grow without end.
+#[test]
+fn a_log_that_is_recorded_to_for_ever_stays_within_two_limits() {
+    let shared = Shared::new(Algorithm::SlidingWindow, "100/h", 10);
+    for _ in 0..100_000 {
+        shared.clock.advance(Micros::new(1));
+        shared.apply(&["a"], Act::Record(1));
+    }
+    assert!(shared.store.stats().n_bytes < 10_000, "{:?}", shared.store.stats());
+    assert!(!shared.take(&["a"]));
+}
+
+/// A full table that keeps exchanging keys stays as large as it is.
+#[test]
+fn churn_at_the_cap_does_not_grow_the_table() {
+    let shared = Shared::new(Algorithm::TokenBucket(Refill::Smooth), "10/h", 200_000);
+    (0..400_000).for_each(|n| assert!(shared.take(&[&format!("a{n}")])));
+    let full = shared.store.stats();
+    (0..800_000).for_each(|n| assert!(shared.take(&[&format!("b{n}")])));
+    assert_eq!(shared.store.stats().n_bytes, full.n_bytes);
+    assert!(full.n_bytes < 200_000 * 50, "{full:?}");
+}
+
+/// The real clock and more threads than processors: some wait for the lock with their time slice gone, and none
+/// may spend what time has not returned.
+#[test]
+fn threads_under_a_moving_clock_are_never_over() {
+    for algorithm in ALGORITHMS {
+        let clock = std::sync::Arc::new(SystemClock::new());
+        let store = MemoryStore::new(std::sync::Arc::clone(&clock), 1_000);
+        let quota = Quota::new(algorithm, "1/ms".parse().unwrap()).unwrap();
+        let name = BucketName::new("p", None, &quota, vec![AttributeName::Ip]);
+        let client = [Attribute { name: AttributeName::Ip, value: "hot" }];
+        let ends_at = clock.now() + Micros::from_millis(300);
+        let paid_by_one = || {
+            let mut paid = Vec::new();
+            while clock.now() < ends_at {
+                let key = Key::new(&name, &client).unwrap();
+                let limit = LimitId::default();
+                let charge = Charge { limit, key, quota: &quota, act: take(1), patience: Micros::MAX };
+                let mut standings = Standings::new();
+                ready(store.apply(&[charge], &mut standings)).unwrap();
+                if let Outcome::Paid(receipt) = &standings[0].outcome {
+                    paid.push(receipt.paid_at.as_micros());
+                }
+            }
+            paid
+        };
+        let mut paid: Vec<u64> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..16).map(|_| scope.spawn(paid_by_one)).collect();
+            threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+        });
+        paid.sort_unstable();
+        let paid: Vec<_> = paid.into_iter().map(|at| (at, 1)).collect();
+        assert!(paid.len() > 10, "{algorithm:?}: some pass");
+        check_never_over(&quota, &paid).unwrap();
+    }
 }

