@@ -31,7 +31,7 @@ use tollgate_core::{
     Act, Basis, Charge, Clock, Key, Quota, Receipt, Refund, Standing, Standings, Store, Timestamp,
 };
 
-use shard::{Shard, Visit};
+use shard::{Change, Shard, Visit};
 use slot::Identity;
 use sync::{Mutex, MutexGuard};
 
@@ -84,7 +84,7 @@ struct Weigh(Demand);
 struct Spend(u32);
 
 /// Only tells what is left.
-struct Look;
+struct Measure;
 
 /// Gives back.
 struct GiveBack<'a>(&'a Receipt);
@@ -181,7 +181,7 @@ impl<C: Clock> MemoryStore<C> {
         let settled = charges.iter().zip(&places).zip(fits).map(|((charge, &(shard, id)), fit)| {
             let home = shard_of(shard, &mut locked);
             if vetoed || !charge.act.spends(matches!(fit, Fit::Fits { .. })) {
-                let level = home.visit(id, charge.quota, now, Look);
+                let level = home.visit(id, charge.quota, now, Measure);
                 return Standing::derive(charge, fit, None, level, Basis::Local);
             }
             let (counted, level) = home.visit(id, charge.quota, now, Spend(charge.act.cost()));
@@ -210,43 +210,43 @@ impl Visit for ChargeIt {
     type Answer = Charged;
 
     #[inline(always)]
-    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, shard::Store) {
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, Change) {
         let answer = bucket.charge(quota, self.0, self.1, now);
-        (answer, if answer.counted.is_some() { shard::Store::Spent } else { shard::Store::Nothing })
+        (answer, if answer.counted.is_some() { Change::Spent } else { Change::Nothing })
     }
 }
 
 impl Visit for Weigh {
     type Answer = Fit;
 
-    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Fit, shard::Store) {
-        (bucket.fit(quota, self.0, now), shard::Store::Nothing)
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Fit, Change) {
+        (bucket.fit(quota, self.0, now), Change::Nothing)
     }
 }
 
 impl Visit for Spend {
     type Answer = (u32, Level);
 
-    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, shard::Store) {
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, Change) {
         let counted = bucket.spend(quota, self.0, now);
-        ((counted, bucket.level(quota, now)), shard::Store::Spent)
+        ((counted, bucket.level(quota, now)), Change::Spent)
     }
 }
 
-impl Visit for Look {
+impl Visit for Measure {
     type Answer = Level;
 
-    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Level, shard::Store) {
-        (bucket.level(quota, now), shard::Store::Nothing)
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Level, Change) {
+        (bucket.level(quota, now), Change::Nothing)
     }
 }
 
 impl Visit for GiveBack<'_> {
     type Answer = ();
 
-    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> ((), shard::Store) {
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> ((), Change) {
         let Receipt { cost, paid_at } = *self.0;
-        (bucket.refund(quota, cost, paid_at, now), shard::Store::Changed)
+        (bucket.refund(quota, cost, paid_at, now), Change::Changed)
     }
 }
 

@@ -34,7 +34,9 @@ impl Bucket for Queue {
         let over = quota.over();
         let queued = self.0.settled(quota, now);
         let turn = queued + quota.time_to_earn(demand.ahead);
-        let patient = now.moment(over) + Span::whole(demand.patience, over);
+        // No wait is longer than a full refill, so no patience need be.
+        let patience = demand.patience.min(quota.time_to_fill().ceil());
+        let patient = now.moment(over) + Span::whole(patience, over);
 
         let no_room = TokenBucket::short_by(queued, quota, quota.time_to_earn(demand.total()), now);
         let no_patience = turn.checked_sub(patient).map_or(Micros::ZERO, Span::ceil);

@@ -54,28 +54,6 @@ impl TokenBucket {
         let latest = now.moment(quota.over()) + quota.time_to_fill();
         (start + earn).checked_sub(latest).map_or(Micros::ZERO, Span::ceil)
     }
-
-    /// Weighs a demand against a bucket that is settled at `start`.
-    #[inline(always)]
-    fn fit_from(start: Moment, quota: &Quota, demand: Demand, now: Timestamp) -> Fit {
-        if let Some(fit) = demand.plain(quota) {
-            return fit;
-        }
-        match Self::short_by(start, quota, quota.time_to_earn(demand.total()), now) {
-            Micros::ZERO => Fit::NOW,
-            retry_after => Fit::Short { retry_after },
-        }
-    }
-
-    /// What is left in a bucket that is settled at `full_at`.
-    #[inline(always)]
-    fn level_at(full_at: Moment, quota: &Quota, now: Timestamp) -> Level {
-        let latest = now.moment(quota.over()) + quota.time_to_fill();
-        Level {
-            remaining: latest.checked_sub(full_at).map_or(0, |room| quota.units_earned_in(room)),
-            reset_after: full_at.ceil().since(now),
-        }
-    }
 }
 
 impl Bucket for TokenBucket {
@@ -93,7 +71,14 @@ impl Bucket for TokenBucket {
 
     #[inline(always)]
     fn fit(&self, quota: &Quota, demand: Demand, now: Timestamp) -> Fit {
-        Self::fit_from(self.settled(quota, now), quota, demand, now)
+        if let Some(fit) = demand.plain(quota) {
+            return fit;
+        }
+        let earn = quota.time_to_earn(demand.total());
+        match Self::short_by(self.settled(quota, now), quota, earn, now) {
+            Micros::ZERO => Fit::NOW,
+            retry_after => Fit::Short { retry_after },
+        }
     }
 
     fn spend(&mut self, quota: &Quota, cost: u32, now: Timestamp) -> u32 {
@@ -139,7 +124,12 @@ impl Bucket for TokenBucket {
 
     #[inline(always)]
     fn level(&self, quota: &Quota, now: Timestamp) -> Level {
-        Self::level_at(self.settled(quota, now), quota, now)
+        let full_at = self.settled(quota, now);
+        let latest = now.moment(quota.over()) + quota.time_to_fill();
+        Level {
+            remaining: latest.checked_sub(full_at).map_or(0, |room| quota.units_earned_in(room)),
+            reset_after: full_at.ceil().since(now),
+        }
     }
 
     fn gone_at(&self, _: &Quota) -> Timestamp {

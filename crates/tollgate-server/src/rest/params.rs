@@ -9,7 +9,7 @@ use tollgate_http::Problem;
 /// The longest key, in bytes after decoding.
 pub(super) const KEY_MAX: usize = 1_024;
 
-/// An algorithm, by its name here.
+/// An algorithm, by its name here. In the model's order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Algorithm {
     #[default]
@@ -57,15 +57,10 @@ impl Algorithm {
         }
     }
 
-    /// The policy that ad hoc keys of this algorithm fall under: the one of its name.
+    /// The policy that ad hoc keys of this algorithm fall under: the one of the model's name for it.
     pub(super) fn policy(self) -> &'static [&'static str] {
-        match self {
-            Self::TokenBucket => &["token_bucket"],
-            Self::LeakyBucket => &["leaky_bucket"],
-            Self::SlidingWindow => &["sliding_window"],
-            Self::SlidingWindowCounter => &["sliding_window_counter"],
-            Self::FixedWindow => &["fixed_window"],
-        }
+        static NAMES: [&str; 5] = tollgate_core::Algorithm::NAMES;
+        std::slice::from_ref(&NAMES[self as usize])
     }
 
     fn named(name: &str) -> Option<Self> {
@@ -213,6 +208,13 @@ mod tests {
             r#"parameter \"permit\" is not known; this call takes algorithm, key and permits"#,
         );
         assert!(Params::parse("permits=1", Accepts::Key).is_err());
+    }
+
+    #[test]
+    fn the_names_here_are_the_models_in_capitals() {
+        for algorithm in Algorithm::ALL {
+            assert_eq!(algorithm.policy(), [algorithm.name().to_lowercase()]);
+        }
     }
 
     #[test]

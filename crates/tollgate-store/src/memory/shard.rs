@@ -48,14 +48,14 @@ pub(super) trait Visit {
     /// What comes of it.
     type Answer;
 
-    /// Does it, and says whether the bucket is to be stored.
-    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, Store);
+    /// Does it, and says what became of the bucket.
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, Change);
 }
 
-/// What is to be done with a bucket that was visited.
+/// What became of a bucket that was visited.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Store {
-    /// It was not changed.
+pub(super) enum Change {
+    /// It is as it was.
     Nothing,
     /// It was changed; if it was never seen before, there was nothing to change.
     Changed,
@@ -119,16 +119,16 @@ impl Shard {
     ) -> V::Answer {
         let Some(slot) = self.table.find(id) else {
             let mut bucket = B::fresh(quota);
-            let (answer, store) = visit.visit(&mut bucket, quota, now);
-            if store == Store::Spent {
+            let (answer, change) = visit.visit(&mut bucket, quota, now);
+            if change == Change::Spent {
                 self.insert(Slot::pack(id, &bucket, quota), now);
             }
             return answer;
         };
         let mut bucket = slot.unpack::<B>(quota);
         let mended = bucket.mend(quota, now);
-        let (answer, store) = visit.visit(&mut bucket, quota, now);
-        if mended || store != Store::Nothing {
+        let (answer, change) = visit.visit(&mut bucket, quota, now);
+        if mended || change != Change::Nothing {
             *slot = Slot::pack(id, &bucket, quota);
         }
         answer
@@ -138,8 +138,8 @@ impl Shard {
         let found = self.table.find(id).and_then(|slot| Some((slot.log()?, slot)));
         let Some((index, slot)) = found else {
             let mut log = SlidingLog::default();
-            let (answer, store) = visit.visit(&mut log, quota, now);
-            if store == Store::Spent {
+            let (answer, change) = visit.visit(&mut log, quota, now);
+            if change == Change::Spent {
                 let index = self.free_log();
                 let slot = Slot::pack_log(id, &log, index, quota);
                 self.n_log_bytes += log.n_bytes();
@@ -152,8 +152,8 @@ impl Shard {
         let log = &mut self.logs[index as usize];
         let n_bytes = log.n_bytes();
         let mended = log.mend(quota, now);
-        let (answer, store) = visit.visit(log, quota, now);
-        if mended || store != Store::Nothing {
+        let (answer, change) = visit.visit(log, quota, now);
+        if mended || change != Change::Nothing {
             *slot = Slot::pack_log(id, log, index, quota);
             self.n_log_bytes = self.n_log_bytes - n_bytes + log.n_bytes();
             self.evict_logs(id, now);

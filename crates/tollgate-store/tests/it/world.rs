@@ -1,4 +1,4 @@
-//! A store under a clock that the test moves. The only place that calls the store's API.
+//! A store under a clock that the test moves. The laws know the store's API from here only.
 
 use std::num::NonZeroU32;
 use std::pin::pin;

@@ -11,7 +11,7 @@ pub(crate) struct Tollgate {
     child: Child,
     pub(crate) banner: String,
     pub(crate) address: String,
-    _file: Option<tempfile::NamedTempFile>,
+    _file: tempfile::NamedTempFile,
 }
 
 /// An answer, read to its end.
@@ -23,21 +23,16 @@ pub(crate) struct Answer {
 }
 
 impl Tollgate {
-    /// Starts it with a policy file, which gets a free port.
+    /// Starts it with a policy file, on a free port.
     pub(crate) fn start(config: &str) -> Self {
-        Self::start_on("127.0.0.1:0", config)
-    }
-
-    /// Starts it on an address; port 0 is a free one.
-    pub(crate) fn start_on(address: &str, config: &str) -> Self {
         let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
-        write!(file, "listen: {{api: '{address}'}}\n{config}").unwrap();
+        write!(file, "listen: {{api: '127.0.0.1:0'}}\n{config}").unwrap();
         let mut child = command(&["serve", "-c", file.path().to_str().unwrap()]).spawn().unwrap();
         let mut banner = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut banner).unwrap();
         let address =
             banner.split("http://").nth(1).expect("a banner with an address").split(',').next().unwrap();
-        Self { child, address: address.to_owned(), banner: banner.clone(), _file: Some(file) }
+        Self { child, address: address.to_owned(), banner: banner.clone(), _file: file }
     }
 
     /// Asks, with a connection of its own.
