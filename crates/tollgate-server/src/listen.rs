@@ -1,7 +1,9 @@
 //! Accepts connections for a door, and knows when to stop.
 //!
-//! Everything is bounded: connections at once, the time to send a request's head, the time to finish after a
-//! stop.
+//! Everything is bounded: connections at once, the time to send a request's head, the time that an answer may
+//! wait for its reader, the time to finish after a stop.
+
+mod patient;
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -19,6 +21,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tower::{Service, ServiceExt};
 
+use patient::Patient;
+
 /// How a door listens.
 #[derive(Clone, Copy, Debug)]
 pub struct Listening {
@@ -26,6 +30,8 @@ pub struct Listening {
     pub connections_max: usize,
     /// Time to send a request's head.
     pub head_within: Duration,
+    /// Time in which a client must take some of an answer.
+    pub read_within: Duration,
     /// Time for requests in hand to finish after a stop.
     pub finish_within: Duration,
 }
@@ -35,6 +41,7 @@ impl Default for Listening {
         Self {
             connections_max: 10_000,
             head_within: Duration::from_secs(10),
+            read_within: Duration::from_secs(10),
             finish_within: Duration::from_secs(10),
         }
     }
@@ -88,7 +95,7 @@ fn connection(
     door: Router,
     listening: Listening,
 ) -> http1::Connection<
-    TokioIo<TcpStream>,
+    TokioIo<Patient>,
     impl hyper::service::Service<
         http::Request<Incoming>,
         Response = http::Response<axum::body::Body>,
@@ -107,5 +114,39 @@ fn connection(
     http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(listening.head_within)
-        .serve_connection(TokioIo::new(stream), service)
+        .serve_connection(TokioIo::new(Patient::new(stream, listening.read_within)), service)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::get;
+    use tokio::io::AsyncWriteExt;
+
+    /// A client that asks and never reads loses its connection, and its place goes to the next.
+    #[tokio::test]
+    async fn a_client_that_never_reads_does_not_keep_its_place() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let door = Router::new().route("/", get(|| async { "x".repeat(10_000) }));
+        let read_within = Duration::from_millis(100);
+        let listening = Listening { connections_max: 1, read_within, ..Listening::default() };
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let served =
+            tokio::spawn(serve(listener, door, listening, async { stopped.await.unwrap_or_default() }));
+
+        let mut deaf = TcpStream::connect(address).await.unwrap();
+        let asks_until_it_is_cut_off =
+            async { while deaf.write_all(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await.is_ok() {} };
+        let within = Duration::from_secs(30);
+        tokio::time::timeout(within, asks_until_it_is_cut_off).await.expect("it is cut off");
+        let mut next = TcpStream::connect(address).await.unwrap();
+        next.write_all(b"GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        let reads = tokio::io::AsyncReadExt::read_to_string(&mut next, &mut answer);
+        tokio::time::timeout(within, reads).await.expect("the next is served").unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        stop.send(()).unwrap();
+        served.await.unwrap();
+    }
 }
