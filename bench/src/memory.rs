@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use governor::{DefaultKeyedRateLimiter, RateLimiter};
 use tollgate_core::{
     Algorithm, Ask, Attribute, AttributeName, Decision, Limiter, Micros, Policies, Policy, Query, Quota,
-    Refill, Verdict,
+    Rate, Refill, Selector, Verdict,
 };
 use tollgate_store::{MemoryStore, SystemClock};
 
@@ -29,6 +29,8 @@ const BURST: NonZeroU32 = NonZeroU32::new(100_000_000).expect("not zero");
 const BYTES_KEYS: usize = 1_000_000;
 
 const ONE: NonZeroU32 = NonZeroU32::MIN;
+
+const TOKEN: Algorithm = Algorithm::TokenBucket(Refill::Smooth);
 
 type Ours = Limiter<MemoryStore<SystemClock>>;
 type Peer = DefaultKeyedRateLimiter<String>;
@@ -51,7 +53,27 @@ pub(crate) fn run() {
     let (ours, peer) = (limiter(ONE), governor(ONE));
     let ours = || play(1_000, 1, |key| decide(&ours, key).verdict() == Verdict::Allow);
     compare("memory-denied-1t", ours, || play(1_000, 1, |key| peer.check_key(key).is_ok()));
+    flat();
     report("memory-bytes", bytes_of("ours"), bytes_of("peer"));
+}
+
+/// Costs that must stay flat: the other policies in the rule set, and the other algorithms. Here the peer is
+/// ours too, with one policy and the token bucket.
+fn flat() {
+    let alone = limiter(BURST);
+    let plain = || play(1_000, 1, |key| decide(&alone, key).verdict() == Verdict::Allow);
+    let others = (0..10_000).map(|n| policy(&format!("other-{n}"), TOKEN).covering(Selector::Named));
+    let crowd = limiter_of(others.chain([policy("per-client", TOKEN)]).collect());
+    compare(
+        "memory-flat-policies",
+        || play(1_000, 1, |key| decide(&crowd, key).verdict() == Verdict::Allow),
+        plain,
+    );
+    for name in Algorithm::NAMES.into_iter().filter(|name| *name != "sliding_window") {
+        let one = limiter_of(vec![policy("per-client", Algorithm::named(name).expect("an algorithm"))]);
+        let ours = || play(1_000, 1, |key| decide(&one, key).verdict() == Verdict::Allow);
+        compare(&format!("memory-flat-{name}"), ours, plain);
+    }
 }
 
 /// Prints the resident bytes that so many keys take, of one side. A process of its own, so that nothing is
@@ -81,12 +103,23 @@ fn resident() -> f64 {
 }
 
 fn limiter(burst: NonZeroU32) -> Ours {
-    let rate = "1000/h".parse().expect("a rate");
-    let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), rate).expect("a quota");
-    let quota = quota.with_burst(burst).expect("a burst");
-    let policy = Policy::new("per-client", quota).expect("a policy").by(&[AttributeName::Ip]);
+    let quota = Quota::new(TOKEN, rate("1000/h")).and_then(|quota| quota.with_burst(burst)).expect("a quota");
+    limiter_of(vec![Policy::new("per-client", quota).expect("a policy").by(&[AttributeName::Ip])])
+}
+
+fn limiter_of(policies: Vec<Policy>) -> Ours {
     let store = MemoryStore::new(SystemClock::new(), 2_000_000);
-    Limiter::new(Policies::new(vec![policy]).expect("a rule set"), store)
+    Limiter::new(Policies::new(policies).expect("a rule set"), store)
+}
+
+/// A policy that no client exhausts.
+fn policy(name: &str, algorithm: Algorithm) -> Policy {
+    let quota = Quota::new(algorithm, rate("100000000/h")).expect("a quota");
+    Policy::new(name, quota).expect("a policy").by(&[AttributeName::Ip])
+}
+
+fn rate(text: &str) -> Rate {
+    text.parse().expect("a rate")
 }
 
 fn governor(burst: NonZeroU32) -> Peer {
