@@ -1,6 +1,6 @@
 //! The configuration: from what a person wrote to what the program needs.
 //!
-//! Two stages. [`file`] has the file as written, strings and numbers, nothing understood. Here each section
+//! Two stages. [`mod@file`] has the file as written, strings and numbers, nothing understood. Here each section
 //! is understood by a function of its own, and everything that is wrong is told at once, with its place.
 //! Reading never opens a socket.
 
