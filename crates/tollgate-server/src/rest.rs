@@ -20,6 +20,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
+use axum::response::IntoResponse;
 use axum::routing::{delete, get};
 use http::{Method, Response, StatusCode};
 use http_body::Body as _;
@@ -42,6 +43,12 @@ struct Asked {
     permits: NonZeroU32,
 }
 
+/// What a handler comes to.
+type Answered = Result<Response<Body>, Refusal>;
+
+/// A request that is not decided.
+struct Refusal(Problem);
+
 /// The door's routes. `clock` is the wall clock: it tells the time of day that answers name.
 pub fn router<S, O, C>(limiter: Arc<Limiter<S, O>>, clock: C) -> Router
 where
@@ -58,46 +65,36 @@ where
         .with_state(Arc::new(Door { limiter, clock }))
 }
 
-async fn check<S, O, C>(State(door): State<Arc<Door<S, O, C>>>, request: Request) -> Response<Body>
+async fn check<S, O, C>(State(door): State<Arc<Door<S, O, C>>>, request: Request) -> Answered
 where
     S: Store<Error = Infallible>,
     O: Observe,
     C: Clock,
 {
-    let asked = match understand(&request, Accepts::Permits) {
-        Ok(asked) => asked,
-        Err(problem) => return answer(problem.render()),
-    };
+    let asked = understand(&request, Accepts::Permits)?;
     let decision = asked.decide(&door.limiter, Ask::Spend(asked.permits)).await;
-    answer(wire::checked(&asked, &decision, door.clock.now()))
+    answer(wire::checked(&asked, &decision, door.clock.now())?)
 }
 
-async fn remaining<S, O, C>(State(door): State<Arc<Door<S, O, C>>>, request: Request) -> Response<Body>
+async fn remaining<S, O, C>(State(door): State<Arc<Door<S, O, C>>>, request: Request) -> Answered
 where
     S: Store<Error = Infallible>,
     O: Observe,
     C: Clock,
 {
-    let asked = match understand(&request, Accepts::Key) {
-        Ok(asked) => asked,
-        Err(problem) => return answer(problem.render()),
-    };
+    let asked = understand(&request, Accepts::Key)?;
     let decision = asked.decide(&door.limiter, Ask::Look(0)).await;
-    answer(wire::looked(&asked, &decision, door.clock.now()))
+    answer(wire::looked(&asked, &decision, door.clock.now())?)
 }
 
-async fn reset<S, O, C>(State(door): State<Arc<Door<S, O, C>>>, request: Request) -> Response<Body>
+async fn reset<S, O, C>(State(door): State<Arc<Door<S, O, C>>>, request: Request) -> Answered
 where
     S: Store<Error = Infallible>,
     O: Observe,
     C: Clock,
 {
-    let asked = match understand(&request, Accepts::Key)
-        .and_then(|asked| local_only(&request, "reset", "ask there").map(|()| asked))
-    {
-        Ok(asked) => asked,
-        Err(problem) => return answer(problem.render()),
-    };
+    local_only(&request, "reset", "ask there")?;
+    let asked = understand(&request, Accepts::Key)?;
     let attributes = asked.attributes();
     door.limiter.reset(&asked.query(&attributes, Ask::Look(0))).await;
     answer(wire::forgotten(&asked))
@@ -160,21 +157,31 @@ fn peer(request: &Request) -> Result<SocketAddr, Problem> {
     info.map(|ConnectInfo(peer)| *peer).ok_or_else(unknown)
 }
 
-async fn nowhere(request: Request) -> Response<Body> {
-    let detail = format!(
-        "there is nothing at {}; try /api/v1/rate-limit/check, /remaining or /reset",
-        request.uri().path()
-    );
-    answer(Problem::new(StatusCode::NOT_FOUND, detail).render())
+async fn nowhere(request: Request) -> Refusal {
+    let path = request.uri().path();
+    let detail = format!("there is nothing at {path}; try /api/v1/rate-limit/check, /remaining or /reset");
+    Refusal(Problem::new(StatusCode::NOT_FOUND, detail))
 }
 
-async fn wrong_method(request: Request) -> Response<Body> {
+async fn wrong_method(request: Request) -> Refusal {
     let detail = format!("{} does not go with {}", request.method(), request.uri().path());
-    answer(Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail).render())
+    Refusal(Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail))
 }
 
-fn answer(response: Response<String>) -> Response<Body> {
-    response.map(Body::from)
+fn answer(response: Response<String>) -> Answered {
+    Ok(response.map(Body::from))
+}
+
+impl From<Problem> for Refusal {
+    fn from(problem: Problem) -> Self {
+        Self(problem)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response<Body> {
+        self.0.render().map(Body::from)
+    }
 }
 
 #[cfg(test)]

@@ -41,13 +41,17 @@ struct Forgotten<'a> {
 }
 
 /// Renders what was decided. Asking for more than there can ever be is the asker's mistake, not a denial.
-pub(super) fn checked(asked: &Asked, decision: &Decision, now: Timestamp) -> Response<String> {
-    let Some(level) = Level::of(asked, decision, now) else { return unlimited(asked) };
+pub(super) fn checked(
+    asked: &Asked,
+    decision: &Decision,
+    now: Timestamp,
+) -> Result<Response<String>, Problem> {
+    let level = Level::of(asked, decision, now)?;
     if decision.standings().any(|(_, _, standing)| standing.outcome == Outcome::Never) {
         let (permits, name, capacity) = (asked.permits, asked.algorithm.name(), level.capacity);
         let detail =
             format!("permits is {permits}, and {name} never has more than {capacity}; use 1 to {capacity}");
-        return Problem::new(StatusCode::BAD_REQUEST, detail).about("permits").render();
+        return Err(Problem::new(StatusCode::BAD_REQUEST, detail).about("permits"));
     }
     let verdict = decision.verdict();
     let allowed = verdict == Verdict::Allow;
@@ -61,12 +65,16 @@ pub(super) fn checked(asked: &Asked, decision: &Decision, now: Timestamp) -> Res
         message: if allowed { "Request allowed" } else { "Rate limit exceeded" },
         basis: level.basis,
     };
-    render(Fields::status(verdict), &body, Some(level.fields))
+    Ok(render(Fields::status(verdict), &body, Some(level.fields)))
 }
 
 /// Renders how a key stands.
-pub(super) fn looked(asked: &Asked, decision: &Decision, now: Timestamp) -> Response<String> {
-    let Some(level) = Level::of(asked, decision, now) else { return unlimited(asked) };
+pub(super) fn looked(
+    asked: &Asked,
+    decision: &Decision,
+    now: Timestamp,
+) -> Result<Response<String>, Problem> {
+    let level = Level::of(asked, decision, now)?;
     let body = Looked {
         key: &asked.key,
         algorithm: asked.algorithm.name(),
@@ -74,7 +82,7 @@ pub(super) fn looked(asked: &Asked, decision: &Decision, now: Timestamp) -> Resp
         reset_after_seconds: level.reset_after,
         basis: level.basis,
     };
-    render(StatusCode::OK, &body, Some(level.fields))
+    Ok(render(StatusCode::OK, &body, Some(level.fields)))
 }
 
 /// Renders that a key was forgotten.
@@ -92,26 +100,24 @@ struct Level {
 }
 
 impl Level {
-    /// Without a standing, because limits are switched off, everything is there. Nothing, if no policy has
-    /// the algorithm's name.
-    fn of(asked: &Asked, decision: &Decision, now: Timestamp) -> Option<Self> {
+    /// Without a standing, because limits are switched off, everything is there. If no policy has the
+    /// algorithm's name there is nothing to decide by, and letting the caller through would be a guess.
+    fn of(asked: &Asked, decision: &Decision, now: Timestamp) -> Result<Self, Problem> {
         if let (Some((_, limit, standing)), Some(fields)) = (decision.tightest(), Fields::of(decision, now)) {
             let capacity = limit.quota().capacity().get();
             let reset_after = standing.reset_after.as_secs_ceil();
-            return Some(Self { capacity, fields, reset_after, basis: standing.basis.name() });
+            return Ok(Self { capacity, fields, reset_after, basis: standing.basis.name() });
         }
-        let policy = asked.algorithm.policy().first().and_then(|name| decision.policies().named(name))?;
-        let capacity = policy.limits().first()?.quota().capacity().get();
+        let policy = asked.algorithm.policy().first().and_then(|name| decision.policies().named(name));
+        let limit = policy.and_then(|policy| policy.limits().first()).ok_or_else(|| {
+            let detail = format!("no limit is configured for {}", asked.algorithm.name());
+            Problem::new(StatusCode::NOT_FOUND, detail)
+        })?;
+        let capacity = limit.quota().capacity().get();
         let reset_at = now.as_micros().div_ceil(1_000_000);
         let fields = Fields { remaining: capacity, reset_at, retry_after: None };
-        Some(Self { capacity, fields, reset_after: 0, basis: "off" })
+        Ok(Self { capacity, fields, reset_after: 0, basis: "off" })
     }
-}
-
-/// Says that there is nothing to decide by. Letting the caller through would be a guess.
-fn unlimited(asked: &Asked) -> Response<String> {
-    let detail = format!("no limit is configured for {}", asked.algorithm.name());
-    Problem::new(StatusCode::NOT_FOUND, detail).render()
 }
 
 fn render(status: StatusCode, body: &impl Serialize, fields: Option<Fields>) -> Response<String> {

@@ -1,0 +1,124 @@
+//! Examples at the edges of the laws: each a case that was once wrong, or could be read two ways.
+
+use tollgate_core::{Act, Algorithm, Leak, Micros, Outcome, Quota, Timestamp, Verdict, WindowStart};
+
+use crate::laws::check_never_over;
+use crate::world::{Gate, World, take, trial};
+
+#[test]
+fn a_try_counts_if_nobody_vetoes_and_never_vetoes_itself() {
+    let world = World::at(Timestamp::from_micros(1_700_000_000_000_000));
+    let quota = |rate: &str| Quota::new(Algorithm::SlidingWindow, rate.parse().unwrap()).unwrap();
+    let (shadow, enforced) = (Gate::new("shadow", quota("2/s")), Gate::new("enforced", quota("3/s")));
+    let verdicts: Vec<_> = (0..4)
+        .map(|_| {
+            let standings = world.apply_all(&[(&shadow, "c", trial(1)), (&enforced, "c", take(1))]);
+            (standings[0].remaining, matches!(standings[1].outcome, Outcome::Paid(_)))
+        })
+        .collect();
+    assert_eq!(verdicts, [(1, true), (0, true), (0, true), (0, false)]);
+    assert_eq!(Verdict::judge(&[], &[]), Verdict::Allow);
+}
+
+/// A window that was pulled back to an odd time must not overlap the next: 299 in 31 s once, at most 200.
+#[test]
+fn a_window_pulled_back_does_not_overlap_the_next() {
+    for algorithm in [Algorithm::FixedWindow(WindowStart::Epoch), Algorithm::SlidingWindowCounter] {
+        let minute = 1_700_000_040_000_000;
+        let world = World::at(Timestamp::from_micros(minute + 3_600_000_000));
+        let gate = Gate::new("g", Quota::new(algorithm, "100/60s".parse().unwrap()).unwrap());
+        assert!(world.take(&gate, 1).is_some());
+        let mut paid = Vec::new();
+        for after in
+            [0, 59_000_000, 60_000_000, 89_999_999, 90_000_000, 119_000_000, 120_000_000, 150_000_000]
+        {
+            world.clock.set(Timestamp::from_micros(minute + 30_000_000 + after));
+            while world.take(&gate, 1).is_some() {
+                paid.push((after, 1));
+            }
+        }
+        check_never_over(&gate.quota, &paid).unwrap();
+        assert!(paid.len() > 200, "{algorithm:?}: some pass");
+    }
+}
+
+/// Entries that lie too far ahead are pulled back to now, and no elder one stays ahead of them.
+#[test]
+fn a_log_from_the_future_is_forgotten_a_window_after_it_was_met() {
+    let at = |seconds: u64| Timestamp::from_micros((1_700_000_000 + seconds) * 1_000_000);
+    let world = World::at(at(100));
+    let gate = Gate::new("g", Quota::new(Algorithm::SlidingWindow, "4/60s".parse().unwrap()).unwrap());
+    assert!(world.take(&gate, 2).is_some());
+    world.clock.set(at(130));
+    assert!(world.take(&gate, 2).is_some());
+    world.clock.set(at(60));
+    assert!(
+        !world.would_fit(&gate, 1),
+        "130 is more than a window ahead: both are met, and pulled back to 60"
+    );
+    world.clock.set(Timestamp::from_micros(at(120).as_micros() - 1));
+    assert_eq!(world.peek(&gate).remaining, 0);
+    world.clock.set(at(120));
+    assert_eq!(world.peek(&gate).remaining, 4);
+}
+
+/// Less than a window behind, time stands still: nothing is pulled back.
+#[test]
+fn a_clock_a_little_behind_finds_a_log_as_it_is() {
+    let at = |seconds: u64| Timestamp::from_micros((1_700_000_000 + seconds) * 1_000_000);
+    let world = World::at(at(100));
+    let gate = Gate::new("g", Quota::new(Algorithm::SlidingWindow, "4/60s".parse().unwrap()).unwrap());
+    assert!(world.take(&gate, 3).is_some());
+    world.clock.set(at(70));
+    assert!(world.take(&gate, 1).is_some());
+    world.clock.set(at(159));
+    assert_eq!(world.peek(&gate).remaining, 0, "what was spent at 70 was filed with what was spent at 100");
+    world.clock.set(at(160));
+    assert_eq!(world.peek(&gate).remaining, 4);
+}
+
+#[test]
+fn charges_of_one_call_queue_behind_each_other() {
+    let world = World::at(Timestamp::from_micros(1_700_000_000_000_000));
+    let quota = Quota::new(Algorithm::LeakyBucket(Leak::Queue), "2/s".parse().unwrap()).unwrap();
+    let gate = Gate::new("g", quota.with_burst(3.try_into().unwrap()).unwrap());
+    let standings = world.apply_all(&[(&gate, "c", take(1)), (&gate, "c", take(1)), (&gate, "c", take(1))]);
+    let waits: Vec<_> = standings.iter().map(|standing| standing.wait).collect();
+    assert_eq!(waits, [0, 500, 1_000].map(Micros::from_millis));
+}
+
+/// Units beyond two capacities were not counted, so they must not come back in the guise of others.
+#[test]
+fn what_was_recorded_past_the_limit_is_not_given_back_twice() {
+    for name in Algorithm::NAMES {
+        let world = World::at(Timestamp::from_micros(1_700_002_800_000_000));
+        let gate =
+            Gate::new("g", Quota::new(Algorithm::named(name).unwrap(), "10/h".parse().unwrap()).unwrap());
+        let Outcome::Paid(first) = world.apply(&gate, Act::Record(20)).outcome else { panic!("{name}") };
+        world.apply(&gate, Act::Record(20));
+        world.refund(&gate, first);
+        assert_eq!(world.peek(&gate).remaining, 0, "{name}");
+        world.clock.advance(Micros::from_secs(3_599));
+        assert_eq!(world.peek(&gate).remaining, 0, "{name}");
+    }
+}
+
+#[test]
+fn a_first_hit_that_is_given_back_whole_opens_no_window() {
+    let world = World::at(Timestamp::from_micros(1_700_000_000_000_000));
+    let algorithm = Algorithm::FixedWindow(WindowStart::FirstHit);
+    let gate = Gate::new("g", Quota::new(algorithm, "3/min".parse().unwrap()).unwrap());
+    let receipt = world.take(&gate, 3).unwrap();
+    world.clock.advance(Micros::from_secs(20));
+    world.refund(&gate, receipt);
+    assert!(world.take(&gate, 3).is_some());
+    assert_eq!(world.peek(&gate).reset_after, Micros::from_secs(60), "the window begins with the second hit");
+}
+
+#[test]
+fn two_charges_on_one_key_that_never_fit_together_are_told_so() {
+    let world = World::at(Timestamp::from_micros(1_700_000_000_000_000));
+    let gate = Gate::new("g", Quota::new(Algorithm::SlidingWindow, "3/s".parse().unwrap()).unwrap());
+    let standings = world.apply_all(&[(&gate, "c", take(2)), (&gate, "c", take(2))]);
+    assert_eq!((&standings[0].outcome, &standings[1].outcome), (&Outcome::Fits, &Outcome::Never));
+}
