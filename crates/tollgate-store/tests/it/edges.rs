@@ -1,6 +1,6 @@
 //! Examples at the edges of the laws: each a case that was once wrong, or could be read two ways.
 
-use tollgate_core::{Act, Algorithm, Leak, Micros, Outcome, Quota, Timestamp, Verdict, WindowStart};
+use tollgate_core::{Act, Algorithm, Leak, Micros, Outcome, Quota, Refill, Timestamp, Verdict, WindowStart};
 
 use crate::laws::check_never_over;
 use crate::world::{Gate, World, take, trial};
@@ -87,19 +87,39 @@ fn charges_of_one_call_queue_behind_each_other() {
     assert_eq!(waits, [0, 500, 1_000].map(Micros::from_millis));
 }
 
+/// Every algorithm and variant.
+fn all() -> impl Iterator<Item = Gate> {
+    let variants = [Algorithm::TokenBucket(Refill::Stepped), Algorithm::FixedWindow(WindowStart::FirstHit)];
+    let named = Algorithm::NAMES.into_iter().filter_map(Algorithm::named);
+    named
+        .chain(variants)
+        .map(|algorithm| Gate::new("g", Quota::new(algorithm, "10/h".parse().unwrap()).unwrap()))
+}
+
 /// Units beyond two capacities were not counted, so they must not come back in the guise of others.
 #[test]
-fn what_was_recorded_past_the_limit_is_not_given_back_twice() {
-    for name in Algorithm::NAMES {
-        let world = World::at(Timestamp::from_micros(1_700_002_800_000_000));
-        let gate =
-            Gate::new("g", Quota::new(Algorithm::named(name).unwrap(), "10/h".parse().unwrap()).unwrap());
-        let Outcome::Paid(first) = world.apply(&gate, Act::Record(20)).outcome else { panic!("{name}") };
-        world.apply(&gate, Act::Record(20));
-        world.refund(&gate, first);
-        assert_eq!(world.peek(&gate).remaining, 0, "{name}");
-        world.clock.advance(Micros::from_secs(3_599));
-        assert_eq!(world.peek(&gate).remaining, 0, "{name}");
+fn what_was_recorded_past_the_limit_is_not_given_back() {
+    for gate in all() {
+        let world = World::at(Timestamp::from_micros(1_700_002_800_000_000)); // a whole hour
+        let record = |cost| match world.apply(&gate, Act::Record(cost)).outcome {
+            Outcome::Paid(receipt) => receipt,
+            other => panic!("recording never fails: {other:?}"),
+        };
+        let receipts = [record(10), record(20), record(20)];
+        receipts.into_iter().for_each(|receipt| world.refund(&gate, receipt));
+        assert_eq!(world.peek(&gate).remaining, 0, "{:?}", gate.quota.algorithm());
+    }
+}
+
+/// From a time that lies ahead nobody knows what has been repaid since.
+#[test]
+fn a_refund_from_the_future_gives_nothing_back() {
+    for gate in all() {
+        let world = World::at(Timestamp::from_micros(1_700_002_860_000_000));
+        let receipt = world.take(&gate, 4).unwrap();
+        world.clock.set(Timestamp::from_micros(1_700_002_859_999_999));
+        world.refund(&gate, receipt);
+        assert!(world.peek(&gate).remaining <= 6, "{:?}", gate.quota.algorithm());
     }
 }
 
