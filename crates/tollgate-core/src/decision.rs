@@ -89,7 +89,7 @@ impl Decision {
     }
 
     /// The standing that an answer should speak of, if it can speak of one only: of a denial the one that
-    /// lasts longest, otherwise the one with the smallest share left.
+    /// lasts longest, otherwise the one with the smallest share left. Never one in shadow mode.
     pub fn tightest(&self) -> Option<(&Policy, &Limit, &Standing)> {
         // Shares are compared by cross-multiplication, so that nothing is rounded.
         let share = |(_, limit, standing): &(&Policy, &Limit, &Standing)| {
@@ -100,7 +100,7 @@ impl Decision {
             (left_a * of_b).cmp(&(left_b * of_a))
         };
         match self.verdict {
-            Verdict::Allow => self.standings().min_by(smallest),
+            Verdict::Allow => self.enforced().min_by(smallest),
             // None is longest: it never fits.
             Verdict::Deny => self.enforced().max_by_key(|(_, _, standing)| {
                 standing.retry_after().map_or((true, Micros::ZERO), |wait| (false, wait))
@@ -112,9 +112,9 @@ impl Decision {
         self.standings().filter(|(policy, _, _)| policy.is_enforced())
     }
 
-    /// How long an allowed query must wait before it goes on.
+    /// How long an allowed query must wait before it goes on. Nobody waits for a policy in shadow mode.
     pub fn wait(&self) -> Micros {
-        self.standings.iter().map(|standing| standing.wait).max().unwrap_or(Micros::ZERO)
+        self.enforced().map(|(_, _, standing)| standing.wait).max().unwrap_or(Micros::ZERO)
     }
 
     /// What a refund needs: the rule set, and the standings with their receipts.

@@ -29,7 +29,7 @@ pub trait Store: Send + Sync {
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// Gives back what was paid, as far as time has not repaid it. Never lets more through than if it had
-    /// not been charged.
+    /// not been charged, unless the bucket was forgotten meanwhile, by a reset or for want of room.
     fn refund(&self, refunds: &[Refund<'_>]) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
     /// Forgets the buckets: their keys stand as if never seen.

@@ -22,7 +22,7 @@ use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::response::IntoResponse;
 use axum::routing::{delete, get};
-use http::{Method, Response, StatusCode};
+use http::{HeaderValue, Response, StatusCode, header};
 use http_body::Body as _;
 use tollgate_core::{Ask, Attribute, AttributeName, Clock, Limiter, Micros, Observe, Query, Store};
 use tollgate_http::Problem;
@@ -57,8 +57,8 @@ where
     C: Clock + 'static,
 {
     Router::new()
-        .route("/api/v1/rate-limit/check", get(check::<S, O, C>).post(check::<S, O, C>))
-        .route("/api/v1/rate-limit/remaining", get(remaining::<S, O, C>))
+        .route("/api/v1/rate-limit/check", get(check::<S, O, C>).post(check::<S, O, C>).head(headless))
+        .route("/api/v1/rate-limit/remaining", get(remaining::<S, O, C>).head(headless))
         .route("/api/v1/rate-limit/reset", delete(reset::<S, O, C>))
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
@@ -122,10 +122,6 @@ impl Asked {
 
 /// What a request asks, and of which key.
 fn understand(request: &Request, accepts: Accepts) -> Result<Asked, Problem> {
-    if request.method() == Method::HEAD {
-        let detail = "HEAD would spend and not say so; use GET";
-        return Err(Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail));
-    }
     if request.body().size_hint().exact() != Some(0) {
         let detail = "this call takes its parameters in the URL; send no body";
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
@@ -163,6 +159,13 @@ async fn nowhere(request: Request) -> Refusal {
     Refusal(Problem::new(StatusCode::NOT_FOUND, detail))
 }
 
+/// HEAD would have to do what GET does, and could not tell what came of it.
+async fn headless(request: Request) -> Response<Body> {
+    let mut response = wrong_method(request).await.into_response();
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
+    response
+}
+
 async fn wrong_method(request: Request) -> Refusal {
     let detail = format!("{} does not go with {}", request.method(), request.uri().path());
     Refusal(Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail))
@@ -187,6 +190,7 @@ impl IntoResponse for Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use http::Method;
     use tollgate_core::{Algorithm, Policies, Policy, Quota, Refill, Selector};
     use tollgate_core::{ManualClock, Timestamp};
     use tollgate_store::MemoryStore;
@@ -233,7 +237,11 @@ mod tests {
         let door = door();
         let mut request = http::Request::head("/api/v1/rate-limit/check").body(Body::empty()).unwrap();
         request.extensions_mut().insert(ConnectInfo("127.0.0.1:5".parse::<SocketAddr>().unwrap()));
-        assert_eq!(door.clone().oneshot(request).await.unwrap().status(), 405);
+        let response = door.clone().oneshot(request).await.unwrap();
+        assert_eq!(
+            (response.status().as_u16(), &response.headers()[header::ALLOW]),
+            (405, &HeaderValue::from_static("GET"))
+        );
         assert_eq!(ask(&door, "127.0.0.1", Method::GET, "check").await.1["remaining"], 4);
     }
 

@@ -43,7 +43,7 @@ struct Reader<'a> {
 
 const LISTEN_API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 
-/// About 50 MB when all are in use.
+/// About 50 MB when all are in use, and up to 350 MB more if their algorithm is the sliding window log.
 const KEYS_MAX: usize = 1_000_000;
 
 impl Config {
@@ -73,6 +73,9 @@ impl Config {
 /// The parser's word without the place, which stands before it already, and without advice to programmers.
 fn plain(message: &str) -> String {
     let message = message.split_once(" at line ").map_or(message, |(before, _)| before);
+    if message == "invalid i64" {
+        return "not a whole number, or far too large; use 1 to 4294967295".to_owned();
+    }
     message.split_once(", set DuplicateKeyPolicy").map_or(message, |(before, _)| before).to_owned()
 }
 

@@ -1,5 +1,6 @@
 //! Opens the doors, and waits for the word to stop.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -29,7 +30,9 @@ pub(crate) fn run(config: Config) -> anyhow::Result<()> {
         let address = listener.local_addr().context("cannot tell the address")?;
         let store = MemoryStore::new(SystemClock::new(), config.n_keys_max);
         let door = rest::router(Arc::new(Limiter::new(config.policies, store)), WallClock);
-        println!(
+        // Nobody may be reading; that is no reason not to serve.
+        let _ = writeln!(
+            std::io::stdout(),
             "tollgate {}: decisions on http://{address}, buckets in memory; try: \
              curl 'http://{address}/api/v1/rate-limit/check?key=user:123'",
             env!("CARGO_PKG_VERSION")

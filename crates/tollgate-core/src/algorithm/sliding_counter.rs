@@ -41,9 +41,11 @@ impl SlidingCounter {
         if now < next_at {
             return self;
         }
-        let previous = if now < next_at + quota.window() { self.current } else { 0 };
-        // Windows do not overlap, also after one that was pulled back to an odd time.
-        Self { opened_at: aligned(quota, now).max(next_at), previous, current: 0 }
+        // A window begins where the one before it ended, also after one that was pulled back to an odd time.
+        if now < next_at + quota.window() {
+            return Self { opened_at: next_at, previous: self.current, current: 0 };
+        }
+        Self { opened_at: aligned(quota, now), previous: 0, current: 0 }
     }
 
     /// Spent units, in ticks: current weighs a whole window, previous what is left of it.

@@ -2,7 +2,7 @@
 
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
-use tollgate_core::{Decision, Outcome, Timestamp, Verdict};
+use tollgate_core::{Decision, Timestamp, Verdict};
 use tollgate_http::{Fields, Problem};
 
 use super::Asked;
@@ -47,7 +47,7 @@ pub(super) fn checked(
     now: Timestamp,
 ) -> Result<Response<String>, Problem> {
     let level = Level::of(asked, decision, now)?;
-    if decision.standings().any(|(_, _, standing)| standing.outcome == Outcome::Never) {
+    if decision.retry_after().is_none() {
         let (permits, name, capacity) = (asked.permits, asked.algorithm.name(), level.capacity);
         let detail =
             format!("permits is {permits}, and {name} never has more than {capacity}; use 1 to {capacity}");

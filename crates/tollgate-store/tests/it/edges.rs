@@ -101,9 +101,11 @@ fn all() -> impl Iterator<Item = Gate> {
 fn what_was_recorded_past_the_limit_is_not_given_back() {
     for gate in all() {
         let world = World::at(Timestamp::from_micros(1_700_002_800_000_000)); // a whole hour
-        let record = |cost| match world.apply(&gate, Act::Record(cost)).outcome {
-            Outcome::Paid(receipt) => receipt,
-            other => panic!("recording never fails: {other:?}"),
+        let record = |cost| {
+            let Outcome::Paid(receipt) = world.apply(&gate, Act::Record(cost)).outcome else {
+                panic!("recording never fails")
+            };
+            receipt
         };
         let receipts = [record(10), record(20), record(20)];
         receipts.into_iter().for_each(|receipt| world.refund(&gate, receipt));

@@ -109,6 +109,23 @@ proptest! {
         }
     }
 
+    /// Also after the clock was set back: who waits as told is let in.
+    #[test]
+    fn retry_after_is_exact_after_a_step_back(quota in quotas(), start in starts(), visits in visits(20), back in gaps(), shares in prop::collection::vec(0u32..1_000, 1..20)) {
+        let (world, gate) = (World::at(start), Gate::new("g", quota));
+        play(&world, &gate, &visits);
+        world.clock.set(Timestamp::from_micros(clock_now(&world).as_micros().saturating_sub(back.micros(&gate.quota))));
+        for share in shares {
+            let cost = cost(share, &gate.quota);
+            if let Outcome::Short { retry_after } = world.apply(&gate, take(cost)).outcome {
+                world.clock.advance(Micros::new(retry_after.as_micros() - 1));
+                prop_assert!(!world.would_fit(&gate, cost), "fits early: {retry_after:?}");
+                world.clock.advance(Micros::new(1));
+                prop_assert!(world.would_fit(&gate, cost), "does not fit: {retry_after:?}");
+            }
+        }
+    }
+
     /// A short charge leaves the bucket as it was, now and for all time.
     #[test]
     fn a_denied_charge_changes_nothing(quota in quotas(), start in starts(), visits in visits(60)) {
