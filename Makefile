@@ -1,6 +1,6 @@
 # The words that people and CI use. `make test` is the whole gate.
 
-.PHONY: run test test-all lint docs deps bench-memory bench-api mutants
+.PHONY: run test test-all lint docs deny deps bench-memory bench-api mutants
 
 run: ## run Tollgate on its defaults
 	cargo run --release
@@ -26,6 +26,9 @@ bench-memory: ## decisions in memory, against governor
 bench-api: deps-bench ## CPU of a check over HTTP, against a bare axum handler
 	cargo build --release --quiet --package tollgate
 	cargo run --release --quiet --package tollgate-bench -- api
+
+deny: ## licences, bans and sources of what comes in (needs cargo-deny)
+	cargo deny check bans licenses sources
 
 mutants: ## how many changed lines the tests notice (needs cargo-mutants)
 	cargo mutants --package tollgate-core --file 'crates/tollgate-core/src/algorithm/*.rs' \
