@@ -31,8 +31,9 @@ deny: ## licences, bans and sources of what comes in (needs cargo-deny)
 	cargo deny check bans licenses sources
 
 mutants: ## how many changed lines the tests notice (needs cargo-mutants)
-	cargo mutants --package tollgate-core --file 'crates/tollgate-core/src/algorithm/*.rs' \
-		--test-package tollgate-core --test-package tollgate-store
+	cargo mutants --package tollgate-core --file 'crates/tollgate-core/src/algorithm.rs' \
+		--file 'crates/tollgate-core/src/algorithm/*.rs' \
+		--test-package tollgate-core --test-package tollgate-store --timeout 20 -- -- --skip memory:: --skip clock::
 
 deps: ## what the tests need
 	@./.ci/install redis-server:redis-server
