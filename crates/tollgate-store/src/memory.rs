@@ -23,6 +23,7 @@ mod sync;
 mod table;
 
 use std::convert::Infallible;
+use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 
 use smallvec::SmallVec;
@@ -43,10 +44,10 @@ const KEYS_PER_SHARD: usize = 2_900;
 const SHARDS_MIN: usize = 64;
 
 /// Holds buckets in memory.
-#[derive(Debug)]
 pub struct MemoryStore<C> {
     shards: Box<[Padded]>,
     clock: C,
+    /// The hash's key. Who knew it could craft keys that share a bucket, so it is never shown.
     secret: [u64; 2],
 }
 
@@ -247,6 +248,12 @@ impl Visit for GiveBack<'_> {
     fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> ((), Change) {
         let Receipt { cost, paid_at } = *self.0;
         (bucket.refund(quota, cost, paid_at, now), Change::Changed)
+    }
+}
+
+impl<C: Clock> fmt::Debug for MemoryStore<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("stats", &self.stats()).finish_non_exhaustive()
     }
 }
 

@@ -197,6 +197,16 @@ fn charges_on_several_shards_are_all_or_nothing_and_do_not_deadlock() {
 }
 
 #[test]
+fn a_store_shown_shows_no_secret() {
+    let shared = Shared::new(Algorithm::SlidingWindow, "1/h", 10);
+    let shown = format!("{:?}", shared.store);
+    assert!(
+        shown.starts_with("MemoryStore { stats: MemoryStats { n_keys: 0,") && shown.ends_with(", .. }"),
+        "{shown}"
+    );
+}
+
+#[test]
 fn a_store_for_one_key_holds_one_key() {
     let shared = Shared::new(Algorithm::SlidingWindow, "1/h", 0);
     assert!(shared.take(&["a"]) && !shared.take(&["a"]) && shared.take(&["b"]) && !shared.take(&["b"]));
