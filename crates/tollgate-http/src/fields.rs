@@ -10,7 +10,7 @@
 //! ```
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use tollgate_core::{Decision, Micros, Timestamp, Verdict};
+use tollgate_core::{Decision, Micros, Quota, Timestamp, Verdict};
 
 const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
@@ -47,6 +47,17 @@ impl Fields {
             reset_at: Micros::new((now + tightest.reset_after).as_micros()).as_secs_ceil(),
             retry_after,
         })
+    }
+
+    /// The fields of a limit from which nothing is spent.
+    pub fn untouched(quota: &Quota, now: Timestamp) -> Self {
+        let reset_at = Micros::new(now.as_micros()).as_secs_ceil();
+        Self { remaining: quota.capacity().get(), reset_at, retry_after: None }
+    }
+
+    /// Seconds until the reset of which the fields of a decision speak.
+    pub fn reset_after(decision: &Decision) -> u64 {
+        decision.tightest().map_or(0, |(_, _, tightest)| tightest.reset_after.as_secs_ceil())
     }
 
     /// The status that a verdict is answered with.

@@ -103,9 +103,9 @@ impl Level {
     /// Without a standing, because limits are switched off, everything is there. If no policy has the
     /// algorithm's name there is nothing to decide by, and letting the caller through would be a guess.
     fn of(asked: &Asked, decision: &Decision, now: Timestamp) -> Result<Self, Problem> {
+        let reset_after = Fields::reset_after(decision);
         if let (Some((_, limit, standing)), Some(fields)) = (decision.tightest(), Fields::of(decision, now)) {
             let capacity = limit.quota().capacity().get();
-            let reset_after = standing.reset_after.as_secs_ceil();
             return Ok(Self { capacity, fields, reset_after, basis: standing.basis.name() });
         }
         let policy = asked.algorithm.policy().first().and_then(|name| decision.policies().named(name));
@@ -113,10 +113,8 @@ impl Level {
             let detail = format!("no limit is configured for {}", asked.algorithm.name());
             Problem::new(StatusCode::NOT_FOUND, detail)
         })?;
-        let capacity = limit.quota().capacity().get();
-        let reset_at = now.as_micros().div_ceil(1_000_000);
-        let fields = Fields { remaining: capacity, reset_at, retry_after: None };
-        Ok(Self { capacity, fields, reset_after: 0, basis: "off" })
+        let fields = Fields::untouched(limit.quota(), now);
+        Ok(Self { capacity: fields.remaining, fields, reset_after, basis: "off" })
     }
 }
 

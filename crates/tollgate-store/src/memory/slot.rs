@@ -15,14 +15,13 @@
 //!   log      newest entry       window               where it is -          spent / units
 //! ```
 //!
-//! The identity is 120 bits of a keyed 128-bit hash. The rest of the hash says in which shard it lies.
+//! The identity is 120 bits of a keyed 128-bit hash. The first 64 say where in its shard it lies, the others in
+//! which shard.
 //!
 //! Span and heat are there for whoever must make room without knowing the quota: when the state is gone,
 //! and how much of the quota it stands for. The span is rounded up, by a quarter at most: a state is let go
 //! late, never early, and a token bucket looks up to a fifth cooler than it is.
 
-use tollgate_core::Quota;
-use tollgate_core::Timestamp;
 use tollgate_core::algorithm::Bucket;
 use tollgate_core::algorithm::fixed_window::FixedWindow;
 use tollgate_core::algorithm::leaky_bucket::Queue;
@@ -31,6 +30,7 @@ use tollgate_core::algorithm::sliding_log::SlidingLog;
 use tollgate_core::algorithm::stepped::Stepped;
 use tollgate_core::algorithm::token_bucket::TokenBucket;
 use tollgate_core::quantity::{Moment, TIME_MAX};
+use tollgate_core::{Quota, Timestamp};
 
 /// Which bucket, as far as a shard can tell: 120 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,11 +77,12 @@ pub(super) struct Parts {
 
 const KIND_BITS: u32 = 3;
 const SPAN_BITS: u32 = 8;
+const TIME_BITS: u32 = 53;
 const HEAT_MAX: u64 = 0xff;
 
 /// The kind of a slot whose log lies elsewhere.
 const LOG: u64 = 5;
-const TIME_BITS: u32 = 53;
+
 const _: () = assert!(KIND_BITS + SPAN_BITS + TIME_BITS == u64::BITS && TIME_MAX >> TIME_BITS == 0);
 
 impl Identity {
