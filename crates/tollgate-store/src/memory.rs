@@ -122,8 +122,9 @@ impl<C: Clock> MemoryStore<C> {
     #[inline(always)]
     fn locate(&self, key: &Key<'_>) -> (usize, Identity) {
         let [high, low] = self.hash(key);
-        // Scales half of the hash down to the number of shards; the other half chooses the place in it.
-        let shard = (u128::from(low) * self.shards.len() as u128) >> 64;
+        // The first half alone, its high bits for the shard and its low bits for the place in it: the lock can
+        // be taken while the processor still works on the other half.
+        let shard = (u128::from(high) * self.shards.len() as u128) >> 64;
         (usize::try_from(shard).unwrap_or(0), Identity::new(high, low))
     }
 

@@ -15,8 +15,7 @@
 //!   log      newest entry       window               where it is -          spent / units
 //! ```
 //!
-//! The identity is 120 bits of a keyed 128-bit hash. The first 64 say where in its shard it lies, the others in
-//! which shard.
+//! The identity is 120 bits of a keyed 128-bit hash. The first 64 say in which shard it lies, and where there.
 //!
 //! Span and heat are there for whoever must make room without knowing the quota: when the state is gone,
 //! and how much of the quota it stands for. The span is rounded up, by a quarter at most: a state is let go
