@@ -284,8 +284,13 @@ impl Span {
 
     /// Whole microseconds, rounded down.
     #[inline(always)]
-    pub(crate) fn micros(self) -> u64 {
+    pub fn micros(self) -> u64 {
         self.micros
+    }
+
+    /// The fraction's numerator.
+    pub fn part(self) -> u32 {
+        self.part
     }
 
     /// Whole microseconds, rounded up: waiting this long is always enough.

@@ -254,12 +254,12 @@ impl Quota {
     }
 
     /// The grain of the sliding window counter's weights, chosen so that units × ticks < 2^52.
-    pub(crate) fn tick(&self) -> u64 {
+    pub fn tick(&self) -> u64 {
         self.tick
     }
 
     /// No state may be deeper than this many units: two capacities, or what a count can hold.
-    pub(crate) fn deepest(&self) -> u32 {
+    pub fn deepest(&self) -> u32 {
         self.capacity.get().saturating_mul(2)
     }
 }

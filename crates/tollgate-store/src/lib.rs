@@ -8,6 +8,7 @@
 
 mod clock;
 mod memory;
+mod settle;
 
 pub use clock::{SystemClock, WallClock};
 pub use memory::{MemoryStats, MemoryStore};

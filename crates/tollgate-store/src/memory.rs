@@ -32,6 +32,7 @@ use tollgate_core::{
     Act, Basis, Charge, Clock, Key, Quota, Receipt, Refund, Standing, Standings, Store, Timestamp,
 };
 
+use crate::settle::{Buckets, settle};
 use shard::{Change, Shard, Visit};
 use slot::Identity;
 use sync::{Mutex, MutexGuard};
@@ -68,6 +69,13 @@ pub struct MemoryStats {
 #[derive(Debug)]
 #[repr(align(128))]
 struct Padded(Mutex<Shard>);
+
+/// The buckets of the call in hand: where each charge's lies, and the shards.
+struct Held<'a> {
+    places: SmallVec<[(usize, Identity); 4]>,
+    locked: SmallVec<[Locked<'a>; 4]>,
+    now: Timestamp,
+}
 
 /// A shard of the call in hand.
 struct Locked<'a> {
@@ -160,37 +168,13 @@ impl<C: Clock> MemoryStore<C> {
         Standing::derive(charge, fit, receipt, level, Basis::Local)
     }
 
-    /// Applies several charges: weighs all, then spends all or none.
+    /// Applies several charges, which must agree.
     #[inline(never)]
     fn apply_all(&self, charges: &[Charge<'_>], standings: &mut Standings) {
         let places: SmallVec<[_; 4]> = charges.iter().map(|charge| self.locate(&charge.key)).collect();
-        let mut locked = self.lock(places.iter().map(|place| place.0));
+        let locked = self.lock(places.iter().map(|place| place.0));
         let now = self.clock.now();
-
-        let mut fits = SmallVec::<[Fit; 4]>::new();
-        let mut vetoed = false;
-        for (charge, &(shard, id)) in charges.iter().zip(&places) {
-            let ahead = charges.iter().zip(&places).zip(&fits).filter(|((earlier, place), fit)| {
-                **place == (shard, id) && earlier.act.claims(matches!(fit, Fit::Fits { .. }))
-            });
-            let ahead = ahead.map(|((earlier, _), _)| u64::from(earlier.act.cost())).sum();
-            let demand = Demand { ahead, cost: charge.act.cost(), patience: charge.patience };
-            let fit = shard_of(shard, &mut locked).visit(id, charge.quota, now, Weigh(demand));
-            vetoed |= charge.act.vetoes() && !matches!(fit, Fit::Fits { .. });
-            fits.push(fit);
-        }
-
-        let settled = charges.iter().zip(&places).zip(fits).map(|((charge, &(shard, id)), fit)| {
-            let home = shard_of(shard, &mut locked);
-            if vetoed || !charge.act.spends(matches!(fit, Fit::Fits { .. })) {
-                let level = home.visit(id, charge.quota, now, Measure);
-                return Standing::derive(charge, fit, None, level, Basis::Local);
-            }
-            let (counted, level) = home.visit(id, charge.quota, now, Spend(charge.act.cost()));
-            let receipt = Receipt::new(counted, charge.quota, now);
-            Standing::derive(charge, fit, Some(receipt), level, Basis::Local)
-        });
-        standings.extend(settled);
+        settle(charges, &mut Held { places, locked, now }, now, Basis::Local, standings);
     }
 
     /// Locks shards, each once, in their order.
@@ -202,10 +186,32 @@ impl<C: Clock> MemoryStore<C> {
     }
 }
 
-/// The shard of that number among the locked ones.
-fn shard_of<'l>(shard: usize, locked: &'l mut [Locked<'_>]) -> &'l mut Shard {
-    let locked = locked.iter_mut().find(|locked| locked.shard == shard);
-    &mut locked.expect("every shard that a call touches is locked").guard
+impl Held<'_> {
+    /// Visits the bucket of the n-th charge.
+    fn visit<V: Visit>(&mut self, n: usize, charge: &Charge<'_>, visit: V) -> V::Answer {
+        let (shard, id) = self.places[n];
+        let locked = self.locked.iter_mut().find(|locked| locked.shard == shard);
+        let shard = &mut locked.expect("every shard that a call touches is locked").guard;
+        shard.visit(id, charge.quota, self.now, visit)
+    }
+}
+
+impl Buckets for Held<'_> {
+    fn is_same(&self, n: usize, other: usize) -> bool {
+        self.places[n] == self.places[other]
+    }
+
+    fn fit(&mut self, n: usize, charge: &Charge<'_>, demand: Demand) -> Fit {
+        self.visit(n, charge, Weigh(demand))
+    }
+
+    fn spend(&mut self, n: usize, charge: &Charge<'_>) -> (u32, Level) {
+        self.visit(n, charge, Spend(charge.act.cost()))
+    }
+
+    fn level(&mut self, n: usize, charge: &Charge<'_>) -> Level {
+        self.visit(n, charge, Measure)
+    }
 }
 
 impl Visit for ChargeIt {

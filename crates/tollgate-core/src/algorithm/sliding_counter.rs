@@ -67,7 +67,7 @@ impl SlidingCounter {
 }
 
 /// The window in ticks, rounded up.
-fn ticks(quota: &Quota) -> u64 {
+pub fn ticks(quota: &Quota) -> u64 {
     quota.window().as_micros().div_ceil(quota.tick())
 }
 

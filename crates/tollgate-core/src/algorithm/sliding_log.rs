@@ -17,7 +17,7 @@
 
 use std::collections::VecDeque;
 
-use super::{Bucket, Demand, Fit, Level, deepen, forfeits, pull_back};
+use super::{Bucket, Demand, Fit, Level, deepen, forfeits};
 use crate::quantity::{Micros, Timestamp};
 use crate::quota::Quota;
 
@@ -76,15 +76,12 @@ impl SlidingLog {
 
 impl Bucket for SlidingLog {
     fn mend(&mut self, quota: &Quota, now: Timestamp) -> bool {
-        let ahead = self
-            .entries
-            .iter_mut()
-            .rev()
-            .map_while(|entry| pull_back(&mut entry.at, quota, now).then_some(()));
-        let mended = ahead.count() > 0;
+        let mended = self.entries.back().is_some_and(|newest| now + quota.window() < newest.at);
         if mended {
-            // Elder ones that are a little ahead must not stay ahead of those.
-            self.entries.iter_mut().filter(|entry| now < entry.at).for_each(|entry| entry.at = now);
+            // All that lies ahead was charged now; elder ones that are a little ahead must not stay ahead of those.
+            let n_before = self.entries.partition_point(|entry| entry.at <= now);
+            let cost = self.entries.drain(n_before..).map(|entry| entry.cost).sum();
+            self.entries.push_back(Entry { at: now, cost });
         }
         mended
     }
