@@ -8,7 +8,11 @@
 
 mod clock;
 mod memory;
+mod redis;
 mod settle;
 
 pub use clock::{SystemClock, WallClock};
 pub use memory::{MemoryStats, MemoryStore};
+pub use redis::{
+    Certificates, Endpoint, LinkStatus, RedisSettings, RedisStore, Servers, ServersError, StoreError,
+};

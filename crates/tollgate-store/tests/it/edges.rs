@@ -2,8 +2,9 @@
 
 use tollgate_core::{Act, Algorithm, Leak, Micros, Outcome, Quota, Refill, Timestamp, Verdict, WindowStart};
 
-use crate::laws::check_never_over;
-use crate::world::{Gate, World, take, trial};
+use super::World;
+use crate::bounds::check_never_over;
+use crate::world::{Gate, take, trial};
 
 #[test]
 fn a_try_counts_if_nobody_vetoes_and_never_vetoes_itself() {

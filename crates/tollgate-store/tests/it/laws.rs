@@ -5,8 +5,10 @@ use tollgate_core::{
     Algorithm, Micros, Outcome, Quota, Rate, Receipt, Refill, Standing, Timestamp, WindowStart,
 };
 
+use super::{World, config};
+use crate::bounds::check_never_over;
 use crate::generate::{Visit, algorithms, cost, gaps, quotas, quotas_of, starts, visits};
-use crate::world::{Gate, World, take, trial};
+use crate::world::{Gate, take, trial};
 use tollgate_core::Act;
 
 /// A paid charge: when, and how many units.
@@ -26,41 +28,13 @@ fn play(world: &World, gate: &Gate, visits: &[Visit]) -> Vec<Paid> {
     paid
 }
 
-/// The most that may be spent in a stretch in which so much time passes.
-fn bound(quota: &Quota, passed: u64) -> u128 {
-    let (units, window) = (u128::from(quota.units()), u128::from(quota.window().as_micros()));
-    let capacity = u128::from(quota.capacity().get());
-    let passed = u128::from(passed);
-    let windows = passed / window + 1; // that a stretch can touch or wholly contain
-    match quota.algorithm() {
-        Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => {
-            capacity + passed * units / window
-        }
-        Algorithm::TokenBucket(Refill::Stepped) => capacity + units * passed.div_ceil(window),
-        Algorithm::SlidingWindow => units * windows,
-        Algorithm::SlidingWindowCounter => 2 * units * windows - 1,
-        Algorithm::FixedWindow(_) => 2 * units * windows,
-    }
-}
-
-/// Checks every stretch of a history: O(n²), and worth it.
-pub(crate) fn check_never_over(quota: &Quota, paid: &[(u64, u32)]) -> Result<(), TestCaseError> {
-    for (first, &(start, _)) in paid.iter().enumerate() {
-        let mut spent = 0u128;
-        for &(end, cost) in &paid[first..] {
-            spent += u128::from(cost);
-            let most = bound(quota, end - start);
-            prop_assert!(spent <= most, "{spent} spent in {} us, at most {most}; {quota:?}", end - start);
-        }
-    }
-    Ok(())
-}
-
 fn remaining(world: &World, gate: &Gate) -> u32 {
     world.peek(gate).remaining
 }
 
 proptest! {
+    #![proptest_config(config())]
+
     /// The law the product is sold on: nobody spends more than a burst plus the refill.
     #[test]
     fn no_stretch_of_time_is_overspent(quota in quotas(), start in starts(), visits in visits(120)) {

@@ -1,19 +1,25 @@
-//! What every store must do, and what the memory store does besides.
+//! What every store must do, and what each does besides.
 //!
-//! - `laws`: the law suite. It knows a store only as a [`world::World`], so each store runs it.
+//! On each store, which they know only as a [`World`](world::World):
+//! - `laws`: the law suite.
 //! - `edges`: examples at the edges of the laws.
 //! - `rationals`: a slow reference with big rationals, to which buckets are held.
 //! - `requirements`: the user's own figures, by requirement id.
+//!
+//! Besides:
+//! - `twins`: the memory store and Redis give the same answers to the same history.
 //! - `limiter`: the engine over a store: decisions, refunds, reloads.
 //! - `memory`: caps, floods and threads of the memory store.
+//! - `redis`: keys, times to live and instances of the Redis store.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
+#![expect(clippy::duplicate_mod, reason = "each store goes through the same tests")]
 
-mod edges;
+mod bounds;
 mod generate;
-mod laws;
 mod limiter;
 mod memory;
-mod rationals;
-mod requirements;
+mod on_memory;
+mod on_redis;
+mod twins;
 mod world;

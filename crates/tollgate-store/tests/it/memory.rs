@@ -8,7 +8,7 @@ use tollgate_core::{
 };
 use tollgate_store::{MemoryStore, SystemClock};
 
-use crate::laws::check_never_over;
+use crate::bounds::check_never_over;
 use crate::world::{ready, take};
 
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);

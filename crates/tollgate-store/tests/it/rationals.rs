@@ -5,8 +5,9 @@ use num_rational::BigRational;
 use proptest::prelude::*;
 use tollgate_core::{Algorithm, Leak, Micros, Outcome, Quota, Refill};
 
+use super::World;
 use crate::generate::{cost, quotas_of, starts, visits};
-use crate::world::{Gate, World, take};
+use crate::world::{Gate, take};
 
 /// Tokens, and when they were counted.
 struct Textbook {
@@ -52,6 +53,8 @@ fn buckets() -> impl Strategy<Value = Quota> {
 }
 
 proptest! {
+    #![proptest_config(super::config())]
+
     /// Every standing of a token bucket and of a leaky meter is the textbook's, to the microsecond and unit.
     #[test]
     fn buckets_agree_with_the_textbook(quota in buckets(), start in starts(), visits in visits(150)) {

@@ -5,7 +5,8 @@ use std::num::NonZeroU32;
 use expect_test::{Expect, expect};
 use tollgate_core::{Algorithm, Leak, Micros, Outcome, Quota, Refill, Standing, Timestamp, WindowStart};
 
-use crate::world::{Gate, World, take};
+use super::World;
+use crate::world::{Gate, take};
 
 const SMOOTH: Algorithm = Algorithm::TokenBucket(Refill::Smooth);
 const STEPPED: Algorithm = Algorithm::TokenBucket(Refill::Stepped);

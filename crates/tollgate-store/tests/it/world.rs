@@ -1,20 +1,37 @@
 //! A store under a clock that the test moves. The laws know the store's API from here only.
 
+use std::cell::OnceCell;
+use std::fmt::Debug;
 use std::num::NonZeroU32;
 use std::pin::pin;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
+use tokio::runtime::Runtime;
 use tollgate_core::{
     Act, Attribute, AttributeName, BucketName, Charge, Key, LimitId, ManualClock, Micros, Outcome, Quota,
     Receipt, Refund, Standing, Standings, Store, Timestamp,
 };
-use tollgate_store::MemoryStore;
+use tollgate_lab::Redis;
+use tollgate_store::{MemoryStore, RedisSettings, RedisStore, Servers};
 
-/// A store, its clock, and one quota with the name of its buckets.
-pub(crate) struct World {
+/// A store and its clock, which other worlds do not share.
+pub(crate) struct World<S> {
     pub(crate) clock: ManualClock,
-    pub(crate) store: MemoryStore<ManualClock>,
+    pub(crate) store: S,
+    /// The clock by which the store lives, if worlds take turns with it.
+    turn: Option<ManualClock>,
+    /// Which world a client belongs to.
+    prefix: String,
 }
+
+/// A world in memory.
+pub(crate) type MemoryWorld = World<MemoryStore<ManualClock>>;
+
+/// A world in Redis.
+pub(crate) type RedisWorld = World<Arc<RedisStore>>;
 
 /// A quota whose buckets have a name.
 pub(crate) struct Gate {
@@ -22,12 +39,51 @@ pub(crate) struct Gate {
     name: BucketName,
 }
 
-impl World {
+/// Where the worlds in Redis are: one server for all tests.
+static SERVER: LazyLock<Redis> = LazyLock::new(Redis::start);
+
+/// Where Redis' links live.
+pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
+});
+
+static N_WORLDS: AtomicU32 = AtomicU32::new(0);
+
+impl MemoryWorld {
     pub(crate) fn at(now: Timestamp) -> Self {
         let clock = ManualClock::at(now);
-        Self { store: MemoryStore::new(clock.clone(), 10_000), clock }
+        let store = MemoryStore::new(clock.clone(), 10_000);
+        Self { store, clock, turn: None, prefix: String::new() }
     }
+}
 
+impl RedisWorld {
+    pub(crate) fn at(now: Timestamp) -> Self {
+        thread_local! {
+            static STORE: OnceCell<(Arc<RedisStore>, ManualClock)> = const { OnceCell::new() };
+        }
+        let (store, turn) = STORE.with(|store| store.get_or_init(redis_store).clone());
+        let prefix = format!("{}-", N_WORLDS.fetch_add(1, Ordering::Relaxed));
+        Self { store, clock: ManualClock::at(now), turn: Some(turn), prefix }
+    }
+}
+
+/// A store on the server, under a clock of its own. Keys outlive the longest test: they expire in real time.
+fn redis_store() -> (Arc<RedisStore>, ManualClock) {
+    let _in_it = RUNTIME.enter();
+    let clock = ManualClock::default();
+    let settings = RedisSettings {
+        deadline: Duration::from_secs(20),
+        min_ttl: Micros::from_secs(600),
+        clock: Some(clock.clone()),
+        ..RedisSettings::default()
+    };
+    let store = RedisStore::new(Servers::single(&SERVER.url()).unwrap(), settings);
+    tollgate_lab::wait_until("the link is up", || store.status().is_up);
+    (Arc::new(store), clock)
+}
+
+impl<S: Store<Error: Debug>> World<S> {
     /// Applies one charge of the only client.
     pub(crate) fn apply(&self, gate: &Gate, act: Act) -> Standing {
         self.apply_all(&[(gate, "c", act)]).remove(0)
@@ -35,7 +91,9 @@ impl World {
 
     /// Applies several charges in one call: of which gate, whose, and what.
     pub(crate) fn apply_all(&self, charges: &[(&Gate, &str, Act)]) -> Standings {
-        let clients: Vec<_> = charges.iter().map(|(_, client, _)| [client_of(client)]).collect();
+        let clients: Vec<_> =
+            charges.iter().map(|(_, client, _)| format!("{}{client}", self.prefix)).collect();
+        let clients: Vec<_> = clients.iter().map(|client| [client_of(client)]).collect();
         let charges: Vec<_> = charges
             .iter()
             .zip(&clients)
@@ -48,7 +106,7 @@ impl World {
             })
             .collect();
         let mut standings = Standings::new();
-        ready(self.store.apply(&charges, &mut standings)).unwrap();
+        self.answer(self.store.apply(&charges, &mut standings)).unwrap();
         standings
     }
 
@@ -70,14 +128,27 @@ impl World {
     }
 
     pub(crate) fn refund(&self, gate: &Gate, receipt: Receipt) {
-        let client = [client_of("c")];
+        let client = format!("{}c", self.prefix);
+        let client = [client_of(&client)];
         let key = Key::new(&gate.name, &client).unwrap();
-        ready(self.store.refund(&[Refund { key, quota: &gate.quota, receipt }])).unwrap();
+        self.answer(self.store.refund(&[Refund { key, quota: &gate.quota, receipt }])).unwrap();
     }
 
     pub(crate) fn reset(&self, gate: &Gate) {
-        let client = [client_of("c")];
-        ready(self.store.reset(&[Key::new(&gate.name, &client).unwrap()])).unwrap();
+        let client = format!("{}c", self.prefix);
+        let client = [client_of(&client)];
+        self.answer(self.store.reset(&[Key::new(&gate.name, &client).unwrap()])).unwrap();
+    }
+
+    /// What the store answers, living by this world's clock.
+    fn answer<T>(&self, answer: impl Future<Output = T>) -> T {
+        match &self.turn {
+            None => ready(answer),
+            Some(turn) => {
+                turn.set(tollgate_core::Clock::now(&self.clock));
+                RUNTIME.block_on(answer)
+            }
+        }
     }
 }
 

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use toml::Table;
 
 /// Who may depend on whom, among our own. Development dependencies count too.
-const ARROWS: [(&str, &[&str]); 6] = [
+const ARROWS: [(&str, &[&str]); 7] = [
     ("tollgate-core", &[]),
-    ("tollgate-store", &["tollgate-core"]),
+    ("tollgate-store", &["tollgate-core", "tollgate-lab"]),
     ("tollgate-http", &["tollgate-core"]),
     ("tollgate-server", &["tollgate-core", "tollgate-http", "tollgate-store"]),
-    ("tollgate", &["tollgate-core", "tollgate-http", "tollgate-server", "tollgate-store"]),
-    ("tollgate-bench", &["tollgate-core", "tollgate-store"]),
+    ("tollgate", &["tollgate-core", "tollgate-http", "tollgate-lab", "tollgate-server", "tollgate-store"]),
+    ("tollgate-bench", &["tollgate-core", "tollgate-lab", "tollgate-store"]),
+    ("tollgate-lab", &[]),
 ];
 
 /// All that the model may see of others: no I/O, no clock, no wire.
@@ -25,7 +26,10 @@ fn root() -> PathBuf {
 /// The names of each crate's dependencies.
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let crates = std::fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
-    crates.chain([root().join("bench")]).map(|folder| dependencies_of(&folder)).collect()
+    crates
+        .chain(["bench", "lab"].map(|folder| root().join(folder)))
+        .map(|folder| dependencies_of(&folder))
+        .collect()
 }
 
 fn dependencies_of(folder: &Path) -> (String, BTreeSet<String>) {

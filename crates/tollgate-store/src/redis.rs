@@ -1,0 +1,114 @@
+//! The Redis store: one script, one call, one meaning.
+//!
+//! ```text
+//!   charges ─pack→ frame ─link→ EVALSHA apply.lua ─→ states and time ─derive→ standings
+//! ```
+//!
+//! Any number of instances share the buckets, and Redis' clock is the only one. The script weighs and spends in one
+//! step; what a state means to a client is derived here, by the functions that the memory store uses, so that both
+//! give the same answers to the same history. `docs/redis.md` tells people about keys, fields and times to live.
+//!
+//! # Laws
+//! `tests/it/laws.rs`, and `tests/it/twins.rs`: the same standings as the memory store, for every history.
+
+mod error;
+mod frame;
+mod link;
+mod name;
+mod servers;
+
+use std::time::Duration;
+
+use redis::Cmd;
+use tollgate_core::{Charge, Key, ManualClock, Micros, Refund, Standings, Store};
+
+pub use error::{Endpoint, StoreError};
+pub use link::LinkStatus;
+pub use servers::{Certificates, Servers, ServersError};
+
+use link::Link;
+use name::Naming;
+
+/// How the store uses Redis.
+#[derive(Clone, Debug)]
+pub struct RedisSettings {
+    /// What all keys begin with.
+    pub prefix: String,
+    /// How long a decision may wait for Redis.
+    pub deadline: Duration,
+    /// Keys live at least so long. Zero: one second longer than they mean something.
+    pub min_ttl: Micros,
+    /// Whether buckets also show `tokens` and `lastRefill`, for people.
+    pub readable: bool,
+    /// The time, for tests that move it. Redis' own if nothing.
+    pub clock: Option<ManualClock>,
+}
+
+/// Holds buckets in Redis.
+#[derive(Debug)]
+pub struct RedisStore {
+    link: Link,
+    naming: Naming,
+}
+
+impl Default for RedisSettings {
+    fn default() -> Self {
+        Self {
+            prefix: "ratelimit".to_owned(),
+            deadline: Duration::from_millis(5),
+            min_ttl: Micros::ZERO,
+            readable: true,
+            clock: None,
+        }
+    }
+}
+
+impl RedisStore {
+    /// A store on these servers. It connects in the background, whenever they are in reach.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn new(servers: Servers, settings: RedisSettings) -> Self {
+        let naming = Naming { prefix: settings.prefix, is_tagged: servers.is_cluster() };
+        let header = frame::header(settings.min_ttl, settings.readable);
+        Self { link: Link::new(servers, settings.deadline, header, settings.clock), naming }
+    }
+
+    /// Whether Redis is in reach, and since when.
+    pub fn status(&self) -> LinkStatus {
+        self.link.status()
+    }
+}
+
+impl Store for RedisStore {
+    type Error = StoreError;
+
+    async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), StoreError> {
+        if charges.is_empty() {
+            return Ok(());
+        }
+        let answer = self.link.ask(frame::pack(charges, &self.naming)).await?;
+        frame::derive(charges, &answer, standings).ok_or_else(|| {
+            standings.clear();
+            let got = format!("{:?}", answer.numbers).chars().take(200).collect();
+            let endpoint = self.link.endpoint().clone();
+            StoreError::Garbled { endpoint, got, expected: "states that explain the verdict" }
+        })
+    }
+
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        if refunds.is_empty() {
+            return Ok(());
+        }
+        self.link.ask(frame::pack_refunds(refunds, &self.naming)).await.map(drop)
+    }
+
+    async fn reset(&self, keys: &[Key<'_>]) -> Result<(), StoreError> {
+        for key in keys {
+            let mut command = Cmd::new();
+            command.arg("UNLINK").arg(self.naming.name(key));
+            self.link.command(&command).await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,245 @@
+//! Which Redis, and how to reach it: one server, a Sentinel's master, or a Cluster.
+
+use std::fmt;
+use std::time::Duration;
+
+use redis::aio::{ConnectionLike, MultiplexedConnection};
+use redis::cluster::ClusterClientBuilder;
+use redis::cluster_async::ClusterConnection;
+use redis::io::tcp::TcpSettings;
+use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
+use redis::{
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    RedisResult, TlsCertificates, Value,
+};
+
+use super::error::{Endpoint, words};
+
+/// How long a connection may take to come about.
+const CONNECT_MAX: Duration = Duration::from_millis(1_000);
+
+/// Which Redis to use.
+#[derive(Clone)]
+pub struct Servers {
+    shape: Shape,
+    tls: Option<TlsCertificates>,
+}
+
+#[derive(Clone)]
+enum Shape {
+    Single(ConnectionInfo),
+    Cluster(Vec<ConnectionInfo>),
+    /// The master's name, the Sentinels, and how to log in to the master.
+    Sentinel(String, Vec<ConnectionInfo>, Option<ConnectionInfo>),
+}
+
+/// Certificates in PEM.
+#[derive(Clone, Default)]
+pub struct Certificates {
+    /// Who vouches for the server; without it, those whom the system trusts.
+    pub ca: Option<Vec<u8>>,
+    /// Our own certificate and its key, for a server that asks.
+    pub client: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+/// A text that names no Redis.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ServersError {
+    /// There is no address at all.
+    #[error("there is no address; use for example redis://127.0.0.1:6379")]
+    None,
+    /// An address is not understood. It is not repeated here: it may hold a password.
+    #[error(
+        "address {n} is not understood ({cause}); use redis://[user:password@]host[:port][/db], rediss://… or unix:///path"
+    )]
+    Address {
+        /// Which of them, from 1.
+        n: usize,
+        /// What is wrong with it.
+        cause: String,
+    },
+}
+
+/// An open connection. Clones share it.
+#[derive(Clone)]
+pub(super) enum Connection {
+    Node(MultiplexedConnection),
+    Cluster(ClusterConnection),
+}
+
+impl Servers {
+    /// One server: `redis://`, `rediss://` or `unix://`.
+    ///
+    /// # Errors
+    /// If the address is not understood.
+    pub fn single(url: &str) -> Result<Self, ServersError> {
+        Ok(Self { shape: Shape::Single(address(1, url)?), tls: None })
+    }
+
+    /// A cluster, by some of its nodes.
+    ///
+    /// # Errors
+    /// If an address is not understood, or there is none.
+    pub fn cluster(urls: &[impl AsRef<str>]) -> Result<Self, ServersError> {
+        Ok(Self { shape: Shape::Cluster(addresses(urls)?), tls: None })
+    }
+
+    /// The master of that name, whichever server the Sentinels say it is. `login` is an address with the
+    /// user and password for the master; its host does not matter.
+    ///
+    /// # Errors
+    /// If an address is not understood, or there is none.
+    pub fn sentinel(
+        master: &str,
+        urls: &[impl AsRef<str>],
+        login: Option<&str>,
+    ) -> Result<Self, ServersError> {
+        let login = login.map(|url| address(1, url)).transpose()?;
+        Ok(Self { shape: Shape::Sentinel(master.to_owned(), addresses(urls)?, login), tls: None })
+    }
+
+    /// Uses these certificates where an address says `rediss://`.
+    #[must_use]
+    pub fn with_certificates(mut self, certificates: Certificates) -> Self {
+        let client_tls =
+            certificates.client.map(|(client_cert, client_key)| ClientTlsConfig { client_cert, client_key });
+        self.tls = Some(TlsCertificates { client_tls, root_cert: certificates.ca });
+        self
+    }
+
+    /// True if keys lie on several nodes.
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self.shape, Shape::Cluster(_))
+    }
+
+    /// Where it is, without credentials.
+    pub(super) fn endpoint(&self) -> Endpoint {
+        match &self.shape {
+            Shape::Single(info) => Endpoint::of([info.addr()].into_iter()),
+            Shape::Cluster(nodes) => Endpoint::of(nodes.iter().map(ConnectionInfo::addr)),
+            Shape::Sentinel(master, nodes, _) => {
+                let nodes = Endpoint::of(nodes.iter().map(ConnectionInfo::addr));
+                Endpoint(format!("{master} by sentinel {nodes}").into())
+            }
+        }
+    }
+
+    /// Opens a connection.
+    pub(super) async fn connect(&self) -> RedisResult<Connection> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(CONNECT_MAX))
+            .set_response_timeout(Some(CONNECT_MAX));
+        match &self.shape {
+            Shape::Single(info) => {
+                let client = match (&self.tls, info.addr()) {
+                    (Some(tls), ConnectionAddr::TcpTls { .. }) => {
+                        Client::build_with_tls(info.clone(), tls.clone())?
+                    }
+                    _ => Client::open(info.clone())?,
+                };
+                Ok(Connection::Node(client.get_multiplexed_async_connection_with_config(&config).await?))
+            }
+            Shape::Cluster(nodes) => {
+                let mut builder = ClusterClientBuilder::new(nodes.clone())
+                    .connection_timeout(CONNECT_MAX)
+                    .response_timeout(CONNECT_MAX)
+                    .tcp_settings(tcp())
+                    .retries(3)
+                    .min_retry_wait(1)
+                    .max_retry_wait(50);
+                if let Some(tls) = &self.tls {
+                    builder = builder.certs(tls.clone());
+                }
+                Ok(Connection::Cluster(builder.build()?.get_async_connection().await?))
+            }
+            Shape::Sentinel(master, nodes, login) => {
+                let mut client = sentinel(master, nodes, login.as_ref(), self.tls.as_ref())?;
+                Ok(Connection::Node(client.get_async_connection_with_config(&config).await?))
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Sends a command, and waits for its answer.
+    pub(super) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
+        match self {
+            Self::Node(connection) => connection.req_packed_command(command).await,
+            Self::Cluster(connection) => connection.req_packed_command(command).await,
+        }
+    }
+}
+
+/// A client that asks the Sentinels who the master is, each time that it connects.
+fn sentinel(
+    master: &str,
+    nodes: &[ConnectionInfo],
+    login: Option<&ConnectionInfo>,
+    tls: Option<&TlsCertificates>,
+) -> RedisResult<redis::sentinel::SentinelClient> {
+    let addresses = nodes.iter().map(|node| node.addr().clone());
+    let mut builder = SentinelClientBuilder::new(addresses, master, SentinelServerType::Master)?
+        .set_client_to_redis_tcp_settings(tcp())
+        .set_client_to_sentinel_tcp_settings(tcp());
+    let sentinel = nodes.first().map(ConnectionInfo::redis_settings);
+    if let Some(user) = sentinel.and_then(|info| info.username()) {
+        builder = builder.set_client_to_sentinel_username(user);
+    }
+    if let Some(password) = sentinel.and_then(|info| info.password()) {
+        builder = builder.set_client_to_sentinel_password(password);
+    }
+    if let Some(login) = login {
+        let info = login.redis_settings();
+        builder = builder.set_client_to_redis_db(info.db());
+        if let Some(user) = info.username() {
+            builder = builder.set_client_to_redis_username(user);
+        }
+        if let Some(password) = info.password() {
+            builder = builder.set_client_to_redis_password(password);
+        }
+        if matches!(login.addr(), ConnectionAddr::TcpTls { .. }) {
+            builder = builder.set_client_to_redis_tls_mode(redis::TlsMode::Secure);
+        }
+    }
+    if let Some(tls) = tls {
+        builder = builder.set_client_to_redis_certificates(tls.clone());
+        builder = builder.set_client_to_sentinel_certificates(tls.clone());
+    }
+    builder.build()
+}
+
+fn addresses(urls: &[impl AsRef<str>]) -> Result<Vec<ConnectionInfo>, ServersError> {
+    if urls.is_empty() {
+        return Err(ServersError::None);
+    }
+    (1..).zip(urls).map(|(n, url)| address(n, url.as_ref())).collect()
+}
+
+fn address(n: usize, url: &str) -> Result<ConnectionInfo, ServersError> {
+    let info = url.into_connection_info();
+    let info = info.map_err(|error| ServersError::Address { n, cause: words(&error) })?;
+    Ok(info.set_tcp_settings(tcp()))
+}
+
+/// Without `nodelay`, small calls would wait for each other; without the user timeout, a connection whose other
+/// end has vanished would linger for a quarter of an hour.
+fn tcp() -> TcpSettings {
+    TcpSettings::default().set_nodelay(true).set_user_timeout(Duration::from_secs(5))
+}
+
+/// Shows where, never the credentials.
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Servers({})", self.endpoint())
+    }
+}
+
+/// Shows that there are some.
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificates")
+            .field("ca", &self.ca.is_some())
+            .field("client", &self.client.is_some())
+            .finish()
+    }
+}

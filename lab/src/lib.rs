@@ -1,0 +1,33 @@
+//! Real servers for tests and benchmarks, on loopback, in folders of their own, ended with whoever started them.
+
+#![expect(clippy::disallowed_methods, reason = "processes and sockets live in real time")]
+#![expect(clippy::missing_panics_doc, reason = "a test without its server must stop")]
+
+mod redis;
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+pub use redis::Redis;
+
+/// How long anything may take to come about.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits until something holds.
+///
+/// # Panics
+/// If it does not within twenty seconds.
+#[track_caller]
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A port on loopback that nobody uses now.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    listener.local_addr().expect("a bound socket has an address").port()
+}

@@ -1,0 +1,134 @@
+//! One redis-server.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::{free_port, wait_until};
+
+/// Starts the server, says its number, and ends it when whoever started it is gone, however that went.
+const KEEPER: &str = r#"redis-server "$@" & echo $!; cat >/dev/null; kill -KILL $! 2>/dev/null"#;
+
+/// A redis-server of its own, without persistence.
+#[derive(Debug)]
+pub struct Redis {
+    port: u16,
+    folder: TempDir,
+    options: Vec<String>,
+    running: Option<(Child, Pid)>,
+}
+
+impl Redis {
+    /// A server with its defaults.
+    pub fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// A server with more options, such as `--maxmemory`, `4mb`.
+    pub fn start_with(options: &[&str]) -> Self {
+        let mut server = Self {
+            port: free_port(),
+            folder: TempDir::new().expect("a temporary folder"),
+            options: options.iter().map(ToString::to_string).collect(),
+            running: None,
+        };
+        server.run();
+        server
+    }
+
+    /// Its port on loopback.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Its address.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+
+    /// Its unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.folder.path().join("redis.sock")
+    }
+
+    /// Its folder.
+    pub fn folder(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    /// Starts the server, and waits until it answers.
+    pub fn run(&mut self) {
+        let (port, socket) = (self.port.to_string(), self.socket());
+        let mut keeper = Command::new("sh");
+        keeper.args(["-c", KEEPER, "keeper", "--port", &port, "--bind", "127.0.0.1", "--save", ""]);
+        keeper.args(["--appendonly", "no", "--logfile", "redis.log", "--dir"]).arg(self.folder.path());
+        keeper.arg("--unixsocket").arg(socket).args(&self.options);
+        keeper.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = keeper.spawn().expect("a shell");
+        let mut number = String::new();
+        let stdout = child.stdout.take().expect("it is piped");
+        BufReader::new(stdout).read_line(&mut number).expect("the server's number");
+        let pid = number.trim().parse().ok().and_then(Pid::from_raw).expect("the server's number");
+        self.running = Some((child, pid));
+        wait_until("redis-server answers", || self.answers());
+    }
+
+    /// Ends the server as a crash would.
+    pub fn kill(&mut self) {
+        if let Some((mut keeper, pid)) = self.running.take() {
+            let _gone_already = kill_process(pid, Signal::KILL);
+            drop(keeper.stdin.take());
+            keeper.wait().expect("a shell that ends");
+        }
+    }
+
+    /// Stops the server where it is: connections stay, and nothing is answered.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        let (_, pid) = self.running.as_ref().expect("it runs");
+        kill_process(*pid, signal).expect("it runs");
+    }
+
+    /// What `redis-cli` with these arguments prints.
+    pub fn cli(&self, arguments: &[&str]) -> String {
+        let output = Command::new("redis-cli")
+            .args(["-p", &self.port.to_string()])
+            .args(arguments)
+            .output()
+            .expect("redis-cli runs");
+        String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+    }
+
+    /// True if it takes commands.
+    fn answers(&self) -> bool {
+        let ping = || {
+            let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+            stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+            stream.write_all(b"PING\r\n")?;
+            let mut answer = [0; 5];
+            stream.read_exact(&mut answer)?;
+            Ok::<_, std::io::Error>(answer)
+        };
+        // Without its password it answers -NOAUTH, which is an answer too.
+        ping().is_ok_and(|answer| answer == *b"+PONG" || answer == *b"-NOAU")
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
