@@ -8,7 +8,7 @@ use crate::key::Key;
 use crate::policy::LimitId;
 use crate::quantity::Micros;
 use crate::quota::Quota;
-use crate::standing::Receipt;
+use crate::standing::{Basis, Receipt};
 
 /// What a charge does to its bucket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +21,18 @@ pub enum Act {
     Record(u32),
     /// Spends nothing; vetoes if it would not fit. `Look(0)` only tells how things stand.
     Look(u32),
+}
+
+/// What stands in for the shared store when it gives no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum OnFailure {
+    /// This instance's memory, with a share of the quota.
+    #[default]
+    Local,
+    /// Nobody: the charge is let through, unchecked.
+    Open,
+    /// Nobody: the charge is denied.
+    Closed,
 }
 
 /// A claim on one bucket.
@@ -36,6 +48,8 @@ pub struct Charge<'a> {
     pub act: Act,
     /// The longest wait that the asker accepts, where a charge is paid with a wait.
     pub patience: Micros,
+    /// What to do if the store gives no answer.
+    pub on_failure: OnFailure,
 }
 
 /// The charges of one decision.
@@ -50,6 +64,8 @@ pub struct Refund<'a> {
     pub quota: &'a Quota,
     /// What its standing said. A receipt is good for one refund, so it moves in here.
     pub receipt: Receipt,
+    /// On what ground it was paid, and so where it is to be given back.
+    pub basis: Basis,
 }
 
 impl Act {

@@ -126,7 +126,7 @@ impl Decision {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::charge::Act;
+    use crate::charge::{Act, OnFailure};
     use crate::key::{BucketName, Key};
     use crate::policy::LimitId;
     use crate::quota::{Algorithm, Quota};
@@ -138,8 +138,14 @@ mod tests {
         let quota = Quota::new(Algorithm::SlidingWindow, "1/s".parse().unwrap()).unwrap();
         let name = BucketName::new("p", None, &quota, Vec::new());
         let limit = LimitId::default();
-        let charge =
-            Charge { limit, key: Key::new(&name, &[]).unwrap(), quota: &quota, act, patience: Micros::ZERO };
+        let charge = Charge {
+            limit,
+            key: Key::new(&name, &[]).unwrap(),
+            quota: &quota,
+            act,
+            patience: Micros::ZERO,
+            on_failure: OnFailure::Local,
+        };
         let (reset_after, wait) = (Micros::ZERO, Micros::ZERO);
         let standing = Standing { limit, outcome, remaining: 0, reset_after, wait, basis };
         Verdict::judge(&[charge], &[standing])

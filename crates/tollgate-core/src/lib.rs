@@ -33,7 +33,7 @@ mod rate;
 mod standing;
 mod store;
 
-pub use charge::{Act, Charge, Charges, Refund};
+pub use charge::{Act, Charge, Charges, OnFailure, Refund};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Verdict};
 pub use key::{BucketName, Key};
@@ -42,7 +42,7 @@ pub use observe::{Observe, Unobserved};
 pub use policy::{Limit, LimitId, Mode, Policies, Policy, PolicyError, Selector};
 pub use quantity::{Micros, Timestamp};
 pub use query::{Ask, Attribute, AttributeName, Query};
-pub use quota::{Algorithm, Leak, Quota, QuotaError, Refill, WindowStart};
+pub use quota::{Algorithm, Leak, Quota, QuotaError, Refill, Share, WindowStart};
 pub use rate::{Rate, RateError};
 pub use standing::{Basis, Outcome, Receipt, Standing, Standings};
 pub use store::Store;

@@ -10,7 +10,7 @@ use crate::decision::{Decision, Verdict};
 use crate::observe::{Observe, Unobserved};
 use crate::policy::Policies;
 use crate::query::Query;
-use crate::standing::Outcome;
+use crate::standing::{Basis, Outcome};
 use crate::store::Store;
 
 /// Answers queries.
@@ -56,19 +56,21 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         let paid = standings.into_iter().filter_map(|standing| {
             let Outcome::Paid(receipt) = standing.outcome else { return None };
             let (key, quota) = policies.key(standing.limit, query, &current)?;
-            Some(Refund { key, quota, receipt })
+            Some(Refund { key, quota, receipt, basis: standing.basis })
         });
         let refunds: Vec<_> = paid.collect();
         let Ok(()) = self.store.refund(&refunds).await;
     }
 
-    /// Forgets the buckets that a query would be charged to.
-    pub async fn reset(&self, query: &Query<'_>) {
+    /// Forgets the buckets that a query would be charged to, and tells where: in the store that all instances
+    /// share, or only in this one.
+    pub async fn reset(&self, query: &Query<'_>) -> Basis {
         let policies = self.policies.load();
         let mut charges = Charges::new();
         policies.select(query, &mut charges);
         let keys: Vec<_> = charges.iter().map(|charge| charge.key).collect();
-        let Ok(()) = self.store.reset(&keys).await;
+        let Ok(basis) = self.store.reset(&keys).await;
+        basis
     }
 
     /// The rule set in force.

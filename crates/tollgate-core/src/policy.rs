@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use crate::charge::{Act, Charge, Charges};
+use crate::charge::{Act, Charge, Charges, OnFailure};
 use crate::key::{BucketName, Key};
 use crate::query::{Ask, AttributeName, Query};
 use crate::quota::Quota;
@@ -21,6 +21,7 @@ pub struct Policy {
     selector: Selector,
     limits: Vec<Limit>,
     mode: Mode,
+    on_failure: OnFailure,
 }
 
 /// One quota of a policy, and the name of its buckets.
@@ -110,7 +111,13 @@ impl Policy {
         }
         let limits = vec![Limit { name: BucketName::new(name, None, &quota, Vec::new()), quota }];
         let name = name.to_owned();
-        Ok(Self { name, selector: Selector::Every, limits, mode: Mode::default() })
+        Ok(Self {
+            name,
+            selector: Selector::Every,
+            limits,
+            mode: Mode::default(),
+            on_failure: OnFailure::default(),
+        })
     }
 
     /// Gives each combination of values of these attributes a bucket of its own. A query that lacks one of
@@ -144,6 +151,13 @@ impl Policy {
     #[must_use]
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
+        self
+    }
+
+    /// Sets what happens when the store gives no answer.
+    #[must_use]
+    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+        self.on_failure = on_failure;
         self
     }
 
@@ -271,8 +285,8 @@ impl Policies {
         for (n, limit) in (0..).zip(&policy.limits) {
             if let Some(key) = Key::new(&limit.name, query.attributes) {
                 let id = LimitId { policy: index, limit: n };
-                let quota = &limit.quota;
-                charges.push(Charge { limit: id, key, quota, act, patience: query.patience });
+                let (quota, on_failure, patience) = (&limit.quota, policy.on_failure, query.patience);
+                charges.push(Charge { limit: id, key, quota, act, patience, on_failure });
             }
         }
     }

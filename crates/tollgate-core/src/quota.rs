@@ -61,6 +61,15 @@ pub enum WindowStart {
     FirstHit,
 }
 
+/// A part of a whole: so many of so many.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Share {
+    /// The numerator.
+    pub part: u32,
+    /// The denominator.
+    pub of: NonZeroU32,
+}
+
 /// How much may be spent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Quota {
@@ -187,6 +196,24 @@ impl Quota {
         Ok(self)
     }
 
+    /// A share of this quota: of its units and of its burst, each rounded down, and at least one.
+    #[must_use]
+    pub fn share(&self, share: Share) -> Self {
+        let cut = |whole: NonZeroU32| {
+            let part = u64::from(whole.get()) * u64::from(share.part) / u64::from(share.of.get());
+            NonZeroU32::new(u32::try_from(part).unwrap_or(u32::MAX)).unwrap_or(NonZeroU32::MIN)
+        };
+        let shared = Rate::new(cut(self.rate.units()), self.window())
+            .ok()
+            .and_then(|rate| Self::new(self.algorithm, rate).ok());
+        let Some(shared) = shared else { return self.clone() }; // not reached: less of what could be built
+        if !self.algorithm.has_burst() {
+            return shared;
+        }
+        // Where one unit is all that a rate can be cut to, the burst may take too long to come back.
+        shared.clone().with_burst(cut(self.capacity)).unwrap_or(shared)
+    }
+
     /// The rate as written.
     pub fn rate(&self) -> Rate {
         self.rate
@@ -281,6 +308,24 @@ mod tests {
 
     fn bucket(rate: &str) -> Quota {
         quota(Algorithm::TokenBucket(Refill::Smooth), rate).unwrap()
+    }
+
+    #[test]
+    fn a9_a_share_is_rounded_down_and_never_below_one() {
+        let share = |rate: &str, burst: u32, part: u32, of: u32| {
+            let quota = bucket(rate).with_burst(NonZeroU32::new(burst).unwrap()).unwrap();
+            let shared = quota.share(Share { part, of: NonZeroU32::new(of).unwrap() });
+            (shared.rate().to_string(), shared.capacity().get())
+        };
+        assert_eq!(share("10/s", 100, 1, 2), ("5/s".to_owned(), 50));
+        assert_eq!(share("5/s", 3, 1, 2), ("2/s".to_owned(), 1));
+        assert_eq!(share("1/6s", 10, 1, 2), ("1/6s".to_owned(), 5));
+        assert_eq!(share("10/s", 10, 1, 1_000), ("1/s".to_owned(), 1));
+        assert_eq!(share("10/s", 10, 1, 1), ("10/s".to_owned(), 10));
+        assert_eq!(share("4000000000/s", 4_000_000_000, 3, 4), ("3000000000/s".to_owned(), 3_000_000_000));
+        let window = quota(Algorithm::SlidingWindow, "9/min").unwrap();
+        let half = Share { part: 1, of: NonZeroU32::new(2).unwrap() };
+        assert_eq!(window.share(half).units(), 4);
     }
 
     #[test]

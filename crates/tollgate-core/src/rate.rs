@@ -93,6 +93,18 @@ impl Rate {
     }
 }
 
+impl Micros {
+    /// A duration as people write it: a whole number and a unit, `5ms`, `60s`; without a number, one of it.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let digits = text.len() - text.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        let (count, name) = text.split_at(digits);
+        let count = if count.is_empty() { 1 } else { whole(count)? };
+        let (_, length) = TIMES.iter().find(|(known, _)| *known == name.trim())?;
+        Some(Self::new(count.saturating_mul(*length)))
+    }
+}
+
 impl FromStr for Rate {
     type Err = RateError;
 
@@ -103,13 +115,8 @@ impl FromStr for Rate {
             .and_then(|n| u32::try_from(n).ok())
             .and_then(NonZeroU32::new)
             .ok_or_else(|| RateError::Units { units: units.to_owned() })?;
-        let digits = time.len() - time.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let (count, name) = time.split_at(digits);
-        let bad = || RateError::Time { time: time.to_owned() };
-        let count = if count.is_empty() { 1 } else { whole(count).ok_or_else(bad)? };
-        let (_, length) = TIMES.iter().find(|(known, _)| *known == name.trim()).ok_or_else(bad)?;
-        let window = count.saturating_mul(*length);
-        Self::new(units, Micros::new(window)).map_err(|_| RateError::Range { time: time.to_owned() })
+        let window = Micros::parse(time).ok_or_else(|| RateError::Time { time: time.to_owned() })?;
+        Self::new(units, window).map_err(|_| RateError::Range { time: time.to_owned() })
     }
 }
 

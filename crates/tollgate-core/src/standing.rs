@@ -99,9 +99,18 @@ impl Standing {
         Self { limit: charge.limit, outcome, remaining, reset_after, wait, basis }
     }
 
-    /// How long until the charge would fit: zero if it does, nothing if it never will.
+    /// The standing of a charge of which no store knows: all is there if it is let through, nothing if not.
+    pub fn unknown(charge: &Charge<'_>, basis: Basis) -> Self {
+        let remaining = if basis == Basis::FailClosed { 0 } else { charge.quota.capacity().get() };
+        let (reset_after, wait) = (Micros::ZERO, Micros::ZERO);
+        Self { limit: charge.limit, outcome: Outcome::Unknown, remaining, reset_after, wait, basis }
+    }
+
+    /// How long until the charge would fit: zero if it does, nothing if it never will. Who was denied because no
+    /// store answered may try again in a second.
     pub fn retry_after(&self) -> Option<Micros> {
         match self.outcome {
+            Outcome::Unknown if self.basis == Basis::FailClosed => Some(Micros::from_secs(1)),
             Outcome::Paid(_) | Outcome::Fits | Outcome::Unknown => Some(Micros::ZERO),
             Outcome::Short { retry_after } => Some(retry_after),
             Outcome::Never => None,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::charge::{Charge, Refund};
 use crate::key::Key;
-use crate::standing::Standings;
+use crate::standing::{Basis, Standings};
 
 /// Holds buckets, and applies charges to them.
 ///
@@ -28,12 +28,12 @@ pub trait Store: Send + Sync {
         standings: &mut Standings,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Gives back what was paid, as far as time has not repaid it. Never lets more through than if it had
+    /// Gives back what was paid on this store's ground, as far as time has not repaid it. Never lets more through than if it had
     /// not been charged, unless the bucket was forgotten meanwhile, by a reset or for want of room.
     fn refund(&self, refunds: &[Refund<'_>]) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Forgets the buckets: their keys stand as if never seen.
-    fn reset(&self, keys: &[Key<'_>]) -> impl Future<Output = Result<(), Self::Error>> + Send;
+    /// Forgets the buckets, so that their keys stand as if never seen, and tells on what ground.
+    fn reset(&self, keys: &[Key<'_>]) -> impl Future<Output = Result<Basis, Self::Error>> + Send;
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
@@ -52,7 +52,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).refund(refunds)
     }
 
-    fn reset(&self, keys: &[Key<'_>]) -> impl Future<Output = Result<(), Self::Error>> + Send {
+    fn reset(&self, keys: &[Key<'_>]) -> impl Future<Output = Result<Basis, Self::Error>> + Send {
         (**self).reset(keys)
     }
 }

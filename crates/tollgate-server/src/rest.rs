@@ -96,8 +96,8 @@ where
     local_only(&request, "reset", "ask there")?;
     let asked = understand(&request, Accepts::Key)?;
     let attributes = asked.attributes();
-    door.limiter.reset(&asked.query(&attributes, Ask::Look(0))).await;
-    answer(wire::forgotten(&asked))
+    let basis = door.limiter.reset(&asked.query(&attributes, Ask::Look(0))).await;
+    answer(wire::forgotten(&asked, basis))
 }
 
 impl Asked {

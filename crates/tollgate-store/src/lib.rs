@@ -2,16 +2,20 @@
 //!
 //! # Layout
 //! - [`MemoryStore`]: a sharded table in this process's memory, bounded in keys.
+//! - [`RedisStore`]: in Redis, shared by any number of instances.
+//! - [`Failover`]: the shared store, and this process's memory when that gives no answer.
 //! - [`SystemClock`]: the real time, cheap to read and never going back.
 //!
 //! `tests/it/laws.rs` holds the laws that every store must keep; it plays the same histories through each.
 
 mod clock;
+mod failover;
 mod memory;
 mod redis;
 mod settle;
 
 pub use clock::{SystemClock, WallClock};
+pub use failover::{Failover, FailoverSettings, FailoverStatus, LocalShare, Peers};
 pub use memory::{MemoryStats, MemoryStore};
 pub use redis::{
     Certificates, Endpoint, LinkStatus, RedisSettings, RedisStore, Servers, ServersError, StoreError,

@@ -113,6 +113,13 @@ impl<C: Clock> MemoryStore<C> {
         Self { shards, clock, secret: [random.hash_one(0), random.hash_one(1)] }
     }
 
+    /// Forgets all keys.
+    pub fn clear(&self) {
+        for padded in &self.shards {
+            padded.0.lock().clear();
+        }
+    }
+
     /// What it holds now. Looks at one shard after the other.
     pub fn stats(&self) -> MemoryStats {
         let mut stats = MemoryStats { n_bytes: size_of_val(&*self.shards), ..MemoryStats::default() };
@@ -277,7 +284,7 @@ impl<C: Clock> Store for MemoryStore<C> {
     }
 
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), Infallible> {
-        for refund in refunds {
+        for refund in refunds.iter().filter(|refund| refund.basis == Basis::Local) {
             let (shard, id) = self.locate(&refund.key);
             let mut shard = self.shards[shard].0.lock();
             shard.visit(id, refund.quota, self.clock.now(), GiveBack(&refund.receipt));
@@ -285,11 +292,11 @@ impl<C: Clock> Store for MemoryStore<C> {
         Ok(())
     }
 
-    async fn reset(&self, keys: &[Key<'_>]) -> Result<(), Infallible> {
+    async fn reset(&self, keys: &[Key<'_>]) -> Result<Basis, Infallible> {
         for key in keys {
             let (shard, id) = self.locate(key);
             self.shards[shard].0.lock().forget(id);
         }
-        Ok(())
+        Ok(Basis::Local)
     }
 }

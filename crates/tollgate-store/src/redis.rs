@@ -15,19 +15,23 @@ mod error;
 mod frame;
 mod link;
 mod name;
+mod presence;
 mod servers;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::Cmd;
-use tollgate_core::{Charge, Key, ManualClock, Micros, Refund, Standings, Store};
+use tollgate_core::{Basis, Charge, Key, ManualClock, Micros, Refund, Standings, Store};
 
 pub use error::{Endpoint, StoreError};
 pub use link::LinkStatus;
 pub use servers::{Certificates, Servers, ServersError};
 
+use crate::failover::Peers;
 use link::Link;
 use name::Naming;
+use presence::Presence;
 
 /// How the store uses Redis.
 #[derive(Clone, Debug)]
@@ -40,6 +44,8 @@ pub struct RedisSettings {
     pub min_ttl: Micros,
     /// Whether buckets also show `tokens` and `lastRefill`, for people.
     pub readable: bool,
+    /// Whether this instance announces itself, and learns how many there are.
+    pub announces: bool,
     /// The time, for tests that move it. Redis' own if nothing.
     pub clock: Option<ManualClock>,
 }
@@ -47,8 +53,9 @@ pub struct RedisSettings {
 /// Holds buckets in Redis.
 #[derive(Debug)]
 pub struct RedisStore {
-    link: Link,
+    link: Arc<Link>,
     naming: Naming,
+    presence: Arc<Presence>,
 }
 
 impl Default for RedisSettings {
@@ -58,6 +65,7 @@ impl Default for RedisSettings {
             deadline: Duration::from_millis(5),
             min_ttl: Micros::ZERO,
             readable: true,
+            announces: false,
             clock: None,
         }
     }
@@ -71,12 +79,28 @@ impl RedisStore {
     pub fn new(servers: Servers, settings: RedisSettings) -> Self {
         let naming = Naming { prefix: settings.prefix, is_tagged: servers.is_cluster() };
         let header = frame::header(settings.min_ttl, settings.readable);
-        Self { link: Link::new(servers, settings.deadline, header, settings.clock), naming }
+        let link = Arc::new(Link::new(servers, settings.deadline, header, settings.clock));
+        let presence = Arc::new(Presence::default());
+        if settings.announces {
+            presence.clone().announce(&link, naming.instances());
+        }
+        Self { link, naming, presence }
+    }
+
+    /// Where it is.
+    pub fn endpoint(&self) -> &Endpoint {
+        self.link.endpoint()
     }
 
     /// Whether Redis is in reach, and since when.
     pub fn status(&self) -> LinkStatus {
         self.link.status()
+    }
+}
+
+impl Peers for RedisStore {
+    fn n_instances(&self) -> u32 {
+        self.presence.n_instances()
     }
 }
 
@@ -97,18 +121,19 @@ impl Store for RedisStore {
     }
 
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        if refunds.is_empty() {
+        let packed = frame::pack_refunds(refunds, &self.naming);
+        if packed.keys.is_empty() {
             return Ok(());
         }
-        self.link.ask(frame::pack_refunds(refunds, &self.naming)).await.map(drop)
+        self.link.ask(packed).await.map(drop)
     }
 
-    async fn reset(&self, keys: &[Key<'_>]) -> Result<(), StoreError> {
+    async fn reset(&self, keys: &[Key<'_>]) -> Result<Basis, StoreError> {
         for key in keys {
             let mut command = Cmd::new();
             command.arg("UNLINK").arg(self.naming.name(key));
             self.link.command(&command).await?;
         }
-        Ok(())
+        Ok(Basis::Shared)
     }
 }

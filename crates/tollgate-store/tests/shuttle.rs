@@ -11,8 +11,8 @@ use std::task::{Context, Poll, Waker};
 use shuttle::sync::atomic::{AtomicU32, Ordering};
 use shuttle::thread;
 use tollgate_core::{
-    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, LimitId, ManualClock, Micros, Outcome,
-    Quota, Refill, Standings, Store, Timestamp,
+    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, LimitId, ManualClock, Micros,
+    OnFailure, Outcome, Quota, Refill, Standings, Store, Timestamp,
 };
 use tollgate_store::MemoryStore;
 
@@ -28,6 +28,7 @@ fn take(store: &MemoryStore<ManualClock>, quota: &Quota, name: &BucketName, clie
         quota,
         act: Act::Take(NonZeroU32::MIN),
         patience: Micros::ZERO,
+        on_failure: OnFailure::Local,
     };
     let charges: Vec<_> = clients.iter().map(|client| charge(client)).collect();
     let mut standings = Standings::new();

@@ -5,6 +5,7 @@
 //! Reading never opens a socket.
 
 mod file;
+mod store;
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,6 +14,9 @@ use std::path::{Path, PathBuf};
 
 use serde_saphyr::{Location, Spanned};
 use tollgate_core::{Algorithm, AttributeName, Mode, Policies, Policy, Quota, Rate, Refill, Selector};
+
+use tollgate_store::{FailoverSettings, RedisSettings, Servers};
+use tracing::level_filters::LevelFilter;
 
 use file::Place;
 
@@ -23,8 +27,29 @@ pub(crate) struct Config {
     pub(crate) listen_api: SocketAddr,
     /// The rule set.
     pub(crate) policies: Policies,
-    /// The most keys in memory.
-    pub(crate) n_keys_max: usize,
+    /// Where buckets live.
+    pub(crate) store: StoreConfig,
+    /// How much is logged.
+    pub(crate) log: LevelFilter,
+}
+
+/// Where buckets live.
+#[derive(Debug)]
+pub(crate) enum StoreConfig {
+    /// In this process.
+    Memory {
+        /// The most keys.
+        n_keys_max: usize,
+    },
+    /// In Redis, and in this process while that is out of reach.
+    Redis {
+        /// Which Redis.
+        servers: Servers,
+        /// How it is used.
+        settings: RedisSettings,
+        /// What happens without it.
+        failover: FailoverSettings,
+    },
 }
 
 /// Something wrong in the file, and where.
@@ -82,11 +107,21 @@ fn plain(message: &str) -> String {
 impl Reader<'_> {
     fn config(&mut self, file: file::File) -> Config {
         let mode = if file.enabled.unwrap_or(true) { Mode::Enforce } else { Mode::Off };
-        let policies = self.defaults(file.api.defaults).into_iter().map(|policy| policy.mode(mode)).collect();
+        let on_failure = self.on_failure(file.store.on_failure);
+        let policies = self.defaults(file.api.defaults).into_iter();
+        let policies = policies.map(|policy| policy.mode(mode).on_failure(on_failure)).collect();
         Config {
             listen_api: file.listen.api.and_then(|api| self.address(api)).unwrap_or(LISTEN_API),
             policies: Policies::new(policies).expect("five names, all different"),
-            n_keys_max: KEYS_MAX,
+            store: self.store(file.store),
+            log: match file.log.level {
+                Some(file::Level::Off) => LevelFilter::OFF,
+                Some(file::Level::Error) => LevelFilter::ERROR,
+                Some(file::Level::Warn) => LevelFilter::WARN,
+                None | Some(file::Level::Info) => LevelFilter::INFO,
+                Some(file::Level::Debug) => LevelFilter::DEBUG,
+                Some(file::Level::Trace) => LevelFilter::TRACE,
+            },
         }
     }
 
@@ -244,7 +279,10 @@ mod tests {
             let errors = Config::parse(Path::new("t.yaml"), text).unwrap_err();
             assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
         };
-        refused("enable: true\n", "t.yaml:1:1: unknown field `enable`, expected one of enabled, listen, api");
+        refused(
+            "enable: true\n",
+            "t.yaml:1:1: unknown field `enable`, expected one of enabled, listen, store, api, log",
+        );
         refused("api: {defaults: {token_bucket: {burst: 5}}}\n", "t.yaml:1:33: missing field `rate`");
         refused(
             "api: {defaults: {token_bucket: {rate: 5/s, burst: -1}}}\n",

@@ -1,8 +1,10 @@
 //! The program: reads the command line and the policy file, and opens the doors.
 #![expect(clippy::print_stderr, reason = "the program talks to a terminal")]
 
+mod buckets;
 mod cli;
 mod config;
+mod log;
 mod serve;
 
 use std::process::ExitCode;
@@ -25,6 +27,7 @@ fn main() -> ExitCode {
             return ExitCode::from(MISUSED);
         }
     };
+    log::begin(config.log);
     match serve::run(config) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

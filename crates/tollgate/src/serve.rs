@@ -8,9 +8,11 @@ use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tollgate_core::Limiter;
 use tollgate_server::{Listening, rest, serve};
-use tollgate_store::{MemoryStore, SystemClock, WallClock};
+use tollgate_store::WallClock;
 
+use crate::buckets::Buckets;
 use crate::config::Config;
+use crate::log::Log;
 
 /// Runs until SIGTERM or ctrl-c.
 ///
@@ -28,12 +30,14 @@ pub(crate) fn run(config: Config) -> anyhow::Result<()> {
             )
         })?;
         let address = listener.local_addr().context("cannot tell the address")?;
-        let store = MemoryStore::new(SystemClock::new(), config.n_keys_max);
-        let door = rest::router(Arc::new(Limiter::new(config.policies, store)), WallClock);
+        let store = Buckets::open(config.store);
+        let place = store.place();
+        let limiter = Limiter::observed(config.policies, store, Log);
+        let door = rest::router(Arc::new(limiter), WallClock);
         // Nobody may be reading; that is no reason not to serve.
         let _ = writeln!(
             std::io::stdout(),
-            "tollgate {}: decisions on http://{address}, buckets in memory; try: \
+            "tollgate {}: decisions on http://{address}, buckets in {place}; try: \
              curl 'http://{address}/api/v1/rate-limit/check?key=user:123'",
             env!("CARGO_PKG_VERSION")
         );

@@ -2,7 +2,7 @@
 
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
-use tollgate_core::{Decision, Timestamp, Verdict};
+use tollgate_core::{Basis, Decision, Timestamp, Verdict};
 use tollgate_http::{Fields, Problem};
 
 use super::Asked;
@@ -38,6 +38,7 @@ struct Forgotten<'a> {
     key: &'a str,
     algorithm: &'static str,
     message: &'static str,
+    basis: &'static str,
 }
 
 /// Renders what was decided. Asking for more than there can ever be is the asker's mistake, not a denial.
@@ -62,7 +63,11 @@ pub(super) fn checked(
         remaining: level.fields.remaining,
         reset_after_seconds: level.reset_after,
         retry_after_seconds: level.fields.retry_after.unwrap_or(0),
-        message: if allowed { "Request allowed" } else { "Rate limit exceeded" },
+        message: match (verdict, decision.basis()) {
+            (Verdict::Allow, _) => "Request allowed",
+            (Verdict::Deny, Some(Basis::FailClosed)) => "Rate limits cannot be checked",
+            (Verdict::Deny, _) => "Rate limit exceeded",
+        },
         basis: level.basis,
     };
     Ok(render(Fields::status(verdict), &body, Some(level.fields)))
@@ -86,8 +91,9 @@ pub(super) fn looked(
 }
 
 /// Renders that a key was forgotten.
-pub(super) fn forgotten(asked: &Asked) -> Response<String> {
-    let body = Forgotten { key: &asked.key, algorithm: asked.algorithm.name(), message: "Rate limit reset" };
+pub(super) fn forgotten(asked: &Asked, basis: Basis) -> Response<String> {
+    let (key, algorithm) = (asked.key.as_str(), asked.algorithm.name());
+    let body = Forgotten { key, algorithm, message: "Rate limit reset", basis: basis.name() };
     render(StatusCode::OK, &body, None)
 }
 

@@ -178,6 +178,11 @@ impl Shard {
         }
     }
 
+    /// Forgets all keys, and lets their memory go.
+    pub(super) fn clear(&mut self) {
+        *self = Self { n_max: self.n_max, n_evicted: self.n_evicted, ..Self::default() };
+    }
+
     /// Removes the key at a place, with its log.
     fn remove(&mut self, place: usize) {
         if let Some(index) = self.table.remove(place).and_then(|slot| slot.log()) {

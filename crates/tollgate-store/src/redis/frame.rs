@@ -82,9 +82,10 @@ pub(super) fn pack(charges: &[Charge<'_>], naming: &Naming) -> Packed {
     packed
 }
 
-/// Packs refunds.
+/// Packs those refunds that were paid here.
 pub(super) fn pack_refunds(refunds: &[Refund<'_>], naming: &Naming) -> Packed {
     let mut packed = Packed { n_numbers: 1, ..Packed::default() };
+    let refunds: SmallVec<[_; 4]> = refunds.iter().filter(|refund| refund.basis == Basis::Shared).collect();
     for (n, refund) in refunds.iter().enumerate() {
         packed.keys.push(naming.name(&refund.key));
         let paid_at = refund.receipt.paid_at.as_micros();

@@ -60,6 +60,9 @@ const MISSED_OF_64: u32 = 32;
 /// In a cluster one node may be gone while the others serve, so there it must be nearly all.
 const CLUSTER_MISSED_OF_64: u32 = 56;
 
+/// A link that has nothing to do is tried this often.
+const IDLE: Duration = Duration::from_secs(1);
+
 /// The first and the longest pause before another attempt.
 const PAUSE_MIN: Duration = Duration::from_millis(25);
 const PAUSE_MAX: Duration = Duration::from_millis(800);
@@ -229,6 +232,7 @@ async fn serve(shared: &Shared, connection: &Connection, jobs: &mut mpsc::Receiv
         if shared.servers.is_cluster() { (1, CLUSTER_CALLS_MAX) } else { (BATCH_MAX, CALLS_MAX) };
     let mut calls = FuturesUnordered::new();
     let mut waiting = Vec::new();
+    let mut idle = tokio::time::interval(IDLE);
     let mut breaker = Breaker { history: 0, is_cluster: shared.servers.is_cluster() };
     loop {
         tokio::select! {
@@ -241,6 +245,10 @@ async fn serve(shared: &Shared, connection: &Connection, jobs: &mut mpsc::Receiv
                 if cause.is_some() {
                     return cause;
                 }
+            }
+            _ = idle.tick(), if calls.is_empty() => {
+                // Nothing to do: a call that says so tells in time if the link is broken.
+                calls.push(call(shared, connection.clone(), Vec::new()));
             }
             n = jobs.recv_many(&mut waiting, batch_max), if calls.len() < calls_max => {
                 if n == 0 {

@@ -6,6 +6,7 @@
 //!   ratelimit:per-route:orders|10.0.0.1   several values
 //!   ratelimit:all                         no partition: one bucket for everybody
 //!   ratelimit:login:{10.0.0.1}            in a cluster, where all buckets of a client lie on one node
+//!   ratelimit:@instances                  who shares these buckets, with `share: auto`
 //! ```
 //!
 //! Values are percent-encoded, except for letters, digits and `. - _ : / @`: an address reads as itself, and no
@@ -28,6 +29,11 @@ pub(super) struct Naming {
 }
 
 impl Naming {
+    /// Where instances announce themselves. No policy has an `@` in its name.
+    pub(super) fn instances(&self) -> String {
+        format!("{}:@instances", self.prefix)
+    }
+
     /// The Redis key of a bucket.
     pub(super) fn name(&self, key: &Key<'_>) -> String {
         let mut name = String::with_capacity(64);

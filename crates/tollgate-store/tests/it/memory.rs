@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_core::{
     Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Clock, Key, Leak, LimitId, ManualClock,
-    Micros, Outcome, Quota, Refill, Standings, Store, Timestamp, WindowStart,
+    Micros, OnFailure, Outcome, Quota, Refill, Standings, Store, Timestamp, WindowStart,
 };
 use tollgate_store::{MemoryStore, SystemClock};
 
@@ -58,6 +58,7 @@ impl Shared {
             quota: &self.quota,
             act,
             patience: Micros::MAX,
+            on_failure: OnFailure::Local,
         };
         let charges: Vec<_> = clients.iter().map(|client| charge(client)).collect();
         let mut standings = Standings::new();
@@ -282,7 +283,14 @@ fn threads_under_a_moving_clock_are_never_over() {
             while clock.now() < ends_at {
                 let key = Key::new(&name, &client).unwrap();
                 let limit = LimitId::default();
-                let charge = Charge { limit, key, quota: &quota, act: take(1), patience: Micros::MAX };
+                let charge = Charge {
+                    limit,
+                    key,
+                    quota: &quota,
+                    act: take(1),
+                    patience: Micros::MAX,
+                    on_failure: OnFailure::Local,
+                };
                 let mut standings = Standings::new();
                 ready(store.apply(&[charge], &mut standings)).unwrap();
                 if let Outcome::Paid(receipt) = &standings[0].outcome {

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tollgate_core::{
-    Act, Attribute, AttributeName, BucketName, Charge, Key, LimitId, ManualClock, Micros, Outcome, Quota,
-    Receipt, Refund, Standing, Standings, Store, Timestamp,
+    Act, Attribute, AttributeName, Basis, BucketName, Charge, Key, LimitId, ManualClock, Micros, OnFailure,
+    Outcome, Quota, Receipt, Refund, Standing, Standings, Store, Timestamp,
 };
 use tollgate_lab::Redis;
 use tollgate_store::{MemoryStore, RedisSettings, RedisStore, Servers};
@@ -103,6 +103,7 @@ impl<S: Store<Error: Debug>> World<S> {
                 quota: &gate.quota,
                 act: *act,
                 patience: Micros::MAX,
+                on_failure: OnFailure::Local,
             })
             .collect();
         let mut standings = Standings::new();
@@ -131,7 +132,8 @@ impl<S: Store<Error: Debug>> World<S> {
         let client = format!("{}c", self.prefix);
         let client = [client_of(&client)];
         let key = Key::new(&gate.name, &client).unwrap();
-        self.answer(self.store.refund(&[Refund { key, quota: &gate.quota, receipt }])).unwrap();
+        let basis = if self.turn.is_some() { Basis::Shared } else { Basis::Local };
+        self.answer(self.store.refund(&[Refund { key, quota: &gate.quota, receipt, basis }])).unwrap();
     }
 
     pub(crate) fn reset(&self, gate: &Gate) {

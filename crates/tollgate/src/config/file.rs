@@ -9,7 +9,87 @@ use serde_saphyr::{Location, Spanned};
 pub(super) struct File {
     pub(super) enabled: Option<bool>,
     pub(super) listen: Listen,
+    pub(super) store: Store,
     pub(super) api: Api,
+    pub(super) log: Log,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Log {
+    pub(super) level: Option<Level>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Level {
+    Off,
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Store {
+    pub(super) redis: Option<Redis>,
+    pub(super) on_failure: Option<OnFailure>,
+    pub(super) local: Local,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Redis {
+    pub(super) url: Option<Urls>,
+    pub(super) cluster: bool,
+    pub(super) sentinel: Option<Sentinel>,
+    pub(super) tls: Option<Tls>,
+    pub(super) prefix: Option<Spanned<String>>,
+    pub(super) deadline: Option<Spanned<String>>,
+    pub(super) min_ttl: Option<Spanned<String>>,
+    pub(super) readable: Option<bool>,
+}
+
+/// One address, or several.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Urls {
+    One(Spanned<String>),
+    Several(Vec<Spanned<String>>),
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Sentinel {
+    pub(super) master: Spanned<String>,
+    pub(super) nodes: Vec<Spanned<String>>,
+}
+
+/// Paths of files in PEM.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Tls {
+    pub(super) ca: Option<Spanned<String>>,
+    pub(super) cert: Option<Spanned<String>>,
+    pub(super) key: Option<Spanned<String>>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum OnFailure {
+    Local,
+    Open,
+    Closed,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Local {
+    pub(super) share: Option<Spanned<String>>,
+    pub(super) ttl: Option<Spanned<String>>,
+    pub(super) max_keys: Option<Spanned<i64>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

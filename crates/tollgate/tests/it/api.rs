@@ -30,7 +30,8 @@ fn c1_check_consumes_remaining_only_looks_and_reset_clears() {
         assert_eq!(tollgate.get(&of("check")).json()["remaining"], 4, "{algorithm}");
         assert_eq!((remaining(), remaining()), (4, 4), "{algorithm}");
         let reset = tollgate.ask("DELETE", &format!("/api/v1/rate-limit/{}", of("reset")));
-        let expected = json!({"key": "user:1", "algorithm": algorithm, "message": "Rate limit reset"});
+        let expected =
+            json!({"key": "user:1", "algorithm": algorithm, "message": "Rate limit reset", "basis": "local"});
         assert_eq!((reset.status, reset.json()), (200, expected));
         assert_eq!(remaining(), 5, "{algorithm}");
     }
