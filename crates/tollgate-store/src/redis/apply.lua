@@ -55,6 +55,18 @@ local function whole(text)
     return number and number >= 0 and min(ceil(number), 9007199254740991) or nil
 end
 
+-- A number of units.
+local function count(text)
+    local number = whole(text)
+    return number and min(number, 4294967295)
+end
+
+-- Lets a key live one second longer than it means something.
+local function renew(key, gone_at)
+    local left = min(max(gone_at - now, 0), 9007199254740991)
+    call('PEXPIRE', key, max(ceil(left / 1000) + 1000, min_ttl))
+end
+
 -- How many of `cost` units may be added to a count: none gets deeper than two capacities.
 local function counted(count, charge)
     return min(max(min(2 * charge.capacity, 4294967295) - count, 0), charge.cost)
@@ -85,7 +97,7 @@ function token.load(bucket)
     local at, part, over = tonumber(text), 0, 1
     if not at then
         at, part, over = text:match('^(%d+) (%d+)/(%d+)$')
-        part, over = whole(part), whole(over)
+        part, over = count(part), count(over)
     end
     at = whole(at)
     if at then
@@ -207,7 +219,7 @@ local stepped = {}
 
 function stepped.load(bucket)
     local state = pcall('HMGET', bucket.key, 'since', 'spent')
-    local at, a = whole(state[1]), whole(state[2])
+    local at, a = whole(state[1]), count(state[2])
     if at and a then
         bucket.at, bucket.a, bucket.found = at, a, true
     end
@@ -266,7 +278,7 @@ local counter = {}
 
 function counter.load(bucket, charge)
     local state = pcall('HMGET', bucket.key, 'window', 'opened_at', 'previous', 'current')
-    local at, a, b = whole(state[2]), whole(state[3]), whole(state[4])
+    local at, a, b = whole(state[2]), count(state[3]), count(state[4])
     if tonumber(state[1]) == charge.window and at and a and b then
         bucket.at, bucket.a, bucket.b, bucket.found = at, a, b, true
     end
@@ -324,7 +336,7 @@ local fixed = {}
 
 function fixed.load(bucket, charge)
     local state = pcall('HMGET', bucket.key, 'window', 'opened_at', 'count')
-    local at, a = whole(state[2]), whole(state[3])
+    local at, a = whole(state[2]), count(state[3])
     if tonumber(state[1]) == charge.window and at and a then
         bucket.at, bucket.a, bucket.found = at, a, true
     end
@@ -382,12 +394,12 @@ local function entry_text(at, cost)
 end
 
 local function entry_of(text)
-    local at = tonumber(text)
+    local at = whole(text)
     if at then
         return at, 1
     end
     local at, cost = text:match('^(%d+) (%d+)$')
-    return whole(at) or 0, whole(cost) or 1
+    return whole(at) or 0, count(cost) or 1
 end
 
 local function keep(bucket, page, from)
@@ -430,10 +442,16 @@ function log.prepare(bucket, charge)
     bucket.gone, bucket.left = 0, bucket.spent
     while true do
         local at, cost = entry(bucket, bucket.gone + 1)
-        if not at or now - at < charge.window then
-            return
+        if not at then
+            bucket.left = 0
+            break
+        elseif now - at < charge.window then
+            break
         end
-        bucket.gone, bucket.left = bucket.gone + 1, bucket.left - cost
+        bucket.gone, bucket.left = bucket.gone + 1, max(bucket.left - cost, 0)
+    end
+    if min_ttl > 0 and bucket.newest_at then
+        renew(bucket.key, bucket.newest_at + charge.window)
     end
 end
 
@@ -456,13 +474,9 @@ function log.mend(bucket, charge)
     end
     call('LTRIM', bucket.key, 0, n)
     call('RPUSH', bucket.key, entry_text(now, ahead))
-    log.renew(bucket, charge, now)
+    renew(bucket.key, now + charge.window)
     log.load(bucket)
     bucket.newest_at, bucket.newest_cost = now, ahead
-end
-
-function log.renew(bucket, charge, newest_at)
-    call('PEXPIRE', bucket.key, max(ceil(max(newest_at + charge.window - now, 0) / 1000) + 1000, min_ttl))
 end
 
 function log.fits(bucket, charge)
@@ -480,7 +494,7 @@ function log.state(bucket, charge, fits)
             if not at then
                 break
             end
-            retry_after, missing = at + charge.window - now, missing - cost
+            retry_after, missing = max(at + charge.window - now, 1), missing - cost
         end
     end
     return retry_after, 0, bucket.left, entry(bucket, bucket.gone + 1) or -1
@@ -535,7 +549,7 @@ function log.spend(bucket, charge)
         end
     end
     settle(bucket, spent, gone)
-    log.renew(bucket, charge, newest_at)
+    renew(bucket.key, newest_at + charge.window)
     bucket.left, bucket.oldest_at = spent, oldest_at
     return cost
 end
@@ -652,7 +666,7 @@ while position <= #frame do
     reply[paid_at_reply] = vetoed and 0 or 1
 end
 
--- Write, to live one second longer than it means something.
+-- Write.
 for i = 1, #order do
     local bucket = order[i]
     local key, kind, charge = bucket.key, bucket.kind, bucket.charge
@@ -663,8 +677,7 @@ for i = 1, #order do
             end
             kind.write(bucket, charge)
         end
-        local left = max(kind.gone_at(bucket, charge) - now, 0)
-        call('PEXPIRE', key, max(ceil(left / 1000) + 1000, min_ttl))
+        renew(key, kind.gone_at(bucket, charge))
     end
 end
 

@@ -233,6 +233,7 @@ async fn serve(shared: &Shared, connection: &Connection, jobs: &mut mpsc::Receiv
     let mut calls = FuturesUnordered::new();
     let mut waiting = Vec::new();
     let mut idle = tokio::time::interval(IDLE);
+    idle.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut breaker = Breaker { history: 0, is_cluster: shared.servers.is_cluster() };
     loop {
         tokio::select! {

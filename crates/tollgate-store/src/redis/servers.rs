@@ -163,10 +163,11 @@ impl Servers {
 impl Connection {
     /// Sends a command, and waits for its answer.
     pub(super) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
-        match self {
-            Self::Node(connection) => connection.req_packed_command(command).await,
-            Self::Cluster(connection) => connection.req_packed_command(command).await,
-        }
+        let value = match self {
+            Self::Node(connection) => connection.req_packed_command(command).await?,
+            Self::Cluster(connection) => connection.req_packed_command(command).await?,
+        };
+        value.extract_error()
     }
 }
 

@@ -21,5 +21,6 @@ mod limiter;
 mod memory;
 mod on_memory;
 mod on_redis;
+mod redis;
 mod twins;
 mod world;
