@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate_core::{Basis, Charge, Key, Refund, Standings, Store};
 use tollgate_store::{Failover, MemoryStore, RedisStore, SystemClock};
 
-use crate::config::StoreConfig;
+use crate::config::{RedisConfig, StoreConfig};
 
 /// Where buckets live.
 #[derive(Debug)]
@@ -22,7 +22,8 @@ impl Buckets {
             StoreConfig::Memory { n_keys_max } => {
                 Self::Memory(MemoryStore::new(SystemClock::new(), n_keys_max))
             }
-            StoreConfig::Redis { servers, settings, failover } => {
+            StoreConfig::Redis(config) => {
+                let RedisConfig { servers, settings, failover } = *config;
                 let shared = RedisStore::new(servers, settings);
                 Self::Redis(Box::new(Failover::new(shared, Arc::new(SystemClock::new()), failover)))
             }

@@ -42,14 +42,18 @@ pub(crate) enum StoreConfig {
         n_keys_max: usize,
     },
     /// In Redis, and in this process while that is out of reach.
-    Redis {
-        /// Which Redis.
-        servers: Servers,
-        /// How it is used.
-        settings: RedisSettings,
-        /// What happens without it.
-        failover: FailoverSettings,
-    },
+    Redis(Box<RedisConfig>),
+}
+
+/// How Redis is used.
+#[derive(Debug)]
+pub(crate) struct RedisConfig {
+    /// Which Redis.
+    pub(crate) servers: Servers,
+    /// How it is used.
+    pub(crate) settings: RedisSettings,
+    /// What happens without it.
+    pub(crate) failover: FailoverSettings,
 }
 
 /// Something wrong in the file, and where.

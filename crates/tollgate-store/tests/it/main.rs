@@ -11,11 +11,13 @@
 //! - `limiter`: the engine over a store: decisions, refunds, reloads.
 //! - `memory`: caps, floods and threads of the memory store.
 //! - `redis`: keys, times to live and instances of the Redis store.
+//! - `failover`: what happens without it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
 #![expect(clippy::duplicate_mod, reason = "each store goes through the same tests")]
 
 mod bounds;
+mod failover;
 mod generate;
 mod limiter;
 mod memory;

@@ -7,7 +7,7 @@ use tollgate_core::{Micros, OnFailure, Share};
 use tollgate_store::{Certificates, FailoverSettings, LocalShare, RedisSettings, Servers, ServersError};
 
 use super::file::{self, Place};
-use super::{KEYS_MAX, Reader, StoreConfig};
+use super::{KEYS_MAX, Reader, RedisConfig, StoreConfig};
 
 /// The longest that a decision may be made to wait for Redis.
 const DEADLINE_MAX: Micros = Micros::from_secs(10);
@@ -22,7 +22,7 @@ impl Reader<'_> {
         let announces = failover.share == LocalShare::Auto;
         let settings = self.settings(&redis, announces);
         match self.servers(redis) {
-            Some(servers) => StoreConfig::Redis { servers, settings, failover },
+            Some(servers) => StoreConfig::Redis(Box::new(RedisConfig { servers, settings, failover })),
             None => StoreConfig::Memory { n_keys_max: failover.n_keys_max }, // what is wrong is noted
         }
     }
