@@ -3,11 +3,13 @@
 #![expect(clippy::disallowed_methods, reason = "processes and sockets live in real time")]
 #![expect(clippy::missing_panics_doc, reason = "a test without its server must stop")]
 
+mod http;
 mod redis;
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
+pub use http::Client;
 pub use redis::Redis;
 
 /// How long anything may take to come about.

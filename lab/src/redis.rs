@@ -102,6 +102,14 @@ impl Redis {
         kill_process(*pid, signal).expect("it runs");
     }
 
+    /// Its clock, in microseconds.
+    pub fn now(&self) -> u64 {
+        let time = self.cli(&["TIME"]);
+        let mut parts = time.lines().filter_map(|part| part.parse::<u64>().ok());
+        let (secs, micros) = parts.next().zip(parts.next()).expect("seconds and microseconds");
+        secs * 1_000_000 + micros
+    }
+
     /// What `redis-cli` with these arguments prints.
     pub fn cli(&self, arguments: &[&str]) -> String {
         let output = Command::new("redis-cli")

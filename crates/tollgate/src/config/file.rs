@@ -42,7 +42,7 @@ pub(super) struct Store {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Redis {
-    pub(super) url: Option<Urls>,
+    pub(super) url: Option<Spanned<Urls>>,
     pub(super) cluster: bool,
     pub(super) sentinel: Option<Sentinel>,
     pub(super) tls: Option<Tls>,
@@ -56,8 +56,8 @@ pub(super) struct Redis {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Urls {
-    One(Spanned<String>),
-    Several(Vec<Spanned<String>>),
+    One(String),
+    Several(Vec<String>),
 }
 
 #[derive(Debug, Deserialize)]

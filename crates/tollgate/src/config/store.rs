@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use serde_saphyr::Spanned;
+use serde_saphyr::{Location, Spanned};
 use tollgate_core::{Micros, OnFailure, Share};
 use tollgate_store::{Certificates, FailoverSettings, LocalShare, RedisSettings, Servers, ServersError};
 
@@ -101,15 +101,19 @@ impl Reader<'_> {
     }
 
     fn servers(&mut self, redis: file::Redis) -> Option<Servers> {
-        let urls = match redis.url {
+        let place = redis.url.as_ref().and_then(Place::place);
+        let urls = match redis.url.map(|url| url.value) {
             None => Vec::new(),
             Some(file::Urls::One(url)) => vec![url],
             Some(file::Urls::Several(urls)) => urls,
         };
-        let place = urls.first().and_then(Place::place);
-        let texts = urls.iter().map(|url| self.expand(url)).collect::<Option<Vec<_>>>()?;
+        let texts = urls.iter().map(|url| self.expand(url, place)).collect::<Option<Vec<_>>>()?;
         let servers = if let Some(sentinel) = redis.sentinel {
-            let nodes = sentinel.nodes.iter().map(|url| self.expand(url)).collect::<Option<Vec<_>>>()?;
+            let nodes = sentinel
+                .nodes
+                .iter()
+                .map(|url| self.expand(&url.value, url.place()))
+                .collect::<Option<Vec<_>>>()?;
             let login = texts.first().map(String::as_str);
             let servers = Servers::sentinel(&sentinel.master.value, &nodes, login);
             self.understood("store.redis.sentinel", sentinel.nodes.first().and_then(Place::place), servers)?
@@ -128,7 +132,7 @@ impl Reader<'_> {
     fn understood(
         &mut self,
         path: &str,
-        place: Option<serde_saphyr::Location>,
+        place: Option<Location>,
         servers: Result<Servers, ServersError>,
     ) -> Option<Servers> {
         servers.map_err(|error| self.wrong(place, format!("{path}: {error}"))).ok()
@@ -159,25 +163,25 @@ impl Reader<'_> {
     }
 
     fn pem(&mut self, path: &str, file: &Spanned<String>) -> Option<Vec<u8>> {
-        let name = self.expand(file)?;
+        let name = self.expand(&file.value, file.place())?;
         let read = std::fs::read(&name);
         read.map_err(|error| self.wrong(file.place(), format!("{path}: cannot read {name}: {error}"))).ok()
     }
 
     /// A text with `${NAME}` replaced by that variable of the environment.
-    pub(super) fn expand(&mut self, written: &Spanned<String>) -> Option<String> {
+    fn expand(&mut self, written: &str, place: Option<Location>) -> Option<String> {
         let mut text = String::new();
-        let mut rest = written.value.as_str();
+        let mut rest = written;
         while let Some((before, after)) = rest.split_once("${") {
             let Some((name, after)) = after.split_once('}') else {
-                self.wrong(written.place(), "a ${ is not closed; write ${NAME}".to_owned());
+                self.wrong(place, "a ${ is not closed; write ${NAME}".to_owned());
                 return None;
             };
             #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
             let Ok(value) = std::env::var(name) else {
                 let problem =
                     format!("the environment has no variable {name}; set it, or write its value here");
-                self.wrong(written.place(), problem);
+                self.wrong(place, problem);
                 return None;
             };
             text.push_str(before);

@@ -3,4 +3,5 @@
 
 mod api;
 mod process;
+mod redis;
 mod tidy;

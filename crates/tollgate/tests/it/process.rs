@@ -65,6 +65,14 @@ impl Tollgate {
         self.child.wait().unwrap()
     }
 
+    /// Stops it, and tells what it logged.
+    pub(crate) fn log(mut self) -> Vec<String> {
+        self.signal("TERM");
+        let mut text = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
     pub(crate) fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());

@@ -1,0 +1,48 @@
+//! The least that talks HTTP: one connection, one request after the other.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+/// A connection that is kept.
+#[derive(Debug)]
+pub struct Client {
+    stream: BufReader<TcpStream>,
+}
+
+impl Client {
+    /// Connects.
+    pub fn connect(address: &str) -> Self {
+        let stream = TcpStream::connect(address).expect("it listens");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a timeout");
+        stream.set_nodelay(true).expect("an option");
+        Self { stream: BufReader::new(stream) }
+    }
+
+    /// Asks, and reads the answer: its status and body.
+    ///
+    /// # Errors
+    /// If the connection breaks, or what comes is no answer.
+    pub fn get(&mut self, path: &str) -> std::io::Result<(u16, String)> {
+        write!(self.stream.get_mut(), "GET {path} HTTP/1.1\r\nHost: t\r\n\r\n")?;
+        let bad = || std::io::Error::other("no answer");
+        let mut line = String::new();
+        self.stream.read_line(&mut line)?;
+        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok()).ok_or_else(bad)?;
+        let mut length = 0;
+        loop {
+            line.clear();
+            self.stream.read_line(&mut line)?;
+            if line.trim_end().is_empty() {
+                break;
+            }
+            let lower = line.to_ascii_lowercase();
+            if let Some(value) = lower.strip_prefix("content-length:") {
+                length = value.trim().parse().map_err(|_| bad())?;
+            }
+        }
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body)?;
+        Ok((status, String::from_utf8(body).map_err(|_| bad())?))
+    }
+}
