@@ -3,14 +3,22 @@
 #![expect(clippy::disallowed_methods, reason = "processes and sockets live in real time")]
 #![expect(clippy::missing_panics_doc, reason = "a test without its server must stop")]
 
+mod certificates;
+mod cluster;
 mod http;
+mod proxy;
 mod redis;
+mod sentinel;
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
+pub use certificates::write_certificates;
+pub use cluster::Cluster;
 pub use http::Client;
+pub use proxy::{Fault, Proxy};
 pub use redis::Redis;
+pub use sentinel::Sentinel;
 
 /// How long anything may take to come about.
 const PATIENCE: Duration = Duration::from_secs(20);

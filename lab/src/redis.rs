@@ -20,6 +20,8 @@ pub struct Redis {
     port: u16,
     folder: TempDir,
     options: Vec<String>,
+    /// Its configuration file, if it has one.
+    file: Option<String>,
     running: Option<(Child, Pid)>,
 }
 
@@ -35,10 +37,28 @@ impl Redis {
             port: free_port(),
             folder: TempDir::new().expect("a temporary folder"),
             options: options.iter().map(ToString::to_string).collect(),
+            file: None,
             running: None,
         };
         server.run();
         server
+    }
+
+    /// A Sentinel with this configuration.
+    pub(crate) fn start_sentinel(port: u16, configuration: &str) -> Self {
+        let folder = TempDir::new().expect("a temporary folder");
+        let file = folder.path().join("sentinel.conf");
+        std::fs::write(&file, configuration).expect("a file");
+        let file = file.to_string_lossy().into_owned();
+        let mut server =
+            Self { port, folder, options: vec!["--sentinel".to_owned()], file: Some(file), running: None };
+        server.run();
+        server
+    }
+
+    /// True if it was started and not ended.
+    pub fn is_running(&self) -> bool {
+        self.running.is_some()
     }
 
     /// Its port on loopback.
@@ -65,9 +85,13 @@ impl Redis {
     pub fn run(&mut self) {
         let (port, socket) = (self.port.to_string(), self.socket());
         let mut keeper = Command::new("sh");
-        keeper.args(["-c", KEEPER, "keeper", "--port", &port, "--bind", "127.0.0.1", "--save", ""]);
-        keeper.args(["--appendonly", "no", "--logfile", "redis.log", "--dir"]).arg(self.folder.path());
-        keeper.arg("--unixsocket").arg(socket).args(&self.options);
+        keeper.args(["-c", KEEPER, "keeper"]).args(&self.file);
+        keeper.args(["--port", &port, "--bind", "127.0.0.1", "--logfile", "redis.log", "--dir"]);
+        keeper.arg(self.folder.path());
+        if self.file.is_none() {
+            keeper.args(["--save", "", "--appendonly", "no", "--unixsocket"]).arg(socket);
+        }
+        keeper.args(&self.options);
         keeper.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = keeper.spawn().expect("a shell");
         let mut number = String::new();

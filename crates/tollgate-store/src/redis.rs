@@ -11,6 +11,7 @@
 //! # Laws
 //! `tests/it/laws.rs`, and `tests/it/twins.rs`: the same standings as the memory store, for every history.
 
+mod cluster;
 mod error;
 mod frame;
 mod link;
@@ -19,7 +20,7 @@ mod presence;
 mod servers;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redis::Cmd;
 use tollgate_core::{Basis, Charge, Key, ManualClock, Micros, Refund, Standings, Store};
@@ -98,6 +99,27 @@ impl RedisStore {
     }
 }
 
+impl RedisStore {
+    /// Applies charges whose keys lie on one node, and tells whether none vetoed.
+    async fn apply_together(
+        &self,
+        charges: &[Charge<'_>],
+        standings: &mut Standings,
+        until: Instant,
+    ) -> Result<bool, StoreError> {
+        if charges.is_empty() {
+            return Ok(true);
+        }
+        let answer = self.link.ask(frame::pack(charges, &self.naming), until).await?;
+        frame::derive(charges, &answer, standings).ok_or_else(|| {
+            standings.clear();
+            let got = format!("{:?}", answer.numbers).chars().take(200).collect();
+            let endpoint = self.link.endpoint().clone();
+            StoreError::Garbled { endpoint, got, expected: "states that explain the verdict" }
+        })
+    }
+}
+
 impl Peers for RedisStore {
     fn n_instances(&self) -> u32 {
         self.presence.n_instances()
@@ -108,24 +130,24 @@ impl Store for RedisStore {
     type Error = StoreError;
 
     async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), StoreError> {
-        if charges.is_empty() {
-            return Ok(());
+        let until = self.link.until();
+        if self.naming.is_tagged {
+            return self.apply_in_groups(charges, standings, until).await;
         }
-        let answer = self.link.ask(frame::pack(charges, &self.naming)).await?;
-        frame::derive(charges, &answer, standings).ok_or_else(|| {
-            standings.clear();
-            let got = format!("{:?}", answer.numbers).chars().take(200).collect();
-            let endpoint = self.link.endpoint().clone();
-            StoreError::Garbled { endpoint, got, expected: "states that explain the verdict" }
-        })
+        self.apply_together(charges, standings, until).await.map(drop)
     }
 
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
-        let packed = frame::pack_refunds(refunds, &self.naming);
-        if packed.keys.is_empty() {
-            return Ok(());
+        let until = self.link.until();
+        // In a cluster each may lie on another node.
+        let n_together = if self.naming.is_tagged { 1 } else { refunds.len().max(1) };
+        for refunds in refunds.chunks(n_together) {
+            let packed = frame::pack_refunds(refunds, &self.naming);
+            if !packed.keys.is_empty() {
+                self.link.ask(packed, until).await?;
+            }
         }
-        self.link.ask(packed).await.map(drop)
+        Ok(())
     }
 
     async fn reset(&self, keys: &[Key<'_>]) -> Result<Basis, StoreError> {

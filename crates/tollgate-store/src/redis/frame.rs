@@ -154,15 +154,15 @@ pub(super) fn answers(reply: &Value, lengths: impl Iterator<Item = usize>) -> Op
     answers.collect()
 }
 
-/// The standings that follow from an answer; `None` if it cannot be one to these charges.
-pub(super) fn derive(charges: &[Charge<'_>], answer: &Answer, standings: &mut Standings) -> Option<()> {
+/// The standings that follow from an answer, and whether none vetoed; `None` if it cannot be one to these charges.
+pub(super) fn derive(charges: &[Charge<'_>], answer: &Answer, standings: &mut Standings) -> Option<bool> {
     let (paid, states) = answer.numbers.split_first()?;
     let states = charges.iter().zip(states.as_chunks().0);
     let states = states.map(|(charge, state)| State::read(charge.quota, *state));
     let states = states.collect::<Option<SmallVec<_>>>()?;
     let mut replayed = Replayed { charges, states, now: answer.now };
     let settled = settle(charges, &mut replayed, answer.now, Basis::Shared, standings);
-    (settled == (*paid == 1)).then_some(())
+    (settled == (*paid == 1)).then_some(settled)
 }
 
 /// The buckets of a decision as the script found them.

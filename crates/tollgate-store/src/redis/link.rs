@@ -29,7 +29,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
 use redis::{Cmd, ErrorKind, RedisResult, Script, ServerErrorKind, Value};
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::time::{timeout, timeout_at};
 use tollgate_core::{Clock, ManualClock};
 
 use super::error::{Endpoint, StoreError, words};
@@ -157,8 +157,14 @@ impl Link {
         self.shared.status.lock().clone()
     }
 
+    /// Until when an answer to what is asked now must come.
+    #[expect(clippy::disallowed_methods, reason = "deadlines are by the real clock")]
+    pub(super) fn until(&self) -> Instant {
+        Instant::now() + self.shared.deadline
+    }
+
     /// Sends a decision, and waits for its answer until the deadline.
-    pub(super) async fn ask(&self, packed: Packed) -> Result<Answer, StoreError> {
+    pub(super) async fn ask(&self, packed: Packed, until: Instant) -> Result<Answer, StoreError> {
         if !self.shared.is_up.load(Ordering::Acquire) {
             return Err(self.shared.unreachable());
         }
@@ -167,7 +173,7 @@ impl Link {
         self.queue
             .try_send(Job { packed, answer })
             .map_err(|_| StoreError::Crowded { endpoint: endpoint.clone(), n_max: WAITING_MAX })?;
-        match timeout(self.shared.deadline, answered).await {
+        match timeout_at(until.into(), answered).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) => {
                 Err(StoreError::Lost { endpoint: endpoint.clone(), cause: "the link went down".to_owned() })

@@ -11,6 +11,7 @@
 //! - `limiter`: the engine over a store: decisions, refunds, reloads.
 //! - `memory`: caps, floods and threads of the memory store.
 //! - `redis`: keys, times to live and instances of the Redis store.
+//! - `topology`: Redis as a Cluster, behind a Sentinel, and behind TLS.
 //! - `failover`: what happens without it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
@@ -24,5 +25,6 @@ mod memory;
 mod on_memory;
 mod on_redis;
 mod redis;
+mod topology;
 mod twins;
 mod world;
