@@ -6,6 +6,7 @@
 
 mod api;
 mod memory;
+mod redis;
 mod rounds;
 
 use std::process::ExitCode;
@@ -15,10 +16,11 @@ fn main() -> ExitCode {
     match name.as_str() {
         "memory" => memory::run(),
         "memory-bytes" => memory::bytes(&std::env::args().nth(2).unwrap_or_default()),
+        "redis" => redis::run(),
         "api" => return api::run(),
         "constant" => api::serve_constant(),
         _ => {
-            println!("usage: tollgate-bench memory | api");
+            println!("usage: tollgate-bench memory | redis | api");
             return ExitCode::from(2);
         }
     }

@@ -126,6 +126,13 @@ impl Redis {
         kill_process(*pid, signal).expect("it runs");
     }
 
+    /// CPU time of its main thread, in nanoseconds.
+    pub fn cpu_nanos(&self) -> f64 {
+        let (_, pid) = self.running.as_ref().expect("it runs");
+        let text = std::fs::read_to_string(format!("/proc/{}/schedstat", pid.as_raw_nonzero()));
+        text.ok().and_then(|text| text.split(' ').next()?.parse().ok()).expect("its time on the processor")
+    }
+
     /// Its clock, in microseconds.
     pub fn now(&self) -> u64 {
         let time = self.cli(&["TIME"]);

@@ -20,6 +20,7 @@ functions that the memory store uses. The script need only know whether a charge
     2 record    no                          if nobody vetoes
     3 look      yes                         never
     4 refund    no                          gives back
+    + 128       another charge of the decision has the same key
 
 Each kind of bucket below is the twin of a file in tollgate-core/src/algorithm, which says what it means.
 
@@ -61,16 +62,186 @@ local function count(text)
     return number and min(number, 4294967295)
 end
 
+-- How many of `cost` units may be added to a count: none gets deeper than two capacities.
+local function counted(spent, cost, capacity)
+    return min(max(min(2 * capacity, 4294967295) - spent, 0), cost)
+end
+
 -- Lets a key live one second longer than it means something.
 local function renew(key, gone_at)
     local left = min(max(gone_at - now, 0), 9007199254740991)
-    call('PEXPIRE', key, max(ceil(left / 1000) + 1000, min_ttl))
+    call('PEXPIRE', key, format('%d', max(ceil(left / 1000) + 1000, min_ttl)))
 end
 
--- How many of `cost` units may be added to a count: none gets deeper than two capacities.
-local function counted(count, charge)
-    return min(max(min(2 * charge.capacity, 4294967295) - count, 0), charge.cost)
+-- The half second in which a state is gone. Within it a key need not be given a new time to live: the one it has, from
+-- the first state that was gone in the same half second, is still half a second longer than that.
+local function half(gone_at)
+    return gone_at - gone_at % 500000
 end
+
+-- Every kind has the same functions. `bucket` is the state as it is worked on; the other arguments are the charge's,
+-- in the order of the frame.
+--   load(key, …)        the state behind a key
+--   weigh(bucket, …)    mends it, and tells whether the charge fits, and the state for the reply
+--   spend(bucket, …)    spends
+--   refund(bucket, …)   gives back
+--   gone_at(bucket)     from when on it means nothing
+--   write(bucket)       writes it; a log is written as it is spent from
+
+-- ═══ token bucket, and leaky bucket as a meter ═══
+-- at, part/over: when it will be full again.
+
+local function token_bucket()
+    local kind = {}
+    local stamp = format('%d', now / 1000)
+
+    function kind.load(key)
+        local text = pcall('HGET', key, 'full_at')
+        local at, part, over = tonumber(text), 0, 1
+        if not at and type(text) == 'string' then
+            at, part, over = text:match('^(%d+) (%d+)/(%d+)$')
+            part, over = count(part), count(over)
+        end
+        at = at and whole(at)
+        local found = at and true or false
+        if not found then
+            at, part, over = 0, 0, 1
+        end
+        return {
+            key = key, kind = kind, found = found, dirty = false, gone = half(at), at = at, part = part, over = over,
+            ahead = 0, ahead_earn = 0, ahead_part = 0, capacity = 0, fill = 0,
+        }
+    end
+
+    -- When a bucket will be full, seen from now, with so much more to earn.
+    local function after(bucket, earn, earn_part)
+        local at, part = bucket.at, bucket.part
+        if at < now then
+            return now + earn, earn_part
+        end
+        at, part = at + earn, part + earn_part
+        if part >= bucket.over then
+            return at + 1, part - bucket.over
+        end
+        return at, part
+    end
+
+    function kind.weigh(bucket, cost, capacity, over, earn, earn_part, fill, fill_part)
+        if bucket.over ~= over then
+            if bucket.part > 0 then
+                bucket.at, bucket.part = bucket.at + 1, 0
+            end
+            bucket.over = over
+        elseif bucket.part >= over then
+            bucket.at, bucket.part = bucket.at + 1, 0
+        end
+        local latest = now + fill
+        -- Nothing lies further ahead than two refills.
+        if bucket.at > latest + fill then
+            local deepest, deepest_part = latest + fill, 2 * fill_part
+            if deepest_part >= over then
+                deepest, deepest_part = deepest + 1, deepest_part - over
+            end
+            if bucket.at > deepest or bucket.at == deepest and bucket.part > deepest_part then
+                bucket.at, bucket.part, bucket.dirty = deepest, deepest_part, true
+            end
+        elseif bucket.at == latest + fill and bucket.part > 2 * fill_part then
+            bucket.part, bucket.dirty = 2 * fill_part, true
+        end
+        bucket.capacity, bucket.fill = capacity, fill
+        if bucket.ahead > 0 then
+            earn, earn_part = earn + bucket.ahead_earn, earn_part + bucket.ahead_part
+            if earn_part >= over then
+                earn, earn_part = earn + 1, earn_part - over
+            end
+        end
+        local at, part = after(bucket, earn, earn_part)
+        local fits = at < latest or at == latest and part <= fill_part
+        return fits, bucket.at, bucket.part, over, 0
+    end
+
+    -- Notes what a charge of the same decision takes before the next is weighed.
+    function kind.claim(bucket, cost, capacity, over, earn, earn_part)
+        earn, earn_part = bucket.ahead_earn + earn, bucket.ahead_part + earn_part
+        if earn_part >= over then
+            earn, earn_part = earn + 1, earn_part - over
+        end
+        bucket.ahead_earn, bucket.ahead_part = earn, earn_part
+    end
+
+    function kind.spend(bucket, cost, capacity, over, earn, earn_part, fill, fill_part)
+        local at, part = after(bucket, earn, earn_part)
+        if at > now + fill then
+            local deepest, deepest_part = now + 2 * fill, 2 * fill_part
+            if deepest_part >= over then
+                deepest, deepest_part = deepest + 1, deepest_part - over
+            end
+            if at > deepest or at == deepest and part > deepest_part then
+                at, part = deepest, deepest_part
+            end
+        end
+        bucket.at, bucket.part = at, part
+    end
+
+    function kind.refund(bucket, cost, capacity, over, earn, earn_part, fill, fill_part, paid_at)
+        local at, part = after(bucket, 0, 0)
+        bucket.at, bucket.part = at, part
+        local latest, unpaid = now + fill, earn - (now - paid_at)
+        if latest < at or latest == at and fill_part < part or now < paid_at or unpaid < 0 then
+            return
+        end
+        at, part = at - unpaid, part - earn_part
+        if part < 0 then
+            at, part = at - 1, part + over
+        end
+        if at < now then
+            at, part = now, 0
+        end
+        bucket.at, bucket.part = at, part
+    end
+
+    function kind.gone_at(bucket)
+        return bucket.at
+    end
+
+    function kind.write(bucket)
+        local full_at = bucket.part > 0 and format('%d %d/%d', bucket.at, bucket.part, bucket.over) or format('%d', bucket.at)
+        if readable == 1 then
+            local tokens = bucket.capacity * (1 - (bucket.at - now) / bucket.fill)
+            call('HSET', bucket.key, 'full_at', full_at, 'tokens', format('%.3f', tokens), 'lastRefill', stamp)
+        else
+            call('HSET', bucket.key, 'full_at', full_at)
+        end
+    end
+
+    return kind
+end
+
+-- ═══ leaky bucket as a queue ═══
+-- A token bucket whose charges fit only if their turn comes before the asker's patience ends.
+
+local function queue()
+    local kind = token_bucket()
+    local weigh = kind.weigh
+
+    function kind.weigh(bucket, cost, capacity, over, earn, earn_part, fill, fill_part, patience)
+        local fits, at, part, over, none = weigh(bucket, cost, capacity, over, earn, earn_part, fill, fill_part)
+        local turn, turn_part = max(at, now), at < now and 0 or part
+        if bucket.ahead > 0 then
+            turn, turn_part = turn + bucket.ahead_earn, turn_part + bucket.ahead_part
+            if turn_part >= over then
+                turn, turn_part = turn + 1, turn_part - over
+            end
+        end
+        local is_patient = turn < now + patience or turn == now + patience and turn_part == 0
+        return fits and is_patient, at, part, over, none
+    end
+
+    return kind
+end
+
+-- ═══ buckets that begin at some time and count since ═══
+-- at: when it began. a, b: what it counted. The kinds differ in their fields, and in what is left of a count now.
 
 -- Pulls a beginning back to now that lies more than a window ahead.
 local function pull_back(bucket, window)
@@ -79,306 +250,191 @@ local function pull_back(bucket, window)
     end
 end
 
--- True if a refund must give nothing back.
-local function forfeits(spent, charge)
-    return charge.capacity < spent or now < charge.paid_at
-end
-
--- ═══ token bucket, and leaky bucket as a meter ═══
--- at, part/over: when it will be full again.
-
-local token = {}
-
-function token.load(bucket)
-    local text = pcall('HGET', bucket.key, 'full_at')
-    if type(text) ~= 'string' then
-        return
+-- Takes the units of a charge back from a count, if it was paid in the window that began at `at`.
+local function uncount(spent, at, cost, capacity, window, paid_at)
+    if capacity < spent or now < paid_at or paid_at < at or window <= paid_at - at then
+        return spent
     end
-    local at, part, over = tonumber(text), 0, 1
-    if not at then
-        at, part, over = text:match('^(%d+) (%d+)/(%d+)$')
-        part, over = count(part), count(over)
+    return max(spent - cost, 0)
+end
+
+-- Token bucket, refilled in steps. at: the last step, or the charge that found the bucket full. a: units that have
+-- not come back yet.
+local function stepped()
+    local kind = {}
+
+    local function gone_at(at, spent, units, window)
+        return at + ceil(spent / units) * window
     end
-    at = whole(at)
-    if at then
-        bucket.at, bucket.part, bucket.over, bucket.found = at, part, over, true
+
+    function kind.gone_at(bucket)
+        return gone_at(bucket.at, bucket.a, bucket.units, bucket.window)
     end
-end
 
--- Counts fractions over the charge's own denominator, and mends.
-function token.prepare(bucket, charge)
-    if bucket.part > 0 and (bucket.over ~= charge.over or bucket.over <= bucket.part) then
-        bucket.at, bucket.part = bucket.at + 1, 0
+    function kind.load(key, cost, capacity, over, units, _, window)
+        local state = pcall('HMGET', key, 'since', 'spent')
+        local at, a = whole(state[1]), count(state[2])
+        local found = at and a and true
+        if not found then
+            at, a = 0, 0
+        end
+        return { key = key, kind = kind, found = found, gone = half(gone_at(at, a, units, window)), at = at, a = a, ahead = 0 }
     end
-    bucket.over = charge.over
-    local deepest, deepest_part = now + 2 * charge.fill, 2 * charge.fill_part
-    if deepest_part >= charge.over then
-        deepest, deepest_part = deepest + 1, deepest_part - charge.over
+
+    -- The last step and the units that are spent, with all steps taken that are due.
+    local function settled(bucket, units, window)
+        local passed = max(now - bucket.at, 0)
+        local steps = (passed - passed % window) / window
+        local spent = max(bucket.a - steps * units, 0)
+        if spent == 0 then
+            return now, 0
+        end
+        return bucket.at + steps * window, spent
     end
-    if bucket.at > deepest or bucket.at == deepest and bucket.part > deepest_part then
-        bucket.at, bucket.part, bucket.dirty = deepest, deepest_part, true
+
+    function kind.weigh(bucket, cost, capacity, over, units, _, window)
+        pull_back(bucket, window)
+        bucket.units, bucket.window = units, window
+        local _, spent = settled(bucket, units, window)
+        return spent + bucket.ahead + cost <= capacity, bucket.at, bucket.a, 0, 0
     end
-    bucket.deepest, bucket.deepest_part = deepest, deepest_part
-end
 
-function token.state(bucket)
-    return bucket.at, bucket.part, bucket.over, 0
-end
-
--- When it would be full if `earn` were added to what is spent and claimed.
-function token.after(bucket, earn, earn_part)
-    local at, part = bucket.at, bucket.part
-    if at < now then
-        at, part = now, 0
+    function kind.spend(bucket, cost, capacity, over, units, _, window)
+        local since, spent = settled(bucket, units, window)
+        bucket.at, bucket.a = since, spent + counted(spent, cost, capacity)
     end
-    at, part = at + earn, part + earn_part
-    if part >= bucket.over then
-        at, part = at + 1, part - bucket.over
+
+    function kind.refund(bucket, cost, capacity, over, units, _, window, _, paid_at)
+        local since, spent = settled(bucket, units, window)
+        bucket.at, bucket.a = since, spent
+        if spent <= capacity and paid_at <= now then
+            local repaid = ceil(max(since - paid_at, 0) / window) * units
+            bucket.a = max(spent - max(cost - repaid, 0), 0)
+        end
     end
-    return at, part
-end
 
-function token.fits(bucket, charge)
-    local earn, earn_part = bucket.ahead_earn + charge.earn, bucket.ahead_part + charge.earn_part
-    if earn_part >= bucket.over then
-        earn, earn_part = earn + 1, earn_part - bucket.over
+    function kind.write(bucket)
+        call('HSET', bucket.key, 'since', format('%d', bucket.at), 'spent', bucket.a)
     end
-    local at, part = token.after(bucket, earn, earn_part)
-    local latest = now + charge.fill
-    return at < latest or at == latest and part <= charge.fill_part
+
+    return kind
 end
 
-function token.claim(bucket, charge)
-    bucket.ahead_earn, bucket.ahead_part = bucket.ahead_earn + charge.earn, bucket.ahead_part + charge.earn_part
-    if bucket.ahead_part >= bucket.over then
-        bucket.ahead_earn, bucket.ahead_part = bucket.ahead_earn + 1, bucket.ahead_part - bucket.over
+-- Sliding window counter. a, b: units spent in the window before it, and in it. A weight is units times ticks.
+local function counter()
+    local kind = {}
+
+    local function gone_at(at, previous, current, window)
+        return at + (current > 0 and 2 or previous > 0 and 1 or 0) * window
     end
-end
 
-function token.spend(bucket, charge)
-    local at, part = token.after(bucket, charge.earn, charge.earn_part)
-    if at > bucket.deepest or at == bucket.deepest and part > bucket.deepest_part then
-        at, part = bucket.deepest, bucket.deepest_part
+    function kind.gone_at(bucket)
+        return gone_at(bucket.at, bucket.a, bucket.b, bucket.window)
     end
-    bucket.at, bucket.part = at, part
-end
 
-function token.refund(bucket, charge)
-    local at, part = token.after(bucket, 0, 0)
-    bucket.at, bucket.part = at, part
-    local latest = now + charge.fill
-    if latest < at or latest == at and charge.fill_part < part or now < charge.paid_at then
-        return
+    function kind.load(key, cost, capacity, over, tick, _, window)
+        local state = pcall('HMGET', key, 'window', 'opened_at', 'previous', 'current')
+        local at, a, b = whole(state[2]), count(state[3]), count(state[4])
+        local found = tonumber(state[1]) == window and at and a and b and true
+        if not found then
+            at, a, b = 0, 0, 0
+        end
+        return { key = key, kind = kind, found = found, gone = half(gone_at(at, a, b, window)), at = at, a = a, b = b, ahead = 0 }
     end
-    local unpaid, unpaid_part = charge.earn - (now - charge.paid_at), charge.earn_part
-    if unpaid < 0 then
-        return
+
+    local function settled(bucket, window)
+        local next_at = bucket.at + window
+        if now < next_at then
+            return bucket.at, bucket.a, bucket.b
+        elseif now < next_at + window then
+            return next_at, bucket.b, 0
+        end
+        return now - now % window, 0, 0
     end
-    at, part = at - unpaid, part - unpaid_part
-    if part < 0 then
-        at, part = at - 1, part + bucket.over
+
+    function kind.weigh(bucket, cost, capacity, over, tick, _, window, _, ticks)
+        pull_back(bucket, window)
+        bucket.window = window
+        local at, previous, current = settled(bucket, window)
+        local passed = max(now - at, 0)
+        local elapsed = (passed - passed % tick) / tick
+        local weight = previous * max(ticks - elapsed, 0) + current * ticks
+        return weight <= (capacity - bucket.ahead - cost) * ticks, bucket.at, bucket.a, bucket.b, 0
     end
-    if at < now then
-        at, part = now, 0
+
+    function kind.spend(bucket, cost, capacity, over, tick, _, window)
+        local at, previous, current = settled(bucket, window)
+        bucket.at, bucket.a, bucket.b = at, previous, current + counted(current, cost, capacity)
     end
-    bucket.at, bucket.part = at, part
-end
 
-function token.write(bucket, charge)
-    local at, full_at = bucket.at, bucket.at
-    if bucket.part > 0 then
-        at, full_at = at + 1, format('%.0f %.0f/%.0f', at, bucket.part, bucket.over)
+    function kind.refund(bucket, cost, capacity, over, tick, _, window, _, paid_at)
+        local at, previous, current = settled(bucket, window)
+        bucket.at, bucket.a, bucket.b = at, previous, uncount(current, at, cost, capacity, window, paid_at)
     end
-    if readable == 1 then
-        local tokens = charge.capacity * (1 - (at - now) / (charge.fill + charge.fill_part / charge.over))
-        call('HSET', bucket.key, 'full_at', full_at, 'tokens', format('%.3f', tokens), 'lastRefill', (now - now % 1000) / 1000)
-    else
-        call('HSET', bucket.key, 'full_at', full_at)
+
+    function kind.write(bucket)
+        call('HSET', bucket.key, 'window', bucket.window, 'opened_at', format('%d', bucket.at),
+            'previous', bucket.a, 'current', bucket.b)
     end
+
+    return kind
 end
 
-function token.gone_at(bucket)
-    return bucket.part > 0 and bucket.at + 1 or bucket.at
-end
+-- Fixed window. a: units spent in it.
+local function fixed_window()
+    local kind = {}
 
--- ═══ leaky bucket as a queue ═══
--- A token bucket whose charges fit only if their turn comes before the asker's patience ends.
-
-local queue = setmetatable({}, { __index = token })
-
-function queue.fits(bucket, charge)
-    local at, part = token.after(bucket, bucket.ahead_earn, bucket.ahead_part)
-    local patient = now + charge.patience
-    return (at < patient or at == patient and part == 0) and token.fits(bucket, charge)
-end
-
--- ═══ token bucket, refilled in steps ═══
--- at: the last step, or the charge that found the bucket full. a: units that have not come back yet.
-
-local stepped = {}
-
-function stepped.load(bucket)
-    local state = pcall('HMGET', bucket.key, 'since', 'spent')
-    local at, a = whole(state[1]), count(state[2])
-    if at and a then
-        bucket.at, bucket.a, bucket.found = at, a, true
+    local function gone_at(at, spent, window)
+        return at + (spent > 0 and 1 or 0) * window
     end
-end
 
-function stepped.prepare(bucket, charge)
-    pull_back(bucket, charge.window)
-end
-
-function stepped.state(bucket)
-    return bucket.at, bucket.a, 0, 0
-end
-
--- The last step and the units that are spent, with all steps taken that are due.
-function stepped.settled(bucket, charge)
-    local passed = max(now - bucket.at, 0)
-    local steps = (passed - passed % charge.window) / charge.window
-    local spent = max(bucket.a - steps * charge.units, 0)
-    if spent == 0 then
-        return now, 0
+    function kind.gone_at(bucket)
+        return gone_at(bucket.at, bucket.a, bucket.window)
     end
-    return bucket.at + steps * charge.window, spent
-end
 
-function stepped.fits(bucket, charge)
-    local _, spent = stepped.settled(bucket, charge)
-    return spent + bucket.ahead + charge.cost <= charge.capacity
-end
-
-function stepped.spend(bucket, charge)
-    local since, spent = stepped.settled(bucket, charge)
-    bucket.at, bucket.a = since, spent + counted(spent, charge)
-end
-
-function stepped.refund(bucket, charge)
-    local since, spent = stepped.settled(bucket, charge)
-    bucket.at, bucket.a = since, spent
-    if not forfeits(spent, charge) then
-        local repaid = ceil(max(since - charge.paid_at, 0) / charge.window) * charge.units
-        bucket.a = max(spent - max(charge.cost - repaid, 0), 0)
+    function kind.load(key, cost, capacity, over, units, _, window)
+        local state = pcall('HMGET', key, 'window', 'opened_at', 'count')
+        local at, a = whole(state[2]), count(state[3])
+        local found = tonumber(state[1]) == window and at and a and true
+        if not found then
+            at, a = 0, 0
+        end
+        return { key = key, kind = kind, found = found, gone = half(gone_at(at, a, window)), at = at, a = a, ahead = 0 }
     end
-end
 
-function stepped.write(bucket)
-    call('HSET', bucket.key, 'since', bucket.at, 'spent', bucket.a)
-end
-
-function stepped.gone_at(bucket, charge)
-    return bucket.at + ceil(bucket.a / charge.units) * charge.window
-end
-
--- ═══ sliding window counter ═══
--- at: when the current window began. a, b: units spent in the window before it, and in it.
-
-local counter = {}
-
-function counter.load(bucket, charge)
-    local state = pcall('HMGET', bucket.key, 'window', 'opened_at', 'previous', 'current')
-    local at, a, b = whole(state[2]), count(state[3]), count(state[4])
-    if tonumber(state[1]) == charge.window and at and a and b then
-        bucket.at, bucket.a, bucket.b, bucket.found = at, a, b, true
+    local function settled(bucket, window, from_first_hit)
+        local opening = from_first_hit == 1 and now or now - now % window
+        local ends_at = bucket.at + window
+        if bucket.a == 0 then
+            return opening, 0
+        elseif now < ends_at then
+            return bucket.at, bucket.a
+        end
+        return max(opening, ends_at), 0
     end
-end
 
-counter.prepare = stepped.prepare
-
-function counter.state(bucket)
-    return bucket.at, bucket.a, bucket.b, 0
-end
-
-function counter.settled(bucket, charge)
-    local next_at = bucket.at + charge.window
-    if now < next_at then
-        return bucket.at, bucket.a, bucket.b
-    elseif now < next_at + charge.window then
-        return next_at, bucket.b, 0
+    function kind.weigh(bucket, cost, capacity, over, units, _, window, _, from_first_hit)
+        pull_back(bucket, window)
+        bucket.window = window
+        local _, spent = settled(bucket, window, from_first_hit)
+        return spent + bucket.ahead + cost <= capacity, bucket.at, bucket.a, 0, 0
     end
-    return now - now % charge.window, 0, 0
-end
 
-function counter.fits(bucket, charge)
-    local at, previous, current = counter.settled(bucket, charge)
-    local passed = max(now - at, 0)
-    local elapsed = (passed - passed % charge.tick) / charge.tick
-    local weight = previous * max(charge.ticks - elapsed, 0) + current * charge.ticks
-    return weight <= (charge.capacity - bucket.ahead - charge.cost) * charge.ticks
-end
-
-function counter.spend(bucket, charge)
-    local at, previous, current = counter.settled(bucket, charge)
-    bucket.at, bucket.a, bucket.b = at, previous, current + counted(current, charge)
-end
-
-function counter.refund(bucket, charge)
-    local at, previous, current = counter.settled(bucket, charge)
-    if not forfeits(current, charge) and at <= charge.paid_at and charge.paid_at - at < charge.window then
-        current = max(current - charge.cost, 0)
+    function kind.spend(bucket, cost, capacity, over, units, _, window, _, from_first_hit)
+        local at, spent = settled(bucket, window, from_first_hit)
+        bucket.at, bucket.a = at, spent + counted(spent, cost, capacity)
     end
-    bucket.at, bucket.a, bucket.b = at, previous, current
-end
 
-function counter.write(bucket, charge)
-    call('HSET', bucket.key, 'window', charge.window, 'opened_at', bucket.at, 'previous', bucket.a, 'current', bucket.b)
-end
-
-function counter.gone_at(bucket, charge)
-    return bucket.at + (bucket.b > 0 and 2 or bucket.a > 0 and 1 or 0) * charge.window
-end
-
--- ═══ fixed window ═══
--- at: when the window began. a: units spent in it.
-
-local fixed = {}
-
-function fixed.load(bucket, charge)
-    local state = pcall('HMGET', bucket.key, 'window', 'opened_at', 'count')
-    local at, a = whole(state[2]), count(state[3])
-    if tonumber(state[1]) == charge.window and at and a then
-        bucket.at, bucket.a, bucket.found = at, a, true
+    function kind.refund(bucket, cost, capacity, over, units, _, window, _, paid_at)
+        local at, spent = settled(bucket, window)
+        bucket.at, bucket.a = at, uncount(spent, at, cost, capacity, window, paid_at)
     end
-end
 
-fixed.prepare, fixed.state = stepped.prepare, stepped.state
-
-function fixed.settled(bucket, charge)
-    local opening = charge.first_hit and now or now - now % charge.window
-    local ends_at = bucket.at + charge.window
-    if bucket.a == 0 then
-        return opening, 0
-    elseif now < ends_at then
-        return bucket.at, bucket.a
+    function kind.write(bucket)
+        call('HSET', bucket.key, 'window', bucket.window, 'opened_at', format('%d', bucket.at), 'count', bucket.a)
     end
-    return max(opening, ends_at), 0
-end
 
-function fixed.fits(bucket, charge)
-    local _, count = fixed.settled(bucket, charge)
-    return count + bucket.ahead + charge.cost <= charge.capacity
-end
-
-function fixed.spend(bucket, charge)
-    local at, count = fixed.settled(bucket, charge)
-    bucket.at, bucket.a = at, count + counted(count, charge)
-end
-
-function fixed.refund(bucket, charge)
-    local at, count = fixed.settled(bucket, charge)
-    if not forfeits(count, charge) and at <= charge.paid_at and charge.paid_at - at < charge.window then
-        count = max(count - charge.cost, 0)
-    end
-    bucket.at, bucket.a = at, count
-end
-
-function fixed.write(bucket, charge)
-    call('HSET', bucket.key, 'window', charge.window, 'opened_at', bucket.at, 'count', bucket.a)
-end
-
-function fixed.gone_at(bucket, charge)
-    return bucket.at + (bucket.a > 0 and 1 or 0) * charge.window
+    return kind
 end
 
 -- ═══ sliding window log ═══
@@ -386,298 +442,322 @@ end
 -- and written at once. In the reply it is: how long until the charge fits (0 now, -1 never), the units that were
 -- counted, the units that then are spent, and the oldest charge that counts (-1 if none).
 
-local log = {}
-local PAGE = 64
+local function log()
+    local kind = {}
+    local PAGE = 64
 
-local function entry_text(at, cost)
-    return cost == 1 and at or format('%.0f %.0f', at, cost)
-end
-
-local function entry_of(text)
-    local at = whole(text)
-    if at then
-        return at, 1
+    local function entry_text(at, cost)
+        return cost == 1 and format('%d', at) or format('%d %d', at, cost)
     end
-    local at, cost = text:match('^(%d+) (%d+)$')
-    return whole(at) or 0, count(cost) or 1
-end
 
-local function keep(bucket, page, from)
-    for i = from, #page do
-        bucket.n = bucket.n + 1
-        bucket.ats[bucket.n], bucket.costs[bucket.n] = entry_of(page[i])
+    local function entry_of(text)
+        local at = whole(text)
+        if at then
+            return at, 1
+        end
+        local at, cost = text:match('^(%d+) (%d+)$')
+        return whole(at) or 0, count(cost) or 1
     end
-end
 
--- The n-th charge from the oldest, if there are so many.
-local function entry(bucket, n)
-    while bucket.n < n and not bucket.complete do
-        local page = call('LRANGE', bucket.key, bucket.n + 1, bucket.n + PAGE)
-        bucket.complete = #page < PAGE
-        keep(bucket, page, 1)
-    end
-    return bucket.ats[n], bucket.costs[n]
-end
-
-function log.load(bucket)
-    bucket.ats, bucket.costs, bucket.n, bucket.spent, bucket.found = {}, {}, 0, 0, nil
-    local page = pcall('LRANGE', bucket.key, 0, PAGE)
-    local spent = whole(page[1])
-    bucket.complete = #page <= PAGE
-    if spent then
-        keep(bucket, page, 2)
-        bucket.spent, bucket.found = spent, true
-    end
-end
-
--- Mends, and counts the charges that have left the window.
-function log.prepare(bucket, charge)
-    bucket.newest_at, bucket.newest_cost = nil, nil
-    if bucket.n > 0 then
-        bucket.newest_at, bucket.newest_cost = entry_of(call('LINDEX', bucket.key, -1))
-        if now + charge.window < bucket.newest_at then
-            log.mend(bucket, charge)
+    local function keep(bucket, page, from)
+        for i = from, #page do
+            bucket.n = bucket.n + 1
+            bucket.ats[bucket.n], bucket.costs[bucket.n] = entry_of(page[i])
         end
     end
-    bucket.gone, bucket.left = 0, bucket.spent
-    while true do
-        local at, cost = entry(bucket, bucket.gone + 1)
-        if not at then
-            bucket.left = 0
-            break
-        elseif now - at < charge.window then
-            break
-        end
-        bucket.gone, bucket.left = bucket.gone + 1, max(bucket.left - cost, 0)
-    end
-    if min_ttl > 0 and bucket.newest_at then
-        renew(bucket.key, bucket.newest_at + charge.window)
-    end
-end
 
--- All that lies ahead of now was charged now.
-function log.mend(bucket, charge)
-    local n, ahead = 0, 0
-    while true do
-        local at, cost = entry(bucket, n + 1)
-        if not at or now < at then
-            break
+    -- The n-th charge from the oldest, if there are so many.
+    local function entry(bucket, n)
+        while bucket.n < n and not bucket.is_complete do
+            local page = call('LRANGE', bucket.key, bucket.n + 1, bucket.n + PAGE)
+            bucket.is_complete = #page < PAGE
+            keep(bucket, page, 1)
         end
-        n = n + 1
+        return bucket.ats[n], bucket.costs[n]
     end
-    for i = n + 1, math.huge do
-        local at, cost = entry(bucket, i)
-        if not at then
-            break
+
+    local function reload(bucket)
+        bucket.ats, bucket.costs, bucket.n, bucket.spent, bucket.found = {}, {}, 0, 0, nil
+        local page = pcall('LRANGE', bucket.key, 0, PAGE)
+        local spent = whole(page[1])
+        bucket.is_complete, bucket.is_stale = #page <= PAGE, false
+        if spent then
+            keep(bucket, page, 2)
+            bucket.spent, bucket.found = spent, true
         end
-        ahead = ahead + cost
     end
-    call('LTRIM', bucket.key, 0, n)
-    call('RPUSH', bucket.key, entry_text(now, ahead))
-    renew(bucket.key, now + charge.window)
-    log.load(bucket)
-    bucket.newest_at, bucket.newest_cost = now, ahead
-end
 
-function log.fits(bucket, charge)
-    return bucket.left + bucket.ahead + charge.cost <= charge.capacity
-end
+    function kind.load(key)
+        local bucket = { key = key, kind = kind, ahead = 0 }
+        reload(bucket)
+        return bucket
+    end
 
-function log.state(bucket, charge, fits)
-    local retry_after, n = 0, bucket.gone
-    if not fits then
-        local missing = bucket.left + bucket.ahead + charge.cost - charge.capacity
-        retry_after = -1
-        while missing > 0 and bucket.ahead + charge.cost <= charge.capacity do
+    -- All that lies ahead of now was charged now.
+    local function mend(bucket, window)
+        local n, ahead = 0, 0
+        while (entry(bucket, n + 1) or math.huge) <= now do
+            n = n + 1
+        end
+        local i = n + 1
+        while entry(bucket, i) do
+            ahead, i = ahead + bucket.costs[i], i + 1
+        end
+        call('LTRIM', bucket.key, 0, n)
+        call('RPUSH', bucket.key, entry_text(now, ahead))
+        renew(bucket.key, now + window)
+        reload(bucket)
+        bucket.newest_at, bucket.newest_cost = now, ahead
+    end
+
+    -- Mends, and counts the charges that have left the window.
+    local function settle(bucket, window)
+        if bucket.is_stale then
+            reload(bucket)
+        end
+        bucket.newest_at, bucket.newest_cost = nil, nil
+        if bucket.n > 0 then
+            bucket.newest_at, bucket.newest_cost = entry_of(call('LINDEX', bucket.key, -1))
+            if now + window < bucket.newest_at then
+                mend(bucket, window)
+            end
+        end
+        bucket.gone, bucket.left = 0, bucket.spent
+        while true do
+            local at, cost = entry(bucket, bucket.gone + 1)
+            if not at then
+                bucket.left = 0
+                break
+            elseif now - at < window then
+                break
+            end
+            bucket.gone, bucket.left = bucket.gone + 1, max(bucket.left - cost, 0)
+        end
+        bucket.oldest_at = entry(bucket, bucket.gone + 1) or -1
+        bucket.window = window
+    end
+
+    function kind.weigh(bucket, cost, capacity, over, units, _, window)
+        settle(bucket, window)
+        local wanted = bucket.ahead + cost
+        local missing = bucket.left + wanted - capacity
+        if missing <= 0 or cost == 0 then
+            return true, 0, 0, bucket.left, bucket.oldest_at
+        end
+        local retry_after, n = -1, bucket.gone
+        while missing > 0 and wanted <= capacity do
             n = n + 1
             local at, cost = entry(bucket, n)
             if not at then
                 break
             end
-            retry_after, missing = max(at + charge.window - now, 1), missing - cost
+            retry_after, missing = max(at + window - now, 1), missing - cost
         end
+        return false, retry_after, 0, bucket.left, bucket.oldest_at
     end
-    return retry_after, 0, bucket.left, entry(bucket, bucket.gone + 1) or -1
-end
 
--- Lets go of charges that have left, and of the oldest while the newer ones are two limits deep by themselves. The
--- last one to go makes place for the units spent.
-local function settle(bucket, spent, gone)
-    if gone > 0 then
-        call('LTRIM', bucket.key, gone, -1)
+    -- Lets the first charges go. The last one to go makes place for the units spent.
+    local function cut(bucket, spent, gone)
+        if gone > 0 then
+            call('LTRIM', bucket.key, gone, -1)
+        end
+        call('LSET', bucket.key, 0, spent)
     end
-    call('LSET', bucket.key, 0, spent)
-end
 
-function log.spend(bucket, charge)
-    if bucket.stale then
-        log.load(bucket)
-        log.prepare(bucket, charge)
-    end
-    bucket.stale = true
-    local gone, oldest_at, oldest_cost = bucket.gone, entry(bucket, bucket.gone + 1)
-    local cost
-    local newest_at = bucket.newest_at
-    if newest_at and now <= newest_at then
-        cost = counted(bucket.newest_cost, charge)
-        call('LSET', bucket.key, -1, entry_text(newest_at, bucket.newest_cost + cost))
-        if oldest_at == newest_at then
-            oldest_cost = oldest_cost + cost
+    function kind.spend(bucket, cost, capacity, over, units, _, window)
+        if bucket.is_stale then
+            settle(bucket, window)
         end
-    else
-        cost = counted(0, charge)
-        if cost == 0 then
-            bucket.oldest_at = oldest_at or -1
-            return 0
-        end
-        if not bucket.found then
-            call('DEL', bucket.key)
-            call('RPUSH', bucket.key, 0)
-        end
-        call('RPUSH', bucket.key, entry_text(now, cost))
-        newest_at = now
-        if not oldest_at then
-            oldest_at, oldest_cost = now, cost
-        end
-    end
-    local spent, deepest = bucket.left + cost, min(2 * charge.capacity, 4294967295)
-    while oldest_at < newest_at and spent - oldest_cost >= deepest do
-        spent, gone = spent - oldest_cost, gone + 1
-        oldest_at, oldest_cost = entry(bucket, gone + 1)
-        if not oldest_at or oldest_at == newest_at then
-            oldest_at, oldest_cost = newest_at, 0
-        end
-    end
-    settle(bucket, spent, gone)
-    renew(bucket.key, newest_at + charge.window)
-    bucket.left, bucket.oldest_at = spent, oldest_at
-    return cost
-end
-
-function log.refund(bucket, charge)
-    if not bucket.found then
-        return
-    end
-    bucket.stale = true
-    settle(bucket, bucket.left, bucket.gone)
-    if forfeits(bucket.left, charge) then
-        return
-    end
-    -- They are in order of time.
-    local low, high = 1, call('LLEN', bucket.key) - 1
-    while low <= high do
-        local middle = (low + high - (low + high) % 2) / 2
-        local at, cost = entry_of(call('LINDEX', bucket.key, middle))
-        if at == charge.paid_at then
-            local back = min(cost, charge.cost)
-            if back == cost then
-                call('LSET', bucket.key, middle, 'gone')
-                call('LREM', bucket.key, 1, 'gone')
-            else
-                call('LSET', bucket.key, middle, entry_text(at, cost - back))
+        bucket.is_stale = true
+        local gone, oldest_at, oldest_cost = bucket.gone, entry(bucket, bucket.gone + 1)
+        local newest_at = bucket.newest_at
+        if newest_at and now <= newest_at then
+            -- Charges of one instant share their entry, and so does one by a clock that is behind.
+            cost = counted(bucket.newest_cost, cost, capacity)
+            call('LSET', bucket.key, -1, entry_text(newest_at, bucket.newest_cost + cost))
+            if oldest_at == newest_at then
+                oldest_cost = oldest_cost + cost
             end
-            call('LSET', bucket.key, 0, bucket.left - back)
-            return
-        elseif at < charge.paid_at then
-            low = middle + 1
         else
-            high = middle - 1
+            cost = counted(0, cost, capacity)
+            if cost == 0 then
+                return 0
+            end
+            if not bucket.found then
+                call('DEL', bucket.key) -- what may be there is of another kind
+                call('RPUSH', bucket.key, 0)
+            end
+            call('RPUSH', bucket.key, entry_text(now, cost))
+            newest_at = now
+            if not oldest_at then
+                oldest_at, oldest_cost = now, cost
+            end
+        end
+        -- While the newer ones are two limits deep by themselves, the oldest says nothing.
+        local spent, deepest = bucket.left + cost, min(2 * capacity, 4294967295)
+        while oldest_at < newest_at and spent - oldest_cost >= deepest do
+            spent, gone = spent - oldest_cost, gone + 1
+            oldest_at, oldest_cost = entry(bucket, gone + 1)
+            if not oldest_at or oldest_at == newest_at then
+                oldest_at, oldest_cost = newest_at, 0
+            end
+        end
+        cut(bucket, spent, gone)
+        renew(bucket.key, newest_at + window)
+        bucket.left, bucket.oldest_at = spent, oldest_at
+        return cost
+    end
+
+    function kind.refund(bucket, cost, capacity, over, units, _, window, _, paid_at)
+        settle(bucket, window)
+        if not bucket.found then
+            return
+        end
+        bucket.is_stale = true
+        cut(bucket, bucket.left, bucket.gone)
+        if capacity < bucket.left or now < paid_at then
+            return
+        end
+        -- They are in order of time.
+        local low, high = 1, call('LLEN', bucket.key) - 1
+        while low <= high do
+            local middle = (low + high - (low + high) % 2) / 2
+            local at, spent = entry_of(call('LINDEX', bucket.key, middle))
+            if at == paid_at then
+                local back = min(spent, cost)
+                if back == spent then
+                    call('LSET', bucket.key, middle, 'gone')
+                    call('LREM', bucket.key, 1, 'gone')
+                else
+                    call('LSET', bucket.key, middle, entry_text(at, spent - back))
+                end
+                call('LSET', bucket.key, 0, bucket.left - back)
+                return
+            elseif at < paid_at then
+                low = middle + 1
+            else
+                high = middle - 1
+            end
         end
     end
+
+    function kind.gone_at(bucket)
+        return (bucket.newest_at or now) + bucket.window
+    end
+
+    return kind
 end
 
 -- ═══ decisions ═══
 
-local kinds = { token, queue, stepped, counter, fixed, log }
-local buckets, order = {}, {}
+local makers, kinds = { token_bucket, queue, stepped, counter, fixed_window, log }, {}
+local buckets, order, n_buckets = {}, {}, 0
 local reply, n_reply, n_keys = { now }, 1, 0
 
--- The bucket behind a key, loaded once.
-local function bucket_of(key, kind, charge)
-    local bucket = buckets[key]
-    if not bucket or bucket.kind ~= kind then
-        bucket = {
-            key = key, kind = kind, at = 0, part = 0, over = 1, a = 0, b = 0,
-            ahead = 0, ahead_earn = 0, ahead_part = 0,
-        }
-        kind.load(bucket, charge)
-        buckets[key] = bucket
-        order[#order + 1] = bucket
-    elseif bucket.stale then
-        kind.load(bucket, charge)
-        bucket.stale = false
-    end
-    kind.prepare(bucket, charge)
-    return bucket
+-- What the reply says of a log is how it stands after the charge.
+local function correct(bucket, at_state, cost)
+    reply[at_state + 2], reply[at_state + 3], reply[at_state + 4] = cost, bucket.left, bucket.oldest_at
 end
 
 while position <= #frame do
-    local charges, n, vetoed = {}, 0, false
+    local n, vetoed, charges = 0, false, nil
     n_reply = n_reply + 1
-    local paid_at_reply = n_reply
+    local at_reply = n_reply
 
     -- Weigh each.
     repeat
         local id, left, act, cost, capacity, over, p, p_part, q, q_part, r
         id, left, act, cost, capacity, over, p, p_part, q, q_part, r, position =
             struct.unpack('<BHBI4I4I4I8I4I8I4I8', frame, position)
-        -- By kind: buckets earn (p) what they cost and fill (q), steps and windows count units (p) in a window (q).
-        local charge = {
-            act = act, cost = cost, capacity = capacity, over = over, earn = p, earn_part = p_part, fill = q, fill_part = q_part,
-            units = p, tick = p, window = q, patience = r, ticks = r, paid_at = r, first_hit = r == 1,
-        }
         n, n_keys = n + 1, n_keys + 1
+        local meets_again = act >= 128 -- another charge of the decision has the same key
+        if meets_again then
+            act = act - 128
+        end
+
         local kind = kinds[id]
-        local bucket = bucket_of(KEYS[n_keys], kind, charge)
-        charge.kind, charge.bucket = kind, bucket
-        charges[n] = charge
+        if not kind then
+            kind = makers[id]()
+            kinds[id] = kind
+        end
+        local key = KEYS[n_keys]
+        local bucket = buckets[key]
+        if not bucket or bucket.kind ~= kind then
+            bucket = kind.load(key, cost, capacity, over, p, p_part, q, q_part, r)
+            n_buckets = n_buckets + 1
+            buckets[key], order[n_buckets] = bucket, bucket
+        end
+
+        local fits, a, b, c, d = kind.weigh(bucket, cost, capacity, over, p, p_part, q, q_part, r)
+        fits = cost == 0 or fits and bucket.ahead + cost <= capacity
+        local spends = act == 2 or fits and act < 2
+        vetoed = vetoed or not fits and (act == 0 or act == 3)
+        local at_state = n_reply
         if act < 4 then
-            local fits = cost == 0 or bucket.ahead + cost <= capacity and kind.fits(bucket, charge)
-            reply[n_reply + 1], reply[n_reply + 2], reply[n_reply + 3], reply[n_reply + 4] = kind.state(bucket, charge, fits)
-            charge.reply, n_reply = n_reply, n_reply + 4
-            charge.spends = act == 2 or fits and act < 2
-            vetoed = vetoed or not fits and (act == 0 or act == 3)
-            if act == 0 or act == 2 or act == 1 and fits then
-                bucket.ahead = bucket.ahead + cost
-                if kind.claim then
-                    kind.claim(bucket, charge)
+            reply[n_reply + 1], reply[n_reply + 2], reply[n_reply + 3], reply[n_reply + 4] = a, b, c, d
+            n_reply = n_reply + 4
+        end
+
+        if n == 1 and left == 0 then
+            -- The only one: nobody else can veto.
+            if act == 4 then
+                kind.refund(bucket, cost, capacity, over, p, p_part, q, q_part, r)
+                bucket.dirty = bucket.dirty or bucket.found
+            elseif spends and not vetoed then
+                local cost = kind.spend(bucket, cost, capacity, over, p, p_part, q, q_part, r)
+                bucket.dirty = true
+                if cost then
+                    correct(bucket, at_state, cost)
                 end
+            end
+        else
+            charges = charges or {}
+            charges[n] = { kind, bucket, act, spends, at_state, cost, capacity, over, p, p_part, q, q_part, r }
+            -- The next of the same key must leave room. A take that is short claims its units too.
+            if meets_again and (act == 0 or act == 2 or act == 1 and fits) then
+                if kind.claim then
+                    kind.claim(bucket, cost, capacity, over, p, p_part)
+                end
+                bucket.ahead = bucket.ahead + cost
             end
         end
     until left == 0
 
     -- Spend all, or none.
-    for i = 1, n do
+    for i = 1, charges and n or 0 do
         local charge = charges[i]
-        local bucket, kind = charge.bucket, charge.kind
-        bucket.ahead, bucket.ahead_earn, bucket.ahead_part = 0, 0, 0
-        bucket.charge = charge
-        if charge.act == 4 then
-            kind.refund(bucket, charge)
-            bucket.dirty = bucket.dirty or bucket.found
-        elseif charge.spends and not vetoed then
-            reply[charge.reply + 2] = kind.spend(bucket, charge) or reply[charge.reply + 2]
-            bucket.dirty = true
+        local kind, bucket, act, spends, at_state = charge[1], charge[2], charge[3], charge[4], charge[5]
+        if bucket.ahead > 0 then
+            bucket.ahead, bucket.ahead_earn, bucket.ahead_part = 0, 0, 0
         end
-        if bucket.stale and charge.act < 4 then
-            reply[charge.reply + 3], reply[charge.reply + 4] = bucket.left, bucket.oldest_at
+        if act == 4 then
+            kind.refund(bucket, unpack(charge, 6))
+            bucket.dirty = bucket.dirty or bucket.found
+        else
+            local cost = spends and not vetoed and kind.spend(bucket, unpack(charge, 6))
+            bucket.dirty = bucket.dirty or spends and not vetoed
+            if bucket.is_stale then
+                correct(bucket, at_state, cost or 0)
+            end
         end
     end
-    reply[paid_at_reply] = vetoed and 0 or 1
+    reply[at_reply] = vetoed and 0 or 1
 end
 
 -- Write.
-for i = 1, #order do
+for i = 1, n_buckets do
     local bucket = order[i]
-    local key, kind, charge = bucket.key, bucket.kind, bucket.charge
-    if kind.write and (bucket.dirty or min_ttl > 0 and bucket.found) then
-        if bucket.dirty then
-            if not bucket.found then
-                call('DEL', key) -- what may be there is of another kind
-            end
-            kind.write(bucket, charge)
+    local kind, gone_at = bucket.kind, bucket.kind.gone_at(bucket)
+    if bucket.dirty and kind.write then
+        if not bucket.found then
+            call('DEL', bucket.key) -- what may be there is of another kind
         end
-        renew(key, kind.gone_at(bucket, charge))
+        kind.write(bucket)
+        if not bucket.found or min_ttl > 0 or half(gone_at) ~= bucket.gone then
+            renew(bucket.key, gone_at)
+        end
+    elseif bucket.found and min_ttl > 0 then
+        renew(bucket.key, gone_at)
     end
 end
 

@@ -55,6 +55,9 @@ const CHARGE_BYTES: usize = 48;
 
 const REFUND: u8 = 4;
 
+/// In an act: another charge of the decision has the same key.
+const MEETS_AGAIN: u8 = 128;
+
 /// The first bytes of every frame.
 pub(super) fn header(min_ttl: Micros, readable: bool) -> [u8; 9] {
     let mut header = [0; 9];
@@ -74,6 +77,9 @@ pub(super) fn pack(charges: &[Charge<'_>], naming: &Naming) -> Packed {
             Act::Record(_) => 2,
             Act::Look(_) => 3,
         };
+        let others = charges.iter().enumerate().filter(|(other, _)| *other != n);
+        let meets_again = others.clone().any(|(_, other)| other.key == charge.key);
+        let act = if meets_again { act | MEETS_AGAIN } else { act };
         // No wait is longer than a full refill, so no patience need be.
         let patience = charge.patience.min(charge.quota.time_to_fill().ceil());
         packed.keys.push(naming.name(&charge.key));

@@ -1,0 +1,165 @@
+//! Decisions in Redis: what they cost Redis and Tollgate, against a plain script and against limitador.
+//!
+//! Redis runs on the same machine. The plain script is sent by redis-benchmark, pipelined; ours goes the way of any
+//! caller, `Store::apply`, with so many tasks waiting. Nothing is denied, so that every decision writes.
+
+use std::num::NonZeroU32;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+use tollgate_core::{
+    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, LimitId, Micros, OnFailure, Quota,
+    Refill, Standings, Store,
+};
+use tollgate_lab::Redis;
+use tollgate_store::{RedisSettings, RedisStore, Servers};
+
+use crate::rounds::{median, report};
+
+const ROUNDS: usize = 5;
+const KEYS: usize = 500;
+const DECISIONS: usize = 60_000;
+
+/// Microseconds of CPU for one decision.
+#[derive(Clone, Copy)]
+struct Cost {
+    redis: f64,
+    tollgate: f64,
+    wall: f64,
+}
+
+/// Runs all of it.
+pub(crate) fn run() {
+    let server = Redis::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let store = runtime.block_on(async { store_on(&server) });
+    runtime.block_on(async {
+        while !store.status().is_up {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+    let sha = server.cli(&["SCRIPT", "LOAD", include_str!("plain.lua")]);
+    for n_charges in [1, 3] {
+        let mut costs = Vec::new();
+        let mut plains = Vec::new();
+        for _ in 0..ROUNDS {
+            plains.push(plain(&server, &sha));
+            costs.push(ours(&runtime, &server, &store, n_charges, 128));
+        }
+        let redis = median(costs.iter().map(|cost| cost.redis).collect());
+        report(&format!("redis-cpu-{n_charges}"), redis, median(plains));
+    }
+    println!("tasks  Redis µs  Tollgate µs  wall µs, for each decision with one charge");
+    for n_tasks in [1, 16, 128] {
+        let cost = ours(&runtime, &server, &store, 1, n_tasks);
+        println!("{n_tasks:5}  {:8.2}  {:11.2}  {:7.2}", cost.redis, cost.tollgate, cost.wall);
+    }
+}
+
+fn store_on(server: &Redis) -> Arc<RedisStore> {
+    let settings = RedisSettings { deadline: Duration::from_secs(10), ..RedisSettings::default() };
+    Arc::new(RedisStore::new(Servers::single(&server.url()).expect("an address"), settings))
+}
+
+/// Redis' CPU for one plain decision.
+fn plain(server: &Redis, sha: &str) -> f64 {
+    let before = server.cpu_nanos();
+    let n = (DECISIONS * 2).to_string();
+    let output = Command::new("redis-benchmark")
+        .args([
+            "-p",
+            &server.port().to_string(),
+            "-c",
+            "4",
+            "-P",
+            "32",
+            "-n",
+            &n,
+            "-r",
+            &KEYS.to_string(),
+            "-q",
+        ])
+        .args([
+            "EVALSHA",
+            sha,
+            "1",
+            "plain:per-client:__rand_int__",
+            "1000",
+            "100000000",
+            "1763200000000",
+            "60",
+        ])
+        .output()
+        .expect("redis-benchmark runs");
+    assert!(output.status.success());
+    (server.cpu_nanos() - before) / 1e3 / (DECISIONS * 2) as f64
+}
+
+/// What decisions cost with so many tasks.
+fn ours(
+    runtime: &Runtime,
+    server: &Redis,
+    store: &Arc<RedisStore>,
+    n_charges: usize,
+    n_tasks: usize,
+) -> Cost {
+    let n_decisions = if n_tasks == 1 { DECISIONS / 6 } else { DECISIONS };
+    let (redis, own, start) = (server.cpu_nanos(), process_cpu_nanos(), now());
+    runtime.block_on(async {
+        let tasks: Vec<_> = (0..n_tasks)
+            .map(|task| tokio::spawn(decide(store.clone(), n_charges, task, n_decisions / n_tasks)))
+            .collect();
+        for task in tasks {
+            task.await.expect("no task panics");
+        }
+    });
+    let n = (n_decisions / n_tasks * n_tasks) as f64 * 1e3;
+    Cost {
+        redis: (server.cpu_nanos() - redis) / n,
+        tollgate: (process_cpu_nanos() - own) / n,
+        wall: start.elapsed().as_nanos() as f64 / n,
+    }
+}
+
+/// One task's decisions, one after the other.
+async fn decide(store: Arc<RedisStore>, n_charges: usize, task: usize, n: usize) {
+    let rate = "1000/s".parse().expect("a rate");
+    let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), rate).expect("a quota");
+    let names: Vec<_> = ["per-client", "per-route", "per-user"][..n_charges]
+        .iter()
+        .map(|name| BucketName::new(name, None, &quota, vec![AttributeName::Ip]))
+        .collect();
+    let mut x = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(task as u64 + 1);
+    for _ in 0..n {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        let client = format!("10.0.{:08}", (x >> 32) as usize % KEYS);
+        let attributes = [Attribute { name: AttributeName::Ip, value: &client }];
+        let charges: Vec<_> = names
+            .iter()
+            .map(|name| Charge {
+                limit: LimitId::default(),
+                key: Key::new(name, &attributes).expect("the attribute is there"),
+                quota: &quota,
+                act: Act::Take(NonZeroU32::MIN),
+                patience: Micros::ZERO,
+                on_failure: OnFailure::Local,
+            })
+            .collect();
+        let mut standings = Standings::new();
+        store.apply(&charges, &mut standings).await.expect("Redis answers");
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn process_cpu_nanos() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
