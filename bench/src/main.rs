@@ -5,6 +5,8 @@
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
 mod api;
+#[cfg(feature = "limitador")]
+mod limitador;
 mod memory;
 mod redis;
 mod rounds;

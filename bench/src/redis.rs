@@ -51,11 +51,52 @@ pub(crate) fn run() {
         let redis = median(costs.iter().map(|cost| cost.redis).collect());
         report(&format!("redis-cpu-{n_charges}"), redis, median(plains));
     }
+    #[cfg(feature = "limitador")]
+    against_limitador(&runtime, &server, &store);
     println!("tasks  Redis µs  Tollgate µs  wall µs, for each decision with one charge");
     for n_tasks in [1, 16, 128] {
         let cost = ours(&runtime, &server, &store, 1, n_tasks);
         println!("{n_tasks:5}  {:8.2}  {:11.2}  {:7.2}", cost.redis, cost.tollgate, cost.wall);
     }
+}
+
+/// Wall time of a decision, ours and limitador's, with 128 tasks.
+#[cfg(feature = "limitador")]
+fn against_limitador(runtime: &Runtime, server: &Redis, store: &Arc<RedisStore>) {
+    let peer = runtime.block_on(crate::limitador::limiter(&server.url()));
+    let (mut walls, mut peers) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        walls.push(ours(runtime, server, store, 1, 128).wall);
+        let (start, n) = (now(), DECISIONS / 4 / 128);
+        runtime.block_on(async {
+            let tasks: Vec<_> = (0..128)
+                .map(|task| {
+                    let peer = peer.clone();
+                    tokio::spawn(async move {
+                        for client in clients(task, n) {
+                            crate::limitador::decide(&peer, client).await;
+                        }
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.expect("no task panics");
+            }
+        });
+        peers.push(start.elapsed().as_nanos() as f64 / 1e3 / (n * 128) as f64);
+    }
+    report("redis-limitador", median(walls), median(peers));
+}
+
+/// The clients that a task asks for: addresses in an order that nobody can guess.
+fn clients(task: usize, n: usize) -> impl Iterator<Item = String> {
+    let mut x = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(task as u64 + 1);
+    (0..n).map(move |_| {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        format!("10.0.{:08}", (x >> 32) as usize % KEYS)
+    })
 }
 
 fn store_on(server: &Redis) -> Arc<RedisStore> {
@@ -131,12 +172,7 @@ async fn decide(store: Arc<RedisStore>, n_charges: usize, task: usize, n: usize)
         .iter()
         .map(|name| BucketName::new(name, None, &quota, vec![AttributeName::Ip]))
         .collect();
-    let mut x = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(task as u64 + 1);
-    for _ in 0..n {
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        let client = format!("10.0.{:08}", (x >> 32) as usize % KEYS);
+    for client in clients(task, n) {
         let attributes = [Attribute { name: AttributeName::Ip, value: &client }];
         let charges: Vec<_> = names
             .iter()

@@ -48,8 +48,8 @@ impl Cluster {
         self.nodes.iter().filter(linked).count() == 3
     }
 
-    /// The number of the master that serves a key.
-    pub fn master_of(&self, key: &str) -> usize {
+    /// The number of the master that serves a key, if one does.
+    pub fn master_of(&self, key: &str) -> Option<usize> {
         let running = self.nodes.iter().find(|node| node.is_running()).expect("one runs");
         let slot = running.cli(&["CLUSTER", "KEYSLOT", key]);
         let slot: u32 = slot.parse().expect("a slot");
@@ -68,8 +68,8 @@ impl Cluster {
             let port = address.split(['@']).next()?.rsplit(':').next()?.parse::<u16>().ok()?;
             mine.then_some(port)
         };
-        let port = running.cli(&["CLUSTER", "NODES"]).lines().find_map(serves).expect("a master");
-        self.nodes.iter().position(|node| node.port() == port).expect("one of ours")
+        let port = running.cli(&["CLUSTER", "NODES"]).lines().find_map(serves)?;
+        self.nodes.iter().position(|node| node.port() == port)
     }
 
     /// The slot of a key, and the cluster's name of a node.

@@ -81,8 +81,24 @@ impl Redis {
         self.folder.path()
     }
 
+    /// Replaces its options, from the next start on.
+    pub fn set_options(&mut self, options: &[&str]) {
+        self.options = options.iter().map(ToString::to_string).collect();
+    }
+
     /// Starts the server, and waits until it answers.
     pub fn run(&mut self) {
+        self.spawn();
+        wait_until("redis-server answers", || self.answers(&[b"+PONG", b"-NOAU"]));
+    }
+
+    /// Starts the server, and waits until it says that it is loading.
+    pub fn run_loading(&mut self) {
+        self.spawn();
+        wait_until("redis-server is loading", || self.answers(&[b"-LOAD"]));
+    }
+
+    fn spawn(&mut self) {
         let (port, socket) = (self.port.to_string(), self.socket());
         let mut keeper = Command::new("sh");
         keeper.args(["-c", KEEPER, "keeper"]).args(&self.file);
@@ -99,7 +115,6 @@ impl Redis {
         BufReader::new(stdout).read_line(&mut number).expect("the server's number");
         let pid = number.trim().parse().ok().and_then(Pid::from_raw).expect("the server's number");
         self.running = Some((child, pid));
-        wait_until("redis-server answers", || self.answers());
     }
 
     /// Ends the server as a crash would.
@@ -151,8 +166,8 @@ impl Redis {
         String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
     }
 
-    /// True if it takes commands.
-    fn answers(&self) -> bool {
+    /// True if it answers a PING with one of these. Without its password it says -NOAUTH, which is an answer too.
+    fn answers(&self, expected: &[&[u8; 5]]) -> bool {
         let ping = || {
             let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
             stream.set_read_timeout(Some(Duration::from_secs(1)))?;
@@ -161,8 +176,7 @@ impl Redis {
             stream.read_exact(&mut answer)?;
             Ok::<_, std::io::Error>(answer)
         };
-        // Without its password it answers -NOAUTH, which is an answer too.
-        ping().is_ok_and(|answer| answer == *b"+PONG" || answer == *b"-NOAU")
+        ping().is_ok_and(|answer| expected.contains(&&answer))
     }
 }
 

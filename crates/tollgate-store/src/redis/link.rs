@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use parking_lot::Mutex;
-use redis::{Cmd, ErrorKind, RedisResult, Script, ServerErrorKind, Value};
+use redis::{Cmd, ErrorKind, RedisError, Script, ServerErrorKind, Value};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{timeout, timeout_at};
 use tollgate_core::{Clock, ManualClock};
@@ -65,7 +65,7 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// The first and the longest pause before another attempt.
 const PAUSE_MIN: Duration = Duration::from_millis(25);
-const PAUSE_MAX: Duration = Duration::from_millis(800);
+const PAUSE_MAX: Duration = Duration::from_millis(400);
 
 /// The way to Redis.
 #[derive(Debug)]
@@ -208,7 +208,7 @@ async fn run(shared: Arc<Shared>, mut jobs: mpsc::Receiver<Job>) {
             };
             match attempt {
                 Ok(connection) => break connection,
-                Err(error) => shared.goes_down(words(&error)),
+                Err(cause) => shared.goes_down(cause),
             }
             // From half the pause to one and a half, so that instances do not come all at once.
             let micros = u64::try_from(pause.as_micros()).unwrap_or(u64::MAX);
@@ -306,8 +306,8 @@ async fn call(shared: &Shared, mut connection: Connection, jobs: Vec<Job>) -> Ca
     let sent = async {
         let first = connection.send(&command("EVALSHA", &shared.sha)).await;
         match first {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                // Nothing ran. With its text the script runs and is known from then on.
+            Err(error) if is_unknown(&error) => {
+                // With its text the script runs and is known from then on.
                 connection.send(&command("EVAL", SCRIPT)).await
             }
             first => first,
@@ -321,6 +321,11 @@ async fn call(shared: &Shared, mut connection: Connection, jobs: Vec<Job>) -> Ca
         }
     };
     Called { jobs, result }
+}
+
+/// True if that server does not know the script yet. Nothing ran.
+fn is_unknown(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
 
 impl Breaker {
@@ -345,13 +350,22 @@ impl Breaker {
 }
 
 impl Shared {
-    /// Opens a connection, and tries the script on it with nothing to do.
-    async fn connect(&self) -> RedisResult<Connection> {
-        let mut connection = self.servers.connect().await?;
-        let mut probe = Cmd::new();
-        probe.arg("EVAL").arg(SCRIPT).arg(0).arg(&self.header[..]);
-        connection.send(&probe).await?;
-        Ok(connection)
+    /// Opens a connection, and tries the script on it with nothing to do: once with its text, so that it is known, and
+    /// once in time.
+    async fn connect(&self) -> Result<Connection, String> {
+        let mut connection = self.servers.connect().await.map_err(|error| words(&error))?;
+        let probe = |name: &str, script: &str| {
+            let mut probe = Cmd::new();
+            probe.arg(name).arg(script).arg(0).arg(&self.header[..]);
+            probe
+        };
+        let known = connection.send(&probe("EVAL", SCRIPT)).await;
+        known.map_err(|error| words(&error))?;
+        match timeout(self.deadline, connection.send(&probe("EVALSHA", &self.sha))).await {
+            Ok(Err(error)) if !is_unknown(&error) => Err(words(&error)),
+            Ok(_) => Ok(connection),
+            Err(_) => Err(format!("it takes longer than {:?} to answer", self.deadline)),
+        }
     }
 
     #[expect(clippy::disallowed_methods, reason = "how long a link is up is told by the real clock")]

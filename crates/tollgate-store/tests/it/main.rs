@@ -13,11 +13,13 @@
 //! - `redis`: keys, times to live and instances of the Redis store.
 //! - `topology`: Redis as a Cluster, behind a Sentinel, and behind TLS.
 //! - `failover`: what happens without it.
+//! - `chaos`: faults while under load.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
 #![expect(clippy::duplicate_mod, reason = "each store goes through the same tests")]
 
 mod bounds;
+mod chaos;
 mod failover;
 mod generate;
 mod limiter;

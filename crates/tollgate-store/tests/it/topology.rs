@@ -164,7 +164,7 @@ fn a_slot_may_move_while_it_is_used() {
     let quota = quota(TOKEN, "1000/h");
     let key = "moving:p:{wanderer}";
     assert_eq!(apply(&store, &quota, "wanderer", take(1)).unwrap().remaining, 999);
-    let from = CLUSTER.master_of(key);
+    let from = CLUSTER.master_of(key).unwrap();
     let to = (0..6)
         .find(|&node| node != from && CLUSTER.nodes[node].cli(&["ROLE"]).starts_with("master"))
         .unwrap();
