@@ -1,6 +1,6 @@
 # The words that people and CI use. `make test` is the whole gate.
 
-.PHONY: run test test-all lint docs deny deps bench-memory bench-api mutants
+.PHONY: run test test-all chaos lint docs deny deps bench-memory bench-redis bench-api mutants
 
 run: ## run Tollgate on its defaults
 	cargo run --release
@@ -12,6 +12,10 @@ test: deps lint ## format, lints and all tests; installs what is missing
 test-all: test ## the same laws over many more histories: some minutes
 	PROPTEST_CASES=50000 cargo test --package tollgate-store --release --test it --quiet
 
+chaos: deps ## faults while under load, some minutes: the rows of docs/reliability.md, and times by exit code
+	@echo "| fault | decisions | shared | local | errors | p99 ms | slowest ms | over, shared | over, local | back after s |"
+	CHAOS_SECONDS=5 cargo test --release --package tollgate-store --test it --quiet chaos:: -- --nocapture --test-threads 1
+
 lint: ## formatting, and clippy without warnings
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --quiet -- --deny warnings
@@ -22,6 +26,9 @@ docs: ## the libraries' documentation, without warnings
 
 bench-memory: ## decisions in memory, against governor
 	cargo run --release --quiet --package tollgate-bench -- memory
+
+bench-redis: deps deps-peers ## decisions in Redis, against a plain script and limitador; p99 under load by exit code
+	cargo run --release --quiet --package tollgate-bench --features limitador -- redis
 
 bench-api: deps-bench ## CPU of a check over HTTP, against a bare axum handler
 	cargo build --release --quiet --package tollgate
@@ -41,3 +48,7 @@ deps: ## what the tests need
 .PHONY: deps-bench
 deps-bench:
 	@./.ci/install wrk:wrk
+
+.PHONY: deps-peers
+deps-peers: # what limitador is built with
+	@./.ci/install clang:clang llvm-config-14:libclang-dev

@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     match name.as_str() {
         "memory" => memory::run(),
         "memory-bytes" => memory::bytes(&std::env::args().nth(2).unwrap_or_default()),
-        "redis" => redis::run(),
+        "redis" => return redis::run(),
         "api" => return api::run(),
         "constant" => api::serve_constant(),
         _ => {

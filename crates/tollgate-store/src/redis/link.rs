@@ -353,7 +353,7 @@ impl Shared {
     /// Opens a connection, and tries the script on it with nothing to do: once with its text, so that it is known, and
     /// once in time.
     async fn connect(&self) -> Result<Connection, String> {
-        let mut connection = self.servers.connect().await.map_err(|error| words(&error))?;
+        let mut connection = self.servers.connect(self.deadline).await.map_err(|error| words(&error))?;
         let probe = |name: &str, script: &str| {
             let mut probe = Cmd::new();
             probe.arg(name).arg(script).arg(0).arg(&self.header[..]);

@@ -124,11 +124,11 @@ impl Servers {
         }
     }
 
-    /// Opens a connection.
-    pub(super) async fn connect(&self) -> RedisResult<Connection> {
+    /// Opens a connection. Who uses it waits no longer than the deadline; it gives up by itself a little later.
+    pub(super) async fn connect(&self, deadline: Duration) -> RedisResult<Connection> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(CONNECT_MAX))
-            .set_response_timeout(Some(CONNECT_MAX));
+            .set_response_timeout(Some(CONNECT_MAX + deadline));
         match &self.shape {
             Shape::Single(info) => {
                 let client = match (&self.tls, info.addr()) {
@@ -142,11 +142,11 @@ impl Servers {
             Shape::Cluster(nodes) => {
                 let mut builder = ClusterClientBuilder::new(nodes.clone())
                     .connection_timeout(CONNECT_MAX)
-                    .response_timeout(CONNECT_MAX)
+                    .response_timeout(CONNECT_MAX + deadline)
                     .tcp_settings(tcp())
-                    .retries(3)
+                    .retries(16)
                     .min_retry_wait(1)
-                    .max_retry_wait(50);
+                    .max_retry_wait(4);
                 if let Some(tls) = &self.tls {
                     builder = builder.certs(tls.clone());
                 }
