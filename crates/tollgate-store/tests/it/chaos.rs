@@ -133,7 +133,7 @@ async fn ask(instance: Arc<Instance>, task: usize, stop: Arc<AtomicBool>) -> Vec
 }
 
 /// Units admitted beyond the burst and the refill, in the worst stretch of time.
-fn excess(quota: &Quota, mut paid: Vec<u64>) -> u64 {
+pub(crate) fn excess(quota: &Quota, mut paid: Vec<u64>) -> u64 {
     paid.sort_unstable();
     let (units, window) = (u128::from(quota.units()), u128::from(quota.window().as_micros()));
     let burst = u128::from(quota.capacity().get()) * window;

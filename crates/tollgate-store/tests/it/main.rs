@@ -12,6 +12,7 @@
 //! - `memory`: caps, floods and threads of the memory store.
 //! - `redis`: keys, times to live and instances of the Redis store.
 //! - `topology`: Redis as a Cluster, behind a Sentinel, and behind TLS.
+//! - `exact`: several instances, far more load than the limits allow.
 //! - `failover`: what happens without it.
 //! - `chaos`: faults while under load.
 
@@ -20,6 +21,7 @@
 
 mod bounds;
 mod chaos;
+mod exact;
 mod failover;
 mod generate;
 mod limiter;

@@ -25,9 +25,22 @@ pub(crate) struct Answer {
 impl Tollgate {
     /// Starts it with a policy file, on a free port.
     pub(crate) fn start(config: &str) -> Self {
+        Self::start_by(Command::new(env!("CARGO_BIN_EXE_tollgate")), config)
+    }
+
+    /// Starts it under a wall clock that is so many seconds off.
+    pub(crate) fn start_off_by(seconds: i64, config: &str) -> Self {
+        let mut faketime = Command::new("faketime");
+        faketime.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        faketime.args(["-f", &format!("{seconds:+}s"), env!("CARGO_BIN_EXE_tollgate")]);
+        Self::start_by(faketime, config)
+    }
+
+    fn start_by(mut command: Command, config: &str) -> Self {
         let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
         write!(file, "listen: {{api: '127.0.0.1:0'}}\n{config}").unwrap();
-        let mut child = command(&["serve", "-c", file.path().to_str().unwrap()]).spawn().unwrap();
+        command.args(["serve", "-c"]).arg(file.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
         let mut banner = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut banner).unwrap();
         let address =
