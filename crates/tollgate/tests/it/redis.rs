@@ -79,6 +79,7 @@ fn c7_the_answer_says_how_it_was_made_without_redis() {
 
 /// A8, C10: one WARN at the switch with its cause, silence, one INFO at the return.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the program is calm after a second of real time")]
 fn a8_an_outage_is_told_twice() {
     let mut server = Redis::start();
     let tollgate = start(&server, "", SLOW);
