@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tollgate_core::{
     Algorithm, Attribute, AttributeName, Basis, BucketName, Charge, Key, LimitId, Micros, OnFailure, Outcome,
-    Quota, Refill, Share, Standings, Store,
+    Quota, Refill, Share, Standing, Standings, Store,
 };
 use tollgate_lab::{Cluster, Fault, Proxy, Redis, Sentinel, wait_until};
 use tollgate_store::{
@@ -121,12 +121,10 @@ async fn ask(instance: Arc<Instance>, task: usize, stop: Arc<AtomicBool>) -> Vec
         let start = Instant::now();
         let Ok(()) = instance.apply(&[charge], &mut standings).await;
         let took = start.elapsed();
-        let standing = standings.remove(0);
-        let paid_at = match standing.outcome {
-            Outcome::Paid(receipt) if is_hot => Some(receipt.paid_at.as_micros()),
-            _ => None,
-        };
-        all.push(Decided { basis: standing.basis, paid_at, took, at: start });
+        let Standing { outcome, basis, .. } = standings.remove(0);
+        let receipt = if let Outcome::Paid(receipt) = outcome { Some(receipt) } else { None };
+        let paid_at = receipt.filter(|_| is_hot).map(|receipt| receipt.paid_at.as_micros());
+        all.push(Decided { basis, paid_at, took, at: start });
         tokio::time::sleep(Duration::from_micros(500)).await;
     }
     all
@@ -147,6 +145,7 @@ pub(crate) fn excess(quota: &Quota, mut paid: Vec<u64>) -> u64 {
 }
 
 impl Row {
+    #[expect(clippy::print_stdout, reason = "the rows are the output of `make chaos`")]
     /// Prints the row, and checks what must hold. `may_lose`: Redis lost its state, which costs a burst at most.
     fn check(self, may_lose: bool) {
         let (lasts, looks_at_times) = seconds();
