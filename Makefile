@@ -28,7 +28,8 @@ bench-memory: ## decisions in memory, against governor
 	cargo run --release --quiet --package tollgate-bench -- memory
 
 bench-redis: deps deps-peers ## decisions in Redis, against a plain script and limitador; p99 under load by exit code
-	cargo run --release --quiet --package tollgate-bench --features limitador -- redis
+	cargo build --release --quiet --manifest-path bench/limitador/Cargo.toml
+	cargo run --release --quiet --package tollgate-bench -- redis bench/limitador/target/release/limitador-peer
 
 bench-api: deps-bench ## CPU of a check over HTTP, against a bare axum handler
 	cargo build --release --quiet --package tollgate

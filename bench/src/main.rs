@@ -5,8 +5,6 @@
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
 mod api;
-#[cfg(feature = "limitador")]
-mod limitador;
 mod memory;
 mod redis;
 mod rounds;
@@ -18,11 +16,11 @@ fn main() -> ExitCode {
     match name.as_str() {
         "memory" => memory::run(),
         "memory-bytes" => memory::bytes(&std::env::args().nth(2).unwrap_or_default()),
-        "redis" => return redis::run(),
+        "redis" => return redis::run(std::env::args().nth(2).as_deref()),
         "api" => return api::run(),
         "constant" => api::serve_constant(),
         _ => {
-            println!("usage: tollgate-bench memory | redis | api");
+            println!("usage: tollgate-bench memory | redis [LIMITADOR-PEER] | api");
             return ExitCode::from(2);
         }
     }

@@ -34,18 +34,14 @@ struct Cost {
 const RATE: usize = 10_000;
 const P99_MAX: Duration = Duration::from_millis(10);
 
-/// Runs all of it.
-pub(crate) fn run() -> ExitCode {
+/// Runs all of it; against limitador, if its program is given.
+pub(crate) fn run(peer: Option<&str>) -> ExitCode {
     let server = Redis::start();
     // One worker, as on one core; it keeps the link while the peer is measured.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.expect("a runtime");
-    let store = runtime.block_on(async { store_on(&server) });
-    runtime.block_on(async {
-        while !store.status().is_up {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-    });
+    let store = runtime.block_on(async { store_with(&server, true) });
+    wait(&runtime, &store);
     let sha = server.cli(&["SCRIPT", "LOAD", include_str!("plain.lua")]);
     for n_charges in [1, 3] {
         let mut costs = Vec::new();
@@ -57,13 +53,18 @@ pub(crate) fn run() -> ExitCode {
         let redis = median(costs.iter().map(|cost| cost.redis).collect());
         report(&format!("redis-cpu-{n_charges}"), redis, median(plains));
     }
-    #[cfg(feature = "limitador")]
-    against_limitador(&runtime, &server, &store);
+    if let Some(peer) = peer {
+        against_limitador(peer, &runtime, &server, &store);
+    }
     println!("tasks  Redis µs  Tollgate µs  wall µs, for each decision with one charge");
     for n_tasks in [1, 16, 128] {
         let cost = ours(&runtime, &server, &store, 1, n_tasks);
         println!("{n_tasks:5}  {:8.2}  {:11.2}  {:7.2}", cost.redis, cost.tollgate, cost.wall);
     }
+    let terse = runtime.block_on(async { store_with(&server, false) });
+    wait(&runtime, &terse);
+    let costs = (0..ROUNDS).map(|_| ours(&runtime, &server, &terse, 1, 128).redis).collect();
+    println!("128 tasks with `readable: false`: Redis {:.2} µs", median(costs));
     let p99 = p99_of_two_instances(&server);
     println!("two instances with {RATE} decisions a second each: p99 {:.2} ms", p99.as_secs_f64() * 1e3);
     if p99 < P99_MAX { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -75,7 +76,7 @@ fn p99_of_two_instances(server: &Redis) -> Duration {
     let instance = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         runtime.block_on(async {
-            let store = store_on(server);
+            let store = store_with(server, true);
             while !store.status().is_up {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
@@ -107,29 +108,14 @@ fn p99_of_two_instances(server: &Redis) -> Duration {
 }
 
 /// Wall time of a decision, ours and limitador's, with 128 tasks.
-#[cfg(feature = "limitador")]
-fn against_limitador(runtime: &Runtime, server: &Redis, store: &Arc<RedisStore>) {
-    let peer = runtime.block_on(crate::limitador::limiter(&server.url()));
+fn against_limitador(peer: &str, runtime: &Runtime, server: &Redis, store: &Arc<RedisStore>) {
     let (mut walls, mut peers) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         walls.push(ours(runtime, server, store, 1, 128).wall);
-        let (start, n) = (now(), DECISIONS / 4 / 128);
-        runtime.block_on(async {
-            let tasks: Vec<_> = (0..128)
-                .map(|task| {
-                    let peer = peer.clone();
-                    tokio::spawn(async move {
-                        for client in clients(task, n) {
-                            crate::limitador::decide(&peer, client).await;
-                        }
-                    })
-                })
-                .collect();
-            for task in tasks {
-                task.await.expect("no task panics");
-            }
-        });
-        peers.push(start.elapsed().as_nanos() as f64 / 1e3 / (n * 128) as f64);
+        let numbers = [128, DECISIONS / 4, KEYS].map(|number| number.to_string());
+        let output = Command::new(peer).arg(server.url()).args(numbers).output().expect("the peer runs");
+        let micros = String::from_utf8_lossy(&output.stdout).trim().parse().expect("microseconds");
+        peers.push(micros);
     }
     report("redis-limitador", median(walls), median(peers));
 }
@@ -145,8 +131,16 @@ fn clients(task: usize, n: usize) -> impl Iterator<Item = String> {
     })
 }
 
-fn store_on(server: &Redis) -> Arc<RedisStore> {
-    let settings = RedisSettings { deadline: Duration::from_secs(10), ..RedisSettings::default() };
+fn wait(runtime: &Runtime, store: &RedisStore) {
+    runtime.block_on(async {
+        while !store.status().is_up {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    });
+}
+
+fn store_with(server: &Redis, readable: bool) -> Arc<RedisStore> {
+    let settings = RedisSettings { deadline: Duration::from_secs(10), readable, ..RedisSettings::default() };
     Arc::new(RedisStore::new(Servers::single(&server.url()).expect("an address"), settings))
 }
 
