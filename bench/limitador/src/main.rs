@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use limitador::AsyncRateLimiter;
 use limitador::limit::Limit;
-use limitador::storage::AsyncStorage;
 use limitador::storage::redis::AsyncRedisStorage;
 
 fn main() {
@@ -18,7 +17,6 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let micros = runtime.expect("a runtime").block_on(async {
         let storage = AsyncRedisStorage::new(url).await.expect("Redis answers");
-        let storage = AsyncStorage::with_counter_storage(Box::new(storage));
         let limiter = AsyncRateLimiter::new_with_storage(Box::new(storage));
         limiter.add_limit(Limit::new(
             "bench",

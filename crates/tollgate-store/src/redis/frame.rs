@@ -77,8 +77,8 @@ pub(super) fn pack(charges: &[Charge<'_>], naming: &Naming) -> Packed {
             Act::Record(_) => 2,
             Act::Look(_) => 3,
         };
-        let others = charges.iter().enumerate().filter(|(other, _)| *other != n);
-        let meets_again = others.clone().any(|(_, other)| other.key == charge.key);
+        let is_same = |(other, earlier): (usize, &Charge<'_>)| other != n && earlier.key == charge.key;
+        let meets_again = charges.iter().enumerate().any(is_same);
         let act = if meets_again { act | MEETS_AGAIN } else { act };
         // No wait is longer than a full refill, so no patience need be.
         let patience = charge.patience.min(charge.quota.time_to_fill().ceil());

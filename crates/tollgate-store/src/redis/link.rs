@@ -42,8 +42,9 @@ const SCRIPT: &str = include_str!("apply.lua");
 /// Decisions that may wait for Redis.
 const WAITING_MAX: usize = 4_096;
 
-/// Decisions in one call: a script should not keep others waiting for long.
+/// Decisions in one call, and charges after which no more are added: a script should not keep others waiting for long.
 const BATCH_MAX: usize = 32;
+const BATCH_CHARGES_MAX: usize = 96;
 
 /// Calls under way to one server. Few, so that decisions gather; more than one, so that Redis never idles.
 const CALLS_MAX: usize = 4;
@@ -262,12 +263,24 @@ async fn serve(shared: &Shared, connection: &Connection, jobs: &mut mpsc::Receiv
                     return None;
                 }
                 waiting.retain(|job: &Job| !job.answer.is_closed());
-                if !waiting.is_empty() {
-                    calls.push(call(shared, connection.clone(), std::mem::take(&mut waiting)));
+                while !waiting.is_empty() {
+                    calls.push(call(shared, connection.clone(), batch(&mut waiting)));
                 }
             }
         }
     }
+}
+
+/// Takes the first jobs that may go out in one call.
+fn batch(waiting: &mut Vec<Job>) -> Vec<Job> {
+    let mut n_charges = 0;
+    let fits = |job: &Job| {
+        let fits = n_charges < BATCH_CHARGES_MAX;
+        n_charges += job.packed.keys.len();
+        fits
+    };
+    let n_jobs = waiting.iter().map(fits).take_while(|fits| *fits).count();
+    waiting.drain(..n_jobs).collect()
 }
 
 /// Hands the answers out.
