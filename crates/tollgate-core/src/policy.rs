@@ -71,7 +71,7 @@ pub struct Policies {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PolicyError {
     /// The name cannot stand in a key.
-    #[error("{name:?} is no policy name; use 1 to {} of a-z 0-9 . _ -", Policy::NAME_MAX)]
+    #[error("{name:?} is no name for a policy or a quota; use 1 to {} of a-z 0-9 . _ -", Policy::NAME_MAX)]
     Name {
         /// The name.
         name: String,
@@ -105,8 +105,7 @@ impl Policy {
     /// # Errors
     /// If the name has other characters than `a-z 0-9 . _ -`, is empty or too long.
     pub fn new(name: &str, quota: Quota) -> Result<Self, PolicyError> {
-        let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b".-_".contains(&b);
-        if name.is_empty() || name.len() > Self::NAME_MAX || !name.bytes().all(known) {
+        if !is_name(name) {
             return Err(PolicyError::Name { name: name.to_owned() });
         }
         let limits = vec![Limit { name: BucketName::new(name, None, &quota, Vec::new()), quota }];
@@ -190,6 +189,12 @@ impl Policy {
     }
 }
 
+/// True if a text can stand in a key as a name.
+fn is_name(text: &str) -> bool {
+    let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b".-_".contains(&b);
+    (1..=Policy::NAME_MAX).contains(&text.len()) && text.bytes().all(known)
+}
+
 impl Limit {
     /// The name of its buckets.
     pub fn name(&self) -> &BucketName {
@@ -220,12 +225,14 @@ impl Policies {
             if set.named.insert(policy.name.clone(), index).is_some() {
                 return Err(PolicyError::Twice { name: policy.name });
             }
-            let limits = policy.limits.iter().enumerate();
-            if limits
-                .clone()
-                .any(|(n, limit)| policy.limits[..n].iter().any(|other| other.name == limit.name))
-            {
-                return Err(PolicyError::QuotaTwice { name: policy.name });
+            for (n, limit) in policy.limits.iter().enumerate() {
+                let quota = limit.name.quota();
+                if quota.is_some_and(|quota| !is_name(quota)) {
+                    return Err(PolicyError::Name { name: quota.unwrap_or_default().to_owned() });
+                }
+                if policy.limits[..n].iter().any(|other| other.name.quota() == quota) {
+                    return Err(PolicyError::QuotaTwice { name: policy.name });
+                }
             }
             match policy.selector {
                 Selector::Every => set.every.push(index),
@@ -363,6 +370,11 @@ mod tests {
             shared.to_string(),
             "policy \"a\" has two quotas of the same name; give each its own name"
         );
+        let other = Quota::new(Algorithm::SlidingWindow, "10/min".parse().unwrap()).unwrap();
+        let quota = policy("x").limits()[0].quota().clone();
+        let differing = policy("a").and("s", quota.clone()).and("s", other);
+        assert!(matches!(Policies::new(vec![differing]), Err(PolicyError::QuotaTwice { .. })));
+        assert!(matches!(Policies::new(vec![policy("a").and("s:{", quota)]), Err(PolicyError::Name { .. })));
         let twice = Policies::new(vec![policy("a"), policy("a")]).unwrap_err();
         assert_eq!(twice.to_string(), "there are two policies named \"a\"; give each its own name");
     }

@@ -35,6 +35,8 @@ use tracing::{debug, error, info, warn};
 use crate::memory::{MemoryStats, MemoryStore};
 use crate::redis::StoreError;
 
+const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
+
 /// An episode ends when nothing was decided without the shared store for so long.
 const CALM: Micros = Micros::from_secs(1);
 
@@ -67,14 +69,14 @@ pub struct FailoverSettings {
 pub enum LocalShare {
     /// A fixed share.
     Fixed(Share),
-    /// One part for each instance that was alive when the shared store was last seen.
+    /// One part for each instance that was alive when the shared store was last seen; a half before it was.
     Auto,
 }
 
 /// A store that knows how many instances use it.
 pub trait Peers {
-    /// How many were alive when it was last seen, at least one.
-    fn n_instances(&self) -> u32;
+    /// How many were alive when it was last seen; nothing if it never was.
+    fn n_instances(&self) -> Option<u32>;
 }
 
 /// How decisions are being made.
@@ -100,7 +102,7 @@ struct Episode {
 
 impl Default for FailoverSettings {
     fn default() -> Self {
-        let half = Share { part: 1, of: NonZeroU32::MIN.saturating_add(1) };
+        let half = Share { part: 1, of: TWO };
         Self { share: LocalShare::Fixed(half), ttl: Micros::from_secs(60), n_keys_max: 1_000_000 }
     }
 }
@@ -147,7 +149,7 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
         let share = match self.settings.share {
             LocalShare::Fixed(share) => share,
             LocalShare::Auto => {
-                let of = NonZeroU32::new(self.shared.n_instances()).unwrap_or(NonZeroU32::MIN);
+                let of = self.shared.n_instances().and_then(NonZeroU32::new).unwrap_or(TWO);
                 Share { part: 1, of }
             }
         };

@@ -32,7 +32,7 @@ use tollgate_core::{
     Act, Basis, Charge, Clock, Key, Quota, Receipt, Refund, Standing, Standings, Store, Timestamp,
 };
 
-use crate::settle::{Buckets, settle};
+use crate::settle::{Buckets, Purpose, settle};
 use shard::{Change, Shard, Visit};
 use slot::Identity;
 use sync::{Mutex, MutexGuard};
@@ -181,7 +181,7 @@ impl<C: Clock> MemoryStore<C> {
         let places: SmallVec<[_; 4]> = charges.iter().map(|charge| self.locate(&charge.key)).collect();
         let locked = self.lock(places.iter().map(|place| place.0));
         let now = self.clock.now();
-        settle(charges, &mut Held { places, locked, now }, now, Basis::Local, standings);
+        settle(charges, &mut Held { places, locked, now }, now, Basis::Local, Purpose::Spend, standings);
     }
 
     /// Locks shards, each once, in their order.

@@ -30,6 +30,8 @@ pub use link::LinkStatus;
 pub use servers::{Certificates, Servers, ServersError};
 
 use crate::failover::Peers;
+use crate::settle::Purpose;
+use frame::Answer;
 use link::Link;
 use name::Naming;
 use presence::Presence;
@@ -54,9 +56,15 @@ pub struct RedisSettings {
 /// Holds buckets in Redis.
 #[derive(Debug)]
 pub struct RedisStore {
+    shared: Arc<Shared>,
+    presence: Arc<Presence>,
+}
+
+/// What a decision needs. One that goes to several nodes may outlive who asked.
+#[derive(Debug)]
+struct Shared {
     link: Arc<Link>,
     naming: Naming,
-    presence: Arc<Presence>,
 }
 
 impl Default for RedisSettings {
@@ -85,61 +93,42 @@ impl RedisStore {
         if settings.announces {
             presence.clone().announce(&link, naming.instances());
         }
-        Self { link, naming, presence }
+        Self { shared: Arc::new(Shared { link, naming }), presence }
     }
 
     /// Where it is.
     pub fn endpoint(&self) -> &Endpoint {
-        self.link.endpoint()
+        self.shared.link.endpoint()
     }
 
     /// Whether Redis is in reach, and since when.
     pub fn status(&self) -> LinkStatus {
-        self.link.status()
+        self.shared.link.status()
     }
 }
 
-impl RedisStore {
-    /// Applies charges whose keys lie on one node, and tells whether none vetoed.
+impl Shared {
+    /// Applies charges whose keys lie on one node, and tells whether none vetoed, with Redis' own words.
     async fn apply_together(
         &self,
         charges: &[Charge<'_>],
+        purpose: Purpose,
         standings: &mut Standings,
         until: Instant,
-    ) -> Result<bool, StoreError> {
-        if charges.is_empty() {
-            return Ok(true);
+    ) -> Result<(bool, Answer), StoreError> {
+        let answer = self.link.ask(frame::pack(charges, purpose, &self.naming), until).await?;
+        if let Some(fits) = frame::derive(charges, purpose, &answer, standings) {
+            return Ok((fits, answer));
         }
-        let answer = self.link.ask(frame::pack(charges, &self.naming), until).await?;
-        frame::derive(charges, &answer, standings).ok_or_else(|| {
-            standings.clear();
-            let got = format!("{:?}", answer.numbers).chars().take(200).collect();
-            let endpoint = self.link.endpoint().clone();
-            StoreError::Garbled { endpoint, got, expected: "states that explain the verdict" }
-        })
-    }
-}
-
-impl Peers for RedisStore {
-    fn n_instances(&self) -> u32 {
-        self.presence.n_instances()
-    }
-}
-
-impl Store for RedisStore {
-    type Error = StoreError;
-
-    async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), StoreError> {
-        let until = self.link.until();
-        if self.naming.is_tagged {
-            return self.apply_in_groups(charges, standings, until).await;
-        }
-        self.apply_together(charges, standings, until).await.map(drop)
+        standings.clear();
+        let got = format!("{:?}", answer.numbers).chars().take(200).collect();
+        let endpoint = self.link.endpoint().clone();
+        Err(StoreError::Garbled { endpoint, got, expected: "states that explain the verdict" })
     }
 
+    /// Gives back, each in a call of its own where they may lie on several nodes.
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
         let until = self.link.until();
-        // In a cluster each may lie on another node.
         let n_together = if self.naming.is_tagged { 1 } else { refunds.len().max(1) };
         for refunds in refunds.chunks(n_together) {
             let packed = frame::pack_refunds(refunds, &self.naming);
@@ -149,12 +138,37 @@ impl Store for RedisStore {
         }
         Ok(())
     }
+}
+
+impl Peers for RedisStore {
+    fn n_instances(&self) -> Option<u32> {
+        self.presence.n_instances()
+    }
+}
+
+impl Store for RedisStore {
+    type Error = StoreError;
+
+    async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), StoreError> {
+        if charges.is_empty() {
+            return Ok(());
+        }
+        if self.shared.naming.is_tagged && cluster::is_spread(charges) {
+            return self.shared.clone().apply_in_groups(charges, standings).await;
+        }
+        let until = self.shared.link.until();
+        self.shared.apply_together(charges, Purpose::Spend, standings, until).await.map(drop)
+    }
+
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.shared.refund(refunds).await
+    }
 
     async fn reset(&self, keys: &[Key<'_>]) -> Result<Basis, StoreError> {
         for key in keys {
             let mut command = Cmd::new();
-            command.arg("UNLINK").arg(self.naming.name(key));
-            self.link.command(&command).await?;
+            command.arg("UNLINK").arg(self.shared.naming.name(key));
+            self.shared.link.command(&command).await?;
         }
         Ok(Basis::Shared)
     }

@@ -19,12 +19,22 @@ pub(crate) trait Buckets {
     fn level(&mut self, n: usize, charge: &Charge<'_>) -> Level;
 }
 
+/// What a call is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Purpose {
+    /// To spend, if none vetoes.
+    Spend,
+    /// To learn how things stand. Nothing is spent.
+    Weigh,
+}
+
 /// Weighs all charges, spends them unless one vetoes, and tells how each key stands. False if one vetoed.
 pub(crate) fn settle(
     charges: &[Charge<'_>],
     buckets: &mut impl Buckets,
     now: Timestamp,
     basis: Basis,
+    purpose: Purpose,
     standings: &mut Standings,
 ) -> bool {
     let mut fits = SmallVec::<[Fit; 4]>::new();
@@ -40,7 +50,7 @@ pub(crate) fn settle(
         fits.push(fit);
     }
     standings.extend(charges.iter().zip(fits).enumerate().map(|(n, (charge, fit))| {
-        if vetoed || !charge.act.spends(matches!(fit, Fit::Fits { .. })) {
+        if vetoed || purpose == Purpose::Weigh || !charge.act.spends(matches!(fit, Fit::Fits { .. })) {
             return Standing::derive(charge, fit, None, buckets.level(n, charge), basis);
         }
         let (counted, level) = buckets.spend(n, charge);

@@ -83,6 +83,8 @@ impl Bucket for SlidingLog {
             let cost = self.entries.drain(n_before..).map(|entry| entry.cost).sum();
             self.entries.push_back(Entry { at: now, cost });
         }
+        // What has left the window has left for good, also if the clock is set back.
+        self.settle(quota, now);
         mended
     }
 

@@ -155,9 +155,9 @@ impl Shard {
         let (answer, change) = visit.visit(log, quota, now);
         if mended || change != Change::Nothing {
             *slot = Slot::pack_log(id, log, index, quota);
-            self.n_log_bytes = self.n_log_bytes - n_bytes + log.n_bytes();
-            self.evict_logs(id, now);
         }
+        self.n_log_bytes = self.n_log_bytes - n_bytes + log.n_bytes();
+        self.evict_logs(id, now);
         answer
     }
 

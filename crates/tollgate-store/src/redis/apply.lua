@@ -20,6 +20,7 @@ functions that the memory store uses. The script need only know whether a charge
     2 record    no                          if nobody vetoes
     3 look      yes                         never
     4 refund    no                          gives back
+    + 64        nothing of the decision is spent: it only weighs
     + 128       another charge of the decision has the same key
 
 Each kind of bucket below is the twin of a file in tollgate-core/src/algorithm, which says what it means.
@@ -148,7 +149,7 @@ local function token_bucket()
         elseif bucket.at == latest + fill and bucket.part > 2 * fill_part then
             bucket.part, bucket.dirty = 2 * fill_part, true
         end
-        bucket.capacity, bucket.fill = capacity, fill
+        bucket.capacity, bucket.fill = capacity, fill + fill_part / over
         if bucket.ahead > 0 then
             earn, earn_part = earn + bucket.ahead_earn, earn_part + bucket.ahead_part
             if earn_part >= over then
@@ -171,7 +172,7 @@ local function token_bucket()
 
     function kind.spend(bucket, cost, capacity, over, earn, earn_part, fill, fill_part)
         local at, part = after(bucket, earn, earn_part)
-        if at > now + fill then
+        if at >= now + fill then
             local deepest, deepest_part = now + 2 * fill, 2 * fill_part
             if deepest_part >= over then
                 deepest, deepest_part = deepest + 1, deepest_part - over
@@ -263,22 +264,19 @@ end
 local function stepped()
     local kind = {}
 
-    local function gone_at(at, spent, units, window)
-        return at + ceil(spent / units) * window
-    end
-
     function kind.gone_at(bucket)
-        return gone_at(bucket.at, bucket.a, bucket.units, bucket.window)
+        return bucket.at + ceil(bucket.a / bucket.units) * bucket.window
     end
 
-    function kind.load(key, cost, capacity, over, units, _, window)
+    function kind.load(key)
         local state = pcall('HMGET', key, 'since', 'spent')
         local at, a = whole(state[1]), count(state[2])
         local found = at and a and true
         if not found then
             at, a = 0, 0
         end
-        return { key = key, kind = kind, found = found, gone = half(gone_at(at, a, units, window)), at = at, a = a, ahead = 0 }
+        -- How long it lives was set under a window that may have been another one.
+        return { key = key, kind = kind, found = found, gone = -1, at = at, a = a, ahead = 0 }
     end
 
     -- The last step and the units that are spent, with all steps taken that are due.
@@ -444,19 +442,19 @@ end
 
 local function log()
     local kind = {}
-    local PAGE = 64
+    local PAGE = 128
 
     local function entry_text(at, cost)
         return cost == 1 and format('%d', at) or format('%d %d', at, cost)
     end
 
     local function entry_of(text)
-        local at = whole(text)
-        if at then
+        local at = tonumber(text)
+        if at and at >= 0 and at <= 9007199254740991 and at % 1 == 0 then
             return at, 1
         end
-        local at, cost = text:match('^(%d+) (%d+)$')
-        return whole(at) or 0, count(cost) or 1
+        local time, cost = text:match('^(%d+) (%d+)$')
+        return whole(time or text) or 0, count(cost) or 1
     end
 
     local function keep(bucket, page, from)
@@ -510,7 +508,15 @@ local function log()
         bucket.newest_at, bucket.newest_cost = now, ahead
     end
 
-    -- Mends, and counts the charges that have left the window.
+    -- Lets the first charges go. The last one to go makes place for the units spent.
+    local function cut(bucket, spent, gone)
+        if gone > 0 then
+            call('LTRIM', bucket.key, gone, -1)
+        end
+        call('LSET', bucket.key, 0, format('%d', spent))
+    end
+
+    -- Mends, and lets go of charges that have left the window: they have left for good.
     local function settle(bucket, window)
         if bucket.is_stale then
             reload(bucket)
@@ -522,19 +528,26 @@ local function log()
                 mend(bucket, window)
             end
         end
-        bucket.gone, bucket.left = 0, bucket.spent
+        local gone, left = 0, bucket.spent
         while true do
-            local at, cost = entry(bucket, bucket.gone + 1)
+            local at, cost = entry(bucket, gone + 1)
             if not at then
-                bucket.left = 0
+                left = 0
                 break
             elseif now - at < window then
                 break
             end
-            bucket.gone, bucket.left = bucket.gone + 1, max(bucket.left - cost, 0)
+            gone, left = gone + 1, max(left - cost, 0)
         end
-        bucket.oldest_at = entry(bucket, bucket.gone + 1) or -1
-        bucket.window = window
+        if gone > 0 then
+            cut(bucket, left, gone)
+            for i = 1, bucket.n do
+                bucket.ats[i], bucket.costs[i] = bucket.ats[i + gone], bucket.costs[i + gone]
+            end
+            bucket.n = bucket.n - gone
+        end
+        bucket.spent, bucket.left, bucket.window = left, left, window
+        bucket.oldest_at = bucket.ats[1] or -1
     end
 
     function kind.weigh(bucket, cost, capacity, over, units, _, window)
@@ -544,7 +557,7 @@ local function log()
         if missing <= 0 or cost == 0 then
             return true, 0, 0, bucket.left, bucket.oldest_at
         end
-        local retry_after, n = -1, bucket.gone
+        local retry_after, n = -1, 0
         while missing > 0 and wanted <= capacity do
             n = n + 1
             local at, cost = entry(bucket, n)
@@ -556,20 +569,12 @@ local function log()
         return false, retry_after, 0, bucket.left, bucket.oldest_at
     end
 
-    -- Lets the first charges go. The last one to go makes place for the units spent.
-    local function cut(bucket, spent, gone)
-        if gone > 0 then
-            call('LTRIM', bucket.key, gone, -1)
-        end
-        call('LSET', bucket.key, 0, spent)
-    end
-
     function kind.spend(bucket, cost, capacity, over, units, _, window)
         if bucket.is_stale then
             settle(bucket, window)
         end
         bucket.is_stale = true
-        local gone, oldest_at, oldest_cost = bucket.gone, entry(bucket, bucket.gone + 1)
+        local gone, oldest_at, oldest_cost = 0, entry(bucket, 1)
         local newest_at = bucket.newest_at
         if newest_at and now <= newest_at then
             -- Charges of one instant share their entry, and so does one by a clock that is behind.
@@ -604,7 +609,7 @@ local function log()
         end
         cut(bucket, spent, gone)
         renew(bucket.key, newest_at + window)
-        bucket.left, bucket.oldest_at = spent, oldest_at
+        bucket.left, bucket.oldest_at, bucket.newest_at = spent, oldest_at, newest_at
         return cost
     end
 
@@ -614,7 +619,6 @@ local function log()
             return
         end
         bucket.is_stale = true
-        cut(bucket, bucket.left, bucket.gone)
         if capacity < bucket.left or now < paid_at then
             return
         end
@@ -660,7 +664,7 @@ local function correct(bucket, at_state, cost)
 end
 
 while position <= #frame do
-    local n, vetoed, charges = 0, false, nil
+    local n, vetoed, only_weighs, charges = 0, false, false, nil
     n_reply = n_reply + 1
     local at_reply = n_reply
 
@@ -673,6 +677,9 @@ while position <= #frame do
         local meets_again = act >= 128 -- another charge of the decision has the same key
         if meets_again then
             act = act - 128
+        end
+        if act >= 64 then
+            act, only_weighs = act - 64, true
         end
 
         local kind = kinds[id]
@@ -703,7 +710,7 @@ while position <= #frame do
             if act == 4 then
                 kind.refund(bucket, cost, capacity, over, p, p_part, q, q_part, r)
                 bucket.dirty = bucket.dirty or bucket.found
-            elseif spends and not vetoed then
+            elseif spends and not vetoed and not only_weighs then
                 local cost = kind.spend(bucket, cost, capacity, over, p, p_part, q, q_part, r)
                 bucket.dirty = true
                 if cost then
@@ -734,8 +741,9 @@ while position <= #frame do
             kind.refund(bucket, unpack(charge, 6))
             bucket.dirty = bucket.dirty or bucket.found
         else
-            local cost = spends and not vetoed and kind.spend(bucket, unpack(charge, 6))
-            bucket.dirty = bucket.dirty or spends and not vetoed
+            spends = spends and not vetoed and not only_weighs
+            local cost = spends and kind.spend(bucket, unpack(charge, 6))
+            bucket.dirty = bucket.dirty or spends
             if bucket.is_stale then
                 correct(bucket, at_state, cost or 0)
             end

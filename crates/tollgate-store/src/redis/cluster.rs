@@ -10,86 +10,53 @@
 //! ```
 //!
 //! All or nothing still holds for who asks. Between the two calls others may see the client's units gone that will
-//! come back, and deny it for that moment; nobody is ever admitted that should not be. If the asker goes away in
-//! between, or a later call gives no answer, what was charged in vain is refunded too.
+//! come back, and deny it for that moment; nobody is ever admitted that should not be.
+//!
+//! The calls are made by a task of their own. Who asked may go away or lose patience; the task goes on to its end, so
+//! that nothing stays charged in part. Only a call without an answer leaves that in doubt, as it does on one node.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use smallvec::SmallVec;
-use tollgate_core::{Act, Basis, Charge, Outcome, Receipt, Refund, Standing, Standings};
+use tollgate_core::{
+    Act, Attribute, AttributeName, Basis, BucketName, Charge, Key, LimitId, Micros, OnFailure, Outcome,
+    Quota, Refund, Standing, Standings,
+};
 
-use super::frame::{self, Packed};
-use super::link::Link;
-use super::{RedisStore, StoreError};
+use super::frame::{self, Answer};
+use super::{Shared, StoreError};
+use crate::settle::Purpose;
 
 /// Charges by their place in the call that meet on one node.
 type Group = SmallVec<[usize; 4]>;
 
-/// What was charged and must be given back, unless all is paid.
-struct InVain {
-    link: Arc<Link>,
-    refunds: Vec<Packed>,
+/// A charge that borrows nothing.
+struct Owned {
+    limit: LimitId,
+    name: BucketName,
+    attributes: Vec<(AttributeName<String>, String)>,
+    quota: Quota,
+    act: Act,
+    patience: Micros,
+    on_failure: OnFailure,
 }
 
-impl RedisStore {
-    /// Applies charges group by group.
-    pub(super) async fn apply_in_groups(
-        &self,
-        charges: &[Charge<'_>],
-        standings: &mut Standings,
-        until: Instant,
-    ) -> Result<(), StoreError> {
-        let groups = groups(charges);
-        if let [_] | [] = groups.as_slice() {
-            return self.apply_together(charges, standings, until).await.map(drop);
-        }
-        let mut told: Vec<Option<Standing>> = charges.iter().map(|_| None).collect();
-        let mut in_vain = InVain { link: self.link.clone(), refunds: Vec::new() };
-        let mut vetoing = None;
-        for (n, group) in groups.iter().enumerate() {
-            let of_group: SmallVec<[_; 4]> = group.iter().map(|&n| charges[n].clone()).collect();
-            let mut of_standings = Standings::new();
-            let paid = self.apply_together(&of_group, &mut of_standings, until).await?;
-            in_vain.add(self, &of_group, &of_standings);
-            fill(&mut told, group, of_standings);
-            if !paid {
-                vetoing = Some(n);
-                break;
-            }
-        }
-        match vetoing {
-            None => in_vain.refunds.clear(),
-            Some(vetoing) => {
-                in_vain.give_back(until).await;
-                // Nothing is spent. How the others stand is looked up, so that the wait holds for all.
-                for (_, group) in groups.iter().enumerate().filter(|(n, _)| *n != vetoing) {
-                    let looking =
-                        |&n: &usize| Charge { act: Act::Look(charges[n].act.cost()), ..charges[n].clone() };
-                    let of_group: SmallVec<[_; 4]> = group.iter().map(looking).collect();
-                    let mut of_standings = Standings::new();
-                    self.apply_together(&of_group, &mut of_standings, until).await?;
-                    fill(&mut told, group, of_standings);
-                }
-            }
-        }
-        standings.extend(told.into_iter().flatten());
-        Ok(())
-    }
+/// True if the charges do not all lie on one node.
+pub(super) fn is_spread(charges: &[Charge<'_>]) -> bool {
+    charges.iter().skip(1).any(|charge| !meet(&charges[0], charge))
 }
 
-/// Charges by the values that say on which node they lie, those with values first.
+/// True if two charges lie on one node for sure: the same values, or without values the same key.
+fn meet(one: &Charge<'_>, other: &Charge<'_>) -> bool {
+    let has_values = one.key.values().next().is_some();
+    one.key.values().eq(other.key.values()) && (has_values || one.key == other.key)
+}
+
+/// Charges that meet on one node, those with values first.
 fn groups(charges: &[Charge<'_>]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (n, charge) in charges.iter().enumerate() {
-        // Without values the name is all there is.
-        let has_values = |charge: &Charge<'_>| charge.key.values().next().is_some();
-        let meets = |other: &Charge<'_>| {
-            has_values(other) == has_values(charge)
-                && other.key.values().eq(charge.key.values())
-                && (has_values(charge) || other.key == charge.key)
-        };
-        match groups.iter_mut().find(|group| meets(&charges[group[0]])) {
+        match groups.iter_mut().find(|group| meet(&charges[group[0]], charge)) {
             Some(group) => group.push(n),
             None => groups.push(SmallVec::from_slice(&[n])),
         }
@@ -98,42 +65,117 @@ fn groups(charges: &[Charge<'_>]) -> Vec<Group> {
     groups
 }
 
-fn fill(told: &mut [Option<Standing>], group: &Group, standings: Standings) {
-    for (&n, standing) in group.iter().zip(standings) {
-        told[n] = Some(standing);
+impl Shared {
+    /// Applies charges group by group, in a task of their own.
+    pub(super) async fn apply_in_groups(
+        self: Arc<Self>,
+        charges: &[Charge<'_>],
+        standings: &mut Standings,
+    ) -> Result<(), StoreError> {
+        let owned: Vec<_> = charges.iter().map(Owned::of).collect();
+        let task = tokio::spawn(async move { self.apply_owned(&owned).await });
+        // A task ends without its result only with the runtime, and then nobody waits for this either.
+        let told = task.await.unwrap_or_else(|_| Ok(Vec::new()))?;
+        standings.extend(told);
+        Ok(())
     }
-}
 
-impl InVain {
-    /// Notes what a group was charged.
-    fn add(&mut self, store: &RedisStore, charges: &[Charge<'_>], standings: &[Standing]) {
+    async fn apply_owned(&self, owned: &[Owned]) -> Result<Vec<Standing>, StoreError> {
+        let attributes: Vec<Vec<Attribute<'_>>> = owned.iter().map(Owned::attributes).collect();
+        let charges: Vec<_> =
+            owned.iter().zip(&attributes).filter_map(|(owned, of)| owned.charge(of)).collect();
+        let until = self.link.until();
+        let groups = groups(&charges);
+        let of = |group: &Group| -> Vec<Charge<'_>> { group.iter().map(|&n| charges[n].clone()).collect() };
+        let mut told: Vec<Option<Standing>> = charges.iter().map(|_| None).collect();
+        let mut fill = |group: &Group, standings: Standings| {
+            for (&n, standing) in group.iter().zip(standings) {
+                told[n] = Some(standing);
+            }
+        };
+        let mut paid: Vec<(Vec<Charge<'_>>, &Group, Answer)> = Vec::new();
+        let mut is_vetoed = false;
+        for group in &groups {
+            let charges = of(group);
+            // After a veto the rest is only weighed, so that the wait holds for all.
+            let purpose = if is_vetoed { Purpose::Weigh } else { Purpose::Spend };
+            let mut standings = Standings::new();
+            match self.apply_together(&charges, purpose, &mut standings, until).await {
+                Ok((fits, answer)) => {
+                    fill(group, standings);
+                    if fits && !is_vetoed {
+                        paid.push((charges, group, answer));
+                    }
+                    is_vetoed |= !fits;
+                }
+                // A veto stands, whatever the others would have said.
+                Err(_) if is_vetoed => {
+                    fill(
+                        group,
+                        charges.iter().map(|charge| Standing::unknown(charge, Basis::Shared)).collect(),
+                    );
+                }
+                Err(error) => {
+                    for (charges, _, answer) in &paid {
+                        self.give_back(charges, answer).await;
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        if is_vetoed {
+            for (charges, group, answer) in &paid {
+                self.give_back(charges, answer).await;
+                let mut standings = Standings::new();
+                frame::derive(charges, Purpose::Weigh, answer, &mut standings);
+                fill(group, standings);
+            }
+        }
+        Ok(told.into_iter().flatten().collect())
+    }
+
+    /// Gives back what a group was charged in vain.
+    async fn give_back(&self, charges: &[Charge<'_>], answer: &Answer) {
+        let mut standings = Standings::new();
+        frame::derive(charges, Purpose::Spend, answer, &mut standings);
         for (charge, standing) in charges.iter().zip(standings) {
-            if let Outcome::Paid(Receipt { cost, paid_at }) = standing.outcome {
-                let receipt = Receipt { cost, paid_at };
+            if let Outcome::Paid(receipt) = standing.outcome {
                 let refund = Refund { key: charge.key, quota: charge.quota, receipt, basis: Basis::Shared };
-                self.refunds.push(frame::pack_refunds(&[refund], &store.naming));
+                // One that does not arrive is lost: sent again, it might be given back twice.
+                let _lost = self.refund(&[refund]).await;
             }
         }
     }
-
-    /// Gives all of it back, and waits for that.
-    async fn give_back(&mut self, until: Instant) {
-        while let Some(packed) = self.refunds.pop() {
-            let _lost_if_it_does_not_arrive = self.link.ask(packed, until).await;
-        }
-    }
 }
 
-/// The asker went away, or a later group gave no answer.
-impl Drop for InVain {
-    fn drop(&mut self) {
-        let refunds = std::mem::take(&mut self.refunds);
-        if refunds.is_empty() {
-            return;
+impl Owned {
+    fn of(charge: &Charge<'_>) -> Self {
+        let name = charge.key.name();
+        let values = charge.key.values().map(str::to_owned);
+        Self {
+            limit: charge.limit,
+            attributes: name.partition().iter().cloned().zip(values).collect(),
+            name: name.clone(),
+            quota: charge.quota.clone(),
+            act: charge.act,
+            patience: charge.patience,
+            on_failure: charge.on_failure,
         }
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let mut late = Self { link: self.link.clone(), refunds };
-        let until = self.link.until();
-        runtime.spawn(async move { late.give_back(until).await });
+    }
+
+    fn attributes(&self) -> Vec<Attribute<'_>> {
+        let borrow = |name| match name {
+            &AttributeName::Ip => AttributeName::Ip,
+            &AttributeName::Key => AttributeName::Key,
+            AttributeName::Named(name) => AttributeName::Named(String::as_str(name)),
+        };
+        self.attributes.iter().map(|(name, value)| Attribute { name: borrow(name), value }).collect()
+    }
+
+    /// The charge again. It has all attributes of its partition, so it is there.
+    fn charge<'a>(&'a self, attributes: &'a [Attribute<'a>]) -> Option<Charge<'a>> {
+        let Self { limit, quota, act, patience, on_failure, .. } = self;
+        let key = Key::new(&self.name, attributes)?;
+        Some(Charge { limit: *limit, key, quota, act: *act, patience: *patience, on_failure: *on_failure })
     }
 }

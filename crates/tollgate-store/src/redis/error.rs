@@ -83,8 +83,11 @@ impl StoreError {
         )]
         match error.kind() {
             // An error in words: the server's. With its `#!lua` line a script is refused before it runs.
+            // It ran, and stumbled: how far it got, nobody knows.
+            _ if error.to_string().contains("user_script:") => {
+                Self::Garbled { endpoint, got: words(error), expected: "an answer" }
+            }
             ErrorKind::Server(ServerErrorKind::ResponseError) => {
-                // It ran, and stumbled: over what, and how far it got, nobody knows.
                 Self::Garbled { endpoint, got: words(error), expected: "an answer" }
             }
             ErrorKind::Server(_) | ErrorKind::Extension | ErrorKind::AuthenticationFailed => {

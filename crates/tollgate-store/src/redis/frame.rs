@@ -30,7 +30,7 @@ use tollgate_core::{
 };
 
 use super::name::Naming;
-use crate::settle::{Buckets, settle};
+use crate::settle::{Buckets, Purpose, settle};
 
 /// One decision, ready to be sent alone or together with others.
 #[derive(Debug, Default)]
@@ -55,6 +55,9 @@ const CHARGE_BYTES: usize = 48;
 
 const REFUND: u8 = 4;
 
+/// In an act: nothing of the decision is spent.
+const ONLY_WEIGHS: u8 = 64;
+
 /// In an act: another charge of the decision has the same key.
 const MEETS_AGAIN: u8 = 128;
 
@@ -67,7 +70,7 @@ pub(super) fn header(min_ttl: Micros, readable: bool) -> [u8; 9] {
 }
 
 /// Packs the charges of one decision.
-pub(super) fn pack(charges: &[Charge<'_>], naming: &Naming) -> Packed {
+pub(super) fn pack(charges: &[Charge<'_>], purpose: Purpose, naming: &Naming) -> Packed {
     let mut packed = Packed { n_numbers: 1 + 4 * charges.len(), ..Packed::default() };
     packed.bytes.reserve_exact(CHARGE_BYTES * charges.len());
     for (n, charge) in charges.iter().enumerate() {
@@ -80,6 +83,7 @@ pub(super) fn pack(charges: &[Charge<'_>], naming: &Naming) -> Packed {
         let is_same = |(other, earlier): (usize, &Charge<'_>)| other != n && earlier.key == charge.key;
         let meets_again = charges.iter().enumerate().any(is_same);
         let act = if meets_again { act | MEETS_AGAIN } else { act };
+        let act = if purpose == Purpose::Weigh { act | ONLY_WEIGHS } else { act };
         // No wait is longer than a full refill, so no patience need be.
         let patience = charge.patience.min(charge.quota.time_to_fill().ceil());
         packed.keys.push(naming.name(&charge.key));
@@ -161,13 +165,18 @@ pub(super) fn answers(reply: &Value, lengths: impl Iterator<Item = usize>) -> Op
 }
 
 /// The standings that follow from an answer, and whether none vetoed; `None` if it cannot be one to these charges.
-pub(super) fn derive(charges: &[Charge<'_>], answer: &Answer, standings: &mut Standings) -> Option<bool> {
+pub(super) fn derive(
+    charges: &[Charge<'_>],
+    purpose: Purpose,
+    answer: &Answer,
+    standings: &mut Standings,
+) -> Option<bool> {
     let (paid, states) = answer.numbers.split_first()?;
     let states = charges.iter().zip(states.as_chunks().0);
     let states = states.map(|(charge, state)| State::read(charge.quota, *state));
     let states = states.collect::<Option<SmallVec<_>>>()?;
     let mut replayed = Replayed { charges, states, now: answer.now };
-    let settled = settle(charges, &mut replayed, answer.now, Basis::Shared, standings);
+    let settled = settle(charges, &mut replayed, answer.now, Basis::Shared, purpose, standings);
     (settled == (*paid == 1)).then_some(settled)
 }
 

@@ -51,6 +51,9 @@ impl Naming {
             name.extend(utf8_percent_encode(value, ENCODED));
         }
         if n_values > 0 {
+            if self.is_tagged && name.ends_with('{') {
+                name.push('%'); // an empty tag would be none; no encoded value is a single %
+            }
             name.push_str(close);
         }
         name
@@ -88,6 +91,7 @@ mod tests {
         check(None, &[""], false, expect!["ratelimit:login:"]);
         check(None, &["10.0.0.1", "b"], true, expect!["ratelimit:login:{10.0.0.1|b}"]);
         check(None, &[], true, expect!["ratelimit:login"]);
+        check(None, &[""], true, expect!["ratelimit:login:{%}"]);
     }
 
     #[test]

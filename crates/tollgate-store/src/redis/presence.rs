@@ -1,7 +1,8 @@
 //! How many instances there are.
 //!
 //! Each says every two seconds that it is there, in a sorted set by Redis' own time, and counts those that did within
-//! the last ten. The last count is what an instance goes by when Redis is gone.
+//! the last ten. The last count is what an instance goes by when Redis is gone. Fewer than before are believed only
+//! when they have been fewer for ten seconds: a Redis that lost its memory has not seen all of them yet.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
@@ -19,6 +20,9 @@ const AT_FIRST: Duration = Duration::from_millis(50);
 /// An instance that said nothing for so many milliseconds is gone.
 const GONE_AFTER: u32 = 10_000;
 
+/// So many counts in a row, each two seconds after the other, make fewer instances believed.
+const BELIEVED_AFTER: u32 = 5;
+
 const SCRIPT: &str = "#!lua
 local time = redis.call('TIME')
 local now = time[1] * 1000 + (time[2] - time[2] % 1000) / 1000
@@ -32,12 +36,31 @@ return redis.call('ZCARD', KEYS[1])";
 pub(super) struct Presence {
     /// Zero until Redis has told.
     n_instances: AtomicU32,
+    /// How often in a row fewer were told, and the most of these.
+    n_fewer: AtomicU32,
+    most_of_fewer: AtomicU32,
 }
 
 impl Presence {
-    /// How many instances there were when Redis was last asked, this one included.
-    pub(super) fn n_instances(&self) -> u32 {
-        self.n_instances.load(Ordering::Relaxed).max(1)
+    /// How many instances there were when Redis was last asked, this one included; nothing if it never was.
+    pub(super) fn n_instances(&self) -> Option<u32> {
+        Some(self.n_instances.load(Ordering::Relaxed)).filter(|n| *n > 0)
+    }
+
+    /// Takes note of a count.
+    fn told(&self, n: u32) {
+        if self.n_instances.load(Ordering::Relaxed) <= n {
+            self.n_instances.store(n, Ordering::Relaxed);
+            self.n_fewer.store(0, Ordering::Relaxed);
+            self.most_of_fewer.store(0, Ordering::Relaxed);
+            return;
+        }
+        self.most_of_fewer.fetch_max(n, Ordering::Relaxed);
+        if BELIEVED_AFTER <= self.n_fewer.fetch_add(1, Ordering::Relaxed) + 1 {
+            let most = self.most_of_fewer.swap(0, Ordering::Relaxed);
+            self.n_instances.store(most, Ordering::Relaxed);
+            self.n_fewer.store(0, Ordering::Relaxed);
+        }
     }
 
     /// Announces this instance as long as the link is in use.
@@ -49,12 +72,31 @@ impl Presence {
                 let mut command = Cmd::new();
                 command.arg("EVAL").arg(SCRIPT).arg(1).arg(&key).arg(&name).arg(GONE_AFTER);
                 if let Ok(Value::Int(n)) = link.command(&command).await {
-                    self.n_instances.store(u32::try_from(n).unwrap_or(u32::MAX), Ordering::Relaxed);
+                    self.told(u32::try_from(n).unwrap_or(u32::MAX));
                 }
                 drop(link);
                 let known = self.n_instances.load(Ordering::Relaxed) > 0;
                 tokio::time::sleep(if known { EVERY } else { AT_FIRST }).await;
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_are_believed_at_once_and_fewer_after_ten_seconds() {
+        let presence = Presence::default();
+        let told = |n| {
+            presence.told(n);
+            presence.n_instances()
+        };
+        assert_eq!(presence.n_instances(), None);
+        assert_eq!([1, 3, 1, 2, 2].map(told), [1, 3, 3, 3, 3].map(Some));
+        assert_eq!(told(3), Some(3), "they are back");
+        assert_eq!([1, 2, 1, 1, 1].map(told), [3, 3, 3, 3, 2].map(Some));
+        assert_eq!(told(5), Some(5));
     }
 }

@@ -6,17 +6,22 @@ use std::time::Duration;
 use redis::aio::{ConnectionLike, MultiplexedConnection};
 use redis::cluster::ClusterClientBuilder;
 use redis::cluster_async::ClusterConnection;
+use redis::cluster_routing::{RoutingInfo, SingleNodeRoutingInfo};
 use redis::io::tcp::TcpSettings;
 use redis::sentinel::{SentinelClientBuilder, SentinelServerType};
 use redis::{
-    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
-    RedisResult, TlsCertificates, Value,
+    AsyncConnectionConfig, Client, ClientTlsConfig, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
+    IntoConnectionInfo, RedisResult, ServerErrorKind, TlsCertificates, Value,
 };
 
 use super::error::{Endpoint, words};
 
 /// How long a connection may take to come about.
 const CONNECT_MAX: Duration = Duration::from_millis(1_000);
+
+/// How often a command may be sent on to another node, and the pause where a node says to try again.
+const REDIRECTS_MAX: usize = 8;
+const TRY_AGAIN: Duration = Duration::from_millis(1);
 
 /// Which Redis to use.
 #[derive(Clone)]
@@ -144,9 +149,8 @@ impl Servers {
                     .connection_timeout(CONNECT_MAX)
                     .response_timeout(CONNECT_MAX + deadline)
                     .tcp_settings(tcp())
-                    .retries(16)
-                    .min_retry_wait(1)
-                    .max_retry_wait(4);
+                    // It would also send again what may have been applied.
+                    .retries(0);
                 if let Some(tls) = &self.tls {
                     builder = builder.certs(tls.clone());
                 }
@@ -163,12 +167,45 @@ impl Servers {
 impl Connection {
     /// Sends a command, and waits for its answer.
     pub(super) async fn send(&mut self, command: &Cmd) -> RedisResult<Value> {
-        let value = match self {
-            Self::Node(connection) => connection.req_packed_command(command).await?,
-            Self::Cluster(connection) => connection.req_packed_command(command).await?,
-        };
-        value.extract_error()
+        match self {
+            Self::Node(connection) => connection.req_packed_command(command).await?.extract_error(),
+            Self::Cluster(connection) => follow(connection, command).await,
+        }
     }
+}
+
+/// Sends a command to the node that its key lies on, and follows where it is sent. Nothing ran where it was sent on
+/// from; anything else is not sent again.
+async fn follow(connection: &mut ClusterConnection, command: &Cmd) -> RedisResult<Value> {
+    let first = connection.req_packed_command(command).await;
+    let mut answer = first.and_then(Value::extract_error);
+    for _ in 0..REDIRECTS_MAX {
+        let Err(error) = &answer else { break };
+        let ErrorKind::Server(kind) = error.kind() else { break };
+        let node = error.redirect_node().and_then(|(node, _)| {
+            let (host, port) = node.rsplit_once(':')?;
+            Some(SingleNodeRoutingInfo::ByAddress { host: host.to_owned(), port: port.parse().ok()? })
+        });
+        answer = match (kind, node) {
+            (ServerErrorKind::Moved, Some(node)) => {
+                let sent = connection.route_command(command.clone(), RoutingInfo::SingleNode(node)).await;
+                sent.and_then(Value::extract_error)
+            }
+            (ServerErrorKind::Ask, Some(node)) => {
+                // In one piece, so that nobody's command comes between.
+                let mut pipeline = redis::pipe();
+                pipeline.cmd("ASKING").add_command(command.clone());
+                let sent = connection.route_pipeline(pipeline, 0, 2, node).await;
+                sent.and_then(|mut values| values.pop().unwrap_or(Value::Nil).extract_error())
+            }
+            (ServerErrorKind::TryAgain, _) => {
+                tokio::time::sleep(TRY_AGAIN).await;
+                connection.req_packed_command(command).await.and_then(Value::extract_error)
+            }
+            _ => break,
+        };
+    }
+    answer
 }
 
 /// A client that asks the Sentinels who the master is, each time that it connects.
@@ -202,9 +239,14 @@ fn sentinel(
             builder = builder.set_client_to_redis_tls_mode(redis::TlsMode::Secure);
         }
     }
+    let is_secure = |info: &ConnectionInfo| matches!(info.addr(), ConnectionAddr::TcpTls { .. });
     if let Some(tls) = tls {
-        builder = builder.set_client_to_redis_certificates(tls.clone());
-        builder = builder.set_client_to_sentinel_certificates(tls.clone());
+        if login.is_some_and(is_secure) {
+            builder = builder.set_client_to_redis_certificates(tls.clone());
+        }
+        if nodes.iter().any(is_secure) {
+            builder = builder.set_client_to_sentinel_certificates(tls.clone());
+        }
     }
     builder.build()
 }

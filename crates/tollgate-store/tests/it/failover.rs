@@ -224,7 +224,7 @@ fn share_auto_is_one_part_for_each_instance() {
             Failover::new(shared, ManualClock::at(START), settings)
         })
         .collect();
-    wait_until("all know of all", || stores.iter().all(|store| store.shared().n_instances() == 3));
+    wait_until("all know of all", || stores.iter().all(|store| store.shared().n_instances() == Some(3)));
     server.kill();
     let quota = quota(TOKEN, "9/h");
     let n_paid = stores

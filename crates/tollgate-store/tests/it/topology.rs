@@ -127,7 +127,7 @@ fn a_try_does_not_veto_across_nodes() {
 #[test]
 fn who_goes_away_leaves_nothing_charged_in_part() {
     let store = cluster_store("away");
-    let quota = quota(TOKEN, "1000/h");
+    let quota = quota(TOKEN, "1000/year");
     let ip = BucketName::new("mine", None, &quota, vec![AttributeName::Ip]);
     let all = BucketName::new("everybody", None, &quota, Vec::new());
     let attributes = [Attribute { name: AttributeName::Ip, value: "a" }];
@@ -135,27 +135,47 @@ fn who_goes_away_leaves_nothing_charged_in_part() {
         let (limit, patience, on_failure) = (LimitId::default(), Micros::ZERO, OnFailure::Local);
         Charge { limit, key: Key::new(name, &attributes).unwrap(), quota: &quota, act, patience, on_failure }
     };
-    let spent = |charges: &[Charge<'_>]| {
+    let spent = |name| {
         let mut standings = Standings::new();
-        RUNTIME.block_on(store.apply(charges, &mut standings)).unwrap();
+        RUNTIME.block_on(store.apply(&[charge(name, Act::Look(0))], &mut standings)).unwrap();
         1_000 - standings[0].remaining
     };
-    for n_polls in 1..8 {
+    for n_asked in 1..=20 {
         RUNTIME.block_on(async {
             let charges = [charge(&ip, take(1)), charge(&all, take(1))];
             let mut standings = Standings::new();
-            let mut apply = Box::pin(store.apply(&charges, &mut standings));
-            for _ in 0..n_polls {
-                if futures_util::poll!(&mut apply).is_ready() {
-                    break;
-                }
-                tokio::time::sleep(std::time::Duration::from_micros(200)).await;
-            }
+            // Asks, and goes away at once.
+            assert!(futures_util::poll!(Box::pin(store.apply(&charges, &mut standings))).is_pending());
         });
+        wait_until("both are charged", || spent(&ip) == n_asked && spent(&all) == n_asked);
     }
-    wait_until("both have been charged equally often", || {
-        spent(&[charge(&ip, Act::Look(0))]) == spent(&[charge(&all, Act::Look(0))])
-    });
+}
+
+/// A denial stays one, and nothing is charged, also if the asker goes away.
+#[test]
+fn who_goes_away_before_a_veto_is_given_back() {
+    let store = cluster_store("vetoed");
+    let (wide, none) = (quota(TOKEN, "1000/year"), quota(TOKEN, "1/year"));
+    ask(&store, "a", [(&wide, take(1)), (&wide, take(1)), (&none, take(1))]).unwrap();
+    let left_of = || {
+        left(
+            &ask(&store, "a", [(&wide, Act::Look(0)), (&wide, Act::Look(0)), (&none, Act::Look(0))]).unwrap(),
+        )
+    };
+    for _ in 0..10 {
+        let told = ask(&store, "a", [(&wide, take(1)), (&wide, take(1)), (&none, take(1))]).unwrap();
+        assert!(matches!(told[2].0, Outcome::Short { .. }), "{told:?}");
+        assert_eq!(left_of(), [999, 999, 0]);
+    }
+}
+
+#[test]
+fn a_client_without_a_name_has_a_node_too() {
+    let store = cluster_store("nameless");
+    let quota = quota(TOKEN, "3/h");
+    let query = [(&quota, take(1)), (&quota, take(1)), (&quota, take(1))];
+    assert_eq!(left(&ask(&store, "", query).unwrap()), [2, 2, 2]);
+    assert_eq!(left(&ask(&store, "", query).unwrap()), [1, 1, 1]);
 }
 
 #[test]

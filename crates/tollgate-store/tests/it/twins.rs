@@ -16,8 +16,8 @@ enum Step {
     Pass(Gap),
     /// The clock is set back.
     Back(Gap),
-    /// A query: charges of these gates, with an act and a share of the capacity.
-    Query(Vec<(usize, u8, u32)>),
+    /// A query: charges of these gates, with an act and a share of the capacity, by somebody so patient.
+    Query(Vec<(usize, u8, u32)>, Option<Gap>),
     /// One of the receipts so far is given back.
     Refund(usize),
     /// The first gate gets its other quota.
@@ -32,7 +32,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         5 => gaps().prop_map(Step::Pass),
         1 => gaps().prop_map(Step::Back),
-        10 => charges.prop_map(Step::Query),
+        10 => (charges, prop::option::of(gaps())).prop_map(|(charges, patience)| Step::Query(charges, patience)),
         3 => (0usize..16).prop_map(Step::Refund),
         1 => Just(Step::Change),
         1 => (0usize..3).prop_map(Step::Reset),
@@ -83,7 +83,8 @@ fn play(quotas: Vec<Quota>, other: Quota, start: Timestamp, steps: Vec<Step>) ->
                 let back = gap.micros(&gates[0].quota);
                 memory.clock.set(Timestamp::from_micros(now.saturating_sub(back)));
             }
-            Step::Query(charges) => {
+            Step::Query(charges, patience) => {
+                let patience = patience.map_or(Micros::MAX, |gap| Micros::new(gap.micros(&gates[0].quota)));
                 redis.clock.set(tollgate_core::Clock::now(&memory.clock));
                 let charges: Vec<_> = charges
                     .iter()
@@ -103,7 +104,8 @@ fn play(quotas: Vec<Quota>, other: Quota, start: Timestamp, steps: Vec<Step>) ->
                     .iter()
                     .map(|(gate, _, _)| gates.iter().position(|other| std::ptr::eq(other, *gate)).unwrap())
                     .collect();
-                let (ours, theirs) = (memory.apply_all(&charges), redis.apply_all(&charges));
+                let ours = memory.apply_within(patience, &charges);
+                let theirs = redis.apply_within(patience, &charges);
                 prop_assert_eq!(
                     ours.iter().map(told).collect::<Vec<_>>(),
                     theirs.iter().map(told).collect::<Vec<_>>(),

@@ -91,6 +91,11 @@ impl<S: Store<Error: Debug>> World<S> {
 
     /// Applies several charges in one call: of which gate, whose, and what.
     pub(crate) fn apply_all(&self, charges: &[(&Gate, &str, Act)]) -> Standings {
+        self.apply_within(Micros::MAX, charges)
+    }
+
+    /// The same, by somebody who waits no longer than that.
+    pub(crate) fn apply_within(&self, patience: Micros, charges: &[(&Gate, &str, Act)]) -> Standings {
         let clients: Vec<_> =
             charges.iter().map(|(_, client, _)| format!("{}{client}", self.prefix)).collect();
         let clients: Vec<_> = clients.iter().map(|client| [client_of(client)]).collect();
@@ -102,7 +107,7 @@ impl<S: Store<Error: Debug>> World<S> {
                 key: Key::new(&gate.name, client).unwrap(),
                 quota: &gate.quota,
                 act: *act,
-                patience: Micros::MAX,
+                patience,
                 on_failure: OnFailure::Local,
             })
             .collect();

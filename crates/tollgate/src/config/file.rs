@@ -34,6 +34,7 @@ pub(super) enum Level {
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Store {
+    #[serde(deserialize_with = "written")]
     pub(super) redis: Option<Redis>,
     pub(super) on_failure: Option<OnFailure>,
     pub(super) local: Local,
@@ -50,6 +51,11 @@ pub(super) struct Redis {
     pub(super) deadline: Option<Spanned<String>>,
     pub(super) min_ttl: Option<Spanned<String>>,
     pub(super) readable: Option<bool>,
+}
+
+/// A section that is there, also if nothing stands under it: who writes `redis:` means Redis.
+fn written<'d, D: serde::Deserializer<'d>>(section: D) -> Result<Option<Redis>, D::Error> {
+    Option::<Redis>::deserialize(section).map(|redis| Some(redis.unwrap_or_default()))
 }
 
 /// One address, or several.

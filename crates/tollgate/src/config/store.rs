@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_saphyr::{Location, Spanned};
 use tollgate_core::{Micros, OnFailure, Share};
 use tollgate_store::{Certificates, FailoverSettings, LocalShare, RedisSettings, Servers, ServersError};
@@ -108,6 +109,13 @@ impl Reader<'_> {
             Some(file::Urls::Several(urls)) => urls,
         };
         let texts = urls.iter().map(|url| self.expand(url, place)).collect::<Option<Vec<_>>>()?;
+        let n_urls = texts.len();
+        if redis.sentinel.is_some() && (redis.cluster || n_urls > 1) {
+            let problem =
+                "store.redis has a sentinel and a cluster; a Sentinel's master has one url, for its login";
+            self.wrong(place, problem.to_owned());
+            return None;
+        }
         let servers = if let Some(sentinel) = redis.sentinel {
             let nodes = sentinel
                 .nodes
@@ -117,7 +125,7 @@ impl Reader<'_> {
             let login = texts.first().map(String::as_str);
             let servers = Servers::sentinel(&sentinel.master.value, &nodes, login);
             self.understood("store.redis.sentinel", sentinel.nodes.first().and_then(Place::place), servers)?
-        } else if redis.cluster || texts.len() > 1 {
+        } else if redis.cluster || n_urls > 1 || place.is_some() && n_urls == 0 {
             self.understood("store.redis.url", place, Servers::cluster(&texts))?
         } else {
             let first = texts.first().map_or("redis://127.0.0.1:6379", String::as_str);
@@ -185,7 +193,12 @@ impl Reader<'_> {
                 return None;
             };
             text.push_str(before);
-            text.push_str(&value);
+            // Within an address a password may have any character; an address as a whole stays as it is.
+            if written.contains("://") {
+                text.extend(utf8_percent_encode(&value, NON_ALPHANUMERIC));
+            } else {
+                text.push_str(&value);
+            }
             rest = after;
         }
         text.push_str(rest);
