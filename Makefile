@@ -13,8 +13,9 @@ test-all: test ## the same laws over many more histories: some minutes
 	PROPTEST_CASES=50000 cargo test --package tollgate-store --release --test it --quiet
 
 chaos: deps ## faults while under load, some minutes: the rows of docs/reliability.md, and times by exit code
-	@echo "| fault | decisions | shared | local | errors | p99 ms | slowest ms | over, shared | over, local | back after s |"
+	@echo "| fault | decisions | by Redis | local | p99 ms | slowest ms | over, Redis | over, local | back after s |"
 	CHAOS_SECONDS=5 cargo test --release --package tollgate-store --test it --quiet chaos:: -- --nocapture --test-threads 1
+	CHAOS_SECONDS=10 cargo test --release --package tollgate-store --package tollgate --test it --quiet c9_ -- --test-threads 1
 
 lint: ## formatting, and clippy without warnings
 	cargo fmt --all --check

@@ -7,6 +7,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::set_socket_linger;
+
 /// What the proxy does with what passes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -78,7 +80,9 @@ impl Proxy {
         self.shared.kind.store(kind, Ordering::SeqCst);
         if fault == Fault::Reset {
             for stream in self.shared.open.lock().expect("no thread panics").drain(..) {
-                let _gone_already = stream.shutdown(Shutdown::Both);
+                // Without lingering, closing sends a reset. The shutdown wakes who reads from it.
+                let _gone_already = set_socket_linger(&stream, Some(Duration::ZERO));
+                let _gone_already = stream.shutdown(Shutdown::Read);
             }
         }
     }

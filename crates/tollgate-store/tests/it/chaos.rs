@@ -29,6 +29,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 /// What was decided.
 struct Decided {
     basis: Basis,
+    is_hot: bool,
     /// Of the hot key, when it was paid.
     paid_at: Option<u64>,
     took: Duration,
@@ -58,15 +59,24 @@ fn half() -> Share {
     share
 }
 
+/// How a fault goes.
+#[derive(Clone, Copy)]
+struct Plan {
+    /// Redis is there before it begins.
+    is_there: bool,
+    /// It lasts a while; otherwise it is over as soon as `end` returns.
+    lasts: bool,
+    /// Some decisions must be made without Redis.
+    is_out: bool,
+    /// Redis loses its state, or what was not replicated: a burst at most.
+    may_lose: bool,
+}
+
+const OUTAGE: Plan = Plan { is_there: true, lasts: true, is_out: true, may_lose: false };
+
 /// Plays a fault: two instances under load, `begin` and, after a while, `end`.
 #[expect(clippy::disallowed_methods, reason = "faults happen in real time")]
-fn play(
-    name: &'static str,
-    servers: Servers,
-    mut begin: impl FnMut(),
-    mut end: impl FnMut(),
-    is_there: bool,
-) -> Row {
+fn play(name: &'static str, servers: Servers, plan: Plan, begin: impl FnOnce(), end: impl FnOnce()) {
     let (lasts, _) = seconds();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     let instances: Vec<Arc<Instance>> = (0..2)
@@ -78,7 +88,7 @@ fn play(
         })
         .collect();
     let is_shared = || instances.iter().all(|instance| instance.shared().status().is_up);
-    if is_there {
+    if plan.is_there {
         wait_until("the links are up", is_shared);
     }
     let stop = Arc::new(AtomicBool::new(false));
@@ -91,7 +101,9 @@ fn play(
         .collect();
     std::thread::sleep(Duration::from_millis(200));
     begin();
-    std::thread::sleep(lasts);
+    if plan.lasts {
+        std::thread::sleep(lasts);
+    }
     end();
     let over_end = Instant::now();
     wait_until("the links are up again", is_shared);
@@ -101,7 +113,7 @@ fn play(
         tasks.into_iter().flat_map(|task| runtime.block_on(task).unwrap()).collect()
     };
     let decided = tasks.into_iter().map(join).collect();
-    Row { name, decided, over_end }
+    Row { name, decided, over_end }.check(plan);
 }
 
 /// Asks without pause, every other time for the hot key.
@@ -124,7 +136,7 @@ async fn ask(instance: Arc<Instance>, task: usize, stop: Arc<AtomicBool>) -> Vec
         let Standing { outcome, basis, .. } = standings.remove(0);
         let receipt = if let Outcome::Paid(receipt) = outcome { Some(receipt) } else { None };
         let paid_at = receipt.filter(|_| is_hot).map(|receipt| receipt.paid_at.as_micros());
-        all.push(Decided { basis, paid_at, took, at: start });
+        all.push(Decided { basis, is_hot, paid_at, took, at: start });
         tokio::time::sleep(Duration::from_micros(500)).await;
     }
     all
@@ -146,8 +158,8 @@ pub(crate) fn excess(quota: &Quota, mut paid: Vec<u64>) -> u64 {
 
 impl Row {
     #[expect(clippy::print_stdout, reason = "the rows are the output of `make chaos`")]
-    /// Prints the row, and checks what must hold. `may_lose`: Redis lost its state, which costs a burst at most.
-    fn check(self, may_lose: bool) {
+    /// Prints the row, and checks what must hold.
+    fn check(self, plan: Plan) {
         let (lasts, looks_at_times) = seconds();
         let all = || self.decided.iter().flatten();
         let of = |basis: Basis| all().filter(|decided| decided.basis == basis).count();
@@ -168,12 +180,12 @@ impl Row {
         took.sort_unstable();
         let p99 = took[took.len() * 99 / 100];
         let slowest = took[took.len() - 1];
-        // From the end of the fault until each instance decided with Redis and went on so.
+        // From the end of the fault until each instance decided on the hot key with Redis.
         let back = self
             .decided
             .iter()
             .map(|decided| {
-                let after = decided.iter().filter(|decided| decided.at >= self.over_end);
+                let after = decided.iter().filter(|decided| decided.at >= self.over_end && decided.is_hot);
                 let first =
                     after.filter(|decided| decided.basis == Basis::Shared).map(|decided| decided.at).min();
                 first.map_or(Duration::MAX, |first| first - self.over_end)
@@ -181,24 +193,19 @@ impl Row {
             .max()
             .unwrap();
         println!(
-            "| {} | {} | {} | {} | {} | {:.1} | {:.1} | {over_shared} | {over_local} | {:.2} |",
+            "| {} | {} | {} | {} | {:.1} | {:.1} | {over_shared} | {over_local} | {:.2} |",
             self.name,
             took.len(),
             of(Basis::Shared),
             of(Basis::Local),
-            of(Basis::FailOpen) + of(Basis::FailClosed),
             p99.as_secs_f64() * 1e3,
             slowest.as_secs_f64() * 1e3,
             back.as_secs_f64(),
         );
         assert!(took.len() > 100, "it was under load");
-        assert_eq!(
-            of(Basis::FailOpen) + of(Basis::FailClosed),
-            0,
-            "{}: each decision has its ground",
-            self.name
-        );
-        let may_be = if may_lose { u64::from(quota.capacity().get()) } else { 0 };
+        assert_eq!(of(Basis::Shared) + of(Basis::Local), took.len(), "{}: each has its ground", self.name);
+        assert!(!plan.is_out || of(Basis::Local) > 0, "{}: Redis was out", self.name);
+        let may_be = if plan.may_lose { u64::from(quota.capacity().get()) } else { 0 };
         assert!(over_shared <= may_be, "{}: {over_shared} units over while shared", self.name);
         assert_eq!(over_local, 0, "{}: units over while local", self.name);
         assert!(of(Basis::Shared) > 0, "{}: Redis decided before or after", self.name);
@@ -216,11 +223,11 @@ fn one_at_a_time() -> std::sync::MutexGuard<'static, ()> {
 }
 
 /// A fault of one server that is set and unset by commands.
-fn by_commands(name: &'static str, begin: &[&str], end: &[&str]) {
+fn by_commands(name: &'static str, plan: Plan, begin: &[&str], end: &[&str]) {
     let _turn = one_at_a_time();
     let server = Redis::start();
     let servers = Servers::single(&server.url()).unwrap();
-    play(name, servers, || drop(server.cli(begin)), || drop(server.cli(end)), true).check(false);
+    play(name, servers, plan, || drop(server.cli(begin)), || drop(server.cli(end)));
 }
 
 /// A fault of the network.
@@ -229,7 +236,7 @@ fn by_network(name: &'static str, fault: Fault) {
     let server = Redis::start();
     let proxy = Proxy::start(server.port());
     let servers = Servers::single(&proxy.url()).unwrap();
-    play(name, servers, || proxy.set(fault), || proxy.set(Fault::None), true).check(false);
+    play(name, servers, OUTAGE, || proxy.set(fault), || proxy.set(Fault::None));
 }
 
 #[test]
@@ -238,7 +245,7 @@ fn killed_and_restarted_empty() {
     let server = std::cell::RefCell::new(Redis::start());
     let servers = Servers::single(&server.borrow().url()).unwrap();
     let (kill, run) = (|| server.borrow_mut().kill(), || server.borrow_mut().run());
-    play("kill -9, restarted empty", servers, kill, run, true).check(true);
+    play("kill -9, restarted empty", servers, Plan { may_lose: true, ..OUTAGE }, kill, run);
 }
 
 #[test]
@@ -246,18 +253,19 @@ fn stopped() {
     let _turn = one_at_a_time();
     let server = Redis::start();
     let servers = Servers::single(&server.url()).unwrap();
-    play("SIGSTOP", servers, || server.pause(), || server.resume(), true).check(false);
+    play("SIGSTOP", servers, OUTAGE, || server.pause(), || server.resume());
 }
 
 #[test]
 fn script_flushed() {
-    by_commands("SCRIPT FLUSH", &["SCRIPT", "FLUSH"], &["SCRIPT", "FLUSH"]);
+    by_commands("SCRIPT FLUSH", Plan { is_out: false, ..OUTAGE }, &["SCRIPT", "FLUSH"], &["SCRIPT", "FLUSH"]);
 }
 
 #[test]
 fn memory_full() {
     by_commands(
         "maxmemory reached",
+        OUTAGE,
         &["CONFIG", "SET", "maxmemory", "1"],
         &["CONFIG", "SET", "maxmemory", "0"],
     );
@@ -265,7 +273,12 @@ fn memory_full() {
 
 #[test]
 fn made_a_replica() {
-    by_commands("made a replica (READONLY)", &["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"]);
+    by_commands(
+        "made a replica (READONLY)",
+        OUTAGE,
+        &["REPLICAOF", "127.0.0.1", "1"],
+        &["REPLICAOF", "NO", "ONE"],
+    );
 }
 
 #[test]
@@ -289,7 +302,7 @@ fn loading() {
         server.borrow_mut().run_loading();
     };
     let end = || wait_until("it is loaded", || !server.borrow().cli(&["PING"]).contains("LOADING"));
-    play("restarted, LOADING", servers, begin, end, true).check(true);
+    play("restarted, LOADING", servers, Plan { lasts: false, may_lose: true, ..OUTAGE }, begin, end);
 }
 
 #[test]
@@ -323,7 +336,7 @@ fn absent_at_start() {
     let server = std::cell::RefCell::new(Redis::start());
     server.borrow_mut().kill();
     let servers = Servers::single(&server.borrow().url()).unwrap();
-    play("absent at start", servers, || {}, || server.borrow_mut().run(), false).check(false);
+    play("absent at start", servers, Plan { is_there: false, ..OUTAGE }, || {}, || server.borrow_mut().run());
 }
 
 #[test]
@@ -334,7 +347,7 @@ fn sentinel_fails_over() {
     let kill = || group.borrow_mut().servers[0].kill();
     // Over when the Sentinel has named another.
     let promoted = || wait_until("the replica is the master", || group.borrow().master() == 1);
-    play("Sentinel failover", servers, kill, promoted, true).check(true);
+    play("Sentinel failover", servers, Plan { lasts: false, may_lose: true, ..OUTAGE }, kill, promoted);
 }
 
 #[test]
@@ -351,7 +364,7 @@ fn cluster_master_killed() {
             cluster.is_whole() && cluster.master_of("ratelimit:p:{hot}").is_some_and(|other| other != master)
         })
     };
-    play("Cluster master killed", servers, kill, promoted, true).check(true);
+    play("Cluster master killed", servers, Plan { lasts: false, may_lose: true, ..OUTAGE }, kill, promoted);
 }
 
 #[test]
@@ -377,5 +390,5 @@ fn cluster_slot_moved() {
             node.cli(&["CLUSTER", "SETSLOT", &slot, "NODE", &to_id]);
         }
     };
-    play("Cluster slot moved (MOVED, ASK)", servers, begin, end, true).check(false);
+    play("Cluster slot moved (MOVED, ASK)", servers, Plan { is_out: false, ..OUTAGE }, begin, end);
 }

@@ -21,7 +21,14 @@ fn bucket(rate: &str, burst: u32) -> Quota {
     quota.with_burst(NonZeroU32::new(burst).unwrap()).unwrap()
 }
 
-/// Plays four instances, four tasks each, for a second and a half: `client` says who the n-th query is by. Tells what
+/// How long it takes, in microseconds: a second and a half, and longer under `make chaos`.
+fn duration() -> u64 {
+    #[expect(clippy::disallowed_methods, reason = "a test's own setting")]
+    let seconds = std::env::var("CHAOS_SECONDS").ok().and_then(|text| text.parse::<u64>().ok());
+    seconds.map_or(1_500_000, |seconds| seconds * 1_000_000)
+}
+
+/// Plays four instances, four tasks each: `client` says who the n-th query is by. Tells what
 /// was paid, and from when until when all were at work.
 fn play(quotas: &[Quota], client: impl Fn(usize) -> String + Sync) -> (Paid, u64, u64) {
     let server = Redis::start();
@@ -80,9 +87,9 @@ fn play(quotas: &[Quota], client: impl Fn(usize) -> String + Sync) -> (Paid, u64
         wait_until("all are at work", || server.cli(&["DBSIZE"]) != "0");
         let from = server.now();
         let mut until = from;
-        wait_until("a second and a half", || {
+        wait_until("the time is over", || {
             until = server.now();
-            until - from > 1_500_000
+            until - from > duration()
         });
         stop.store(true, Ordering::Relaxed);
         let paid: Vec<_> = instances.into_iter().flat_map(|instance| instance.join().unwrap()).collect();
@@ -122,10 +129,12 @@ fn c9_one_hot_key() {
 #[test]
 fn c9_five_hundred_keys() {
     let quotas = [bucket("2/s", 3)];
-    let (paid, _, _) = play(&quotas, |n| (n % 500).to_string());
+    let (paid, from, until) = play(&quotas, |n| (n % 500).to_string());
     check_never_over(&paid, &quotas);
     assert_eq!(paid.len(), 500);
-    assert!(paid.values().all(|times| times.len() >= 3), "each client had its burst");
+    let n_paid: usize = paid.values().map(Vec::len).sum();
+    let most = 500 * (3 + (until - from) * 2 / 1_000_000);
+    assert!(n_paid as u64 * 100 >= most * 99, "{n_paid} paid of {most}");
 }
 
 #[test]
