@@ -278,6 +278,49 @@ mod tests {
     }
 
     #[test]
+    fn a_redis_section_means_redis_also_if_nothing_stands_in_it() {
+        let place = |text: &str| match Config::parse(Path::new("t.yaml"), text) {
+            Ok(Config { store: StoreConfig::Redis(redis), .. }) => format!("{:?}", redis.servers),
+            Ok(_) => "memory".to_owned(),
+            Err(errors) => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
+        };
+        assert_eq!(place("store:\n"), "memory");
+        for text in
+            ["store:\n  redis:\n", "store: {redis: {}}\n", "store: {redis: {url: 'redis://127.0.0.1'}}\n"]
+        {
+            assert_eq!(place(text), "Servers(127.0.0.1:6379)", "{text}");
+        }
+        assert_eq!(
+            place("store: {redis: {url: ['redis://a', 'redis://b:7000']}}\n"),
+            "Servers(a:6379, b:7000)"
+        );
+        assert_eq!(
+            place("store: {redis: {sentinel: {master: m, nodes: ['redis://s:26379']}}}\n"),
+            "Servers(m by sentinel s:26379)"
+        );
+        assert_eq!(
+            place("store: {redis: {url: []}}\n"),
+            "t.yaml:1:22: store.redis.url: there is no address; use for example redis://127.0.0.1:6379"
+        );
+        assert_eq!(
+            place(
+                "store: {redis: {url: 'redis://a', cluster: true, sentinel: {master: m, nodes: ['redis://s']}}}\n"
+            ),
+            "t.yaml:1:22: store.redis has a sentinel and a cluster; a Sentinel's master has one url, for its login"
+        );
+    }
+
+    #[test]
+    fn a_password_from_the_environment_may_have_any_character() {
+        // The only variable that is always there and has a slash in it.
+        let text = "store: {redis: {url: 'redis://user:${PATH}@127.0.0.1:6390'}}\n";
+        let config = Config::parse(Path::new("t.yaml"), text).unwrap();
+        assert!(
+            matches!(config.store, StoreConfig::Redis(redis) if format!("{:?}", redis.servers) == "Servers(127.0.0.1:6390)")
+        );
+    }
+
+    #[test]
     fn what_is_not_known_is_refused() {
         let refused = |text: &str, expected: &str| {
             let errors = Config::parse(Path::new("t.yaml"), text).unwrap_err();
