@@ -127,6 +127,18 @@ local function token_bucket()
         return at, part
     end
 
+    -- No moment lies later than two refills from now. Tells whether this one did.
+    local function no_deeper(at, part, over, fill, fill_part)
+        local deepest, deepest_part = now + 2 * fill, 2 * fill_part
+        if deepest_part >= over then
+            deepest, deepest_part = deepest + 1, deepest_part - over
+        end
+        if at > deepest or at == deepest and part > deepest_part then
+            return deepest, deepest_part, true
+        end
+        return at, part, false
+    end
+
     function kind.weigh(bucket, cost, capacity, over, earn, earn_part, fill, fill_part)
         if bucket.over ~= over then
             if bucket.part > 0 then
@@ -137,17 +149,10 @@ local function token_bucket()
             bucket.at, bucket.part = bucket.at + 1, 0
         end
         local latest = now + fill
-        -- Nothing lies further ahead than two refills.
-        if bucket.at > latest + fill then
-            local deepest, deepest_part = latest + fill, 2 * fill_part
-            if deepest_part >= over then
-                deepest, deepest_part = deepest + 1, deepest_part - over
-            end
-            if bucket.at > deepest or bucket.at == deepest and bucket.part > deepest_part then
-                bucket.at, bucket.part, bucket.dirty = deepest, deepest_part, true
-            end
-        elseif bucket.at == latest + fill and bucket.part > 2 * fill_part then
-            bucket.part, bucket.dirty = 2 * fill_part, true
+        if bucket.at >= latest then
+            local mended
+            bucket.at, bucket.part, mended = no_deeper(bucket.at, bucket.part, over, fill, fill_part)
+            bucket.dirty = bucket.dirty or mended
         end
         bucket.capacity, bucket.fill = capacity, fill + fill_part / over
         if bucket.ahead > 0 then
@@ -173,13 +178,7 @@ local function token_bucket()
     function kind.spend(bucket, cost, capacity, over, earn, earn_part, fill, fill_part)
         local at, part = after(bucket, earn, earn_part)
         if at >= now + fill then
-            local deepest, deepest_part = now + 2 * fill, 2 * fill_part
-            if deepest_part >= over then
-                deepest, deepest_part = deepest + 1, deepest_part - over
-            end
-            if at > deepest or at == deepest and part > deepest_part then
-                at, part = deepest, deepest_part
-            end
+            at, part = no_deeper(at, part, over, fill, fill_part)
         end
         bucket.at, bucket.part = at, part
     end

@@ -51,8 +51,13 @@ static N_WORLDS: AtomicU32 = AtomicU32::new(0);
 
 impl MemoryWorld {
     pub(crate) fn at(now: Timestamp) -> Self {
+        Self::with_room_for(10_000, now)
+    }
+
+    /// A world with room for so many keys.
+    pub(crate) fn with_room_for(n_keys: usize, now: Timestamp) -> Self {
         let clock = ManualClock::at(now);
-        let store = MemoryStore::new(clock.clone(), 10_000);
+        let store = MemoryStore::new(clock.clone(), n_keys);
         Self { store, clock, turn: None, prefix: String::new() }
     }
 }
