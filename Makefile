@@ -10,7 +10,8 @@ test: deps lint ## format, lints and all tests; installs what is missing
 	cargo test --package tollgate-store --features shuttle --test shuttle --quiet
 
 test-all: test ## the same laws over many more histories: some minutes
-	PROPTEST_CASES=50000 cargo test --package tollgate-store --release --test it --quiet
+	PROPTEST_CASES=50000 cargo test --package tollgate-store --release --test it --quiet on_memory::
+	PROPTEST_CASES=5000 cargo test --package tollgate-store --release --test it --quiet -- on_redis:: twins:: redis::
 
 chaos: deps ## faults while under load, some minutes: the rows of docs/reliability.md, and times by exit code
 	@echo "| fault | decisions | by Redis | local | p99 ms | slowest ms | over, Redis | over, local | back after s |"
