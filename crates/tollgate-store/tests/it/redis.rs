@@ -346,11 +346,13 @@ proptest! {
                 let quota = if changed { &second } else { &first };
                 let cost = crate::generate::cost(share, quota);
                 let act = if act == 0 { Act::Record(cost) } else { take(cost) };
+                let before = server.now() / 1_000;
                 if !is_paid(&apply(&store, quota, "c", act).unwrap()) {
                     continue; // nothing was written; under a slower quota than before the state may matter longer
                 }
-                // Before the look, which may renew it.
-                let ttl = u64::try_from(ttl(server, "ratelimit:p:c")).unwrap_or(0);
+                // Before the look, which may renew it; as a time of day, so that a pause here does not matter.
+                let until: u64 = server.cli(&["PEXPIRETIME", "ratelimit:p:c"]).parse().unwrap_or(0);
+                let ttl = until.saturating_sub(before);
                 let whole = apply(&store, quota, "c", Act::Look(quota.capacity().get())).unwrap();
                 let Some(needed) = whole.retry_after().filter(|needed| !needed.is_zero()) else { continue };
                 prop_assert!(needed.as_micros() <= ttl * 1_000, "needed for {needed:?}, lives {ttl} ms; {quota:?}");
