@@ -162,7 +162,7 @@ fn a_store_that_is_written_wrong_is_told_with_its_place() {
 #[test]
 fn c9_four_instances_admit_what_one_would() {
     let server = Redis::start();
-    let limits = "api: {defaults: {token_bucket: {rate: 200/s, burst: 100}}}\n";
+    let limits = "api: {defaults: {token_bucket: {rate: 100/s, burst: 200}}}\n";
     let instances = [0, 0, 3_600, -86_400];
     let instances = instances.map(|off_by| start_off_by(off_by, &server, "on_failure: closed", limits));
     let (stop, n_admitted) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -192,7 +192,7 @@ fn c9_four_instances_admit_what_one_would() {
     });
     let after = server.now();
     let n_admitted = n_admitted.load(Ordering::Relaxed);
-    let (most, least) = (100 + (after - before) * 200 / 1_000_000, 100 + (until - from) * 200 / 1_000_000);
+    let (most, least) = (200 + (after - before) * 100 / 1_000_000, 200 + (until - from) * 100 / 1_000_000);
     assert!(n_admitted <= most, "{n_admitted} admitted, at most {most}");
     assert!(n_admitted * 100 >= least * 99, "{n_admitted} admitted of {least}");
 }
