@@ -115,7 +115,7 @@ local function token_bucket()
     end
 
     -- When a bucket will be full, seen from now, with so much more to earn.
-    local function after(bucket, earn, earn_part)
+    function kind.after(bucket, earn, earn_part)
         local at, part = bucket.at, bucket.part
         if at < now then
             return now + earn, earn_part
@@ -161,7 +161,7 @@ local function token_bucket()
                 earn, earn_part = earn + 1, earn_part - over
             end
         end
-        local at, part = after(bucket, earn, earn_part)
+        local at, part = kind.after(bucket, earn, earn_part)
         local fits = at < latest or at == latest and part <= fill_part
         return fits, bucket.at, bucket.part, over, 0
     end
@@ -176,7 +176,7 @@ local function token_bucket()
     end
 
     function kind.spend(bucket, cost, capacity, over, earn, earn_part, fill, fill_part)
-        local at, part = after(bucket, earn, earn_part)
+        local at, part = kind.after(bucket, earn, earn_part)
         if at >= now + fill then
             at, part = no_deeper(at, part, over, fill, fill_part)
         end
@@ -184,7 +184,7 @@ local function token_bucket()
     end
 
     function kind.refund(bucket, cost, capacity, over, earn, earn_part, fill, fill_part, paid_at)
-        local at, part = after(bucket, 0, 0)
+        local at, part = kind.after(bucket, 0, 0)
         bucket.at, bucket.part = at, part
         local latest, unpaid = now + fill, earn - (now - paid_at)
         if latest < at or latest == at and fill_part < part or now < paid_at or unpaid < 0 then
@@ -226,13 +226,7 @@ local function queue()
 
     function kind.weigh(bucket, cost, capacity, over, earn, earn_part, fill, fill_part, patience)
         local fits, at, part, over, none = weigh(bucket, cost, capacity, over, earn, earn_part, fill, fill_part)
-        local turn, turn_part = max(at, now), at < now and 0 or part
-        if bucket.ahead > 0 then
-            turn, turn_part = turn + bucket.ahead_earn, turn_part + bucket.ahead_part
-            if turn_part >= over then
-                turn, turn_part = turn + 1, turn_part - over
-            end
-        end
+        local turn, turn_part = kind.after(bucket, bucket.ahead_earn, bucket.ahead_part)
         local is_patient = turn < now + patience or turn == now + patience and turn_part == 0
         return fits and is_patient, at, part, over, none
     end
