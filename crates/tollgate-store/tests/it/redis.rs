@@ -426,6 +426,37 @@ fn decisions_that_wait_together_travel_together_and_stay_apart() {
     assert!(calls < 200, "400 decisions took {calls} calls");
 }
 
+/// What waits for a Redis that stands still is bounded: who comes too late is refused at once.
+#[test]
+fn no_more_wait_than_may() {
+    let server = Redis::start();
+    let store = store_on(&server);
+    let quota = quota(TOKEN, "10/h");
+    let name = BucketName::new("p", None, &quota, vec![AttributeName::Ip]);
+    let attributes = [Attribute { name: AttributeName::Ip, value: "c" }];
+    server.pause();
+    let n_refused = RUNTIME.block_on(async {
+        let decide = async || {
+            let key = Key::new(&name, &attributes).unwrap();
+            let (limit, patience, on_failure) = (LimitId::default(), Micros::ZERO, OnFailure::Local);
+            let charge = Charge { limit, key, quota: &quota, act: take(1), patience, on_failure };
+            store.apply(&[charge], &mut Standings::new()).await
+        };
+        let mut waiting: Vec<_> = (0..6_000).map(|_| Box::pin(decide())).collect();
+        let mut n_refused = 0;
+        for decision in &mut waiting {
+            if let std::task::Poll::Ready(result) = futures_util::poll!(decision) {
+                let error = result.unwrap_err();
+                assert!(matches!(error, StoreError::Crowded { .. }) && !error.may_have_spent(), "{error}");
+                n_refused += 1;
+            }
+        }
+        n_refused
+    });
+    server.resume();
+    assert!((1_000..6_000).contains(&n_refused), "{n_refused} of 6000 refused");
+}
+
 #[test]
 fn a_flushed_script_is_sent_again() {
     let server = Redis::start();
