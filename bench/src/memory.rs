@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use governor::{DefaultKeyedRateLimiter, RateLimiter};
 use tollgate_core::{
     Algorithm, Ask, Attribute, AttributeName, Decision, Limiter, Micros, Policies, Policy, Query, Quota,
-    Rate, Refill, Selector, Verdict,
+    Rate, Refill, Select, Selector, Verdict,
 };
 use tollgate_store::{MemoryStore, SystemClock};
 
@@ -129,8 +129,13 @@ fn governor(burst: NonZeroU32) -> Peer {
 
 fn decide(limiter: &Ours, key: &str) -> Decision {
     let attributes = [Attribute { name: AttributeName::Ip, value: key }];
-    let query =
-        Query { policies: &[], attributes: &attributes, ask: Ask::Spend(ONE), patience: Micros::ZERO };
+    let query = Query {
+        select: Select::Covering(&[]),
+        attributes: &attributes,
+        address: None,
+        ask: Ask::Spend(ONE),
+        patience: Micros::ZERO,
+    };
     let decision = pin!(limiter.decide(&query));
     match decision.poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(decision) => decision,

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tollgate_core::{
-    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, LimitId, Micros, OnFailure, Quota,
-    Refill, Standings, Store,
+    Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, LimitId, Micros, OnFailure, Part,
+    Quota, Refill, Standings, Store,
 };
 use tollgate_lab::Redis;
 use tollgate_store::{RedisSettings, RedisStore, Servers};
@@ -210,7 +210,7 @@ async fn decide(store: Arc<RedisStore>, n_charges: usize, task: usize, n: usize)
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), rate).expect("a quota");
     let names: Vec<_> = ["per-client", "per-route", "per-user"][..n_charges]
         .iter()
-        .map(|name| BucketName::new(name, None, &quota, vec![AttributeName::Ip]))
+        .map(|name| BucketName::new(name, None, &quota, vec![Part::one(AttributeName::Ip)]))
         .collect();
     for client in clients(task, n) {
         let attributes = [Attribute { name: AttributeName::Ip, value: &client }];

@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use smallvec::SmallVec;
 
 use crate::key::Key;
-use crate::policy::LimitId;
+use crate::policies::LimitId;
 use crate::quantity::Micros;
 use crate::quota::Quota;
 use crate::standing::{Basis, Receipt};

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use arc_swap::Guard;
 
 use crate::charge::Charge;
-use crate::policy::{Limit, Policies, Policy};
+use crate::key::Part;
+use crate::policies::{Policies, Refused};
+use crate::policy::{Limit, Mode, Policy};
 use crate::quantity::Micros;
 use crate::standing::{Basis, Outcome, Standing, Standings};
 
@@ -18,6 +20,7 @@ pub struct Decision {
     pub(crate) policies: Guard<Arc<Policies>>,
     pub(crate) verdict: Verdict,
     pub(crate) standings: Standings,
+    pub(crate) refused: Option<Refused>,
 }
 
 /// What the client is told.
@@ -50,7 +53,7 @@ impl Decision {
     /// Nothing charged and nothing against it, under a rule set.
     #[inline(always)]
     pub(crate) fn under(policies: Guard<Arc<Policies>>) -> Self {
-        Self { policies, verdict: Verdict::Allow, standings: Standings::new() }
+        Self { policies, verdict: Verdict::Allow, standings: Standings::new(), refused: None }
     }
 
     /// The rule set that it was made under.
@@ -76,13 +79,19 @@ impl Decision {
         self.standings.iter().map(|standing| standing.basis).max()
     }
 
-    /// How long until the same query would be allowed, if nobody else spends: zero if it is, nothing if
-    /// it never will be. What a policy in shadow mode says does not count.
+    /// The policy that denied because the query lacks what it is counted by, and what that is. No store was asked.
+    pub fn refused(&self) -> Option<(&Policy, &[Part])> {
+        self.policies.refused(self.refused?)
+    }
+
+    /// How long until the same query would be allowed, if nobody else spends, or longer if its policy wants that: zero
+    /// if it is, nothing if it never will be. What a policy in shadow mode says does not count.
     pub fn retry_after(&self) -> Option<Micros> {
         match self.verdict {
             Verdict::Allow => Some(Micros::ZERO),
+            Verdict::Deny if self.refused.is_some() => None,
             Verdict::Deny => {
-                let mut waits = self.enforced().map(|(_, _, standing)| standing.retry_after());
+                let mut waits = self.enforced().map(|(policy, _, standing)| wait(policy, standing));
                 waits.try_fold(Micros::ZERO, |longest, wait| Some(longest.max(wait?)))
             }
         }
@@ -102,14 +111,15 @@ impl Decision {
         match self.verdict {
             Verdict::Allow => self.enforced().min_by(smallest),
             // None is longest: it never fits.
-            Verdict::Deny => self.enforced().max_by_key(|(_, _, standing)| {
-                standing.retry_after().map_or((true, Micros::ZERO), |wait| (false, wait))
+            Verdict::Deny => self.enforced().max_by_key(|(policy, _, standing)| {
+                wait(policy, standing).map_or((true, Micros::ZERO), |wait| (false, wait))
             }),
         }
     }
 
-    fn enforced(&self) -> impl Iterator<Item = (&Policy, &Limit, &Standing)> {
-        self.standings().filter(|(policy, _, _)| policy.is_enforced())
+    /// The standings that count: those of policies in shadow mode do not.
+    pub fn enforced(&self) -> impl Iterator<Item = (&Policy, &Limit, &Standing)> {
+        self.standings().filter(|(_, _, standing)| standing.limit.mode() == Mode::Enforce)
     }
 
     /// How long an allowed query must wait before it goes on. Nobody waits for a policy in shadow mode.
@@ -123,12 +133,18 @@ impl Decision {
     }
 }
 
+/// How long a standing keeps its client away: at least as long as its policy wants. Nothing, if for ever.
+fn wait(policy: &Policy, standing: &Standing) -> Option<Micros> {
+    let wait = standing.retry_after()?;
+    Some(if wait.is_zero() { wait } else { wait.max(policy.retry_after_min()) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::charge::{Act, OnFailure};
     use crate::key::{BucketName, Key};
-    use crate::policy::LimitId;
+    use crate::policies::LimitId;
     use crate::quota::{Algorithm, Quota};
     use std::num::NonZeroU32;
 

@@ -20,8 +20,27 @@ use crate::quota::Quota;
 pub struct BucketName {
     policy: String,
     quota: Option<String>,
-    partition: Vec<AttributeName<String>>,
+    partition: Vec<Part>,
     digest: [u64; 2],
+}
+
+/// One part of a partition: an attribute, or the first that a query has of several.
+///
+/// Values of several attributes could be equal, and a user named like an address would share that address' bucket. So a
+/// value of such a part carries the name of its attribute: `user:anna`, `ip:10.0.0.1`.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Part {
+    first: AttributeName<String>,
+    others: Vec<AttributeName<String>>,
+}
+
+/// A value that tells buckets apart.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Value<'a> {
+    /// Which attribute it is of, where it could be of several.
+    pub tag: Option<&'a AttributeName<String>>,
+    /// The value.
+    pub text: &'a str,
 }
 
 /// The name of one bucket. Borrows until a store needs more.
@@ -36,12 +55,7 @@ pub struct Key<'a> {
 impl BucketName {
     /// The name of the buckets that `policy` keeps for `quota`, one for each combination of values of the
     /// attributes in `partition`. A policy with several quotas tells them apart by `quota_name`.
-    pub fn new(
-        policy: &str,
-        quota_name: Option<&str>,
-        quota: &Quota,
-        partition: Vec<AttributeName<String>>,
-    ) -> Self {
+    pub fn new(policy: &str, quota_name: Option<&str>, quota: &Quota, partition: Vec<Part>) -> Self {
         let algorithm = quota.algorithm();
         let window = if algorithm.has_burst() { 0 } else { quota.window().as_micros() };
         // The digest's key is no secret: who can choose policy names can choose the limits.
@@ -67,14 +81,85 @@ impl BucketName {
     }
 
     /// The attributes whose values tell buckets apart.
-    pub fn partition(&self) -> &[AttributeName<String>] {
+    pub fn partition(&self) -> &[Part] {
         &self.partition
+    }
+
+    /// The attributes of a query that would meet the bucket with these values, as [`Key::values`] tells them. Nothing if
+    /// there are too many or too few, or one lacks its tag.
+    pub fn attributes<'a>(&'a self, values: &[&'a str]) -> Option<Vec<Attribute<'a>>> {
+        if values.len() != self.partition.len() {
+            return None;
+        }
+        self.partition.iter().zip(values).map(|(part, value)| part.attribute(value)).collect()
     }
 
     /// 128 bits that stand for the name.
     #[inline(always)]
     pub fn digest(&self) -> [u64; 2] {
         self.digest
+    }
+}
+
+impl Part {
+    /// The value of this attribute.
+    pub fn one(name: AttributeName<String>) -> Self {
+        Self { first: name, others: Vec::new() }
+    }
+
+    /// The value of the first attribute that a query has.
+    pub fn first_of(first: AttributeName<String>, others: Vec<AttributeName<String>>) -> Self {
+        Self { first, others }
+    }
+
+    /// The attributes, the first one first.
+    pub fn names(&self) -> impl Iterator<Item = &AttributeName<String>> {
+        std::iter::once(&self.first).chain(&self.others)
+    }
+
+    #[inline(always)]
+    fn is_tagged(&self) -> bool {
+        !self.others.is_empty()
+    }
+
+    /// The value that a query has for it.
+    #[inline(always)]
+    fn value<'a>(&'a self, attributes: &'a [Attribute<'a>]) -> Option<Value<'a>> {
+        let find =
+            |name: &AttributeName<String>| attributes.iter().find(|attribute| name.is(&attribute.name));
+        if !self.is_tagged() {
+            return find(&self.first).map(|attribute| Value { tag: None, text: attribute.value });
+        }
+        let found = self.names().find_map(|name| Some((name, find(name)?)));
+        found.map(|(name, attribute)| Value { tag: Some(name), text: attribute.value })
+    }
+
+    /// The attribute that has this value, which is tagged if there are several.
+    fn attribute<'a>(&'a self, value: &'a str) -> Option<Attribute<'a>> {
+        if !self.is_tagged() {
+            return Some(Attribute { name: self.first.as_deref(), value });
+        }
+        self.names().find_map(|name| {
+            let rest = value.strip_prefix(name.kind())?.strip_prefix(':')?;
+            let value = match name.text() {
+                None => rest,
+                Some(text) => rest.strip_prefix(text)?.strip_prefix(':')?,
+            };
+            Some(Attribute { name: name.as_deref(), value })
+        })
+    }
+}
+
+impl From<AttributeName<&str>> for Part {
+    fn from(name: AttributeName<&str>) -> Self {
+        Self::one(name.to_owned())
+    }
+}
+
+impl fmt::Display for Value<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tag.map_or(Ok(()), |tag| write!(f, "{tag}:"))?;
+        f.write_str(self.text)
     }
 }
 
@@ -91,8 +176,8 @@ impl<'a> Key<'a> {
     pub fn new(name: &'a BucketName, attributes: &'a [Attribute<'a>]) -> Option<Self> {
         let mut key = Self { name, attributes, first: "" };
         let Some((first, rest)) = name.partition.split_first() else { return Some(key) };
-        key.first = key.value(first)?;
-        rest.iter().all(|name| key.value(name).is_some()).then_some(key)
+        key.first = first.value(attributes)?.text;
+        rest.iter().all(|part| part.value(attributes).is_some()).then_some(key)
     }
 
     /// The bucket's name.
@@ -103,20 +188,25 @@ impl<'a> Key<'a> {
 
     /// The partition values, in the policy's order.
     #[inline(always)]
-    pub fn values(&self) -> impl Iterator<Item = &'a str> {
-        let key = *self;
-        self.name.partition.iter().map(move |name| key.value(name).unwrap_or_default())
+    pub fn values(&self) -> impl Iterator<Item = Value<'a>> {
+        let attributes = self.attributes;
+        self.name.partition.iter().filter_map(move |part| part.value(attributes))
     }
 
-    /// The partition value, if there is exactly one.
+    /// The partition value, if there is exactly one, without a tag.
     #[inline(always)]
     pub fn single_value(&self) -> Option<&'a str> {
-        (self.name.partition.len() == 1).then_some(self.first)
+        let [part] = self.name.partition.as_slice() else { return None };
+        (!part.is_tagged()).then_some(self.first)
     }
 
-    #[inline(always)]
-    fn value(&self, name: &AttributeName<String>) -> Option<&'a str> {
-        self.attributes.iter().find(|attribute| name.is(&attribute.name)).map(|attribute| attribute.value)
+    /// The attributes that made the values, in the policy's order.
+    pub fn attributes(&self) -> impl Iterator<Item = Attribute<'a>> {
+        let parts = self.name.partition.iter().zip(self.values());
+        parts.map(|(part, value)| Attribute {
+            name: value.tag.unwrap_or(&part.first).as_deref(),
+            value: value.text,
+        })
     }
 }
 
@@ -131,7 +221,7 @@ impl Eq for Key<'_> {}
 impl fmt::Debug for Key<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?}", self.name)?;
-        f.debug_list().entries(self.values()).finish()
+        f.debug_list().entries(self.values().map(|value| value.to_string())).finish()
     }
 }
 
@@ -168,15 +258,36 @@ mod tests {
     fn a_key_has_the_values_of_its_partition_and_no_others() {
         let quota = Quota::new(Algorithm::SlidingWindow, "1/s".parse().unwrap()).unwrap();
         let route = AttributeName::Named("route");
-        let name = BucketName::new("p", None, &quota, vec![AttributeName::Ip, route.to_owned()]);
+        let name = BucketName::new("p", None, &quota, vec![AttributeName::Ip.into(), route.into()]);
         let [ip, route, method] =
             [(AttributeName::Ip, "i"), (route, "r"), (AttributeName::Named("method"), "m")]
                 .map(|(name, value)| Attribute { name, value });
         let all = [route, method, ip];
         let some = [ip, route];
         let key = Key::new(&name, &all).unwrap();
-        assert_eq!(key.values().collect::<Vec<_>>(), ["i", "r"]);
+        assert_eq!(key.values().map(|value| value.text).collect::<Vec<_>>(), ["i", "r"]);
         assert_eq!(Some(key), Key::new(&name, &some), "what is not in the partition does not matter");
         assert_eq!(Key::new(&name, &some[..1]), None);
+    }
+
+    #[test]
+    fn b5_a_user_named_like_an_address_does_not_share_its_bucket() {
+        let quota = Quota::new(Algorithm::SlidingWindow, "1/s".parse().unwrap()).unwrap();
+        let header = AttributeName::Header("x-key".to_owned());
+        let part = Part::first_of(AttributeName::User, vec![header, AttributeName::Ip]);
+        let name = BucketName::new("p", None, &quota, vec![part]);
+        let key = |attributes: &[Attribute<'_>]| Key::new(&name, attributes).map(|key| format!("{key:?}"));
+        let [ip, user, header] = [AttributeName::Ip, AttributeName::User, AttributeName::Header("x-key")]
+            .map(|name| Attribute { name, value: "10.0.0.1" });
+        assert_eq!(key(&[ip, user]).unwrap(), r#"p["user:10.0.0.1"]"#);
+        assert_eq!(key(&[ip]).unwrap(), r#"p["ip:10.0.0.1"]"#);
+        assert_eq!(key(&[ip, header]).unwrap(), r#"p["header:x-key:10.0.0.1"]"#);
+        assert_eq!(key(&[]), None);
+        for attribute in [ip, user, header] {
+            let value = Key::new(&name, &[attribute]).unwrap().values().next().unwrap().to_string();
+            assert_eq!(name.attributes(&[&value]), Some(vec![attribute]), "and back");
+        }
+        assert_eq!(name.attributes(&["10.0.0.1"]), None);
+        assert_eq!(name.attributes(&[]), None);
     }
 }

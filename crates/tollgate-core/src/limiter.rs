@@ -3,12 +3,12 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 
 use crate::charge::{Charges, Refund};
 use crate::decision::{Decision, Verdict};
 use crate::observe::{Observe, Unobserved};
-use crate::policy::Policies;
+use crate::policies::Policies;
 use crate::query::Query;
 use crate::standing::{Basis, Outcome};
 use crate::store::Store;
@@ -37,12 +37,21 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     /// Answers one query. Cannot fail: what to do without the store is part of the store.
     #[inline(always)]
     pub async fn decide(&self, query: &Query<'_>) -> Decision {
-        let mut decision = Decision::under(self.policies.load());
+        self.decide_under(self.policies.load(), query).await
+    }
+
+    /// Answers one query under the rule set that it was made for: see [`Limiter::load`].
+    #[inline(always)]
+    pub async fn decide_under(&self, policies: Guard<Arc<Policies>>, query: &Query<'_>) -> Decision {
+        let mut decision = Decision::under(policies);
         let mut charges = Charges::new();
-        decision.policies.select(query, &mut charges);
+        decision.refused = decision.policies.select(query, &mut charges);
         let Ok(()) = self.store.apply(&charges, &mut decision.standings).await;
         decision.verdict = Verdict::judge(&charges, &decision.standings);
         drop(charges);
+        if decision.refused.is_some() {
+            decision.verdict = Verdict::Deny;
+        }
         self.observer.observe(query, &decision);
         decision
     }
@@ -71,6 +80,12 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         let keys: Vec<_> = charges.iter().map(|charge| charge.key).collect();
         let Ok(basis) = self.store.reset(&keys).await;
         basis
+    }
+
+    /// The rule set in force, for one decision: it says which attributes a query must tell.
+    #[inline(always)]
+    pub fn load(&self) -> Guard<Arc<Policies>> {
+        self.policies.load()
     }
 
     /// The rule set in force.

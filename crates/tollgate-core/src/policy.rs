@@ -1,27 +1,35 @@
-//! Named rules, and which of them a query falls under.
+//! A named rule.
 //!
-//! A policy says which queries it covers (selector), who gets a bucket of their own (partition), how
-//! much (one or more limits) and whether it is enforced (mode). [`Policies`] is one whole rule set. It
-//! is built once, checked as a whole, then only read; a reload builds another and swaps it in.
-//!
-//! Selecting costs what is selected, not what exists: policies that are asked for by name are found by
-//! name, so ten thousand of them cost no more than ten.
+//! A policy says which queries it covers (selector), who gets a bucket of their own (partition), how much (one or
+//! more limits), what a query costs, and whether it is enforced (mode). Overrides are other terms for some: the first
+//! whose condition holds counts. They keep the policy's buckets, so who is moved to another tier takes along what was spent.
 
-use std::collections::HashMap;
+use std::ops::Range;
 
-use crate::charge::{Act, Charge, Charges, OnFailure};
-use crate::key::{BucketName, Key};
+use crate::charge::{Act, OnFailure};
+use crate::key::{BucketName, Part};
+use crate::policies::PolicyError;
+use crate::quantity::Micros;
 use crate::query::{Ask, AttributeName, Query};
 use crate::quota::Quota;
+use crate::selector::{Condition, Selector};
 
 /// A named rule.
 #[derive(Clone, Debug)]
 pub struct Policy {
     name: String,
     selector: Selector,
+    group: Option<String>,
+    partition: Vec<Part>,
+    missing: Missing,
+    cost: Cost,
+    /// The policy's own, then those of its overrides.
     limits: Vec<Limit>,
+    n_own: usize,
+    overrides: Vec<Override>,
     mode: Mode,
     on_failure: OnFailure,
+    retry_after_min: Micros,
 }
 
 /// One quota of a policy, and the name of its buckets.
@@ -31,24 +39,43 @@ pub struct Limit {
     quota: Quota,
 }
 
-/// Which limit of which policy, within one rule set.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct LimitId {
-    policy: u32,
-    limit: u32,
+/// Other terms for some queries.
+#[derive(Clone, Debug)]
+struct Override {
+    condition: Condition,
+    /// Which of the policy's limits. None: the policy's own.
+    limits: Option<Range<usize>>,
+    mode: Option<Mode>,
 }
 
-/// Which queries a policy covers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Selector {
-    /// All.
-    Every,
-    /// Those that ask for it by name.
-    Named,
+/// What becomes of a query that lacks an attribute of the partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Missing {
+    /// The policy does not apply.
+    #[default]
+    Skip,
+    /// It is denied.
+    Deny,
+}
+
+/// How many units of a policy one unit of a query costs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Cost {
+    /// Always so many. With zero, nothing is charged.
+    Fixed(u32),
+    /// What the attribute says: a whole number from 1. Anything else counts as 1, so that nobody travels free.
+    Of(AttributeName<String>),
+    /// By the method, and so many for all others.
+    ByMethod {
+        /// Methods in capitals, with their costs.
+        costs: Vec<(String, u32)>,
+        /// The cost of all others.
+        others: u32,
+    },
 }
 
 /// Whether a policy is enforced.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Mode {
     /// It counts, and denies.
     #[default]
@@ -59,41 +86,12 @@ pub enum Mode {
     Off,
 }
 
-/// One whole rule set.
-#[derive(Clone, Debug, Default)]
-pub struct Policies {
-    policies: Vec<Policy>,
-    every: Vec<u32>,
-    named: HashMap<String, u32>,
-}
-
-/// Why policies do not make a rule set.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum PolicyError {
-    /// The name cannot stand in a key.
-    #[error("{name:?} is no name for a policy or a quota; use 1 to {} of a-z 0-9 . _ -", Policy::NAME_MAX)]
-    Name {
-        /// The name.
-        name: String,
-    },
-    /// Two policies have the same name, and would share buckets.
-    #[error("there are two policies named {name:?}; give each its own name")]
-    Twice {
-        /// The name.
-        name: String,
-    },
-    /// Two quotas of a policy have the same name, and would share buckets.
-    #[error("policy {name:?} has two quotas of the same name; give each its own name")]
-    QuotaTwice {
-        /// The policy's name.
-        name: String,
-    },
-    /// There are more than can be numbered.
-    #[error("{n} policies are too many; use at most {}", Policies::MAX)]
-    TooMany {
-        /// How many.
-        n: usize,
-    },
+/// What a policy means for one query.
+pub(crate) struct Terms<'a> {
+    /// The number of the first limit.
+    pub(crate) first: usize,
+    pub(crate) limits: &'a [Limit],
+    pub(crate) mode: Mode,
 }
 
 impl Policy {
@@ -108,25 +106,42 @@ impl Policy {
         if !is_name(name) {
             return Err(PolicyError::Name { name: name.to_owned() });
         }
-        let limits = vec![Limit { name: BucketName::new(name, None, &quota, Vec::new()), quota }];
-        let name = name.to_owned();
         Ok(Self {
-            name,
-            selector: Selector::Every,
-            limits,
+            name: name.to_owned(),
+            selector: Selector::EVERY,
+            group: None,
+            partition: Vec::new(),
+            missing: Missing::default(),
+            cost: Cost::Fixed(1),
+            limits: vec![Limit { name: BucketName::new(name, None, &quota, Vec::new()), quota }],
+            n_own: 1,
+            overrides: Vec::new(),
             mode: Mode::default(),
             on_failure: OnFailure::default(),
+            retry_after_min: Micros::ZERO,
         })
     }
 
-    /// Gives each combination of values of these attributes a bucket of its own. A query that lacks one of
-    /// them does not fall under the policy.
+    /// Gives each combination of values of these attributes a bucket of its own.
     #[must_use]
-    pub fn by(mut self, attributes: &[AttributeName<&str>]) -> Self {
+    pub fn by(self, attributes: &[AttributeName<&str>]) -> Self {
+        self.partitioned(attributes.iter().map(|name| Part::from(*name)).collect())
+    }
+
+    /// Gives each combination of values of these parts a bucket of its own.
+    #[must_use]
+    pub fn partitioned(mut self, partition: Vec<Part>) -> Self {
         for limit in &mut self.limits {
-            let partition = attributes.iter().map(AttributeName::to_owned).collect();
-            limit.name = BucketName::new(&self.name, limit.name.quota(), &limit.quota, partition);
+            limit.name = BucketName::new(&self.name, limit.name.quota(), &limit.quota, partition.clone());
         }
+        self.partition = partition;
+        self
+    }
+
+    /// Says what becomes of a query that lacks an attribute of the partition.
+    #[must_use]
+    pub fn lacking(mut self, missing: Missing) -> Self {
+        self.missing = missing;
         self
     }
 
@@ -137,48 +152,156 @@ impl Policy {
         self
     }
 
+    /// Puts it into a group, of which only the first policy that covers a query applies.
+    #[must_use]
+    pub fn grouped(mut self, group: &str) -> Self {
+        self.group = Some(group.to_owned());
+        self
+    }
+
     /// Adds a second quota, which must be met too. Its name tells its buckets apart.
     #[must_use]
     pub fn and(mut self, quota_name: &str, quota: Quota) -> Self {
-        let partition = self.limits.first().map(|first| first.name.partition().to_vec()).unwrap_or_default();
-        let name = BucketName::new(&self.name, Some(quota_name), &quota, partition);
-        self.limits.push(Limit { name, quota });
+        debug_assert!(
+            self.overrides.is_empty(),
+            "the policy's own quotas come before those of its overrides"
+        );
+        let limit = self.limit(Some(quota_name), quota);
+        self.limits.push(limit);
+        self.n_own = self.limits.len();
+        self
+    }
+
+    /// Adds other terms for the queries for which the condition holds: other quotas, unless there are none, and
+    /// another mode. Of several, the first whose condition holds counts.
+    #[must_use]
+    pub fn overridden(
+        mut self,
+        condition: Condition,
+        quotas: Vec<(Option<String>, Quota)>,
+        mode: Option<Mode>,
+    ) -> Self {
+        let start = self.limits.len();
+        for (name, quota) in quotas {
+            let limit = self.limit(name.as_deref(), quota);
+            self.limits.push(limit);
+        }
+        let limits = (start < self.limits.len()).then_some(start..self.limits.len());
+        self.overrides.push(Override { condition, limits, mode });
+        self
+    }
+
+    /// Sets what a query costs.
+    #[must_use]
+    pub fn costing(mut self, cost: Cost) -> Self {
+        self.cost = cost;
         self
     }
 
     /// Sets the mode.
     #[must_use]
-    pub fn mode(mut self, mode: Mode) -> Self {
+    pub fn in_mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
     /// Sets what happens when the store gives no answer.
     #[must_use]
-    pub fn on_failure(mut self, on_failure: OnFailure) -> Self {
+    pub fn failing(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
     }
 
+    /// Sets the shortest wait that a denial may tell.
+    #[must_use]
+    pub fn waiting(mut self, wait: Micros) -> Self {
+        self.retry_after_min = wait;
+        self
+    }
+
+    fn limit(&self, quota_name: Option<&str>, quota: Quota) -> Limit {
+        Limit { name: BucketName::new(&self.name, quota_name, &quota, self.partition.clone()), quota }
+    }
+}
+
+impl Policy {
     /// The name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// True if it may deny.
-    pub fn is_enforced(&self) -> bool {
-        self.mode == Mode::Enforce
+    /// Whether it is enforced, where no override says otherwise.
+    pub fn mode(&self) -> Mode {
+        self.mode
     }
 
-    /// The quotas, all of which must be met.
+    /// The quotas, all of which must be met, where no override says otherwise.
     pub fn limits(&self) -> &[Limit] {
+        &self.limits[..self.n_own]
+    }
+
+    /// Its quotas and those of its overrides.
+    pub(crate) fn all_limits(&self) -> &[Limit] {
         &self.limits
     }
 
-    /// What a query asks of this policy's buckets; nothing if the policy is off.
+    /// Quotas that apply together: the policy's own, and those of each override.
+    pub(crate) fn limit_sets(&self) -> impl Iterator<Item = &[Limit]> {
+        let others = self.overrides.iter().filter_map(|other| self.limits.get(other.limits.clone()?));
+        std::iter::once(self.limits()).chain(others)
+    }
+
+    /// The attributes that tell its buckets apart.
+    pub fn partition(&self) -> &[Part] {
+        &self.partition
+    }
+
+    /// Which queries it covers.
+    pub fn selector(&self) -> &Selector {
+        &self.selector
+    }
+
+    /// The group that it belongs to.
+    pub fn group(&self) -> Option<&str> {
+        self.group.as_deref()
+    }
+
+    pub(crate) fn missing(&self) -> Missing {
+        self.missing
+    }
+
     #[inline(always)]
-    fn act(&self, ask: Ask) -> Option<Act> {
-        match (self.mode, ask) {
+    pub(crate) fn on_failure(&self) -> OnFailure {
+        self.on_failure
+    }
+
+    pub(crate) fn retry_after_min(&self) -> Micros {
+        self.retry_after_min
+    }
+
+    /// What it means for this query.
+    #[inline(always)]
+    pub(crate) fn terms(&self, query: &Query<'_>) -> Terms<'_> {
+        let own = Terms { first: 0, limits: &self.limits[..self.n_own], mode: self.mode };
+        if self.overrides.is_empty() { own } else { self.other_terms(query).unwrap_or(own) }
+    }
+
+    fn other_terms(&self, query: &Query<'_>) -> Option<Terms<'_>> {
+        let other = self.overrides.iter().find(|other| other.condition.holds(query))?;
+        let range = other.limits.clone().unwrap_or(0..self.n_own);
+        // What is switched off as a whole stays off.
+        let mode = if self.mode == Mode::Off { Mode::Off } else { other.mode.unwrap_or(self.mode) };
+        Some(Terms { first: range.start, limits: self.limits.get(range)?, mode })
+    }
+
+    /// What a query asks of this policy's buckets; nothing if the policy is off, or costs nothing.
+    #[inline(always)]
+    pub(crate) fn act(&self, query: &Query<'_>, mode: Mode) -> Option<Act> {
+        let ask = match &self.cost {
+            Cost::Fixed(1) => query.ask,
+            cost @ (Cost::Fixed(_) | Cost::Of(_) | Cost::ByMethod { .. }) => cost.multiply(query)?,
+        };
+        match (mode, ask) {
             (Mode::Off, _) => None,
             (Mode::Enforce, Ask::Spend(cost)) => Some(Act::Take(cost)),
             (Mode::Shadow, Ask::Spend(cost)) => Some(Act::Try(cost)),
@@ -187,10 +310,65 @@ impl Policy {
             (Mode::Shadow, Ask::Look(_)) => Some(Act::Look(0)),
         }
     }
+
+    /// All attributes that it looks at.
+    pub(crate) fn attributes(&self) -> impl Iterator<Item = &AttributeName<String>> {
+        let conditions = match &self.selector {
+            Selector::When(condition) => Some(condition),
+            Selector::Named => None,
+        };
+        let conditions = conditions.into_iter().chain(self.overrides.iter().map(|other| &other.condition));
+        let cost = match &self.cost {
+            Cost::Fixed(_) => None,
+            Cost::Of(name) => Some(name),
+            Cost::ByMethod { .. } => Some(&AttributeName::Method),
+        };
+        self.partition
+            .iter()
+            .flat_map(Part::names)
+            .chain(conditions.flat_map(Condition::attributes))
+            .chain(cost)
+    }
+}
+
+impl Mode {
+    /// The name, as policy files and metrics write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+            Self::Off => "off",
+        }
+    }
+}
+
+impl Cost {
+    /// What is asked, in units of the policy. Nothing, if it costs nothing.
+    fn multiply(&self, query: &Query<'_>) -> Option<Ask> {
+        let factor = match self {
+            Self::Fixed(factor) => *factor,
+            Self::Of(name) => query.value(name).and_then(|text| text.parse().ok()).unwrap_or(1).max(1),
+            Self::ByMethod { costs, others } => {
+                let method = query.value(&AttributeName::<&str>::Method);
+                costs
+                    .iter()
+                    .find(|(name, _)| Some(name.as_str()) == method)
+                    .map_or(*others, |(_, cost)| *cost)
+            }
+        };
+        match query.ask {
+            _ if factor == 0 => None,
+            Ask::Spend(cost) => {
+                cost.checked_mul(factor.try_into().ok()?).or(Some(std::num::NonZeroU32::MAX)).map(Ask::Spend)
+            }
+            Ask::Record(cost) => Some(Ask::Record(cost.saturating_mul(factor))),
+            Ask::Look(cost) => Some(Ask::Look(cost.saturating_mul(factor))),
+        }
+    }
 }
 
 /// True if a text can stand in a key as a name.
-fn is_name(text: &str) -> bool {
+pub(crate) fn is_name(text: &str) -> bool {
     let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b".-_".contains(&b);
     (1..=Policy::NAME_MAX).contains(&text.len()) && text.bytes().all(known)
 }
@@ -204,178 +382,5 @@ impl Limit {
     /// How much.
     pub fn quota(&self) -> &Quota {
         &self.quota
-    }
-}
-
-impl Policies {
-    /// The most policies in a rule set.
-    pub const MAX: usize = 1_000_000;
-
-    /// A rule set of these policies.
-    ///
-    /// # Errors
-    /// If two have the same name, or there are too many.
-    pub fn new(policies: Vec<Policy>) -> Result<Self, PolicyError> {
-        let n = policies.len();
-        if n > Self::MAX {
-            return Err(PolicyError::TooMany { n });
-        }
-        let mut set = Self { policies: Vec::with_capacity(n), ..Self::default() };
-        for (index, policy) in (0u32..).zip(policies) {
-            if set.named.insert(policy.name.clone(), index).is_some() {
-                return Err(PolicyError::Twice { name: policy.name });
-            }
-            for (n, limit) in policy.limits.iter().enumerate() {
-                let quota = limit.name.quota();
-                if quota.is_some_and(|quota| !is_name(quota)) {
-                    return Err(PolicyError::Name { name: quota.unwrap_or_default().to_owned() });
-                }
-                if policy.limits[..n].iter().any(|other| other.name.quota() == quota) {
-                    return Err(PolicyError::QuotaTwice { name: policy.name });
-                }
-            }
-            match policy.selector {
-                Selector::Every => set.every.push(index),
-                Selector::Named => {}
-            }
-            set.policies.push(policy);
-        }
-        Ok(set)
-    }
-
-    /// The policy of that name.
-    pub fn named(&self, name: &str) -> Option<&Policy> {
-        self.at(*self.named.get(name)?)
-    }
-
-    /// The charges that a query brings about: of the policies that cover it, then of those it names. A
-    /// policy charges once, however often it is named.
-    #[inline(always)]
-    pub fn select<'a>(&'a self, query: &Query<'a>, charges: &mut Charges<'a>) {
-        for &index in &self.every {
-            self.charge(index, query, charges);
-        }
-        for (n, name) in query.policies.iter().enumerate() {
-            if let Some(&index) = self.named.get(*name)
-                && self.at(index).is_some_and(|policy| policy.selector == Selector::Named)
-                && !query.policies[..n].contains(name)
-            {
-                self.charge(index, query, charges);
-            }
-        }
-    }
-
-    /// The limit of that number, with its policy.
-    pub fn limit(&self, id: LimitId) -> Option<(&Policy, &Limit)> {
-        let policy = self.at(id.policy)?;
-        Some((policy, policy.limits.get(id.limit as usize)?))
-    }
-
-    /// The bucket that a query meets under that limit, if `current` has the same limit.
-    pub(crate) fn key<'a>(
-        &'a self,
-        id: LimitId,
-        query: &Query<'a>,
-        current: &Policies,
-    ) -> Option<(Key<'a>, &'a Quota)> {
-        let (policy, limit) = self.limit(id)?;
-        let same = |other: &Limit| other.name == limit.name && other.quota == limit.quota;
-        current.named(&policy.name)?.limits.iter().find(|other| same(other))?;
-        Some((Key::new(&limit.name, query.attributes)?, &limit.quota))
-    }
-
-    /// Adds the charges that a query brings about under one policy.
-    #[inline(always)]
-    fn charge<'a>(&'a self, index: u32, query: &Query<'a>, charges: &mut Charges<'a>) {
-        let Some(policy) = self.at(index) else { return };
-        let Some(act) = policy.act(query.ask) else { return };
-        for (n, limit) in (0..).zip(&policy.limits) {
-            if let Some(key) = Key::new(&limit.name, query.attributes) {
-                let id = LimitId { policy: index, limit: n };
-                let (quota, on_failure, patience) = (&limit.quota, policy.on_failure, query.patience);
-                charges.push(Charge { limit: id, key, quota, act, patience, on_failure });
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn at(&self, index: u32) -> Option<&Policy> {
-        self.policies.get(index as usize)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::quantity::Micros;
-    use crate::query::Attribute;
-    use crate::quota::{Algorithm, Refill};
-
-    fn policy(name: &str) -> Policy {
-        let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1/s".parse().unwrap()).unwrap();
-        Policy::new(name, quota).unwrap()
-    }
-
-    fn keys(policies: Vec<Policy>, named: &[&str], attributes: &[Attribute<'_>]) -> Vec<String> {
-        let policies = Policies::new(policies).unwrap();
-        let ask = Ask::Look(0);
-        let query = Query { policies: named, attributes, ask, patience: Micros::ZERO };
-        let mut charges = Charges::new();
-        policies.select(&query, &mut charges);
-        charges.iter().map(|c| format!("{:?}", c.key)).collect()
-    }
-
-    #[test]
-    fn a_query_meets_every_policy_that_covers_it_and_those_it_names() {
-        let policies = || {
-            vec![
-                policy("all"),
-                policy("each").by(&[AttributeName::Ip]),
-                policy("other").covering(Selector::Named),
-                policy("asked")
-                    .covering(Selector::Named)
-                    .by(&[AttributeName::Ip, AttributeName::Named("route")]),
-                policy("off").mode(Mode::Off),
-            ]
-        };
-        let client = Attribute { name: AttributeName::Ip, value: "c" };
-        let route = Attribute { name: AttributeName::Named("route"), value: "r" };
-        assert_eq!(keys(policies(), &[], &[client]), ["all[]", r#"each["c"]"#]);
-        assert_eq!(
-            keys(policies(), &["asked", "nobody"], &[route, client]),
-            ["all[]", r#"each["c"]"#, r#"asked["c", "r"]"#]
-        );
-        assert_eq!(
-            keys(policies(), &["asked"], &[route]),
-            ["all[]"],
-            "a missing attribute: the policy is skipped"
-        );
-    }
-
-    #[test]
-    fn several_quotas_of_a_policy_have_several_buckets() {
-        let quota = Quota::new(Algorithm::SlidingWindow, "10/min".parse().unwrap()).unwrap();
-        assert_eq!(keys(vec![policy("login").and("minute", quota)], &[], &[]), ["login[]", "login.minute[]"]);
-    }
-
-    #[test]
-    fn names_are_checked() {
-        for bad in ["", "Login", "a b", "a:b", "a{b", &"x".repeat(65)] {
-            let quota = policy("x").limits()[0].quota().clone();
-            assert!(matches!(Policy::new(bad, quota), Err(PolicyError::Name { .. })), "{bad:?}");
-        }
-        let quota = policy("x").limits()[0].quota().clone();
-        let shared = Policies::new(vec![policy("a").and("s", quota.clone()).and("s", quota)]).unwrap_err();
-        assert_eq!(
-            shared.to_string(),
-            "policy \"a\" has two quotas of the same name; give each its own name"
-        );
-        let other = Quota::new(Algorithm::SlidingWindow, "10/min".parse().unwrap()).unwrap();
-        let quota = policy("x").limits()[0].quota().clone();
-        let differing = policy("a").and("s", quota.clone()).and("s", other);
-        assert!(matches!(Policies::new(vec![differing]), Err(PolicyError::QuotaTwice { .. })));
-        assert!(matches!(Policies::new(vec![policy("a").and("s:{", quota)]), Err(PolicyError::Name { .. })));
-        let twice = Policies::new(vec![policy("a"), policy("a")]).unwrap_err();
-        assert_eq!(twice.to_string(), "there are two policies named \"a\"; give each its own name");
     }
 }

@@ -1,5 +1,7 @@
 //! What a front door asks.
 
+use std::fmt;
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use crate::quantity::Micros;
@@ -9,14 +11,25 @@ use crate::quantity::Micros;
 /// It borrows all it holds from the request that the door has in hand.
 #[derive(Clone, Debug)]
 pub struct Query<'a> {
-    /// Policies asked for by name, beside those that select the query themselves.
-    pub policies: &'a [&'a str],
+    /// Which policies may apply.
+    pub select: Select<'a>,
     /// What is known about the request.
     pub attributes: &'a [Attribute<'a>],
+    /// The client's address, whole. The attribute `Ip` is what its bucket is called.
+    pub address: Option<IpAddr>,
     /// What is asked.
     pub ask: Ask,
     /// The longest wait that the door can make its client wait. Zero for a door that cannot.
     pub patience: Micros,
+}
+
+/// Which policies may apply to a query.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Select<'a> {
+    /// Those whose selectors cover it, and these by name. An exempt query falls under none.
+    Covering(&'a [&'a str]),
+    /// These by name, and no others.
+    Named(&'a [&'a str]),
 }
 
 /// One fact about a request.
@@ -35,8 +48,26 @@ pub struct Attribute<'a> {
 pub enum AttributeName<S> {
     /// The client's address.
     Ip,
+    /// Who the client proved to be.
+    User,
+    /// The method of an HTTP request, in capitals.
+    Method,
+    /// The path of an HTTP request, in its normal form.
+    Path,
+    /// The host that an HTTP request is for, in small letters.
+    Host,
+    /// The route that a gateway chose.
+    Route,
     /// A name that the asker chose for the bucket.
     Key,
+    /// A header field, by its name in small letters.
+    Header(S),
+    /// A cookie.
+    Cookie(S),
+    /// A parameter of the URL.
+    Param(S),
+    /// A claim of a verified token.
+    Claim(S),
     /// Any other fact, by its name.
     Named(S),
 }
@@ -52,23 +83,168 @@ pub enum Ask {
     Look(u32),
 }
 
+impl<'a> Query<'a> {
+    /// The value of an attribute, if the query has it.
+    #[inline(always)]
+    pub fn value<S: AsRef<str>>(&self, name: &AttributeName<S>) -> Option<&'a str> {
+        self.attributes.iter().find(|attribute| name.is(&attribute.name)).map(|attribute| attribute.value)
+    }
+}
+
 impl<S: AsRef<str>> AttributeName<S> {
     /// True if both are about the same.
-    #[inline]
+    #[inline(always)]
     pub fn is<T: AsRef<str>>(&self, other: &AttributeName<T>) -> bool {
         match (self, other) {
-            (Self::Ip, AttributeName::Ip) | (Self::Key, AttributeName::Key) => true,
-            (Self::Named(a), AttributeName::Named(b)) => a.as_ref() == b.as_ref(),
-            (Self::Ip | Self::Key | Self::Named(_), _) => false,
+            (Self::Ip, AttributeName::Ip)
+            | (Self::User, AttributeName::User)
+            | (Self::Method, AttributeName::Method)
+            | (Self::Path, AttributeName::Path)
+            | (Self::Host, AttributeName::Host)
+            | (Self::Route, AttributeName::Route)
+            | (Self::Key, AttributeName::Key) => true,
+            (Self::Header(a), AttributeName::Header(b))
+            | (Self::Cookie(a), AttributeName::Cookie(b))
+            | (Self::Param(a), AttributeName::Param(b))
+            | (Self::Claim(a), AttributeName::Claim(b))
+            | (Self::Named(a), AttributeName::Named(b)) => a.as_ref() == b.as_ref(),
+            _ => false,
         }
+    }
+
+    /// The same name with its text borrowed.
+    #[inline]
+    pub fn as_deref(&self) -> AttributeName<&str> {
+        self.map(|text| text.as_ref())
     }
 
     /// The same name, owning its text.
     pub fn to_owned(&self) -> AttributeName<String> {
+        self.map(|text| text.as_ref().to_owned())
+    }
+
+    /// The kind of attribute, as policy files and keys write it.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Ip => "ip",
+            Self::User => "user",
+            Self::Method => "method",
+            Self::Path => "path",
+            Self::Host => "host",
+            Self::Route => "route",
+            Self::Key => "key",
+            Self::Header(_) => "header",
+            Self::Cookie(_) => "cookie",
+            Self::Param(_) => "query",
+            Self::Claim(_) => "claim",
+            Self::Named(_) => "attribute",
+        }
+    }
+
+    /// The name within its kind, for the kinds that have many.
+    #[inline]
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Ip | Self::User | Self::Method | Self::Path | Self::Host | Self::Route | Self::Key => None,
+            Self::Header(text)
+            | Self::Cookie(text)
+            | Self::Param(text)
+            | Self::Claim(text)
+            | Self::Named(text) => Some(text.as_ref()),
+        }
+    }
+
+    /// What separates the segments of its values, within which a single `*` stays.
+    pub const fn separator(&self) -> Option<u8> {
+        match self {
+            Self::Path => Some(b'/'),
+            Self::Host => Some(b'.'),
+            Self::Ip
+            | Self::User
+            | Self::Method
+            | Self::Route
+            | Self::Key
+            | Self::Header(_)
+            | Self::Cookie(_)
+            | Self::Param(_)
+            | Self::Claim(_)
+            | Self::Named(_) => None,
+        }
+    }
+
+    fn map<'s, T>(&'s self, f: impl Fn(&'s S) -> T) -> AttributeName<T> {
         match self {
             Self::Ip => AttributeName::Ip,
+            Self::User => AttributeName::User,
+            Self::Method => AttributeName::Method,
+            Self::Path => AttributeName::Path,
+            Self::Host => AttributeName::Host,
+            Self::Route => AttributeName::Route,
             Self::Key => AttributeName::Key,
-            Self::Named(name) => AttributeName::Named(name.as_ref().to_owned()),
+            Self::Header(text) => AttributeName::Header(f(text)),
+            Self::Cookie(text) => AttributeName::Cookie(f(text)),
+            Self::Param(text) => AttributeName::Param(f(text)),
+            Self::Claim(text) => AttributeName::Claim(f(text)),
+            Self::Named(text) => AttributeName::Named(f(text)),
+        }
+    }
+}
+
+impl AttributeName<String> {
+    /// Reads a name as policy files write it: `ip`, `header:X-Api-Key`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let simple = [Self::Ip, Self::User, Self::Method, Self::Path, Self::Host, Self::Route, Self::Key];
+        let Some((kind, name)) = text.split_once(':') else {
+            return simple.into_iter().find(|name| name.kind() == text);
+        };
+        if name.is_empty() {
+            return None;
+        }
+        match kind {
+            "header" => Some(Self::Header(name.to_ascii_lowercase())),
+            "cookie" => Some(Self::Cookie(name.to_owned())),
+            "query" => Some(Self::Param(name.to_owned())),
+            "claim" => Some(Self::Claim(name.to_owned())),
+            "attribute" => Some(Self::Named(name.to_owned())),
+            _ => None,
+        }
+    }
+}
+
+impl<S: AsRef<str>> fmt::Display for AttributeName<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.kind())?;
+        self.text().map_or(Ok(()), |text| write!(f, ":{text}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_back_as_they_are_written() {
+        for text in [
+            "ip",
+            "user",
+            "method",
+            "path",
+            "host",
+            "route",
+            "key",
+            "header:x-api-key",
+            "cookie:Sid",
+            "query:q",
+            "claim:realm.plan",
+            "attribute:a",
+        ] {
+            let name = AttributeName::parse(text).unwrap();
+            assert_eq!(name.to_string(), text);
+            assert!(name.is(&name.as_deref()));
+        }
+        assert_eq!(AttributeName::parse("header:X-A"), AttributeName::parse("header:x-a"));
+        for bad in ["", "header", "header:", "IP", "ip:1", "jwt:sub"] {
+            assert_eq!(AttributeName::parse(bad), None, "{bad}");
         }
     }
 }

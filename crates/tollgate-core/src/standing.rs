@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use crate::algorithm::{Fit, Level};
 use crate::charge::Charge;
-use crate::policy::LimitId;
+use crate::policies::LimitId;
 use crate::quantity::{Micros, Timestamp};
 use crate::quota::Quota;
 

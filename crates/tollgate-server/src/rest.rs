@@ -24,7 +24,7 @@ use axum::response::IntoResponse;
 use axum::routing::{delete, get};
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::Body as _;
-use tollgate_core::{Ask, Attribute, AttributeName, Clock, Limiter, Micros, Observe, Query, Store};
+use tollgate_core::{Ask, Attribute, AttributeName, Clock, Limiter, Micros, Observe, Query, Select, Store};
 use tollgate_http::Problem;
 
 use params::{Accepts, Params};
@@ -116,7 +116,8 @@ impl Asked {
 
     /// An ad hoc query: the policy is the algorithm's own, and nobody can wait here.
     fn query<'a>(&'a self, attributes: &'a [Attribute<'a>], ask: Ask) -> Query<'a> {
-        Query { policies: self.algorithm.policy(), attributes, ask, patience: Micros::ZERO }
+        let select = Select::Named(self.algorithm.policy());
+        Query { select, attributes, address: None, ask, patience: Micros::ZERO }
     }
 }
 

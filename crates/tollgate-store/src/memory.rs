@@ -155,7 +155,13 @@ impl<C: Clock> MemoryStore<C> {
         }
         let mut text = SmallVec::<[u8; 128]>::new();
         for value in key.values() {
-            text.extend_from_slice(value.as_bytes());
+            if let Some(tag) = value.tag {
+                text.extend_from_slice(tag.kind().as_bytes());
+                text.push(0xff);
+                text.extend_from_slice(tag.text().unwrap_or_default().as_bytes());
+                text.push(0xff);
+            }
+            text.extend_from_slice(value.text.as_bytes());
             text.push(0xff);
         }
         siphash::hash(secret, &text)

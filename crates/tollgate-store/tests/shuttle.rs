@@ -12,7 +12,7 @@ use shuttle::sync::atomic::{AtomicU32, Ordering};
 use shuttle::thread;
 use tollgate_core::{
     Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, LimitId, ManualClock, Micros,
-    OnFailure, Outcome, Quota, Refill, Standings, Store, Timestamp,
+    OnFailure, Outcome, Part, Quota, Refill, Standings, Store, Timestamp,
 };
 use tollgate_store::MemoryStore;
 
@@ -44,7 +44,7 @@ fn check(n_keys_max: usize, sets: &'static [&'static [&'static str]], burst: u32
         let store = Arc::new(MemoryStore::new(clock, n_keys_max));
         let rate = format!("{burst}/h").parse().unwrap();
         let quota = Arc::new(Quota::new(Algorithm::TokenBucket(Refill::Smooth), rate).unwrap());
-        let name = Arc::new(BucketName::new("p", None, &quota, vec![AttributeName::Ip]));
+        let name = Arc::new(BucketName::new("p", None, &quota, vec![Part::one(AttributeName::Ip)]));
         let spent = Arc::new(AtomicU32::new(0));
         let threads: Vec<_> = sets
             .iter()

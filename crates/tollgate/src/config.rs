@@ -113,7 +113,7 @@ impl Reader<'_> {
         let mode = if file.enabled.unwrap_or(true) { Mode::Enforce } else { Mode::Off };
         let on_failure = self.on_failure(file.store.on_failure);
         let policies = self.defaults(file.api.defaults).into_iter();
-        let policies = policies.map(|policy| policy.mode(mode).on_failure(on_failure)).collect();
+        let policies = policies.map(|policy| policy.in_mode(mode).failing(on_failure)).collect();
         Config {
             listen_api: file.listen.api.and_then(|api| self.address(api)).unwrap_or(LISTEN_API),
             policies: Policies::new(policies).expect("five names, all different"),

@@ -151,10 +151,12 @@ impl Shared {
 impl Owned {
     fn of(charge: &Charge<'_>) -> Self {
         let name = charge.key.name();
-        let values = charge.key.values().map(str::to_owned);
+        let attributes = charge.key.attributes();
         Self {
             limit: charge.limit,
-            attributes: name.partition().iter().cloned().zip(values).collect(),
+            attributes: attributes
+                .map(|attribute| (attribute.name.to_owned(), attribute.value.to_owned()))
+                .collect(),
             name: name.clone(),
             quota: charge.quota.clone(),
             act: charge.act,
@@ -164,12 +166,7 @@ impl Owned {
     }
 
     fn attributes(&self) -> Vec<Attribute<'_>> {
-        let borrow = |name| match name {
-            &AttributeName::Ip => AttributeName::Ip,
-            &AttributeName::Key => AttributeName::Key,
-            AttributeName::Named(name) => AttributeName::Named(String::as_str(name)),
-        };
-        self.attributes.iter().map(|(name, value)| Attribute { name: borrow(name), value }).collect()
+        self.attributes.iter().map(|(name, value)| Attribute { name: name.as_deref(), value }).collect()
     }
 
     /// The charge again. It has all attributes of its partition, so it is there.

@@ -4,6 +4,7 @@
 //!   ratelimit:login:10.0.0.1              prefix, policy, partition value
 //!   ratelimit:login/minute:10.0.0.1       of a policy with several quotas, each has its own name
 //!   ratelimit:per-route:orders|10.0.0.1   several values
+//!   ratelimit:api:user:anna               of a part with several attributes, which one it is
 //!   ratelimit:all                         no partition: one bucket for everybody
 //!   ratelimit:login:{10.0.0.1}            in a cluster, where all buckets of a client lie on one node
 //!   ratelimit:@instances                  who shares these buckets, with `share: auto`
@@ -48,7 +49,15 @@ impl Naming {
         let n_values = key.name().partition().len();
         for (n, value) in key.values().enumerate() {
             name.push_str(if n == 0 { open } else { "|" });
-            name.extend(utf8_percent_encode(value, ENCODED));
+            if let Some(tag) = value.tag {
+                name.push_str(tag.kind());
+                name.push(':');
+                if let Some(text) = tag.text() {
+                    name.extend(utf8_percent_encode(text, ENCODED));
+                    name.push(':');
+                }
+            }
+            name.extend(utf8_percent_encode(value.text, ENCODED));
         }
         if n_values > 0 {
             if self.is_tagged && name.ends_with('{') {
@@ -70,7 +79,7 @@ mod tests {
     fn check(quota_name: Option<&str>, values: &[&str], is_tagged: bool, expected: Expect) {
         let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1/s".parse().unwrap()).unwrap();
         let names: Vec<String> = (0..values.len()).map(|n| n.to_string()).collect();
-        let partition = names.iter().map(|name| AttributeName::Named(name.clone())).collect();
+        let partition = names.iter().map(|name| AttributeName::Named(name.as_str()).into()).collect();
         let attributes: Vec<_> = names
             .iter()
             .zip(values)

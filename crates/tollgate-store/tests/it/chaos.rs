@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tollgate_core::{
     Algorithm, Attribute, AttributeName, Basis, BucketName, Charge, Key, LimitId, Micros, OnFailure, Outcome,
-    Quota, Refill, Share, Standing, Standings, Store,
+    Part, Quota, Refill, Share, Standing, Standings, Store,
 };
 use tollgate_lab::{Cluster, Fault, Proxy, Redis, Sentinel, wait_until};
 use tollgate_store::{
@@ -120,7 +120,7 @@ fn play(name: &'static str, servers: Servers, plan: Plan, begin: impl FnOnce(), 
 #[expect(clippy::disallowed_methods, reason = "faults happen in real time")]
 async fn ask(instance: Arc<Instance>, task: usize, stop: Arc<AtomicBool>) -> Vec<Decided> {
     let quota = quota();
-    let name = BucketName::new("p", None, &quota, vec![AttributeName::Ip]);
+    let name = BucketName::new("p", None, &quota, vec![Part::one(AttributeName::Ip)]);
     let mut all = Vec::new();
     while !stop.load(Ordering::Relaxed) {
         let is_hot = all.len() % 2 == 0;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tollgate_core::{
     Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, LimitId, Micros, OnFailure, Outcome,
-    Quota, Refill, Standings, Store,
+    Part, Quota, Refill, Standings, Store,
 };
 use tollgate_lab::{Redis, wait_until};
 use tollgate_store::{RedisStore, Servers};
@@ -33,7 +33,7 @@ fn duration() -> u64 {
 fn play(quotas: &[Quota], client: impl Fn(usize) -> String + Sync) -> (Paid, u64, u64) {
     let server = Redis::start();
     let names: Vec<_> = (0..quotas.len())
-        .map(|n| BucketName::new(&format!("p{n}"), None, &quotas[n], vec![AttributeName::Ip]))
+        .map(|n| BucketName::new(&format!("p{n}"), None, &quotas[n], vec![Part::one(AttributeName::Ip)]))
         .collect();
     let stop = AtomicBool::new(false);
     let instance = |instance: usize| {

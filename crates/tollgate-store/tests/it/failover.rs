@@ -4,7 +4,8 @@ use std::num::NonZeroU32;
 
 use tollgate_core::{
     Act, Algorithm, Attribute, AttributeName, Basis, BucketName, Charge, Clock, Key, LimitId, ManualClock,
-    Micros, OnFailure, Outcome, Quota, Refill, Refund, Share, Standing, Standings, Store, Timestamp, Verdict,
+    Micros, OnFailure, Outcome, Part, Quota, Refill, Refund, Share, Standing, Standings, Store, Timestamp,
+    Verdict,
 };
 use tollgate_lab::{Redis, wait_until};
 use tollgate_store::{Failover, FailoverSettings, LocalShare, Peers, RedisStore, Servers};
@@ -38,7 +39,7 @@ fn alone(settings: FailoverSettings) -> (Tested, ManualClock) {
 fn apply(store: &Tested, charges: &[(&str, &Quota, Act, OnFailure)]) -> (Verdict, Standings) {
     let names: Vec<_> = charges
         .iter()
-        .map(|(name, quota, _, _)| BucketName::new(name, None, quota, vec![AttributeName::Ip]))
+        .map(|(name, quota, _, _)| BucketName::new(name, None, quota, vec![Part::one(AttributeName::Ip)]))
         .collect();
     let client = [Attribute { name: AttributeName::Ip, value: "c" }];
     let charges: Vec<_> = charges
@@ -152,7 +153,7 @@ fn a_refund_goes_where_it_was_paid() {
     let (_, paid) = apply_one(&store, &quota, take(3), OnFailure::Local);
     let Outcome::Paid(receipt) = paid.outcome else { panic!("it is paid") };
     assert_eq!(receipt.paid_at, clock.now());
-    let name = BucketName::new("p", None, &quota, vec![AttributeName::Ip]);
+    let name = BucketName::new("p", None, &quota, vec![Part::one(AttributeName::Ip)]);
     let client = [Attribute { name: AttributeName::Ip, value: "c" }];
     let key = Key::new(&name, &client).unwrap();
     let Ok(()) = RUNTIME.block_on(store.refund(&[Refund { key, quota: &quota, receipt, basis: paid.basis }]));

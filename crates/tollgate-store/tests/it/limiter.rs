@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use tollgate_core::{
     Algorithm, Ask, Attribute, AttributeName, Basis, Decision, Leak, Limiter, ManualClock, Micros, Mode,
-    Observe, Policies, Policy, Query, Quota, Refill, Timestamp, Verdict,
+    Observe, Policies, Policy, Query, Quota, Refill, Select, Timestamp, Verdict,
 };
 use tollgate_store::MemoryStore;
 
@@ -33,7 +33,7 @@ fn limiter<const N: usize>(policies: [Policy; N]) -> (Limiter<MemoryStore<Manual
 
 fn query(cost: u32) -> Query<'static> {
     let ask = Ask::Spend(NonZeroU32::new(cost).unwrap());
-    Query { policies: &[], attributes: &CLIENT, ask, patience: Micros::ZERO }
+    Query { select: Select::Covering(&[]), attributes: &CLIENT, address: None, ask, patience: Micros::ZERO }
 }
 
 fn spend<O: Observe>(limiter: &Limiter<MemoryStore<ManualClock>, O>, cost: u32) -> Decision {
@@ -47,7 +47,7 @@ fn remaining(limiter: &Limiter<MemoryStore<ManualClock>>) -> u32 {
 
 #[test]
 fn a_query_without_policies_is_allowed_and_asks_no_store() {
-    let (limiter, _) = limiter([smooth("off", "1/h").mode(Mode::Off)]);
+    let (limiter, _) = limiter([smooth("off", "1/h").in_mode(Mode::Off)]);
     let decision = spend(&limiter, 5);
     assert_eq!(
         (decision.verdict(), decision.basis(), decision.standings().count()),
@@ -78,7 +78,8 @@ fn an_allowed_decision_speaks_of_the_smallest_share() {
 
 #[test]
 fn a_shadow_policy_counts_and_has_no_say() {
-    let (limiter, clock) = limiter([smooth("enforced", "3/3s"), smooth("shadow", "2/h").mode(Mode::Shadow)]);
+    let (limiter, clock) =
+        limiter([smooth("enforced", "3/3s"), smooth("shadow", "2/h").in_mode(Mode::Shadow)]);
     assert_eq!(spend(&limiter, 2).verdict(), Verdict::Allow);
     assert_eq!(spend(&limiter, 1).verdict(), Verdict::Allow, "the shadow is empty, and silent");
     let denied = spend(&limiter, 2);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_core::{
     Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Clock, Key, Leak, LimitId, ManualClock,
-    Micros, OnFailure, Outcome, Quota, Refill, Standings, Store, Timestamp, WindowStart,
+    Micros, OnFailure, Outcome, Part, Quota, Refill, Standings, Store, Timestamp, WindowStart,
 };
 use tollgate_store::{MemoryStore, SystemClock};
 
@@ -35,7 +35,7 @@ impl Shared {
     fn new(algorithm: Algorithm, rate: &str, n_keys_max: usize) -> Self {
         let clock = ManualClock::at(NOW);
         let quota = Quota::new(algorithm, rate.parse().unwrap()).unwrap();
-        let name = BucketName::new("p", None, &quota, vec![AttributeName::Ip]);
+        let name = BucketName::new("p", None, &quota, vec![Part::one(AttributeName::Ip)]);
         Self { store: MemoryStore::new(clock.clone(), n_keys_max), clock, quota, name }
     }
 
@@ -130,13 +130,17 @@ fn a_long_window_cannot_push_out_an_offender() {
     let monthly = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1000/month".parse().unwrap()).unwrap();
     (0..5).for_each(|_| assert!(shared.take(&["offender"])));
     let flood = Shared {
-        name: BucketName::new("m", None, &monthly, vec![AttributeName::Ip]),
+        name: BucketName::new("m", None, &monthly, vec![Part::one(AttributeName::Ip)]),
         quota: monthly,
         ..shared
     };
     (0..10_000).for_each(|n| assert!(flood.take(&[&format!("flood-{n}")])));
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "5/s".parse().unwrap()).unwrap();
-    let shared = Shared { name: BucketName::new("p", None, &quota, vec![AttributeName::Ip]), quota, ..flood };
+    let shared = Shared {
+        name: BucketName::new("p", None, &quota, vec![Part::one(AttributeName::Ip)]),
+        quota,
+        ..flood
+    };
     assert!(!shared.take(&["offender"]));
 }
 
@@ -275,7 +279,7 @@ fn threads_under_a_moving_clock_are_never_over() {
         let clock = std::sync::Arc::new(SystemClock::new());
         let store = MemoryStore::new(std::sync::Arc::clone(&clock), 1_000);
         let quota = Quota::new(algorithm, "1/ms".parse().unwrap()).unwrap();
-        let name = BucketName::new("p", None, &quota, vec![AttributeName::Ip]);
+        let name = BucketName::new("p", None, &quota, vec![Part::one(AttributeName::Ip)]);
         let client = [Attribute { name: AttributeName::Ip, value: "hot" }];
         let ends_at = clock.now() + Micros::from_millis(300);
         let paid_by_one = || {

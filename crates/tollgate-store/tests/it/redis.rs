@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tollgate_core::{
     Act, Algorithm, Attribute, AttributeName, Basis, BucketName, Charge, Key, LimitId, Micros, OnFailure,
-    Outcome, Quota, Refill, Standing, Standings, Store, WindowStart,
+    Outcome, Part, Quota, Refill, Standing, Standings, Store, WindowStart,
 };
 use tollgate_lab::{Redis, wait_until};
 use tollgate_store::{Peers, RedisSettings, RedisStore, Servers, StoreError};
@@ -45,7 +45,7 @@ pub(crate) fn apply(
     client: &str,
     act: Act,
 ) -> Result<Standing, StoreError> {
-    let name = BucketName::new("p", None, quota, vec![AttributeName::Ip]);
+    let name = BucketName::new("p", None, quota, vec![Part::one(AttributeName::Ip)]);
     let attributes = [Attribute { name: AttributeName::Ip, value: client }];
     let key = Key::new(&name, &attributes).unwrap();
     let (limit, patience, on_failure) = (LimitId::default(), Micros::ZERO, OnFailure::Local);
@@ -60,7 +60,7 @@ fn is_paid(standing: &Standing) -> bool {
 }
 
 fn reset(store: &RedisStore, quota: &Quota, client: &str) {
-    let name = BucketName::new("p", None, quota, vec![AttributeName::Ip]);
+    let name = BucketName::new("p", None, quota, vec![Part::one(AttributeName::Ip)]);
     let attributes = [Attribute { name: AttributeName::Ip, value: client }];
     let basis = RUNTIME.block_on(store.reset(&[Key::new(&name, &attributes).unwrap()])).unwrap();
     assert_eq!(basis, Basis::Shared);
@@ -403,7 +403,7 @@ fn decisions_that_wait_together_travel_together_and_stay_apart() {
     let server = Redis::start();
     let store = store_on(&server);
     let quota = quota(TOKEN, "50/h");
-    let name = BucketName::new("p", None, &quota, vec![AttributeName::Ip]);
+    let name = BucketName::new("p", None, &quota, vec![Part::one(AttributeName::Ip)]);
     server.cli(&["CONFIG", "RESETSTAT"]);
     let n_paid = RUNTIME.block_on(async {
         let decide = async |client: usize| {
@@ -432,7 +432,7 @@ fn no_more_wait_than_may() {
     let server = Redis::start();
     let store = store_on(&server);
     let quota = quota(TOKEN, "10/h");
-    let name = BucketName::new("p", None, &quota, vec![AttributeName::Ip]);
+    let name = BucketName::new("p", None, &quota, vec![Part::one(AttributeName::Ip)]);
     let attributes = [Attribute { name: AttributeName::Ip, value: "c" }];
     server.pause();
     let n_refused = RUNTIME.block_on(async {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use tollgate_core::{
     Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, LimitId, Micros, OnFailure, Outcome,
-    Quota, Refill, Standings, Store,
+    Part, Quota, Refill, Standings, Store,
 };
 use tollgate_lab::{Cluster, Redis, Sentinel, wait_until, write_certificates};
 use tollgate_store::{Certificates, RedisStore, Servers, StoreError};
@@ -28,7 +28,7 @@ fn ask(
     quotas: [(&Quota, Act); 3],
 ) -> Result<Vec<(Outcome, u32)>, StoreError> {
     let attributes = [Attribute { name: AttributeName::Ip, value: client }];
-    let ip = || vec![AttributeName::Ip];
+    let ip = || vec![Part::one(AttributeName::Ip)];
     let names = [("mine", ip()), ("mine-too", ip()), ("everybody", Vec::new())];
     let names: Vec<_> = names
         .into_iter()
@@ -128,7 +128,7 @@ fn a_try_does_not_veto_across_nodes() {
 fn who_goes_away_leaves_nothing_charged_in_part() {
     let store = cluster_store("away");
     let quota = quota(TOKEN, "1000/year");
-    let ip = BucketName::new("mine", None, &quota, vec![AttributeName::Ip]);
+    let ip = BucketName::new("mine", None, &quota, vec![Part::one(AttributeName::Ip)]);
     let all = BucketName::new("everybody", None, &quota, Vec::new());
     let attributes = [Attribute { name: AttributeName::Ip, value: "a" }];
     let charge = |name, act| {

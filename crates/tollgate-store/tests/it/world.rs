@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tollgate_core::{
     Act, Attribute, AttributeName, Basis, BucketName, Charge, Key, LimitId, ManualClock, Micros, OnFailure,
-    Outcome, Quota, Receipt, Refund, Standing, Standings, Store, Timestamp,
+    Outcome, Part, Quota, Receipt, Refund, Standing, Standings, Store, Timestamp,
 };
 use tollgate_lab::Redis;
 use tollgate_store::{MemoryStore, RedisSettings, RedisStore, Servers};
@@ -166,7 +166,7 @@ impl<S: Store<Error: Debug>> World<S> {
 
 impl Gate {
     pub(crate) fn new(name: &str, quota: Quota) -> Self {
-        Self { name: BucketName::new(name, None, &quota, vec![AttributeName::Ip]), quota }
+        Self { name: BucketName::new(name, None, &quota, vec![Part::one(AttributeName::Ip)]), quota }
     }
 
     pub(crate) fn capacity(&self) -> u32 {

@@ -1,0 +1,366 @@
+//! Patterns that values are compared with: `*` stays within a segment, `**` crosses them.
+//!
+//! ```text
+//!   /api/orders          exactly that
+//!   /api/*/items         one segment in between
+//!   /api/orders/**       /api/orders and all below it
+//!   /a/**/b              /a/b too: between two slashes ** may be nothing
+//!   **/login**           whatever has /login in it
+//! ```
+//!
+//! What a segment is depends on the value: a path has slashes, a host has dots, a user's name has none, and
+//! there both mean the same.
+//!
+//! A pattern is a little automaton whose states are its own positions. All positions that are possible are
+//! walked at once, so the work is at most length times length, whatever a client sends. The usual shapes need no
+//! automaton, and are compared as plain text.
+
+use std::fmt;
+
+/// A pattern for values.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Pattern {
+    text: String,
+    separator: Option<u8>,
+    shape: Shape,
+}
+
+/// Why a text is no pattern.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum PatternError {
+    /// It would match nothing, since no value is empty.
+    #[error("a pattern is empty; use ** to mean everything")]
+    Empty,
+    /// Too long to be walked.
+    #[error("a pattern has {n} bytes; use at most {}", Pattern::LEN_MAX)]
+    TooLong {
+        /// How many.
+        n: usize,
+    },
+    /// Three stars in a row are a slip of the pen.
+    #[error("{text:?} has more than two stars in a row; * stays in a segment, ** crosses segments")]
+    Stars {
+        /// The pattern.
+        text: String,
+    },
+}
+
+/// What a pattern comes to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Shape {
+    /// `**`
+    Anything,
+    /// `text`
+    Exactly,
+    /// `text/**`: the text, and what begins with it and a separator.
+    Below(String),
+    /// `text**`
+    Prefix(String),
+    /// `**text**`
+    Containing(String),
+    /// Anything else.
+    Walk(Vec<Step>),
+}
+
+/// One position of a pattern.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Step {
+    Byte(u8),
+    /// `*`
+    Star,
+    /// `**`
+    Stars,
+}
+
+/// A set of positions.
+type Positions = [u64; Pattern::LEN_MAX / 64 + 1];
+
+impl Pattern {
+    /// The longest pattern, in bytes.
+    pub const LEN_MAX: usize = 255;
+
+    /// A pattern for values whose segments are separated so.
+    ///
+    /// # Errors
+    /// If it is empty, too long, or has three stars in a row.
+    pub fn new(text: &str, separator: Option<u8>) -> Result<Self, PatternError> {
+        if text.is_empty() {
+            return Err(PatternError::Empty);
+        }
+        if text.len() > Self::LEN_MAX {
+            return Err(PatternError::TooLong { n: text.len() });
+        }
+        if text.contains("***") {
+            return Err(PatternError::Stars { text: text.to_owned() });
+        }
+        let steps = steps(text, separator);
+        let shape = Shape::of(&steps, separator).unwrap_or(Shape::Walk(steps));
+        Ok(Self { text: text.to_owned(), separator, shape })
+    }
+
+    /// As it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// True if it has no stars, and matches its own text only.
+    pub fn is_exact(&self) -> bool {
+        self.shape == Shape::Exactly
+    }
+
+    /// True if the value fits.
+    #[inline]
+    pub fn matches(&self, value: &str) -> bool {
+        match &self.shape {
+            Shape::Anything => true,
+            Shape::Exactly => value == self.text,
+            Shape::Below(text) => value
+                .strip_prefix(text.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.as_bytes().first().copied() == self.separator),
+            Shape::Prefix(text) => value.starts_with(text.as_str()),
+            Shape::Containing(text) => value.contains(text.as_str()),
+            Shape::Walk(steps) => walk(steps, self.separator, value.as_bytes()),
+        }
+    }
+
+    /// The longest text that every value that fits has in it. Empty if there is none.
+    pub fn literal(&self) -> String {
+        let steps = steps(&self.text, self.separator);
+        let mut longest = String::new();
+        let mut current: Vec<u8> = Vec::new();
+        for at in 0..=steps.len() {
+            match steps.get(at) {
+                Some(Step::Byte(_)) if is_optional(&steps, self.separator, at) => {
+                    take(&mut current, &mut longest)
+                }
+                Some(Step::Byte(byte)) => current.push(*byte),
+                Some(Step::Star | Step::Stars) | None => take(&mut current, &mut longest),
+            }
+        }
+        longest
+    }
+}
+
+/// Keeps the text that ends here if it is the longest so far.
+fn take(current: &mut Vec<u8>, longest: &mut String) {
+    if current.len() > longest.len() {
+        // A pattern is split at ASCII only, so its parts are text.
+        *longest = String::from_utf8_lossy(current).into_owned();
+    }
+    current.clear();
+}
+
+fn steps(text: &str, separator: Option<u8>) -> Vec<Step> {
+    let mut steps = Vec::with_capacity(text.len());
+    for byte in text.bytes() {
+        match (byte, steps.last()) {
+            (b'*', Some(Step::Star)) => {
+                steps.pop();
+                steps.push(Step::Stars);
+            }
+            (b'*', Some(Step::Stars)) => {}
+            (b'*', _) if separator.is_none() => steps.push(Step::Stars),
+            (b'*', _) => steps.push(Step::Star),
+            (byte, _) => steps.push(Step::Byte(byte)),
+        }
+    }
+    steps
+}
+
+/// True for the separator before a `**` that fills whole segments: both together may be nothing.
+fn is_optional(steps: &[Step], separator: Option<u8>, at: usize) -> bool {
+    let is_separator = |step: Option<&Step>| match (step, separator) {
+        (Some(Step::Byte(byte)), Some(separator)) => *byte == separator,
+        _ => false,
+    };
+    is_separator(steps.get(at))
+        && steps.get(at + 1) == Some(&Step::Stars)
+        && (at + 2 == steps.len() || is_separator(steps.get(at + 2)))
+}
+
+impl Shape {
+    /// The shape of a pattern that needs no walk.
+    fn of(steps: &[Step], separator: Option<u8>) -> Option<Self> {
+        match steps {
+            [Step::Stars] => Some(Self::Anything),
+            [middle @ .., last] => match (middle, last) {
+                (_, Step::Byte(_)) if plain(steps).is_some() => Some(Self::Exactly),
+                ([Step::Stars, middle @ ..], Step::Stars)
+                    if !is_optional(steps, separator, steps.len() - 2) =>
+                {
+                    plain(middle).map(Self::Containing)
+                }
+                (middle, Step::Stars) if is_optional(steps, separator, middle.len().checked_sub(1)?) => {
+                    plain(middle.get(..middle.len() - 1)?).map(Self::Below)
+                }
+                (middle, Step::Stars) => plain(middle).map(Self::Prefix),
+                _ => None,
+            },
+            [] => None,
+        }
+    }
+}
+
+/// The text of steps that have no stars among them.
+fn plain(steps: &[Step]) -> Option<String> {
+    let bytes = steps.iter().map(|step| match step {
+        Step::Byte(byte) => Some(*byte),
+        Step::Star | Step::Stars => None,
+    });
+    String::from_utf8(bytes.collect::<Option<Vec<u8>>>()?).ok()
+}
+
+/// Walks all possible positions through a value at once.
+fn walk(steps: &[Step], separator: Option<u8>, value: &[u8]) -> bool {
+    let mut here = Positions::default();
+    reach(steps, separator, 0, &mut here);
+    for &byte in value {
+        let mut next = Positions::default();
+        for (word, &bits) in here.iter().enumerate() {
+            let mut bits = bits;
+            while bits != 0 {
+                let at = word * 64 + bits.trailing_zeros() as usize;
+                bits &= bits - 1;
+                match steps.get(at) {
+                    Some(Step::Byte(expected)) if *expected == byte => {
+                        reach(steps, separator, at + 1, &mut next)
+                    }
+                    Some(Step::Star) if separator != Some(byte) => reach(steps, separator, at, &mut next),
+                    Some(Step::Stars) => reach(steps, separator, at, &mut next),
+                    Some(Step::Byte(_) | Step::Star) | None => {}
+                }
+            }
+        }
+        if next == Positions::default() {
+            return false;
+        }
+        here = next;
+    }
+    here[steps.len() / 64] & (1 << (steps.len() % 64)) != 0
+}
+
+/// Adds a position, and those that it leads to without a byte.
+fn reach(steps: &[Step], separator: Option<u8>, at: usize, positions: &mut Positions) {
+    let (word, bit) = (at / 64, 1 << (at % 64));
+    if positions[word] & bit != 0 {
+        return;
+    }
+    positions[word] |= bit;
+    match steps.get(at) {
+        Some(Step::Star | Step::Stars) => reach(steps, separator, at + 1, positions),
+        Some(Step::Byte(_)) if is_optional(steps, separator, at) => {
+            reach(steps, separator, at + 2, positions)
+        }
+        Some(Step::Byte(_)) | None => {}
+    }
+}
+
+impl fmt::Debug for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(pattern: &str, fits: &[&str], others: &[&str]) {
+        let pattern = Pattern::new(pattern, Some(b'/')).unwrap();
+        fits.iter().for_each(|value| assert!(pattern.matches(value), "{pattern:?} {value}"));
+        others.iter().for_each(|value| assert!(!pattern.matches(value), "{pattern:?} {value}"));
+    }
+
+    #[test]
+    fn one_star_stays_in_a_segment_and_two_cross_them() {
+        check("/a/*/c", &["/a/b/c", "/a//c"], &["/a/c", "/a/b/b/c", "/a/b/c/"]);
+        check("/a/**/c", &["/a/c", "/a/b/c", "/a/b/b/c"], &["/a", "/ac", "/a/b", "/x/a/c"]);
+        check("/a/b*", &["/a/b", "/a/bc"], &["/a/b/c", "/a/c"]);
+        check("/**", &["/", "/a", "/a/b"], &[]);
+        check("**", &["", "/", "x"], &[]);
+        check("/*", &["/", "/a"], &["/a/b"]);
+        check("/*/x/**", &["/a/x", "/a/x/y"], &["/x", "/a/xy"]);
+    }
+
+    #[test]
+    fn b3_b4_the_patterns_of_the_seeds() {
+        check("**/login**", &["/login", "/api/login", "/api/v1/login/x", "/loginx"], &["/log", "/blogin"]);
+        check("/actuator/**", &["/actuator/x", "/actuator", "/actuator/"], &["/actuators", "/x/actuator/y"]);
+        check("/health**", &["/health", "/healthz", "/health/live"], &["/heal", "/x/health"]);
+    }
+
+    #[test]
+    fn values_without_segments_have_one_kind_of_star() {
+        let pattern = Pattern::new("batch-*", None).unwrap();
+        assert!(pattern.matches("batch-a/b") && !pattern.matches("xbatch-"));
+    }
+
+    #[test]
+    fn the_literal_is_in_every_value_that_fits() {
+        let literal = |text| Pattern::new(text, Some(b'/')).unwrap().literal();
+        assert_eq!(literal("**/login**"), "/login");
+        assert_eq!(literal("/actuator/**"), "/actuator");
+        assert_eq!(literal("/a/**/bcd/*"), "/bcd/");
+        assert_eq!((literal("/**").as_str(), literal("**").as_str()), ("", ""));
+    }
+
+    #[test]
+    fn what_is_no_pattern_is_said() {
+        assert_eq!(Pattern::new("", None), Err(PatternError::Empty));
+        assert!(matches!(Pattern::new("/a***", None), Err(PatternError::Stars { .. })));
+        assert!(matches!(Pattern::new(&"x".repeat(256), None), Err(PatternError::TooLong { n: 256 })));
+        assert!(Pattern::new(&"x".repeat(255), None).unwrap().matches(&"x".repeat(255)));
+        let mut longest = "x*".repeat(127);
+        longest.push('y');
+        assert!(Pattern::new(&longest, Some(b'/')).unwrap().matches(&"xy".repeat(127)));
+    }
+
+    /// The meaning, written as plainly as possible.
+    fn plainly(steps: &[Step], value: &[u8], separator: Option<u8>) -> bool {
+        let Some((step, rest)) = steps.split_first() else { return value.is_empty() };
+        if is_optional(steps, separator, 0) && plainly(&steps[2..], value, separator) {
+            return true;
+        }
+        match step {
+            Step::Byte(byte) => value.first() == Some(byte) && plainly(rest, &value[1..], separator),
+            Step::Star | Step::Stars => {
+                let end = match step {
+                    Step::Star => value.iter().position(|b| Some(*b) == separator).unwrap_or(value.len()),
+                    Step::Stars | Step::Byte(_) => value.len(),
+                };
+                (0..=end).any(|n| plainly(rest, &value[n..], separator))
+            }
+        }
+    }
+
+    /// Every pattern and every value of a few letters: all shapes mean what the plain form means.
+    #[test]
+    fn every_short_pattern_means_what_it_says() {
+        let values = texts(&["a", "b", "/"], 5);
+        for pattern in texts(&["a", "/", "*", "**"], 4) {
+            let Ok(compiled) = Pattern::new(&pattern, Some(b'/')) else { continue };
+            let steps = steps(&pattern, Some(b'/'));
+            let literal = compiled.literal();
+            for value in &values {
+                let expected = plainly(&steps, value.as_bytes(), Some(b'/'));
+                assert_eq!(compiled.matches(value), expected, "{pattern} {value}");
+                assert_eq!(walk(&steps, Some(b'/'), value.as_bytes()), expected, "{pattern} {value}");
+                assert!(!expected || value.contains(&literal), "{pattern} {value} {literal}");
+            }
+        }
+    }
+
+    fn texts(letters: &[&str], len_max: usize) -> Vec<String> {
+        let mut all = vec![String::new()];
+        let mut start = 0;
+        for _ in 0..len_max {
+            let end = all.len();
+            for n in start..end {
+                all.extend(letters.iter().map(|letter| format!("{}{letter}", all[n])).collect::<Vec<_>>());
+            }
+            start = end;
+        }
+        all
+    }
+}

@@ -1,0 +1,308 @@
+//! Which queries a policy covers, and how the covering ones are found among many.
+//!
+//! A [`Condition`] is a list of tests, all of which must hold. Trying every policy's condition would make a decision
+//! as slow as the file is long, so each is filed under an anchor: something that a query must have for the condition to
+//! hold at all.
+//!
+//! ```text
+//!   path: /api/orders           a table by value: one look-up
+//!   path: [/a/**, **/login**]   the pattern's literal, /a and /login: all literals in a path are found in
+//!                               one pass over it, however many there are (Aho and Corasick)
+//!   user: batch, no path        a table by value
+//!   anything else               tried every time
+//! ```
+//!
+//! An anchor only proposes. The condition itself is tested then, so an anchor may be too wide, never too narrow.
+
+use std::collections::HashMap;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use ipnet::IpNet;
+use smallvec::SmallVec;
+
+use crate::pattern::Pattern;
+use crate::query::{AttributeName, Query};
+
+/// Which queries a policy covers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Selector {
+    /// Those for which this holds.
+    When(Condition),
+    /// Those that ask for it by name, and no others.
+    Named,
+}
+
+/// Tests that must all hold. Without any, it always holds.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Condition {
+    tests: Vec<Test>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Test {
+    /// The attribute is there, and fits one of the patterns.
+    Fits(AttributeName<String>, Vec<Pattern>),
+    /// The client's address lies in one of the networks.
+    Within(Vec<IpNet>),
+}
+
+/// The conditions of a rule set, by what a query must have for them to hold.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Index {
+    /// No anchor: always proposed. In order.
+    always: Vec<u32>,
+    /// Proposed to a query with that value of that attribute.
+    by_value: Vec<(AttributeName<String>, ByText)>,
+    /// Proposed to a query whose path has the literal in it.
+    literals: Option<AhoCorasick>,
+    by_literal: Vec<Vec<u32>>,
+}
+
+/// The numbers of conditions, by a text.
+type ByText = HashMap<String, Vec<u32>>;
+
+/// Conditions that are proposed for one query.
+pub(crate) type Proposed = SmallVec<[u32; 16]>;
+
+/// What a query must have, for one pattern of a condition to hold.
+enum Anchor {
+    Value(AttributeName<String>, String),
+    Literal(String),
+}
+
+impl Selector {
+    /// Covers every query.
+    pub const EVERY: Self = Self::When(Condition { tests: Vec::new() });
+}
+
+impl Condition {
+    /// Adds: the attribute is there, and fits one of the patterns.
+    #[must_use]
+    pub fn and_fits(mut self, name: AttributeName<String>, patterns: Vec<Pattern>) -> Self {
+        self.tests.push(Test::Fits(name, patterns));
+        self
+    }
+
+    /// Adds: the client's address lies in one of the networks.
+    #[must_use]
+    pub fn and_within(mut self, networks: Vec<IpNet>) -> Self {
+        self.tests.push(Test::Within(networks));
+        self
+    }
+
+    /// True if it always holds.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.tests.is_empty()
+    }
+
+    /// True if all tests hold.
+    #[inline]
+    pub fn holds(&self, query: &Query<'_>) -> bool {
+        self.tests.iter().all(|test| match test {
+            Test::Fits(name, patterns) => {
+                query.value(name).is_some_and(|value| patterns.iter().any(|pattern| pattern.matches(value)))
+            }
+            Test::Within(networks) => {
+                query.address.is_some_and(|address| networks.iter().any(|network| network.contains(&address)))
+            }
+        })
+    }
+
+    /// The attributes that are tested.
+    pub fn attributes(&self) -> impl Iterator<Item = &AttributeName<String>> {
+        self.tests.iter().filter_map(|test| match test {
+            Test::Fits(name, _) => Some(name),
+            Test::Within(_) => None,
+        })
+    }
+
+    /// Anchors of which a query has at least one, if the condition holds. None, if there are no such.
+    fn anchors(&self) -> Option<Vec<Anchor>> {
+        let tests = || {
+            self.tests.iter().filter_map(|test| match test {
+                Test::Fits(name, patterns) => Some((name, patterns)),
+                Test::Within(_) => None,
+            })
+        };
+        let paths = tests().filter(|(name, _)| **name == AttributeName::Path);
+        let others = tests().filter(|(name, _)| **name != AttributeName::Path);
+        paths.chain(others).find_map(|(name, patterns)| {
+            patterns.iter().map(|pattern| Anchor::of(name, pattern)).collect::<Option<Vec<_>>>()
+        })
+    }
+}
+
+impl Anchor {
+    fn of(name: &AttributeName<String>, pattern: &Pattern) -> Option<Self> {
+        if pattern.is_exact() {
+            return Some(Self::Value(name.clone(), pattern.as_str().to_owned()));
+        }
+        let literal = pattern.literal();
+        (*name == AttributeName::Path && !literal.is_empty()).then_some(Self::Literal(literal))
+    }
+}
+
+impl Index {
+    /// An index over these conditions, each with its number.
+    pub(crate) fn new<'a>(conditions: impl Iterator<Item = (u32, &'a Condition)>) -> Self {
+        let mut index = Self::default();
+        let mut literals = ByText::new();
+        for (number, condition) in conditions {
+            match condition.anchors() {
+                None => index.always.push(number),
+                Some(anchors) => {
+                    for anchor in anchors {
+                        match anchor {
+                            Anchor::Value(name, value) => {
+                                index.values(name).entry(value).or_default().push(number)
+                            }
+                            Anchor::Literal(literal) => literals.entry(literal).or_default().push(number),
+                        }
+                    }
+                }
+            }
+        }
+        let (texts, numbers): (Vec<_>, Vec<_>) = literals.into_iter().unzip();
+        if !texts.is_empty() {
+            // It fails only for more than two billion states; 1,000,000 policies of 255 bytes stay below.
+            index.literals = AhoCorasick::builder().match_kind(MatchKind::Standard).build(texts).ok();
+            if index.literals.is_none() {
+                index.always.extend(numbers.iter().flatten());
+                index.always.sort_unstable();
+                index.always.dedup();
+            }
+        }
+        index.by_literal = numbers;
+        index
+    }
+
+    /// The table of an attribute.
+    fn values(&mut self, name: AttributeName<String>) -> &mut ByText {
+        let at = self.by_value.iter().position(|(other, _)| *other == name).unwrap_or(self.by_value.len());
+        if at == self.by_value.len() {
+            self.by_value.push((name, ByText::new()));
+        }
+        &mut self.by_value[at].1
+    }
+
+    /// True if there is nothing to look up: what is proposed is always the same.
+    #[inline]
+    pub(crate) fn always(&self) -> Option<&[u32]> {
+        (self.by_value.is_empty() && self.literals.is_none()).then_some(self.always.as_slice())
+    }
+
+    /// The conditions that may hold for a query, in their order.
+    pub(crate) fn propose(&self, query: &Query<'_>) -> Proposed {
+        let mut proposed = Proposed::from_slice(&self.always);
+        for (name, numbers) in &self.by_value {
+            if let Some(numbers) = query.value(name).and_then(|value| numbers.get(value)) {
+                proposed.extend_from_slice(numbers);
+            }
+        }
+        if let (Some(literals), Some(path)) = (&self.literals, query.value(&AttributeName::<&str>::Path)) {
+            let mut last = None;
+            for found in literals.find_overlapping_iter(path) {
+                let literal = found.pattern().as_usize();
+                // The same literal over and over, in a row at least, is proposed once.
+                if last.replace(literal) != Some(literal) {
+                    proposed.extend_from_slice(&self.by_literal[literal]);
+                }
+            }
+        }
+        proposed.sort_unstable();
+        proposed.dedup();
+        proposed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quantity::Micros;
+    use crate::query::{Ask, Attribute, Select};
+
+    fn patterns(name: &AttributeName<String>, texts: &[&str]) -> Vec<Pattern> {
+        texts.iter().map(|text| Pattern::new(text, name.separator()).unwrap()).collect()
+    }
+
+    fn when(tests: &[(AttributeName<String>, &[&str])]) -> Condition {
+        let and = |condition: Condition, (name, texts): &(AttributeName<String>, &[&str])| {
+            condition.and_fits(name.clone(), patterns(name, texts))
+        };
+        tests.iter().fold(Condition::default(), and)
+    }
+
+    fn conditions() -> Vec<Condition> {
+        use AttributeName::{Host, Method, Path, User};
+        vec![
+            Condition::default(),
+            when(&[(Path, &["/a"])]),
+            when(&[(Path, &["/a/**", "/b"])]),
+            when(&[(Path, &["**/login**", "**/a**"])]),
+            when(&[(Path, &["/**"]), (Method, &["POST"])]),
+            when(&[(Host, &["*.example.com"])]),
+            when(&[(User, &["u", "batch-*"])]),
+            when(&[(Method, &["GET", "POST"]), (Path, &["/*/b"])]),
+            Condition::default().and_within(vec!["10.0.0.0/8".parse().unwrap()]),
+        ]
+    }
+
+    /// The index proposes all conditions that hold, whatever the query.
+    #[test]
+    fn what_holds_is_proposed() {
+        let conditions = conditions();
+        let index = Index::new((0..).zip(&conditions));
+        let mut n_held = vec![0; conditions.len()];
+        for path in ["/", "/a", "/a/b", "/b", "/x/login/a/a", "/x/b", "/c"] {
+            for method in ["GET", "POST", "PUT"] {
+                for (host, user, address) in [
+                    ("x.example.com", "u", "10.1.1.1"),
+                    ("example.com", "batch-1", "192.0.2.1"),
+                    ("", "w", "::1"),
+                ] {
+                    let attributes = [
+                        (AttributeName::Path, path),
+                        (AttributeName::Method, method),
+                        (AttributeName::Host, host),
+                        (AttributeName::User, user),
+                    ]
+                    .map(|(name, value)| Attribute { name, value });
+                    let query = Query {
+                        select: Select::Covering(&[]),
+                        attributes: &attributes,
+                        address: address.parse().ok(),
+                        ask: Ask::Look(0),
+                        patience: Micros::ZERO,
+                    };
+                    let proposed = index.propose(&query);
+                    assert!(proposed.is_sorted());
+                    for (n, condition) in (0..).zip(&conditions) {
+                        if condition.holds(&query) {
+                            n_held[n as usize] += 1;
+                            assert!(proposed.contains(&n), "{condition:?} {attributes:?}");
+                        }
+                    }
+                }
+            }
+        }
+        assert!(n_held.iter().all(|n| *n > 0), "each held at least once: {n_held:?}");
+    }
+
+    #[test]
+    fn a_condition_with_a_path_is_proposed_for_such_paths_only() {
+        let conditions: Vec<_> =
+            (0..100).map(|n| when(&[(AttributeName::Path, &[format!("/p{n:03}/**").as_str()])])).collect();
+        let index = Index::new((0..).zip(&conditions));
+        let attributes = [Attribute { name: AttributeName::Path, value: "/p042/x" }];
+        let query = Query {
+            select: Select::Covering(&[]),
+            attributes: &attributes,
+            address: None,
+            ask: Ask::Look(0),
+            patience: Micros::ZERO,
+        };
+        assert_eq!(index.propose(&query).as_slice(), [42]);
+        assert_eq!(index.always(), None);
+    }
+}
