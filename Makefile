@@ -1,6 +1,6 @@
 # The words that people and CI use. `make test` is the whole gate.
 
-.PHONY: run test test-all chaos lint docs deny deps bench-memory bench-redis bench-api mutants
+.PHONY: run test test-all chaos lint docs deny deps bench-memory bench-policies bench-redis bench-api mutants
 
 run: ## run Tollgate on its defaults
 	cargo run --release
@@ -28,6 +28,9 @@ docs: ## the libraries' documentation, without warnings
 
 bench-memory: ## decisions in memory, against governor
 	cargo run --release --quiet --package tollgate-bench -- memory
+
+bench-policies: ## a decision under 10,000 policies, against one under 10
+	cargo run --release --quiet --package tollgate-bench -- policies
 
 bench-redis: deps deps-peers ## decisions in Redis, against a plain script and limitador; p99 under load by exit code
 	cargo build --release --quiet --manifest-path bench/limitador/Cargo.toml

@@ -6,6 +6,7 @@
 
 mod api;
 mod memory;
+mod policies;
 mod redis;
 mod rounds;
 
@@ -16,11 +17,12 @@ fn main() -> ExitCode {
     match name.as_str() {
         "memory" => memory::run(),
         "memory-bytes" => memory::bytes(&std::env::args().nth(2).unwrap_or_default()),
+        "policies" => policies::run(),
         "redis" => return redis::run(std::env::args().nth(2).as_deref()),
         "api" => return api::run(),
         "constant" => api::serve_constant(),
         _ => {
-            println!("usage: tollgate-bench memory | redis [LIMITADOR-PEER] | api");
+            println!("usage: tollgate-bench memory | policies | redis [LIMITADOR-PEER] | api");
             return ExitCode::from(2);
         }
     }

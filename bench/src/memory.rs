@@ -28,7 +28,7 @@ const BURST: NonZeroU32 = NonZeroU32::new(100_000_000).expect("not zero");
 /// Keys whose bytes are counted.
 const BYTES_KEYS: usize = 1_000_000;
 
-const ONE: NonZeroU32 = NonZeroU32::MIN;
+pub(crate) const ONE: NonZeroU32 = NonZeroU32::MIN;
 
 const TOKEN: Algorithm = Algorithm::TokenBucket(Refill::Smooth);
 
@@ -136,9 +136,14 @@ fn decide(limiter: &Ours, key: &str) -> Decision {
         ask: Ask::Spend(ONE),
         patience: Micros::ZERO,
     };
-    let decision = pin!(limiter.decide(&query));
-    match decision.poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(decision) => decision,
+    ready(limiter.decide(&query))
+}
+
+/// What a future comes to that never waits.
+#[inline(always)]
+pub(crate) fn ready<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => output,
         Poll::Pending => unreachable!("the memory store answers at once"),
     }
 }

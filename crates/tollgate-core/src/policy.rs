@@ -108,7 +108,7 @@ impl Policy {
         }
         Ok(Self {
             name: name.to_owned(),
-            selector: Selector::EVERY,
+            selector: Selector::every(),
             group: None,
             partition: Vec::new(),
             missing: Missing::default(),

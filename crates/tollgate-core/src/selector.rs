@@ -16,7 +16,9 @@
 
 use std::collections::HashMap;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::Anchored;
+use aho_corasick::automaton::Automaton;
+use aho_corasick::nfa::contiguous::NFA;
 use ipnet::IpNet;
 use smallvec::SmallVec;
 
@@ -35,13 +37,13 @@ pub enum Selector {
 /// Tests that must all hold. Without any, it always holds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Condition {
-    tests: Vec<Test>,
+    tests: SmallVec<[Test; 1]>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Test {
     /// The attribute is there, and fits one of the patterns.
-    Fits(AttributeName<String>, Vec<Pattern>),
+    Fits(AttributeName<String>, SmallVec<[Pattern; 1]>),
     /// The client's address lies in one of the networks.
     Within(Vec<IpNet>),
 }
@@ -54,7 +56,7 @@ pub(crate) struct Index {
     /// Proposed to a query with that value of that attribute.
     by_value: Vec<(AttributeName<String>, ByText)>,
     /// Proposed to a query whose path has the literal in it.
-    literals: Option<AhoCorasick>,
+    literals: Option<NFA>,
     by_literal: Vec<Vec<u32>>,
 }
 
@@ -72,14 +74,16 @@ enum Anchor {
 
 impl Selector {
     /// Covers every query.
-    pub const EVERY: Self = Self::When(Condition { tests: Vec::new() });
+    pub fn every() -> Self {
+        Self::When(Condition::default())
+    }
 }
 
 impl Condition {
     /// Adds: the attribute is there, and fits one of the patterns.
     #[must_use]
     pub fn and_fits(mut self, name: AttributeName<String>, patterns: Vec<Pattern>) -> Self {
-        self.tests.push(Test::Fits(name, patterns));
+        self.tests.push(Test::Fits(name, SmallVec::from_vec(patterns)));
         self
     }
 
@@ -139,7 +143,7 @@ impl Anchor {
             return Some(Self::Value(name.clone(), pattern.as_str().to_owned()));
         }
         let literal = pattern.literal();
-        (*name == AttributeName::Path && !literal.is_empty()).then_some(Self::Literal(literal))
+        (*name == AttributeName::Path && literal.len() > 1).then(|| Self::Literal(literal.to_owned()))
     }
 }
 
@@ -166,7 +170,7 @@ impl Index {
         let (texts, numbers): (Vec<_>, Vec<_>) = literals.into_iter().unzip();
         if !texts.is_empty() {
             // It fails only for more than two billion states; 1,000,000 policies of 255 bytes stay below.
-            index.literals = AhoCorasick::builder().match_kind(MatchKind::Standard).build(texts).ok();
+            index.literals = NFA::new(texts).ok();
             if index.literals.is_none() {
                 index.always.extend(numbers.iter().flatten());
                 index.always.sort_unstable();
@@ -201,18 +205,30 @@ impl Index {
             }
         }
         if let (Some(literals), Some(path)) = (&self.literals, query.value(&AttributeName::<&str>::Path)) {
-            let mut last = None;
-            for found in literals.find_overlapping_iter(path) {
-                let literal = found.pattern().as_usize();
+            self.propose_by_literal(literals, path, &mut proposed);
+        }
+        proposed.sort_unstable();
+        proposed.dedup();
+        proposed
+    }
+
+    /// Those whose literal is in the path. A separator is put at the path's end: `/shop/` is in `/shop` too.
+    fn propose_by_literal(&self, literals: &NFA, path: &str, proposed: &mut Proposed) {
+        let Ok(mut state) = literals.start_state(Anchored::No) else { return };
+        let mut last = None;
+        for byte in path.bytes().chain([b'/']) {
+            state = literals.next_state(Anchored::No, state, byte);
+            if !literals.is_special(state) || !literals.is_match(state) {
+                continue;
+            }
+            for n in 0..literals.match_len(state) {
+                let literal = literals.match_pattern(state, n).as_usize();
                 // The same literal over and over, in a row at least, is proposed once.
                 if last.replace(literal) != Some(literal) {
                     proposed.extend_from_slice(&self.by_literal[literal]);
                 }
             }
         }
-        proposed.sort_unstable();
-        proposed.dedup();
-        proposed
     }
 }
 
