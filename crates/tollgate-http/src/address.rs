@@ -1,34 +1,124 @@
-//! Which bucket a client address means.
+//! Who is asking, by address, and which bucket an address means.
+//!
+//! Anybody can write a forwarding header, so it counts only from a proxy that we were told to trust. Each proxy
+//! adds at the right whom it heard from; hence the walk goes from the right and ends at the first address that
+//! is nobody's proxy. What a client wrote itself lies further left and is never read.
+//!
+//! ```text
+//!   X-Forwarded-For: 6.6.6.6, 198.51.100.7, 10.0.0.2      peer 10.0.0.1     trusted 10.0.0.0/8
+//!                    written  ▲ the client  ◄───────────  ◄─────────
+//!                    by the client
+//! ```
+//!
+//! An entry that is no address (`unknown`, `_hidden`, rubbish, nothing) ends the walk as well: the nearest hop
+//! that is known is the client then. One header is read, never both: a proxy that writes one of them passes
+//! the other on as the client sent it.
 //!
 //! An IPv6 host gets a whole /64 to itself, so it could take a new address for each request; all of a /64 is
 //! one client. An IPv4 address that comes as IPv6 (`::ffff:192.0.2.1`) is the IPv4 address.
+//!
+//! # Laws
+//! - From a peer that is not trusted, no header changes the answer.
+//! - What stands left of the answer does not change it.
+//! - The work is bounded by what is walked, and the walk by [`HOPS_MAX`]; nothing is copied.
+
+mod forwarded;
+mod node;
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// The name under which an address is limited: `192.0.2.1`, or `2001:db8::/64`.
-pub fn client(address: IpAddr) -> String {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(address) if address.is_loopback() => address.to_string(),
-        IpAddr::V6(address) => {
-            let network = Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64));
-            format!("{network}/64")
+use http::{HeaderMap, HeaderName, HeaderValue, header};
+use ipnet::IpNet;
+
+const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// How many hops are walked at most. A longer chain of trusted proxies is not believed further.
+pub const HOPS_MAX: usize = 100;
+
+/// The `ipv6_prefix` that one subscriber usually has.
+pub const IPV6_PREFIX: u8 = 64;
+
+/// Whose word about the client's address is taken, and in which header. By default nobody's.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Proxies {
+    /// Networks of our own proxies. An IPv4 network is written as IPv4.
+    pub trusted: Vec<IpNet>,
+    /// The header that they write.
+    pub source: Forwarding,
+}
+
+/// The header in which proxies say whom they heard from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Forwarding {
+    /// `X-Forwarded-For`; where it is absent, `X-Real-IP`.
+    #[default]
+    XForwardedFor,
+    /// `Forwarded`, RFC 7239.
+    Forwarded,
+}
+
+impl Proxies {
+    /// True if `address` is one of our proxies.
+    pub fn trust(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
+        self.trusted.iter().any(|network| network.contains(&address))
+    }
+}
+
+/// The address of the client behind a request that came from `peer`.
+pub fn client_address(headers: &HeaderMap, peer: IpAddr, rules: &Proxies) -> IpAddr {
+    let peer = peer.to_canonical();
+    if !rules.trust(peer) {
+        return peer;
+    }
+    match rules.source {
+        Forwarding::Forwarded => {
+            let lines = headers.get_all(header::FORWARDED).iter().rev();
+            walk(lines.flat_map(|line| forwarded::from_the_right(line.as_bytes())), peer, rules)
         }
+        Forwarding::XForwardedFor if headers.contains_key(X_FORWARDED_FOR) => {
+            let lines = headers.get_all(X_FORWARDED_FOR).iter().rev();
+            let entries = lines.flat_map(|line| line.as_bytes().rsplit(|&byte| byte == b','));
+            walk(entries.map(node::parse), peer, rules)
+        }
+        Forwarding::XForwardedFor => real_ip(headers).unwrap_or(peer),
+    }
+}
+
+/// The name under which an address is limited: `192.0.2.1`, or `2001:db8::/64` with a prefix of 64.
+pub fn client(address: IpAddr, ipv6_prefix: u8) -> String {
+    match address.to_canonical() {
+        IpAddr::V6(address) if ipv6_prefix < 128 && !address.is_loopback() => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix)).unwrap_or(0);
+            let network = Ipv6Addr::from_bits(address.to_bits() & mask);
+            format!("{network}/{ipv6_prefix}")
+        }
+        plain @ (IpAddr::V4(_) | IpAddr::V6(_)) => plain.to_string(),
+    }
+}
+
+/// The first hop, nearest first, that is none of our proxies; if the walk ends before, the last that is known.
+fn walk(hops: impl Iterator<Item = Option<IpAddr>>, peer: IpAddr, rules: &Proxies) -> IpAddr {
+    let mut nearest = peer;
+    for hop in hops.take(HOPS_MAX) {
+        let Some(address) = hop else { break };
+        nearest = address;
+        if !rules.trust(address) {
+            break;
+        }
+    }
+    nearest
+}
+
+/// What `X-Real-IP` says, if it says one thing.
+fn real_ip(headers: &HeaderMap) -> Option<IpAddr> {
+    let mut lines = headers.get_all(X_REAL_IP).iter().map(HeaderValue::as_bytes);
+    match (lines.next(), lines.next()) {
+        (Some(line), None) => node::parse(line),
+        _ => None,
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_of_one_client_share_a_name() {
-        let client = |text: &str| client(text.parse().unwrap());
-        assert_eq!(client("192.0.2.1"), "192.0.2.1");
-        assert_eq!(client("::ffff:192.0.2.1"), "192.0.2.1");
-        assert_eq!(client("::1"), "::1");
-        assert_eq!(client("2001:db8::1"), "2001:db8::/64");
-        assert_eq!(client("2001:db8::ffff:1:2:3"), "2001:db8::/64");
-        assert_ne!(client("2001:db8:0:1::1"), client("2001:db8::1"));
-    }
-}
+mod tests;

@@ -3,7 +3,7 @@
 //! # Layout
 //! - [`Fields`]: the rate limit header fields, rendered and parsed in one place, with their rounding.
 //! - [`Problem`]: error bodies after RFC 9457.
-//! - [`address`]: which bucket a client address means.
+//! - [`address`]: who is asking, by address, and which bucket an address means.
 //!
 //! **Invariant:** no other crate makes a status code or a header field out of a decision.
 

@@ -25,7 +25,7 @@ use axum::routing::{delete, get};
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::Body as _;
 use tollgate_core::{Ask, Attribute, AttributeName, Clock, Limiter, Micros, Observe, Query, Select, Store};
-use tollgate_http::Problem;
+use tollgate_http::{Problem, address};
 
 use params::{Accepts, Params};
 
@@ -133,7 +133,7 @@ fn understand(request: &Request, accepts: Accepts) -> Result<Asked, Problem> {
         Some(key) => {
             local_only(request, "key", "leave it out to ask about your own address").map(|()| key)?
         }
-        None => peer(request).map(|peer| tollgate_http::address::client(peer.ip()))?,
+        None => peer(request).map(|peer| address::client(peer.ip(), address::IPV6_PREFIX))?,
     };
     Ok(Asked { algorithm, key, permits })
 }

@@ -1,0 +1,75 @@
+//! The `Forwarded` field of RFC 7239, read from the right.
+//!
+//! ```text
+//!   for=192.0.2.60;proto=http, For="[2001:db8::1]:4711";host="a, \"b\""
+//!                              ◄────────────────────── one element ───
+//! ```
+//!
+//! A value in quotes may hold commas, semicolons and, escaped, quotes; `host` is what a client sent. Read from
+//! the right, the first quote of a pair is always the closing one, and the other is the next that no backslash
+//! escapes. So an element that a proxy wrote is read whole, whatever a client has put to the left of it, be it
+//! a quote that is never closed.
+
+use std::net::IpAddr;
+
+use super::node;
+
+/// The hops of one line, the last first; nothing in place of one that does not say who it was.
+pub(super) fn from_the_right(line: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
+    let mut rest = Some(line);
+    std::iter::from_fn(move || {
+        let line = rest?;
+        let comma = last(line, b',');
+        rest = comma.map(|at| &line[..at]);
+        Some(hop(comma.map_or(line, |at| &line[at + 1..])))
+    })
+}
+
+/// Where the last `wanted` outside of quotes stands.
+fn last(text: &[u8], wanted: u8) -> Option<usize> {
+    let mut quoted = false;
+    for at in (0..text.len()).rev() {
+        match text[at] {
+            b'"' if !quoted => quoted = true,
+            b'"' => quoted = is_escaped(text, at),
+            byte if byte == wanted && !quoted => return Some(at),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// True if an odd number of backslashes stands before `at`.
+fn is_escaped(text: &[u8], at: usize) -> bool {
+    text[..at].iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
+}
+
+/// The one `for` of an element.
+fn hop(element: &[u8]) -> Option<IpAddr> {
+    let mut found = None;
+    let mut rest = Some(element);
+    while let Some(text) = rest {
+        let semicolon = last(text, b';');
+        rest = semicolon.map(|at| &text[..at]);
+        let (name, value) = split(semicolon.map_or(text, |at| &text[at + 1..]).trim_ascii())?;
+        if name.eq_ignore_ascii_case(b"for") && found.replace(value).is_some() {
+            return None;
+        }
+    }
+    node::parse(unquote(found?)?)
+}
+
+/// A parameter's name and value.
+fn split(pair: &[u8]) -> Option<(&[u8], &[u8])> {
+    let at = pair.iter().position(|&byte| byte == b'=')?;
+    Some((&pair[..at], &pair[at + 1..]))
+}
+
+/// The value without its quotes. No address needs an escape, so there is none to undo.
+fn unquote(value: &[u8]) -> Option<&[u8]> {
+    match value {
+        [b'"', inner @ .., b'"'] => Some(inner),
+        _ if value.contains(&b'"') => None,
+        _ => Some(value),
+    }
+}
