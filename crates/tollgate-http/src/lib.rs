@@ -4,11 +4,13 @@
 //! - [`Fields`]: the rate limit header fields, rendered and parsed in one place, with their rounding.
 //! - [`Problem`]: error bodies after RFC 9457.
 //! - [`address`]: who is asking, by address, and which bucket an address means.
+//! - [`path`]: one name for one resource.
 //!
 //! **Invariant:** no other crate makes a status code or a header field out of a decision.
 
 pub mod address;
 mod fields;
+pub mod path;
 mod problem;
 
 pub use fields::{Fields, FieldsError};

@@ -1,0 +1,273 @@
+//! One name for one resource.
+//!
+//! A path can be spelled in many ways, and servers differ in what they undo. If each spelling had its own bucket,
+//! or missed the policy, a limit would be worth nothing: `/login`, `//login/`, `/%6Cogin` and `/x/..%2flogin` are
+//! one path here.
+//!
+//! ```text
+//!   /Shop//./cart%2f..%252Flogin/   decode, until nothing is left to decode
+//!   /Shop//./cart/../login/         split at / and \, drop empty and `.`, resolve `..`
+//!   /Shop/login                     encode again what cannot stand in a path; fold the case, if asked to
+//! ```
+//!
+//! Decoding goes on to the end because there may be two decoders behind us. Two resources may share a bucket
+//! for it (`/a%252Fb` and `/a/b`): too strict is possible here, too generous is not. What is kept: parameters
+//! (`;v=1`), and Unicode as it was composed.
+//!
+//! # Laws
+//! - A normal path is normal already: nothing changes, nothing is allocated (unless it holds encoded bytes that
+//!   are no UTF-8).
+//! - It begins with `/`, and ends with `/` only if it is `/`. No segment is empty, `.` or `..`.
+//! - Another encoding of any of its characters is the same path.
+//!
+//! **Beware:** a server that undoes less than we do sees another path than `/health` in `/login%2f..%2fhealth`.
+//! Exempt a path only if it [`is_plain`].
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Whether `/Login` and `/login` are one path.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Case {
+    /// They are two.
+    #[default]
+    Sensitive,
+    /// They are one. Only the letters A to Z are folded.
+    Insensitive,
+}
+
+/// The one spelling of a path.
+pub fn normalise(path: &str, case: Case) -> Cow<'_, str> {
+    let shorter = match path.strip_suffix('/') {
+        Some("") | None => path,
+        Some(shorter) => shorter,
+    };
+    if is_normal(shorter, case) {
+        return Cow::Borrowed(shorter);
+    }
+    let rewritten = rewrite(path, case);
+    if rewritten == shorter { Cow::Borrowed(shorter) } else { Cow::Owned(rewritten) }
+}
+
+/// True if every server reads this path alike: a slash at the end is all that normalising takes from it.
+pub fn is_plain(path: &str) -> bool {
+    matches!(normalise(path, Case::Sensitive), Cow::Borrowed(_))
+}
+
+/// True only if the path is normal. May miss one that holds encoded bytes above ASCII.
+fn is_normal(path: &str, case: Case) -> bool {
+    let Some(segments) = path.strip_prefix('/') else { return false };
+    let whole = |segment: &str| !matches!(segment, "" | "." | "..") && is_normal_segment(segment, case);
+    segments.is_empty() || segments.split('/').all(whole)
+}
+
+fn is_normal_segment(segment: &str, case: Case) -> bool {
+    let mut rest = segment.chars();
+    while let Some(char) = rest.next() {
+        let normal = match char {
+            '%' => is_normal_escape(rest.as_str().as_bytes()),
+            'A'..='Z' => case == Case::Sensitive,
+            _ => stands(char),
+        };
+        if !normal {
+            return false;
+        }
+        if char == '%' {
+            rest = rest.as_str()[2..].chars();
+        }
+    }
+    true
+}
+
+/// What follows a `%`: true if it has to be encoded, and is so in capitals.
+fn is_normal_escape(rest: &[u8]) -> bool {
+    let Some(&[high, low]) = rest.first_chunk() else { return false };
+    let Some(byte) = from_hex(high, low) else { return false };
+    let in_capitals = !high.is_ascii_lowercase() && !low.is_ascii_lowercase();
+    // An encoded `%` must not begin another escape.
+    let ends_here = byte != b'%' || !matches!(rest[2..], [high, low, ..] if from_hex(high, low).is_some());
+    in_capitals && byte.is_ascii() && byte != b'/' && byte != b'\\' && !stands(char::from(byte)) && ends_here
+}
+
+fn rewrite(path: &str, case: Case) -> String {
+    let decoded = decode(path.as_bytes());
+    let mut normal = String::with_capacity(path.len());
+    for segment in decoded.split(|byte| matches!(byte, b'/' | b'\\')) {
+        match segment {
+            b"" | b"." => {}
+            b".." => normal.truncate(normal.rfind('/').unwrap_or(0)),
+            _ => {
+                normal.push('/');
+                encode(segment, case, &mut normal);
+            }
+        }
+    }
+    if normal.is_empty() {
+        normal.push('/');
+    }
+    normal
+}
+
+/// Decodes until nothing is left to decode, in one pass: what is decoded may complete an escape before it.
+fn decode(path: &[u8]) -> Vec<u8> {
+    let mut decoded = Vec::with_capacity(path.len());
+    for &byte in path {
+        decoded.push(byte);
+        while let &[.., b'%', high, low] = decoded.as_slice()
+            && let Some(byte) = from_hex(high, low)
+        {
+            decoded.truncate(decoded.len() - 3);
+            decoded.push(byte);
+        }
+    }
+    decoded
+}
+
+fn encode(segment: &[u8], case: Case, normal: &mut String) {
+    for chunk in segment.utf8_chunks() {
+        for char in chunk.valid().chars() {
+            match case {
+                _ if !stands(char) => escape(char.encode_utf8(&mut [0; 4]).as_bytes(), normal),
+                Case::Sensitive => normal.push(char),
+                Case::Insensitive => normal.push(char.to_ascii_lowercase()),
+            }
+        }
+        escape(chunk.invalid(), normal);
+    }
+}
+
+fn escape(bytes: &[u8], normal: &mut String) {
+    for byte in bytes {
+        write!(normal, "%{byte:02X}").expect("a string takes all that is written");
+    }
+}
+
+/// True if a character can stand in a segment as it is: what RFC 3986 allows there, and what lies above ASCII.
+fn stands(char: char) -> bool {
+    match char {
+        'A'..='Z' | 'a'..='z' | '0'..='9' => true,
+        '\0'..='\x7f' => "-._~!$&'()*+,;=:@".contains(char),
+        _ => !char.is_control(),
+    }
+}
+
+fn from_hex(high: u8, low: u8) -> Option<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    u8::try_from(digit(high)? * 16 + digit(low)?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[track_caller]
+    fn check(spellings: &[&str], normal: &str) {
+        for spelling in spellings {
+            assert_eq!(normalise(spelling, Case::Sensitive), normal, "{spelling}");
+        }
+    }
+
+    #[test]
+    fn one_resource_has_one_name() {
+        check(
+            &["/login", "/login/", "//login//", "/./login/.", "/%6cogin", "/a/../login", "login"],
+            "/login",
+        );
+        check(
+            &["/a%2Flogin", "/a%5clogin", "/a\\login", "/a%252flogin", "/a%25252Flogin", "/a/x/%2e%2E/login"],
+            "/a/login",
+        );
+        check(&["", "/", "//", "/.", "/..", "/../..", "/a/..", "/a/%2e%2e/..", "/%2F"], "/");
+        check(&["/../../etc/passwd", "/..%2f..%2Fetc/passwd", "/..\\etc/passwd"], "/etc/passwd");
+        check(&["/%%34%31", "/%2541", "/%25%34%31", "/A"], "/A");
+    }
+
+    #[test]
+    fn what_names_another_resource_stays() {
+        check(&["/a;v=1/b", "/a%3Bv=1/b", "/a%3bv%3d1/b"], "/a;v=1/b");
+        check(&["/...", "/%2e.."], "/...");
+        check(&["/a/b."], "/a/b.");
+        check(&["/caf%C3%A9", "/café"], "/café");
+        check(&["/a%20b%3f%23", "/a b?#"], "/a%20b%3F%23");
+        check(&["/100%25", "/100%", "/100%2525"], "/100%25");
+        check(&["/a%00%0a%7f%c2%85", "/a%00%0A%7F%C2%85"], "/a%00%0A%7F%C2%85");
+        check(&["/%c0%af%ff", "/%C0%AF%FF"], "/%C0%AF%FF");
+        check(&["*"], "/*");
+    }
+
+    #[test]
+    fn case_is_folded_only_if_asked_to() {
+        assert_eq!(normalise("/Login", Case::Sensitive), "/Login");
+        assert_eq!(normalise("/Login", Case::Insensitive), "/login");
+        assert_eq!(normalise("/%4Cogin/%FF%c3%89", Case::Insensitive), "/login/%FF\u{c9}");
+    }
+
+    #[test]
+    fn a_normal_path_is_not_copied() {
+        for path in ["/", "/login", "/login/", "/a%20b/100%25/;v=1/caf\u{e9}", "/%25%25zz", "/a.b/..."] {
+            let made = allocation_counter::measure(|| assert!(is_plain(path), "{path}"));
+            assert_eq!(made.count_total, 0, "{path}");
+        }
+        assert!(is_plain("/%FF"), "though it takes a copy to see that");
+        for path in ["//a", "/a/../b", "/%61", "/a%2fb", "/a\\b", "/%2541", "/a%3f", "login"] {
+            assert!(!is_plain(path), "{path}");
+        }
+    }
+
+    #[test]
+    fn layers_of_encoding_are_undone_in_one_pass() {
+        let deep = format!("/a%{}2flogin", "25".repeat(100_000));
+        check(&[&deep], "/a/login");
+    }
+
+    /// Paths, often with what is peculiar about paths.
+    fn paths() -> impl Strategy<Value = String> {
+        let parts = prop::sample::select(vec![
+            "/", "\\", ".", "..", "%", "25", "2f", "5C", "2e", "%41", "%c3%a9", "%ff", "%00", "a", "B", ";",
+            "é", " ", "?",
+        ]);
+        let woven = prop::collection::vec(parts, 0..20).prop_map(|parts| parts.concat());
+        prop_oneof![any::<String>(), woven]
+    }
+
+    fn cases() -> impl Strategy<Value = Case> {
+        prop::sample::select(vec![Case::Sensitive, Case::Insensitive])
+    }
+
+    proptest! {
+        #[test]
+        fn a_normal_path_is_normal_already(path in paths(), case in cases()) {
+            let normal = normalise(&path, case);
+            prop_assert!(matches!(normalise(&normal, case), Cow::Borrowed(again) if again == normal), "{}", normal);
+        }
+
+        #[test]
+        fn no_segment_is_empty_or_leads_elsewhere(path in paths(), case in cases()) {
+            let normal = normalise(&path, case);
+            let segments = normal.strip_prefix('/').unwrap();
+            prop_assert!(segments.is_empty() || segments.split('/').all(|s| !matches!(s, "" | "." | "..")));
+            prop_assert!(!normal.contains(['\\', '?', '#']) && !normal.contains(char::is_control));
+        }
+
+        #[test]
+        fn another_encoding_is_the_same_path(path in paths(), case in cases(), picks: Vec<bool>, twice: bool) {
+            let mut other = String::new();
+            let percent = if twice { "%25" } else { "%" };
+            for (at, byte) in path.bytes().enumerate() {
+                match picks.get(at) {
+                    Some(false) if byte.is_ascii() => other.push(char::from(byte)),
+                    _ => write!(other, "{percent}{byte:02x}").unwrap(),
+                }
+            }
+            prop_assert_eq!(normalise(&path, case), normalise(&other, case), "{}", other);
+        }
+
+        #[test]
+        fn quick_and_thorough_agree(path in paths(), case in cases()) {
+            if is_normal(&path, case) {
+                prop_assert_eq!(rewrite(&path, case), path);
+            }
+        }
+    }
+}
