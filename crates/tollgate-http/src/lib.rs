@@ -4,12 +4,14 @@
 //! - [`Fields`]: the rate limit header fields, rendered and parsed in one place, with their rounding.
 //! - [`Problem`]: error bodies after RFC 9457.
 //! - [`address`]: who is asking, by address, and which bucket an address means.
+//! - [`parts`]: headers, cookies, query parameters, the host.
 //! - [`path`]: one name for one resource.
 //!
 //! **Invariant:** no other crate makes a status code or a header field out of a decision.
 
 pub mod address;
 mod fields;
+pub mod parts;
 pub mod path;
 mod problem;
 
