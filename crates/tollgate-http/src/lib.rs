@@ -4,6 +4,7 @@
 //! - [`Fields`]: the rate limit header fields, rendered and parsed in one place, with their rounding.
 //! - [`Problem`]: error bodies after RFC 9457.
 //! - [`address`]: who is asking, by address, and which bucket an address means.
+//! - [`jwt`]: who is asking, by a signed token.
 //! - [`parts`]: headers, cookies, query parameters, the host.
 //! - [`path`]: one name for one resource.
 //!
@@ -11,6 +12,7 @@
 
 pub mod address;
 mod fields;
+pub mod jwt;
 pub mod parts;
 pub mod path;
 mod problem;
