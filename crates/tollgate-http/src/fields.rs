@@ -1,63 +1,152 @@
-//! The rate limit header fields.
+//! The rate limit header fields, rendered and parsed.
 //!
 //! The wire knows whole seconds only. Waits are rounded up and remainders down, so that a client who
 //! believes them is never told no: that happens here and nowhere else.
 //!
 //! ```text
-//!   X-RateLimit-Remaining: 95            units left
-//!   X-RateLimit-Reset: 1700000010        Unix time, in seconds
-//!   Retry-After: 5                       on denials only, at least 1
+//!   X-RateLimit-Limit: 10                 of the tightest limit: what it holds, or its rate as written
+//!   X-RateLimit-Remaining: 3              units left
+//!   X-RateLimit-Reset: 1700000042         Unix time, in seconds, when all is back
+//!   RateLimit-Policy: "login";q=10;w=60   of each limit: it holds q, and refills them in w seconds
+//!   RateLimit: "login";r=3;t=6            of each limit: r are left, and no more for t seconds
+//!   Retry-After: 6                        on denials only, at least 1
 //! ```
+//!
+//! The second family is draft-ietf-httpapi-ratelimit-headers-11. Its two fields are lists, so ours are added
+//! to those that an upstream has sent.
+//!
+//! # Laws
+//! - Rendered fields parse back.
+//! - `Retry-After` is never 0, and never earlier than `t` of the limit that denied: when the same query
+//!   fits, more than `r` can be spent.
+//! - A policy in shadow mode is never shown.
+
+mod read;
+mod shown;
+mod write;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use tollgate_core::{Decision, Micros, Quota, Timestamp, Verdict};
+use smallvec::SmallVec;
+use tollgate_core::{Decision, Limit, Micros, Timestamp, Verdict};
 
-const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+pub use read::{QuotaPolicy, Received, ServiceLimit};
+pub use shown::Shown;
+
+const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
+const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+
+/// All names, for scripts in a browser.
+const EXPOSED: HeaderValue = HeaderValue::from_static(
+    "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, RateLimit-Policy, RateLimit, Retry-After",
+);
+
+/// Which fields answers carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FieldStyle {
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    pub x_ratelimit: bool,
+    /// `RateLimit-Policy` and `RateLimit`.
+    pub ietf: bool,
+    /// `Retry-After` on denials.
+    pub retry_after: bool,
+    /// What `X-RateLimit-Limit` says.
+    pub limit: LimitMeaning,
+}
+
+/// What `X-RateLimit-Limit` says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum LimitMeaning {
+    /// What the limit holds when full, so that no more can remain than that.
+    #[default]
+    Capacity,
+    /// The units of the rate, as it is written.
+    Rate,
+}
 
 /// What the rate limit fields of an answer say.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Fields {
-    /// Units left.
-    pub remaining: u32,
-    /// Unix seconds at which the limit resets.
-    pub reset_at: u64,
-    /// Seconds to wait, at least 1; only on a denial, and only if waiting helps.
-    pub retry_after: Option<u64>,
-}
-
-/// Why an answer's fields could not be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FieldsError {
-    /// The field that is missing or no number.
-    pub field: &'static str,
+pub struct Fields<'a> {
+    tightest: Shown<'a>,
+    reset_after: u64,
+    reset_at: u64,
+    retry_after: Option<u64>,
+    shown: SmallVec<[Shown<'a>; 4]>,
 }
 
-impl Fields {
-    /// The fields of a decision, with the wall clock's `now`. They speak of its tightest standing; nothing if
-    /// the decision has none.
-    pub fn of(decision: &Decision, now: Timestamp) -> Option<Self> {
-        let (_, _, tightest) = decision.tightest()?;
-        let retry_after = match decision.verdict() {
-            Verdict::Allow => None,
-            Verdict::Deny => decision.retry_after().map(|wait| wait.as_secs_ceil().max(1)),
-        };
-        Some(Self {
-            remaining: tightest.remaining,
-            reset_at: Micros::new((now + tightest.reset_after).as_micros()).as_secs_ceil(),
-            retry_after,
-        })
+impl Default for FieldStyle {
+    fn default() -> Self {
+        Self { x_ratelimit: true, ietf: true, retry_after: true, limit: LimitMeaning::default() }
+    }
+}
+
+impl<'a> Fields<'a> {
+    /// The most limits that are shown. Of more than these only the tightest is.
+    pub const SHOWN_MAX: usize = 16;
+
+    /// The fields of a decision, with the wall clock's `now`; nothing if it has no standing to show.
+    pub fn of(decision: &'a Decision, now: Timestamp) -> Option<Self> {
+        let (_, limit, standing) = decision.tightest()?;
+        let mut fields = Self::one(Shown::of(limit, standing), standing.reset_after, now);
+        if decision.verdict() == Verdict::Deny {
+            fields.retry_after = decision.retry_after().map(|wait| wait.as_secs_ceil().max(1));
+        }
+        let enforced = decision.standings().filter(|(policy, _, _)| policy.is_enforced());
+        let shown: SmallVec<_> = enforced
+            .take(Self::SHOWN_MAX + 1)
+            .map(|(_, limit, standing)| Shown::of(limit, standing))
+            .collect();
+        if shown.len() <= Self::SHOWN_MAX {
+            fields.shown = shown;
+        }
+        Some(fields)
     }
 
     /// The fields of a limit from which nothing is spent.
-    pub fn untouched(quota: &Quota, now: Timestamp) -> Self {
-        let reset_at = Micros::new(now.as_micros()).as_secs_ceil();
-        Self { remaining: quota.capacity().get(), reset_at, retry_after: None }
+    pub fn untouched(limit: &'a Limit, now: Timestamp) -> Self {
+        Self::one(Shown::untouched(limit), Micros::ZERO, now)
     }
 
-    /// Seconds until the reset of which the fields of a decision speak.
-    pub fn reset_after(decision: &Decision) -> u64 {
-        decision.tightest().map_or(0, |(_, _, tightest)| tightest.reset_after.as_secs_ceil())
+    fn one(tightest: Shown<'a>, reset_after: Micros, now: Timestamp) -> Self {
+        Self {
+            tightest,
+            reset_after: reset_after.as_secs_ceil(),
+            reset_at: Micros::new((now + reset_after).as_micros()).as_secs_ceil(),
+            retry_after: None,
+            shown: SmallVec::from_slice(&[tightest]),
+        }
+    }
+
+    /// The limit that the `X-RateLimit-` fields speak of.
+    pub fn tightest(&self) -> &Shown<'a> {
+        &self.tightest
+    }
+
+    /// Seconds until all of it is back.
+    pub fn reset_after(&self) -> u64 {
+        self.reset_after
+    }
+
+    /// Seconds to wait, at least 1; only on a denial, and only if waiting helps.
+    pub fn retry_after(&self) -> Option<u64> {
+        self.retry_after
+    }
+
+    /// Adds the fields to an answer.
+    pub fn render(&self, style: FieldStyle, headers: &mut HeaderMap) {
+        write::render(self, style, headers);
+    }
+
+    /// Reads the fields of an answer, anyone's.
+    pub fn parse(headers: &HeaderMap) -> Received {
+        read::parse(headers)
+    }
+
+    /// Lets scripts of other origins read the fields. An answer that exposes others goes on doing so.
+    pub fn expose(headers: &mut HeaderMap) {
+        headers.append(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
     }
 
     /// The status that a verdict is answered with.
@@ -67,75 +156,7 @@ impl Fields {
             Verdict::Deny => StatusCode::TOO_MANY_REQUESTS,
         }
     }
-
-    /// Adds the fields to an answer.
-    pub fn render(&self, headers: &mut HeaderMap) {
-        headers.insert(REMAINING, HeaderValue::from(self.remaining));
-        headers.insert(RESET, HeaderValue::from(self.reset_at));
-        if let Some(seconds) = self.retry_after {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
-        }
-    }
-
-    /// Reads the fields of an answer.
-    ///
-    /// # Errors
-    /// If one is missing or no number.
-    pub fn parse(headers: &HeaderMap) -> Result<Self, FieldsError> {
-        let number = |name: &HeaderName| headers.get(name)?.to_str().ok()?.parse::<u64>().ok();
-        let missing = |field| FieldsError { field };
-        let remaining = number(&REMAINING).and_then(|n| u32::try_from(n).ok());
-        let retry_after = match headers.get(header::RETRY_AFTER) {
-            None => None,
-            Some(_) => Some(number(&header::RETRY_AFTER).ok_or(missing("Retry-After"))?),
-        };
-        Ok(Self {
-            remaining: remaining.ok_or(missing("X-RateLimit-Remaining"))?,
-            reset_at: number(&RESET).ok_or(missing("X-RateLimit-Reset"))?,
-            retry_after,
-        })
-    }
 }
-
-impl std::fmt::Display for FieldsError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} is missing or no number", self.field)
-    }
-}
-
-impl std::error::Error for FieldsError {}
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn rendered_fields_parse_back(remaining: u32, reset_at: u64, retry_after in prop::option::of(1u64..)) {
-            let fields = Fields { remaining, reset_at, retry_after };
-            let mut headers = HeaderMap::new();
-            fields.render(&mut headers);
-            prop_assert_eq!(Fields::parse(&headers), Ok(fields));
-        }
-    }
-
-    #[test]
-    fn fields_that_are_missing_or_no_number_are_named() {
-        let mut headers = HeaderMap::new();
-        assert_eq!(Fields::parse(&headers).unwrap_err().field, "X-RateLimit-Remaining");
-        headers.insert(REMAINING, HeaderValue::from(1));
-        headers.insert(RESET, HeaderValue::from_static("soon"));
-        assert_eq!(
-            Fields::parse(&headers).unwrap_err().to_string(),
-            "X-RateLimit-Reset is missing or no number"
-        );
-    }
-
-    #[test]
-    fn retry_after_is_never_zero() {
-        let mut headers = HeaderMap::new();
-        Fields { remaining: 0, reset_at: 0, retry_after: Some(0) }.render(&mut headers);
-        assert_eq!(headers[header::RETRY_AFTER], "1");
-    }
-}
+mod tests;

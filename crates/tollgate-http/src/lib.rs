@@ -1,7 +1,8 @@
 //! How rate limiting speaks HTTP, without a server.
 //!
 //! # Layout
-//! - [`Fields`]: the rate limit header fields, rendered and parsed in one place, with their rounding.
+//! - [`Fields`]: the rate limit header fields of both families, rendered and parsed in one place, with their
+//!   rounding; [`FieldStyle`] says which of them answers carry.
 //! - [`Problem`]: error bodies after RFC 9457.
 //! - [`address`]: who is asking, by address, and which bucket an address means.
 //! - [`jwt`]: who is asking, by a signed token.
@@ -16,6 +17,8 @@ pub mod jwt;
 pub mod parts;
 pub mod path;
 mod problem;
+#[cfg(test)]
+mod testing;
 
-pub use fields::{Fields, FieldsError};
+pub use fields::{FieldStyle, Fields, LimitMeaning, QuotaPolicy, Received, ServiceLimit, Shown};
 pub use problem::Problem;

@@ -223,8 +223,19 @@ mod tests {
         let mut request = http::Request::get("/api/v1/rate-limit/check").body(Body::empty()).unwrap();
         request.extensions_mut().insert(ConnectInfo("127.0.0.1:5".parse::<SocketAddr>().unwrap()));
         let response = door().oneshot(request).await.unwrap();
-        let fields = tollgate_http::Fields::parse(response.headers()).unwrap();
-        assert_eq!((fields.remaining, fields.reset_at), (4, 1_700_000_000 + 720 + 1));
+        let fields = tollgate_http::Fields::parse(response.headers());
+        assert_eq!((fields.remaining, fields.reset), (Some(4), Some(1_700_000_000 + 720 + 1)));
+    }
+
+    #[tokio::test]
+    async fn answers_have_both_families_of_fields() {
+        let mut request = http::Request::get("/api/v1/rate-limit/check").body(Body::empty()).unwrap();
+        request.extensions_mut().insert(ConnectInfo("127.0.0.1:5".parse::<SocketAddr>().unwrap()));
+        let response = door().oneshot(request).await.unwrap();
+        let field = |name: &str| response.headers()[name].to_str().unwrap();
+        assert_eq!(field("x-ratelimit-limit"), "5");
+        assert_eq!(field("ratelimit-policy"), r#""token_bucket";q=5;w=3600"#);
+        assert_eq!(field("ratelimit"), r#""token_bucket";r=4;t=720"#);
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 use tollgate_core::{Basis, Decision, Timestamp, Verdict};
-use tollgate_http::{Fields, Problem};
+use tollgate_http::{FieldStyle, Fields, Problem};
 
 use super::Asked;
 
@@ -49,7 +49,8 @@ pub(super) fn checked(
 ) -> Result<Response<String>, Problem> {
     let level = Level::of(asked, decision, now)?;
     if decision.retry_after().is_none() {
-        let (permits, name, capacity) = (asked.permits, asked.algorithm.name(), level.capacity);
+        let (permits, name, capacity) =
+            (asked.permits, asked.algorithm.name(), level.fields.tightest().capacity);
         let detail =
             format!("permits is {permits}, and {name} never has more than {capacity}; use 1 to {capacity}");
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail).about("permits"));
@@ -60,9 +61,9 @@ pub(super) fn checked(
         allowed,
         key: &asked.key,
         algorithm: asked.algorithm.name(),
-        remaining: level.fields.remaining,
-        reset_after_seconds: level.reset_after,
-        retry_after_seconds: level.fields.retry_after.unwrap_or(0),
+        remaining: level.fields.tightest().remaining,
+        reset_after_seconds: level.fields.reset_after(),
+        retry_after_seconds: level.fields.retry_after().unwrap_or(0),
         message: match (verdict, decision.basis()) {
             (Verdict::Allow, _) => "Request allowed",
             (Verdict::Deny, Some(Basis::FailClosed)) => "Rate limits cannot be checked",
@@ -83,8 +84,8 @@ pub(super) fn looked(
     let body = Looked {
         key: &asked.key,
         algorithm: asked.algorithm.name(),
-        remaining: level.fields.remaining,
-        reset_after_seconds: level.reset_after,
+        remaining: level.fields.tightest().remaining,
+        reset_after_seconds: level.fields.reset_after(),
         basis: level.basis,
     };
     Ok(render(StatusCode::OK, &body, Some(level.fields)))
@@ -98,42 +99,37 @@ pub(super) fn forgotten(asked: &Asked, basis: Basis) -> Response<String> {
 }
 
 /// What a decision says of the one limit that was asked about.
-struct Level {
-    capacity: u32,
-    fields: Fields,
-    reset_after: u64,
+struct Level<'a> {
+    fields: Fields<'a>,
     basis: &'static str,
 }
 
-impl Level {
+impl<'a> Level<'a> {
     /// Without a standing, because limits are switched off, everything is there. If no policy has the
     /// algorithm's name there is nothing to decide by, and letting the caller through would be a guess.
-    fn of(asked: &Asked, decision: &Decision, now: Timestamp) -> Result<Self, Problem> {
-        let reset_after = Fields::reset_after(decision);
-        if let (Some((_, limit, standing)), Some(fields)) = (decision.tightest(), Fields::of(decision, now)) {
-            let capacity = limit.quota().capacity().get();
-            return Ok(Self { capacity, fields, reset_after, basis: standing.basis.name() });
+    fn of(asked: &Asked, decision: &'a Decision, now: Timestamp) -> Result<Self, Problem> {
+        if let (Some((_, _, standing)), Some(fields)) = (decision.tightest(), Fields::of(decision, now)) {
+            return Ok(Self { fields, basis: standing.basis.name() });
         }
         let policy = asked.algorithm.policy().first().and_then(|name| decision.policies().named(name));
         let limit = policy.and_then(|policy| policy.limits().first()).ok_or_else(|| {
             let detail = format!("no limit is configured for {}", asked.algorithm.name());
             Problem::new(StatusCode::NOT_FOUND, detail)
         })?;
-        let fields = Fields::untouched(limit.quota(), now);
-        Ok(Self { capacity: fields.remaining, fields, reset_after, basis: "off" })
+        Ok(Self { fields: Fields::untouched(limit, now), basis: "off" })
     }
 }
 
-fn render(status: StatusCode, body: &impl Serialize, fields: Option<Fields>) -> Response<String> {
+fn render(status: StatusCode, body: &impl Serialize, fields: Option<Fields<'_>>) -> Response<String> {
     let body = serde_json::to_string(body).unwrap_or_else(|_| "{}".to_owned()); // strings and numbers only
     let mut response = Response::new(body);
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.reserve(6);
+    headers.reserve(8);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Some(fields) = fields {
-        fields.render(headers);
+        fields.render(FieldStyle::default(), headers);
     }
     response
 }
