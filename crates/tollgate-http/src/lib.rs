@@ -8,10 +8,13 @@
 //! - [`jwt`]: who is asking, by a signed token.
 //! - [`parts`]: headers, cookies, query parameters, the host.
 //! - [`path`]: one name for one resource.
+//! - [`correlation_id`]: under which id a request is found again.
+//! - [`address`]: which bucket a client address means.
 //!
 //! **Invariant:** no other crate makes a status code or a header field out of a decision.
 
 pub mod address;
+mod correlation;
 mod fields;
 pub mod jwt;
 pub mod parts;
@@ -20,5 +23,6 @@ mod problem;
 #[cfg(test)]
 mod testing;
 
+pub use correlation::correlation_id;
 pub use fields::{FieldStyle, Fields, LimitMeaning, QuotaPolicy, Received, ServiceLimit, Shown};
 pub use problem::Problem;
