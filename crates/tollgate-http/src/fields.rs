@@ -90,9 +90,7 @@ impl<'a> Fields<'a> {
     pub fn of(decision: &'a Decision, now: Timestamp) -> Option<Self> {
         let (_, limit, standing) = decision.tightest()?;
         let mut fields = Self::one(Shown::of(limit, standing), standing.reset_after, now);
-        if decision.verdict() == Verdict::Deny {
-            fields.retry_after = decision.retry_after().map(|wait| wait.as_secs_ceil().max(1));
-        }
+        fields.retry_after = Self::seconds_to_wait(decision);
         let enforced = decision.standings().filter(|(policy, _, _)| policy.is_enforced());
         let shown: SmallVec<_> = enforced
             .take(Self::SHOWN_MAX + 1)
@@ -116,6 +114,15 @@ impl<'a> Fields<'a> {
             reset_at: Micros::new((now + reset_after).as_micros()).as_secs_ceil(),
             retry_after: None,
             shown: SmallVec::from_slice(&[tightest]),
+        }
+    }
+
+    /// Seconds after which a denied query would be allowed, at least 1; nothing if it was not denied, or never will be
+    /// allowed.
+    pub(crate) fn seconds_to_wait(decision: &Decision) -> Option<u64> {
+        match decision.verdict() {
+            Verdict::Allow => None,
+            Verdict::Deny => decision.retry_after().map(|wait| wait.as_secs_ceil().max(1)),
         }
     }
 

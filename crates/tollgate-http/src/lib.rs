@@ -8,6 +8,7 @@
 //! - [`jwt`]: who is asking, by a signed token.
 //! - [`parts`]: headers, cookies, query parameters, the host.
 //! - [`path`]: one name for one resource.
+//! - [`Problem`]: error bodies after RFC 9457, denials among them.
 //! - [`correlation_id`]: under which id a request is found again.
 //! - [`address`]: which bucket a client address means.
 //!
@@ -25,4 +26,4 @@ mod testing;
 
 pub use correlation::correlation_id;
 pub use fields::{FieldStyle, Fields, LimitMeaning, QuotaPolicy, Received, ServiceLimit, Shown};
-pub use problem::Problem;
+pub use problem::{Occasion, Problem};

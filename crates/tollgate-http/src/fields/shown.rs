@@ -33,7 +33,7 @@ impl<'a> Shown<'a> {
     }
 
     /// A limit from which nothing is spent.
-    pub(super) fn untouched(limit: &'a Limit) -> Self {
+    pub(crate) fn untouched(limit: &'a Limit) -> Self {
         let (name, quota) = (limit.name(), limit.quota());
         let capacity = quota.capacity().get();
         Self {
