@@ -2,11 +2,12 @@
 //!
 //! # Layout
 //! - [`rest`]: `GET /api/v1/rate-limit/check` and its siblings.
-//! - [`serve`]: accepts connections for a door until told to stop, then lets those in hand finish.
+//! - [`serve`]: accepts connections for a door until told to stop, then lets those in hand finish; with [`Tls`] or
+//!   without.
 //!
 //! A door does three things: it makes a query of what was asked, has it decided, and renders the decision.
 
 mod listen;
 pub mod rest;
 
-pub use listen::{Listening, serve};
+pub use listen::{Listening, Tls, TlsError, TlsPart, serve};

@@ -1,11 +1,18 @@
 //! Accepts connections for a door, and knows when to stop.
 //!
-//! Everything is bounded: connections at once, the time to send a request's head, the time that an answer may
-//! wait for its reader, the time to finish after a stop.
+//! Everything is bounded: connections at once, the size of a request's head and the time to send it, the time
+//! that an answer may wait for its reader, the time to finish after a stop. With TLS the handshake has the time
+//! of a head, and happens in the connection's own task, so that a slow one keeps nobody else waiting.
+//!
+//! ```text
+//!   accept ─place?─► task:  [TLS handshake] ─► head ─► answer ─┐
+//!                              head_within      ▲  head_within │ read_within
+//!                                               └──────────────┘
+//! ```
 
 mod patient;
+mod tls;
 
-use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,19 +23,23 @@ use axum::extract::ConnectInfo;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tower::{Service, ServiceExt};
 
 use patient::Patient;
+pub use tls::{Tls, TlsError, TlsPart};
 
 /// How a door listens.
 #[derive(Clone, Copy, Debug)]
 pub struct Listening {
     /// Connections at once; more wait in the operating system's queue.
     pub connections_max: usize,
-    /// Time to send a request's head.
+    /// Bytes that a request's head may have; also the size up to which a connection's buffers grow. At least 8 KiB.
+    pub head_bytes_max: usize,
+    /// Time to shake hands, and to send a request's head.
     pub head_within: Duration,
     /// Time in which a client must take some of an answer.
     pub read_within: Duration,
@@ -40,6 +51,7 @@ impl Default for Listening {
     fn default() -> Self {
         Self {
             connections_max: 10_000,
+            head_bytes_max: 64 * 1024,
             head_within: Duration::from_secs(10),
             read_within: Duration::from_secs(10),
             finish_within: Duration::from_secs(10),
@@ -47,25 +59,40 @@ impl Default for Listening {
     }
 }
 
-/// Serves a door until `stop` is ready. Then no connection is accepted any more, and those in hand finish
-/// what they are doing.
+/// One client's connection, before a word is said.
+struct Guest {
+    peer: SocketAddr,
+    door: Router,
+    listening: Listening,
+    /// Says when to stop, and is gone when the connection is.
+    watcher: Watcher,
+}
+
+/// Serves a door until `stop` is ready. Then no connection is accepted any more, handshakes end, and connections
+/// in hand finish what they are doing.
 pub async fn serve(
     listener: TcpListener,
     door: Router,
     listening: Listening,
+    tls: Option<Tls>,
     stop: impl Future<Output = ()>,
 ) {
     let places = Arc::new(Semaphore::new(listening.connections_max));
     let graceful = GracefulShutdown::new();
+    let (open, _) = watch::channel(());
     let accepting = async {
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             let (stream, peer) = accept(&listener).await;
-            let connection = connection(stream, peer, door.clone(), listening);
-            let watched = graceful.watch(connection);
+            let guest = Guest { peer, door: door.clone(), listening, watcher: graceful.watcher() };
+            let (tls, open) = (tls.clone(), open.subscribe());
             tokio::spawn(async move {
-                // A connection that breaks is its client's affair.
-                let _ = watched.await;
+                let stream = Patient::new(stream, listening.read_within);
+                match tls {
+                    None => guest.serve(stream).await,
+                    // Boxed, so that plain connections need not have the room for it.
+                    Some(tls) => Box::pin(guest.serve_tls(stream, tls, open)).await,
+                }
                 drop(place);
             });
         }
@@ -74,7 +101,7 @@ pub async fn serve(
         () = accepting => {}
         () = stop => {}
     }
-    drop(listener);
+    drop((listener, open));
     let _ = tokio::time::timeout(listening.finish_within, graceful.shutdown()).await;
 }
 
@@ -82,39 +109,45 @@ pub async fn serve(
 async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok(accepted) => return accepted,
+            Ok((stream, peer)) => {
+                // Answers are small; waiting to fill a packet only adds to the latency. Failing to say so is no harm.
+                let _ = stream.set_nodelay(true);
+                return (stream, peer);
+            }
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
 }
 
-/// Serves one connection.
-fn connection(
-    stream: TcpStream,
-    peer: SocketAddr,
-    door: Router,
-    listening: Listening,
-) -> http1::Connection<
-    TokioIo<Patient>,
-    impl hyper::service::Service<
-        http::Request<Incoming>,
-        Response = http::Response<axum::body::Body>,
-        Error = Infallible,
-        Future = impl Future + Send,
-    >,
-> {
-    // Answers are small; waiting to fill a packet only adds to the latency. Failing to say so is no harm.
-    let _ = stream.set_nodelay(true);
-    let door = door.into_service::<Incoming>();
-    let service = hyper::service::service_fn(move |mut request: http::Request<Incoming>| {
-        request.extensions_mut().insert(ConnectInfo(peer));
-        let mut door = door.clone();
-        async move { door.ready().await?.call(request).await }
-    });
-    http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(listening.head_within)
-        .serve_connection(TokioIo::new(Patient::new(stream, listening.read_within)), service)
+impl Guest {
+    /// Shakes hands, and serves. Who has not shaken hands when the door closes is sent away.
+    async fn serve_tls(self, stream: Patient, tls: Tls, mut open: watch::Receiver<()>) {
+        let stream = tokio::select! {
+            stream = tls.accept(stream, self.listening.head_within) => stream,
+            _ = open.changed() => None,
+        };
+        if let Some(stream) = stream {
+            self.serve(stream).await;
+        }
+    }
+
+    /// Answers requests until the client or the door has enough.
+    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let Self { peer, door, listening, watcher } = self;
+        let door = door.into_service::<Incoming>();
+        let service = hyper::service::service_fn(move |mut request: http::Request<Incoming>| {
+            request.extensions_mut().insert(ConnectInfo(peer));
+            let mut door = door.clone();
+            async move { door.ready().await?.call(request).await }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(listening.head_within)
+            .max_buf_size(listening.head_bytes_max.max(8 * 1024))
+            .serve_connection(TokioIo::new(stream), service);
+        // A connection that breaks is its client's affair.
+        let _ = watcher.watch(connection).await;
+    }
 }
 
 #[cfg(test)]
@@ -133,7 +166,7 @@ mod tests {
         let listening = Listening { connections_max: 1, read_within, ..Listening::default() };
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let served =
-            tokio::spawn(serve(listener, door, listening, async { stopped.await.unwrap_or_default() }));
+            tokio::spawn(serve(listener, door, listening, None, async { stopped.await.unwrap_or_default() }));
 
         let mut deaf = TcpStream::connect(address).await.unwrap();
         let asks_until_it_is_cut_off =

@@ -41,7 +41,7 @@ pub(crate) fn run(config: Config) -> anyhow::Result<()> {
              curl 'http://{address}/api/v1/rate-limit/check?key=user:123'",
             env!("CARGO_PKG_VERSION")
         );
-        serve(listener, door, Listening::default(), stop).await;
+        serve(listener, door, Listening::default(), None, stop).await;
         Ok(())
     })
 }

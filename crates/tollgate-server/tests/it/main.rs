@@ -1,0 +1,5 @@
+//! The doors as their clients meet them, over real connections.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
+
+mod house;
+mod tls;
