@@ -91,7 +91,7 @@ impl<'a> Fields<'a> {
         let (_, limit, standing) = decision.tightest()?;
         let mut fields = Self::one(Shown::of(limit, standing), standing.reset_after, now);
         fields.retry_after = Self::seconds_to_wait(decision);
-        let enforced = decision.standings().filter(|(policy, _, _)| policy.is_enforced());
+        let enforced = decision.enforced();
         let shown: SmallVec<_> = enforced
             .take(Self::SHOWN_MAX + 1)
             .map(|(_, limit, standing)| Shown::of(limit, standing))

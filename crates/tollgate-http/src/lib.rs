@@ -3,14 +3,12 @@
 //! # Layout
 //! - [`Fields`]: the rate limit header fields of both families, rendered and parsed in one place, with their
 //!   rounding; [`FieldStyle`] says which of them answers carry.
-//! - [`Problem`]: error bodies after RFC 9457.
 //! - [`address`]: who is asking, by address, and which bucket an address means.
 //! - [`jwt`]: who is asking, by a signed token.
 //! - [`parts`]: headers, cookies, query parameters, the host.
 //! - [`path`]: one name for one resource.
 //! - [`Problem`]: error bodies after RFC 9457, denials among them.
 //! - [`correlation_id`]: under which id a request is found again.
-//! - [`address`]: which bucket a client address means.
 //!
 //! **Invariant:** no other crate makes a status code or a header field out of a decision.
 

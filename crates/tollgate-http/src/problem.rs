@@ -132,7 +132,7 @@ fn detail(decision: &Decision) -> String {
 
 /// The limits that said no, by the names that the fields give them.
 fn violated(decision: &Decision) -> Vec<String> {
-    let enforced = decision.standings().filter(|(policy, _, _)| policy.is_enforced());
+    let enforced = decision.enforced();
     let violated = enforced.filter(|(_, _, standing)| standing.retry_after() != Some(Micros::ZERO));
     violated.take(Fields::SHOWN_MAX).map(|(_, limit, _)| Shown::untouched(limit).to_string()).collect()
 }
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn all_limits_that_said_no_are_named_and_none_in_shadow() {
         let minute = quota(Algorithm::SlidingWindow, "10/min", 10);
-        let shadow = Policy::new("trial", minute.clone()).unwrap().mode(Mode::Shadow);
+        let shadow = Policy::new("trial", minute.clone()).unwrap().in_mode(Mode::Shadow);
         let roomy = Policy::new("roomy", quota(Algorithm::SlidingWindow, "100/min", 100)).unwrap();
         let decision = decide(vec![shadow, roomy, login().and("minute", minute)], spent(10), spend(1));
         assert_eq!(

@@ -14,7 +14,7 @@ use tollgate_core::algorithm::token_bucket::TokenBucket;
 use tollgate_core::algorithm::{Bucket, Demand};
 use tollgate_core::{
     Act, Algorithm, Ask, Basis, Charge, Decision, Key, Leak, Limiter, Micros, Policies, Policy, Quota,
-    Receipt, Refill, Refund, Standing, Standings, Store, Timestamp,
+    Receipt, Refill, Refund, Select, Standing, Standings, Store, Timestamp,
 };
 
 /// When tests happen: 2023-11-14T22:13:20.250Z.
@@ -50,7 +50,13 @@ pub(crate) fn login() -> Policy {
 /// Decides a query that falls under all these policies.
 pub(crate) fn decide(policies: Vec<Policy>, store: Recorded, ask: Ask) -> Decision {
     let limiter = Limiter::new(Policies::new(policies).unwrap(), store);
-    let query = tollgate_core::Query { policies: &[], attributes: &[], ask, patience: Micros::ZERO };
+    let query = tollgate_core::Query {
+        select: Select::Covering(&[]),
+        address: None,
+        attributes: &[],
+        ask,
+        patience: Micros::ZERO,
+    };
     let mut deciding = pin!(limiter.decide(&query));
     match deciding.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(decision) => decision,
