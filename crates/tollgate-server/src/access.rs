@@ -1,0 +1,246 @@
+//! Who may ask.
+//!
+//! A caller on this machine may ask anything; a caller from elsewhere may with a token. What happens otherwise
+//! depends on what is asked, and where:
+//!
+//! | caller | a door on loopback | a door that is exposed | another's key, or a reset |
+//! |---|---|---|---|
+//! | on this machine | yes | yes | yes |
+//! | elsewhere, with a token | yes | yes | yes |
+//! | elsewhere, with a wrong one | yes | 401 | 403 |
+//! | elsewhere, with none | yes | 401 | 403 |
+//!
+//! A door that is exposed asks first, so that its 401 comes before any 403. A program does not open an exposed
+//! door without tokens: [`exposed`] tells which are.
+//!
+//! Tokens are kept as SHA-256 digests, and a presented one is compared with all of them in constant time:
+//! neither a dump of memory nor a clock gives one away. Who asks through a proxy on this machine is, for all
+//! that can be seen here, on this machine: such a proxy must ask for tokens itself.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use http::{HeaderMap, StatusCode, header};
+use tollgate_http::Problem;
+
+/// The longest token that is looked at, in bytes.
+const TOKEN_MAX: usize = 1_024;
+
+/// What a token is known by.
+#[derive(Clone, Copy)]
+pub struct TokenDigest([u8; SHA256_OUTPUT_LEN]);
+
+/// Who may ask: callers on this machine, and callers with one of these tokens.
+#[derive(Clone, Default)]
+pub struct Access {
+    tokens: Vec<TokenDigest>,
+}
+
+/// True if callers from other machines can reach a door at this address.
+pub fn exposed(address: SocketAddr) -> bool {
+    !address.ip().to_canonical().is_loopback()
+}
+
+impl TokenDigest {
+    /// The digest of a token.
+    pub fn of(token: &str) -> Self {
+        let mut bytes = [0; SHA256_OUTPUT_LEN];
+        bytes.copy_from_slice(digest(&SHA256, token.as_bytes()).as_ref()); // both have that length
+        Self(bytes)
+    }
+}
+
+impl Access {
+    /// Lets in callers with one of these tokens, beside those on this machine.
+    pub fn new(tokens: Vec<TokenDigest>) -> Self {
+        Self { tokens }
+    }
+
+    /// True if there is any token. Without one nobody from elsewhere gets in.
+    pub fn has_tokens(&self) -> bool {
+        !self.tokens.is_empty()
+    }
+
+    /// True if the caller is on this machine, or has a token.
+    pub fn allows(&self, headers: &HeaderMap, peer: IpAddr) -> bool {
+        peer.to_canonical().is_loopback() || bearer(headers).is_some_and(|token| self.knows(token))
+    }
+
+    /// Lets a caller in through an exposed door.
+    ///
+    /// # Errors
+    /// 401 if it is neither on this machine nor has a token.
+    pub fn admit(&self, headers: &HeaderMap, peer: IpAddr) -> Result<(), Problem> {
+        if self.allows(headers, peer) {
+            return Ok(());
+        }
+        let what = if headers.contains_key(header::AUTHORIZATION) { "is not valid" } else { "is missing" };
+        let detail =
+            format!("the token {what}; send one that is configured as \"Authorization: Bearer TOKEN\"");
+        Err(Problem::new(StatusCode::UNAUTHORIZED, detail))
+    }
+
+    /// Lets a caller do what concerns others: `what`, or else what it can do `instead`.
+    ///
+    /// # Errors
+    /// 403 if it is neither on this machine nor has a token.
+    pub fn entrust(
+        &self,
+        headers: &HeaderMap,
+        peer: IpAddr,
+        what: &str,
+        instead: &str,
+    ) -> Result<(), Problem> {
+        if self.allows(headers, peer) {
+            return Ok(());
+        }
+        let detail = format!("{what} is for callers on the same machine or with a token; {instead}");
+        Err(Problem::new(StatusCode::FORBIDDEN, detail))
+    }
+
+    /// Compares with every token, whichever it is: how long it takes says nothing.
+    fn knows(&self, token: &str) -> bool {
+        let presented = TokenDigest::of(token);
+        let same = |known: &TokenDigest| verify_slices_are_equal(&known.0, &presented.0).is_ok();
+        self.tokens.iter().fold(false, |found, known| found | same(known))
+    }
+}
+
+/// The token that a caller presents. An empty one is none, also where an empty one is configured; and so are several.
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut fields = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(field), None) = (fields.next(), fields.next()) else { return None };
+    let (scheme, token) = field.to_str().ok()?.split_once(' ')?;
+    let token = token.trim_matches(' ');
+    (scheme.eq_ignore_ascii_case("bearer") && (1..=TOKEN_MAX).contains(&token.len())).then_some(token)
+}
+
+/// Shows nothing of the token.
+impl fmt::Debug for TokenDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenDigest(..)")
+    }
+}
+
+/// Shows how many tokens there are, and nothing of them.
+impl fmt::Debug for Access {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Access").field("n_tokens", &self.tokens.len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    const ELSEWHERE: &str = "192.0.2.7";
+
+    fn access() -> Access {
+        Access::new(vec![TokenDigest::of("first"), TokenDigest::of("second")])
+    }
+
+    /// A request's header fields with these values of `Authorization`.
+    fn authorization(values: &[&'static str]) -> HeaderMap {
+        values.iter().map(|value| (header::AUTHORIZATION, HeaderValue::from_static(value))).collect()
+    }
+
+    fn allows(access: &Access, values: &[&'static str], peer: &str) -> bool {
+        access.allows(&authorization(values), peer.parse().unwrap())
+    }
+
+    #[test]
+    fn c6_callers_on_this_machine_are_allowed() {
+        for local in ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"] {
+            assert!(allows(&Access::default(), &[], local), "{local}");
+            assert!(allows(&access(), &["Bearer wrong"], local), "{local}");
+        }
+        for stranger in [ELSEWHERE, "0.0.0.0", "::", "2001:db8::7", "::ffff:192.0.2.7", "fe80::1"] {
+            assert!(!allows(&access(), &[], stranger), "{stranger}");
+        }
+    }
+
+    #[test]
+    fn c6_callers_from_elsewhere_are_allowed_with_a_token() {
+        for right in ["Bearer first", "bearer second", "BEARER  first"] {
+            assert!(allows(&access(), &[right], ELSEWHERE), "{right}");
+            assert!(!allows(&Access::default(), &[right], ELSEWHERE), "there are no tokens");
+        }
+        for wrong in
+            ["Bearer third", "Bearer First", "Bearer firs", "Bearer ", "Bearer", "first", "Basic first", ""]
+        {
+            assert!(!allows(&access(), &[wrong], ELSEWHERE), "{wrong}");
+        }
+        assert!(
+            !allows(&access(), &["Bearer first", "Bearer first"], ELSEWHERE),
+            "which of the two is meant?"
+        );
+    }
+
+    #[test]
+    fn c6_an_empty_token_opens_nothing_even_if_one_is_configured() {
+        let careless = Access::new(vec![TokenDigest::of("")]);
+        for empty in ["Bearer ", "Bearer", "Bearer   ", ""] {
+            assert!(!allows(&careless, &[empty], ELSEWHERE), "{empty:?}");
+        }
+        let long = HeaderValue::from_str(&format!("Bearer {}", "x".repeat(1_025))).unwrap();
+        let headers = [(header::AUTHORIZATION, long)].into_iter().collect();
+        let access = Access::new(vec![TokenDigest::of(&"x".repeat(1_025))]);
+        assert!(!access.allows(&headers, ELSEWHERE.parse().unwrap()), "nobody has to hash that");
+    }
+
+    #[track_caller]
+    fn refused(refusal: Result<(), Problem>, status: u16, detail: &str) {
+        let answer = refusal.unwrap_err().render();
+        assert_eq!(answer.status(), status);
+        assert_eq!(answer.headers().contains_key(header::WWW_AUTHENTICATE), status == 401);
+        let body: serde_json::Value = serde_json::from_str(answer.body()).unwrap();
+        assert_eq!(body["detail"], detail);
+    }
+
+    #[test]
+    fn c6_an_exposed_door_asks_for_a_token_with_401() {
+        let admit = |values| access().admit(&authorization(values), ELSEWHERE.parse().unwrap());
+        assert_eq!(admit(&["Bearer first"]), Ok(()));
+        let how = "send one that is configured as \"Authorization: Bearer TOKEN\"";
+        refused(admit(&[]), 401, &format!("the token is missing; {how}"));
+        refused(admit(&["Bearer wrong"]), 401, &format!("the token is not valid; {how}"));
+    }
+
+    #[test]
+    fn c6_a_key_or_a_reset_from_elsewhere_without_a_token_is_403() {
+        let entrust = |values| {
+            let headers = authorization(values);
+            access().entrust(&headers, ELSEWHERE.parse().unwrap(), "reset", "ask there")
+        };
+        assert_eq!(entrust(&["Bearer second"]), Ok(()));
+        let detail = "reset is for callers on the same machine or with a token; ask there";
+        refused(entrust(&[]), 403, detail);
+        refused(entrust(&["Bearer wrong"]), 403, detail);
+    }
+
+    #[test]
+    fn only_loopback_is_not_exposed() {
+        for (address, expected) in [
+            ("127.0.0.1:80", false),
+            ("127.9.9.9:80", false),
+            ("[::1]:80", false),
+            ("[::ffff:127.0.0.1]:80", false),
+            ("0.0.0.0:80", true),
+            ("[::]:80", true),
+            ("10.0.0.1:80", true),
+        ] {
+            assert_eq!(exposed(address.parse().unwrap()), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_not_shown() {
+        assert_eq!(
+            format!("{:?} {:?}", access(), TokenDigest::of("first")),
+            "Access { n_tokens: 2 } TokenDigest(..)"
+        );
+    }
+}
