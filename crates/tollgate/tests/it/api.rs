@@ -48,7 +48,12 @@ fn c2_an_allowed_answer_has_the_exact_fields() {
     assert_eq!(answer.body, expected);
     assert_eq!(answer.headers["content-type"], "application/json");
     assert_eq!(answer.headers["cache-control"], "no-store");
-    assert_eq!(answer.headers["x-ratelimit-remaining"], "4");
+    assert_eq!(
+        (&*answer.headers["x-ratelimit-limit"], &*answer.headers["x-ratelimit-remaining"]),
+        ("5", "4")
+    );
+    assert_eq!(answer.headers["ratelimit-policy"], r#""token_bucket";q=5;w=18000"#);
+    assert_eq!(answer.headers["ratelimit"], r#""token_bucket";r=4;t=3600"#);
     assert!(!answer.headers.contains_key("retry-after"));
     assert_reset(&answer, 3_600);
 }
@@ -65,6 +70,7 @@ fn c2_a_denied_answer_says_when_to_come_back() {
     let retry_after = body["retryAfterSeconds"].as_u64().unwrap();
     assert!((3_500..=3_600).contains(&retry_after), "{body}");
     assert_eq!(answer.headers["retry-after"], retry_after.to_string());
+    assert_eq!(answer.headers["ratelimit"], format!(r#""token_bucket";r=0;t={retry_after}"#));
     assert_eq!(answer.headers["x-ratelimit-remaining"], "0");
     assert_eq!(answer.headers["cache-control"], "no-store");
     assert_reset(&answer, 5 * 3_600);
