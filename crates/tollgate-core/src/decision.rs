@@ -12,7 +12,7 @@ use crate::key::Part;
 use crate::policies::{Policies, Refused};
 use crate::policy::{Limit, Mode, Policy};
 use crate::quantity::Micros;
-use crate::standing::{Basis, Outcome, Standing, Standings};
+use crate::standing::{Basis, Standing, Standings};
 
 /// The answer to a query.
 #[derive(Debug)]
@@ -37,14 +37,8 @@ impl Verdict {
     #[inline(always)]
     pub fn judge(charges: &[Charge<'_>], standings: &[Standing]) -> Self {
         debug_assert_eq!(charges.len(), standings.len(), "one standing for each charge, in their order");
-        let denies = |(charge, standing): (&Charge<'_>, &Standing)| {
-            charge.act.vetoes()
-                && match standing.outcome {
-                    Outcome::Paid(_) | Outcome::Fits => false,
-                    Outcome::Short { .. } | Outcome::Never => true,
-                    Outcome::Unknown => standing.basis == Basis::FailClosed,
-                }
-        };
+        let denies =
+            |(charge, standing): (&Charge<'_>, &Standing)| charge.act.vetoes() && standing.is_against();
         if charges.iter().zip(standings).any(denies) { Self::Deny } else { Self::Allow }
     }
 }
@@ -146,6 +140,7 @@ mod tests {
     use crate::key::{BucketName, Key};
     use crate::policies::LimitId;
     use crate::quota::{Algorithm, Quota};
+    use crate::standing::Outcome;
     use std::num::NonZeroU32;
 
     const ONE: NonZeroU32 = NonZeroU32::MIN;

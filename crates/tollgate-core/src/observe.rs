@@ -1,5 +1,7 @@
 //! The seam to whoever counts decisions.
 
+use std::sync::Arc;
+
 use crate::decision::Decision;
 use crate::query::Query;
 
@@ -15,4 +17,10 @@ pub struct Unobserved;
 
 impl Observe for Unobserved {
     fn observe(&self, _: &Query<'_>, _: &Decision) {}
+}
+
+impl<O: Observe + ?Sized> Observe for Arc<O> {
+    fn observe(&self, query: &Query<'_>, decision: &Decision) {
+        (**self).observe(query, decision);
+    }
 }

@@ -6,6 +6,7 @@
 //! name, and those that cover a query are found by an index, so ten thousand of them cost about as much as ten.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
@@ -16,9 +17,13 @@ use crate::query::{AttributeName, Query, Select};
 use crate::quota::Quota;
 use crate::selector::{Condition, Index, Selector};
 
+/// The number of the rule set that was built last.
+static LAST_GENERATION: AtomicU64 = AtomicU64::new(0);
+
 /// One whole rule set.
 #[derive(Clone, Debug, Default)]
 pub struct Policies {
+    generation: u64,
     policies: Vec<Policy>,
     /// The number of each policy's group.
     groups: Vec<Option<u32>>,
@@ -72,6 +77,12 @@ pub enum PolicyError {
 }
 
 impl LimitId {
+    /// The number of the policy: below [`Policies::n_policies`] of its rule set.
+    #[inline(always)]
+    pub fn policy(self) -> usize {
+        self.policy as usize
+    }
+
     /// Whether the limit was enforced.
     #[inline]
     pub fn mode(self) -> Mode {
@@ -107,7 +118,8 @@ impl Policies {
             Selector::When(condition) => Some((number, condition)),
             Selector::Named => None,
         }));
-        let mut set = Self { groups, index, named, ..Self::default() };
+        let generation = LAST_GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
+        let mut set = Self { generation, groups, index, named, ..Self::default() };
         policies.iter().flat_map(Policy::attributes).for_each(|name| need(&mut set.needs, name));
         set.policies = policies;
         Ok(set)
@@ -124,6 +136,17 @@ impl Policies {
     /// The attributes that a query must tell to be judged by these policies. Others need not be found out.
     pub fn needs(&self) -> &[AttributeName<String>] {
         &self.needs
+    }
+
+    /// A number that grows with every rule set that is built in this process; of a copy, the original's.
+    #[inline(always)]
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// How many policies there are.
+    pub fn n_policies(&self) -> usize {
+        self.policies.len()
     }
 
     /// All policies, in their order.

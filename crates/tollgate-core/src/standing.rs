@@ -106,6 +106,16 @@ impl Standing {
         Self { limit: charge.limit, outcome: Outcome::Unknown, remaining, reset_after, wait, basis }
     }
 
+    /// True if it speaks against the query: there is no room, or nobody knows and the policy says to deny then.
+    #[inline(always)]
+    pub fn is_against(&self) -> bool {
+        match self.outcome {
+            Outcome::Paid(_) | Outcome::Fits => false,
+            Outcome::Short { .. } | Outcome::Never => true,
+            Outcome::Unknown => self.basis == Basis::FailClosed,
+        }
+    }
+
     /// How long until the charge would fit: zero if it does, nothing if it never will. Who was denied because no
     /// store answered may try again in a second.
     pub fn retry_after(&self) -> Option<Micros> {
