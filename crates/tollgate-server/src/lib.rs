@@ -11,6 +11,7 @@
 mod access;
 mod listen;
 pub mod rest;
+pub mod watch;
 
 pub use access::{Access, TokenDigest, exposed};
 pub use listen::{Listening, Tls, TlsError, TlsPart, serve};
