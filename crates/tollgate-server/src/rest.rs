@@ -27,6 +27,8 @@ use http_body::Body as _;
 use tollgate_core::{Ask, Attribute, AttributeName, Clock, Limiter, Micros, Observe, Query, Select, Store};
 use tollgate_http::{Problem, address};
 
+use crate::answer::{Answered, Refusal, nowhere, wrong_method};
+use crate::watch::Checks;
 use params::{Accepts, Params};
 
 /// What the door needs.
@@ -34,6 +36,7 @@ struct Door<S, O, C> {
     limiter: Arc<Limiter<S, O>>,
     /// Tells the time of day that answers name.
     clock: C,
+    checks: Arc<Checks>,
 }
 
 /// What is asked, once parameters and caller are understood.
@@ -43,14 +46,9 @@ struct Asked {
     permits: NonZeroU32,
 }
 
-/// What a handler comes to.
-type Answered = Result<Response<Body>, Refusal>;
-
-/// A request that is not decided.
-struct Refusal(Problem);
-
-/// The door's routes. `clock` is the wall clock: it tells the time of day that answers name.
-pub fn router<S, O, C>(limiter: Arc<Limiter<S, O>>, clock: C) -> Router
+/// The door's routes. `clock` is the wall clock: it tells the time of day that answers name. `checks` is told how
+/// long each check took.
+pub fn router<S, O, C>(limiter: Arc<Limiter<S, O>>, clock: C, checks: Arc<Checks>) -> Router
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
@@ -60,9 +58,9 @@ where
         .route("/api/v1/rate-limit/check", get(check::<S, O, C>).post(check::<S, O, C>).head(headless))
         .route("/api/v1/rate-limit/remaining", get(remaining::<S, O, C>).head(headless))
         .route("/api/v1/rate-limit/reset", delete(reset::<S, O, C>))
-        .fallback(nowhere)
+        .fallback(elsewhere)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(Arc::new(Door { limiter, clock }))
+        .with_state(Arc::new(Door { limiter, clock, checks }))
 }
 
 async fn check<S, O, C>(State(door): State<Arc<Door<S, O, C>>>, request: Request) -> Answered
@@ -71,9 +69,13 @@ where
     O: Observe,
     C: Clock,
 {
+    let begun = door.clock.now();
     let asked = understand(&request, Accepts::Permits)?;
     let decision = asked.decide(&door.limiter, Ask::Spend(asked.permits)).await;
-    answer(wire::checked(&asked, &decision, door.clock.now())?)
+    let now = door.clock.now();
+    let response = wire::checked(&asked, &decision, now)?;
+    door.checks.observe(asked.algorithm.model(), decision.verdict(), now.since(begun));
+    answer(response)
 }
 
 async fn remaining<S, O, C>(State(door): State<Arc<Door<S, O, C>>>, request: Request) -> Answered
@@ -154,10 +156,8 @@ fn peer(request: &Request) -> Result<SocketAddr, Problem> {
     info.map(|ConnectInfo(peer)| *peer).ok_or_else(unknown)
 }
 
-async fn nowhere(request: Request) -> Refusal {
-    let path = request.uri().path();
-    let detail = format!("there is nothing at {path}; try /api/v1/rate-limit/check, /remaining or /reset");
-    Refusal(Problem::new(StatusCode::NOT_FOUND, detail))
+async fn elsewhere(request: Request) -> Refusal {
+    nowhere(&request, "/api/v1/rate-limit/check, /remaining or /reset")
 }
 
 /// HEAD would have to do what GET does, and could not tell what came of it.
@@ -167,25 +167,8 @@ async fn headless(request: Request) -> Response<Body> {
     response
 }
 
-async fn wrong_method(request: Request) -> Refusal {
-    let detail = format!("{} does not go with {}", request.method(), request.uri().path());
-    Refusal(Problem::new(StatusCode::METHOD_NOT_ALLOWED, detail))
-}
-
 fn answer(response: Response<String>) -> Answered {
     Ok(response.map(Body::from))
-}
-
-impl From<Problem> for Refusal {
-    fn from(problem: Problem) -> Self {
-        Self(problem)
-    }
-}
-
-impl IntoResponse for Refusal {
-    fn into_response(self) -> Response<Body> {
-        self.0.render().map(Body::from)
-    }
 }
 
 #[cfg(test)]
@@ -214,7 +197,8 @@ mod tests {
             Policy::new("token_bucket", quota).unwrap().covering(Selector::Named).by(&[AttributeName::Key]);
         let policies = Policies::new(vec![policy]).unwrap();
         let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_250_000));
-        router(Arc::new(Limiter::new(policies, MemoryStore::new(clock.clone(), 1_000))), clock)
+        let limiter = Limiter::new(policies, MemoryStore::new(clock.clone(), 1_000));
+        router(Arc::new(limiter), clock, Arc::default())
     }
 
     /// C2: the time of the reset is rounded up, and is Unix seconds.

@@ -33,7 +33,7 @@ pub(crate) fn run(config: Config) -> anyhow::Result<()> {
         let store = Buckets::open(config.store);
         let place = store.place();
         let limiter = Limiter::observed(config.policies, store, Log);
-        let door = rest::router(Arc::new(limiter), WallClock);
+        let door = rest::router(Arc::new(limiter), WallClock, Arc::default());
         // Nobody may be reading; that is no reason not to serve.
         let _ = writeln!(
             std::io::stdout(),

@@ -2,9 +2,10 @@
 
 use std::num::NonZeroU32;
 
-use http::StatusCode;
-use percent_encoding::percent_decode;
+use tollgate_core::{Leak, Refill, WindowStart};
 use tollgate_http::Problem;
+
+use crate::url::{bad, decode, once, pairs, quoted, unknown};
 
 /// The longest key, in bytes after decoding.
 pub(super) const KEY_MAX: usize = 1_024;
@@ -63,8 +64,28 @@ impl Algorithm {
         std::slice::from_ref(&NAMES[self as usize])
     }
 
+    /// The model's algorithm, in its default variant.
+    pub(super) fn model(self) -> tollgate_core::Algorithm {
+        match self {
+            Self::TokenBucket => tollgate_core::Algorithm::TokenBucket(Refill::default()),
+            Self::LeakyBucket => tollgate_core::Algorithm::LeakyBucket(Leak::default()),
+            Self::SlidingWindow => tollgate_core::Algorithm::SlidingWindow,
+            Self::SlidingWindowCounter => tollgate_core::Algorithm::SlidingWindowCounter,
+            Self::FixedWindow => tollgate_core::Algorithm::FixedWindow(WindowStart::default()),
+        }
+    }
+
     fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
+    }
+}
+
+impl Accepts {
+    fn known(self) -> &'static str {
+        match self {
+            Self::Key => "algorithm and key",
+            Self::Permits => "algorithm, key and permits",
+        }
     }
 }
 
@@ -72,8 +93,7 @@ impl Params {
     /// Reads a URL's query. Every parameter at most once, and no others.
     pub(super) fn parse(query: &str, accepts: Accepts) -> Result<Self, Problem> {
         let (mut algorithm, mut key, mut permits) = (None, None, None);
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        for (name, value) in pairs(query) {
             match name {
                 "algorithm" => {
                     once(&mut algorithm, parse_algorithm(&decode("algorithm", value)?)?, "algorithm")?
@@ -82,19 +102,11 @@ impl Params {
                 "permits" if accepts == Accepts::Permits => {
                     once(&mut permits, parse_permits(&decode("permits", value)?)?, "permits")?;
                 }
-                _ => return Err(unknown(name, accepts)),
+                _ => return Err(unknown(name, accepts.known())),
             }
         }
         let (algorithm, permits) = (algorithm.unwrap_or_default(), permits.unwrap_or(NonZeroU32::MIN));
         Ok(Self { algorithm, key, permits })
-    }
-}
-
-/// Keeps a parameter that was not there before.
-fn once<T>(place: &mut Option<T>, value: T, name: &'static str) -> Result<(), Problem> {
-    match place.replace(value) {
-        None => Ok(()),
-        Some(_) => Err(bad(name, format!("{name} is given twice; give it once"))),
     }
 }
 
@@ -131,38 +143,6 @@ fn parse_permits(text: &str) -> Result<NonZeroU32, Problem> {
         let detail = format!("permits is {}; use a whole number from 1 to {}", quoted(text), u32::MAX);
         bad("permits", detail)
     })
-}
-
-/// Undoes the URL's encoding.
-fn decode(name: &'static str, value: &str) -> Result<String, Problem> {
-    let spaced: Vec<u8> = value.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
-    let decoded = percent_decode(&spaced).decode_utf8();
-    decoded.map(std::borrow::Cow::into_owned).map_err(|_| bad(name, format!("{name} is not UTF-8")))
-}
-
-fn unknown(name: &str, accepts: Accepts) -> Problem {
-    let known = match accepts {
-        Accepts::Key => "algorithm and key",
-        Accepts::Permits => "algorithm, key and permits",
-    };
-    Problem::new(
-        StatusCode::BAD_REQUEST,
-        format!("parameter {} is not known; this call takes {known}", quoted(name)),
-    )
-}
-
-fn bad(parameter: &'static str, detail: impl Into<String>) -> Problem {
-    Problem::new(StatusCode::BAD_REQUEST, detail).about(parameter)
-}
-
-/// A value as it may be shown: escaped, and not longer than one reads.
-fn quoted(text: &str) -> String {
-    const SHOWN: usize = 40;
-    let mut shown: String = text.chars().take(SHOWN).collect();
-    if shown.len() < text.len() {
-        shown.push('…');
-    }
-    format!("{shown:?}")
 }
 
 #[cfg(test)]
@@ -214,6 +194,7 @@ mod tests {
     fn the_names_here_are_the_models_in_capitals() {
         for algorithm in Algorithm::ALL {
             assert_eq!(algorithm.policy(), [algorithm.name().to_lowercase()]);
+            assert_eq!(algorithm.policy(), [algorithm.model().name()]);
         }
     }
 

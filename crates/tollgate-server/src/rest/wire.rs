@@ -1,11 +1,12 @@
 //! The door's answers.
 
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{Response, StatusCode};
 use serde::Serialize;
 use tollgate_core::{Basis, Decision, Timestamp, Verdict};
 use tollgate_http::{FieldStyle, Fields, Problem};
 
 use super::Asked;
+use crate::answer::json;
 
 /// The answer to `check`.
 #[derive(Serialize)]
@@ -121,15 +122,9 @@ impl<'a> Level<'a> {
 }
 
 fn render(status: StatusCode, body: &impl Serialize, fields: Option<Fields<'_>>) -> Response<String> {
-    let body = serde_json::to_string(body).unwrap_or_else(|_| "{}".to_owned()); // strings and numbers only
-    let mut response = Response::new(body);
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.reserve(8);
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    let mut response = json(status, body);
     if let Some(fields) = fields {
-        fields.render(FieldStyle::default(), headers);
+        fields.render(FieldStyle::default(), response.headers_mut());
     }
     response
 }

@@ -78,6 +78,11 @@ pub(super) struct KeptCounts {
     pub(super) n_recent: usize,
 }
 
+impl Denied {
+    /// How far back denials are counted.
+    pub const WINDOW: Micros = super::tally::WINDOW;
+}
+
 impl Denials {
     /// Remembers a denial: for each policy that spoke against the query, and once by itself.
     pub fn record(&self, query: &Query<'_>, decision: &Decision, now: Timestamp) {

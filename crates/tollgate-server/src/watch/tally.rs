@@ -19,6 +19,9 @@ const MINUTE: u64 = Micros::from_secs(60).as_micros();
 /// Minutes that are looked back on, the present one included.
 const MINUTES: usize = 5;
 
+/// The same as a duration.
+pub(super) const WINDOW: Micros = Micros::new(MINUTE * MINUTES as u64);
+
 /// Slots of a sketch, three quarters of which are used.
 const SLOTS: usize = 128;
 

@@ -1,0 +1,194 @@
+//! All figures, in the text that Prometheus reads.
+//!
+//! Nothing is counted here: each crate counts in atomics of its own, the program registers what it knows as functions
+//! that make [`Figure`]s, and at each scrape all of it is written out. So a metric costs nothing until somebody looks.
+//!
+//! The text is OpenMetrics, which older readers of Prometheus' own format understand as well: what differs are
+//! comments to them. They are told the type that they asked for.
+
+use std::fmt;
+use std::sync::Arc;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use tollgate_core::{Clock, Micros, Verdict};
+
+use super::labels::Labels;
+use crate::watch::{Check, Reading, Watch, basis_name};
+
+/// All figures.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+}
+
+/// One metric that the program knows, as it is now.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Figure {
+    name: &'static str,
+    help: &'static str,
+    kind: Kind,
+    samples: Vec<(Option<(&'static str, String)>, f64)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+struct ChecksAndDecisions<C>(Arc<Watch<C>>);
+
+struct Known<F>(F);
+
+impl Metrics {
+    /// What was seen of the decisions. Every series carries these labels.
+    pub fn new<C: Clock + 'static>(labels: Labels, watch: Arc<Watch<C>>) -> Self {
+        let mut registry = Registry::with_labels(labels.into_pairs());
+        registry.register_collector(Box::new(ChecksAndDecisions(watch)));
+        Self { registry }
+    }
+
+    /// Adds what the program knows. It is asked at each scrape, and must not wait for anything.
+    #[must_use]
+    pub fn with(mut self, known: impl Fn() -> Vec<Figure> + Send + Sync + 'static) -> Self {
+        self.registry.register_collector(Box::new(Known(known)));
+        self
+    }
+
+    pub(super) fn render(&self) -> String {
+        let mut page = String::new();
+        match text::encode(&mut page, &self.registry) {
+            Ok(()) => page,
+            Err(fmt::Error) => String::new(), // a string takes everything
+        }
+    }
+}
+
+impl Figure {
+    /// A number that goes up and down.
+    pub fn gauge(name: &'static str, help: &'static str) -> Self {
+        Self { name, help, kind: Kind::Gauge, samples: Vec::new() }
+    }
+
+    /// A number that only grows. Its series get the suffix `_total`.
+    pub fn counter(name: &'static str, help: &'static str) -> Self {
+        Self { name, help, kind: Kind::Counter, samples: Vec::new() }
+    }
+
+    /// Its value.
+    #[must_use]
+    pub fn of(mut self, value: f64) -> Self {
+        self.samples.push((None, value));
+        self
+    }
+
+    /// Its value under a label, whose values must be few.
+    #[must_use]
+    pub fn labelled(mut self, label: &'static str, is: impl Into<String>, value: f64) -> Self {
+        self.samples.push((Some((label, is.into())), value));
+        self
+    }
+}
+
+/// The content type for who accepts that.
+pub(super) fn content_type(accepts: &str) -> &'static str {
+    if accepts.contains("application/openmetrics-text") {
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    } else {
+        "text/plain; version=0.0.4; charset=utf-8"
+    }
+}
+
+impl<C: Clock + 'static> Collector for ChecksAndDecisions<C> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let checks: Vec<_> = self.0.checks().read().collect();
+        encode_checks(&checks, &mut encoder)?;
+        let help = "What each policy said of each query";
+        let mut family = encoder.encode_descriptor("tollgate_decisions", help, None, MetricType::Counter)?;
+        for count in self.0.decisions().read() {
+            let labels = [
+                ("policy", &*count.policy),
+                ("verdict", verdict(count.verdict)),
+                ("basis", basis_name(count.basis)),
+                ("mode", count.mode),
+            ];
+            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&count.n, None)?;
+        }
+        Ok(())
+    }
+}
+
+fn encode_checks(checks: &[Check], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let help = "Checks that were decided";
+    let mut family = encoder.encode_descriptor("rate_limiter_requests", help, None, MetricType::Counter)?;
+    for check in checks {
+        let labels = [("algorithm", check.algorithm), ("allowed", allowed(check.verdict))];
+        family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&check.took.n, None)?;
+    }
+    let (help, unit) = ("How long checks took", Some(&Unit::Seconds));
+    let mut family = encoder.encode_descriptor("rate_limiter_check", help, unit, MetricType::Histogram)?;
+    for check in checks {
+        let labels = [("algorithm", check.algorithm), ("allowed", allowed(check.verdict))];
+        let Reading { sum, n, .. } = check.took;
+        let bound = |bound: Option<Micros>| bound.map_or(f64::INFINITY, seconds);
+        let steps: Vec<_> = check.took.steps().map(|(to, n)| (bound(to), n)).collect();
+        let mut series = family.encode_family(&labels)?;
+        series.encode_histogram::<NoLabelSet>(seconds(sum), n, &steps, None)?;
+    }
+    Ok(())
+}
+
+impl<F: Fn() -> Vec<Figure> + Send + Sync + 'static> Collector for Known<F> {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for Figure { name, help, kind, samples } in (self.0)() {
+            let metric_type = match kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::Gauge => MetricType::Gauge,
+            };
+            let mut family = encoder.encode_descriptor(name, help, None, metric_type)?;
+            for (label, value) in &samples {
+                let label = label.as_ref().map(|(name, is)| (*name, is.as_str()));
+                let labels = label.as_slice();
+                let mut series = family.encode_family(&labels)?;
+                match kind {
+                    Kind::Counter => series.encode_counter::<NoLabelSet, _, f64>(value, None)?,
+                    Kind::Gauge => series.encode_gauge(value)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<C> fmt::Debug for ChecksAndDecisions<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ChecksAndDecisions").finish_non_exhaustive()
+    }
+}
+
+impl<F> fmt::Debug for Known<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Known").finish_non_exhaustive()
+    }
+}
+
+fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Allow => "allowed",
+        Verdict::Deny => "denied",
+    }
+}
+
+fn allowed(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Allow => "true",
+        Verdict::Deny => "false",
+    }
+}
+
+fn seconds(micros: Micros) -> f64 {
+    std::time::Duration::from(micros).as_secs_f64()
+}
