@@ -49,7 +49,7 @@ mutants: ## how many changed lines the tests notice (needs cargo-mutants)
 		--test-package tollgate-core --test-package tollgate-store --timeout 20 -- -- --skip memory:: --skip clock::
 
 deps: ## what the tests need
-	@./.ci/install redis-server:redis-server faketime:faketime
+	@./.ci/install redis-server:redis-server faketime:faketime prometheus:prometheus
 
 .PHONY: deps-bench
 deps-bench:

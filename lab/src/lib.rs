@@ -6,6 +6,8 @@
 mod certificates;
 mod cluster;
 mod http;
+mod keeper;
+mod prometheus;
 mod proxy;
 mod redis;
 mod sentinel;
@@ -16,6 +18,7 @@ use std::time::{Duration, Instant};
 pub use certificates::write_certificates;
 pub use cluster::Cluster;
 pub use http::Client;
+pub use prometheus::{Prometheus, Sample};
 pub use proxy::{Fault, Proxy};
 pub use redis::Redis;
 pub use sentinel::Sentinel;

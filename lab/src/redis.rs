@@ -1,28 +1,27 @@
 //! One redis-server.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::keeper::Kept;
 use crate::{free_port, wait_until};
-
-/// Starts the server, says its number, and ends it when whoever started it is gone, however that went.
-const KEEPER: &str = r#"redis-server "$@" & echo $!; cat >/dev/null; kill -KILL $! 2>/dev/null"#;
 
 /// A redis-server of its own, without persistence.
 #[derive(Debug)]
 pub struct Redis {
     port: u16,
+    /// Ends before its folder does.
+    running: Option<Kept>,
     folder: TempDir,
     options: Vec<String>,
     /// Its configuration file, if it has one.
     file: Option<String>,
-    running: Option<(Child, Pid)>,
 }
 
 impl Redis {
@@ -100,30 +99,21 @@ impl Redis {
 
     fn spawn(&mut self) {
         let (port, socket) = (self.port.to_string(), self.socket());
-        let mut keeper = Command::new("sh");
-        keeper.args(["-c", KEEPER, "keeper"]).args(&self.file);
-        keeper.args(["--port", &port, "--bind", "127.0.0.1", "--logfile", "redis.log", "--dir"]);
-        keeper.arg(self.folder.path());
+        let mut command = Command::new("redis-server");
+        command.args(&self.file);
+        command.args(["--port", &port, "--bind", "127.0.0.1", "--logfile", "redis.log", "--dir"]);
+        command.arg(self.folder.path());
         if self.file.is_none() {
-            keeper.args(["--save", "", "--appendonly", "no", "--unixsocket"]).arg(socket);
+            command.args(["--save", "", "--appendonly", "no", "--unixsocket"]).arg(socket);
         }
-        keeper.args(&self.options);
-        keeper.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = keeper.spawn().expect("a shell");
-        let mut number = String::new();
-        let stdout = child.stdout.take().expect("it is piped");
-        BufReader::new(stdout).read_line(&mut number).expect("the server's number");
-        let pid = number.trim().parse().ok().and_then(Pid::from_raw).expect("the server's number");
-        self.running = Some((child, pid));
+        command.args(&self.options);
+        let words = std::iter::once(command.get_program()).chain(command.get_args());
+        self.running = Some(Kept::start(words, Stdio::inherit()));
     }
 
     /// Ends the server as a crash would.
     pub fn kill(&mut self) {
-        if let Some((mut keeper, pid)) = self.running.take() {
-            let _gone_already = kill_process(pid, Signal::KILL);
-            drop(keeper.stdin.take());
-            keeper.wait().expect("a shell that ends");
-        }
+        self.running = None;
     }
 
     /// Stops the server where it is: connections stay, and nothing is answered.
@@ -137,13 +127,12 @@ impl Redis {
     }
 
     fn signal(&self, signal: Signal) {
-        let (_, pid) = self.running.as_ref().expect("it runs");
-        kill_process(*pid, signal).expect("it runs");
+        self.running.as_ref().expect("it runs").signal(signal);
     }
 
     /// CPU time of its main thread, in nanoseconds.
     pub fn cpu_nanos(&self) -> f64 {
-        let (_, pid) = self.running.as_ref().expect("it runs");
+        let pid = self.running.as_ref().expect("it runs").pid();
         let text = std::fs::read_to_string(format!("/proc/{}/schedstat", pid.as_raw_nonzero()));
         text.ok().and_then(|text| text.split(' ').next()?.parse().ok()).expect("its time on the processor")
     }
@@ -177,11 +166,5 @@ impl Redis {
             Ok::<_, std::io::Error>(answer)
         };
         ping().is_ok_and(|answer| expected.contains(&&answer))
-    }
-}
-
-impl Drop for Redis {
-    fn drop(&mut self) {
-        self.kill();
     }
 }
