@@ -33,8 +33,7 @@ pub(crate) fn run() -> ExitCode {
         return ExitCode::from(2);
     }
     let config = std::env::temp_dir().join(format!("tollgate-bench-{}.yaml", std::process::id()));
-    let text =
-        "listen: {api: '127.0.0.1:0'}\napi: {defaults: {token_bucket: {rate: 1000000/s, burst: 1000000}}}\n";
+    let text = "listen: {api: '127.0.0.1:0', admin: '127.0.0.1:0'}\napi: {defaults: {token_bucket: {rate: 1000000/s, burst: 1000000}}}\n";
     std::fs::write(&config, text).expect("the temporary folder takes a file");
     let ours = Server::start(Command::new(tollgate).arg("-c").arg(&config));
     let peer = Server::start(Command::new(this).arg("constant"));

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use tollgate_core::{Basis, Charge, Key, Refund, Standings, Store};
-use tollgate_store::{Failover, MemoryStore, RedisStore, SystemClock};
+use tollgate_store::{Failover, MemoryStats, MemoryStore, RedisStore, SystemClock};
 
 use crate::config::{RedisConfig, StoreConfig};
 
@@ -27,6 +27,14 @@ impl Buckets {
                 let shared = RedisStore::new(servers, settings);
                 Self::Redis(Box::new(Failover::new(shared, Arc::new(SystemClock::new()), failover)))
             }
+        }
+    }
+
+    /// What this process' memory holds.
+    pub(crate) fn memory_stats(&self) -> MemoryStats {
+        match self {
+            Self::Memory(store) => store.stats(),
+            Self::Redis(failover) => failover.local_stats(),
         }
     }
 

@@ -7,6 +7,7 @@
 mod file;
 mod store;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroU32;
@@ -15,6 +16,7 @@ use std::path::{Path, PathBuf};
 use serde_saphyr::{Location, Spanned};
 use tollgate_core::{Algorithm, AttributeName, Mode, Policies, Policy, Quota, Rate, Refill, Selector};
 
+use tollgate_server::admin::Labels;
 use tollgate_store::{FailoverSettings, RedisSettings, Servers};
 use tracing::level_filters::LevelFilter;
 
@@ -25,6 +27,10 @@ use file::Place;
 pub(crate) struct Config {
     /// Where the REST door listens.
     pub(crate) listen_api: SocketAddr,
+    /// Where the admin door listens.
+    pub(crate) listen_admin: SocketAddr,
+    /// What every series of the metrics carries.
+    pub(crate) labels: Labels,
     /// The rule set.
     pub(crate) policies: Policies,
     /// Where buckets live.
@@ -71,6 +77,7 @@ struct Reader<'a> {
 }
 
 const LISTEN_API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+const LISTEN_ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
 /// About 50 MB when all are in use, and up to 350 MB more if their algorithm is the sliding window log.
 const KEYS_MAX: usize = 1_000_000;
@@ -115,7 +122,9 @@ impl Reader<'_> {
         let policies = self.defaults(file.api.defaults).into_iter();
         let policies = policies.map(|policy| policy.in_mode(mode).failing(on_failure)).collect();
         Config {
-            listen_api: file.listen.api.and_then(|api| self.address(api)).unwrap_or(LISTEN_API),
+            listen_api: self.address("api", file.listen.api).unwrap_or(LISTEN_API),
+            listen_admin: self.address("admin", file.listen.admin).unwrap_or(LISTEN_ADMIN),
+            labels: self.labels(file.metrics.labels),
             policies: Policies::new(policies).expect("five names, all different"),
             store: self.store(file.store),
             log: match file.log.level {
@@ -129,16 +138,24 @@ impl Reader<'_> {
         }
     }
 
-    fn address(&mut self, text: Spanned<String>) -> Option<SocketAddr> {
+    fn address(&mut self, door: &str, text: Option<Spanned<String>>) -> Option<SocketAddr> {
+        let text = text?;
         let address = text.value.parse().ok();
         if address.is_none() {
             let problem = format!(
-                "listen.api is {:?}; use an address and a port, for example 127.0.0.1:8080",
+                "listen.{door} is {:?}; use an address and a port, for example 127.0.0.1:8080",
                 text.value
             );
             self.wrong(text.place(), problem);
         }
         address
+    }
+
+    fn labels(&mut self, written: Option<Spanned<BTreeMap<String, String>>>) -> Labels {
+        let Some(written) = written else { return Labels::default() };
+        let place = written.place();
+        let labels = Labels::new(written.value);
+        labels.map_err(|error| self.wrong(place, format!("metrics.labels: {error}"))).unwrap_or_default()
     }
 
     /// The policies behind ad hoc keys: one for each algorithm, under the algorithm's name.
@@ -226,7 +243,7 @@ mod tests {
                     format!("{name} {} of {}", quota.rate(), quota.capacity())
                 };
                 let quotas: Vec<_> = Algorithm::NAMES.iter().map(quota).collect();
-                format!("{}\n{}", config.listen_api, quotas.join("\n"))
+                format!("{} {}\n{}", config.listen_api, config.listen_admin, quotas.join("\n"))
             }
             Err(errors) => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
         };
@@ -239,7 +256,7 @@ mod tests {
             check(
                 text,
                 expect![[r#"
-                    127.0.0.1:8080
+                    127.0.0.1:8080 127.0.0.1:9090
                     token_bucket 10/s of 100
                     leaky_bucket 10/s of 100
                     sliding_window 100/min of 100
@@ -252,9 +269,9 @@ mod tests {
     #[test]
     fn what_is_written_counts() {
         check(
-            "listen: {api: '[::1]:9000'}\napi:\n  defaults:\n    token_bucket: {rate: 1/6s, burst: 10, refill: stepped}\n    fixed_window: {rate: 5/h}\n",
+            "listen: {api: '[::1]:9000', admin: '[::1]:9001'}\napi:\n  defaults:\n    token_bucket: {rate: 1/6s, burst: 10, refill: stepped}\n    fixed_window: {rate: 5/h}\n",
             expect![[r#"
-                [::1]:9000
+                [::1]:9000 [::1]:9001
                 token_bucket 1/6s of 10
                 leaky_bucket 10/s of 100
                 sliding_window 100/min of 100
@@ -328,7 +345,11 @@ mod tests {
         };
         refused(
             "enable: true\n",
-            "t.yaml:1:1: unknown field `enable`, expected one of enabled, listen, store, api, log",
+            "t.yaml:1:1: unknown field `enable`, expected one of enabled, listen, store, api, metrics, log",
+        );
+        refused(
+            "metrics: {labels: {policy: x}}\n",
+            "t.yaml:1:19: metrics.labels: the label \"policy\" is used by Tollgate itself; choose another name",
         );
         refused("api: {defaults: {token_bucket: {burst: 5}}}\n", "t.yaml:1:33: missing field `rate`");
         refused(

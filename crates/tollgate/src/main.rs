@@ -6,6 +6,7 @@ mod cli;
 mod config;
 #[cfg_attr(not(test), expect(dead_code, reason = "the seam that the gateway's wiring takes up"))]
 mod jwks;
+mod figures;
 mod log;
 mod serve;
 

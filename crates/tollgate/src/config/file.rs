@@ -1,5 +1,7 @@
 //! The policy file as written. Nothing here is understood yet, except that there are no other names.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_saphyr::{Location, Spanned};
 
@@ -11,7 +13,14 @@ pub(super) struct File {
     pub(super) listen: Listen,
     pub(super) store: Store,
     pub(super) api: Api,
+    pub(super) metrics: Metrics,
     pub(super) log: Log,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Metrics {
+    pub(super) labels: Option<Spanned<BTreeMap<String, String>>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -102,6 +111,7 @@ pub(super) struct Local {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Listen {
     pub(super) api: Option<Spanned<String>>,
+    pub(super) admin: Option<Spanned<String>>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -283,7 +283,7 @@ fn what_is_wrong_is_told_with_its_place_and_exit_code() {
 
     let tollgate = Tollgate::start("");
     let mut file = tempfile::NamedTempFile::new().unwrap();
-    writeln!(file, "listen: {{api: '{}'}}", tollgate.address).unwrap();
+    writeln!(file, "listen: {{api: '{}', admin: '127.0.0.1:0'}}", tollgate.address).unwrap();
     let output = run(&["-c", file.path().to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stderr).unwrap().contains("is another program using it?"));

@@ -3,5 +3,6 @@
 
 mod api;
 mod process;
+mod prometheus;
 mod redis;
 mod tidy;

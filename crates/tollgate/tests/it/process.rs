@@ -11,6 +11,8 @@ pub(crate) struct Tollgate {
     child: Child,
     pub(crate) banner: String,
     pub(crate) address: String,
+    /// Where its admin door is.
+    pub(crate) admin: String,
     _file: tempfile::NamedTempFile,
 }
 
@@ -38,14 +40,17 @@ impl Tollgate {
 
     fn start_by(mut command: Command, config: &str) -> Self {
         let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
-        write!(file, "listen: {{api: '127.0.0.1:0'}}\n{config}").unwrap();
+        write!(file, "listen: {{api: '127.0.0.1:0', admin: '127.0.0.1:0'}}\n{config}").unwrap();
         command.args(["serve", "-c"]).arg(file.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let mut banner = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut banner).unwrap();
-        let address =
-            banner.split("http://").nth(1).expect("a banner with an address").split(',').next().unwrap();
-        Self { child, address: address.to_owned(), banner: banner.clone(), _file: file }
+        let address = |n| {
+            let rest = banner.split("http://").nth(n).expect("a banner with addresses");
+            rest.split([',', ';']).next().unwrap().to_owned()
+        };
+        let (address, admin) = (address(1), address(2));
+        Self { child, address, admin, banner, _file: file }
     }
 
     /// Asks, with a connection of its own.
@@ -55,6 +60,15 @@ impl Tollgate {
 
     pub(crate) fn get(&self, path: &str) -> Answer {
         self.ask("GET", &format!("/api/v1/rate-limit/{path}"))
+    }
+
+    /// Asks the admin door.
+    pub(crate) fn admin(&self, path: &str) -> Answer {
+        let mut stream = connect(&self.admin);
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        Answer::parse(&text)
     }
 
     /// Sends bytes, and reads one answer.
@@ -67,9 +81,7 @@ impl Tollgate {
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        stream
+        connect(&self.address)
     }
 
     /// Sends a signal, and waits for the end.
@@ -112,6 +124,12 @@ impl Answer {
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.body).unwrap()
     }
+}
+
+fn connect(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
 }
 
 /// Runs the program to its end.

@@ -1,0 +1,55 @@
+//! What the program knows of itself, for the metrics.
+
+use tollgate_core::{Basis, Policies};
+use tollgate_server::admin::Figure;
+use tollgate_store::MemoryStats;
+
+use crate::buckets::Buckets;
+
+/// How the store is.
+pub(crate) fn of_store(store: &Buckets) -> Vec<Figure> {
+    let mut figures = of_memory(store.memory_stats());
+    let Buckets::Redis(failover) = store else { return figures };
+    let up = f64::from(failover.shared().status().is_up);
+    let help = "Whether Redis is in reach: 1 or 0";
+    figures.push(Figure::gauge("tollgate_store_up", help).of(up));
+    let out = f64::from(failover.status().is_out);
+    let help = "Whether decisions are made without Redis: 1 or 0";
+    figures.push(Figure::gauge("tollgate_store_substituted", help).of(out));
+    let standings = Figure::counter("tollgate_store_standings", "Standings, by what they rest on");
+    let bases = [Basis::Shared, Basis::Local, Basis::FailOpen, Basis::FailClosed];
+    figures.push(bases.into_iter().fold(standings, |figure, basis| {
+        figure.labelled("basis", basis.name(), figure_of(failover.n_by_basis(basis)))
+    }));
+    figures
+}
+
+/// What the rule set in force is.
+pub(crate) fn of_policies(policies: &Policies) -> Vec<Figure> {
+    let generation = figure_of(policies.generation());
+    let n_policies = figure_of(policies.n_policies() as u64);
+    vec![
+        Figure::gauge("tollgate_policies_generation", "The number of the rule set in force").of(generation),
+        Figure::gauge("tollgate_policies", "Policies in force").of(n_policies),
+    ]
+}
+
+fn of_memory(stats: MemoryStats) -> Vec<Figure> {
+    let MemoryStats { n_keys, n_keys_max, n_evicted, n_bytes } = stats;
+    let gauge = |name, help, n: usize| Figure::gauge(name, help).of(figure_of(n as u64));
+    vec![
+        gauge("tollgate_memory_keys", "Keys in memory", n_keys),
+        gauge("tollgate_memory_keys_max", "The most keys in memory", n_keys_max),
+        gauge("tollgate_memory_bytes", "Memory that keys take", n_bytes),
+        Figure::counter(
+            "tollgate_memory_evictions",
+            "Keys that were let go while they still meant something",
+        )
+        .of(figure_of(n_evicted)),
+    ]
+}
+
+/// A count as metrics have it. They are doubles: past 2^53 one more makes no difference.
+fn figure_of(n: u64) -> f64 {
+    n as f64
+}

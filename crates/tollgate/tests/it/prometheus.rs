@@ -1,0 +1,100 @@
+//! The admin door, and what a real Prometheus makes of it.
+
+use serde_json::json;
+use tollgate_lab::{Prometheus, Sample, wait_until};
+
+use crate::process::Tollgate;
+
+/// Limits that no test outlives: what is spent stays spent.
+const SLOW: &str = "
+api: {defaults: {token_bucket: {rate: 1/h, burst: 5}, fixed_window: {rate: 5/100d}}}
+metrics: {labels: {application: shop}}
+";
+
+/// The value of an algorithm's series.
+fn of(samples: &[Sample], algorithm: &str) -> Option<f64> {
+    let found = samples.iter().find(|sample| sample.labels["algorithm"] == algorithm);
+    found.map(|sample| sample.value)
+}
+
+/// The queries are seed 002's, letter by letter.
+#[test]
+fn c8_the_three_queries_work_as_written() {
+    let denied = r#"sum(rate(rate_limiter_requests_total{allowed="false"}[1m])) by (algorithm)"#;
+    let p99 = "histogram_quantile(0.99, rate(rate_limiter_check_seconds_bucket[5m]))";
+    let by_algorithm = "sum(rate(rate_limiter_requests_total[5m])) by (algorithm)";
+
+    let tollgate = Tollgate::start(SLOW);
+    let prometheus = Prometheus::scraping(&tollgate.admin, "/actuator/prometheus");
+    wait_until("it has scraped twice", || !prometheus.query(denied).is_empty());
+    assert_eq!(prometheus.target(), (true, String::new()));
+    for _ in 0..12 {
+        tollgate.get("check?algorithm=TOKEN_BUCKET&key=a");
+    }
+    for _ in 0..3 {
+        tollgate.get("check?algorithm=FIXED_WINDOW&key=a");
+    }
+    let count = r#"rate_limiter_requests_total{algorithm="TOKEN_BUCKET",allowed="false",application="shop"}"#;
+    wait_until("it has scraped the last of them", || {
+        of(&prometheus.query(count), "TOKEN_BUCKET") == Some(7.0)
+    });
+
+    let denied = prometheus.query(denied);
+    assert_eq!(denied.len(), 5, "one for each algorithm: {denied:?}");
+    assert!(of(&denied, "TOKEN_BUCKET").is_some_and(|rate| rate > 0.0), "{denied:?}");
+    assert_eq!(of(&denied, "FIXED_WINDOW"), Some(0.0));
+    let by_algorithm = prometheus.query(by_algorithm);
+    let [token_bucket, fixed_window] =
+        ["TOKEN_BUCKET", "FIXED_WINDOW"].map(|algorithm| of(&by_algorithm, algorithm).unwrap());
+    assert!(token_bucket > fixed_window && fixed_window > 0.0, "{by_algorithm:?}");
+    for (allowed, algorithm) in
+        [("true", "TOKEN_BUCKET"), ("false", "TOKEN_BUCKET"), ("true", "FIXED_WINDOW")]
+    {
+        let p99: Vec<_> =
+            prometheus.query(p99).into_iter().filter(|p99| p99.labels["allowed"] == allowed).collect();
+        let seconds = of(&p99, algorithm).unwrap();
+        assert!(0.0 < seconds && seconds < 1.0, "{algorithm} {allowed}: {seconds} s");
+    }
+}
+
+#[test]
+fn c8_the_admin_door_tells_how_things_are() {
+    let tollgate = Tollgate::start(SLOW);
+    for _ in 0..7 {
+        tollgate.get("check?key=somebody");
+    }
+    for path in ["/health", "/actuator/health", "/ready"] {
+        let answer = tollgate.admin(path);
+        assert_eq!((answer.status, answer.json()), (200, json!({"status": "UP"})), "{path}");
+    }
+    let info = tollgate.admin("/actuator/info").json();
+    assert_eq!((&info["name"], &info["version"]), (&json!("tollgate"), &json!(env!("CARGO_PKG_VERSION"))));
+    let top = tollgate.admin("/api/v1/admin/top").json();
+    let denied = json!({"policy": "token_bucket", "client": "somebody", "atLeast": 2, "atMost": 2});
+    assert_eq!(top["top"], json!([denied]));
+    let page = tollgate.admin("/metrics").body;
+    for series in [
+        r#"tollgate_decisions_total{application="shop",policy="token_bucket",verdict="denied",basis="local",mode="enforce"} 2"#,
+        r#"tollgate_memory_keys{application="shop"} 1.0"#,
+        r#"tollgate_policies{application="shop"} 5.0"#,
+    ] {
+        assert!(page.lines().any(|line| line == series), "{series} is not in:\n{page}");
+    }
+    assert!(!page.contains("somebody"), "no client is in a label");
+}
+
+#[test]
+fn b7_a_denial_is_a_warning_and_a_flood_of_them_is_not_a_flood_of_lines() {
+    let tollgate = Tollgate::start(SLOW);
+    for _ in 0..105 {
+        tollgate.get("check?key=somebody");
+    }
+    let told = tollgate.log();
+    let told: Vec<_> = told.iter().filter(|line| line.contains("denied")).collect();
+    let first = told.first().expect("a warning");
+    for part in ["WARN", r#"client="somebody""#, r#"policy="token_bucket""#, "retry_after=3600", "status=429"]
+    {
+        assert!(first.contains(part), "{part} is not in {first}");
+    }
+    assert!((10..100).contains(&told.len()), "{} lines for 100 denials", told.len());
+}
