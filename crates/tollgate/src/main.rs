@@ -4,9 +4,9 @@
 mod buckets;
 mod cli;
 mod config;
+mod figures;
 #[cfg_attr(not(test), expect(dead_code, reason = "the seam that the gateway's wiring takes up"))]
 mod jwks;
-mod figures;
 mod log;
 mod serve;
 

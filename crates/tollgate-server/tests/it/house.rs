@@ -64,7 +64,7 @@ fn door() -> axum::Router {
     let policy = policy.covering(Selector::Named).by(&[AttributeName::Key]);
     let clock = ManualClock::default();
     let store = MemoryStore::new(clock.clone(), 1_000);
-    rest::router(Arc::new(Limiter::new(Policies::new(vec![policy]).unwrap(), store)), clock)
+    rest::router(Arc::new(Limiter::new(Policies::new(vec![policy]).unwrap(), store)), clock, Arc::default())
 }
 
 /// Says something and hears all that is answered, until the other side ends the connection.
