@@ -3,6 +3,7 @@
 //! # Layout
 //! - [`Fields`]: the rate limit header fields of both families, rendered and parsed in one place, with their
 //!   rounding; [`FieldStyle`] says which of them answers carry.
+//! - [`identify`]: who is asking, and for what: from a request to the attributes of a query.
 //! - [`address`]: who is asking, by address, and which bucket an address means.
 //! - [`jwt`]: who is asking, by a signed token.
 //! - [`parts`]: headers, cookies, query parameters, the host.
@@ -15,6 +16,7 @@
 pub mod address;
 mod correlation;
 mod fields;
+mod identify;
 pub mod jwt;
 pub mod parts;
 pub mod path;
@@ -24,4 +26,5 @@ mod testing;
 
 pub use correlation::correlation_id;
 pub use fields::{FieldStyle, Fields, LimitMeaning, QuotaPolicy, Received, ServiceLimit, Shown};
+pub use identify::{Attributes, Facts, Rules, TokenUser, VALUE_MAX, identify};
 pub use problem::{Occasion, Problem};

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::config::Source;
+
 /// Rate limiting that you can put anywhere
 ///
 /// Without a command, Tollgate serves. Without a file, it serves its defaults: REST decisions on
@@ -29,9 +31,25 @@ pub(crate) enum Command {
 
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
-    /// Policy file, in YAML
-    #[arg(short, long, value_name = "FILE")]
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SourceArgs {
+    /// Policy file in YAML, or a folder of them
+    #[arg(short, long, value_name = "FILE", env = "TOLLGATE_CONFIG")]
     pub(crate) config: Option<PathBuf>,
+
+    /// Lay a second file over the first: tollgate.NAME.yaml over tollgate.yaml
+    #[arg(long, value_name = "NAME", env = "TOLLGATE_PROFILE", requires = "config")]
+    pub(crate) profile: Option<String>,
+}
+
+impl From<SourceArgs> for Source {
+    fn from(SourceArgs { config: path, profile }: SourceArgs) -> Self {
+        Self { path, profile }
+    }
 }
 
 const EXAMPLES: &str = "\
@@ -43,6 +61,7 @@ Exit status:
 Examples:
   tollgate
   tollgate serve -c tollgate.yaml
+  tollgate serve -c tollgate.yaml --profile dev
   curl 'http://127.0.0.1:8080/api/v1/rate-limit/check?key=user:123'";
 
 #[cfg(test)]

@@ -1,366 +1,223 @@
 //! The configuration: from what a person wrote to what the program needs.
 //!
-//! Two stages. [`mod@file`] has the file as written, strings and numbers, nothing understood. Here each section
-//! is understood by a function of its own, and everything that is wrong is told at once, with its place.
-//! Reading never opens a socket.
+//! ```text
+//!   source ──► file ──► lay ──► reader: one function for each section ──► Config
+//!   which      serde    many    what each value means; everything that
+//!   files      types    as one  is wrong is collected, with its place
+//! ```
+//!
+//! Reading never opens a socket, and can be done again while the program runs.
 
+mod clients;
+mod error;
 mod file;
+mod lay;
+mod listen;
+mod meaning;
+mod policies;
+mod reader;
+mod reference;
+mod source;
 mod store;
+mod written;
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::net::{Ipv4Addr, SocketAddr};
-use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
-
-use serde_saphyr::{Location, Spanned};
-use tollgate_core::{Algorithm, AttributeName, Mode, Policies, Policy, Quota, Rate, Refill, Selector};
-
+use serde_saphyr::Error as ParseError;
+use tollgate_core::{OnFailure, Policies};
+use tollgate_http::{FieldStyle, Problem};
 use tollgate_server::admin::Labels;
-use tollgate_store::{FailoverSettings, RedisSettings, Servers};
+use tollgate_server::{Access, TokenDigest};
 use tracing::level_filters::LevelFilter;
 
-use file::Place;
+pub(crate) use clients::ClientsConfig;
+pub(crate) use error::ConfigError;
+use file::File;
+use lay::{How, Lay, Laying};
+pub(crate) use listen::{DoorConfig, ListenConfig};
+use meaning::Family;
+pub(crate) use meaning::{LogDenials, LogFormat};
+use policies::Whole;
+pub(crate) use reader::Environment;
+use reader::Reader;
+pub(crate) use reference::{reference, schema};
+pub(crate) use source::Source;
+use source::SourceFile;
+pub(crate) use store::{RedisConfig, StoreConfig};
+use written::Place;
 
 /// What the program runs with.
-#[derive(Debug)]
 pub(crate) struct Config {
-    /// Where the REST door listens.
-    pub(crate) listen_api: SocketAddr,
-    /// Where the admin door listens.
-    pub(crate) listen_admin: SocketAddr,
-    /// What every series of the metrics carries.
-    pub(crate) labels: Labels,
+    pub(crate) listen: ListenConfig,
+    pub(crate) store: StoreConfig,
+    pub(crate) clients: ClientsConfig,
     /// The rule set.
     pub(crate) policies: Policies,
-    /// Where buckets live.
-    pub(crate) store: StoreConfig,
-    /// How much is logged.
-    pub(crate) log: LevelFilter,
+    /// Who may ask.
+    pub(crate) access: Access,
+    pub(crate) answers: AnswersConfig,
+    /// Labels that every series carries.
+    pub(crate) labels: Labels,
+    pub(crate) log: LogConfig,
+    /// What it was read from, to tell whether that has changed.
+    pub(crate) fingerprint: Fingerprint,
 }
 
-/// Where buckets live.
-#[derive(Debug)]
-pub(crate) enum StoreConfig {
-    /// In this process.
-    Memory {
-        /// The most keys.
-        n_keys_max: usize,
-    },
-    /// In Redis, and in this process while that is out of reach.
-    Redis(Box<RedisConfig>),
+/// What answers look like.
+#[derive(Clone, Debug)]
+pub(crate) struct AnswersConfig {
+    pub(crate) fields: FieldStyle,
+    /// The type of a denial.
+    pub(crate) problem_type: String,
 }
 
-/// How Redis is used.
-#[derive(Debug)]
-pub(crate) struct RedisConfig {
-    /// Which Redis.
-    pub(crate) servers: Servers,
-    /// How it is used.
-    pub(crate) settings: RedisSettings,
-    /// What happens without it.
-    pub(crate) failover: FailoverSettings,
+/// What is logged.
+#[derive(Clone, Debug)]
+pub(crate) struct LogConfig {
+    pub(crate) level: LevelFilter,
+    pub(crate) modules: Vec<(String, LevelFilter)>,
+    pub(crate) format: LogFormat,
+    pub(crate) denials: LogDenials,
 }
 
-/// Something wrong in the file, and where.
-#[derive(Debug)]
-pub(crate) struct ConfigError {
-    file: PathBuf,
-    place: Option<Location>,
-    problem: String,
-}
-
-/// Collects what is wrong in one file.
-struct Reader<'a> {
-    file: &'a Path,
-    errors: Vec<ConfigError>,
-}
-
-const LISTEN_API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
-const LISTEN_ADMIN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
-
-/// About 50 MB when all are in use, and up to 350 MB more if their algorithm is the sliding window log.
-const KEYS_MAX: usize = 1_000_000;
+/// The texts that a configuration was read from. Equal ones mean the same, but for the environment and other files.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub(crate) struct Fingerprint(Vec<SourceFile>);
 
 impl Config {
-    /// The configuration of a file, or the defaults without one.
-    pub(crate) fn read(file: Option<&Path>) -> Result<Self, Vec<ConfigError>> {
-        let Some(path) = file else { return Self::parse(Path::new("defaults"), "") };
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            let problem = format!("cannot read the file: {error}");
-            vec![ConfigError { file: path.to_owned(), place: None, problem }]
-        })?;
-        Self::parse(path, &text)
+    /// The configuration of these files, or the defaults without any.
+    pub(crate) fn read(source: &Source, environment: Environment<'_>) -> Result<Self, Vec<ConfigError>> {
+        let files = source.read().map_err(|error| vec![ConfigError::of_file(error.path, error.problem)])?;
+        Self::understand(files, environment)
     }
 
-    /// The configuration that a text describes.
-    pub(crate) fn parse(path: &Path, text: &str) -> Result<Self, Vec<ConfigError>> {
-        let file = file::parse(text).map_err(|error| {
-            let problem = plain(&error.without_snippet().to_string());
-            vec![ConfigError { file: path.to_owned(), place: error.location(), problem }]
-        })?;
-        let mut reader = Reader { file: path, errors: Vec::new() };
+    /// The configuration that a text describes, without an environment.
+    pub(crate) fn of_text(text: &str) -> Result<Self, Vec<ConfigError>> {
+        let file = SourceFile { path: "t.yaml".into(), text: text.to_owned(), is_profile: false };
+        Self::understand(vec![file], &|_| None)
+    }
+
+    fn understand(files: Vec<SourceFile>, environment: Environment<'_>) -> Result<Self, Vec<ConfigError>> {
+        let mut reader = Reader { files: &files, environment, errors: Vec::new() };
+        let file = reader.one_of_all();
         let config = reader.config(file);
-        reader.errors.sort_by_key(|error| error.place.map(|place| (place.line(), place.column())));
-        if reader.errors.is_empty() { Ok(config) } else { Err(reader.errors) }
+        let mut errors = reader.errors;
+        errors.sort_by_key(ConfigError::order);
+        if errors.is_empty() { Ok(Self { fingerprint: Fingerprint(files), ..config }) } else { Err(errors) }
     }
 }
 
 /// The parser's word without the place, which stands before it already, and without advice to programmers.
-fn plain(message: &str) -> String {
-    let message = message.split_once(" at line ").map_or(message, |(before, _)| before);
-    if message == "invalid i64" {
-        return "not a whole number, or far too large; use 1 to 4294967295".to_owned();
+fn plain(error: &ParseError) -> String {
+    let message = error.without_snippet().to_string();
+    let message = message.split_once(" at line ").map_or(message.as_str(), |(before, _)| before);
+    let message = message.split_once(", set DuplicateKeyPolicy").map_or(message, |(before, _)| before);
+    let message = message.split_once("; use Option<").map_or(message, |(before, _)| before);
+    match nearest(message) {
+        None => message.to_owned(),
+        Some(name) => format!("{message}; did you mean {name}?"),
     }
-    message.split_once(", set DuplicateKeyPolicy").map_or(message, |(before, _)| before).to_owned()
+}
+
+/// The known name that looks most like the unknown one, if there is such.
+fn nearest(message: &str) -> Option<&str> {
+    let (name, known) = message.strip_prefix("unknown field `")?.split_once('`')?;
+    let (_, known) = known.split_once("expected one of ").or_else(|| known.split_once("expected "))?;
+    let known = known.split(", ").map(|name| name.trim_matches('`'));
+    let likeness = |other: &&str| (strsim::jaro_winkler(name, other) * 1000.0).round();
+    known.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).filter(|best| likeness(best) >= 800.0)
 }
 
 impl Reader<'_> {
-    fn config(&mut self, file: file::File) -> Config {
-        let mode = if file.enabled.unwrap_or(true) { Mode::Enforce } else { Mode::Off };
-        let on_failure = self.on_failure(file.store.on_failure);
-        let policies = self.defaults(file.api.defaults).into_iter();
-        let policies = policies.map(|policy| policy.in_mode(mode).failing(on_failure)).collect();
+    /// All files as one.
+    fn one_of_all(&mut self) -> File {
+        let mut whole = File::default();
+        for (number, source) in self.files.iter().enumerate() {
+            let parsed = written::in_file(number, || {
+                file::parse(&source.text)
+                    .map_err(|error| (error.location().and_then(Place::of), plain(&error)))
+            });
+            match parsed {
+                Err((place, problem)) => {
+                    self.wrong(place.or(Some(Place { file: number, line: 1, column: 1 })), problem)
+                }
+                Ok(file) => {
+                    let how = if source.is_profile { How::Over } else { How::Beside };
+                    let mut laying = Laying { how, twice: Vec::new() };
+                    whole.lay(file, &mut laying);
+                    laying.twice.into_iter().for_each(|(place, other)| self.twice(place, other));
+                }
+            }
+        }
+        whole
+    }
+
+    /// Notes that a setting stands in two files of a folder.
+    fn twice(&mut self, place: Option<Place>, other: Option<Place>) {
+        let other = other
+            .and_then(|other| Some(format!("{}:{}", self.files.get(other.file)?.path.display(), other.line)));
+        let other = other.unwrap_or_else(|| "another file".to_owned());
+        self.wrong(
+            place,
+            format!("this is set in {other} too; set it once, or put one of them into a profile"),
+        );
+    }
+
+    fn config(&mut self, file: File) -> Config {
+        let store = file.store.unwrap_or_default();
+        let api = file.api.unwrap_or_default();
+        let clients = self.clients(file.clients.unwrap_or_default());
+        let whole = Whole {
+            enabled: self.read_if("enabled", &file.enabled).unwrap_or(true),
+            on_failure: self.read_if("store.on_failure", &store.on_failure).unwrap_or(OnFailure::Local),
+            case: clients.rules.case,
+        };
+        let tokens = self.read_all("api.tokens", &api.tokens).unwrap_or_default();
+        let access = Access::new(tokens.iter().map(|token| TokenDigest::of(&token.0)).collect());
+        let exempt = file.exempt.unwrap_or_default();
         Config {
-            listen_api: self.address("api", file.listen.api).unwrap_or(LISTEN_API),
-            listen_admin: self.address("admin", file.listen.admin).unwrap_or(LISTEN_ADMIN),
-            labels: self.labels(file.metrics.labels),
-            policies: Policies::new(policies).expect("five names, all different"),
-            store: self.store(file.store),
-            log: match file.log.level {
-                Some(file::Level::Off) => LevelFilter::OFF,
-                Some(file::Level::Error) => LevelFilter::ERROR,
-                Some(file::Level::Warn) => LevelFilter::WARN,
-                None | Some(file::Level::Info) => LevelFilter::INFO,
-                Some(file::Level::Debug) => LevelFilter::DEBUG,
-                Some(file::Level::Trace) => LevelFilter::TRACE,
-            },
+            listen: self.listen(file.listen.unwrap_or_default(), access.has_tokens()),
+            policies: self.rule_set(file.policies, api.defaults.unwrap_or_default(), exempt, whole),
+            store: self.store(store),
+            clients,
+            access,
+            answers: self.answers(&file.headers.unwrap_or_default(), &file.problem.unwrap_or_default()),
+            labels: self.labels(file.metrics.unwrap_or_default()),
+            log: self.log(file.log.unwrap_or_default()),
+            fingerprint: Fingerprint::default(),
         }
     }
 
-    fn address(&mut self, door: &str, text: Option<Spanned<String>>) -> Option<SocketAddr> {
-        let text = text?;
-        let address = text.value.parse().ok();
-        if address.is_none() {
-            let problem = format!(
-                "listen.{door} is {:?}; use an address and a port, for example 127.0.0.1:8080",
-                text.value
-            );
-            self.wrong(text.place(), problem);
-        }
-        address
+    fn answers(&mut self, headers: &file::Headers, problem: &file::Problem) -> AnswersConfig {
+        let default = FieldStyle::default();
+        let families = self.read_all("headers.families", &headers.families);
+        let has = |family| families.as_ref().is_none_or(|families| families.contains(&family));
+        let fields = FieldStyle {
+            x_ratelimit: has(Family::XRateLimit),
+            ietf: has(Family::Ietf),
+            retry_after: self
+                .read_if("headers.retry_after", &headers.retry_after)
+                .unwrap_or(default.retry_after),
+            limit: self.read_if("headers.limit", &headers.limit).unwrap_or(default.limit),
+        };
+        let kind = self.read_if("problem.type", &problem.kind);
+        AnswersConfig { fields, problem_type: kind.unwrap_or_else(|| Problem::BLANK.to_owned()) }
     }
 
-    fn labels(&mut self, written: Option<Spanned<BTreeMap<String, String>>>) -> Labels {
-        let Some(written) = written else { return Labels::default() };
-        let place = written.place();
-        let labels = Labels::new(written.value);
+    fn labels(&mut self, written: file::Metrics) -> Labels {
+        let place =
+            written.labels.iter().flat_map(|labels| labels.values()).next().and_then(|value| value.place);
+        let labels = Labels::new(self.read_table("metrics.labels", written.labels).into_iter().collect());
         labels.map_err(|error| self.wrong(place, format!("metrics.labels: {error}"))).unwrap_or_default()
     }
 
-    /// The policies behind ad hoc keys: one for each algorithm, under the algorithm's name.
-    fn defaults(&mut self, defaults: file::Defaults) -> Vec<Policy> {
-        let bucket = || file::Quota::of("10/s", Some(100));
-        let window = || file::Quota::of("100/60s", None);
-        let quotas = [
-            ("token_bucket", defaults.token_bucket.unwrap_or_else(bucket)),
-            ("leaky_bucket", defaults.leaky_bucket.unwrap_or_else(bucket)),
-            ("sliding_window", defaults.sliding_window.unwrap_or_else(window)),
-            ("sliding_window_counter", defaults.sliding_window_counter.unwrap_or_else(window)),
-            ("fixed_window", defaults.fixed_window.unwrap_or_else(window)),
-        ];
-        quotas.into_iter().filter_map(|(name, quota)| self.default_policy(name, quota)).collect()
-    }
-
-    fn default_policy(&mut self, name: &str, written: file::Quota) -> Option<Policy> {
-        let quota = self.quota(name, written)?;
-        let policy = Policy::new(name, quota).expect("an algorithm's name is a policy's name");
-        Some(policy.covering(Selector::Named).by(&[AttributeName::Key]))
-    }
-
-    fn quota(&mut self, name: &str, written: file::Quota) -> Option<Quota> {
-        let path = format!("api.defaults.{name}");
-        let rate = written.rate.value.parse::<Rate>();
-        let rate =
-            rate.map_err(|error| self.wrong(written.rate.place(), format!("{path}.rate: {error}"))).ok()?;
-        let algorithm = match (Algorithm::named(name)?, written.refill) {
-            (Algorithm::TokenBucket(_), Some(file::Refill::Stepped)) => {
-                Algorithm::TokenBucket(Refill::Stepped)
-            }
-            (algorithm, None) => algorithm,
-            (algorithm @ Algorithm::TokenBucket(_), Some(file::Refill::Smooth)) => algorithm,
-            (_, Some(_)) => {
-                self.wrong(
-                    written.rate.place(),
-                    format!("{path}.refill: only token_bucket refills; leave refill out"),
-                );
-                return None;
-            }
-        };
-        let quota = Quota::new(algorithm, rate);
-        let quota =
-            quota.map_err(|error| self.wrong(written.rate.place(), format!("{path}: {error}"))).ok()?;
-        let Some(burst) = written.burst else { return Some(quota) };
-        let Some(units) = u32::try_from(burst.value).ok().and_then(NonZeroU32::new) else {
-            let problem = match burst.value {
-                0 => format!("{path}.burst is 0; a burst of 0 would deny everything. Use at least 1"),
-                burst => format!("{path}.burst is {burst}; use a whole number from 1 to {}", u32::MAX),
-            };
-            self.wrong(burst.place(), problem);
-            return None;
-        };
-        let quota = quota.with_burst(units);
-        quota.map_err(|error| self.wrong(burst.place(), format!("{path}.burst: {error}"))).ok()
-    }
-
-    fn wrong(&mut self, place: Option<Location>, problem: String) {
-        self.errors.push(ConfigError { file: self.file.to_owned(), place, problem });
-    }
-}
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", self.file.display())?;
-        if let Some(place) = self.place {
-            write!(f, "{}:{}:", place.line(), place.column())?;
+    fn log(&mut self, written: file::Log) -> LogConfig {
+        LogConfig {
+            level: self.read_if("log.level", &written.level).unwrap_or(LevelFilter::INFO),
+            modules: self.read_table("log.modules", written.modules),
+            format: self.read_if("log.format", &written.format).unwrap_or(LogFormat::Auto),
+            denials: self.read_if("log.denials", &written.denials).unwrap_or(LogDenials::PerSecond(10)),
         }
-        write!(f, " {}", self.problem)
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use expect_test::{Expect, expect};
-
-    #[track_caller]
-    fn check(text: &str, expected: Expect) {
-        let shown = match Config::parse(Path::new("t.yaml"), text) {
-            Ok(config) => {
-                let quota = |name: &&str| {
-                    let policy = config.policies.named(name).unwrap();
-                    let quota = policy.limits()[0].quota();
-                    format!("{name} {} of {}", quota.rate(), quota.capacity())
-                };
-                let quotas: Vec<_> = Algorithm::NAMES.iter().map(quota).collect();
-                format!("{} {}\n{}", config.listen_api, config.listen_admin, quotas.join("\n"))
-            }
-            Err(errors) => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
-        };
-        expected.assert_eq(&shown);
-    }
-
-    #[test]
-    fn an_empty_file_is_a_working_limiter() {
-        for text in ["", "# nothing\n", "api: {}\nlisten: {}\n"] {
-            check(
-                text,
-                expect![[r#"
-                    127.0.0.1:8080 127.0.0.1:9090
-                    token_bucket 10/s of 100
-                    leaky_bucket 10/s of 100
-                    sliding_window 100/min of 100
-                    sliding_window_counter 100/min of 100
-                    fixed_window 100/min of 100"#]],
-            );
-        }
-    }
-
-    #[test]
-    fn what_is_written_counts() {
-        check(
-            "listen: {api: '[::1]:9000', admin: '[::1]:9001'}\napi:\n  defaults:\n    token_bucket: {rate: 1/6s, burst: 10, refill: stepped}\n    fixed_window: {rate: 5/h}\n",
-            expect![[r#"
-                [::1]:9000 [::1]:9001
-                token_bucket 1/6s of 10
-                leaky_bucket 10/s of 100
-                sliding_window 100/min of 100
-                sliding_window_counter 100/min of 100
-                fixed_window 5/h of 5"#]],
-        );
-    }
-
-    #[test]
-    fn everything_that_is_wrong_is_told_at_once_with_its_place() {
-        check(
-            "listen:\n  api: nowhere\napi:\n  defaults:\n    token_bucket: {rate: 10/s, burst: 0}\n    sliding_window: {rate: 20000/s}\n    fixed_window: {rate: often}\n    leaky_bucket: {rate: 1/year, burst: 200}\n    sliding_window_counter: {rate: 5/s, burst: 9}\n",
-            expect![[r#"
-                t.yaml:2:8: listen.api is "nowhere"; use an address and a port, for example 127.0.0.1:8080
-                t.yaml:5:39: api.defaults.token_bucket.burst is 0; a burst of 0 would deny everything. Use at least 1
-                t.yaml:6:28: api.defaults.sliding_window: sliding_window remembers every charge, so it takes at most 10000 units, not 20000; use sliding_window_counter for more
-                t.yaml:7:26: api.defaults.fixed_window.rate: a rate is units/time, for example 10/s, 1/6s or 250/min
-                t.yaml:8:41: api.defaults.leaky_bucket.burst: 200 units at 1/year take over 100 years to come back; raise the rate or lower the burst
-                t.yaml:9:48: api.defaults.sliding_window_counter.burst: sliding_window_counter has no burst apart from its units; leave burst out, or use token_bucket"#]],
-        );
-    }
-
-    #[test]
-    fn a_redis_section_means_redis_also_if_nothing_stands_in_it() {
-        let place = |text: &str| match Config::parse(Path::new("t.yaml"), text) {
-            Ok(Config { store: StoreConfig::Redis(redis), .. }) => format!("{:?}", redis.servers),
-            Ok(_) => "memory".to_owned(),
-            Err(errors) => errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
-        };
-        assert_eq!(place("store:\n"), "memory");
-        for text in
-            ["store:\n  redis:\n", "store: {redis: {}}\n", "store: {redis: {url: 'redis://127.0.0.1'}}\n"]
-        {
-            assert_eq!(place(text), "Servers(127.0.0.1:6379)", "{text}");
-        }
-        assert_eq!(
-            place("store: {redis: {url: ['redis://a', 'redis://b:7000']}}\n"),
-            "Servers(a:6379, b:7000)"
-        );
-        assert_eq!(
-            place("store: {redis: {sentinel: {master: m, nodes: ['redis://s:26379']}}}\n"),
-            "Servers(m by sentinel s:26379)"
-        );
-        assert_eq!(
-            place("store: {redis: {url: []}}\n"),
-            "t.yaml:1:22: store.redis.url: there is no address; use for example redis://127.0.0.1:6379"
-        );
-        assert_eq!(
-            place(
-                "store: {redis: {url: 'redis://a', cluster: true, sentinel: {master: m, nodes: ['redis://s']}}}\n"
-            ),
-            "t.yaml:1:22: store.redis has a sentinel and a cluster; a Sentinel's master has one url, for its login"
-        );
-    }
-
-    #[test]
-    fn a_password_from_the_environment_may_have_any_character() {
-        // The only variable that is always there and has a slash in it.
-        let text = "store: {redis: {url: 'redis://user:${PATH}@127.0.0.1:6390'}}\n";
-        let config = Config::parse(Path::new("t.yaml"), text).unwrap();
-        assert!(
-            matches!(config.store, StoreConfig::Redis(redis) if format!("{:?}", redis.servers) == "Servers(127.0.0.1:6390)")
-        );
-    }
-
-    #[test]
-    fn what_is_not_known_is_refused() {
-        let refused = |text: &str, expected: &str| {
-            let errors = Config::parse(Path::new("t.yaml"), text).unwrap_err();
-            assert_eq!(errors.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
-        };
-        refused(
-            "enable: true\n",
-            "t.yaml:1:1: unknown field `enable`, expected one of enabled, listen, store, api, metrics, log",
-        );
-        refused(
-            "metrics: {labels: {policy: x}}\n",
-            "t.yaml:1:19: metrics.labels: the label \"policy\" is used by Tollgate itself; choose another name",
-        );
-        refused("api: {defaults: {token_bucket: {burst: 5}}}\n", "t.yaml:1:33: missing field `rate`");
-        refused(
-            "api: {defaults: {token_bucket: {rate: 5/s, burst: -1}}}\n",
-            "t.yaml:1:51: api.defaults.token_bucket.burst is -1; use a whole number from 1 to 4294967295",
-        );
-        refused("enabled: [\n", "t.yaml:1:10: expected string scalar");
-        refused("enabled: true\nenabled: false\n", "t.yaml:2:1: duplicate mapping key: enabled");
-        refused(
-            "api: {defaults: {fixed_window: {rate: 5/s, refill: smooth}}}\n",
-            "t.yaml:1:39: api.defaults.fixed_window.refill: only token_bucket refills; leave refill out",
-        );
-    }
-}
+mod tests;

@@ -1,16 +1,48 @@
 //! The log: to standard error, one line for each thing that somebody should know.
+//!
+//! Text for people on a terminal, JSON for machines otherwise. Levels can be changed while the program runs.
 
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 
-use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, Registry, fmt, reload};
 
-/// Begins to log what is at least that important.
-pub(crate) fn begin(level: LevelFilter) {
-    let ansi = std::io::stderr().is_terminal();
-    tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_ansi(ansi)
-        .with_max_level(level)
-        .with_target(false)
-        .init();
+use crate::config::{LogConfig, LogFormat};
+
+/// How to change the levels.
+static LEVELS: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
+
+/// Begins to log.
+pub(crate) fn begin(config: &LogConfig) {
+    let is_terminal = std::io::stderr().is_terminal();
+    let is_text = match config.format {
+        LogFormat::Text => true,
+        LogFormat::Json => false,
+        LogFormat::Auto => is_terminal,
+    };
+    let (levels, handle) = reload::Layer::new(levels(config));
+    let lines = fmt::layer().with_writer(std::io::stderr).with_ansi(is_terminal && is_text);
+    let lines = if is_text {
+        lines.with_target(false).boxed()
+    } else {
+        lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
+    };
+    tracing_subscriber::registry().with(levels).with(lines).init();
+    let _first = LEVELS.set(handle);
+}
+
+/// Changes the levels.
+pub(crate) fn change(config: &LogConfig) {
+    if let Some(handle) = LEVELS.get() {
+        // It fails only if nobody logs any more.
+        let _ = handle.reload(levels(config));
+    }
+}
+
+fn levels(config: &LogConfig) -> Targets {
+    let modules = config.modules.iter().map(|(module, level)| (module.as_str(), *level));
+    Targets::new().with_default(config.level).with_targets(modules)
 }

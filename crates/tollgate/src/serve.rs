@@ -38,8 +38,10 @@ pub(crate) fn run(config: Config) -> anyhow::Result<()> {
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     runtime.block_on(async {
         let stop = stopped()?;
-        let (api_listener, api) = listen("api", config.listen_api).await?;
-        let (admin_listener, admin) = listen("admin", config.listen_admin).await?;
+        let (api_listener, api) = listen("api", config.listen.api.address).await?;
+        let (admin_listener, admin) =
+            listen("admin", config.listen.admin.map_or(config.listen.api.address, |door| door.address))
+                .await?;
         let running = Arc::new(Running::new(config.policies, config.store));
         // Nobody may be reading; that is no reason not to serve.
         let _ = writeln!(

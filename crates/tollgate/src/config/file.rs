@@ -1,174 +1,537 @@
 //! The policy file as written. Nothing here is understood yet, except that there are no other names.
+//!
+//! What stands above a field is its documentation: `tollgate schema` tells it to editors, and the reference in
+//! docs/configuration.md is made from it.
 
 use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
 
+use http::HeaderName;
+use ipnet::IpNet;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
-use serde_saphyr::{Location, Spanned};
+use serde::de::{Deserializer, MapAccess, Visitor, value};
+use tollgate_core::{Algorithm, AttributeName, Leak, Micros, Mode, OnFailure, Rate, Refill, WindowStart};
+use tollgate_http::LimitMeaning;
+use tollgate_http::address::Forwarding;
+use tollgate_http::jwt::TokenAlgorithm;
+use tollgate_store::LocalShare;
+use tracing::level_filters::LevelFilter;
 
-/// The whole file.
-#[derive(Debug, Default, Deserialize)]
+use super::meaning::{ATTRIBUTE, Family, FileName, LogDenials, LogFormat, Name, OnMissing, Secret};
+use super::written::{At, Meaning, Sections, Several, Written};
+
+/// The policy file of Tollgate. Every value may have `${NAME}` in it, a variable of the environment, or
+/// `${NAME:-default}`.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct File {
-    pub(super) enabled: Option<bool>,
-    pub(super) listen: Listen,
-    pub(super) store: Store,
-    pub(super) api: Api,
-    pub(super) metrics: Metrics,
-    pub(super) log: Log,
+    /// The switch for everything. `false` lets every request pass, uncounted. Default: `true`.
+    pub(super) enabled: Option<Written<bool>>,
+    /// Where Tollgate listens.
+    pub(super) listen: Option<Listen>,
+    /// Where buckets live.
+    pub(super) store: Option<Store>,
+    /// How it is found out who is asking.
+    pub(super) clients: Option<Clients>,
+    /// What is never charged.
+    pub(super) exempt: Option<Exempt>,
+    /// The limits. Those without a group all apply; of a group the first that matches does.
+    pub(super) policies: Option<Vec<At<Policy>>>,
+    /// The REST door.
+    pub(super) api: Option<Api>,
+    /// Which header fields answers carry.
+    pub(super) headers: Option<Headers>,
+    /// What denials say of themselves.
+    pub(super) problem: Option<Problem>,
+    /// What Prometheus is told.
+    pub(super) metrics: Option<Metrics>,
+    /// What is logged.
+    pub(super) log: Option<Log>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+/// Where Tollgate listens.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Metrics {
-    pub(super) labels: Option<Spanned<BTreeMap<String, String>>>,
+pub(super) struct Listen {
+    /// REST decisions. Default: `127.0.0.1:8080`. Off loopback it needs `api.tokens`, or `client_ca`.
+    pub(super) api: Option<At<Listener>>,
+    /// Metrics, health, inspection. Default: `127.0.0.1:9090`; `off` to have none. Off loopback it needs
+    /// `api.tokens`, or `client_ca`.
+    pub(super) admin: Option<At<Listener>>,
+    /// The certificate of every door that has none of its own.
+    pub(super) tls: Option<ListenTls>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+/// A door's address, alone or with a certificate of its own.
+#[derive(Clone)]
+pub(super) enum Listener {
+    Address(String),
+    Section(ListenerSection),
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Log {
-    pub(super) level: Option<Level>,
+pub(super) struct ListenerSection {
+    /// The address and the port.
+    pub(super) address: Option<Written<SocketAddr>>,
+    /// The door's own certificate.
+    pub(super) tls: Option<ListenTls>,
 }
 
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Level {
-    Off,
-    Error,
-    Warn,
-    Info,
-    Debug,
-    Trace,
+/// Files in PEM.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ListenTls {
+    /// The certificate, with those that lead to its root.
+    pub(super) cert: Option<Written<FileName>>,
+    /// Its key.
+    pub(super) key: Option<Written<FileName>>,
+    /// Who must have signed the certificates of clients. Without it, clients need none.
+    pub(super) client_ca: Option<Written<FileName>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+/// Where buckets live. Without `redis`, in this process.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Store {
+    /// The Redis that all instances share. `redis:` alone means the one on this machine.
     #[serde(deserialize_with = "written")]
     pub(super) redis: Option<Redis>,
-    pub(super) on_failure: Option<OnFailure>,
-    pub(super) local: Local,
+    /// What answers when Redis does not: `local` memory, `open` (allow), `closed` (deny). Default: `local`.
+    pub(super) on_failure: Option<Written<OnFailure>>,
+    /// This process' own memory.
+    pub(super) local: Option<Local>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Redis {
-    pub(super) url: Option<Spanned<Urls>>,
-    pub(super) cluster: bool,
+    /// `redis://`, `rediss://` (TLS) or `unix://`. Several mean a Cluster. Default: `redis://127.0.0.1:6379`.
+    pub(super) url: Option<Several<Secret>>,
+    /// True if the one url is a Cluster's.
+    pub(super) cluster: Option<Written<bool>>,
+    /// The Sentinels that know the master.
     pub(super) sentinel: Option<Sentinel>,
-    pub(super) tls: Option<Tls>,
-    pub(super) prefix: Option<Spanned<String>>,
-    pub(super) deadline: Option<Spanned<String>>,
-    pub(super) min_ttl: Option<Spanned<String>>,
-    pub(super) readable: Option<bool>,
+    /// Certificates, for `rediss://`.
+    pub(super) tls: Option<RedisTls>,
+    /// What all keys begin with. Default: `ratelimit`.
+    pub(super) prefix: Option<Written<String>>,
+    /// How long Redis may take to answer. Default: `5ms`.
+    pub(super) deadline: Option<Written<Micros>>,
+    /// The shortest time to live of a key. Default: `0s`, as long as its state means something.
+    pub(super) min_ttl: Option<Written<Micros>>,
+    /// Whether buckets show `tokens` and `lastRefill` for people. Default: `true`.
+    pub(super) readable: Option<Written<bool>>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Sentinel {
+    /// The master's name.
+    pub(super) master: Option<Written<String>>,
+    /// The Sentinels' urls.
+    pub(super) nodes: Option<Several<Secret>>,
+}
+
+/// Files in PEM.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RedisTls {
+    /// Who must have signed the server's certificate. Default: who the system trusts.
+    pub(super) ca: Option<Written<FileName>>,
+    /// Our own certificate.
+    pub(super) cert: Option<Written<FileName>>,
+    /// Its key.
+    pub(super) key: Option<Written<FileName>>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Local {
+    /// How much of each quota this instance gives out while Redis is gone: a decimal up to 1, or `auto` for one part
+    /// for each live instance. Default: `0.5`.
+    pub(super) share: Option<Written<LocalShare>>,
+    /// How long it remembers whom it charged while Redis was gone. Default: `60s`.
+    pub(super) ttl: Option<Written<Micros>>,
+    /// The most keys in memory. Default: `1000000`.
+    pub(super) max_keys: Option<Written<NonZeroU32>>,
+}
+
+/// How it is found out who is asking. Nothing that a client says of itself is believed by default.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Clients {
+    /// Networks whose proxies tell the truth about whom they forward. Default: none.
+    pub(super) trusted_proxies: Option<Several<IpNet>>,
+    /// Which header trusted proxies write: `x-forwarded-for` (and `X-Real-IP`), or `forwarded`. Default:
+    /// `x-forwarded-for`.
+    pub(super) forwarded_by: Option<Written<Forwarding>>,
+    /// How many bits of an IPv6 address make one client. Default: `64`.
+    pub(super) ipv6_prefix: Option<Written<u32>>,
+    /// Whether `/Login` is `/login`. Default: `false`.
+    pub(super) ignore_path_case: Option<Written<bool>>,
+    /// Who proved to be somebody.
+    pub(super) user: Option<User>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct User {
+    /// The bearer token that names the user, if it is genuine.
+    pub(super) jwt: Option<Jwt>,
+    /// A header that names the user. It is believed from trusted proxies only.
+    pub(super) header: Option<Written<HeaderName>>,
+}
+
+/// Give one of `secret`, `public_key` and `jwks`.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Jwt {
+    /// The claim that names the user; dots reach into objects. Default: `sub`.
+    pub(super) claim: Option<Written<String>>,
+    /// The secret of HS256.
+    pub(super) secret: Option<Written<Secret>>,
+    /// A file with the public key, in PEM.
+    pub(super) public_key: Option<Written<FileName>>,
+    /// A file or an http(s) url with a set of keys.
+    pub(super) jwks: Option<Written<String>>,
+    /// Which algorithms are accepted. Default: those of the keys.
+    pub(super) algorithms: Option<Several<TokenAlgorithm>>,
+    /// Who must have made the token.
+    pub(super) issuer: Option<Several<String>>,
+    /// For whom it must be made.
+    pub(super) audience: Option<Several<String>>,
+    /// How much clocks may differ. Default: `60s`.
+    pub(super) leeway: Option<Written<Micros>>,
+    /// How often keys are fetched again from a url. Default: `5min`.
+    pub(super) refresh: Option<Written<Micros>>,
+}
+
+/// What is never charged. What is written here takes the place of the default.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Exempt {
+    /// Default: `[/actuator/**, /health**, /metrics**, /static/**, /css/**, /js/**, /images/**]`.
+    pub(super) paths: Option<Several<String>>,
+    /// Default: `[OPTIONS]`.
+    pub(super) methods: Option<Several<String>>,
+    /// Networks and addresses. Default: none.
+    pub(super) clients: Option<Several<IpNet>>,
+}
+
+/// One limit.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Policy {
+    /// Its name. It stands in keys, headers and metrics.
+    pub(super) name: Option<Written<Name>>,
+    /// Of a group only the first policy that matches applies. One that is off still matches.
+    pub(super) group: Option<Written<Name>>,
+    /// Which requests it covers. Default: all.
+    pub(super) when: Option<Condition>,
+    /// Who gets a bucket of their own: `ip`, `user`, `header:X-Api-Key`, `cookie:…`, `query:…`, `claim:…`, `route`, `method`,
+    /// `path`, `host`. A list is a composite key; `{first_of: [user, ip]}` takes the first that is present. Default:
+    /// one bucket for everybody.
+    pub(super) by: Option<At<By>>,
+    /// What happens to a request that has no such attribute: `skip` the policy, count by `ip`, `deny`. Default: `skip`.
+    pub(super) missing: Option<Written<OnMissing>>,
+    /// How much. A list means several quotas, all of which apply.
+    pub(super) quota: Option<Sections<Quota>>,
+    /// What a request costs: a number, `{header: X-Cost}`, or a number for each method:
+    /// `{GET: 1, POST: 5, default: 1}`. Default: `1`.
+    pub(super) cost: Option<At<Cost>>,
+    /// Other terms for some. The first that matches counts.
+    pub(super) overrides: Option<Vec<At<Override>>>,
+    /// The shortest wait that a denial tells. Default: as long as it takes.
+    pub(super) retry_after: Option<Written<Micros>>,
+    /// `enforce`, `shadow` (counts, never denies) or `off`. Default: `enforce`.
+    pub(super) mode: Option<Written<Mode>>,
+    /// What answers when Redis does not. Default: that of `store`.
+    pub(super) on_failure: Option<Written<OnFailure>>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Quota {
+    /// Tells several quotas of a policy apart. The first needs none.
+    pub(super) name: Option<Written<Name>>,
+    /// `token_bucket`, `leaky_bucket`, `sliding_window`, `sliding_window_counter` or `fixed_window`. Default:
+    /// `token_bucket`, or in an override that of the policy.
+    pub(super) algorithm: Option<Written<Algorithm>>,
+    /// Units and time: `10/s`, `1/6s`, `250/min`.
+    pub(super) rate: Option<Written<Rate>>,
+    /// How many at once, for the buckets. Default: the units of the rate.
+    pub(super) burst: Option<Written<NonZeroU32>>,
+    /// How a token bucket fills: `smooth`, or `stepped` at whole periods. Default: `smooth`.
+    pub(super) refill: Option<Written<Refill>>,
+    /// What a leaky bucket does with those who come too fast: a `meter` denies them, a `queue` makes them wait, where the
+    /// door can. Default: `meter`.
+    pub(super) leak: Option<Written<Leak>>,
+    /// When a fixed window begins: by the clock (`epoch`), or at the `first_hit`. Default: `epoch`.
+    pub(super) start: Option<Written<WindowStart>>,
+}
+
+/// Other terms for some. They keep the policy's buckets: what was spent stays spent.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Override {
+    /// Whom they are for.
+    #[serde(rename = "match")]
+    pub(super) condition: Option<Condition>,
+    /// How much. Default: the policy's.
+    pub(super) quota: Option<Sections<Quota>>,
+    /// `off` means no limit. Default: the policy's.
+    pub(super) mode: Option<Written<Mode>>,
+}
+
+/// Attributes, and what they must be: all of them, each one of the patterns it has. In a path `*` stays in a segment and
+/// `**` crosses them. `ip` takes networks.
+#[derive(Clone, Default, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Condition(pub(super) BTreeMap<String, Several<String>>);
+
+/// The attributes of a partition.
+#[derive(Clone)]
+pub(super) enum By {
+    One(String),
+    FirstOf(Vec<Written<AttributeName<String>>>),
+    All(Vec<At<By>>),
+}
+
+/// What a request costs.
+#[derive(Clone)]
+pub(super) enum Cost {
+    Fixed(String),
+    Table(BTreeMap<String, Written<String>>),
+}
+
+/// The REST door.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Api {
+    /// What `/check` uses when no policy is named.
+    pub(super) defaults: Option<Defaults>,
+    /// Bearer tokens, several for rotation. They are needed for reset and explicit keys from other machines, and by every door
+    /// that is not on loopback; `/health` and `/ready` excepted.
+    pub(super) tokens: Option<Several<Secret>>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Defaults {
+    /// Default: `{rate: 10/s, burst: 100}`.
+    pub(super) token_bucket: Option<At<Quota>>,
+    /// Default: `{rate: 10/s, burst: 100}`.
+    pub(super) leaky_bucket: Option<At<Quota>>,
+    /// Default: `{rate: 100/60s}`.
+    pub(super) sliding_window: Option<At<Quota>>,
+    /// Default: `{rate: 100/60s}`.
+    pub(super) sliding_window_counter: Option<At<Quota>>,
+    /// Default: `{rate: 100/60s}`.
+    pub(super) fixed_window: Option<At<Quota>>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Headers {
+    /// Which families answers carry: `x-ratelimit`, `ietf`, both, or none. Default: both.
+    pub(super) families: Option<Several<Family>>,
+    /// Whether denials carry `Retry-After`. Default: `true`.
+    pub(super) retry_after: Option<Written<bool>>,
+    /// What `X-RateLimit-Limit` says: the `capacity`, or the `rate` as it is written. Default: `capacity`.
+    pub(super) limit: Option<Written<LimitMeaning>>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Problem {
+    /// The type of a denial, a URI; `{name}` is the policy. Default: `about:blank`.
+    #[serde(rename = "type")]
+    pub(super) kind: Option<Written<String>>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Metrics {
+    /// Labels that every series carries.
+    pub(super) labels: Option<BTreeMap<String, Written<String>>>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Log {
+    /// `off`, `error`, `warn`, `info`, `debug` or `trace`. Default: `info`.
+    pub(super) level: Option<Written<LevelFilter>>,
+    /// Levels of single modules, for example `{tollgate_store: debug}`.
+    pub(super) modules: Option<BTreeMap<String, Written<LevelFilter>>>,
+    /// `text`, `json`, or `auto`: text on a terminal, JSON otherwise. Default: `auto`.
+    pub(super) format: Option<Written<LogFormat>>,
+    /// How many denials are logged in each second at most, or `all`. Default: `10`.
+    pub(super) denials: Option<Written<LogDenials>>,
 }
 
 /// A section that is there, also if nothing stands under it: who writes `redis:` means Redis.
-fn written<'d, D: serde::Deserializer<'d>>(section: D) -> Result<Option<Redis>, D::Error> {
+fn written<'d, D: Deserializer<'d>>(section: D) -> Result<Option<Redis>, D::Error> {
     Option::<Redis>::deserialize(section).map(|redis| Some(redis.unwrap_or_default()))
 }
 
-/// One address, or several.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-pub(super) enum Urls {
-    One(String),
-    Several(Vec<String>),
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Sentinel {
-    pub(super) master: Spanned<String>,
-    pub(super) nodes: Vec<Spanned<String>>,
-}
-
-/// Paths of files in PEM.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Tls {
-    pub(super) ca: Option<Spanned<String>>,
-    pub(super) cert: Option<Spanned<String>>,
-    pub(super) key: Option<Spanned<String>>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum OnFailure {
-    Local,
-    Open,
-    Closed,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Local {
-    pub(super) share: Option<Spanned<String>>,
-    pub(super) ttl: Option<Spanned<String>>,
-    pub(super) max_keys: Option<Spanned<i64>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Listen {
-    pub(super) api: Option<Spanned<String>>,
-    pub(super) admin: Option<Spanned<String>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Api {
-    pub(super) defaults: Defaults,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(super) struct Defaults {
-    pub(super) token_bucket: Option<Quota>,
-    pub(super) leaky_bucket: Option<Quota>,
-    pub(super) sliding_window: Option<Quota>,
-    pub(super) sliding_window_counter: Option<Quota>,
-    pub(super) fixed_window: Option<Quota>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Quota {
-    pub(super) rate: Spanned<String>,
-    pub(super) burst: Option<Spanned<i64>>,
-    pub(super) refill: Option<Refill>,
-}
-
-#[derive(Clone, Copy, Debug, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Refill {
-    Smooth,
-    Stepped,
-}
-
-/// Where a value stands in the file, if it does.
-pub(super) trait Place {
-    fn place(&self) -> Option<Location>;
-}
-
-impl<T> Place for Spanned<T> {
-    fn place(&self) -> Option<Location> {
-        (self.referenced != Location::UNKNOWN).then_some(self.referenced)
+/// What is a single text, or something else.
+trait TextOr<'d>: Sized {
+    const EXPECTED: &'static str;
+    fn from_text(text: &str) -> Self;
+    fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error>;
+    fn from_list(_: Vec<At<Self>>) -> Option<Self> {
+        None
     }
 }
 
-impl Quota {
-    /// A quota that nobody wrote.
-    pub(super) fn of(rate: &str, burst: Option<i64>) -> Self {
-        let unwritten = Location::UNKNOWN;
-        Self {
-            rate: Spanned::new(rate.to_owned(), unwritten, unwritten),
-            burst: burst.map(|burst| Spanned::new(burst, unwritten, unwritten)),
-            refill: None,
+/// Reads what is a single text, or something else.
+fn text_or<'d, T: TextOr<'d> + Deserialize<'d>, D: Deserializer<'d>>(deserializer: D) -> Result<T, D::Error> {
+    struct Visit<T>(PhantomData<fn() -> T>);
+    impl<'d, T: TextOr<'d> + Deserialize<'d>> Visitor<'d> for Visit<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(T::EXPECTED)
         }
+        fn visit_str<E>(self, text: &str) -> Result<T, E> {
+            Ok(T::from_text(text))
+        }
+        fn visit_u64<E>(self, value: u64) -> Result<T, E> {
+            Ok(T::from_text(&value.to_string()))
+        }
+        fn visit_i64<E>(self, value: i64) -> Result<T, E> {
+            Ok(T::from_text(&value.to_string()))
+        }
+        fn visit_bool<E>(self, value: bool) -> Result<T, E> {
+            Ok(T::from_text(if value { "true" } else { "off" }))
+        }
+        fn visit_map<A: MapAccess<'d>>(self, map: A) -> Result<T, A::Error> {
+            T::from_map(map)
+        }
+        fn visit_seq<A: serde::de::SeqAccess<'d>>(self, mut items: A) -> Result<T, A::Error> {
+            let mut all = Vec::new();
+            while let Some(item) = items.next_element()? {
+                all.push(item);
+            }
+            T::from_list(all).ok_or_else(|| serde::de::Error::invalid_type(serde::de::Unexpected::Seq, &self))
+        }
+    }
+    deserializer.deserialize_any(Visit(PhantomData))
+}
+
+impl<'d> TextOr<'d> for Listener {
+    const EXPECTED: &'static str = "an address, or {address: …, tls: …}";
+    fn from_text(text: &str) -> Self {
+        Self::Address(text.to_owned())
+    }
+    fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error> {
+        Deserialize::deserialize(value::MapAccessDeserializer::new(map)).map(Self::Section)
+    }
+}
+
+impl<'d> TextOr<'d> for By {
+    const EXPECTED: &'static str = "an attribute such as ip, a list of them, or {first_of: [user, ip]}";
+    fn from_text(text: &str) -> Self {
+        Self::One(text.to_owned())
+    }
+    fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error> {
+        let FirstOf { first_of } = Deserialize::deserialize(value::MapAccessDeserializer::new(map))?;
+        Ok(Self::FirstOf(first_of))
+    }
+    fn from_list(items: Vec<At<Self>>) -> Option<Self> {
+        Some(Self::All(items))
+    }
+}
+
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct FirstOf {
+    /// The attributes to try, in this order.
+    first_of: Vec<Written<AttributeName<String>>>,
+}
+
+impl<'d> TextOr<'d> for Cost {
+    const EXPECTED: &'static str = "a number, {header: NAME}, or a number for each method";
+    fn from_text(text: &str) -> Self {
+        Self::Fixed(text.to_owned())
+    }
+    fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error> {
+        Deserialize::deserialize(value::MapAccessDeserializer::new(map)).map(Self::Table)
+    }
+}
+
+impl<'d> Deserialize<'d> for Listener {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        text_or(deserializer)
+    }
+}
+
+impl<'d> Deserialize<'d> for By {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        text_or(deserializer)
+    }
+}
+
+impl<'d> Deserialize<'d> for Cost {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        text_or(deserializer)
+    }
+}
+
+impl JsonSchema for Listener {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Listener".into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let section = generator.subschema_for::<ListenerSection>();
+        json_schema!({ "anyOf": [SocketAddr::schema(), { "const": "off" }, section] })
+    }
+}
+
+impl JsonSchema for By {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "By".into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let (one, first_of) = (AttributeName::<String>::schema(), generator.subschema_for::<FirstOf>());
+        let part = json_schema!({ "anyOf": [one, first_of] });
+        json_schema!({ "anyOf": [part, { "type": "array", "minItems": 1, "items": part }] })
+    }
+}
+
+impl JsonSchema for Cost {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Cost".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let header = json_schema!({ "type": "object", "required": ["header"], "additionalProperties": false,
+            "properties": { "header": { "type": "string" } } });
+        let methods = json_schema!({ "type": "object", "additionalProperties": u32::schema() });
+        json_schema!({ "anyOf": [u32::schema(), header, methods] })
+    }
+}
+
+impl JsonSchema for Condition {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Condition".into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let patterns = Several::<String>::json_schema(generator);
+        json_schema!({
+            "description": "Attributes, and what they must be: all of them, each one of the patterns it has. In a path `*` stays in a segment and `**` crosses them. `ip` takes networks.",
+            "type": "object",
+            "propertyNames": { "pattern": ATTRIBUTE },
+            "additionalProperties": patterns
+        })
     }
 }
 
 /// Reads a file's text. The only place that knows which YAML crate does it.
 pub(super) fn parse(text: &str) -> Result<File, serde_saphyr::Error> {
-    serde_saphyr::from_str::<Option<File>>(text).map(Option::unwrap_or_default)
+    let options = serde_saphyr::options! { strict_booleans: true };
+    serde_saphyr::from_str_with_options::<Option<File>>(text, options).map(Option::unwrap_or_default)
 }

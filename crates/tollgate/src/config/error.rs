@@ -1,0 +1,73 @@
+//! What is wrong in the files, as people read it.
+//!
+//! ```text
+//!   policies.yaml:14:12: policies.login.quota.burst is "0"; a limit of 0 would deny everything. Use at least 1
+//!      |
+//!   14 |     burst: 0
+//!      |            ^
+//! ```
+
+use std::fmt;
+use std::path::PathBuf;
+
+use super::source::SourceFile;
+use super::written::Place;
+
+/// The longest line that is shown.
+const SHOWN_MAX: usize = 120;
+
+/// Something wrong, and where.
+#[derive(Debug)]
+pub(crate) struct ConfigError {
+    file: PathBuf,
+    place: Option<Shown>,
+    problem: String,
+}
+
+/// A place, and the line that stands there.
+#[derive(Debug)]
+struct Shown {
+    line: u64,
+    column: u64,
+    text: Option<String>,
+}
+
+impl ConfigError {
+    /// A problem of a whole file.
+    pub(super) fn of_file(file: PathBuf, problem: String) -> Self {
+        Self { file, place: None, problem }
+    }
+
+    /// A problem at a place. Where nobody wrote anything, it is in the first file.
+    pub(super) fn at(files: &[SourceFile], place: Option<Place>, problem: String, is_secret: bool) -> Self {
+        let file = files.get(place.map_or(0, |place| place.file));
+        let line = |place: &Place| {
+            let at = usize::try_from(place.line).ok()?.checked_sub(1)?;
+            let text = file?.text.lines().nth(at)?;
+            (!is_secret && text.len() <= SHOWN_MAX && !text.contains(char::is_control))
+                .then(|| text.to_owned())
+        };
+        let shown = place.map(|place| Shown { line: place.line, column: place.column, text: line(&place) });
+        let file = file.map_or_else(|| PathBuf::from("defaults"), |file| file.path.clone());
+        Self { file, place: shown, problem }
+    }
+
+    /// By file and place.
+    pub(super) fn order(&self) -> (PathBuf, Option<(u64, u64)>) {
+        (self.file.clone(), self.place.as_ref().map(|place| (place.line, place.column)))
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.file.display())?;
+        let Some(Shown { line, column, text }) = &self.place else { return write!(f, " {}", self.problem) };
+        write!(f, "{line}:{column}: {}", self.problem)?;
+        let (Some(text), true) = (text, f.alternate()) else { return Ok(()) };
+        let number = line.to_string();
+        let margin = " ".repeat(number.len());
+        let before: String =
+            text.chars().take(usize::try_from(*column).unwrap_or(1).saturating_sub(1)).map(|_| ' ').collect();
+        write!(f, "\n{margin} |\n{number} | {text}\n{margin} | {before}^")
+    }
+}

@@ -1,0 +1,154 @@
+//! Several files as one.
+//!
+//! The files of a folder lie beside each other: no setting may stand in two of them, and their policies are one list. A
+//! profile lies over what was there before: what it says counts, and a policy that it names again is changed in
+//! what it says of it.
+
+use std::collections::BTreeMap;
+
+use super::file::{
+    Api, Clients, Condition, Defaults, Exempt, File, Headers, Jwt, Listen, ListenTls, Local, Log, Metrics,
+    Policy, Problem, Redis, RedisTls, Sentinel, Store, User,
+};
+use super::written::{At, Place, Sections, Several, Written};
+
+/// How one file lies by another.
+pub(super) struct Laying {
+    pub(super) how: How,
+    /// Settings that stand twice: where, and where else.
+    pub(super) twice: Vec<(Option<Place>, Option<Place>)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum How {
+    Beside,
+    Over,
+}
+
+/// What can lie by another of its kind.
+pub(super) trait Lay {
+    fn lay(&mut self, other: Self, laying: &mut Laying);
+}
+
+/// A single setting, that one of the two has.
+trait Single {
+    fn place(&self) -> Option<Place>;
+}
+
+impl<T> Single for Written<T> {
+    fn place(&self) -> Option<Place> {
+        self.place
+    }
+}
+
+impl<T> Single for Several<T> {
+    fn place(&self) -> Option<Place> {
+        self.place
+    }
+}
+
+impl<T> Single for At<T> {
+    fn place(&self) -> Option<Place> {
+        self.place
+    }
+}
+
+impl<T> Single for Sections<T> {
+    fn place(&self) -> Option<Place> {
+        self.0.first().and_then(|section| section.place)
+    }
+}
+
+impl<T> Single for Vec<At<T>> {
+    fn place(&self) -> Option<Place> {
+        self.first().and_then(|item| item.place)
+    }
+}
+
+impl<T> Single for BTreeMap<String, Written<T>> {
+    fn place(&self) -> Option<Place> {
+        self.values().next().and_then(|value| value.place)
+    }
+}
+
+impl Single for Condition {
+    fn place(&self) -> Option<Place> {
+        self.0.values().next().and_then(|value| value.place)
+    }
+}
+
+/// Lays one of two settings by the other.
+fn lay_single<T: Single>(under: &mut Option<T>, over: Option<T>, laying: &mut Laying) {
+    if let (How::Beside, Some(under), Some(over)) = (laying.how, &under, &over) {
+        laying.twice.push((over.place(), under.place()));
+    }
+    if over.is_some() {
+        *under = over;
+    }
+}
+
+/// Lays one of two sections by the other.
+fn lay_section<T: Lay>(under: &mut Option<T>, over: Option<T>, laying: &mut Laying) {
+    match (under.as_mut(), over) {
+        (Some(under), Some(over)) => under.lay(over, laying),
+        (None, over) => *under = over,
+        (Some(_), None) => {}
+    }
+}
+
+/// How the fields of a section lie by each other.
+macro_rules! lay {
+    ($section:ty { $($single:ident),* $(; $($inner:ident),*)? }) => {
+        impl Lay for $section {
+            fn lay(&mut self, other: Self, laying: &mut Laying) {
+                $(lay_single(&mut self.$single, other.$single, laying);)*
+                $($(lay_section(&mut self.$inner, other.$inner, laying);)*)?
+            }
+        }
+    };
+}
+
+lay!(Listen { api, admin; tls });
+lay!(ListenTls { cert, key, client_ca });
+lay!(Store { on_failure; redis, local });
+lay!(Redis { url, cluster, prefix, deadline, min_ttl, readable; sentinel, tls });
+lay!(Sentinel { master, nodes });
+lay!(RedisTls { ca, cert, key });
+lay!(Local { share, ttl, max_keys });
+lay!(Clients { trusted_proxies, forwarded_by, ipv6_prefix, ignore_path_case; user });
+lay!(User { header; jwt });
+lay!(Jwt { claim, secret, public_key, jwks, algorithms, issuer, audience, leeway, refresh });
+lay!(Exempt { paths, methods, clients });
+lay!(Policy { name, group, when, by, missing, quota, cost, overrides, retry_after, mode, on_failure });
+lay!(Api { tokens; defaults });
+lay!(Defaults { token_bucket, leaky_bucket, sliding_window, sliding_window_counter, fixed_window });
+lay!(Headers { families, retry_after, limit });
+lay!(Problem { kind });
+lay!(Metrics { labels });
+lay!(Log { level, modules, format, denials });
+
+impl Lay for File {
+    fn lay(&mut self, other: Self, laying: &mut Laying) {
+        lay_single(&mut self.enabled, other.enabled, laying);
+        lay_section(&mut self.listen, other.listen, laying);
+        lay_section(&mut self.store, other.store, laying);
+        lay_section(&mut self.clients, other.clients, laying);
+        lay_section(&mut self.exempt, other.exempt, laying);
+        lay_section(&mut self.api, other.api, laying);
+        lay_section(&mut self.headers, other.headers, laying);
+        lay_section(&mut self.problem, other.problem, laying);
+        lay_section(&mut self.metrics, other.metrics, laying);
+        lay_section(&mut self.log, other.log, laying);
+        let policies = self.policies.get_or_insert_default();
+        for policy in other.policies.unwrap_or_default() {
+            let name = policy.value.name.as_ref().map(|name| name.text.as_str());
+            let known = policies.iter_mut().find(|known| {
+                name.is_some() && known.value.name.as_ref().map(|name| name.text.as_str()) == name
+            });
+            match known {
+                Some(known) if laying.how == How::Over => known.value.lay(policy.value, laying),
+                _ => policies.push(policy), // two of one name in a folder are told of later
+            }
+        }
+    }
+}

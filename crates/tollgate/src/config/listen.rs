@@ -1,0 +1,105 @@
+//! The `listen` section: which doors are open, where, and to whom.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use tollgate_server::{Tls, exposed};
+
+use super::file::{self, Listener};
+use super::reader::Reader;
+use super::written::{At, Meaning, Place};
+
+/// The doors.
+#[derive(Debug)]
+pub(crate) struct ListenConfig {
+    /// REST decisions.
+    pub(crate) api: DoorConfig,
+    /// Metrics, health, inspection. None: there is no such door.
+    pub(crate) admin: Option<DoorConfig>,
+}
+
+/// One door.
+#[derive(Clone, Debug)]
+pub(crate) struct DoorConfig {
+    pub(crate) address: SocketAddr,
+    pub(crate) tls: Option<Tls>,
+}
+
+const API: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+
+/// Whom a certificate admits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Admits {
+    Anybody,
+    ClientsOfTheCa,
+}
+
+impl Reader<'_> {
+    pub(super) fn listen(&mut self, written: file::Listen, has_tokens: bool) -> ListenConfig {
+        let shared = written.tls.map(|tls| self.tls("listen.tls", &tls));
+        let api = self.door("listen.api", written.api.as_ref(), API, &shared, has_tokens);
+        let is_off = |door: &At<Listener>| matches!(&door.value, Listener::Address(text) if text == "off");
+        let admin = written.admin.as_ref();
+        let admin = (!admin.is_some_and(is_off))
+            .then(|| self.door("listen.admin", admin, ADMIN, &shared, has_tokens));
+        ListenConfig { api, admin }
+    }
+
+    fn door(
+        &mut self,
+        path: &str,
+        written: Option<&At<Listener>>,
+        default: SocketAddr,
+        shared: &Option<Option<(Tls, Admits)>>,
+        has_tokens: bool,
+    ) -> DoorConfig {
+        let place = written.and_then(|written| written.place);
+        let (address, own) = match written.map(|written| &written.value) {
+            None => (None, None),
+            Some(Listener::Address(text)) => (self.address(path, place, text), None),
+            Some(Listener::Section(section)) => (
+                self.read_if(&format!("{path}.address"), &section.address),
+                section.tls.as_ref().map(|tls| self.tls(&format!("{path}.tls"), tls)),
+            ),
+        };
+        let address = address.unwrap_or(default);
+        let tls = own.or_else(|| shared.clone()).flatten();
+        let admits = tls.as_ref().map_or(Admits::Anybody, |(_, admits)| *admits);
+        if exposed(address) && !has_tokens && admits == Admits::Anybody {
+            self.wrong(place, format!(
+                "{path} is {address}, which others can reach, and nothing protects it; set api.tokens, or tls with a client_ca, or listen on 127.0.0.1"
+            ));
+        }
+        DoorConfig { address, tls: tls.map(|(tls, _)| tls) }
+    }
+
+    fn address(&mut self, path: &str, place: Option<Place>, text: &str) -> Option<SocketAddr> {
+        let mut written = super::written::Written::unwritten(text);
+        written.place = place;
+        debug_assert!(!SocketAddr::IS_SECRET);
+        self.read(path, &written)
+    }
+
+    /// A certificate, and whom it admits. Nothing, if something is wrong with it.
+    fn tls(&mut self, path: &str, written: &file::ListenTls) -> Option<(Tls, Admits)> {
+        let (Some(cert), Some(key)) = (&written.cert, &written.key) else {
+            let place = [&written.cert, &written.key, &written.client_ca]
+                .into_iter()
+                .flatten()
+                .find_map(|name| name.place);
+            self.wrong(place, format!("{path} needs both cert and key"));
+            return None;
+        };
+        let place = cert.place;
+        let client_ca = match &written.client_ca {
+            None => None,
+            Some(name) => Some(self.content(&format!("{path}.client_ca"), name)?),
+        };
+        let cert = self.content(&format!("{path}.cert"), cert);
+        let key = self.content(&format!("{path}.key"), key);
+        let tls = Tls::new(&cert?, &key?, client_ca.as_deref());
+        let admits = if client_ca.is_some() { Admits::ClientsOfTheCa } else { Admits::Anybody };
+        let tls = tls.map_err(|error| self.wrong(place, format!("{path}: {error}"))).ok()?;
+        Some((tls, admits))
+    }
+}

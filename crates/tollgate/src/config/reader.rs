@@ -1,0 +1,141 @@
+//! Understands what is written, and collects everything that is wrong.
+
+use std::collections::BTreeMap;
+
+use super::error::ConfigError;
+use super::source::SourceFile;
+use super::written::{Meaning, Place, Several, Written};
+
+/// How the environment is read: a variable's value, if it is set.
+pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// Understands one set of files.
+pub(super) struct Reader<'a> {
+    pub(super) files: &'a [SourceFile],
+    pub(super) environment: Environment<'a>,
+    pub(super) errors: Vec<ConfigError>,
+}
+
+impl Reader<'_> {
+    /// What a value means. If it means nothing, that is noted. `path` says where it stands, in names.
+    pub(super) fn read<T: Meaning>(&mut self, path: &str, written: &Written<T>) -> Option<T> {
+        let text = self.expand(path, written)?;
+        match T::understand(&text) {
+            Ok(value) => Some(value),
+            Err(why) => {
+                let problem = if T::IS_SECRET {
+                    format!("{path}: {why}")
+                } else {
+                    format!("{path} is {:?}; {why}", shortened(&written.text))
+                };
+                self.note(written.place, problem, T::IS_SECRET);
+                None
+            }
+        }
+    }
+
+    /// What a value means, if there is one.
+    pub(super) fn read_if<T: Meaning>(&mut self, path: &str, written: &Option<Written<T>>) -> Option<T> {
+        written.as_ref().and_then(|written| self.read(path, written))
+    }
+
+    /// What each of several values means.
+    pub(super) fn read_each<T: Meaning>(&mut self, path: &str, written: &Several<T>) -> Vec<T> {
+        written.items.iter().filter_map(|item| self.read(path, item)).collect()
+    }
+
+    /// What each of several values means, if there are any.
+    pub(super) fn read_all<T: Meaning>(
+        &mut self,
+        path: &str,
+        written: &Option<Several<T>>,
+    ) -> Option<Vec<T>> {
+        written.as_ref().map(|written| self.read_each(path, written))
+    }
+
+    /// What the values of a table mean.
+    pub(super) fn read_table<T: Meaning>(
+        &mut self,
+        path: &str,
+        written: Option<BTreeMap<String, Written<T>>>,
+    ) -> Vec<(String, T)> {
+        let table = written.unwrap_or_default().into_iter();
+        table
+            .filter_map(|(name, value)| Some((name.clone(), self.read(&format!("{path}.{name}"), &value)?)))
+            .collect()
+    }
+
+    /// Notes that something is wrong.
+    pub(super) fn wrong(&mut self, place: Option<Place>, problem: String) {
+        self.note(place, problem, false);
+    }
+
+    fn note(&mut self, place: Option<Place>, problem: String, is_secret: bool) {
+        self.errors.push(ConfigError::at(self.files, place, problem, is_secret));
+    }
+
+    /// A value's text, with `${NAME}` and `${NAME:-default}` replaced by variables of the environment.
+    fn expand<T>(&mut self, path: &str, written: &Written<T>) -> Option<String> {
+        let mut text = String::new();
+        let mut rest = written.text.as_str();
+        while let Some((before, after)) = rest.split_once("${") {
+            let Some((inside, after)) = after.split_once('}') else {
+                self.wrong(written.place, format!("{path}: a ${{ is not closed; write ${{NAME}}"));
+                return None;
+            };
+            let (name, default) =
+                inside.split_once(":-").map_or((inside, None), |(name, text)| (name, Some(text)));
+            let value = (self.environment)(name).filter(|value| default.is_none() || !value.is_empty());
+            let Some(value) = value.or_else(|| default.map(str::to_owned)) else {
+                let problem = format!(
+                    "{path}: the environment has no variable {name}; set it, or write a default: ${{{name}:-…}}"
+                );
+                self.wrong(written.place, problem);
+                return None;
+            };
+            text.push_str(before);
+            text.push_str(&value);
+            rest = after;
+        }
+        text.push_str(rest);
+        Some(text)
+    }
+
+    /// A url's text. Within an address a password may have any character; an address as a whole stays as it is.
+    pub(super) fn url<T>(&mut self, path: &str, written: &Written<T>) -> Option<String> {
+        if !written.text.contains("://") {
+            return self.expand(path, written);
+        }
+        let environment = self.environment;
+        let encoded = |name: &str| {
+            environment(name).map(|value| {
+                percent_encoding::utf8_percent_encode(&value, percent_encoding::NON_ALPHANUMERIC).to_string()
+            })
+        };
+        let mut reader = Reader { files: self.files, environment: &encoded, errors: Vec::new() };
+        let text = reader.expand(path, written);
+        self.errors.append(&mut reader.errors);
+        text
+    }
+
+    /// The content of a file that the configuration names.
+    pub(super) fn content(
+        &mut self,
+        path: &str,
+        written: &Written<super::meaning::FileName>,
+    ) -> Option<Vec<u8>> {
+        let name = self.read(path, written)?.0;
+        let read = std::fs::read(&name);
+        read.map_err(|error| self.wrong(written.place, format!("{path}: cannot read {name}: {error}"))).ok()
+    }
+}
+
+/// A text as it may be shown: not longer than one reads.
+fn shortened(text: &str) -> String {
+    const SHOWN_MAX: usize = 60;
+    let mut shown: String = text.chars().take(SHOWN_MAX).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}

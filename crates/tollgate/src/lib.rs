@@ -1,0 +1,69 @@
+//! The program: reads the command line and the policy file, and opens the doors.
+//!
+//! # Layout
+//! - `cli`: the command line. `config`: the policy file, from what a person wrote to what the program needs.
+//! - `serve`: opens the doors, and puts another configuration in force when the files change.
+//! - `buckets`: the choice of stores. `jwks`: keys that are fetched. `figures`: what metrics tell of the program.
+#![expect(clippy::print_stderr, reason = "the program talks to a terminal")]
+
+mod buckets;
+mod cli;
+mod config;
+mod figures;
+mod jwks;
+mod log;
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use config::{Config, ConfigError, Source};
+
+/// Something in the file or on the command line is wrong; nothing was started.
+const MISUSED: u8 = 2;
+
+/// Does what the command line says, and tells how it went.
+pub fn main() -> ExitCode {
+    let cli::Cli { serve, command } = cli::Cli::parse();
+    match command {
+        Some(cli::Command::Serve(args)) => run(args),
+        None => run(serve),
+    }
+}
+
+fn run(cli::ServeArgs { source }: cli::ServeArgs) -> ExitCode {
+    let source = Source::from(source);
+    let config = match Config::read(&source, &environment) {
+        Ok(config) => config,
+        Err(errors) => return complain(&errors),
+    };
+    log::begin(&config.log);
+    match serve::run(config) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Tells what is wrong with the files.
+fn complain(errors: &[ConfigError]) -> ExitCode {
+    errors.iter().for_each(|error| eprintln!("error: {error:#}"));
+    ExitCode::from(MISUSED)
+}
+
+/// Reads the text of a policy file, and tells what is wrong with it. For fuzzing: nothing is started, and the environment is
+/// empty.
+#[doc(hidden)]
+pub fn understand(text: &str) -> Result<(), Vec<String>> {
+    let read = Config::of_text(text);
+    read.map(|_| ()).map_err(|errors| errors.iter().map(|error| format!("{error:#}")).collect())
+}
+
+/// A variable of the environment.
+fn environment(name: &str) -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
+    std::env::var(name).ok()
+}
