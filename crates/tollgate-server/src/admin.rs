@@ -27,12 +27,13 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::routing::get;
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{Response, StatusCode, header};
 use tollgate_core::{Clock, Micros};
 
 use crate::answer::{Answered, Refusal, json, nowhere, wrong_method};
 use crate::watch::Watch;
 pub use labels::{Labels, LabelsError};
+use metrics::Format;
 pub use metrics::{Figure, Metrics};
 use params::{Accepts, Params};
 
@@ -105,9 +106,9 @@ async fn ready<C: Clock>(State(admin): State<Arc<Admin<C>>>) -> Response<Body> {
 
 async fn figures<C: Clock>(State(admin): State<Arc<Admin<C>>>, request: Request) -> Response<Body> {
     let accepts = request.headers().get(header::ACCEPT).and_then(|accept| accept.to_str().ok());
-    let mut response = Response::new(Body::from(admin.metrics.render()));
-    let kind = HeaderValue::from_static(metrics::content_type(accepts.unwrap_or_default()));
-    response.headers_mut().insert(header::CONTENT_TYPE, kind);
+    let format = Format::accepted(accepts.unwrap_or_default());
+    let mut response = Response::new(Body::from(admin.metrics.render(format)));
+    response.headers_mut().insert(header::CONTENT_TYPE, format.content_type());
     response
 }
 

@@ -3,12 +3,13 @@
 //! Nothing is counted here: each crate counts in atomics of its own, the program registers what it knows as functions
 //! that make [`Figure`]s, and at each scrape all of it is written out. So a metric costs nothing until somebody looks.
 //!
-//! The text is OpenMetrics, which older readers of Prometheus' own format understand as well: what differs are
-//! comments to them. They are told the type that they asked for.
+//! The text is OpenMetrics. Readers that do not ask for it get Prometheus' older format, which differs in one thing: the
+//! head of a counter has the suffix `_total` there, as its series do.
 
 use std::fmt;
 use std::sync::Arc;
 
+use http::HeaderValue;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
@@ -31,6 +32,13 @@ pub struct Figure {
     help: &'static str,
     kind: Kind,
     samples: Vec<(Option<(&'static str, String)>, f64)>,
+}
+
+/// How figures are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Format {
+    OpenMetrics,
+    Plain,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -58,13 +66,47 @@ impl Metrics {
         self
     }
 
-    pub(super) fn render(&self) -> String {
+    pub(super) fn render(&self, format: Format) -> String {
         let mut page = String::new();
         match text::encode(&mut page, &self.registry) {
-            Ok(()) => page,
-            Err(fmt::Error) => String::new(), // a string takes everything
+            Ok(()) => {}
+            Err(fmt::Error) => page.clear(), // a string takes everything
+        }
+        match format {
+            Format::OpenMetrics => page,
+            Format::Plain => plain(&page),
         }
     }
+}
+
+impl Format {
+    /// The format for who accepts that.
+    pub(super) fn accepted(accepts: &str) -> Self {
+        if accepts.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Plain }
+    }
+
+    pub(super) fn content_type(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Plain => "text/plain; version=0.0.4; charset=utf-8",
+        })
+    }
+}
+
+/// The page in the older format.
+fn plain(page: &str) -> String {
+    let mut plain = String::with_capacity(page.len());
+    let mut lines = page.lines().peekable();
+    while let Some(line) = lines.next() {
+        let head = if line.starts_with("# HELP ") { lines.peek().copied() } else { Some(line) };
+        let is_counters = head.is_some_and(|head| head.starts_with("# TYPE ") && head.ends_with(" counter"));
+        match line.splitn(4, ' ').collect::<Vec<_>>().as_slice() {
+            ["#", word, name, rest] if is_counters => plain.extend(["# ", word, " ", name, "_total ", rest]),
+            _ => plain.push_str(line),
+        }
+        plain.push('\n');
+    }
+    plain
 }
 
 impl Figure {
@@ -90,15 +132,6 @@ impl Figure {
     pub fn labelled(mut self, label: &'static str, is: impl Into<String>, value: f64) -> Self {
         self.samples.push((Some((label, is.into())), value));
         self
-    }
-}
-
-/// The content type for who accepts that.
-pub(super) fn content_type(accepts: &str) -> &'static str {
-    if accepts.contains("application/openmetrics-text") {
-        "application/openmetrics-text; version=1.0.0; charset=utf-8"
-    } else {
-        "text/plain; version=0.0.4; charset=utf-8"
     }
 }
 

@@ -14,6 +14,9 @@ use tower::ServiceExt;
 use super::*;
 use crate::watch::Warnings;
 
+/// What Prometheus accepts.
+const OPEN_METRICS: &str = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+
 /// A door after two queries of one client under a limit of one.
 async fn door(readiness: Readiness, labels: &[(&str, &str)]) -> Router {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_250_000));
@@ -127,7 +130,8 @@ async fn what_is_not_there_is_a_problem() {
 
 #[tokio::test]
 async fn c8_figures_have_the_names_and_labels_that_were_asked_for() {
-    let (_, _, page) = ask(door(Readiness::Ready, &[]).await, Method::GET, "/actuator/prometheus", "").await;
+    let (_, _, page) =
+        ask(door(Readiness::Ready, &[]).await, Method::GET, "/actuator/prometheus", OPEN_METRICS).await;
     let told = |line: &&str| {
         let series = line.contains("SLIDING_WINDOW\"") && line.contains("\"false\"");
         line.starts_with('#') || series || line.starts_with("tollgate")
@@ -192,7 +196,25 @@ async fn no_client_is_in_a_label() {
 #[tokio::test]
 async fn the_content_type_is_what_the_scraper_asked_for() {
     let kind = async |accept| ask(door(Readiness::Ready, &[]).await, Method::GET, "/metrics", accept).await.1;
-    let prometheus = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
-    assert_eq!(kind(prometheus).await, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert_eq!(kind(OPEN_METRICS).await, "application/openmetrics-text; version=1.0.0; charset=utf-8");
     assert_eq!(kind("*/*").await, "text/plain; version=0.0.4; charset=utf-8");
+}
+
+#[tokio::test]
+async fn in_the_older_format_the_heads_of_counters_have_the_names_of_their_series() {
+    let (_, _, page) = ask(door(Readiness::Ready, &[]).await, Method::GET, "/metrics", "text/plain").await;
+    let heads = page.lines().filter(|line| line.starts_with("# HELP") || line.starts_with("# TYPE"));
+    expect![[r#"
+        # HELP rate_limiter_requests_total Checks that were decided
+        # TYPE rate_limiter_requests_total counter
+        # HELP rate_limiter_check_seconds How long checks took
+        # TYPE rate_limiter_check_seconds histogram
+        # HELP tollgate_decisions_total What each policy said of each query
+        # TYPE tollgate_decisions_total counter
+        # HELP tollgate_store_up Whether the shared store is in reach
+        # TYPE tollgate_store_up gauge
+        # HELP tollgate_standings_total Standings
+        # TYPE tollgate_standings_total counter
+    "#]]
+    .assert_eq(&heads.map(|line| format!("{line}\n")).collect::<String>());
 }
