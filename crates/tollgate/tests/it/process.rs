@@ -32,10 +32,13 @@ impl Tollgate {
 
     /// Starts it under a wall clock that is so many seconds off.
     pub(crate) fn start_off_by(seconds: i64, config: &str) -> Self {
-        let mut faketime = Command::new("faketime");
-        faketime.env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-        faketime.args(["-f", &format!("{seconds:+}s"), env!("CARGO_BIN_EXE_tollgate")]);
-        Self::start_by(faketime, config)
+        // `faketime` itself would stay between the program and who ends it; all it does is to set these.
+        let asks = ["-f", "+0s", "printenv", "LD_PRELOAD"];
+        let library = Command::new("faketime").args(asks).output().unwrap().stdout;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.env("LD_PRELOAD", String::from_utf8(library).unwrap().trim());
+        command.env("FAKETIME", format!("{seconds:+}s")).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        Self::start_by(command, config)
     }
 
     fn start_by(mut command: Command, config: &str) -> Self {
