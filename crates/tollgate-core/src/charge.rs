@@ -6,8 +6,9 @@ use smallvec::SmallVec;
 
 use crate::key::Key;
 use crate::policies::LimitId;
-use crate::quantity::Micros;
+use crate::quantity::{Micros, Timestamp};
 use crate::quota::Quota;
+use crate::rate::Rate;
 use crate::standing::{Basis, Receipt};
 
 /// What a charge does to its bucket.
@@ -65,6 +66,27 @@ pub struct Refund<'a> {
     /// What its standing said. A receipt is good for one refund, so it moves in here.
     pub receipt: Receipt,
     /// On what ground it was paid, and so where it is to be given back.
+    pub basis: Basis,
+}
+
+/// A charge that somebody paid, as they were told of it, to be given back.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Paid<'a> {
+    /// Under which policy.
+    pub policy: &'a str,
+    /// The quota's own name, if the policy has several.
+    pub quota: Option<&'a str>,
+    /// The quota's rate. It must still be in force.
+    pub rate: Rate,
+    /// What the quota holds. It must still be in force.
+    pub capacity: NonZeroU32,
+    /// The partition values, as a key tells them.
+    pub values: Vec<&'a str>,
+    /// How many units.
+    pub cost: u32,
+    /// When, by the store's clock.
+    pub paid_at: Timestamp,
+    /// On what ground, and so where it is to be given back.
     pub basis: Basis,
 }
 

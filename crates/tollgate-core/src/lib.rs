@@ -36,7 +36,7 @@ mod selector;
 mod standing;
 mod store;
 
-pub use charge::{Act, Charge, Charges, OnFailure, Refund};
+pub use charge::{Act, Charge, Charges, OnFailure, Paid, Refund};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Verdict};
 pub use key::{BucketName, Key, Part, Value};

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 
-use crate::charge::{Charges, Refund};
+use crate::charge::{Charges, Paid, Refund};
 use crate::decision::{Decision, Verdict};
+use crate::key::Key;
 use crate::observe::{Observe, Unobserved};
 use crate::policies::Policies;
 use crate::query::Query;
-use crate::standing::{Basis, Outcome};
+use crate::standing::{Basis, Outcome, Receipt};
 use crate::store::Store;
 
 /// Answers queries.
@@ -69,6 +70,29 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         });
         let refunds: Vec<_> = paid.collect();
         let Ok(()) = self.store.refund(&refunds).await;
+    }
+
+    /// Gives back what was paid, by what the payer was told. Tells how many charges were given back: those whose
+    /// limit is still in force.
+    pub async fn refund_paid(&self, paid: &[Paid<'_>]) -> usize {
+        let policies = self.policies.load();
+        let found = paid.iter().filter_map(|paid| {
+            let limit = policies.bucket(paid)?;
+            Some((limit, limit.name().attributes(&paid.values)?, paid))
+        });
+        let found: Vec<_> = found.collect();
+        let refunds = found.iter().filter_map(|(limit, attributes, paid)| {
+            let receipt = Receipt::new(paid.cost, limit.quota(), paid.paid_at);
+            Some(Refund {
+                key: Key::new(limit.name(), attributes)?,
+                quota: limit.quota(),
+                receipt,
+                basis: paid.basis,
+            })
+        });
+        let refunds: Vec<_> = refunds.collect();
+        let Ok(()) = self.store.refund(&refunds).await;
+        refunds.len()
     }
 
     /// Forgets the buckets that a query would be charged to, and tells where: in the store that all instances

@@ -5,12 +5,13 @@
 //! Selecting costs what is selected, not what exists: policies that are asked for by name are found by
 //! name, and those that cover a query are found by an index, so ten thousand of them cost about as much as ten.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use crate::charge::{Charge, Charges};
+use crate::charge::{Charge, Charges, Paid};
 use crate::key::{Key, Part};
 use crate::policy::{Limit, Missing, Mode, Policy, Terms, is_name};
 use crate::query::{AttributeName, Query, Select};
@@ -30,7 +31,7 @@ pub struct Policies {
     index: Index,
     named: HashMap<String, u32>,
     exempt: Vec<Condition>,
-    needs: Vec<AttributeName<String>>,
+    needs: Arc<[AttributeName<String>]>,
 }
 
 /// Which limit of which policy, within one rule set, and whether it was enforced for the query.
@@ -120,7 +121,7 @@ impl Policies {
         }));
         let generation = LAST_GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
         let mut set = Self { generation, groups, index, named, ..Self::default() };
-        policies.iter().flat_map(Policy::attributes).for_each(|name| need(&mut set.needs, name));
+        set.need(policies.iter().flat_map(Policy::attributes));
         set.policies = policies;
         Ok(set)
     }
@@ -128,13 +129,13 @@ impl Policies {
     /// Exempts the queries for which one of these holds: they fall under no policy.
     #[must_use]
     pub fn exempting(mut self, exempt: Vec<Condition>) -> Self {
-        exempt.iter().flat_map(Condition::attributes).for_each(|name| need(&mut self.needs, name));
+        self.need(exempt.iter().flat_map(Condition::attributes));
         self.exempt = exempt;
         self
     }
 
     /// The attributes that a query must tell to be judged by these policies. Others need not be found out.
-    pub fn needs(&self) -> &[AttributeName<String>] {
+    pub fn needs(&self) -> &Arc<[AttributeName<String>]> {
         &self.needs
     }
 
@@ -278,16 +279,27 @@ impl Policies {
         Some((Key::new(limit.name(), query.attributes)?, limit.quota()))
     }
 
+    /// Notes attributes that are needed, each once.
+    fn need<'a>(&mut self, names: impl Iterator<Item = &'a AttributeName<String>>) {
+        let mut needs = self.needs.to_vec();
+        let mut known: HashSet<_> = needs.iter().cloned().collect();
+        needs.extend(names.filter(|name| known.insert((*name).clone())).cloned());
+        self.needs = needs.into();
+    }
+
+    /// The bucket with these values, under the limit of that name and quota, if there still is one.
+    pub(crate) fn bucket<'a>(&'a self, paid: &Paid<'_>) -> Option<&'a Limit> {
+        let is_same = |limit: &&Limit| {
+            limit.name().quota() == paid.quota
+                && limit.quota().rate() == paid.rate
+                && limit.quota().capacity() == paid.capacity
+        };
+        self.named(paid.policy)?.all_limits().iter().find(is_same)
+    }
+
     #[inline(always)]
     fn at(&self, index: u32) -> Option<&Policy> {
         self.policies.get(index as usize)
-    }
-}
-
-/// Notes an attribute that is needed, once.
-fn need(needs: &mut Vec<AttributeName<String>>, name: &AttributeName<String>) {
-    if !needs.contains(name) {
-        needs.push(name.clone());
     }
 }
 
@@ -424,7 +436,7 @@ mod tests {
     fn b4_an_exempt_query_falls_under_no_policy() {
         let Selector::When(health) = on("/health**") else { unreachable!() };
         let policies = Policies::new(vec![policy("all")]).unwrap().exempting(vec![health]);
-        assert_eq!(policies.needs(), [AttributeName::Path]);
+        assert_eq!(**policies.needs(), [AttributeName::Path]);
         let [healthz, other] = [[path("/healthz")], [path("/x")]];
         let mut charges = Charges::new();
         policies.select(&query(Select::Covering(&["all"]), &healthz), &mut charges);

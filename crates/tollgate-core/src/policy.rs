@@ -15,7 +15,7 @@ use crate::quota::Quota;
 use crate::selector::{Condition, Selector};
 
 /// A named rule.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
     name: String,
     selector: Selector,
@@ -33,14 +33,14 @@ pub struct Policy {
 }
 
 /// One quota of a policy, and the name of its buckets.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Limit {
     name: BucketName,
     quota: Quota,
 }
 
 /// Other terms for some queries.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Override {
     condition: Condition,
     /// Which of the policy's limits. None: the policy's own.

@@ -156,10 +156,11 @@ impl<'a> Fields<'a> {
         headers.append(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
     }
 
-    /// The status that a verdict is answered with.
-    pub fn status(verdict: Verdict) -> StatusCode {
-        match verdict {
+    /// The status that a decision is answered with. Who lacks what it would be counted by is not too fast, but unknown.
+    pub fn status(decision: &Decision) -> StatusCode {
+        match decision.verdict() {
             Verdict::Allow => StatusCode::OK,
+            Verdict::Deny if decision.refused().is_some() => StatusCode::FORBIDDEN,
             Verdict::Deny => StatusCode::TOO_MANY_REQUESTS,
         }
     }

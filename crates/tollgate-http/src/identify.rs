@@ -149,6 +149,26 @@ impl<'a> Facts<'a> {
         self.tell(AttributeName::Ip, address::client(address, rules.ipv6_prefix));
     }
 
+    /// What somebody who may speak for the client says of it: the path, as the client wrote it.
+    pub fn tell_path(&mut self, path: &'a str, rules: &Rules) {
+        self.tell(AttributeName::Path, path::normalise(path, rules.case));
+    }
+
+    /// The claims of the token in an `Authorization` field, if it is genuine.
+    pub fn verify_authorization(
+        &mut self,
+        authorization: &str,
+        rules: &Rules,
+        now: Timestamp,
+    ) -> Option<Claims> {
+        let token = rules.token.as_ref()?;
+        let (scheme, text) = authorization.split_once(' ')?;
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return None;
+        }
+        token.verifier.verify(text.trim(), now).map_err(|error| self.refused_token = Some(error)).ok()
+    }
+
     /// Adds a fact. An empty value, or one that is too long, is none.
     pub fn tell(&mut self, name: AttributeName<&'a str>, value: impl Into<Cow<'a, str>>) {
         let value = value.into();

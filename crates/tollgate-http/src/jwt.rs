@@ -151,6 +151,11 @@ impl Verifier {
         self.keys.store(keys.into());
     }
 
+    /// Takes the keys that another has.
+    pub fn adopt_keys(&self, other: &Self) {
+        self.keys.store(other.keys.load_full());
+    }
+
     /// The claims of a token that counts at `now`.
     ///
     /// # Errors

@@ -74,8 +74,9 @@ impl Problem {
 
     /// The problem of who is denied. It names the limit that lasts longest, and all that said no.
     pub fn denial(decision: &Decision, occasion: &Occasion<'_>) -> Self {
-        let limit_type = decision.tightest().map(|(policy, _, _)| policy.name());
-        let mut problem = Self::new(StatusCode::TOO_MANY_REQUESTS, detail(decision));
+        let refused = decision.refused().map(|(policy, _)| policy.name());
+        let limit_type = refused.or_else(|| decision.tightest().map(|(policy, _, _)| policy.name()));
+        let mut problem = Self::new(Fields::status(decision), detail(decision));
         problem.kind = occasion.kind.replace("{name}", limit_type.unwrap_or("unknown")).into();
         problem.denied = Some(Box::new(Denied {
             instance: occasion.instance.map(str::to_owned),
@@ -113,6 +114,14 @@ impl Problem {
 
 /// Which limit said no, and when to come back.
 fn detail(decision: &Decision) -> String {
+    if let Some((policy, partition)) = decision.refused() {
+        let names: Vec<_> = partition.iter().flat_map(|part| part.names()).map(ToString::to_string).collect();
+        return format!(
+            "Rate limit \"{}\" counts by {}, and this request has none.",
+            policy.name(),
+            names.join(", ")
+        );
+    }
     let Some((policy, limit, standing)) = decision.tightest() else {
         return "Rate limit exceeded.".to_owned();
     };

@@ -18,12 +18,20 @@
 //! that can be seen here, on this machine: such a proxy must ask for tokens itself.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
+use axum::Router;
+use axum::extract::{ConnectInfo, Request};
+use axum::middleware::Next;
+use axum::response::IntoResponse;
 use http::{HeaderMap, StatusCode, header};
 use tollgate_http::Problem;
+
+use crate::answer::Refusal;
+use crate::settings::SharedSettings;
 
 /// The longest token that is looked at, in bytes.
 const TOKEN_MAX: usize = 1_024;
@@ -36,6 +44,24 @@ pub struct TokenDigest([u8; SHA256_OUTPUT_LEN]);
 #[derive(Clone, Default)]
 pub struct Access {
     tokens: Vec<TokenDigest>,
+}
+
+/// Lays the access control of an exposed door around its routes: who has no token gets 401.
+pub fn guard(routes: Router, settings: SharedSettings) -> Router {
+    routes.layer(axum::middleware::from_fn(move |request: Request, next: Next| {
+        let settings = Arc::clone(&settings);
+        async move {
+            let peer =
+                request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
+            // Without an address nobody is on this machine.
+            let peer = peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+            let admitted = settings.load().access.admit(request.headers(), peer);
+            match admitted {
+                Ok(()) => next.run(request).await,
+                Err(problem) => Refusal::from(problem).into_response(),
+            }
+        }
+    }))
 }
 
 /// True if callers from other machines can reach a door at this address.

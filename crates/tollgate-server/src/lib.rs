@@ -15,8 +15,10 @@ pub mod admin;
 mod answer;
 mod listen;
 pub mod rest;
+mod settings;
 mod url;
 pub mod watch;
 
-pub use access::{Access, TokenDigest, exposed};
+pub use access::{Access, TokenDigest, exposed, guard};
 pub use listen::{Listening, Tls, TlsError, TlsPart, serve};
+pub use settings::{Settings, SharedSettings};

@@ -5,50 +5,67 @@
 //! | `GET` or `POST /api/v1/rate-limit/check?algorithm=&key=&permits=` | spends | 200 or 429 |
 //! | `GET /api/v1/rate-limit/remaining?algorithm=&key=` | looks | 200 |
 //! | `DELETE /api/v1/rate-limit/reset?algorithm=&key=` | forgets | 200 |
+//! | `POST /api/v1/decide` | decides under the policy file | 200, 429, or 403 |
+//! | `POST /api/v1/decide/batch` | decides up to 1,000 queries | 200 |
+//! | `POST /api/v1/refund` | gives back what a decision charged | 200 |
+//! | `GET /openapi.json` | tells all of this to programs | 200 |
 //!
-//! Without `key` the caller's own address is meant. Naming a key means speaking for others, so that is for
-//! callers on this machine only, and so is forgetting.
+//! The first three take `policy=` in place of `algorithm=`. Without `key` the caller itself is meant. Naming a key means
+//! speaking for others, so that is for callers on this machine or with a token, and so are forgetting, deciding and refunding.
 
+mod asked;
+mod decide;
+mod openapi;
 mod params;
+mod receipt;
 mod wire;
 
 use std::convert::Infallible;
+use std::fmt;
+use std::net::IpAddr;
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{ConnectInfo, Request, State};
 use axum::response::IntoResponse;
-use axum::routing::{delete, get};
+use axum::routing::{delete, get, post};
 use http::{HeaderValue, Response, StatusCode, header};
 use http_body::Body as _;
-use tollgate_core::{Ask, Attribute, AttributeName, Clock, Limiter, Micros, Observe, Query, Select, Store};
-use tollgate_http::{Problem, address};
+use tollgate_core::{Ask, Clock, Limiter, Observe, Store};
+use tollgate_http::{Problem, correlation_id};
 
-use crate::answer::{Answered, Refusal, nowhere, wrong_method};
+use crate::answer::{Answered, Refusal, json, nowhere, wrong_method};
+use crate::settings::{Settings, SharedSettings};
 use crate::watch::Checks;
-use params::{Accepts, Params};
+use asked::Asked;
+use params::Accepts;
+
+pub use decide::parse as parse_decide;
+
+/// The longest body of one query, and of a batch.
+const BODY_MAX: usize = 256 * 1024;
+const BATCH_BODY_MAX: usize = 8 * 1024 * 1024;
+
+/// Time to send a body.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
 
 /// What the door needs.
-struct Door<S, O, C> {
-    limiter: Arc<Limiter<S, O>>,
-    /// Tells the time of day that answers name.
-    clock: C,
-    checks: Arc<Checks>,
+pub struct Rest<S, O, C> {
+    /// Who decides.
+    pub limiter: Arc<Limiter<S, O>>,
+    /// What the door goes by.
+    pub settings: SharedSettings,
+    /// The wall clock: it tells the time of day that answers name.
+    pub clock: C,
+    /// Is told how long each check took.
+    pub checks: Arc<Checks>,
 }
 
-/// What is asked, once parameters and caller are understood.
-struct Asked {
-    algorithm: params::Algorithm,
-    key: String,
-    permits: NonZeroU32,
-}
-
-/// The door's routes. `clock` is the wall clock: it tells the time of day that answers name. `checks` is told how
-/// long each check took.
-pub fn router<S, O, C>(limiter: Arc<Limiter<S, O>>, clock: C, checks: Arc<Checks>) -> Router
+/// The door's routes.
+pub fn router<S, O, C>(door: Rest<S, O, C>) -> Router
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
@@ -58,106 +75,166 @@ where
         .route("/api/v1/rate-limit/check", get(check::<S, O, C>).post(check::<S, O, C>).head(headless))
         .route("/api/v1/rate-limit/remaining", get(remaining::<S, O, C>).head(headless))
         .route("/api/v1/rate-limit/reset", delete(reset::<S, O, C>))
+        .route("/api/v1/decide", post(decide::<S, O, C>))
+        .route("/api/v1/decide/batch", post(decide_batch::<S, O, C>))
+        .route("/api/v1/refund", post(refund::<S, O, C>))
+        .route("/openapi.json", get(openapi))
         .fallback(elsewhere)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(Arc::new(Door { limiter, clock, checks }))
+        .with_state(Arc::new(door))
 }
 
-async fn check<S, O, C>(State(door): State<Arc<Door<S, O, C>>>, request: Request) -> Answered
+/// One key, for those who run it: `GET /api/v1/admin/key?policy=&key=` tells how it stands, `DELETE` forgets it.
+pub fn key_router<S, O, C>(door: Rest<S, O, C>) -> Router
+where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+    C: Clock + 'static,
+{
+    Router::new()
+        .route("/api/v1/admin/key", get(remaining::<S, O, C>).head(headless).delete(reset::<S, O, C>))
+        .with_state(Arc::new(door))
+}
+
+async fn check<S, O, C>(State(door): State<Arc<Rest<S, O, C>>>, request: Request) -> Answered
 where
     S: Store<Error = Infallible>,
     O: Observe,
     C: Clock,
 {
     let begun = door.clock.now();
-    let asked = understand(&request, Accepts::Permits)?;
+    let settings = door.settings.load();
+    let asked = Asked::understand(&request, &settings, &door.limiter, Accepts::Permits, begun)?;
     let decision = asked.decide(&door.limiter, Ask::Spend(asked.permits)).await;
     let now = door.clock.now();
-    let response = wire::checked(&asked, &decision, now)?;
-    door.checks.observe(asked.algorithm.model(), decision.verdict(), now.since(begun));
+    let mut response = wire::checked(&asked, &decision, now, settings.fields)?;
+    door.checks.observe(asked.algorithm(&decision), decision.verdict(), now.since(begun));
+    mark(&mut response, &request);
     answer(response)
 }
 
-async fn remaining<S, O, C>(State(door): State<Arc<Door<S, O, C>>>, request: Request) -> Answered
+async fn remaining<S, O, C>(State(door): State<Arc<Rest<S, O, C>>>, request: Request) -> Answered
 where
     S: Store<Error = Infallible>,
     O: Observe,
     C: Clock,
 {
-    let asked = understand(&request, Accepts::Key)?;
+    let settings = door.settings.load();
+    let now = door.clock.now();
+    let asked = Asked::understand(&request, &settings, &door.limiter, Accepts::Key, now)?;
     let decision = asked.decide(&door.limiter, Ask::Look(0)).await;
-    answer(wire::looked(&asked, &decision, door.clock.now())?)
+    answer(wire::looked(&asked, &decision, now, settings.fields)?)
 }
 
-async fn reset<S, O, C>(State(door): State<Arc<Door<S, O, C>>>, request: Request) -> Answered
+async fn reset<S, O, C>(State(door): State<Arc<Rest<S, O, C>>>, request: Request) -> Answered
 where
     S: Store<Error = Infallible>,
     O: Observe,
     C: Clock,
 {
-    local_only(&request, "reset", "ask there")?;
-    let asked = understand(&request, Accepts::Key)?;
-    let attributes = asked.attributes();
-    let basis = door.limiter.reset(&asked.query(&attributes, Ask::Look(0))).await;
+    let settings = door.settings.load();
+    entrust(&request, &settings, "reset", "ask there")?;
+    let asked = Asked::understand(&request, &settings, &door.limiter, Accepts::Key, door.clock.now())?;
+    let basis = asked.reset(&door.limiter).await;
     answer(wire::forgotten(&asked, basis))
 }
 
-impl Asked {
-    async fn decide<S, O>(&self, limiter: &Limiter<S, O>, ask: Ask) -> tollgate_core::Decision
-    where
-        S: Store<Error = Infallible>,
-        O: Observe,
-    {
-        let attributes = self.attributes();
-        limiter.decide(&self.query(&attributes, ask)).await
+async fn decide<S, O, C>(State(door): State<Arc<Rest<S, O, C>>>, request: Request) -> Answered
+where
+    S: Store<Error = Infallible>,
+    O: Observe,
+    C: Clock,
+{
+    let begun = door.clock.now();
+    let settings = door.settings.load_full();
+    entrust(&request, &settings, "decide", "ask /api/v1/rate-limit/check about yourself")?;
+    let (head, body) = request.into_parts();
+    let body = read(body, BODY_MAX).await?;
+    let asked = decide::parse(&body)?;
+    let id = correlation_id(&head.headers, || fastrand::u128(..));
+    let decided =
+        decide::Deciding { limiter: &door.limiter, settings: &settings, now: begun }.decide(&asked).await?;
+    let now = door.clock.now();
+    if let Some(algorithm) = decided.algorithm() {
+        door.checks.observe(algorithm, decided.verdict(), now.since(begun));
     }
-
-    fn attributes(&self) -> [Attribute<'_>; 1] {
-        [Attribute { name: AttributeName::Key, value: &self.key }]
-    }
-
-    /// An ad hoc query: the policy is the algorithm's own, and nobody can wait here.
-    fn query<'a>(&'a self, attributes: &'a [Attribute<'a>], ask: Ask) -> Query<'a> {
-        let select = Select::Named(self.algorithm.policy());
-        Query { select, attributes, address: None, ask, patience: Micros::ZERO }
-    }
+    answer(decided.render(&settings, now, &id))
 }
 
-/// What a request asks, and of which key.
-fn understand(request: &Request, accepts: Accepts) -> Result<Asked, Problem> {
-    if request.body().size_hint().exact() != Some(0) {
-        let detail = "this call takes its parameters in the URL; send no body";
-        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
-    }
-    let Params { algorithm, key, permits } =
-        Params::parse(request.uri().query().unwrap_or_default(), accepts)?;
-    let key = match key {
-        Some(key) => {
-            local_only(request, "key", "leave it out to ask about your own address").map(|()| key)?
-        }
-        None => peer(request).map(|peer| address::client(peer.ip(), address::IPV6_PREFIX))?,
-    };
-    Ok(Asked { algorithm, key, permits })
+async fn decide_batch<S, O, C>(State(door): State<Arc<Rest<S, O, C>>>, request: Request) -> Answered
+where
+    S: Store<Error = Infallible>,
+    O: Observe,
+    C: Clock,
+{
+    let settings = door.settings.load_full();
+    entrust(&request, &settings, "decide", "ask /api/v1/rate-limit/check about yourself")?;
+    let body = read(request.into_body(), BATCH_BODY_MAX).await?;
+    let asked = decide::parse_batch(&body)?;
+    let deciding = decide::Deciding { limiter: &door.limiter, settings: &settings, now: door.clock.now() };
+    answer(deciding.decide_all(&asked).await?)
 }
 
-/// Refuses callers from other machines.
-fn local_only(request: &Request, what: &str, instead: &str) -> Result<(), Problem> {
-    if peer(request)?.ip().to_canonical().is_loopback() {
-        return Ok(());
-    }
-    let detail = format!("{what} is for callers on the same machine; {instead}");
-    Err(Problem::new(StatusCode::FORBIDDEN, detail))
+async fn refund<S, O, C>(State(door): State<Arc<Rest<S, O, C>>>, request: Request) -> Answered
+where
+    S: Store<Error = Infallible>,
+    O: Observe,
+    C: Clock,
+{
+    entrust(&request, &door.settings.load(), "refund", "ask there")?;
+    let body = read(request.into_body(), BODY_MAX).await?;
+    let paid = receipt::parse(&body)?;
+    let n_refunded = door.limiter.refund_paid(&paid.paid()?).await;
+    answer(json(StatusCode::OK, &wire::Refunded::of(n_refunded)))
+}
+
+async fn openapi() -> Response<Body> {
+    let mut response = Response::new(Body::from(openapi::document()));
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// Refuses callers who may not speak for others.
+fn entrust(request: &Request, settings: &Settings, what: &str, instead: &str) -> Result<(), Problem> {
+    settings.access.entrust(request.headers(), peer(request)?, what, instead)
 }
 
 /// Who asks.
-fn peer(request: &Request) -> Result<SocketAddr, Problem> {
+fn peer(request: &Request) -> Result<IpAddr, Problem> {
     let info = request.extensions().get::<ConnectInfo<SocketAddr>>();
     let unknown = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the caller's address is not known");
-    info.map(|ConnectInfo(peer)| *peer).ok_or_else(unknown)
+    info.map(|ConnectInfo(peer)| peer.ip()).ok_or_else(unknown)
+}
+
+/// Reads a body that is neither too long nor too slow.
+async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
+    let too_large = || {
+        let detail = format!("the body is longer than {bytes_max} bytes, or broke off; send less at once");
+        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
+    };
+    if body.size_hint().lower() > bytes_max as u64 {
+        return Err(too_large());
+    }
+    match tokio::time::timeout(BODY_WITHIN, axum::body::to_bytes(body, bytes_max)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(_)) => Err(too_large()),
+        Err(_) => Err(Problem::new(
+            StatusCode::REQUEST_TIMEOUT,
+            "the body did not come within 10 s; send it faster",
+        )),
+    }
+}
+
+/// Gives the answer the id of its request, if it has one, so that both can be found.
+fn mark(response: &mut Response<String>, request: &Request) {
+    if let Some(id) = request.headers().get(wire::CORRELATION_ID) {
+        response.headers_mut().insert(wire::CORRELATION_ID, id.clone());
+    }
 }
 
 async fn elsewhere(request: Request) -> Refusal {
-    nowhere(&request, "/api/v1/rate-limit/check, /remaining or /reset")
+    nowhere(&request, "/api/v1/rate-limit/check, /remaining or /reset, /api/v1/decide, or /openapi.json")
 }
 
 /// HEAD would have to do what GET does, and could not tell what came of it.
@@ -171,110 +248,11 @@ fn answer(response: Response<String>) -> Answered {
     Ok(response.map(Body::from))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use http::Method;
-    use tollgate_core::{Algorithm, Policies, Policy, Quota, Refill, Selector};
-    use tollgate_core::{ManualClock, Timestamp};
-    use tollgate_store::MemoryStore;
-    use tower::ServiceExt;
-
-    /// Asks as if from that address.
-    async fn ask(door: &Router, from: &str, method: Method, call: &str) -> (u16, serde_json::Value) {
-        let uri = format!("/api/v1/rate-limit/{call}");
-        let mut request = http::Request::builder().method(method).uri(uri).body(Body::empty()).unwrap();
-        request.extensions_mut().insert(ConnectInfo(format!("{from}:50000").parse::<SocketAddr>().unwrap()));
-        let response = door.clone().oneshot(request).await.unwrap();
-        let status = response.status().as_u16();
-        let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
-        (status, serde_json::from_slice(&body).unwrap())
-    }
-
-    fn door() -> Router {
-        let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "5/h".parse().unwrap()).unwrap();
-        let policy =
-            Policy::new("token_bucket", quota).unwrap().covering(Selector::Named).by(&[AttributeName::Key]);
-        let policies = Policies::new(vec![policy]).unwrap();
-        let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_250_000));
-        let limiter = Limiter::new(policies, MemoryStore::new(clock.clone(), 1_000));
-        router(Arc::new(limiter), clock, Arc::default())
-    }
-
-    /// C2: the time of the reset is rounded up, and is Unix seconds.
-    #[tokio::test]
-    async fn c2_reset_is_the_unix_second_by_which_all_is_back() {
-        let mut request = http::Request::get("/api/v1/rate-limit/check").body(Body::empty()).unwrap();
-        request.extensions_mut().insert(ConnectInfo("127.0.0.1:5".parse::<SocketAddr>().unwrap()));
-        let response = door().oneshot(request).await.unwrap();
-        let fields = tollgate_http::Fields::parse(response.headers());
-        assert_eq!((fields.remaining, fields.reset), (Some(4), Some(1_700_000_000 + 720 + 1)));
-    }
-
-    #[tokio::test]
-    async fn answers_have_both_families_of_fields() {
-        let mut request = http::Request::get("/api/v1/rate-limit/check").body(Body::empty()).unwrap();
-        request.extensions_mut().insert(ConnectInfo("127.0.0.1:5".parse::<SocketAddr>().unwrap()));
-        let response = door().oneshot(request).await.unwrap();
-        let field = |name: &str| response.headers()[name].to_str().unwrap();
-        assert_eq!(field("x-ratelimit-limit"), "5");
-        assert_eq!(field("ratelimit-policy"), r#""token_bucket";q=5;w=3600"#);
-        assert_eq!(field("ratelimit"), r#""token_bucket";r=4;t=720"#);
-    }
-
-    #[tokio::test]
-    async fn an_algorithm_without_a_policy_is_not_let_through() {
-        let (status, body) = ask(&door(), "127.0.0.1", Method::GET, "check?algorithm=FIXED_WINDOW").await;
-        assert_eq!((status, body["detail"].as_str()), (404, Some("no limit is configured for FIXED_WINDOW")));
-    }
-
-    #[tokio::test]
-    async fn head_spends_nothing() {
-        let door = door();
-        let mut request = http::Request::head("/api/v1/rate-limit/check").body(Body::empty()).unwrap();
-        request.extensions_mut().insert(ConnectInfo("127.0.0.1:5".parse::<SocketAddr>().unwrap()));
-        let response = door.clone().oneshot(request).await.unwrap();
-        assert_eq!(
-            (response.status().as_u16(), &response.headers()[header::ALLOW]),
-            (405, &HeaderValue::from_static("GET"))
-        );
-        assert_eq!(ask(&door, "127.0.0.1", Method::GET, "check").await.1["remaining"], 4);
-    }
-
-    #[tokio::test]
-    async fn c6_an_explicit_key_and_reset_are_for_callers_on_loopback() {
-        let door = door();
-        for stranger in ["192.0.2.7", "[2001:db8::7]", "[::ffff:192.0.2.7]"] {
-            let (status, body) = ask(&door, stranger, Method::GET, "check?key=somebody").await;
-            assert_eq!(status, 403, "{stranger}");
-            assert_eq!(
-                body["detail"],
-                "key is for callers on the same machine; leave it out to ask about your own address"
-            );
-            assert_eq!(ask(&door, stranger, Method::GET, "remaining?key=somebody").await.0, 403);
-            assert_eq!(ask(&door, stranger, Method::DELETE, "reset").await.0, 403);
-            assert_eq!(
-                ask(&door, stranger, Method::GET, "check").await.0,
-                200,
-                "one's own address is one's own"
-            );
-        }
-        for local in ["127.0.0.1", "127.1.2.3", "[::1]", "[::ffff:127.0.0.1]"] {
-            assert_eq!(ask(&door, local, Method::GET, "check?key=somebody").await.0, 200, "{local}");
-        }
-    }
-
-    #[tokio::test]
-    async fn c6_addresses_of_one_client_share_a_bucket() {
-        let door = door();
-        let key = async |from: &str| {
-            let (_, body) = ask(&door, from, Method::GET, "check").await;
-            (body["key"].as_str().unwrap().to_owned(), body["remaining"].as_u64().unwrap())
-        };
-        assert_eq!(key("192.0.2.7").await, ("192.0.2.7".to_owned(), 4));
-        assert_eq!(key("[::ffff:192.0.2.7]").await, ("192.0.2.7".to_owned(), 3));
-        assert_eq!(key("[2001:db8::1]").await, ("2001:db8::/64".to_owned(), 4));
-        assert_eq!(key("[2001:db8::2]").await, ("2001:db8::/64".to_owned(), 3));
-        assert_eq!(key("[2001:db8:0:1::2]").await, ("2001:db8:0:1::/64".to_owned(), 4));
+impl<S, O, C> fmt::Debug for Rest<S, O, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rest").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests;

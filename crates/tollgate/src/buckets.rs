@@ -38,6 +38,14 @@ impl Buckets {
         }
     }
 
+    /// True if the store can be reached. Memory always can.
+    pub(crate) fn is_up(&self) -> bool {
+        match self {
+            Self::Memory(_) => true,
+            Self::Redis(failover) => failover.shared().status().is_up,
+        }
+    }
+
     /// Where, in words.
     pub(crate) fn place(&self) -> String {
         match self {

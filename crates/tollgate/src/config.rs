@@ -21,6 +21,8 @@ mod source;
 mod store;
 mod written;
 
+use std::num::NonZeroU32;
+
 use serde_saphyr::Error as ParseError;
 use tollgate_core::{OnFailure, Policies};
 use tollgate_http::{FieldStyle, Problem};
@@ -57,9 +59,16 @@ pub(crate) struct Config {
     /// Labels that every series carries.
     pub(crate) labels: Labels,
     pub(crate) log: LogConfig,
+    /// The store section in words, to tell whether it has changed.
+    pub(crate) store_words: String,
+    /// True if all is denied while the store is out of reach.
+    pub(crate) is_store_required: bool,
     /// What it was read from, to tell whether that has changed.
     pub(crate) fingerprint: Fingerprint,
 }
+
+/// Denials that are logged in each second, at most.
+const DENIALS: NonZeroU32 = NonZeroU32::new(10).expect("not zero");
 
 /// What answers look like.
 #[derive(Clone, Debug)]
@@ -85,8 +94,12 @@ pub(crate) struct Fingerprint(Vec<SourceFile>);
 impl Config {
     /// The configuration of these files, or the defaults without any.
     pub(crate) fn read(source: &Source, environment: Environment<'_>) -> Result<Self, Vec<ConfigError>> {
-        let files = source.read().map_err(|error| vec![ConfigError::of_file(error.path, error.problem)])?;
-        Self::understand(files, environment)
+        Self::of(Fingerprint::read(source)?, environment)
+    }
+
+    /// The configuration that these texts describe.
+    pub(crate) fn of(texts: Fingerprint, environment: Environment<'_>) -> Result<Self, Vec<ConfigError>> {
+        Self::understand(texts.0, environment)
     }
 
     /// The configuration that a text describes, without an environment.
@@ -102,6 +115,13 @@ impl Config {
         let mut errors = reader.errors;
         errors.sort_by_key(ConfigError::order);
         if errors.is_empty() { Ok(Self { fingerprint: Fingerprint(files), ..config }) } else { Err(errors) }
+    }
+}
+
+impl Fingerprint {
+    /// The texts of these files, as they are now.
+    pub(crate) fn read(source: &Source) -> Result<Self, Vec<ConfigError>> {
+        source.read().map(Self).map_err(|error| vec![ConfigError::of_file(error.path, error.problem)])
     }
 }
 
@@ -173,10 +193,14 @@ impl Reader<'_> {
         let tokens = self.read_all("api.tokens", &api.tokens).unwrap_or_default();
         let access = Access::new(tokens.iter().map(|token| TokenDigest::of(&token.0)).collect());
         let exempt = file.exempt.unwrap_or_default();
+        let store = self.store(store);
         Config {
+            store_words: format!("{store:?}"),
+            is_store_required: matches!(store, StoreConfig::Redis(_))
+                && whole.on_failure == OnFailure::Closed,
             listen: self.listen(file.listen.unwrap_or_default(), access.has_tokens()),
             policies: self.rule_set(file.policies, api.defaults.unwrap_or_default(), exempt, whole),
-            store: self.store(store),
+            store,
             clients,
             access,
             answers: self.answers(&file.headers.unwrap_or_default(), &file.problem.unwrap_or_default()),
@@ -214,7 +238,7 @@ impl Reader<'_> {
             level: self.read_if("log.level", &written.level).unwrap_or(LevelFilter::INFO),
             modules: self.read_table("log.modules", written.modules),
             format: self.read_if("log.format", &written.format).unwrap_or(LogFormat::Auto),
-            denials: self.read_if("log.denials", &written.denials).unwrap_or(LogDenials::PerSecond(10)),
+            denials: self.read_if("log.denials", &written.denials).unwrap_or(LogDenials::PerSecond(DENIALS)),
         }
     }
 }

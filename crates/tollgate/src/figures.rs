@@ -1,10 +1,13 @@
 //! What the program knows of itself, for the metrics.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use tollgate_core::{Basis, Policies};
 use tollgate_server::admin::Figure;
 use tollgate_store::MemoryStats;
 
 use crate::buckets::Buckets;
+use crate::reload::Reloads;
 
 /// How the store is.
 pub(crate) fn of_store(store: &Buckets) -> Vec<Figure> {
@@ -31,6 +34,26 @@ pub(crate) fn of_policies(policies: &Policies) -> Vec<Figure> {
     vec![
         Figure::gauge("tollgate_policies_generation", "The number of the rule set in force").of(generation),
         Figure::gauge("tollgate_policies", "Policies in force").of(n_policies),
+    ]
+}
+
+/// How reloads went.
+pub(crate) fn of_reloads(reloads: &Reloads) -> Vec<Figure> {
+    let count = |n: &AtomicU64| figure_of(n.load(Ordering::Relaxed));
+    let loaded_at = figure_of(reloads.loaded_at().as_micros()) / 1e6;
+    vec![
+        Figure::counter("tollgate_reloads", "Times that another policy file was put in force")
+            .of(count(&reloads.n_succeeded)),
+        Figure::counter(
+            "tollgate_reload_failures",
+            "Times that a policy file was refused, and the old one stayed",
+        )
+        .of(count(&reloads.n_failed)),
+        Figure::gauge(
+            "tollgate_policies_loaded_timestamp_seconds",
+            "When the rule set in force was read, in Unix seconds",
+        )
+        .of(loaded_at),
     ]
 }
 

@@ -85,6 +85,11 @@ impl JwksSource {
         })
     }
 
+    /// Where, as it is written.
+    pub(crate) fn url(&self) -> String {
+        self.url.to_string()
+    }
+
     /// How to ask for newer keys, and the task that keeps the verifier's fresh. It never ends.
     pub(crate) fn follow(
         self,

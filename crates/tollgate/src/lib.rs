@@ -12,6 +12,7 @@ mod config;
 mod figures;
 mod jwks;
 mod log;
+mod reload;
 mod serve;
 
 use std::process::ExitCode;
@@ -39,7 +40,7 @@ fn run(cli::ServeArgs { source }: cli::ServeArgs) -> ExitCode {
         Err(errors) => return complain(&errors),
     };
     log::begin(&config.log);
-    match serve::run(config) {
+    match serve::run(config, source) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");

@@ -1,4 +1,10 @@
 //! Opens the doors, and waits for the word to stop.
+//!
+//! ```text
+//!   Config ─► Running { limiter, settings, store, watch } ─► doors
+//!                          ▲        ▲
+//!                          └────────┴── reload: another rule set and other settings, while doors stay open
+//! ```
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -6,88 +12,145 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
+use axum::Router;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tollgate_core::{Clock, Limiter, Policies, Timestamp};
+use tollgate_core::{Clock, Limiter, Timestamp};
 use tollgate_server::admin::{self, Admin, Info, Labels, Metrics, Readiness};
 use tollgate_server::watch::{Warnings, Watch};
-use tollgate_server::{Listening, rest, serve};
+use tollgate_server::{Listening, SharedSettings, exposed, guard, rest, serve};
 use tollgate_store::WallClock;
 
 use crate::buckets::Buckets;
-use crate::config::{Config, StoreConfig};
+use crate::config::{Config, DoorConfig, LogDenials, Source};
 use crate::figures;
+use crate::reload::{Reloads, Users};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What the doors share.
-struct Running {
-    limiter: Arc<Limiter<Arc<Buckets>, Arc<Watch<WallClock>>>>,
-    store: Arc<Buckets>,
+pub(crate) struct Running {
+    pub(crate) limiter: Arc<Limiter<Arc<Buckets>, Arc<Watch<WallClock>>>>,
+    pub(crate) settings: SharedSettings,
+    pub(crate) store: Arc<Buckets>,
+    pub(crate) reloads: Reloads,
     watch: Arc<Watch<WallClock>>,
     started_at: Timestamp,
     is_stopping: AtomicBool,
+    is_store_required: bool,
+}
+
+/// A door that is bound, with its routes to come.
+struct Bound {
+    listener: TcpListener,
+    address: SocketAddr,
+    config: DoorConfig,
 }
 
 /// Runs until SIGTERM or ctrl-c.
 ///
 /// # Errors
 /// If an address cannot be listened on, or the operating system refuses threads or signals.
-pub(crate) fn run(config: Config) -> anyhow::Result<()> {
+pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     runtime.block_on(async {
         let stop = stopped()?;
-        let (api_listener, api) = listen("api", config.listen.api.address).await?;
-        let (admin_listener, admin) =
-            listen("admin", config.listen.admin.map_or(config.listen.api.address, |door| door.address))
-                .await?;
-        let running = Arc::new(Running::new(config.policies, config.store));
-        // Nobody may be reading; that is no reason not to serve.
-        let _ = writeln!(
-            std::io::stdout(),
-            "tollgate {VERSION}: decisions on http://{api}, buckets in {place}, admin on http://{admin}; \
-             try: curl 'http://{api}/api/v1/rate-limit/check?key=user:123'",
-            place = running.store.place(),
-        );
+        let api = Bound::bind("api", config.listen.api.clone()).await?;
+        let admin = match config.listen.admin.clone() {
+            None => None,
+            Some(door) => Some(Bound::bind("admin", door).await?),
+        };
+        let labels = config.labels.clone();
+        let (running, follow) = Running::start(config)?;
+        let _reloading = tokio::spawn(running.clone().follow(source, follow)?);
+        greet(&api, admin.as_ref(), &running);
+
         // The admin door closes last, so that one can watch the others close.
         let (closed, closing) = tokio::sync::oneshot::channel::<()>();
         let closing = async { closing.await.unwrap_or_default() };
-        let door = Arc::new(running.admin(config.labels));
-        let door = admin::open(door.clone()).merge(admin::guarded(door));
-        let admin = tokio::spawn(serve(admin_listener, door, Listening::default(), None, closing));
-        let door = rest::router(running.limiter.clone(), WallClock, running.watch.checks().clone());
+        let admin = admin.map(|bound| {
+            let routes = running.admin_routes(labels, exposed(bound.config.address));
+            tokio::spawn(bound.serve(routes, closing))
+        });
+        let routes = running.api_routes(exposed(api.config.address));
         let stop = async {
             stop.await;
             running.is_stopping.store(true, Ordering::Relaxed);
         };
-        serve(api_listener, door, Listening::default(), None, stop).await;
+        api.serve(routes, stop).await;
         drop(closed);
-        admin.await.context("the admin door failed")
+        match admin {
+            None => Ok(()),
+            Some(admin) => admin.await.context("the admin door failed"),
+        }
     })
 }
 
+/// Tells where the doors are. Nobody may be reading; that is no reason not to serve.
+fn greet(api: &Bound, admin: Option<&Bound>, running: &Running) {
+    let (url, place) = (api.url(), running.store.place());
+    let admin = admin.map_or(String::new(), |admin| format!(", admin on {}", admin.url()));
+    let _ = writeln!(
+        std::io::stdout(),
+        "tollgate {VERSION}: decisions on {url}, buckets in {place}{admin}; \
+         try: curl '{url}/api/v1/rate-limit/check?key=user:123'",
+    );
+}
+
 impl Running {
-    fn new(policies: Policies, store: StoreConfig) -> Self {
-        let store = Arc::new(Buckets::open(store));
-        let watch = Arc::new(Watch::new(Warnings::default(), WallClock));
-        Self {
-            limiter: Arc::new(Limiter::observed(policies, store.clone(), watch.clone())),
+    /// Starts what the doors need.
+    fn start(config: Config) -> anyhow::Result<(Arc<Self>, Users)> {
+        let store = Arc::new(Buckets::open(config.store));
+        let warnings = match config.log.denials {
+            LogDenials::All => Warnings::All,
+            LogDenials::PerSecond(n) => Warnings::PerSecond(n),
+        };
+        let watch = Arc::new(Watch::new(warnings, WallClock));
+        let reloads = Reloads::new(&config.listen, config.store_words, config.fingerprint, WallClock.now());
+        let (settings, users) = Users::follow(config.clients, config.access, config.answers, None)?;
+        let running = Self {
+            limiter: Arc::new(Limiter::observed(config.policies, store.clone(), watch.clone())),
+            settings: settings.shared(),
             store,
+            reloads,
             watch,
             started_at: WallClock.now(),
             is_stopping: AtomicBool::new(false),
-        }
+            is_store_required: config.is_store_required,
+        };
+        Ok((Arc::new(running), users))
+    }
+
+    fn api_routes(&self, is_exposed: bool) -> Router {
+        self.guarded(rest::router(self.rest()), is_exposed)
+    }
+
+    /// The admin door's routes. Those that only say yes or no are open to all.
+    fn admin_routes(self: &Arc<Self>, labels: Labels, is_exposed: bool) -> Router {
+        let admin = Arc::new(self.admin(labels));
+        let guarded = admin::guarded(admin.clone()).merge(rest::key_router(self.rest()));
+        admin::open(admin).merge(self.guarded(guarded, is_exposed))
+    }
+
+    fn rest(&self) -> rest::Rest<Arc<Buckets>, Arc<Watch<WallClock>>, WallClock> {
+        let (limiter, settings) = (self.limiter.clone(), self.settings.clone());
+        rest::Rest { limiter, settings, clock: WallClock, checks: self.watch.checks().clone() }
+    }
+
+    fn guarded(&self, routes: Router, is_exposed: bool) -> Router {
+        if is_exposed { guard(routes, self.settings.clone()) } else { routes }
     }
 
     /// What the admin door needs.
     fn admin(self: &Arc<Self>, labels: Labels) -> Admin<WallClock> {
-        let [store, policies, info, readiness] = std::array::from_fn(|_| self.clone());
+        let [store, policies, reloads, info, readiness] = std::array::from_fn(|_| self.clone());
         Admin {
             watch: self.watch.clone(),
             metrics: Metrics::new(labels, self.watch.clone())
                 .with(move || figures::of_store(&store.store))
-                .with(move || figures::of_policies(&policies.limiter.policies())),
+                .with(move || figures::of_policies(&policies.limiter.policies()))
+                .with(move || figures::of_reloads(&reloads.reloads)),
             info: Box::new(move || Info {
                 version: VERSION,
                 generation: info.limiter.policies().generation(),
@@ -97,22 +160,36 @@ impl Running {
         }
     }
 
+    /// Whether requests should come. Redis need not be there, unless everything is denied without it.
     fn readiness(&self) -> Readiness {
         if self.is_stopping.load(Ordering::Relaxed) {
             return Readiness::NotReady { reason: "it is stopping" };
+        }
+        if self.is_store_required && !self.store.is_up() {
+            return Readiness::NotReady { reason: "Redis is out of reach, and store.on_failure is closed" };
         }
         Readiness::Ready
     }
 }
 
-async fn listen(door: &str, address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(address).await.with_context(|| {
-        format!(
-            "cannot listen on {address}; is another program using it? Set listen.{door} to another address"
-        )
-    })?;
-    let address = listener.local_addr().context("cannot tell the address")?;
-    Ok((listener, address))
+impl Bound {
+    async fn bind(name: &str, config: DoorConfig) -> anyhow::Result<Self> {
+        let listener = TcpListener::bind(config.address).await.with_context(|| {
+            let address = config.address;
+            format!("cannot listen on {address}; is another program using it? Set listen.{name} to another address")
+        })?;
+        let address = listener.local_addr().context("cannot tell the address")?;
+        Ok(Self { listener, address, config })
+    }
+
+    fn url(&self) -> String {
+        let scheme = if self.config.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
+    }
+
+    async fn serve(self, routes: Router, stop: impl Future<Output = ()>) {
+        serve(self.listener, routes, Listening::default(), self.config.tls, stop).await;
+    }
 }
 
 /// Ready when SIGTERM or ctrl-c comes. From this call on, not from the first wait.

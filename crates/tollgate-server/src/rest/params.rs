@@ -30,16 +30,25 @@ pub(super) enum Accepts {
     Permits,
 }
 
+/// Which buckets are meant.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Which {
+    /// One of the algorithm's own, with any key.
+    AdHoc(Algorithm),
+    /// Those of a policy of the file.
+    Policy(String),
+}
+
 /// What was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Params {
-    pub(super) algorithm: Algorithm,
+    pub(super) which: Which,
     pub(super) key: Option<String>,
     pub(super) permits: NonZeroU32,
 }
 
 impl Algorithm {
-    const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 5] = [
         Self::TokenBucket,
         Self::LeakyBucket,
         Self::SlidingWindow,
@@ -75,6 +84,17 @@ impl Algorithm {
         }
     }
 
+    /// The name here of the model's algorithm.
+    pub(super) fn of(algorithm: tollgate_core::Algorithm) -> Self {
+        match algorithm {
+            tollgate_core::Algorithm::TokenBucket(_) => Self::TokenBucket,
+            tollgate_core::Algorithm::LeakyBucket(_) => Self::LeakyBucket,
+            tollgate_core::Algorithm::SlidingWindow => Self::SlidingWindow,
+            tollgate_core::Algorithm::SlidingWindowCounter => Self::SlidingWindowCounter,
+            tollgate_core::Algorithm::FixedWindow(_) => Self::FixedWindow,
+        }
+    }
+
     fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
     }
@@ -83,8 +103,8 @@ impl Algorithm {
 impl Accepts {
     fn known(self) -> &'static str {
         match self {
-            Self::Key => "algorithm and key",
-            Self::Permits => "algorithm, key and permits",
+            Self::Key => "algorithm or policy, and key",
+            Self::Permits => "algorithm or policy, key and permits",
         }
     }
 }
@@ -92,12 +112,13 @@ impl Accepts {
 impl Params {
     /// Reads a URL's query. Every parameter at most once, and no others.
     pub(super) fn parse(query: &str, accepts: Accepts) -> Result<Self, Problem> {
-        let (mut algorithm, mut key, mut permits) = (None, None, None);
+        let (mut algorithm, mut policy, mut key, mut permits) = (None, None, None, None);
         for (name, value) in pairs(query) {
             match name {
                 "algorithm" => {
                     once(&mut algorithm, parse_algorithm(&decode("algorithm", value)?)?, "algorithm")?
                 }
+                "policy" => once(&mut policy, decode("policy", value)?, "policy")?,
                 "key" => once(&mut key, parse_key(decode("key", value)?)?, "key")?,
                 "permits" if accepts == Accepts::Permits => {
                     once(&mut permits, parse_permits(&decode("permits", value)?)?, "permits")?;
@@ -105,8 +126,14 @@ impl Params {
                 _ => return Err(unknown(name, accepts.known())),
             }
         }
-        let (algorithm, permits) = (algorithm.unwrap_or_default(), permits.unwrap_or(NonZeroU32::MIN));
-        Ok(Self { algorithm, key, permits })
+        let which = match (algorithm, policy) {
+            (Some(_), Some(_)) => {
+                return Err(bad("policy", "give algorithm or policy, not both; a policy has its own"));
+            }
+            (None, Some(policy)) => Which::Policy(policy),
+            (algorithm, None) => Which::AdHoc(algorithm.unwrap_or_default()),
+        };
+        Ok(Self { which, key, permits: permits.unwrap_or(NonZeroU32::MIN) })
     }
 }
 
@@ -160,10 +187,11 @@ mod tests {
     fn parameters_are_read() {
         let params =
             Params::parse("algorithm=fixed_window&key=user%3A1+a%C3%A9&permits=7", Accepts::Permits).unwrap();
-        assert_eq!(params.algorithm, Algorithm::FixedWindow);
+        assert_eq!(params.which, Which::AdHoc(Algorithm::FixedWindow));
         assert_eq!(params.key.as_deref(), Some("user:1 aé"));
         assert_eq!(params.permits.get(), 7);
-        let none = Params { algorithm: Algorithm::TokenBucket, key: None, permits: NonZeroU32::MIN };
+        let none =
+            Params { which: Which::AdHoc(Algorithm::TokenBucket), key: None, permits: NonZeroU32::MIN };
         assert_eq!(Params::parse("", Accepts::Permits), Ok(none));
     }
 
@@ -185,7 +213,7 @@ mod tests {
         }
         refused(
             "permit=1",
-            r#"parameter \"permit\" is not known; this call takes algorithm, key and permits"#,
+            r#"parameter \"permit\" is not known; this call takes algorithm or policy, key and permits"#,
         );
         assert!(Params::parse("permits=1", Accepts::Key).is_err());
     }

@@ -69,7 +69,7 @@ impl WarnLimit {
 #[cold]
 pub(super) fn denied(query: &Query<'_>, decision: &Decision, suppressed: u64) {
     let retry_after = decision.retry_after().map(|wait| wait.as_secs_ceil().max(1));
-    let status = retry_after.map(|_| Fields::status(decision.verdict()).as_u16());
+    let status = retry_after.map(|_| Fields::status(decision).as_u16());
     warn!(
         client = client(query, decision),
         method = query.value(&AttributeName::<&str>::Method),

@@ -12,7 +12,7 @@ use tokio::task::JoinHandle;
 use tollgate_core::{
     Algorithm, AttributeName, Limiter, ManualClock, Policies, Policy, Quota, Refill, Selector,
 };
-use tollgate_server::{Listening, Tls, rest, serve};
+use tollgate_server::{Listening, Settings, Tls, rest, serve};
 use tollgate_store::MemoryStore;
 
 /// A check, after which the connection stays.
@@ -64,7 +64,9 @@ fn door() -> axum::Router {
     let policy = policy.covering(Selector::Named).by(&[AttributeName::Key]);
     let clock = ManualClock::default();
     let store = MemoryStore::new(clock.clone(), 1_000);
-    rest::router(Arc::new(Limiter::new(Policies::new(vec![policy]).unwrap(), store)), clock, Arc::default())
+    let limiter = Arc::new(Limiter::new(Policies::new(vec![policy]).unwrap(), store));
+    let settings = Settings::default().shared();
+    rest::router(rest::Rest { limiter, settings, clock, checks: Arc::default() })
 }
 
 /// Says something and hears all that is answered, until the other side ends the connection.

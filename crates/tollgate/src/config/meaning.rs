@@ -42,7 +42,7 @@ pub(crate) enum LogFormat {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LogDenials {
     /// At most so many each second.
-    PerSecond(u32),
+    PerSecond(NonZeroU32),
     All,
 }
 
@@ -275,11 +275,11 @@ impl Meaning for LogDenials {
     fn understand(text: &str) -> Result<Self, String> {
         match (text, whole(text)) {
             ("all", _) => Ok(Self::All),
-            (_, Some(n)) => Ok(Self::PerSecond(n)),
+            (_, Some(n)) if n > 0 => Ok(Self::PerSecond(NonZeroU32::new(n).unwrap_or(NonZeroU32::MIN))),
             _ => Err("use all, or how many are logged in each second at most, for example 10".to_owned()),
         }
     }
     fn schema() -> Schema {
-        json_schema!({ "anyOf": [{ "const": "all" }, { "type": "integer", "minimum": 0 }] })
+        json_schema!({ "anyOf": [{ "const": "all" }, { "type": "integer", "minimum": 1 }] })
     }
 }

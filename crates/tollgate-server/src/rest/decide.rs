@@ -1,0 +1,396 @@
+//! Decisions under the policy file, for others who ask on behalf of their clients.
+//!
+//! ```text
+//!   {"attributes": {"ip": "192.0.2.7", "method": "POST", "path": "/api/login",
+//!                   "headers": {"X-Api-Key": "k"}},
+//!    "cost": 1}
+//! ```
+//!
+//! Who asks is trusted (`entrust`), so what it says of its client counts; only a token is verified all the same. Policies
+//! are chosen by their selectors, as in any other door.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+
+use futures_util::future::join_all;
+use http::{HeaderValue, Response, StatusCode, header};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tollgate_core::{
+    Algorithm, Ask, AttributeName, Decision, Limit, Limiter, Micros, Observe, Outcome, Policy, Query, Select,
+    Standing, Store, Timestamp, Verdict,
+};
+use tollgate_http::{Facts, Fields, Occasion, Problem};
+
+use super::receipt;
+use super::wire::{CORRELATION_ID, message};
+use crate::answer::json;
+use crate::settings::Settings;
+
+/// The most queries in a batch.
+const BATCH_MAX: usize = 1_000;
+
+/// Asks whether a request of a client may go on.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Decide<'a> {
+    /// What is known about the request.
+    #[serde(borrow, default)]
+    attributes: Told<'a>,
+    /// Units that it costs. Default: 1.
+    #[serde(default = "one")]
+    cost: NonZeroU32,
+    /// Policies that apply too, besides those that cover the request.
+    #[serde(borrow, default)]
+    policies: Vec<Cow<'a, str>>,
+    /// True to learn how things stand and spend nothing.
+    #[serde(default)]
+    look: bool,
+    /// True to be told a receipt, with which the charge can be given back.
+    #[serde(default)]
+    receipt: bool,
+}
+
+/// Asks about several requests at once.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Batch<'a> {
+    /// At most 1,000.
+    #[serde(borrow)]
+    #[schemars(length(max = 1000))]
+    queries: Vec<Decide<'a>>,
+}
+
+/// What is known about a request.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+struct Told<'a> {
+    /// The client's address.
+    ip: Option<IpAddr>,
+    /// Who the client proved to be.
+    #[serde(borrow)]
+    user: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    method: Option<Cow<'a, str>>,
+    /// The path, with or without the query.
+    #[serde(borrow)]
+    path: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    host: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    route: Option<Cow<'a, str>>,
+    /// Header fields. A bearer token in `Authorization` is verified.
+    #[serde(borrow)]
+    headers: Table<'a>,
+    #[serde(borrow)]
+    cookies: Table<'a>,
+    #[serde(borrow)]
+    query: Table<'a>,
+    #[serde(borrow)]
+    claims: Table<'a>,
+    /// Anything else, for policies that count by `attribute:NAME`.
+    #[serde(borrow)]
+    other: Table<'a>,
+}
+
+type Table<'a> = BTreeMap<Cow<'a, str>, Cow<'a, str>>;
+
+/// What came of a query.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Decided<'a> {
+    /// Whether it may go on.
+    allowed: bool,
+    message: &'static str,
+    /// On what ground: `shared`, `local`, `fail_open`, `fail_closed`, or `none` if no limit applies.
+    basis: &'static str,
+    /// Seconds after which it would be allowed: 0 if it is, missing if it never will be.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_seconds: Option<u64>,
+    /// Every limit that applies.
+    limits: Vec<LimitState<'a>>,
+    /// With it the charge can be given back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    receipt: Option<String>,
+}
+
+/// How one limit stands.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct LimitState<'a> {
+    policy: &'a str,
+    /// The quota's own name, if the policy has several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota: Option<&'a str>,
+    /// `enforce` or `shadow`.
+    mode: &'static str,
+    /// `paid`, `fits`, `short`, `never` or `unknown`.
+    outcome: &'static str,
+    /// What it holds when full.
+    limit: u32,
+    remaining: u32,
+    reset_after_seconds: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_seconds: Option<u64>,
+    basis: &'static str,
+}
+
+/// One decision of a batch.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct InBatch<'a> {
+    /// 200, 429 or 403, as if it had been asked alone.
+    status: u16,
+    #[serde(flatten)]
+    decided: Decided<'a>,
+}
+
+/// The decisions of a batch, in the order of its queries.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct Batched<'a> {
+    decisions: Vec<InBatch<'a>>,
+}
+
+/// A denial with all that is known of it.
+#[derive(Serialize)]
+struct Denied<'a> {
+    #[serde(flatten)]
+    problem: &'a Problem,
+    #[serde(flatten)]
+    decided: &'a Decided<'a>,
+}
+
+fn one() -> NonZeroU32 {
+    NonZeroU32::MIN
+}
+
+/// Reads one query.
+///
+/// # Errors
+/// If it is no JSON, or has what nobody knows.
+pub fn parse(body: &[u8]) -> Result<Decide<'_>, Problem> {
+    serde_json::from_slice(body).map_err(|error| malformed(&error))
+}
+
+/// Reads a batch.
+pub(super) fn parse_batch(body: &[u8]) -> Result<Vec<Decide<'_>>, Problem> {
+    let Batch { queries } = serde_json::from_slice(body).map_err(|error| malformed(&error))?;
+    if queries.len() > BATCH_MAX {
+        let detail = format!("the batch has {} queries; send at most {BATCH_MAX} at once", queries.len());
+        return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
+    }
+    Ok(queries)
+}
+
+pub(super) fn malformed(error: &serde_json::Error) -> Problem {
+    let detail = format!("the body is not understood: {error}; /openapi.json says what it looks like");
+    Problem::new(StatusCode::BAD_REQUEST, detail)
+}
+
+/// What decides.
+pub(super) struct Deciding<'a, S, O> {
+    pub(super) limiter: &'a Limiter<S, O>,
+    pub(super) settings: &'a Settings,
+    pub(super) now: Timestamp,
+}
+
+/// A decision, and what it was about.
+pub(super) struct Outcomes {
+    decision: Decision,
+    path: Option<String>,
+    receipt: Option<String>,
+}
+
+impl<S, O> Deciding<'_, S, O>
+where
+    S: Store<Error = Infallible>,
+    O: Observe,
+{
+    /// Decides one query.
+    pub(super) async fn decide(&self, asked: &Decide<'_>) -> Result<Outcomes, Problem> {
+        let policies = self.limiter.load();
+        let needs = policies.needs().clone();
+        let facts = asked.attributes.facts(self.settings, &needs, self.now);
+        self.settings.heed(&facts);
+        let attributes = facts.attributes();
+        let also: Vec<&str> = asked.policies.iter().map(AsRef::as_ref).collect();
+        if let Some(unknown) =
+            also.iter().find(|name| policies.named(name).is_none() || Algorithm::named(name).is_some())
+        {
+            let detail =
+                format!("there is no policy {}; the policy file has the names", crate::url::quoted(unknown));
+            return Err(Problem::new(StatusCode::BAD_REQUEST, detail).about("policies"));
+        }
+        let query = Query {
+            select: Select::Covering(&also),
+            attributes: &attributes,
+            address: facts.address,
+            ask: if asked.look { Ask::Look(asked.cost.get()) } else { Ask::Spend(asked.cost) },
+            patience: Micros::ZERO,
+        };
+        let decision = self.limiter.decide_under(policies, &query).await;
+        let receipt = if asked.receipt { receipt::of(&decision, &attributes) } else { None };
+        Ok(Outcomes { path: facts.value(AttributeName::Path).map(str::to_owned), decision, receipt })
+    }
+
+    /// Decides a batch. Decisions are made together, so that a store can take several in one call.
+    pub(super) async fn decide_all(&self, asked: &[Decide<'_>]) -> Result<Response<String>, Problem> {
+        let outcomes = join_all(asked.iter().map(|asked| self.decide(asked))).await;
+        let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
+        let decisions = outcomes.iter().map(|outcome| InBatch {
+            status: Fields::status(&outcome.decision).as_u16(),
+            decided: Decided::of(&outcome.decision, outcome.receipt.clone()),
+        });
+        Ok(json(StatusCode::OK, &Batched { decisions: decisions.collect() }))
+    }
+}
+
+impl Outcomes {
+    pub(super) fn verdict(&self) -> Verdict {
+        self.decision.verdict()
+    }
+
+    /// The algorithm of the limit that decided, if one did.
+    pub(super) fn algorithm(&self) -> Option<Algorithm> {
+        self.decision.tightest().map(|(_, limit, _)| limit.quota().algorithm())
+    }
+
+    /// Renders the decision, under the request's id.
+    pub(super) fn render(self, settings: &Settings, now: Timestamp, id: &str) -> Response<String> {
+        let decided = Decided::of(&self.decision, self.receipt);
+        let mut response = match self.decision.verdict() {
+            Verdict::Allow => json(StatusCode::OK, &decided),
+            Verdict::Deny => {
+                let occasion = Occasion {
+                    kind: &settings.problem_type,
+                    instance: self.path.as_deref(),
+                    correlation_id: id,
+                    now,
+                };
+                let problem = &Problem::denial(&self.decision, &occasion);
+                let mut response =
+                    json(Fields::status(&self.decision), &Denied { problem, decided: &decided });
+                let kind = HeaderValue::from_static("application/problem+json");
+                response.headers_mut().insert(header::CONTENT_TYPE, kind);
+                response
+            }
+        };
+        let headers = response.headers_mut();
+        if let Some(fields) = Fields::of(&self.decision, now) {
+            fields.render(settings.fields, headers);
+            Fields::expose(headers);
+        }
+        if let Ok(id) = HeaderValue::from_str(id) {
+            headers.insert(CORRELATION_ID, id);
+        }
+        response
+    }
+}
+
+impl<'a> Decided<'a> {
+    fn of(decision: &'a Decision, receipt: Option<String>) -> Self {
+        let seconds = |wait: Micros| wait.as_secs_ceil();
+        Self {
+            allowed: decision.verdict() == Verdict::Allow,
+            message: message(decision),
+            basis: decision.basis().map_or("none", |basis| basis.name()),
+            retry_after_seconds: decision.retry_after().map(seconds),
+            limits: decision.standings().map(LimitState::of).collect(),
+            receipt,
+        }
+    }
+}
+
+impl<'a> LimitState<'a> {
+    fn of((policy, limit, standing): (&'a Policy, &'a Limit, &'a Standing)) -> Self {
+        Self {
+            policy: policy.name(),
+            quota: limit.name().quota(),
+            mode: standing.limit.mode().name(),
+            outcome: match standing.outcome {
+                Outcome::Paid(_) => "paid",
+                Outcome::Fits => "fits",
+                Outcome::Short { .. } => "short",
+                Outcome::Never => "never",
+                Outcome::Unknown => "unknown",
+            },
+            limit: limit.quota().capacity().get(),
+            remaining: standing.remaining,
+            reset_after_seconds: standing.reset_after.as_secs_ceil(),
+            retry_after_seconds: standing.retry_after().map(Micros::as_secs_ceil),
+            basis: standing.basis.name(),
+        }
+    }
+}
+
+impl<'t> Told<'t> {
+    /// The facts that the policies need.
+    fn facts<'a>(
+        &'a self,
+        settings: &Settings,
+        needs: &'a [AttributeName<String>],
+        now: Timestamp,
+    ) -> Facts<'a> {
+        let rules = &settings.rules;
+        let mut facts = Facts::default();
+        if let Some(address) = self.ip {
+            facts.tell_address(address, rules);
+        }
+        if let Some(method) = &self.method {
+            facts.tell(AttributeName::Method, method.to_ascii_uppercase());
+        }
+        let (path, url_query) = self.path.as_deref().map_or((None, ""), |path| {
+            let (path, query) = path.split_once('?').unwrap_or((path, ""));
+            (Some(path), query)
+        });
+        if let Some(path) = path {
+            facts.tell_path(path, rules);
+        }
+        let by_token =
+            |name: &AttributeName<String>| matches!(name, AttributeName::User | AttributeName::Claim(_));
+        let claims = match self.header("authorization").filter(|_| needs.iter().any(by_token)) {
+            Some(authorization) => facts.verify_authorization(authorization, rules, now),
+            None => None,
+        };
+        for name in needs {
+            let value = match name {
+                AttributeName::User => self.user.as_deref().map(Cow::Borrowed).or_else(|| {
+                    let claim = &rules.token.as_ref()?.claim;
+                    claims.as_ref()?.text(claim).map(|text| Cow::Owned(text.into_owned()))
+                }),
+                AttributeName::Claim(name) => self
+                    .claims
+                    .get(name.as_str())
+                    .map(|value| Cow::Borrowed(value.as_ref()))
+                    .or_else(|| claims.as_ref()?.text(name).map(|text| Cow::Owned(text.into_owned()))),
+                AttributeName::Host => self.host.as_ref().map(|host| Cow::Owned(host.to_ascii_lowercase())),
+                AttributeName::Route => self.route.as_deref().map(Cow::Borrowed),
+                AttributeName::Header(name) => self.header(name).map(Cow::Borrowed),
+                AttributeName::Cookie(name) => {
+                    self.cookies.get(name.as_str()).map(|value| Cow::Borrowed(value.as_ref()))
+                }
+                AttributeName::Param(name) => self
+                    .query
+                    .get(name.as_str())
+                    .map(|value| Cow::Borrowed(value.as_ref()))
+                    .or_else(|| tollgate_http::parts::param(url_query, name)),
+                AttributeName::Named(name) => {
+                    self.other.get(name.as_str()).map(|value| Cow::Borrowed(value.as_ref()))
+                }
+                // Told already, or not for others to say.
+                AttributeName::Ip | AttributeName::Method | AttributeName::Path | AttributeName::Key => None,
+            };
+            if let Some(value) = value {
+                facts.tell(name.as_deref(), value);
+            }
+        }
+        facts
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_ref())
+    }
+}

@@ -1,0 +1,116 @@
+//! Receipts: what a decision charged, as a text that its asker can bring back.
+//!
+//! ```text
+//!   base64url of  [{"p":"login","v":["192.0.2.7"],"c":1,"t":1700000000000000,"b":"shared","r":"1/6s","n":10}]
+//! ```
+//!
+//! It is not signed: only who may decide for others may bring it back, and a refund never gives more than its cost,
+//! less what time has repaid, to a limit that is still the same.
+
+use std::num::NonZeroU32;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use http::StatusCode;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tollgate_core::{Attribute, Basis, Decision, Key, Outcome, Paid, Rate, Timestamp};
+use tollgate_http::Problem;
+
+use super::decide::malformed;
+
+/// The longest receipt, and the most charges in it.
+const RECEIPT_MAX: usize = 64 * 1024;
+const CHARGES_MAX: usize = 256;
+
+/// Gives back what a decision charged.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Refund {
+    /// What the decision told. It is good for one refund.
+    receipt: String,
+}
+
+/// One charge.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Charged {
+    #[serde(rename = "p")]
+    policy: String,
+    #[serde(rename = "q", default, skip_serializing_if = "Option::is_none")]
+    quota: Option<String>,
+    #[serde(rename = "v")]
+    values: Vec<String>,
+    #[serde(rename = "c")]
+    cost: u32,
+    #[serde(rename = "t")]
+    paid_at: u64,
+    #[serde(rename = "b")]
+    basis: String,
+    #[serde(rename = "r")]
+    rate: String,
+    #[serde(rename = "n")]
+    capacity: NonZeroU32,
+}
+
+/// The charges of a receipt.
+pub(super) struct Receipt(Vec<Charged>);
+
+/// What a decision charged. Nothing, if it charged nothing.
+pub(super) fn of(decision: &Decision, attributes: &[Attribute<'_>]) -> Option<String> {
+    let charged = decision.standings().filter_map(|(policy, limit, standing)| {
+        let Outcome::Paid(receipt) = &standing.outcome else { return None };
+        let key = Key::new(limit.name(), attributes)?;
+        Some(Charged {
+            policy: policy.name().to_owned(),
+            quota: limit.name().quota().map(str::to_owned),
+            values: key.values().map(|value| value.to_string()).collect(),
+            cost: receipt.cost,
+            paid_at: receipt.paid_at.as_micros(),
+            basis: standing.basis.name().to_owned(),
+            rate: limit.quota().rate().to_string(),
+            capacity: limit.quota().capacity(),
+        })
+    });
+    let charged: Vec<_> = charged.collect();
+    let text = serde_json::to_string(&charged).ok().filter(|_| !charged.is_empty())?;
+    Some(BASE64_URL_SAFE_NO_PAD.encode(text))
+}
+
+/// Reads what is brought back.
+pub(super) fn parse(body: &[u8]) -> Result<Receipt, Problem> {
+    let Refund { receipt } = serde_json::from_slice(body).map_err(|error| malformed(&error))?;
+    let charged = Some(receipt)
+        .filter(|receipt| receipt.len() <= RECEIPT_MAX)
+        .and_then(|receipt| BASE64_URL_SAFE_NO_PAD.decode(receipt).ok())
+        .and_then(|text| serde_json::from_slice::<Vec<Charged>>(&text).ok())
+        .filter(|charged| charged.len() <= CHARGES_MAX);
+    charged.map(Receipt).ok_or_else(unknown)
+}
+
+impl Receipt {
+    /// The charges, as the model has them.
+    pub(super) fn paid(&self) -> Result<Vec<Paid<'_>>, Problem> {
+        self.0.iter().map(|charged| charged.paid().ok_or_else(unknown)).collect()
+    }
+}
+
+impl Charged {
+    fn paid(&self) -> Option<Paid<'_>> {
+        Some(Paid {
+            policy: &self.policy,
+            quota: self.quota.as_deref(),
+            rate: self.rate.parse::<Rate>().ok()?,
+            capacity: self.capacity,
+            values: self.values.iter().map(String::as_str).collect(),
+            cost: self.cost,
+            paid_at: Timestamp::from_micros(self.paid_at),
+            basis: [Basis::Shared, Basis::Local].into_iter().find(|basis| basis.name() == self.basis)?,
+        })
+    }
+}
+
+fn unknown() -> Problem {
+    let detail = "the receipt is not one of ours; bring it back as /api/v1/decide told it";
+    Problem::new(StatusCode::BAD_REQUEST, detail).about("receipt")
+}

@@ -1,0 +1,276 @@
+//! Puts another configuration in force when the files change, or on SIGHUP.
+//!
+//! The new files are read as a whole. If anything is wrong with them, that is told, and the old set stays in force as it
+//! is. Otherwise the rule set and the settings are swapped, each at once; requests in hand finish under the old ones. Buckets
+//! stay: a policy that is still there under its name goes on with what was spent.
+//!
+//! What doors and the store are made of cannot be changed while they are in use: a change there is told, and waits for
+//! a restart. Certificates are the exception, since they must be renewed.
+//!
+//! Folders are watched, not files: editors and Kubernetes put another file in the old one's place (`..data`).
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use notify::Watcher as _;
+use parking_lot::Mutex;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tollgate_core::{Clock, Policies, Timestamp};
+use tollgate_http::jwt::Verifier;
+use tollgate_server::{Access, Settings, Tls};
+use tollgate_store::WallClock;
+use tracing::{error, info, warn};
+
+use crate::config::{AnswersConfig, ClientsConfig, Config, ConfigError, Fingerprint, ListenConfig, Source};
+use crate::log;
+use crate::serve::Running;
+
+/// A save is often several writes; what comes this soon after the first belongs to it.
+const SETTLES_WITHIN: Duration = Duration::from_millis(200);
+
+/// How often files are looked at where the system cannot tell of changes.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// What is known about reloads.
+pub(crate) struct Reloads {
+    pub(crate) n_succeeded: AtomicU64,
+    pub(crate) n_failed: AtomicU64,
+    /// When the set in force was read, in microseconds of the wall clock.
+    loaded_at: AtomicU64,
+    fixed: Fixed,
+    /// What was read last, sound or not.
+    seen: Mutex<Fingerprint>,
+}
+
+/// What cannot be changed while it is in use.
+struct Fixed {
+    /// The doors' names, addresses and certificates.
+    doors: Vec<(&'static str, String, Option<Tls>)>,
+    store: String,
+}
+
+/// How users are known, and the task that keeps it fresh.
+#[derive(Default)]
+pub(crate) struct Users {
+    /// From where keys are fetched, and who has them.
+    keys: Option<(String, Arc<Verifier>)>,
+    fetching: Option<JoinHandle<()>>,
+}
+
+impl Users {
+    /// The settings of a configuration, and the task that keeps its keys fresh. Keys that were fetched from the same
+    /// place before go on until newer ones come.
+    pub(crate) fn follow(
+        clients: ClientsConfig,
+        access: Access,
+        answers: AnswersConfig,
+        before: Option<&Self>,
+    ) -> anyhow::Result<(Settings, Self)> {
+        let ClientsConfig { rules, jwks } = clients;
+        let mut users = Self::default();
+        let mut unknown_key: Option<Box<dyn Fn() + Send + Sync>> = None;
+        if let (Some(source), Some(token)) = (jwks, &rules.token) {
+            let place = source.url();
+            if let Some((_, known)) =
+                before.and_then(|before| before.keys.as_ref()).filter(|(old, _)| *old == place)
+            {
+                token.verifier.adopt_keys(known);
+            }
+            users.keys = Some((place, Arc::clone(&token.verifier)));
+            let (refresh, fetching) =
+                source.follow(Arc::clone(&token.verifier)).context("clients.user.jwt.jwks cannot be used")?;
+            users.fetching = Some(tokio::spawn(fetching));
+            unknown_key = Some(Box::new(move || refresh.ask()));
+        }
+        let AnswersConfig { fields, problem_type } = answers;
+        Ok((Settings { rules, access, fields, problem_type, unknown_key }, users))
+    }
+}
+
+impl Drop for Users {
+    fn drop(&mut self) {
+        if let Some(fetching) = &self.fetching {
+            fetching.abort();
+        }
+    }
+}
+
+impl Reloads {
+    pub(crate) fn new(
+        listen: &ListenConfig,
+        store: String,
+        fingerprint: Fingerprint,
+        now: Timestamp,
+    ) -> Self {
+        let door =
+            |name, door: &crate::config::DoorConfig| (name, door.address.to_string(), door.tls.clone());
+        let doors = std::iter::once(door("listen.api", &listen.api));
+        let doors = doors.chain(listen.admin.iter().map(|admin| door("listen.admin", admin))).collect();
+        Self {
+            n_succeeded: AtomicU64::new(0),
+            n_failed: AtomicU64::new(0),
+            loaded_at: AtomicU64::new(now.as_micros()),
+            fixed: Fixed { doors, store },
+            seen: Mutex::new(fingerprint),
+        }
+    }
+
+    /// True if these texts are not those that were read last; from now on they are.
+    fn is_new(&self, texts: &Fingerprint) -> bool {
+        let mut seen = self.seen.lock();
+        let is_new = *seen != *texts;
+        if is_new {
+            seen.clone_from(texts);
+        }
+        is_new
+    }
+
+    /// When the set in force was read.
+    pub(crate) fn loaded_at(&self) -> Timestamp {
+        Timestamp::from_micros(self.loaded_at.load(Ordering::Relaxed))
+    }
+}
+
+impl Fixed {
+    /// Renews certificates, and tells what waits for a restart.
+    fn compare(&self, config: &Config) {
+        let doors = [
+            Some(("listen.api", &config.listen.api)),
+            config.listen.admin.as_ref().map(|door| ("listen.admin", door)),
+        ];
+        for (name, door) in doors.into_iter().flatten() {
+            let Some((_, address, tls)) = self.doors.iter().find(|(known, ..)| *known == name) else {
+                warn!("{name} is new; restart to open it");
+                continue;
+            };
+            if *address != door.address.to_string() {
+                warn!("{name} is now {}, and stays {address} until a restart", door.address);
+            }
+            match (tls, &door.tls) {
+                (Some(tls), Some(new)) => tls.replace(new),
+                (None, None) => {}
+                (Some(_), None) | (None, Some(_)) => warn!("{name} changes its TLS at a restart"),
+            }
+        }
+        if self.store != config.store_words {
+            warn!("store has changed, and stays as it was until a restart");
+        }
+    }
+}
+
+impl Running {
+    /// Follows the files until the program ends. From this call on, not from the first wait.
+    pub(crate) fn follow(
+        self: Arc<Self>,
+        source: Source,
+        users: Users,
+    ) -> anyhow::Result<impl Future<Output = ()>> {
+        let mut hangup = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
+        let changed = Arc::new(Notify::new());
+        let watching = watch(source.folders(), Arc::clone(&changed));
+        let mut users = users;
+        Ok(async move {
+            loop {
+                let forced = tokio::select! {
+                    _ = hangup.recv() => true,
+                    () = changed.notified() => {
+                        tokio::time::sleep(SETTLES_WITHIN).await;
+                        false
+                    }
+                    () = tokio::time::sleep(LOOK_EVERY), if watching.is_none() && source.path.is_some() => false,
+                };
+                let texts = {
+                    let source = source.clone();
+                    tokio::task::spawn_blocking(move || Fingerprint::read(&source)).await
+                };
+                match texts {
+                    Ok(Ok(texts)) if forced || self.reloads.is_new(&texts) => self.reload(texts, &mut users),
+                    Ok(Ok(_)) | Err(_) => {}
+                    Ok(Err(errors)) => self.keep(&errors),
+                }
+            }
+        })
+    }
+
+    /// Puts what was read in force, if it is sound.
+    fn reload(&self, texts: Fingerprint, users: &mut Users) {
+        let config = match Config::of(texts, &crate::environment) {
+            Ok(config) => config,
+            Err(errors) => return self.keep(&errors),
+        };
+        self.reloads.fixed.compare(&config);
+        log::change(&config.log);
+        let settings = Users::follow(config.clients, config.access, config.answers, Some(users));
+        let (settings, new_users) = match settings {
+            Ok(settings) => settings,
+            Err(error) => {
+                self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
+                error!("the policy file is not put in force: {error:#}");
+                return;
+            }
+        };
+        let changes = changes(&self.limiter.policies(), &config.policies);
+        self.settings.store(Arc::new(settings));
+        self.limiter.swap(config.policies);
+        *users = new_users;
+        self.reloads.n_succeeded.fetch_add(1, Ordering::Relaxed);
+        self.reloads.loaded_at.store(WallClock.now().as_micros(), Ordering::Relaxed);
+        info!(generation = self.limiter.policies().generation(), changes, "policies reloaded");
+    }
+
+    /// Tells what is wrong, and keeps the set in force.
+    fn keep(&self, errors: &[ConfigError]) {
+        self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
+        for error in errors {
+            error!("{error:#}");
+        }
+        error!(problems = errors.len(), "the policy file is not put in force; the one before stays");
+    }
+}
+
+/// Watches folders. Nothing, if the system cannot tell of changes there.
+fn watch(folders: Vec<PathBuf>, changed: Arc<Notify>) -> Option<notify::RecommendedWatcher> {
+    if folders.is_empty() {
+        return None;
+    }
+    let tell = move |event: notify::Result<notify::Event>| {
+        // Reading the files is an event too.
+        if !event.is_ok_and(|event| event.kind.is_access()) {
+            changed.notify_one();
+        }
+    };
+    let watcher = notify::recommended_watcher(tell).and_then(|mut watcher| {
+        folders.iter().try_for_each(|folder| watcher.watch(folder, notify::RecursiveMode::NonRecursive))?;
+        Ok(watcher)
+    });
+    watcher.map_err(|error| warn!("changes of the policy file are looked for every 2 s: {error}")).ok()
+}
+
+/// Which policies came, went, or are not the same, in words.
+fn changes(old: &Policies, new: &Policies) -> String {
+    const NAMED_MAX: usize = 10;
+    let mut changes: Vec<String> = Vec::new();
+    for policy in new.iter() {
+        match old.named(policy.name()) {
+            None => changes.push(format!("+{}", policy.name())),
+            Some(before) if before != policy => changes.push(format!("~{}", policy.name())),
+            Some(_) => {}
+        }
+    }
+    changes.extend(
+        old.iter()
+            .filter(|policy| new.named(policy.name()).is_none())
+            .map(|policy| format!("-{}", policy.name())),
+    );
+    let n_more = changes.len().saturating_sub(NAMED_MAX);
+    changes.truncate(NAMED_MAX);
+    if n_more > 0 {
+        changes.push(format!("and {n_more} more"));
+    }
+    if changes.is_empty() { "none".to_owned() } else { changes.join(" ") }
+}
