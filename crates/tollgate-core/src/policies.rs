@@ -177,7 +177,9 @@ impl Policies {
     pub fn select<'a>(&'a self, query: &Query<'a>, charges: &mut Charges<'a>) -> Option<Refused> {
         let refused = match query.select {
             Select::Named(names) => self.select_named(names, query, charges),
-            Select::Covering(names) => self.select_covering(names, query, charges),
+            Select::Covering(names) | Select::CoveringAnyway(names) => {
+                self.select_covering(names, query, charges)
+            }
         };
         if refused.is_some() {
             charges.clear();
@@ -211,7 +213,7 @@ impl Policies {
         query: &Query<'a>,
         charges: &mut Charges<'a>,
     ) -> Option<Refused> {
-        if self.exempt.iter().any(|condition| condition.holds(query)) {
+        if self.exempts(query) {
             return None;
         }
         let refused = match self.index.always() {
@@ -219,6 +221,16 @@ impl Policies {
             None => self.select_first(&self.index.propose(query), query, charges),
         };
         if names.is_empty() { refused } else { refused.or(self.select_named(names, query, charges)) }
+    }
+
+    #[inline(always)]
+    fn exempts(&self, query: &Query<'_>) -> bool {
+        let counts = |condition: &Condition| match query.select {
+            Select::Covering(_) => true,
+            Select::CoveringAnyway(_) => !condition.attributes().any(|name| *name == AttributeName::Path),
+            Select::Named(_) => false,
+        };
+        self.exempt.iter().any(|condition| condition.holds(query) && counts(condition))
     }
 
     /// Charges those of the proposed policies that cover the query; of each group only the first.
@@ -443,6 +455,27 @@ mod tests {
         assert_eq!(charges.len(), 0);
         policies.select(&query(Select::Covering(&[]), &other), &mut charges);
         assert_eq!(charges.len(), 1);
+    }
+
+    #[test]
+    fn b4_a_path_that_could_be_read_in_two_ways_exempts_nobody() {
+        let Selector::When(health) = on("/health**") else { unreachable!() };
+        let options = vec![Pattern::new("OPTIONS", None).unwrap()];
+        let options = Condition::default().and_fits(AttributeName::Method, options);
+        let within = Condition::default().and_within(vec!["10.1.2.0/24".parse().unwrap()]);
+        let policies = Policies::new(vec![policy("all")]).unwrap().exempting(vec![health, options, within]);
+        let n_charges = |select, method, address: &str| {
+            let attributes = [path("/health"), Attribute { name: AttributeName::Method, value: method }];
+            let mut charges = Charges::new();
+            let query = Query { address: Some(address.parse().unwrap()), ..query(select, &attributes) };
+            policies.select(&query, &mut charges);
+            charges.len()
+        };
+        let [plain, odd] = [Select::Covering(&[]), Select::CoveringAnyway(&[])];
+        assert_eq!([plain, odd].map(|select| n_charges(select, "GET", "192.0.2.1")), [0, 1]);
+        assert_eq!(n_charges(odd, "OPTIONS", "192.0.2.1"), 0, "the method says the same in any reading");
+        assert_eq!(n_charges(odd, "GET", "10.1.2.3"), 0, "so does the address");
+        assert_eq!(n_charges(Select::CoveringAnyway(&["all"]), "GET", "192.0.2.1"), 1, "once, also if named");
     }
 
     #[test]

@@ -28,6 +28,9 @@ pub struct Query<'a> {
 pub enum Select<'a> {
     /// Those whose selectors cover it, and these by name. An exempt query falls under none.
     Covering(&'a [&'a str]),
+    /// The same, but its path exempts nobody: it could be read in more than one way, and not everybody would read one
+    /// that is exempt.
+    CoveringAnyway(&'a [&'a str]),
     /// These by name, and no others.
     Named(&'a [&'a str]),
 }
