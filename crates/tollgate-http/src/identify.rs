@@ -13,6 +13,7 @@
 //! - A header that names a client or a user counts only if a trusted proxy sent it.
 //! - A claim counts only out of a verified token. A token that is refused names nobody; it is not an error, because
 //!   whether the request is allowed at all is the application's affair.
+//! - A path that could be read in more than one way never makes a request exempt.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -21,14 +22,14 @@ use std::sync::Arc;
 use http::HeaderName;
 use http::request::Parts;
 use smallvec::SmallVec;
-use tollgate_core::{Attribute, AttributeName, Timestamp};
+use tollgate_core::{Attribute, AttributeName, Select, Timestamp};
 
 use crate::address::{self, Proxies};
 use crate::jwt::{Claims, TokenError, Verifier, bearer};
 use crate::parts;
 use crate::path::{self, Case};
 
-/// The longest value that is looked at, in bytes. A longer one counts as missing.
+/// The longest value that is looked at, in bytes. A longer one counts as missing, unless it is the path.
 pub const VALUE_MAX: usize = 4_096;
 
 /// Whom to believe.
@@ -62,6 +63,8 @@ pub struct Facts<'a> {
     pub address: Option<IpAddr>,
     /// Why the request's token names nobody, if it has one that does not.
     pub refused_token: Option<TokenError>,
+    /// Whether the path could be read in more than one way.
+    pub is_ambiguous: bool,
     values: SmallVec<[(AttributeName<&'a str>, Cow<'a, str>); 6]>,
 }
 
@@ -92,7 +95,7 @@ pub fn identify<'a>(
     let mut facts = Facts { address: Some(address), ..Facts::default() };
     facts.tell(AttributeName::Ip, address::client(address, rules.ipv6_prefix));
     facts.tell(AttributeName::Method, request.method.as_str());
-    facts.tell(AttributeName::Path, path::normalise(request.uri.path(), rules.case));
+    facts.tell_path(request.uri.path(), rules);
     let by_token =
         |name: &AttributeName<String>| matches!(name, AttributeName::User | AttributeName::Claim(_));
     let claims = if needs.iter().any(by_token) { facts.verify(request, rules, now) } else { None };
@@ -149,9 +152,10 @@ impl<'a> Facts<'a> {
         self.tell(AttributeName::Ip, address::client(address, rules.ipv6_prefix));
     }
 
-    /// What somebody who may speak for the client says of it: the path, as the client wrote it.
-    pub fn tell_path(&mut self, path: &'a str, rules: &Rules) {
-        self.tell(AttributeName::Path, path::normalise(path, rules.case));
+    /// The path that is asked for, as it was written. However long: if it were missing, the policies on it would not apply.
+    pub fn tell_path(&mut self, written: &'a str, rules: &Rules) {
+        self.is_ambiguous = !path::is_plain(written);
+        self.put(AttributeName::Path, path::normalise(written, rules.case));
     }
 
     /// The claims of the token in an `Authorization` field, if it is genuine.
@@ -169,11 +173,11 @@ impl<'a> Facts<'a> {
         token.verifier.verify(text.trim(), now).map_err(|error| self.refused_token = Some(error)).ok()
     }
 
-    /// Adds a fact. An empty value, or one that is too long, is none.
+    /// Adds a fact, in place of one that was told before. An empty value, or one that is too long, is none.
     pub fn tell(&mut self, name: AttributeName<&'a str>, value: impl Into<Cow<'a, str>>) {
         let value = value.into();
         if (1..=VALUE_MAX).contains(&value.len()) {
-            self.values.push((name, value));
+            self.put(name, value);
         }
     }
 
@@ -187,9 +191,22 @@ impl<'a> Facts<'a> {
         self.values.iter().find(|(known, _)| known.is(&name)).map(|(_, value)| value.as_ref())
     }
 
+    /// Which policies may apply: those that cover the request, and these by name.
+    pub fn select<'n>(&self, named: &'n [&'n str]) -> Select<'n> {
+        if self.is_ambiguous { Select::CoveringAnyway(named) } else { Select::Covering(named) }
+    }
+
+    fn put(&mut self, name: AttributeName<&'a str>, value: Cow<'a, str>) {
+        self.values.retain(|(known, _)| !known.is(&name));
+        self.values.push((name, value));
+    }
+
     fn verify(&mut self, request: &Parts, rules: &Rules, now: Timestamp) -> Option<Claims> {
         let token = bearer(&request.headers)?;
         let verified = rules.token.as_ref()?.verifier.verify(token, now);
         verified.map_err(|error| self.refused_token = Some(error)).ok()
     }
 }
+
+#[cfg(test)]
+mod tests;
