@@ -20,7 +20,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollgate_core::{
-    Algorithm, Ask, AttributeName, Decision, Limit, Limiter, Micros, Observe, Outcome, Policy, Query, Select,
+    Algorithm, Ask, AttributeName, Decision, Limit, Limiter, Micros, Observe, Outcome, Policy, Query,
     Standing, Store, Timestamp, Verdict,
 };
 use tollgate_http::{Facts, Fields, Occasion, Problem};
@@ -224,7 +224,7 @@ where
             return Err(Problem::new(StatusCode::BAD_REQUEST, detail).about("policies"));
         }
         let query = Query {
-            select: Select::Covering(&also),
+            select: facts.select(&also),
             attributes: &attributes,
             address: facts.address,
             ask: if asked.look { Ask::Look(asked.cost.get()) } else { Ask::Spend(asked.cost) },
