@@ -1,22 +1,43 @@
-//! A check over HTTP, against a bare axum handler that answers a constant of the same size.
+//! Decisions over HTTP, against a bare axum handler that answers a constant of the same size.
 //!
-//! Both are processes of their own, asked by wrk over loopback, in turn. What is compared is the servers' CPU
+//! Each is a process of its own, asked by wrk over loopback, in turn. What is compared is the servers' CPU
 //! time per request, not wrk's wall time.
+//!
+//! | line | what is asked |
+//! |---|---|
+//! | `api` | a check under a policy of the file, with the fields that everybody has: X-RateLimit-… |
+//! | `api-fields` | the same with the full header set, both families |
+//! | `api-decide` | `POST /api/v1/decide` with five attributes, under two policies, with the full header set |
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use axum::Router;
 use axum::http::header;
-use axum::routing::get;
+use axum::routing::{get, post};
 
 use crate::rounds::{median, report};
 
 const ROUNDS: usize = 5;
-const PATH: &str = "/api/v1/rate-limit/check?algorithm=TOKEN_BUCKET&key=user:123";
+const CHECK: &str = "/api/v1/rate-limit/check?policy=per-client&key=10.0.0.1";
+const DECIDE: &str = "/api/v1/decide";
 
 /// As long as ours with these limits.
-const CONSTANT: &str = r#"{"allowed":true,"key":"user:123","algorithm":"TOKEN_BUCKET","remaining":999999,"resetAfterSeconds":1,"retryAfterSeconds":0,"message":"Request allowed","basis":"local"}"#;
+const CONSTANT: &str = r#"{"allowed":true,"key":"10.0.0.1","algorithm":"TOKEN_BUCKET","policy":"per-client","remaining":999999,"resetAfterSeconds":1,"retryAfterSeconds":0,"message":"Request allowed","basis":"local"}"#;
+
+/// What wrk sends to `decide`.
+const POST: &str = r#"wrk.method = "POST"
+wrk.headers["Content-Type"] = "application/json"
+wrk.body = '{"attributes": {"ip": "10.0.0.1", "method": "GET", "path": "/api/orders/17", "host": "api.example.com", "headers": {"X-Api-Key": "k-123"}}, "cost": 1}'
+"#;
+
+/// The policy file, but for the header families.
+const FILE: &str = "listen: {api: '127.0.0.1:0', admin: 'off'}
+policies:
+- {name: per-client, by: ip, quota: {rate: 1000000/s, burst: 1000000}}
+";
+const SECOND: &str = "- {name: per-key, by: 'header:X-Api-Key', when: {path: /api/orders/**}, quota: {rate: 1000000/s, burst: 1000000}}
+";
 
 /// A server in hand. Ends with the benchmark.
 struct Server {
@@ -32,21 +53,32 @@ pub(crate) fn run() -> ExitCode {
         println!("error: {} is missing; build it with cargo build --release", tollgate.display());
         return ExitCode::from(2);
     }
-    let config = std::env::temp_dir().join(format!("tollgate-bench-{}.yaml", std::process::id()));
-    let text = "listen: {api: '127.0.0.1:0', admin: '127.0.0.1:0'}\napi: {defaults: {token_bucket: {rate: 1000000/s, burst: 1000000}}}\n";
-    std::fs::write(&config, text).expect("the temporary folder takes a file");
-    let ours = Server::start(Command::new(tollgate).arg("-c").arg(&config));
+    let folder = std::env::temp_dir().join(format!("tollgate-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("the temporary folder takes a folder");
+    let start = |name: &str, text: String| {
+        let file = folder.join(name);
+        std::fs::write(&file, text).expect("the folder takes a file");
+        Server::start(Command::new(&tollgate).arg("-c").arg(&file))
+    };
+    let plain = start("plain.yaml", format!("{FILE}headers: {{families: [x-ratelimit]}}\n"));
+    let full = start("full.yaml", FILE.to_owned());
+    let two = start("two.yaml", format!("{FILE}{SECOND}"));
     let peer = Server::start(Command::new(this).arg("constant"));
+    let script = folder.join("post.lua");
+    std::fs::write(&script, POST).expect("the folder takes a file");
+    let script = script.to_string_lossy();
 
-    let (mut of_ours, mut of_peer) = (Vec::new(), Vec::new());
-    ours.micros_per_request();
-    peer.micros_per_request();
-    for _ in 0..ROUNDS {
-        of_ours.push(ours.micros_per_request());
-        of_peer.push(peer.micros_per_request());
+    for (name, ours, path, script) in [
+        ("api", &plain, CHECK, None),
+        ("api-fields", &full, CHECK, None),
+        ("api-decide", &two, DECIDE, Some(&*script)),
+    ] {
+        let ask = |server: &Server| server.micros_per_request(path, script);
+        (ask(ours), ask(&peer));
+        let (of_ours, of_peer) = (0..ROUNDS).map(|_| (ask(ours), ask(&peer))).unzip();
+        report(name, median(of_ours), median(of_peer));
     }
-    let _ = std::fs::remove_file(config);
-    report("api", median(of_ours), median(of_peer));
+    let _ = std::fs::remove_dir_all(folder);
     ExitCode::SUCCESS
 }
 
@@ -57,7 +89,7 @@ pub(crate) fn serve_constant() {
         let answer = || async { ([(header::CONTENT_TYPE, "application/json")], CONSTANT) };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         println!("constant on http://{}, for comparison", listener.local_addr().expect("an address"));
-        let routes = Router::new().route("/api/v1/rate-limit/check", get(answer));
+        let routes = Router::new().route("/api/v1/rate-limit/check", get(answer)).route(DECIDE, post(answer));
         let _ = axum::serve(listener, routes).await;
     });
 }
@@ -73,11 +105,12 @@ impl Server {
     }
 
     /// CPU time of one request, in microseconds, over some seconds of load.
-    fn micros_per_request(&self) -> f64 {
+    fn micros_per_request(&self, path: &str, script: Option<&str>) -> f64 {
         let before = self.cpu_seconds();
-        let url = format!("http://{}{PATH}", self.address);
-        let output =
-            Command::new("wrk").args(["-t1", "-c32", "-d3s", &url]).output().expect("wrk is installed");
+        let url = format!("http://{}{path}", self.address);
+        let mut wrk = Command::new("wrk");
+        wrk.args(["-t1", "-c32", "-d3s"]).args(script.iter().flat_map(|script| ["-s", script])).arg(&url);
+        let output = wrk.output().expect("wrk is installed");
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(!text.contains("Non-2xx"), "every request is allowed: {text}");
         let line = text.lines().find(|line| line.contains(" requests in ")).expect("wrk counts requests");
