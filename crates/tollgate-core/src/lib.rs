@@ -13,6 +13,7 @@
 //! - [`Quota`] says how much; [`algorithm`] holds the arithmetic, pure functions over small states.
 //! - [`Store`] holds buckets and applies charges; [`Standing`] is how a key stands afterwards.
 //! - [`Decision`] is the judgement over all standings.
+//! - [`Histogram`] counts how long things took; who measures reads the clock.
 //! - [`quantity`] has the units in its types: a [`Timestamp`] is not a [`Micros`] is not a count.
 //!
 //! **Invariant:** this crate reads no clock, does no I/O, and has no floats, no serde, no http.
@@ -22,6 +23,7 @@ pub mod algorithm;
 mod charge;
 mod clock;
 mod decision;
+mod histogram;
 mod key;
 mod limiter;
 mod observe;
@@ -39,6 +41,7 @@ mod store;
 pub use charge::{Act, Charge, Charges, OnFailure, Paid, Refund};
 pub use clock::{Clock, ManualClock};
 pub use decision::{Decision, Verdict};
+pub use histogram::{Histogram, Reading};
 pub use key::{BucketName, Key, Part, Value};
 pub use limiter::Limiter;
 pub use observe::{Observe, Unobserved};

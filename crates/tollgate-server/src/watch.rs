@@ -18,7 +18,6 @@
 mod checks;
 mod decisions;
 mod denials;
-mod histogram;
 mod tally;
 #[cfg(test)]
 mod tests;
@@ -34,7 +33,6 @@ use tollgate_core::{
 pub use checks::{Check, Checks};
 pub use decisions::{Count, Decisions};
 pub use denials::{Denial, Denials, Denied};
-pub use histogram::{Histogram, Reading};
 pub use warn::{WarnLimit, Warnings};
 
 /// The longest text kept of a client, a method or a path, in bytes.

@@ -18,5 +18,6 @@ pub use clock::{SystemClock, WallClock};
 pub use failover::{Failover, FailoverSettings, FailoverStatus, LocalShare, Peers};
 pub use memory::{MemoryStats, MemoryStore};
 pub use redis::{
-    Certificates, Endpoint, LinkStatus, RedisSettings, RedisStore, Servers, ServersError, StoreError,
+    Certificates, Endpoint, FailureKind, LinkStatus, RedisSettings, RedisStore, Servers, ServersError,
+    StoreError, Traffic,
 };

@@ -18,6 +18,7 @@ mod link;
 mod name;
 mod presence;
 mod servers;
+mod traffic;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,9 +26,10 @@ use std::time::{Duration, Instant};
 use redis::Cmd;
 use tollgate_core::{Basis, Charge, Key, ManualClock, Micros, Refund, Standings, Store};
 
-pub use error::{Endpoint, StoreError};
+pub use error::{Endpoint, FailureKind, StoreError};
 pub use link::LinkStatus;
 pub use servers::{Certificates, Servers, ServersError};
+pub use traffic::Traffic;
 
 use crate::failover::Peers;
 use crate::settle::Purpose;
@@ -105,6 +107,11 @@ impl RedisStore {
     pub fn status(&self) -> LinkStatus {
         self.shared.link.status()
     }
+
+    /// What became of the traffic with Redis so far.
+    pub fn traffic(&self) -> Traffic {
+        self.shared.link.traffic()
+    }
 }
 
 impl Shared {
@@ -123,7 +130,11 @@ impl Shared {
         standings.clear();
         let got = format!("{:?}", answer.numbers).chars().take(200).collect();
         let endpoint = self.link.endpoint().clone();
-        Err(StoreError::Garbled { endpoint, got, expected: "states that explain the verdict" })
+        self.link.count(Err(StoreError::Garbled {
+            endpoint,
+            got,
+            expected: "states that explain the verdict",
+        }))
     }
 
     /// Gives back, each in a call of its own where they may lie on several nodes.

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_core::{Basis, Policies};
 use tollgate_server::admin::Figure;
-use tollgate_store::MemoryStats;
+use tollgate_store::{MemoryStats, Traffic};
 
 use crate::buckets::Buckets;
 use crate::reload::Reloads;
@@ -24,7 +24,22 @@ pub(crate) fn of_store(store: &Buckets) -> Vec<Figure> {
     figures.push(bases.into_iter().fold(standings, |figure, basis| {
         figure.labelled("basis", basis.name(), figure_of(failover.n_by_basis(basis)))
     }));
+    figures.extend(of_traffic(failover.shared().traffic()));
     figures
+}
+
+fn of_traffic(traffic: Traffic) -> [Figure; 3] {
+    let Traffic { calls, failures, n_outages } = traffic;
+    let help = "Decisions and commands to which Redis gave no answer, by why";
+    let unanswered = Figure::counter("tollgate_store_failures", help);
+    [
+        Figure::durations("tollgate_store_call", "How long calls to Redis took, answered or not", calls),
+        failures
+            .into_iter()
+            .fold(unanswered, |figure, (kind, n)| figure.labelled("kind", kind.name(), figure_of(n))),
+        Figure::counter("tollgate_store_outages", "How often the link to Redis went down")
+            .of(figure_of(n_outages)),
+    ]
 }
 
 /// What the rule set in force is.

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use http::HeaderValue;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet, text};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
-use tollgate_core::{Clock, Micros, Verdict};
+use tollgate_core::{Clock, Micros, Reading, Verdict};
 
 use super::labels::Labels;
-use crate::watch::{Check, Reading, Watch, basis_name};
+use crate::watch::{Check, Watch, basis_name};
 
 /// All figures.
 #[derive(Debug)]
@@ -41,10 +41,11 @@ pub(super) enum Format {
     Plain,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Kind {
     Counter,
     Gauge,
+    Durations(Reading),
 }
 
 struct ChecksAndDecisions<C>(Arc<Watch<C>>);
@@ -120,6 +121,11 @@ impl Figure {
         Self { name, help, kind: Kind::Counter, samples: Vec::new() }
     }
 
+    /// How long things took, in seconds. Its series get the suffix `_seconds` and what else histograms have.
+    pub fn durations(name: &'static str, help: &'static str, took: Reading) -> Self {
+        Self { name, help, kind: Kind::Durations(took), samples: Vec::new() }
+    }
+
     /// Its value.
     #[must_use]
     pub fn of(mut self, value: f64) -> Self {
@@ -165,35 +171,46 @@ fn encode_checks(checks: &[Check], encoder: &mut DescriptorEncoder<'_>) -> fmt::
     let mut family = encoder.encode_descriptor("rate_limiter_check", help, unit, MetricType::Histogram)?;
     for check in checks {
         let labels = [("algorithm", check.algorithm), ("allowed", allowed(check.verdict))];
-        let Reading { sum, n, .. } = check.took;
-        let bound = |bound: Option<Micros>| bound.map_or(f64::INFINITY, seconds);
-        let steps: Vec<_> = check.took.steps().map(|(to, n)| (bound(to), n)).collect();
-        let mut series = family.encode_family(&labels)?;
-        series.encode_histogram::<NoLabelSet>(seconds(sum), n, &steps, None)?;
+        encode_durations(&check.took, family.encode_family(&labels)?)?;
     }
     Ok(())
 }
 
+fn encode_durations(took: &Reading, mut series: MetricEncoder<'_>) -> fmt::Result {
+    let bound = |bound: Option<Micros>| bound.map_or(f64::INFINITY, seconds);
+    let steps: Vec<_> = took.steps().map(|(to, n)| (bound(to), n)).collect();
+    series.encode_histogram::<NoLabelSet>(seconds(took.sum), took.n, &steps, None)
+}
+
 impl<F: Fn() -> Vec<Figure> + Send + Sync + 'static> Collector for Known<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for Figure { name, help, kind, samples } in (self.0)() {
-            let metric_type = match kind {
-                Kind::Counter => MetricType::Counter,
-                Kind::Gauge => MetricType::Gauge,
-            };
-            let mut family = encoder.encode_descriptor(name, help, None, metric_type)?;
-            for (label, value) in &samples {
-                let label = label.as_ref().map(|(name, is)| (*name, is.as_str()));
-                let labels = label.as_slice();
-                let mut series = family.encode_family(&labels)?;
-                match kind {
-                    Kind::Counter => series.encode_counter::<NoLabelSet, _, f64>(value, None)?,
-                    Kind::Gauge => series.encode_gauge(value)?,
-                }
-            }
-        }
-        Ok(())
+        (self.0)().iter().try_for_each(|figure| encode_figure(figure, &mut encoder))
     }
+}
+
+fn encode_figure(figure: &Figure, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let Figure { name, help, kind, samples } = figure;
+    let (metric_type, unit) = match kind {
+        Kind::Counter => (MetricType::Counter, None),
+        Kind::Gauge => (MetricType::Gauge, None),
+        Kind::Durations(_) => (MetricType::Histogram, Some(&Unit::Seconds)),
+    };
+    let mut family = encoder.encode_descriptor(name, help, unit, metric_type)?;
+    if let Kind::Durations(took) = kind {
+        return encode_durations(took, family);
+    }
+    let encode = |mut series: MetricEncoder<'_>, value: f64| match kind {
+        Kind::Counter => series.encode_counter::<NoLabelSet, _, f64>(&value, None),
+        Kind::Gauge | Kind::Durations(_) => series.encode_gauge(&value),
+    };
+    for (label, value) in samples {
+        if let Some((name, is)) = label {
+            encode(family.encode_family(&[(*name, is.as_str())])?, *value)?;
+        } else {
+            return encode(family, *value); // without a label there is one
+        }
+    }
+    Ok(())
 }
 
 impl<C> fmt::Debug for ChecksAndDecisions<C> {

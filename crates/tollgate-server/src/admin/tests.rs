@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use expect_test::{Expect, expect};
 use http::Method;
 use tollgate_core::{
-    Algorithm, Ask, Attribute, AttributeName, Limiter, ManualClock, Policies, Policy, Query, Quota, Refill,
-    Select, Timestamp, Verdict,
+    Algorithm, Ask, Attribute, AttributeName, Histogram, Limiter, ManualClock, Policies, Policy, Query,
+    Quota, Refill, Select, Timestamp, Verdict,
 };
 use tollgate_store::MemoryStore;
 use tower::ServiceExt;
@@ -37,11 +37,14 @@ async fn door(readiness: Readiness, labels: &[(&str, &str)]) -> Router {
         limiter.decide(&query).await;
     }
     watch.checks().observe(Algorithm::SlidingWindow, Verdict::Deny, Micros::from_millis(3));
+    let calls = Histogram::default();
+    calls.observe(Micros::from_millis(3));
     let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let metrics = Metrics::new(Labels::new(labels.collect()).unwrap(), watch.clone()).with(|| {
+    let metrics = Metrics::new(Labels::new(labels.collect()).unwrap(), watch.clone()).with(move || {
         vec![
             Figure::gauge("tollgate_store_up", "Whether the shared store is in reach").of(1.0),
             Figure::counter("tollgate_standings", "Standings").labelled("basis", "local", 2.0),
+            Figure::durations("tollgate_store_call", "How long calls took", calls.read()),
         ]
     });
     let info = Info { version: "1.2.3", generation: 4, uptime: Micros::from_millis(5_999) };
@@ -167,10 +170,31 @@ async fn c8_figures_have_the_names_and_labels_that_were_asked_for() {
         tollgate_decisions_total{policy="login",verdict="denied",basis="local",mode="enforce"} 1
         # HELP tollgate_store_up Whether the shared store is in reach
         # TYPE tollgate_store_up gauge
-        tollgate_store_up{} 1.0
+        tollgate_store_up 1.0
         # HELP tollgate_standings Standings
         # TYPE tollgate_standings counter
         tollgate_standings_total{basis="local"} 2.0
+        # HELP tollgate_store_call_seconds How long calls took
+        # TYPE tollgate_store_call_seconds histogram
+        # UNIT tollgate_store_call_seconds seconds
+        tollgate_store_call_seconds_sum 0.003
+        tollgate_store_call_seconds_count 1
+        tollgate_store_call_seconds_bucket{le="0.00001"} 0
+        tollgate_store_call_seconds_bucket{le="0.000025"} 0
+        tollgate_store_call_seconds_bucket{le="0.00005"} 0
+        tollgate_store_call_seconds_bucket{le="0.0001"} 0
+        tollgate_store_call_seconds_bucket{le="0.00025"} 0
+        tollgate_store_call_seconds_bucket{le="0.0005"} 0
+        tollgate_store_call_seconds_bucket{le="0.001"} 0
+        tollgate_store_call_seconds_bucket{le="0.0025"} 0
+        tollgate_store_call_seconds_bucket{le="0.005"} 1
+        tollgate_store_call_seconds_bucket{le="0.01"} 1
+        tollgate_store_call_seconds_bucket{le="0.025"} 1
+        tollgate_store_call_seconds_bucket{le="0.05"} 1
+        tollgate_store_call_seconds_bucket{le="0.1"} 1
+        tollgate_store_call_seconds_bucket{le="0.25"} 1
+        tollgate_store_call_seconds_bucket{le="1.0"} 1
+        tollgate_store_call_seconds_bucket{le="+Inf"} 1
         # EOF
     "##]]
     .assert_eq(&page.lines().filter(told).map(|line| format!("{line}\n")).collect::<String>());
@@ -215,6 +239,8 @@ async fn in_the_older_format_the_heads_of_counters_have_the_names_of_their_serie
         # TYPE tollgate_store_up gauge
         # HELP tollgate_standings_total Standings
         # TYPE tollgate_standings_total counter
+        # HELP tollgate_store_call_seconds How long calls took
+        # TYPE tollgate_store_call_seconds histogram
     "#]]
     .assert_eq(&heads.map(|line| format!("{line}\n")).collect::<String>());
 }

@@ -3,9 +3,7 @@
 //! There are five algorithms and two verdicts, so all ten series are there from the start, at zero: `rate` sees the
 //! first denial too. The number of requests is the number of durations; it is not counted twice.
 
-use tollgate_core::{Algorithm, Micros, Verdict};
-
-use super::histogram::{Histogram, Reading};
+use tollgate_core::{Algorithm, Histogram, Micros, Reading, Verdict};
 
 /// The algorithms, as the API writes them, in the model's order.
 const ALGORITHMS: [&str; 5] =

@@ -61,6 +61,23 @@ pub enum StoreError {
     },
 }
 
+/// A [`StoreError`] in one word, as metrics write it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FailureKind {
+    /// Nothing was sent.
+    Unreachable,
+    /// Too many wait already.
+    Crowded,
+    /// No answer came in time.
+    TimedOut,
+    /// The connection broke.
+    Lost,
+    /// Redis will not.
+    Refused,
+    /// The answer makes no sense.
+    Garbled,
+}
+
 /// Where a Redis is: addresses, and never a user or password.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Endpoint(pub(super) std::sync::Arc<str>);
@@ -71,6 +88,18 @@ impl StoreError {
         match self {
             Self::TimedOut { .. } | Self::Lost { .. } | Self::Garbled { .. } => true,
             Self::Unreachable { .. } | Self::Crowded { .. } | Self::Refused { .. } => false,
+        }
+    }
+
+    /// Which it is.
+    pub fn kind(&self) -> FailureKind {
+        match self {
+            Self::Unreachable { .. } => FailureKind::Unreachable,
+            Self::Crowded { .. } => FailureKind::Crowded,
+            Self::TimedOut { .. } => FailureKind::TimedOut,
+            Self::Lost { .. } => FailureKind::Lost,
+            Self::Refused { .. } => FailureKind::Refused,
+            Self::Garbled { .. } => FailureKind::Garbled,
         }
     }
 
@@ -97,6 +126,24 @@ impl StoreError {
                 Self::Garbled { endpoint, got: words(error), expected: "an answer" }
             }
             _ => Self::Lost { endpoint, cause: words(error) },
+        }
+    }
+}
+
+impl FailureKind {
+    /// All there are, in their order.
+    pub const ALL: [Self; 6] =
+        [Self::Unreachable, Self::Crowded, Self::TimedOut, Self::Lost, Self::Refused, Self::Garbled];
+
+    /// The word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unreachable => "unreachable",
+            Self::Crowded => "crowded",
+            Self::TimedOut => "timed_out",
+            Self::Lost => "lost",
+            Self::Refused => "refused",
+            Self::Garbled => "garbled",
         }
     }
 }

@@ -35,6 +35,7 @@ use tollgate_core::{Clock, ManualClock};
 use super::error::{Endpoint, StoreError, words};
 use super::frame::{Answer, Packed, answers};
 use super::servers::{Connection, Servers};
+use super::traffic::{Counters, Traffic};
 
 /// The script.
 const SCRIPT: &str = include_str!("apply.lua");
@@ -99,6 +100,7 @@ struct Shared {
     is_up: AtomicBool,
     status: Mutex<LinkStatus>,
     connection: ArcSwapOption<Connection>,
+    counters: Counters,
 }
 
 /// A decision that waits for its answer.
@@ -143,6 +145,7 @@ impl Link {
             is_up: AtomicBool::new(false),
             status: Mutex::new(LinkStatus { is_up: false, since: Instant::now(), cause }),
             connection: ArcSwapOption::empty(),
+            counters: Counters::default(),
         });
         tokio::spawn(run(shared.clone(), jobs));
         Self { queue, shared }
@@ -158,6 +161,11 @@ impl Link {
         self.shared.status.lock().clone()
     }
 
+    /// What went over it.
+    pub(super) fn traffic(&self) -> Traffic {
+        self.shared.counters.read()
+    }
+
     /// Until when an answer to what is asked now must come.
     #[expect(clippy::disallowed_methods, reason = "deadlines are by the real clock")]
     pub(super) fn until(&self) -> Instant {
@@ -166,6 +174,24 @@ impl Link {
 
     /// Sends a decision, and waits for its answer until the deadline.
     pub(super) async fn ask(&self, packed: Packed, until: Instant) -> Result<Answer, StoreError> {
+        self.count(self.answer(packed, until).await)
+    }
+
+    /// Sends a command that is no decision, and waits for its answer until the deadline.
+    pub(super) async fn command(&self, command: &Cmd) -> Result<Value, StoreError> {
+        let Some(connection) = self.shared.connection.load_full() else {
+            return self.count(Err(self.shared.unreachable()));
+        };
+        let mut connection = Connection::clone(&connection);
+        self.count(self.shared.in_time(connection.send(command)).await)
+    }
+
+    /// Counts the question if it got no answer.
+    pub(super) fn count<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        result.inspect_err(|error| self.shared.counters.failed(error))
+    }
+
+    async fn answer(&self, packed: Packed, until: Instant) -> Result<Answer, StoreError> {
         if !self.shared.is_up.load(Ordering::Acquire) {
             return Err(self.shared.unreachable());
         }
@@ -179,18 +205,6 @@ impl Link {
             Ok(Err(_)) => {
                 Err(StoreError::Lost { endpoint: endpoint.clone(), cause: "the link went down".to_owned() })
             }
-            Err(_) => Err(self.shared.timed_out()),
-        }
-    }
-
-    /// Sends a command that is no decision, and waits for its answer until the deadline.
-    pub(super) async fn command(&self, command: &Cmd) -> Result<Value, StoreError> {
-        let Some(connection) = self.shared.connection.load_full() else {
-            return Err(self.shared.unreachable());
-        };
-        let mut connection = Connection::clone(&connection);
-        match timeout(self.shared.deadline, connection.send(command)).await {
-            Ok(result) => result.map_err(|error| StoreError::of_call(&self.shared.endpoint, &error)),
             Err(_) => Err(self.shared.timed_out()),
         }
     }
@@ -326,13 +340,9 @@ async fn call(shared: &Shared, mut connection: Connection, jobs: Vec<Job>) -> Ca
             first => first,
         }
     };
-    let result = match timeout(shared.deadline, sent).await {
-        Err(_) => Err(shared.timed_out()),
-        Ok(Err(error)) => Err(StoreError::of_call(&shared.endpoint, &error)),
-        Ok(Ok(reply)) => {
-            answers(&reply, jobs.iter().map(|job| job.packed.n_numbers)).ok_or_else(|| shared.garbled(&reply))
-        }
-    };
+    let result = shared.in_time(sent).await.and_then(|reply| {
+        answers(&reply, jobs.iter().map(|job| job.packed.n_numbers)).ok_or_else(|| shared.garbled(&reply))
+    });
     Called { jobs, result }
 }
 
@@ -381,6 +391,21 @@ impl Shared {
         }
     }
 
+    /// Waits for a call until the deadline, and counts it.
+    #[expect(clippy::disallowed_methods, reason = "how long calls take is told by the real clock")]
+    async fn in_time(
+        &self,
+        call: impl Future<Output = Result<Value, RedisError>>,
+    ) -> Result<Value, StoreError> {
+        let sent_at = Instant::now();
+        let result = timeout(self.deadline, call).await;
+        self.counters.called(sent_at.elapsed());
+        match result {
+            Ok(result) => result.map_err(|error| StoreError::of_call(&self.endpoint, &error)),
+            Err(_) => Err(self.timed_out()),
+        }
+    }
+
     #[expect(clippy::disallowed_methods, reason = "how long a link is up is told by the real clock")]
     fn goes_up(&self, connection: Connection) {
         self.connection.store(Some(Arc::new(connection)));
@@ -396,6 +421,9 @@ impl Shared {
         self.connection.store(None);
         let mut status = self.status.lock();
         let since = if status.is_up { Instant::now() } else { status.since };
+        if status.is_up {
+            self.counters.went_down();
+        }
         *status = LinkStatus { is_up: false, since, cause: Some(cause) };
     }
 

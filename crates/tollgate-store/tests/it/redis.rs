@@ -9,7 +9,7 @@ use tollgate_core::{
     Outcome, Part, Quota, Refill, Standing, Standings, Store, WindowStart,
 };
 use tollgate_lab::{Redis, wait_until};
-use tollgate_store::{Peers, RedisSettings, RedisStore, Servers, StoreError};
+use tollgate_store::{FailureKind, Peers, RedisSettings, RedisStore, Servers, StoreError, Traffic};
 
 use crate::world::{RUNTIME, take};
 
@@ -599,4 +599,47 @@ fn instances_know_how_many_they_are() {
     });
     let second = connected(Servers::single(&server.url()).unwrap(), announcing());
     wait_until("there are two", || first.n_instances() == Some(2) && second.n_instances() == Some(2));
+}
+
+/// Questions that got no answer, by why.
+fn failures(store: &RedisStore) -> Vec<(&'static str, u64)> {
+    let failures = store.traffic().failures.into_iter().filter(|(_, n)| *n > 0);
+    failures.map(|(kind, n)| (kind.name(), n)).collect()
+}
+
+#[test]
+fn c9_calls_failures_and_outages_are_counted() {
+    let mut server = Redis::start();
+    let store = store_on(&server);
+    let before = store.traffic();
+    for _ in 0..3 {
+        apply(&store, &quota(TOKEN, "5/h"), "c", take(1)).unwrap();
+    }
+    let Traffic { calls, n_outages, .. } = store.traffic();
+    assert!(calls.n >= before.calls.n + 3 && calls.sum > before.calls.sum, "{calls:?}");
+    assert_eq!((failures(&store), n_outages), (vec![], 0));
+    server.kill();
+    wait_until("the link is down", || !store.status().is_up);
+    apply(&store, &quota(TOKEN, "5/h"), "c", take(1)).unwrap_err();
+    assert_eq!((failures(&store), store.traffic().n_outages), (vec![("unreachable", 1)], 1));
+}
+
+#[test]
+fn c9_a_call_that_is_not_answered_took_as_long_as_its_deadline() {
+    let server = Redis::start();
+    let deadline = Duration::from_millis(30);
+    let store = connected(
+        Servers::single(&server.url()).unwrap(),
+        RedisSettings { deadline, ..settings("ratelimit") },
+    );
+    server.cli(&["CLIENT", "PAUSE", "5000"]);
+    let error = apply(&store, &quota(TOKEN, "5/h"), "c", take(1)).unwrap_err();
+    assert_eq!(error.kind(), FailureKind::TimedOut, "{error}");
+    assert_eq!(failures(&store), [("timed_out", 1)]);
+    wait_until("its call is over too", || {
+        let slow = |(bound, n): (Option<Micros>, u64)| {
+            n > 0 && bound.is_none_or(|bound| bound > Micros::from_millis(25))
+        };
+        store.traffic().calls.steps().any(slow)
+    });
 }

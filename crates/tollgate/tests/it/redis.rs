@@ -107,6 +107,39 @@ fn a8_an_outage_is_told_twice() {
     assert!(info.contains("deciding with Redis again") && info.contains("decisions="), "{info}");
 }
 
+/// The value of a series of the metrics.
+fn figure(tollgate: &Tollgate, series: &str) -> f64 {
+    let page = tollgate.admin("/metrics").body;
+    let found = page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+    found.unwrap_or_else(|| panic!("{series} is not in:\n{page}")).parse().unwrap()
+}
+
+/// C9: whether Redis answers within 5 ms can be read off.
+#[test]
+fn c8_the_traffic_with_redis_is_in_the_metrics() {
+    let mut server = Redis::start();
+    let tollgate = start(&server, "", SLOW);
+    let n_calls = figure(&tollgate, "tollgate_store_call_seconds_count");
+    tollgate.get("check?key=c");
+    assert!(figure(&tollgate, "tollgate_store_call_seconds_count") > n_calls);
+    assert!(figure(&tollgate, "tollgate_store_call_seconds_sum") > 0.0);
+    assert!(figure(&tollgate, "tollgate_store_call_seconds_bucket{le=\"1.0\"}") > n_calls);
+    figure(&tollgate, "tollgate_store_call_seconds_bucket{le=\"0.005\"}");
+    for kind in ["crowded", "timed_out", "lost", "refused", "garbled"] {
+        assert_eq!(figure(&tollgate, &format!("tollgate_store_failures_total{{kind=\"{kind}\"}}")), 0.0);
+    }
+    assert_eq!(figure(&tollgate, "tollgate_store_outages_total"), 0.0);
+    let unreachable = "tollgate_store_failures_total{kind=\"unreachable\"}";
+    let at_start = figure(&tollgate, unreachable);
+    server.kill();
+    wait_until("it decides without Redis", || basis(&tollgate, "c") == "local");
+    wait_until("nobody waits for Redis", || {
+        basis(&tollgate, "c");
+        figure(&tollgate, unreachable) > at_start
+    });
+    assert_eq!(figure(&tollgate, "tollgate_store_outages_total"), 1.0);
+}
+
 /// C10: allowed decisions at DEBUG, with the key.
 #[test]
 fn c10_decisions_are_logged_for_who_asks() {

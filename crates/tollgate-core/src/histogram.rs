@@ -5,10 +5,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use tollgate_core::Micros;
+use crate::quantity::Micros;
 
-/// The steps, in microseconds. A decision in memory takes one or two, one by Redis a few hundred; at 5 and 10
-/// milliseconds lie the promises.
+/// The steps, in microseconds. A decision in memory takes one or two, a call to Redis a few hundred; at 5 and
+/// 10 milliseconds lie the promises.
 const BOUNDS: [u64; 15] =
     [10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000];
 
