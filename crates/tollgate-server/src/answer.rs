@@ -7,6 +7,10 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 use tollgate_http::Problem;
 
+/// Room for a usual answer, so that it need not grow.
+const BODY_USUAL: usize = 256;
+const FIELDS_USUAL: usize = 12;
+
 /// What a handler comes to.
 pub(crate) type Answered = Result<Response<Body>, Refusal>;
 
@@ -15,11 +19,12 @@ pub(crate) struct Refusal(Problem);
 
 /// An answer in JSON. It is of this moment, so nobody may store it.
 pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response<String> {
-    let body = serde_json::to_string(body).unwrap_or_else(|_| "{}".to_owned()); // strings and numbers only
-    let mut response = Response::new(body);
+    let mut text = Vec::with_capacity(BODY_USUAL);
+    let written = serde_json::to_writer(&mut text, body).ok().and_then(|()| String::from_utf8(text).ok());
+    let mut response = Response::new(written.unwrap_or_else(|| "{}".to_owned())); // strings and numbers only
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.reserve(6);
+    headers.reserve(FIELDS_USUAL);
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response

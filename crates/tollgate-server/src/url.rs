@@ -12,6 +12,9 @@ pub(crate) fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
 
 /// Undoes the URL's encoding.
 pub(crate) fn decode(name: &'static str, value: &str) -> Result<String, Problem> {
+    if !value.bytes().any(|byte| matches!(byte, b'+' | b'%')) {
+        return Ok(value.to_owned());
+    }
     let spaced: Vec<u8> = value.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
     let decoded = percent_decode(&spaced).decode_utf8();
     decoded.map(std::borrow::Cow::into_owned).map_err(|_| bad(name, format!("{name} is not UTF-8")))

@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use axum::extract::Request;
 use http::StatusCode;
 use http_body::Body as _;
+use smallvec::SmallVec;
 use tollgate_core::{
     Algorithm, Ask, Attribute, AttributeName, Basis, Decision, Limiter, Micros, Observe, Policies, Query,
     Select, Store, Timestamp,
@@ -24,8 +25,11 @@ pub(super) struct Asked {
     pub(super) key: String,
     pub(super) permits: NonZeroU32,
     /// What names the bucket of a policy. An ad hoc key names itself.
-    attributes: Vec<(AttributeName<String>, String)>,
+    attributes: Named,
 }
+
+/// Attributes of their own, for as long as a request takes.
+type Named = SmallVec<[(AttributeName<String>, String); 1]>;
 
 impl Asked {
     /// What a request asks, and of which key.
@@ -60,7 +64,7 @@ impl Asked {
                         address::client(client, rules.ipv6_prefix)
                     }
                 };
-                Ok(Self { which, key, permits, attributes: Vec::new() })
+                Ok(Self { which, key, permits, attributes: Named::new() })
             }
             Which::Policy(name) => {
                 let policies = limiter.policies();
@@ -113,7 +117,7 @@ impl Asked {
             }
             Which::Policy(name) => {
                 let attributes = self.attributes.iter();
-                let attributes: Vec<_> =
+                let attributes: SmallVec<[_; 2]> =
                     attributes.map(|(name, value)| Attribute { name: name.as_deref(), value }).collect();
                 let names = [name.as_str()];
                 let select = Select::Named(&names);
@@ -133,11 +137,7 @@ fn policy<'a>(policies: &'a Policies, name: &str) -> Result<&'a tollgate_core::P
 }
 
 /// The attributes that a key of a policy stands for: one value for each part of its partition, joined by `|`.
-fn of_key(
-    policies: &Policies,
-    name: &str,
-    key: &str,
-) -> Result<Vec<(AttributeName<String>, String)>, Problem> {
+fn of_key(policies: &Policies, name: &str, key: &str) -> Result<Named, Problem> {
     let policy = policy(policies, name)?;
     let n_parts = policy.partition().len();
     let values: Vec<&str> = if n_parts == 1 { vec![key] } else { key.split('|').collect() };
@@ -171,7 +171,7 @@ fn of_caller(
     request: &Request,
     settings: &Settings,
     now: Timestamp,
-) -> Result<Vec<(AttributeName<String>, String)>, Problem> {
+) -> Result<Named, Problem> {
     let policy = policy(policies, name)?;
     let (head, needs) = (request.headers(), policies.needs().clone());
     let mut parts = http::Request::new(()).into_parts().0;
@@ -183,7 +183,7 @@ fn of_caller(
     let value = |part: &tollgate_core::Part| {
         part.names().find_map(|name| Some((name.clone(), facts.value(name.as_deref())?.to_owned())))
     };
-    policy.partition().iter().map(value).collect::<Option<Vec<_>>>().ok_or_else(|| {
+    policy.partition().iter().map(value).collect::<Option<Named>>().ok_or_else(|| {
         let detail = format!("policy {name} counts by something that this request does not have; give key");
         bad("key", detail)
     })
