@@ -109,7 +109,7 @@ impl Config {
     }
 
     fn understand(files: Vec<SourceFile>, environment: Environment<'_>) -> Result<Self, Vec<ConfigError>> {
-        let mut reader = Reader { files: &files, environment, errors: Vec::new() };
+        let mut reader = Reader::new(&files, environment);
         let file = reader.one_of_all();
         let config = reader.config(file);
         let mut errors = reader.errors;
@@ -157,9 +157,15 @@ impl Reader<'_> {
             });
             match parsed {
                 Err((place, problem)) => {
-                    self.wrong(place.or(Some(Place { file: number, line: 1, column: 1 })), problem)
+                    let place = place.unwrap_or(Place { file: number, line: 1, column: 1 });
+                    // Nobody knows what is a secret in a file that cannot be read.
+                    if error::may_hold_secrets(&source.text, place.line) {
+                        self.secret.insert((number, place.line));
+                    }
+                    self.wrong(Some(place), problem);
                 }
                 Ok(file) => {
+                    self.secret.extend(file.secrets().map(|place| (place.file, place.line)));
                     let how = if source.is_profile { How::Over } else { How::Beside };
                     let mut laying = Laying { how, twice: Vec::new() };
                     whole.lay(file, &mut laying);

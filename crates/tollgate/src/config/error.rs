@@ -1,7 +1,7 @@
 //! What is wrong in the files, as people read it.
 //!
 //! ```text
-//!   policies.yaml:14:12: policies.login.quota.burst is "0"; a limit of 0 would deny everything. Use at least 1
+//!   policies.yaml:14:12: policies.login.quota.burst is "0"; a burst of 0 would deny everything. Use at least 1
 //!      |
 //!   14 |     burst: 0
 //!      |            ^
@@ -30,6 +30,26 @@ struct Shown {
     line: u64,
     column: u64,
     text: Option<String>,
+}
+
+/// Sections without anything that must not be shown.
+const OPEN_SECTIONS: [&str; 9] =
+    ["enabled", "listen", "exempt", "policies", "routes", "headers", "problem", "metrics", "log"];
+
+/// True if a line of a text that nobody could read may hold a secret, as far as one can tell by the name at the margin
+/// above it.
+pub(super) fn may_hold_secrets(text: &str, line: u64) -> bool {
+    let n = usize::try_from(line).unwrap_or(usize::MAX);
+    let above = text.lines().take(n);
+    let is_name = |line: &&str| line.starts_with(|c: char| c.is_ascii_alphabetic());
+    let section = above.clone().filter(is_name).last().and_then(|line| line.split_once(':'));
+    let is_open = section.is_some_and(|(name, _)| OPEN_SECTIONS.contains(&name));
+    let is_bare_name = above.last().and_then(|line| line.trim().strip_suffix(':')).is_some_and(is_word);
+    !is_open && !is_bare_name
+}
+
+fn is_word(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
 }
 
 impl ConfigError {

@@ -21,8 +21,8 @@ use tollgate_http::jwt::TokenAlgorithm;
 use tollgate_store::LocalShare;
 use tracing::level_filters::LevelFilter;
 
-use super::meaning::{ATTRIBUTE, Family, FileName, LogDenials, LogFormat, Name, OnMissing, Secret};
-use super::written::{At, Meaning, Sections, Several, Written};
+use super::meaning::{ATTRIBUTE, Burst, Family, FileName, LogDenials, LogFormat, Name, OnMissing, Secret};
+use super::written::{At, Meaning, Place, Sections, Several, Written};
 
 /// The policy file of Tollgate. Every value may have `${NAME}` in it, a variable of the environment, or
 /// `${NAME:-default}`.
@@ -88,7 +88,7 @@ pub(super) struct ListenerSection {
 pub(super) struct ListenTls {
     /// The certificate, with those that lead to its root.
     pub(super) cert: Option<Written<FileName>>,
-    /// Its key.
+    /// The certificate's private key.
     pub(super) key: Option<Written<FileName>>,
     /// Who must have signed the certificates of clients. Without it, clients need none.
     pub(super) client_ca: Option<Written<FileName>>,
@@ -145,7 +145,7 @@ pub(super) struct RedisTls {
     pub(super) ca: Option<Written<FileName>>,
     /// Our own certificate.
     pub(super) cert: Option<Written<FileName>>,
-    /// Its key.
+    /// The certificate's private key.
     pub(super) key: Option<Written<FileName>>,
 }
 
@@ -265,7 +265,7 @@ pub(super) struct Quota {
     /// Units and time: `10/s`, `1/6s`, `250/min`.
     pub(super) rate: Option<Written<Rate>>,
     /// How many at once, for the buckets. Default: the units of the rate.
-    pub(super) burst: Option<Written<NonZeroU32>>,
+    pub(super) burst: Option<Written<Burst>>,
     /// How a token bucket fills: `smooth`, or `stepped` at whole periods. Default: `smooth`.
     pub(super) refill: Option<Written<Refill>>,
     /// What a leaky bucket does with those who come too fast: a `meter` denies them, a `queue` makes them wait, where the
@@ -372,6 +372,20 @@ pub(super) struct Log {
     pub(super) format: Option<Written<LogFormat>>,
     /// How many denials are logged in each second at most, or `all`. Default: `10`.
     pub(super) denials: Option<Written<LogDenials>>,
+}
+
+impl File {
+    /// Where secrets stand: passwords in addresses, tokens, keys.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = Place> {
+        let redis = self.store.as_ref().and_then(|store| store.redis.as_ref());
+        let nodes = redis.and_then(|redis| redis.sentinel.as_ref()?.nodes.as_ref());
+        let tokens = self.api.as_ref().and_then(|api| api.tokens.as_ref());
+        let lists = [redis.and_then(|redis| redis.url.as_ref()), nodes, tokens];
+        let secret =
+            self.clients.as_ref().and_then(|clients| clients.user.as_ref()?.jwt.as_ref()?.secret.as_ref());
+        let lists = lists.into_iter().flatten();
+        lists.flat_map(|list| &list.items).chain(secret).filter_map(|secret| secret.place)
+    }
 }
 
 /// A section that is there, also if nothing stands under it: who writes `redis:` means Redis.

@@ -29,6 +29,10 @@ pub(crate) struct FileName(pub(crate) String);
 #[derive(Clone)]
 pub(crate) struct Name(pub(crate) String);
 
+/// How many at once.
+#[derive(Clone, Copy)]
+pub(crate) struct Burst(pub(crate) NonZeroU32);
+
 /// How log lines look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LogFormat {
@@ -126,15 +130,23 @@ impl Meaning for u32 {
 
 impl Meaning for NonZeroU32 {
     fn understand(text: &str) -> Result<Self, String> {
-        match whole(text) {
-            Some(0) => Err("a limit of 0 would deny everything. Use at least 1".to_owned()),
-            other => {
-                other.and_then(Self::new).ok_or_else(|| format!("use a whole number from 1 to {}", u32::MAX))
-            }
-        }
+        let n = whole(text).and_then(Self::new);
+        n.ok_or_else(|| format!("use a whole number from 1 to {}", u32::MAX))
     }
     fn schema() -> Schema {
         json_schema!({ "type": "integer", "minimum": 1, "maximum": u32::MAX })
+    }
+}
+
+impl Meaning for Burst {
+    fn understand(text: &str) -> Result<Self, String> {
+        if whole(text) == Some(0) {
+            return Err("a burst of 0 would deny everything. Use at least 1".to_owned());
+        }
+        NonZeroU32::understand(text).map(Self)
+    }
+    fn schema() -> Schema {
+        NonZeroU32::schema()
     }
 }
 

@@ -307,7 +307,9 @@ impl Reader<'_> {
             Quota::new(algorithm, rate).map_err(|error| wrong(self, rate_written.place, error)).ok()?;
         match burst {
             None => Some(quota),
-            Some((place, burst)) => quota.with_burst(burst?).map_err(|error| wrong(self, place, error)).ok(),
+            Some((place, burst)) => {
+                quota.with_burst(burst?.0).map_err(|error| wrong(self, place, error)).ok()
+            }
         }
     }
 

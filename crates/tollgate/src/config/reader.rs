@@ -1,6 +1,6 @@
 //! Understands what is written, and collects everything that is wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::error::ConfigError;
 use super::source::SourceFile;
@@ -13,7 +13,16 @@ pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 pub(super) struct Reader<'a> {
     pub(super) files: &'a [SourceFile],
     pub(super) environment: Environment<'a>,
+    /// Lines that hold a secret, by file. They are not shown, whatever else is wrong in them.
+    pub(super) secret: BTreeSet<(usize, u64)>,
     pub(super) errors: Vec<ConfigError>,
+}
+
+impl<'a> Reader<'a> {
+    /// Understands these files.
+    pub(super) fn new(files: &'a [SourceFile], environment: Environment<'a>) -> Self {
+        Self { files, environment, secret: BTreeSet::new(), errors: Vec::new() }
+    }
 }
 
 impl Reader<'_> {
@@ -28,7 +37,7 @@ impl Reader<'_> {
                 } else {
                     format!("{path} is {:?}; {why}", shortened(&written.text))
                 };
-                self.note(written.place, problem, T::IS_SECRET);
+                self.wrong(written.place, problem);
                 None
             }
         }
@@ -67,15 +76,21 @@ impl Reader<'_> {
 
     /// Notes that something is wrong.
     pub(super) fn wrong(&mut self, place: Option<Place>, problem: String) {
-        self.note(place, problem, false);
-    }
-
-    fn note(&mut self, place: Option<Place>, problem: String, is_secret: bool) {
+        let is_secret = place.is_some_and(|place| self.secret.contains(&(place.file, place.line)));
         self.errors.push(ConfigError::at(self.files, place, problem, is_secret));
     }
 
     /// A value's text, with `${NAME}` and `${NAME:-default}` replaced by variables of the environment.
     fn expand<T>(&mut self, path: &str, written: &Written<T>) -> Option<String> {
+        self.expand_by(path, written, self.environment)
+    }
+
+    fn expand_by<T>(
+        &mut self,
+        path: &str,
+        written: &Written<T>,
+        variable: Environment<'_>,
+    ) -> Option<String> {
         let mut text = String::new();
         let mut rest = written.text.as_str();
         while let Some((before, after)) = rest.split_once("${") {
@@ -85,7 +100,7 @@ impl Reader<'_> {
             };
             let (name, default) =
                 inside.split_once(":-").map_or((inside, None), |(name, text)| (name, Some(text)));
-            let value = (self.environment)(name).filter(|value| default.is_none() || !value.is_empty());
+            let value = variable(name).filter(|value| default.is_none() || !value.is_empty());
             let Some(value) = value.or_else(|| default.map(str::to_owned)) else {
                 let problem = format!(
                     "{path}: the environment has no variable {name}; set it, or write a default: ${{{name}:-…}}"
@@ -107,15 +122,10 @@ impl Reader<'_> {
             return self.expand(path, written);
         }
         let environment = self.environment;
-        let encoded = |name: &str| {
-            environment(name).map(|value| {
-                percent_encoding::utf8_percent_encode(&value, percent_encoding::NON_ALPHANUMERIC).to_string()
-            })
+        let encode = |text: String| {
+            percent_encoding::utf8_percent_encode(&text, percent_encoding::NON_ALPHANUMERIC).to_string()
         };
-        let mut reader = Reader { files: self.files, environment: &encoded, errors: Vec::new() };
-        let text = reader.expand(path, written);
-        self.errors.append(&mut reader.errors);
-        text
+        self.expand_by(path, written, &|name| environment(name).map(encode))
     }
 
     /// The content of a file that the configuration names.

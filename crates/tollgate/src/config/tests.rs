@@ -58,7 +58,7 @@ fn everything_that_is_wrong_is_told_at_once_with_its_place() {
         "listen:\n  api: nowhere\napi:\n  defaults:\n    token_bucket: {rate: 10/s, burst: 0}\n    sliding_window: {rate: 20000/s}\n    fixed_window: {rate: often}\npolicies:\n- {name: A B, quota: {rate: 1/s}}\n- {quota: {rate: 1/s}}\n- {name: p, by: [ip, usr], quota: {burst: 3}, when: {path: login, sky: blue}}\n- {name: q, quota: [{rate: 1/s}, {rate: 1/h}], missing: perhaps}\n",
         expect![[r#"
             t.yaml:2:8: listen.api is "nowhere"; use an address and a port, for example 127.0.0.1:8080
-            t.yaml:5:39: api.defaults.token_bucket.burst is "0"; a limit of 0 would deny everything. Use at least 1
+            t.yaml:5:39: api.defaults.token_bucket.burst is "0"; a burst of 0 would deny everything. Use at least 1
             t.yaml:6:28: api.defaults.sliding_window: sliding_window remembers every charge, so it takes at most 10000 units, not 20000; use sliding_window_counter for more
             t.yaml:7:26: api.defaults.fixed_window.rate is "often"; a rate is units/time, for example 10/s, 1/6s or 250/min
             t.yaml:9:10: policies.name is "A B"; it stands in keys, so use 1 to 64 of a-z 0-9 . _ -

@@ -82,7 +82,7 @@ fn c7_the_answer_says_how_it_was_made_without_redis() {
 #[expect(clippy::disallowed_methods, reason = "the program is calm after a second of real time")]
 fn a8_an_outage_is_told_twice() {
     let mut server = Redis::start();
-    let tollgate = start(&server, "", SLOW);
+    let tollgate = start(&server, "", &format!("{SLOW}log: {{format: text}}\n"));
     server.kill();
     wait_until("it decides without Redis", || basis(&tollgate, "c") == "local");
     for _ in 0..50 {
@@ -179,7 +179,7 @@ fn a_store_that_is_written_wrong_is_told_with_its_place() {
         ":4:15: store.redis.deadline is \"soon\"; use a whole number and us, ms, s, min, h or d: 5ms, 60s",
         ":5:13: store.redis.prefix is \"a b\"; use 1 to 64 visible characters without blanks and braces",
         ":6:18: store.local.share is \"2\"; use a decimal above 0 and up to 1 such as 0.5, or auto",
-        ":6:31: store.local.max_keys is 0; use 1 to 1000000000",
+        ":6:31: store.local.max_keys is \"0\"; use a whole number from 1 to 4294967295",
         ":6:39: store.local.ttl is \"1 fortnight\"",
     ] {
         assert!(errors.contains(told), "{told}\n{errors}");
