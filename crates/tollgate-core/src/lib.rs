@@ -47,7 +47,7 @@ pub use limiter::Limiter;
 pub use observe::{Observe, Unobserved};
 pub use pattern::{Pattern, PatternError};
 pub use policies::{LimitId, Policies, PolicyError, Refused};
-pub use policy::{Cost, Limit, Missing, Mode, Policy};
+pub use policy::{Cost, Limit, Missing, Mode, OtherTerms, Policy};
 pub use quantity::{Micros, Timestamp};
 pub use query::{Ask, Attribute, AttributeName, Query, Select};
 pub use quota::{Algorithm, Leak, Quota, QuotaError, Refill, Share, WindowStart};

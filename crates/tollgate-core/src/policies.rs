@@ -134,6 +134,11 @@ impl Policies {
         self
     }
 
+    /// The conditions of which one is enough for a query to fall under no policy.
+    pub fn exempt(&self) -> &[Condition] {
+        &self.exempt
+    }
+
     /// The attributes that a query must tell to be judged by these policies. Others need not be found out.
     pub fn needs(&self) -> &Arc<[AttributeName<String>]> {
         &self.needs

@@ -86,6 +86,17 @@ pub enum Mode {
     Off,
 }
 
+/// What a policy says for some queries, where they fulfil a condition.
+#[derive(Clone, Copy, Debug)]
+pub struct OtherTerms<'a> {
+    /// For which queries.
+    pub condition: &'a Condition,
+    /// The quotas, all of which must be met. None: the policy's own.
+    pub limits: Option<&'a [Limit]>,
+    /// Whether it is enforced. None: as the policy is.
+    pub mode: Option<Mode>,
+}
+
 /// What a policy means for one query.
 pub(crate) struct Terms<'a> {
     /// The number of the first limit.
@@ -266,16 +277,33 @@ impl Policy {
         self.group.as_deref()
     }
 
-    pub(crate) fn missing(&self) -> Missing {
+    /// What becomes of a query that lacks an attribute of the partition.
+    pub fn missing(&self) -> Missing {
         self.missing
     }
 
+    /// What a query costs.
+    pub fn cost(&self) -> &Cost {
+        &self.cost
+    }
+
+    /// What it says for some. The first whose condition holds counts.
+    pub fn overrides(&self) -> impl Iterator<Item = OtherTerms<'_>> {
+        self.overrides.iter().map(|other| OtherTerms {
+            condition: &other.condition,
+            limits: other.limits.clone().and_then(|limits| self.limits.get(limits)),
+            mode: other.mode,
+        })
+    }
+
+    /// What happens when the store gives no answer.
     #[inline(always)]
-    pub(crate) fn on_failure(&self) -> OnFailure {
+    pub fn on_failure(&self) -> OnFailure {
         self.on_failure
     }
 
-    pub(crate) fn retry_after_min(&self) -> Micros {
+    /// The shortest wait that a denial may tell.
+    pub fn retry_after_min(&self) -> Micros {
         self.retry_after_min
     }
 

@@ -121,6 +121,16 @@ impl Condition {
         })
     }
 
+    /// What is tested, as policy files write it: an attribute, and the patterns or networks of which it must fit one.
+    pub fn tests(&self) -> impl Iterator<Item = (AttributeName<&str>, Vec<String>)> {
+        self.tests.iter().map(|test| match test {
+            Test::Fits(name, patterns) => {
+                (name.as_deref(), patterns.iter().map(|pattern| pattern.as_str().to_owned()).collect())
+            }
+            Test::Within(networks) => (AttributeName::Ip, networks.iter().map(ToString::to_string).collect()),
+        })
+    }
+
     /// Anchors of which a query has at least one, if the condition holds. None, if there are no such.
     fn anchors(&self) -> Option<Vec<Anchor>> {
         let tests = || {
