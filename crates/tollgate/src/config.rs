@@ -14,16 +14,18 @@ mod file;
 mod lay;
 mod listen;
 mod meaning;
+mod plain;
 mod policies;
 mod reader;
 mod reference;
 mod source;
 mod store;
+mod words;
 mod written;
 
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
-use serde_saphyr::Error as ParseError;
 use tollgate_core::{OnFailure, Policies};
 use tollgate_http::{FieldStyle, Problem};
 use tollgate_server::admin::Labels;
@@ -44,6 +46,7 @@ pub(crate) use reference::{reference, schema};
 pub(crate) use source::Source;
 use source::SourceFile;
 pub(crate) use store::{RedisConfig, StoreConfig};
+pub(crate) use words::words;
 use written::Place;
 
 /// What the program runs with.
@@ -51,8 +54,12 @@ pub(crate) struct Config {
     pub(crate) listen: ListenConfig,
     pub(crate) store: StoreConfig,
     pub(crate) clients: ClientsConfig,
+    /// The switch for everything; the policies are off if it is.
+    pub(crate) is_enabled: bool,
     /// The rule set.
     pub(crate) policies: Policies,
+    /// Which of the policies behind ad hoc keys somebody wrote. The others have their defaults.
+    pub(crate) ad_hoc: Vec<&'static str>,
     /// Who may ask.
     pub(crate) access: Access,
     pub(crate) answers: AnswersConfig,
@@ -110,11 +117,13 @@ impl Config {
 
     fn understand(files: Vec<SourceFile>, environment: Environment<'_>) -> Result<Self, Vec<ConfigError>> {
         let mut reader = Reader::new(&files, environment);
-        let file = reader.one_of_all();
-        let config = reader.config(file);
+        let config = reader.one_of_all().map(|file| reader.config(file));
         let mut errors = reader.errors;
         errors.sort_by_key(ConfigError::order);
-        if errors.is_empty() { Ok(Self { fingerprint: Fingerprint(files), ..config }) } else { Err(errors) }
+        match config {
+            Some(config) if errors.is_empty() => Ok(Self { fingerprint: Fingerprint(files), ..config }),
+            _ => Err(errors),
+        }
     }
 }
 
@@ -125,38 +134,19 @@ impl Fingerprint {
     }
 }
 
-/// The parser's word without the place, which stands before it already, and without advice to programmers.
-fn plain(error: &ParseError) -> String {
-    let message = error.without_snippet().to_string();
-    let message = message.split_once(" at line ").map_or(message.as_str(), |(before, _)| before);
-    let message = message.split_once(", set DuplicateKeyPolicy").map_or(message, |(before, _)| before);
-    let message = message.split_once("; use Option<").map_or(message, |(before, _)| before);
-    match nearest(message) {
-        None => message.to_owned(),
-        Some(name) => format!("{message}; did you mean {name}?"),
-    }
-}
-
-/// The known name that looks most like the unknown one, if there is such.
-fn nearest(message: &str) -> Option<&str> {
-    let (name, known) = message.strip_prefix("unknown field `")?.split_once('`')?;
-    let (_, known) = known.split_once("expected one of ").or_else(|| known.split_once("expected "))?;
-    let known = known.split(", ").map(|name| name.trim_matches('`'));
-    let likeness = |other: &&str| (strsim::jaro_winkler(name, other) * 1000.0).round();
-    known.max_by(|a, b| likeness(a).total_cmp(&likeness(b))).filter(|best| likeness(best) >= 800.0)
-}
-
 impl Reader<'_> {
-    /// All files as one.
-    fn one_of_all(&mut self) -> File {
+    /// All files as one. Nothing, if one of them cannot be read: what the others lack may stand in that one.
+    fn one_of_all(&mut self) -> Option<File> {
         let mut whole = File::default();
+        let mut is_whole = true;
         for (number, source) in self.files.iter().enumerate() {
             let parsed = written::in_file(number, || {
                 file::parse(&source.text)
-                    .map_err(|error| (error.location().and_then(Place::of), plain(&error)))
+                    .map_err(|error| (error.location().and_then(Place::of), plain::words(&error)))
             });
             match parsed {
                 Err((place, problem)) => {
+                    is_whole = false;
                     let place = place.unwrap_or(Place { file: number, line: 1, column: 1 });
                     // Nobody knows what is a secret in a file that cannot be read.
                     if error::may_hold_secrets(&source.text, place.line) {
@@ -173,17 +163,15 @@ impl Reader<'_> {
                 }
             }
         }
-        whole
+        is_whole.then_some(whole)
     }
 
     /// Notes that a setting stands in two files of a folder.
     fn twice(&mut self, place: Option<Place>, other: Option<Place>) {
-        let other = other
-            .and_then(|other| Some(format!("{}:{}", self.files.get(other.file)?.path.display(), other.line)));
-        let other = other.unwrap_or_else(|| "another file".to_owned());
+        let other = self.whereabouts(other, place);
         self.wrong(
             place,
-            format!("this is set in {other} too; set it once, or put one of them into a profile"),
+            format!("this is set {other} too; set it once, or put one of the two into a profile"),
         );
     }
 
@@ -199,13 +187,16 @@ impl Reader<'_> {
         let tokens = self.read_all("api.tokens", &api.tokens).unwrap_or_default();
         let access = Access::new(tokens.iter().map(|token| TokenDigest::of(&token.0)).collect());
         let exempt = file.exempt.unwrap_or_default();
+        let defaults = api.defaults.unwrap_or_default();
         let store = self.store(store);
         Config {
+            is_enabled: whole.enabled,
+            ad_hoc: defaults.written(),
             store_words: format!("{store:?}"),
             is_store_required: matches!(store, StoreConfig::Redis(_))
                 && whole.on_failure == OnFailure::Closed,
             listen: self.listen(file.listen.unwrap_or_default(), access.has_tokens()),
-            policies: self.rule_set(file.policies, api.defaults.unwrap_or_default(), exempt, whole),
+            policies: self.rule_set(file.policies, defaults, exempt, whole),
             store,
             clients,
             access,
@@ -233,10 +224,16 @@ impl Reader<'_> {
     }
 
     fn labels(&mut self, written: file::Metrics) -> Labels {
-        let place =
-            written.labels.iter().flat_map(|labels| labels.values()).next().and_then(|value| value.place);
-        let labels = Labels::new(self.read_table("metrics.labels", written.labels).into_iter().collect());
-        labels.map_err(|error| self.wrong(place, format!("metrics.labels: {error}"))).unwrap_or_default()
+        let mut labels = BTreeMap::new();
+        for (name, value) in written.labels.unwrap_or_default() {
+            let Some(text) = self.read(&format!("metrics.labels.{name}"), &value) else { continue };
+            match Labels::new([(name.clone(), text.clone())].into()) {
+                Ok(_) => drop(labels.insert(name, text)),
+                Err(error) => self.wrong(value.place, format!("metrics.labels: {error}")),
+            }
+        }
+        let labels = Labels::new(labels);
+        labels.map_err(|error| self.wrong(None, format!("metrics.labels: {error}"))).unwrap_or_default()
     }
 
     fn log(&mut self, written: file::Log) -> LogConfig {

@@ -106,10 +106,12 @@ impl Reader<'_> {
         if n_given != 1 {
             let place =
                 places.into_iter().flatten().last().or(jwt.claim.as_ref().and_then(|claim| claim.place));
-            self.wrong(
-                place,
-                format!("{PATH} needs one of secret, public_key and jwks, and has {n_given} of them"),
-            );
+            let problem = if n_given == 0 {
+                "has no key to verify tokens with; give one of secret, public_key and jwks"
+            } else {
+                "has several keys to verify tokens with; leave one of secret, public_key and jwks"
+            };
+            self.wrong(place, format!("{PATH} {problem}"));
             return None;
         }
         if let Some(written) = &jwt.secret {

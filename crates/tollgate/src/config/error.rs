@@ -16,6 +16,10 @@ use super::written::Place;
 /// The longest line that is shown.
 const SHOWN_MAX: usize = 120;
 
+/// How much of a long problem is told: its beginning, and its end with the advice.
+const TOLD_FIRST: usize = 300;
+const TOLD_LAST: usize = 200;
+
 /// Something wrong, and where.
 #[derive(Debug)]
 pub(crate) struct ConfigError {
@@ -48,6 +52,16 @@ pub(super) fn may_hold_secrets(text: &str, line: u64) -> bool {
     !is_open && !is_bare_name
 }
 
+/// A text without its middle, if it is long: what stands in a file may be of any length.
+fn abridged(text: String) -> String {
+    let n = text.chars().count();
+    if n <= TOLD_FIRST + TOLD_LAST {
+        return text;
+    }
+    let first = text.chars().take(TOLD_FIRST);
+    first.chain(['…']).chain(text.chars().skip(n - TOLD_LAST)).collect()
+}
+
 fn is_word(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
 }
@@ -69,7 +83,7 @@ impl ConfigError {
         };
         let shown = place.map(|place| Shown { line: place.line, column: place.column, text: line(&place) });
         let file = file.map_or_else(|| PathBuf::from("defaults"), |file| file.path.clone());
-        Self { file, place: shown, problem }
+        Self { file, place: shown, problem: abridged(problem) }
     }
 
     /// By file and place.

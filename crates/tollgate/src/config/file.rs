@@ -381,10 +381,26 @@ impl File {
         let nodes = redis.and_then(|redis| redis.sentinel.as_ref()?.nodes.as_ref());
         let tokens = self.api.as_ref().and_then(|api| api.tokens.as_ref());
         let lists = [redis.and_then(|redis| redis.url.as_ref()), nodes, tokens];
-        let secret =
-            self.clients.as_ref().and_then(|clients| clients.user.as_ref()?.jwt.as_ref()?.secret.as_ref());
-        let lists = lists.into_iter().flatten();
-        lists.flat_map(|list| &list.items).chain(secret).filter_map(|secret| secret.place)
+        let jwt = self.clients.as_ref().and_then(|clients| clients.user.as_ref()?.jwt.as_ref());
+        let secret = jwt.and_then(|jwt| jwt.secret.as_ref());
+        let jwks = jwt.and_then(|jwt| jwt.jwks.as_ref()).filter(|jwks| jwks.text.contains("://"));
+        let secrets = lists.into_iter().flatten().flat_map(|list| &list.items).chain(secret);
+        secrets.map(|secret| secret.place).chain(jwks.map(|jwks| jwks.place)).flatten()
+    }
+}
+
+impl Defaults {
+    /// Those that somebody wrote, in their order.
+    pub(super) fn each(&self) -> [(&'static str, Option<&At<Quota>>); 5] {
+        let Self { token_bucket, leaky_bucket, sliding_window, sliding_window_counter, fixed_window } = self;
+        let quotas = [token_bucket, leaky_bucket, sliding_window, sliding_window_counter, fixed_window];
+        let mut quotas = quotas.into_iter();
+        Algorithm::NAMES.map(|name| (name, quotas.next().and_then(Option::as_ref)))
+    }
+
+    /// The names of those that somebody wrote.
+    pub(super) fn written(&self) -> Vec<&'static str> {
+        self.each().into_iter().filter(|(_, quota)| quota.is_some()).map(|(name, _)| name).collect()
     }
 }
 

@@ -55,7 +55,7 @@ impl<T> Single for At<T> {
 
 impl<T> Single for Sections<T> {
     fn place(&self) -> Option<Place> {
-        self.0.first().and_then(|section| section.place)
+        self.place
     }
 }
 

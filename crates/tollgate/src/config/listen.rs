@@ -38,10 +38,12 @@ impl Reader<'_> {
     pub(super) fn listen(&mut self, written: file::Listen, has_tokens: bool) -> ListenConfig {
         let shared = written.tls.map(|tls| self.tls("listen.tls", &tls));
         let api = self.door("listen.api", written.api.as_ref(), API, &shared, has_tokens);
-        let is_off = |door: &At<Listener>| matches!(&door.value, Listener::Address(text) if text == "off");
+        let is_off = match written.admin.as_ref() {
+            Some(At { value: Listener::Address(text), .. }) => self.is_off(text),
+            Some(At { value: Listener::Section(_), .. }) | None => false,
+        };
         let admin = written.admin.as_ref();
-        let admin = (!admin.is_some_and(is_off))
-            .then(|| self.door("listen.admin", admin, ADMIN, &shared, has_tokens));
+        let admin = (!is_off).then(|| self.door("listen.admin", admin, ADMIN, &shared, has_tokens));
         ListenConfig { api, admin }
     }
 
@@ -87,7 +89,8 @@ impl Reader<'_> {
                 .into_iter()
                 .flatten()
                 .find_map(|name| name.place);
-            self.wrong(place, format!("{path} needs both cert and key"));
+            let lacks = if written.cert.is_none() { "cert" } else { "key" };
+            self.wrong(place, format!("{path} has no {lacks}; give both cert and key"));
             return None;
         };
         let place = cert.place;

@@ -276,7 +276,7 @@ impl Meaning for Name {
         if (1..=n_max).contains(&text.len()) && text.bytes().all(known) {
             return Ok(Self(text.to_owned()));
         }
-        Err(format!("it stands in keys, so use 1 to {n_max} of a-z 0-9 . _ -"))
+        Err(format!("a name has 1 to {n_max} of a-z 0-9 . _ -"))
     }
     fn schema() -> Schema {
         json_schema!({ "type": "string", "pattern": "^[a-z0-9._-]{1,64}$" })

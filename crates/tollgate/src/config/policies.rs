@@ -1,6 +1,6 @@
 //! The sections `policies` and `exempt`: which limits there are, for whom, and what is free.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 use ipnet::IpNet;
@@ -72,13 +72,10 @@ impl Reader<'_> {
             let place = policy.value.name.as_ref().and_then(|name| name.place).or(policy.place);
             let Some(policy) = self.policy(policy, whole) else { continue };
             if let Some(first) = places.insert(policy.name().to_owned(), place) {
-                let line = first.map_or(String::new(), |first| format!(" in line {}", first.line));
+                let (name, other) = (policy.name(), self.whereabouts(first, place));
                 self.wrong(
                     place,
-                    format!(
-                        "there is another policy named {:?}{line}; give each its own name",
-                        policy.name()
-                    ),
+                    format!("there is another policy named {name:?} {other}; give each its own name"),
                 );
                 continue;
             }
@@ -108,15 +105,25 @@ impl Reader<'_> {
         }
         let path = format!("policies.{text}");
         let Some(quota) = &written.quota else {
-            self.wrong(name.place, format!("{path} has no quota; write quota: {{rate: 10/s}}"));
+            let file = name.place.and_then(|place| self.files.get(place.file));
+            let problem = if file.is_some_and(|file| file.is_profile) {
+                format!(
+                    "{path} has no quota, and no file under this one has a policy of that name to be changed; \
+                     mend the name, or write quota: {{rate: 10/s}}"
+                )
+            } else {
+                format!("{path} has no quota; write quota: {{rate: 10/s}}")
+            };
+            self.wrong(name.place, problem);
             return None;
         };
         // Everything is read before anything is given up, so that all that is wrong is told.
         let quotas = self.quotas(&format!("{path}.quota"), quota, None);
         let algorithm = quotas.as_ref().and_then(|quotas| Some(quotas.first()?.1.algorithm()));
-        let parts = self.partition(&path, &written);
+        let missing = self.read_if(&format!("{path}.missing"), &written.missing);
+        let parts = self.partition(&format!("{path}.by"), written.by.as_ref(), missing);
         let selector = self.selector(&format!("{path}.when"), written.when.as_ref(), whole.case);
-        let terms = self.terms(&path, &written, whole);
+        let terms = self.terms(&path, &written, missing, whole);
         let overrides = written.overrides.unwrap_or_default();
         let overrides = (0..).zip(overrides).map(|(n, other)| {
             self.other_terms(&format!("{path}.overrides[{n}]"), other, algorithm, whole.case)
@@ -141,7 +148,13 @@ impl Reader<'_> {
     }
 
     /// Everything about a policy that is a single value.
-    fn terms(&mut self, path: &str, written: &file::Policy, whole: Whole) -> Terms {
+    fn terms(
+        &mut self,
+        path: &str,
+        written: &file::Policy,
+        missing: Option<OnMissing>,
+        whole: Whole,
+    ) -> Terms {
         let mode = self.read_if(&format!("{path}.mode"), &written.mode).unwrap_or_default();
         let on_failure = self.read_if(&format!("{path}.on_failure"), &written.on_failure);
         Terms {
@@ -151,7 +164,7 @@ impl Reader<'_> {
                 .read_if(&format!("{path}.retry_after"), &written.retry_after)
                 .unwrap_or(Micros::ZERO),
             group: self.read_if(&format!("{path}.group"), &written.group).map(|Name(group)| group),
-            missing: match self.read_if(&format!("{path}.missing"), &written.missing) {
+            missing: match missing {
                 Some(OnMissing::Otherwise(missing)) => missing,
                 Some(OnMissing::Ip) | None => Missing::Skip,
             },
@@ -172,7 +185,7 @@ impl Reader<'_> {
         case: Case,
     ) -> Option<(Condition, Quotas, Option<Mode>)> {
         let At { value: written, place } = written;
-        let Some(condition) = &written.condition else {
+        let Some(condition) = written.condition.as_ref().filter(|condition| !condition.0.is_empty()) else {
             self.wrong(
                 place,
                 format!("{path} has no match; say whom it is for, for example match: {{user: \"batch-*\"}}"),
@@ -192,10 +205,13 @@ impl Reader<'_> {
     }
 
     /// The attributes of a partition.
-    fn partition(&mut self, path: &str, written: &file::Policy) -> Option<Vec<Part>> {
-        let missing = written.missing.as_ref().is_some_and(|missing| missing.text == "ip");
-        let Some(by) = &written.by else { return Some(Vec::new()) };
-        let path = format!("{path}.by");
+    fn partition(
+        &mut self,
+        path: &str,
+        written: Option<&At<By>>,
+        missing: Option<OnMissing>,
+    ) -> Option<Vec<Part>> {
+        let Some(by) = written else { return Some(Vec::new()) };
         let parts = match &by.value {
             By::All(parts) if parts.is_empty() => {
                 self.wrong(
@@ -204,13 +220,13 @@ impl Reader<'_> {
                 );
                 return None;
             }
-            By::All(parts) => parts.iter().map(|part| self.part(&path, part)).collect::<Vec<_>>(),
-            By::One(_) | By::FirstOf(_) => vec![self.part(&path, by)],
+            By::All(parts) => parts.iter().map(|part| self.part(path, part)).collect::<Vec<_>>(),
+            By::One(_) | By::FirstOf(_) => vec![self.part(path, by)],
         };
         let parts = parts.into_iter().collect::<Option<Vec<_>>>()?;
         let or_ip = |names: Vec<AttributeName<String>>| {
             let mut names = names;
-            if missing && !names.contains(&AttributeName::Ip) {
+            if missing == Some(OnMissing::Ip) && !names.contains(&AttributeName::Ip) {
                 names.push(AttributeName::Ip);
             }
             let first = names.remove(0);
@@ -252,12 +268,13 @@ impl Reader<'_> {
         inherited: Option<Algorithm>,
     ) -> Option<Quotas> {
         let mut quotas = Vec::new();
-        let mut is_sound = !written.0.is_empty();
+        let mut names = BTreeSet::new();
+        let mut is_sound = !written.items.is_empty();
         if !is_sound {
-            self.wrong(None, format!("{path} is an empty list; write {{rate: 10/s}}"));
+            self.wrong(written.place, format!("{path} is an empty list; write {{rate: 10/s}}"));
         }
-        for (n, At { value: quota, place }) in written.0.iter().enumerate() {
-            let path = if written.0.len() == 1 { path.to_owned() } else { format!("{path}[{n}]") };
+        for (n, At { value: quota, place }) in written.items.iter().enumerate() {
+            let path = if written.items.len() == 1 { path.to_owned() } else { format!("{path}[{n}]") };
             let name = self.read_if(&format!("{path}.name"), &quota.name).map(|Name(name)| name);
             if n > 0 && quota.name.is_none() {
                 self.wrong(
@@ -268,9 +285,10 @@ impl Reader<'_> {
                 );
                 is_sound = false;
             }
-            if name.is_some() && quotas.iter().any(|(other, _)| *other == name) {
+            if name.as_ref().is_some_and(|name| !names.insert(name.clone())) {
+                let place = quota.name.as_ref().and_then(|name| name.place);
                 self.wrong(
-                    *place,
+                    place,
                     format!("{path}: another quota of the policy has this name; give each its own"),
                 );
                 is_sound = false;
@@ -367,7 +385,11 @@ impl Reader<'_> {
                     let name = self.read(&format!("{path}.header"), &header.meaning::<http::HeaderName>())?;
                     Some(Cost::Of(AttributeName::Header(name.as_str().to_owned())))
                 }
-                _ => self.method_costs(path, table),
+                Some(header) => {
+                    self.wrong(header.place, format!("{path} has a header and methods; use one of the two"));
+                    None
+                }
+                None => self.method_costs(path, table),
             },
         }
     }
@@ -490,17 +512,13 @@ impl Reader<'_> {
 
     /// The policies behind ad hoc keys: one for each algorithm, under the algorithm's name.
     fn ad_hoc(&mut self, written: file::Defaults, whole: Whole) -> Vec<Policy> {
-        let bucket = || file::Quota::of("10/s", Some(100));
-        let window = || file::Quota::of("100/60s", None);
-        let quotas = [
-            written.token_bucket.unwrap_or_else(bucket),
-            written.leaky_bucket.unwrap_or_else(bucket),
-            written.sliding_window.unwrap_or_else(window),
-            written.sliding_window_counter.unwrap_or_else(window),
-            written.fixed_window.unwrap_or_else(window),
-        ];
-        let named = Algorithm::NAMES.into_iter().zip(quotas);
-        named.filter_map(|(name, quota)| self.ad_hoc_policy(name, &quota, whole)).collect()
+        let bucket: fn() -> At<file::Quota> = || file::Quota::of("10/s", Some(100));
+        let window: fn() -> At<file::Quota> = || file::Quota::of("100/60s", None);
+        let quotas = written.each().into_iter().zip([bucket, bucket, window, window, window]);
+        let policies = quotas
+            .map(|((name, written), default)| (name, written.cloned().unwrap_or_else(default)))
+            .filter_map(|(name, quota)| self.ad_hoc_policy(name, &quota, whole));
+        policies.collect()
     }
 
     fn ad_hoc_policy(&mut self, name: &str, written: &At<file::Quota>, whole: Whole) -> Option<Policy> {

@@ -80,6 +80,17 @@ impl Reader<'_> {
         self.errors.push(ConfigError::at(self.files, place, problem, is_secret));
     }
 
+    /// Where something stands, in words. Within the same file as `here`, the line is enough.
+    pub(super) fn whereabouts(&self, there: Option<Place>, here: Option<Place>) -> String {
+        let Some(there) = there else { return "elsewhere".to_owned() };
+        match self.files.get(there.file) {
+            Some(file) if here.is_none_or(|here| here.file != there.file) => {
+                format!("in {}:{}", file.path.display(), there.line)
+            }
+            _ => format!("in line {}", there.line),
+        }
+    }
+
     /// A value's text, with `${NAME}` and `${NAME:-default}` replaced by variables of the environment.
     fn expand<T>(&mut self, path: &str, written: &Written<T>) -> Option<String> {
         self.expand_by(path, written, self.environment)
@@ -100,6 +111,13 @@ impl Reader<'_> {
             };
             let (name, default) =
                 inside.split_once(":-").map_or((inside, None), |(name, text)| (name, Some(text)));
+            if !is_variable(name) {
+                let problem = format!(
+                    "{path}: {name:?} is no name of a variable; write ${{NAME}} or ${{NAME:-default}}"
+                );
+                self.wrong(written.place, problem);
+                return None;
+            }
             let value = variable(name).filter(|value| default.is_none() || !value.is_empty());
             let Some(value) = value.or_else(|| default.map(str::to_owned)) else {
                 let problem = format!(
@@ -114,6 +132,14 @@ impl Reader<'_> {
         }
         text.push_str(rest);
         Some(text)
+    }
+
+    /// True if a text says that there is to be none of something.
+    pub(super) fn is_off(&mut self, text: &str) -> bool {
+        let n_errors = self.errors.len();
+        let text = self.expand("", &Written::<String>::unwritten(text));
+        self.errors.truncate(n_errors); // who reads it for good will note them
+        text.as_deref() == Some("off")
     }
 
     /// A url's text. Within an address a password may have any character; an address as a whole stays as it is.
@@ -136,8 +162,16 @@ impl Reader<'_> {
     ) -> Option<Vec<u8>> {
         let name = self.read(path, written)?.0;
         let read = std::fs::read(&name);
-        read.map_err(|error| self.wrong(written.place, format!("{path}: cannot read {name}: {error}"))).ok()
+        let problem =
+            |error| format!("{path}: cannot read {name}: {error}; give a file that Tollgate may read");
+        read.map_err(|error| self.wrong(written.place, problem(error))).ok()
     }
+}
+
+/// True if a variable of the environment can be called so.
+fn is_variable(name: &str) -> bool {
+    let known = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.bytes().all(known)
 }
 
 /// A text as it may be shown: not longer than one reads.

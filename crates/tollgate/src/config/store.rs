@@ -65,7 +65,10 @@ impl Reader<'_> {
         let deadline = self.read_if("store.redis.deadline", &redis.deadline);
         if deadline.is_some_and(|deadline| deadline.is_zero() || DEADLINE_MAX < deadline) {
             let place = redis.deadline.as_ref().and_then(|written| written.place);
-            self.wrong(place, "store.redis.deadline must be more than 0s and at most 10s".to_owned());
+            self.wrong(
+                place,
+                "store.redis.deadline must be more than 0s and at most 10s; use for example 5ms".to_owned(),
+            );
         }
         let prefix = self.read_if("store.redis.prefix", &redis.prefix).filter(|prefix| {
             let visible = |b: u8| b.is_ascii_graphic() && !b"{}".contains(&b);
@@ -119,7 +122,10 @@ impl Reader<'_> {
         let (Some(master), Some(nodes)) = (&written.master, &written.nodes) else {
             let place = written.master.as_ref().and_then(|master| master.place);
             let place = place.or_else(|| written.nodes.as_ref()?.place);
-            self.wrong(place, "store.redis.sentinel needs both master and nodes".to_owned());
+            self.wrong(
+                place,
+                "store.redis.sentinel needs both: master: NAME, and nodes: [redis://…]".to_owned(),
+            );
             return None;
         };
         let name = self.read("store.redis.sentinel.master", master)?;
@@ -143,7 +149,7 @@ impl Reader<'_> {
     fn certificates(&mut self, tls: &file::RedisTls) -> Option<Certificates> {
         if tls.cert.is_some() != tls.key.is_some() {
             let place = tls.cert.as_ref().or(tls.key.as_ref()).and_then(|name| name.place);
-            self.wrong(place, "store.redis.tls has one of cert and key; give both".to_owned());
+            self.wrong(place, "store.redis.tls has one of cert and key; give both, or none".to_owned());
             return None;
         }
         let mut content = |name, written: &Option<_>| match written {

@@ -43,7 +43,10 @@ pub(crate) struct Several<T> {
 
 /// One section, or a list of them.
 #[derive(Clone)]
-pub(crate) struct Sections<T>(pub(crate) Vec<At<T>>);
+pub(crate) struct Sections<T> {
+    pub(crate) items: Vec<At<T>>,
+    pub(crate) place: Option<Place>,
+}
 
 /// What a scalar can be meant to be.
 pub(crate) trait Meaning: Sized {
@@ -193,10 +196,12 @@ impl<'d, T> Deserialize<'d> for Few<String, Written<T>> {
 impl<'d, T: Deserialize<'d>> Deserialize<'d> for Sections<T> {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value, referenced, .. } = Spanned::<Few<T, At<T>>>::deserialize(deserializer)?;
-        Ok(match value {
-            Few::One(value) => Self(vec![At { value, place: Place::of(referenced) }]),
-            Few::Several(items) => Self(items),
-        })
+        let place = Place::of(referenced);
+        let items = match value {
+            Few::One(value) => vec![At { value, place }],
+            Few::Several(items) => items,
+        };
+        Ok(Self { items, place })
     }
 }
 
@@ -206,7 +211,7 @@ impl<'d, T: Deserialize<'d>> Deserialize<'d> for Few<T, At<T>> {
         impl<'d, T: Deserialize<'d>> Visitor<'d> for Visit<T> {
             type Value = Few<T, At<T>>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a section or a list of sections")
+                f.write_str("a section such as {rate: 10/s}, or a list of them,")
             }
             fn visit_map<A: MapAccess<'d>>(self, map: A) -> Result<Self::Value, A::Error> {
                 T::deserialize(value::MapAccessDeserializer::new(map)).map(Few::One)

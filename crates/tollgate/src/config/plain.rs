@@ -1,0 +1,65 @@
+//! What the parser has to say, for people who write files and not programs.
+
+use serde_saphyr::{Error, MessageFormatter, UserMessageFormatter};
+
+/// What is wrong, without the place, which stands before it already.
+pub(super) fn words(error: &Error) -> String {
+    let mut error = error;
+    while let Error::AliasError { error: inner, .. } | Error::WithSnippet { error: inner, .. } = error {
+        error = inner;
+    }
+    if let Error::SerdeUnknownField { field, expected, .. } = error {
+        return unknown(field, expected);
+    }
+    if let Error::DuplicateMappingKey { key, .. } = error {
+        let name = key.as_deref().unwrap_or_default();
+        return format!("the name {name:?} stands here twice; leave one of the two out");
+    }
+    if let Error::SerdeInvalidType { unexpected, expected, .. } = error {
+        return format!("{expected} is expected here, not {}", found(unexpected));
+    }
+    if let Error::Unexpected { expected, .. } = error {
+        return expected_kind(expected);
+    }
+    if let Error::MultipleDocuments { .. } = error {
+        return "a second document begins here; a policy file is one, so leave the --- out".to_owned();
+    }
+    if let Error::UnknownAnchor { .. } = error {
+        return "no value before this one has such an anchor; write the value, or its &name".to_owned();
+    }
+    let message = UserMessageFormatter.format_message(error);
+    format!("this cannot be read as YAML: {message}")
+}
+
+/// A name that is not known, with the one that it looks most like.
+fn unknown(name: &str, known: &[&str]) -> String {
+    let likeness = |other: &&&str| (strsim::jaro_winkler(name, other) * 1000.0).round();
+    let best = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    let known_names = known.join(", ");
+    match best.filter(|best| likeness(best) >= 800.0) {
+        Some(best) => {
+            format!("there is no setting {name:?} here; did you mean {best}? Known are {known_names}")
+        }
+        None => format!("there is no setting {name:?} here; known are {known_names}"),
+    }
+}
+
+/// What stands there instead, as one writes it.
+fn found(unexpected: &str) -> &str {
+    match unexpected {
+        "map" => "a section",
+        "sequence" => "a list",
+        _ => unexpected.trim_start_matches("string ").trim_start_matches("floating point "),
+    }
+}
+
+/// What is expected, as one writes it.
+fn expected_kind(kind: &str) -> String {
+    let words = match kind {
+        "mapping start" => "a section is expected here: lines of name: value, one step further in",
+        "sequence start" => "a list is expected here: [a, b], or lines that begin with -",
+        "string scalar" => "a single value is expected here, not a list and not a section",
+        _ => return format!("{kind} is expected here"),
+    };
+    words.to_owned()
+}
