@@ -1,12 +1,13 @@
 //! The program: reads the command line and the policy file, and opens the doors.
 //!
 //! # Layout
-//! - `cli`: the command line. `config`: the policy file, from what a person wrote to what the program needs.
+//! - `cli`: the command line. `check`: what a policy file means. `config`: the policy file, from what a person wrote to what the program needs.
 //! - `serve`: opens the doors, and puts another configuration in force when the files change.
 //! - `buckets`: the choice of stores. `jwks`: keys that are fetched. `figures`: what metrics tell of the program.
 #![expect(clippy::print_stderr, reason = "the program talks to a terminal")]
 
 mod buckets;
+mod check;
 mod cli;
 mod config;
 mod figures;
@@ -15,6 +16,7 @@ mod log;
 mod reload;
 mod serve;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -29,6 +31,8 @@ pub fn main() -> ExitCode {
     let cli::Cli { serve, command } = cli::Cli::parse();
     match command {
         Some(cli::Command::Serve(args)) => run(args),
+        Some(cli::Command::Check(args)) => check(args),
+        Some(cli::Command::Schema(args)) => schema(&args),
         None => run(serve),
     }
 }
@@ -47,6 +51,27 @@ fn run(cli::ServeArgs { source }: cli::ServeArgs) -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+fn check(args: cli::CheckArgs) -> ExitCode {
+    let mut exit = ExitCode::SUCCESS;
+    for source in args.sources() {
+        match check::check(&source, &environment) {
+            Ok(words) => print(&words),
+            Err(errors) => exit = complain(&errors),
+        }
+    }
+    exit
+}
+
+fn schema(args: &cli::SchemaArgs) -> ExitCode {
+    print(&if args.reference { config::reference() } else { format!("{:#}\n", config::schema()) });
+    ExitCode::SUCCESS
+}
+
+/// Writes to standard output. Who has stopped reading, as `head` does, has seen enough.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
 /// Tells what is wrong with the files.

@@ -104,13 +104,12 @@ fn is_ours(path: &Path) -> bool {
 
 fn read_one(path: &Path, is_profile: bool) -> Result<SourceFile, Unreadable> {
     let wrong = |problem| Unreadable { path: path.to_owned(), problem };
-    let size =
-        std::fs::metadata(path).map_err(|error| wrong(format!("cannot read the file: {error}")))?.len();
+    let unreadable = |error: io::Error| wrong(format!("cannot read the file: {error}; is the name right?"));
+    let size = std::fs::metadata(path).map_err(unreadable)?.len();
     if size > BYTES_MAX {
         return Err(wrong(format!("the file has {size} bytes; a policy file has at most {BYTES_MAX}")));
     }
-    let text =
-        std::fs::read_to_string(path).map_err(|error| wrong(format!("cannot read the file: {error}")))?;
+    let text = std::fs::read_to_string(path).map_err(unreadable)?;
     Ok(SourceFile { path: path.to_owned(), text, is_profile })
 }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
@@ -140,8 +141,14 @@ pub(crate) fn run(args: &[&str]) -> Output {
     command(args).output().unwrap()
 }
 
+/// Runs the program to its end, in a folder.
+pub(crate) fn run_in(folder: &Path, args: &[&str]) -> Output {
+    command(args).current_dir(folder).output().unwrap()
+}
+
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env_remove("TOLLGATE_CONFIG").env_remove("TOLLGATE_PROFILE");
     command
 }

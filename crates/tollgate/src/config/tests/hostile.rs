@@ -314,10 +314,13 @@ exempt: {paths: [], methods: []}
 
 #[test]
 fn what_is_wrong_in_a_copy_is_told_where_it_is_used() {
-    check("policies:\n- &a {name: a, quota: {rate: 1/s}}\n- *a\n- {<<: *a}\n", expect![[r#"
+    check(
+        "policies:\n- &a {name: a, quota: {rate: 1/s}}\n- *a\n- {<<: *a}\n",
+        expect![[r#"
         t.yaml:3:3: there is another policy named "a" in line 2; give each its own name
         t.yaml:4:8: there is another policy named "a" in line 3; give each its own name
-    "#]]);
+    "#]],
+    );
 }
 
 /// Few lines that would be billions of nodes.
