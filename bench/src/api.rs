@@ -74,7 +74,7 @@ pub(crate) fn run() -> ExitCode {
         ("api-decide", &two, DECIDE, Some(&*script)),
     ] {
         let ask = |server: &Server| server.micros_per_request(path, script);
-        (ask(ours), ask(&peer));
+        let _warm = (ask(ours), ask(&peer));
         let (of_ours, of_peer) = (0..ROUNDS).map(|_| (ask(ours), ask(&peer))).unzip();
         report(name, median(of_ours), median(of_peer));
     }

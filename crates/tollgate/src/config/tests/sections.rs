@@ -341,10 +341,10 @@ api: {tokens: [a, b]}
             true"#]],
     );
     check(
-        "headers: {families: []}\nlog: {denials: 0}",
+        "headers: {families: []}\nlog: {denials: 1}",
         expect![[r#"
         AnswersConfig { fields: FieldStyle { x_ratelimit: false, ietf: false, retry_after: true, limit: Capacity }, problem_type: "about:blank" }
-        LogConfig { level: LevelFilter::INFO, modules: [], format: Auto, denials: PerSecond(0) }
+        LogConfig { level: LevelFilter::INFO, modules: [], format: Auto, denials: PerSecond(1) }
         Labels({})
         false"#]],
     );
