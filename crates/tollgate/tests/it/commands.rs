@@ -20,7 +20,9 @@ fn check(files: &[(&str, &str)], args: &[&str], expected: Expect) {
 }
 
 fn told(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    // Some lines of the help end with blanks, which editors take away.
+    let line = |line: &str| line.trim_end().to_owned() + "\n";
+    let text = |bytes: &[u8]| str::from_utf8(bytes).unwrap().lines().map(line).collect::<String>();
     let (out, err) = (text(&output.stdout), text(&output.stderr));
     format!("{out}{err}exit {}", output.status.code().unwrap())
 }
@@ -131,13 +133,13 @@ fn help_tells_exit_codes_and_examples() {
             Arguments:
               [FILE]...
                       Policy files in YAML, or folders of them, each by itself; without any, the defaults
-          
+
                       [env: TOLLGATE_CONFIG=]
 
             Options:
                   --profile <NAME>
                       Lay a second file over each: tollgate.NAME.yaml over tollgate.yaml
-          
+
                       [env: TOLLGATE_PROFILE=]
 
               -h, --help
