@@ -1,11 +1,21 @@
-//! Starts the program on a free port, asks it over a socket, stops it.
+//! Starts the program on free ports, asks it over sockets, edits its file, reads its log, stops it.
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+use tollgate_lab::wait_until;
+
+/// What a file needs so that programs do not meet.
+const FREE_PORTS: &str = "listen: {api: '127.0.0.1:0', admin: '127.0.0.1:0'}\n";
 
 /// A running program. Ends with the test.
 pub(crate) struct Tollgate {
@@ -14,7 +24,10 @@ pub(crate) struct Tollgate {
     pub(crate) address: String,
     /// Where its admin door is.
     pub(crate) admin: String,
-    _file: tempfile::NamedTempFile,
+    lines: Arc<Mutex<Vec<String>>>,
+    reading: Option<JoinHandle<()>>,
+    /// The folder of its file, if it is its own.
+    folder: Option<TempDir>,
 }
 
 /// An answer, read to its end.
@@ -25,8 +38,13 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
+/// A policy file's text, with doors on free ports.
+pub(crate) fn on_free_ports(config: &str) -> String {
+    format!("{FREE_PORTS}{config}")
+}
+
 impl Tollgate {
-    /// Starts it with a policy file, on a free port.
+    /// Starts it with a policy file, on free ports.
     pub(crate) fn start(config: &str) -> Self {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_tollgate")), config)
     }
@@ -42,19 +60,73 @@ impl Tollgate {
         Self::start_by(command, config)
     }
 
+    /// Starts it with these arguments. Its files must say where it listens.
+    pub(crate) fn serve<S: AsRef<OsStr>>(args: &[S]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.arg("serve").args(args);
+        Self::spawn(command)
+    }
+
     fn start_by(mut command: Command, config: &str) -> Self {
-        let mut file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
-        write!(file, "listen: {{api: '127.0.0.1:0', admin: '127.0.0.1:0'}}\n{config}").unwrap();
-        command.args(["serve", "-c"]).arg(file.path()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
+        let folder = TempDir::new().unwrap();
+        let file = file_in(folder.path());
+        std::fs::write(&file, on_free_ports(config)).unwrap();
+        command.args(["serve", "-c"]).arg(file);
+        let mut tollgate = Self::spawn(command);
+        tollgate.folder = Some(folder);
+        tollgate
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (stderr, kept) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&lines));
+        let reading = std::thread::spawn(move || {
+            stderr.lines().map_while(Result::ok).for_each(|line| kept.lock().unwrap().push(line));
+        });
         let mut banner = String::new();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut banner).unwrap();
+        if banner.is_empty() {
+            reading.join().unwrap();
+            panic!("it does not start: {:#?}", lines.lock().unwrap());
+        }
         let address = |n| {
-            let rest = banner.split("http://").nth(n).expect("a banner with addresses");
+            let rest = banner.split("://").nth(n).expect("a banner with addresses");
             rest.split([',', ';']).next().unwrap().to_owned()
         };
         let (address, admin) = (address(1), address(2));
-        Self { child, address, admin, banner, _file: file }
+        Self { child, address, admin, banner, lines, reading: Some(reading), folder: None }
+    }
+
+    /// Puts another policy file in the old one's place.
+    pub(crate) fn rewrite(&self, config: &str) {
+        let new = self.file().with_extension("new");
+        std::fs::write(&new, on_free_ports(config)).unwrap();
+        std::fs::rename(new, self.file()).unwrap();
+    }
+
+    /// Puts another policy file in the old one's place, and waits until it is in force.
+    #[track_caller]
+    pub(crate) fn reload(&self, config: &str) {
+        let before = self.metric("tollgate_reloads_total");
+        self.rewrite(config);
+        wait_until("it is in force", || self.metric("tollgate_reloads_total") > before);
+    }
+
+    /// Its policy file.
+    pub(crate) fn file(&self) -> PathBuf {
+        file_in(self.folder.as_ref().unwrap().path())
+    }
+
+    /// The value of a series, as `/metrics` writes it.
+    #[track_caller]
+    pub(crate) fn metric(&self, series: &str) -> f64 {
+        let page = self.admin("/metrics").body;
+        let value = |line: &str| {
+            let rest = line.strip_prefix(series)?;
+            rest.strip_prefix("{}").unwrap_or(rest).strip_prefix(' ')?.parse().ok()
+        };
+        page.lines().find_map(value).unwrap_or_else(|| panic!("there is no {series}"))
     }
 
     /// Asks, with a connection of its own.
@@ -66,22 +138,30 @@ impl Tollgate {
         self.ask("GET", &format!("/api/v1/rate-limit/{path}"))
     }
 
+    /// Posts a body, with more header fields.
+    pub(crate) fn post(&self, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let fields: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let length = body.len();
+        self.ask_raw(&format!(
+            "POST {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: {length}\r\n{fields}\r\n{body}"
+        ))
+    }
+
+    /// Asks for a decision about a request with these attributes.
+    pub(crate) fn decide(&self, attributes: &Value) -> Answer {
+        let body = serde_json::json!({ "attributes": attributes });
+        self.post("/api/v1/decide", &[], &body.to_string())
+    }
+
     /// Asks the admin door.
     pub(crate) fn admin(&self, path: &str) -> Answer {
-        let mut stream = connect(&self.admin);
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        Answer::parse(&text)
+        let request = format!("GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+        exchange(connect(&self.admin), &request)
     }
 
     /// Sends bytes, and reads one answer.
     pub(crate) fn ask_raw(&self, request: &str) -> Answer {
-        let mut stream = self.connect();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        Answer::parse(&text)
+        exchange(self.connect(), request)
     }
 
     pub(crate) fn connect(&self) -> TcpStream {
@@ -97,9 +177,25 @@ impl Tollgate {
     /// Stops it, and tells what it logged.
     pub(crate) fn log(mut self) -> Vec<String> {
         self.signal("TERM");
-        let mut text = String::new();
-        self.child.stderr.take().unwrap().read_to_string(&mut text).unwrap();
-        text.lines().map(str::to_owned).collect()
+        self.reading.take().unwrap().join().unwrap();
+        self.logged()
+    }
+
+    /// What it has logged so far.
+    pub(crate) fn logged(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    /// Waits for a line that has all these parts, and gives it.
+    #[track_caller]
+    pub(crate) fn wait_for_line(&self, parts: &[&str]) -> String {
+        let has_all = |line: &&String| parts.iter().all(|part| line.contains(part));
+        let mut found = None;
+        wait_until(&format!("a line with {parts:?}"), || {
+            found = self.logged().iter().find(has_all).cloned();
+            found.is_some()
+        });
+        found.unwrap()
     }
 
     pub(crate) fn signal(&self, signal: &str) {
@@ -125,9 +221,27 @@ impl Answer {
         Self { status, headers: lines.filter_map(field).collect(), body: body.to_owned() }
     }
 
-    pub(crate) fn json(&self) -> serde_json::Value {
-        serde_json::from_str(&self.body).unwrap()
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
+
+    /// What a limit has left, by its policy's name. Nothing, if it does not apply.
+    pub(crate) fn remaining(&self, policy: &str) -> Option<u64> {
+        let body = self.json();
+        let limits = body["limits"].as_array().unwrap();
+        limits.iter().find(|limit| limit["policy"] == policy)?["remaining"].as_u64()
+    }
+}
+
+fn file_in(folder: &Path) -> PathBuf {
+    folder.join("tollgate.yaml")
+}
+
+fn exchange(mut stream: TcpStream, request: &str) -> Answer {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    Answer::parse(&text)
 }
 
 fn connect(address: &str) -> TcpStream {
