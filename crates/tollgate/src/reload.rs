@@ -7,7 +7,9 @@
 //! What doors and the store are made of cannot be changed while they are in use: a change there is told, and waits for
 //! a restart. Certificates are the exception, since they must be renewed.
 //!
-//! Folders are watched, not files: editors and Kubernetes put another file in the old one's place (`..data`).
+//! Folders are watched, not files: editors and Kubernetes put another file in the old one's place (`..data`). All the
+//! same the files are looked at now and then, since a folder can be replaced too. They are read until they hold still:
+//! half a file can be a sound one, with half of the limits.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,11 +32,12 @@ use crate::config::{AnswersConfig, ClientsConfig, Config, ConfigError, Fingerpri
 use crate::log;
 use crate::serve::Running;
 
-/// A save is often several writes; what comes this soon after the first belongs to it.
-const SETTLES_WITHIN: Duration = Duration::from_millis(200);
+/// Files that have not changed for so long hold still: no save takes longer between two writes.
+const STILL_AFTER: Duration = Duration::from_millis(200);
 
-/// How often files are looked at where the system cannot tell of changes.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How often files are looked at, where the system tells of changes and where it cannot.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+const LOOK_OFTEN: Duration = Duration::from_secs(2);
 
 /// What is known about reloads.
 pub(crate) struct Reloads {
@@ -43,8 +46,8 @@ pub(crate) struct Reloads {
     /// When the set in force was read, in microseconds of the wall clock.
     loaded_at: AtomicU64,
     fixed: Fixed,
-    /// What was read last, sound or not.
-    seen: Mutex<Fingerprint>,
+    /// What was read last, sound or not. Nothing, if it could not be read.
+    seen: Mutex<Option<Fingerprint>>,
 }
 
 /// What cannot be changed while it is in use.
@@ -53,6 +56,9 @@ struct Fixed {
     doors: Vec<(&'static str, String, Option<Tls>)>,
     store: String,
 }
+
+/// What the files hold now.
+type Texts = Result<Fingerprint, Vec<ConfigError>>;
 
 /// How users are known, and the task that keeps it fresh.
 #[derive(Default)]
@@ -116,16 +122,16 @@ impl Reloads {
             n_failed: AtomicU64::new(0),
             loaded_at: AtomicU64::new(now.as_micros()),
             fixed: Fixed { doors, store },
-            seen: Mutex::new(fingerprint),
+            seen: Mutex::new(Some(fingerprint)),
         }
     }
 
     /// True if these texts are not those that were read last; from now on they are.
-    fn is_new(&self, texts: &Fingerprint) -> bool {
+    fn is_new(&self, texts: &Texts) -> bool {
         let mut seen = self.seen.lock();
-        let is_new = *seen != *texts;
+        let is_new = seen.as_ref() != texts.as_ref().ok();
         if is_new {
-            seen.clone_from(texts);
+            *seen = texts.as_ref().ok().cloned();
         }
         is_new
     }
@@ -173,33 +179,38 @@ impl Running {
         let mut hangup = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
         let changed = Arc::new(Notify::new());
         let watching = watch(source.folders(), Arc::clone(&changed));
+        let look_every = if watching.is_some() { LOOK_EVERY } else { LOOK_OFTEN };
+        changed.notify_one(); // the files may have changed since they were read
         let mut users = users;
         Ok(async move {
+            let _watching = watching;
             loop {
-                let forced = tokio::select! {
+                let mut is_told = tokio::select! {
                     _ = hangup.recv() => true,
-                    () = changed.notified() => {
-                        tokio::time::sleep(SETTLES_WITHIN).await;
-                        false
+                    () = changed.notified() => false,
+                    () = tokio::time::sleep(look_every) => false,
+                };
+                let texts = if is_told {
+                    read(&source).await
+                } else {
+                    tokio::select! {
+                        texts = read_still(&source) => texts,
+                        _ = hangup.recv() => {
+                            is_told = true;
+                            read(&source).await
+                        }
                     }
-                    () = tokio::time::sleep(LOOK_EVERY), if watching.is_none() && source.path.is_some() => false,
                 };
-                let texts = {
-                    let source = source.clone();
-                    tokio::task::spawn_blocking(move || Fingerprint::read(&source)).await
-                };
-                match texts {
-                    Ok(Ok(texts)) if forced || self.reloads.is_new(&texts) => self.reload(texts, &mut users),
-                    Ok(Ok(_)) | Err(_) => {}
-                    Ok(Err(errors)) => self.keep(&errors),
+                if self.reloads.is_new(&texts) || is_told {
+                    self.reload(texts, &mut users);
                 }
             }
         })
     }
 
     /// Puts what was read in force, if it is sound.
-    fn reload(&self, texts: Fingerprint, users: &mut Users) {
-        let config = match Config::of(texts, &crate::environment) {
+    fn reload(&self, texts: Texts, users: &mut Users) {
+        let config = match texts.and_then(|texts| Config::of(texts, &crate::environment)) {
             Ok(config) => config,
             Err(errors) => return self.keep(&errors),
         };
@@ -230,6 +241,26 @@ impl Running {
             error!("{error:#}");
         }
         error!(problems = errors.len(), "the policy file is not put in force; the one before stays");
+    }
+}
+
+/// Reads the files.
+async fn read(source: &Source) -> Texts {
+    let source = source.clone();
+    let read = tokio::task::spawn_blocking(move || Fingerprint::read(&source)).await;
+    read.unwrap_or_else(|_| Err(Vec::new())) // the program is stopping
+}
+
+/// Reads the files until they hold still.
+async fn read_still(source: &Source) -> Texts {
+    let mut before = read(source).await;
+    loop {
+        tokio::time::sleep(STILL_AFTER).await;
+        let texts = read(source).await;
+        if texts.as_ref().ok() == before.as_ref().ok() {
+            return texts;
+        }
+        before = texts;
     }
 }
 

@@ -6,4 +6,5 @@ mod commands;
 mod process;
 mod prometheus;
 mod redis;
+mod reload;
 mod tidy;
