@@ -10,6 +10,8 @@ test: deps lint ## format, lints and all tests; installs what is missing
 	cargo test --package tollgate-store --features shuttle --test shuttle --quiet
 
 test-all: test ## the same laws over many more histories: some minutes
+	cargo test --package tollgate --features otel --test it --quiet traces::
+	cargo clippy --package tollgate --all-targets --features otel --quiet -- --deny warnings
 	PROPTEST_CASES=50000 cargo test --package tollgate-store --release --test it --quiet on_memory::
 	PROPTEST_CASES=5000 cargo test --package tollgate-store --release --test it --quiet -- on_redis:: twins:: redis::
 

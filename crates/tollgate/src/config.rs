@@ -66,6 +66,8 @@ pub(crate) struct Config {
     /// Labels that every series carries.
     pub(crate) labels: Labels,
     pub(crate) log: LogConfig,
+    /// Where traces go, if anywhere.
+    pub(crate) traces: Option<TracesConfig>,
     /// The store section in words, to tell whether it has changed.
     pub(crate) store_words: String,
     /// True if all is denied while the store is out of reach.
@@ -92,6 +94,14 @@ pub(crate) struct LogConfig {
     pub(crate) modules: Vec<(String, LevelFilter)>,
     pub(crate) format: LogFormat,
     pub(crate) denials: LogDenials,
+}
+
+/// Where traces go.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct TracesConfig {
+    pub(crate) endpoint: String,
+    /// How many of the requests that nobody traces yet are traced.
+    pub(crate) ratio: f64,
 }
 
 /// The texts that a configuration was read from. Equal ones mean the same, but for the environment and other files.
@@ -203,6 +213,7 @@ impl Reader<'_> {
             answers: self.answers(&file.headers.unwrap_or_default(), &file.problem.unwrap_or_default()),
             labels: self.labels(file.metrics.unwrap_or_default()),
             log: self.log(file.log.unwrap_or_default()),
+            traces: file.traces.and_then(|traces| self.traces(&traces)),
             fingerprint: Fingerprint::default(),
         }
     }
@@ -234,6 +245,23 @@ impl Reader<'_> {
         }
         let labels = Labels::new(labels);
         labels.map_err(|error| self.wrong(None, format!("metrics.labels: {error}"))).unwrap_or_default()
+    }
+
+    fn traces(&mut self, written: &file::Traces) -> Option<TracesConfig> {
+        let place = written.endpoint.as_ref().and_then(|endpoint| endpoint.place);
+        let endpoint = self.read_if("traces.endpoint", &written.endpoint);
+        let ratio = self.read_if("traces.ratio", &written.ratio).map_or(0.01, |ratio| ratio.0);
+        let Some(endpoint) = endpoint.filter(|endpoint| endpoint.starts_with("http://")) else {
+            let problem =
+                "traces.endpoint must be a collector's http:// address, for example http://127.0.0.1:4318";
+            self.wrong(place, problem.to_owned());
+            return None;
+        };
+        if !cfg!(feature = "otel") {
+            let problem = "traces: this program is built without them; build it with --features otel, or leave traces out";
+            self.wrong(place, problem.to_owned());
+        }
+        Some(TracesConfig { endpoint, ratio })
     }
 
     fn log(&mut self, written: file::Log) -> LogConfig {

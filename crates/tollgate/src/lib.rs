@@ -15,6 +15,8 @@ mod jwks;
 mod log;
 mod reload;
 mod serve;
+#[cfg(feature = "otel")]
+mod traces;
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -43,8 +45,11 @@ fn run(cli::ServeArgs { source }: cli::ServeArgs) -> ExitCode {
         Ok(config) => config,
         Err(errors) => return complain(&errors),
     };
-    log::begin(&config.log);
-    match serve::run(config, source) {
+    log::begin(&config.log, config.traces.as_ref());
+    let served = serve::run(config, source);
+    #[cfg(feature = "otel")]
+    traces::finish();
+    match served {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");

@@ -10,13 +10,14 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, Registry, fmt, reload};
 
-use crate::config::{LogConfig, LogFormat};
+use crate::config::{LogConfig, LogFormat, TracesConfig};
 
 /// How to change the levels.
 static LEVELS: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 
 /// Begins to log.
-pub(crate) fn begin(config: &LogConfig) {
+#[cfg_attr(not(feature = "otel"), expect(unused_variables, reason = "only a build with traces sends them"))]
+pub(crate) fn begin(config: &LogConfig, traces: Option<&TracesConfig>) {
     let is_terminal = std::io::stderr().is_terminal();
     let is_text = match config.format {
         LogFormat::Text => true,
@@ -30,7 +31,10 @@ pub(crate) fn begin(config: &LogConfig) {
     } else {
         lines.json().flatten_event(true).with_current_span(false).with_span_list(false).boxed()
     };
-    tracing_subscriber::registry().with(levels).with(lines).init();
+    let registry = tracing_subscriber::registry().with(levels).with(lines);
+    #[cfg(feature = "otel")]
+    let registry = registry.with(traces.and_then(crate::traces::layer));
+    registry.init();
     let _first = LEVELS.set(handle);
 }
 

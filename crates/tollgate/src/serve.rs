@@ -123,7 +123,10 @@ impl Running {
     }
 
     fn api_routes(&self, is_exposed: bool) -> Router {
-        self.guarded(rest::router(self.rest()), is_exposed)
+        let routes = self.guarded(rest::router(self.rest()), is_exposed);
+        #[cfg(feature = "otel")]
+        let routes = routes.layer(axum::middleware::from_fn(crate::traces::trace));
+        routes
     }
 
     /// The admin door's routes. Those that only say yes or no are open to all.

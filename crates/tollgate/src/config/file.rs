@@ -21,7 +21,9 @@ use tollgate_http::jwt::TokenAlgorithm;
 use tollgate_store::LocalShare;
 use tracing::level_filters::LevelFilter;
 
-use super::meaning::{ATTRIBUTE, Burst, Family, FileName, LogDenials, LogFormat, Name, OnMissing, Secret};
+use super::meaning::{
+    ATTRIBUTE, Burst, Family, FileName, LogDenials, LogFormat, Name, OnMissing, Ratio, Secret,
+};
 use super::written::{At, Meaning, Place, Sections, Several, Written};
 
 /// The policy file of Tollgate. Every value may have `${NAME}` in it, a variable of the environment, or
@@ -51,6 +53,8 @@ pub(super) struct File {
     pub(super) metrics: Option<Metrics>,
     /// What is logged.
     pub(super) log: Option<Log>,
+    /// Traces of requests. Only a build with `--features otel` has them.
+    pub(super) traces: Option<Traces>,
 }
 
 /// Where Tollgate listens.
@@ -402,6 +406,16 @@ impl Defaults {
     pub(super) fn written(&self) -> Vec<&'static str> {
         self.each().into_iter().filter(|(_, quota)| quota.is_some()).map(|(name, _)| name).collect()
     }
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Traces {
+    /// The collector, over OTLP and plain HTTP, for example `http://127.0.0.1:4318`.
+    pub(super) endpoint: Option<Written<String>>,
+    /// How many of the requests that nobody traces yet are traced: a decimal from 0 to 1. Default: `0.01`. A request that comes with
+    /// a `traceparent` goes by that.
+    pub(super) ratio: Option<Written<Ratio>>,
 }
 
 /// A section that is there, also if nothing stands under it: who writes `redis:` means Redis.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::file::{
     Api, Clients, Condition, Defaults, Exempt, File, Headers, Jwt, Listen, ListenTls, Local, Log, Metrics,
-    Policy, Problem, Redis, RedisTls, Sentinel, Store, User,
+    Policy, Problem, Redis, RedisTls, Sentinel, Store, Traces, User,
 };
 use super::written::{At, Place, Sections, Several, Written};
 
@@ -126,6 +126,7 @@ lay!(Headers { families, retry_after, limit });
 lay!(Problem { kind });
 lay!(Metrics { labels });
 lay!(Log { level, modules, format, denials });
+lay!(Traces { endpoint, ratio });
 
 impl Lay for File {
     fn lay(&mut self, other: Self, laying: &mut Laying) {
@@ -139,6 +140,7 @@ impl Lay for File {
         lay_section(&mut self.problem, other.problem, laying);
         lay_section(&mut self.metrics, other.metrics, laying);
         lay_section(&mut self.log, other.log, laying);
+        lay_section(&mut self.traces, other.traces, laying);
         let policies = self.policies.get_or_insert_default();
         for policy in other.policies.unwrap_or_default() {
             let name = policy.value.name.as_ref().map(|name| name.text.as_str());

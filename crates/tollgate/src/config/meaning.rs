@@ -50,6 +50,10 @@ pub(crate) enum LogDenials {
     All,
 }
 
+/// A part of a whole, from 0 to 1.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Ratio(pub(crate) f64);
+
 /// A family of rate limit fields.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Family {
@@ -243,6 +247,19 @@ fn decimal(text: &str) -> Option<Share> {
     }
     let of = 10_u32.pow(u32::try_from(fraction.len()).ok()?);
     Some(Share { part: digits.parse().ok()?, of: NonZeroU32::new(of)? })
+}
+
+impl Meaning for Ratio {
+    fn understand(text: &str) -> Result<Self, String> {
+        let ratio = decimal(text).map(|share| f64::from(share.part) / f64::from(share.of.get()));
+        ratio
+            .filter(|ratio| *ratio <= 1.0)
+            .map(Self)
+            .ok_or_else(|| "use a decimal from 0 to 1 such as 0.01".to_owned())
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "number", "minimum": 0, "maximum": 1 })
+    }
 }
 
 impl Meaning for Secret {

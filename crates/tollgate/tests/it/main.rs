@@ -8,3 +8,5 @@ mod prometheus;
 mod redis;
 mod reload;
 mod tidy;
+#[cfg(feature = "otel")]
+mod traces;
