@@ -541,7 +541,8 @@ impl JsonSchema for By {
         "By".into()
     }
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let (one, first_of) = (AttributeName::<String>::schema(), generator.subschema_for::<FirstOf>());
+        let one = Written::<AttributeName<String>>::json_schema(generator);
+        let first_of = generator.subschema_for::<FirstOf>();
         let part = json_schema!({ "anyOf": [one, first_of] });
         json_schema!({ "anyOf": [part, { "type": "array", "minItems": 1, "items": part }] })
     }
@@ -551,11 +552,12 @@ impl JsonSchema for Cost {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Cost".into()
     }
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let number = Written::<u32>::json_schema(generator);
         let header = json_schema!({ "type": "object", "required": ["header"], "additionalProperties": false,
             "properties": { "header": { "type": "string" } } });
-        let methods = json_schema!({ "type": "object", "additionalProperties": u32::schema() });
-        json_schema!({ "anyOf": [u32::schema(), header, methods] })
+        let methods = json_schema!({ "type": "object", "additionalProperties": number });
+        json_schema!({ "anyOf": [number, header, methods] })
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod api;
 mod commands;
+mod examples;
 mod process;
 mod prometheus;
 mod redis;
