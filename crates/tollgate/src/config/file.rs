@@ -219,9 +219,9 @@ pub(super) struct Jwt {
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Exempt {
-    /// Default: `[/actuator/**, /health**, /metrics**, /static/**, /css/**, /js/**, /images/**]`.
+    /// Patterns of paths. Default: `[/actuator/**, /health**, /metrics**, /static/**, /css/**, /js/**, /images/**]`.
     pub(super) paths: Option<Several<String>>,
-    /// Default: `[OPTIONS]`.
+    /// Methods, in any case. Default: `[OPTIONS]`.
     pub(super) methods: Option<Several<String>>,
     /// Networks and addresses. Default: none.
     pub(super) clients: Option<Several<IpNet>>,

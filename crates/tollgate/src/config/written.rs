@@ -262,6 +262,9 @@ impl<T: JsonSchema> JsonSchema for At<T> {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         T::schema_name()
     }
+    fn schema_id() -> std::borrow::Cow<'static, str> {
+        T::schema_id()
+    }
     fn inline_schema() -> bool {
         T::inline_schema()
     }

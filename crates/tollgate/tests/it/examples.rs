@@ -160,33 +160,48 @@ fn the_schema_refuses_what_the_program_refuses() {
 /// A1, A6, A9.
 #[test]
 fn the_gateway_has_the_figures_of_its_document() {
-    check("gateway.yaml", None, expect![[r#"
+    check(
+        "gateway.yaml",
+        None,
+        expect![[r#"
         gateway.yaml is sound; buckets in Redis
           orders   50 at once, then 10 every second, for each client address; on /api/orders/**
           reports  15 at once, then 10 every second, for each client address; on /api/reports/**
-    "#]]);
+    "#]],
+    );
 }
 
 /// B1, B2, B3.
 #[test]
 fn endpoints_have_the_figures_of_their_document() {
-    check("endpoints.yaml", None, expect![[r#"
+    check(
+        "endpoints.yaml",
+        None,
+        expect![[r#"
         endpoints.yaml is sound; buckets in Redis
           of endpoint, the first that matches:
             login     10 at once, then 1 every 6 s, and 10 in any 60 s, for each user, or else client address; on **/login**, **/auth**, **/signin**; retry after at least 60 s
             recovery  5 at once, then 1 every minute, and 5 in any 5 min, for each user, or else client address; on **/recovery**, **/reset**, **/forgot**; retry after at least 5 min
             payment   30 at once, then 5 together every 2 s, for each user, or else client address; on **/payments**
             default   100 at once, then 10 every second, for each user, or else client address; on all others; retry after at least 60 s
-    "#]]);
-    check("endpoints.yaml", Some("production"), expect![[r#"
+    "#]],
+    );
+    check(
+        "endpoints.yaml",
+        Some("production"),
+        expect![[r#"
         endpoints.yaml with profile production is sound; buckets in Redis
           of endpoint, the first that matches:
             login     5 at once, then 1 every 12 s, and 5 in any 60 s, for each user, or else client address; on **/login**, **/auth**, **/signin**; retry after at least 60 s
             recovery  3 at once, then 1 every 3 min, and 3 in any 10 min, for each user, or else client address; on **/recovery**, **/reset**, **/forgot**; retry after at least 10 min
             payment   30 at once, then 5 together every 2 s, for each user, or else client address; on **/payments**
             default   60 at once, then 10 every second, for each user, or else client address; on all others; retry after at least 60 s
-    "#]]);
-    check("endpoints.yaml", Some("dev"), expect![[r#"
+    "#]],
+    );
+    check(
+        "endpoints.yaml",
+        Some("dev"),
+        expect![[r#"
         endpoints.yaml with profile dev is sound; buckets in Redis
           enabled is false: every request passes, uncounted
           of endpoint, the first that matches:
@@ -194,35 +209,48 @@ fn endpoints_have_the_figures_of_their_document() {
             recovery  off: 5 at once, then 1 every minute, and 5 in any 5 min, for each user, or else client address; on **/recovery**, **/reset**, **/forgot**; retry after at least 5 min
             payment   off: 30 at once, then 5 together every 2 s, for each user, or else client address; on **/payments**
             default   off: 100 at once, then 10 every second, for each user, or else client address; on all others; retry after at least 60 s
-    "#]]);
+    "#]],
+    );
 }
 
 /// C3, C7.
 #[test]
 fn decisions_have_the_figures_of_their_document() {
-    check("decisions.yaml", None, expect![[r#"
+    check(
+        "decisions.yaml",
+        None,
+        expect![[r#"
         decisions.yaml is sound; buckets in Redis
           token_bucket            100 at once, then 10 every second, for each key that callers name; without Redis all pass
           leaky_bucket            100 at once, then 10 every second, for each key that callers name; without Redis all pass
           sliding_window          100 in any 60 s, for each key that callers name; without Redis all pass
           sliding_window_counter  about 100 in any 60 s, for each key that callers name; without Redis all pass
           fixed_window            100 in each 60 s by the clock, for each key that callers name; without Redis all pass
-    "#]]);
+    "#]],
+    );
 }
 
 /// E1.
 #[test]
 fn availability_has_the_figures_of_its_document() {
-    check("availability.yaml", None, expect![[r#"
+    check(
+        "availability.yaml",
+        None,
+        expect![[r#"
         availability.yaml is sound; buckets in Redis
           per-ip    100 at once, then 100 every minute, for each client address
           per-user  250 at once, then 250 every minute, for each user; without user: not limited
-    "#]]);
-    check("availability-strict.yaml", None, expect![[r#"
+    "#]],
+    );
+    check(
+        "availability-strict.yaml",
+        None,
+        expect![[r#"
         availability-strict.yaml is sound; buckets in Redis
           per-ip    100 in any 60 s, for each client address
           per-user  250 in any 60 s, for each user; without user: not limited
-    "#]]);
+    "#]],
+    );
 }
 
 // --- What the program does with each example, request by request, comes here: start it with the file, ask

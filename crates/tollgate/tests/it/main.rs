@@ -3,6 +3,7 @@
 
 mod api;
 mod commands;
+mod docs;
 mod examples;
 mod process;
 mod prometheus;
