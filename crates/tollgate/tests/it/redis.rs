@@ -82,7 +82,7 @@ fn c7_the_answer_says_how_it_was_made_without_redis() {
 #[expect(clippy::disallowed_methods, reason = "the program is calm after a second of real time")]
 fn a8_an_outage_is_told_twice() {
     let mut server = Redis::start();
-    let tollgate = start(&server, "", &format!("{SLOW}log: {{format: text}}\n"));
+    let tollgate = start(&server, "", SLOW);
     server.kill();
     wait_until("it decides without Redis", || basis(&tollgate, "c") == "local");
     for _ in 0..50 {

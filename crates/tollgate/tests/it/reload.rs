@@ -83,7 +83,7 @@ fn a_broken_file_is_told_and_the_one_before_stays_until_it_is_repaired() {
     for (n, (broken, told)) in [
         (policy("api", "{rate: 1/h, burst: 0}", ""), ":2:58: policies.api.quota.burst is"),
         ("policies: [\n".to_owned(), ":2:11: "),
-        ("polices: []\n".to_owned(), ":2:1: unknown field `polices`"),
+        ("polices: []\n".to_owned(), ":2:1: there is no setting \\\"polices\\\" here"),
     ]
     .into_iter()
     .enumerate()

@@ -129,8 +129,8 @@ fn unknown_names_are_told_with_the_one_that_was_meant() {
     check(
         "polices: []",
         expect![[r#"
-        t.yaml:1:1: there is no setting "polices" here; did you mean policies? Known are enabled, listen, store, clients, exempt, policies, api, headers, problem, metrics, log
-    "#]],
+            t.yaml:1:1: there is no setting "polices" here; did you mean policies? Known are enabled, listen, store, clients, exempt, policies, api, headers, problem, metrics, log, traces
+        "#]],
     );
     check(
         "listen: {apy: 127.0.0.1:1}",
