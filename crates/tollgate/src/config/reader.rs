@@ -144,7 +144,12 @@ impl Reader<'_> {
 
     /// A url's text. Within an address a password may have any character; an address as a whole stays as it is.
     pub(super) fn url<T>(&mut self, path: &str, written: &Written<T>) -> Option<String> {
-        if !written.text.contains("://") {
+        // A variable's default may be an address too, and then the variable is a whole one.
+        let outside =
+            written.text.split("${").enumerate().map(|(n, text)| {
+                if n == 0 { text } else { text.split_once('}').map_or("", |(_, after)| after) }
+            });
+        if !outside.collect::<String>().contains("://") {
             return self.expand(path, written);
         }
         let environment = self.environment;

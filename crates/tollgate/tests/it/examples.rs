@@ -1,7 +1,9 @@
 //! The files in `examples/`: they are sound, they mean what the documents they come from say, and editors are told the
 //! same of them as the program finds.
 //!
-//! What the program does with each, request by request, belongs below the line at the end.
+//! What the program does with each, request by request, is in `played`.
+
+mod played;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -252,6 +254,3 @@ fn availability_has_the_figures_of_its_document() {
     "#]],
     );
 }
-
-// --- What the program does with each example, request by request, comes here: start it with the file, ask
-// --- POST /api/v1/decide, and compare with the lines of the document that the example comes from.

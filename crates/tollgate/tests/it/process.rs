@@ -67,6 +67,27 @@ impl Tollgate {
         Self::spawn(command)
     }
 
+    /// Starts it with a policy file, perhaps a profile over it, and variables.
+    pub(crate) fn start_profile(
+        config: &str,
+        over: Option<(&str, &str)>,
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
+        command.envs(variables.iter().copied());
+        let profiles = TempDir::new().unwrap();
+        if let Some((profile, text)) = over {
+            // A profile of a file stands beside it.
+            command.args(["serve", "--profile", profile, "-c"]).arg(file_in(profiles.path()));
+            std::fs::write(file_in(profiles.path()), on_free_ports(config)).unwrap();
+            std::fs::write(file_in(profiles.path()).with_extension(format!("{profile}.yaml")), text).unwrap();
+            let mut tollgate = Self::spawn(command);
+            tollgate.folder = Some(profiles);
+            return tollgate;
+        }
+        Self::start_by(command, config)
+    }
+
     fn start_by(mut command: Command, config: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let file = file_in(folder.path());
