@@ -107,7 +107,7 @@ impl<C: Clock> Watch<C> {
 impl<C: Clock> Observe for Watch<C> {
     #[inline]
     fn observe(&self, query: &Query<'_>, decision: &Decision) {
-        if query.ask == Ask::Look(0) {
+        if matches!(query.ask, Ask::Look(_)) {
             return;
         }
         self.decisions.count(decision);

@@ -162,7 +162,10 @@ async fn a_look_is_not_counted() {
     let watch = watch();
     let limiter = limiter(&watch, vec![policy("p")]);
     let attributes = attributes("a");
-    limiter.decide(&Query { ask: Ask::Look(0), ..query(&[], &attributes) }).await;
+    for n in [0, 1, 1_000] {
+        limiter.decide(&Query { ask: Ask::Look(n), ..query(&[], &attributes) }).await;
+    }
+    assert!(watch.denials().recent(10).is_empty(), "nor is one that does not fit");
     counted(watch.decisions(), expect![[""]]);
 }
 
@@ -268,6 +271,8 @@ impl Write for Page {
 
 #[tokio::test]
 async fn b7_c10_a_denial_is_a_warning_that_says_who_what_and_until_when() {
+    // The first to come by a line notes whether anybody listens. It must not do so while we begin to.
+    ask(&limiter(&watch(), vec![policy("p")]), 3, &[], "a").await;
     let (page, watch) = (Page::default(), watch());
     let writer = page.clone();
     let subscriber = tracing_subscriber::fmt()
