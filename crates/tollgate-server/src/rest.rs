@@ -14,6 +14,7 @@
 //! speaking for others, so that is for callers on this machine or with a token, and so are forgetting, deciding and refunding.
 
 mod asked;
+mod body;
 mod decide;
 mod openapi;
 mod params;
@@ -25,15 +26,13 @@ use std::fmt;
 use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes};
+use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post};
 use http::{HeaderValue, Response, StatusCode, header};
-use http_body::Body as _;
 use tollgate_core::{Ask, Clock, Limiter, Observe, Store};
 use tollgate_http::{Problem, correlation_id};
 
@@ -48,9 +47,6 @@ pub use decide::parse as parse_decide;
 /// The longest body of one query, and of a batch.
 const BODY_MAX: usize = 256 * 1024;
 const BATCH_BODY_MAX: usize = 8 * 1024 * 1024;
-
-/// Time to send a body.
-const BODY_WITHIN: Duration = Duration::from_secs(10);
 
 /// What the door needs.
 pub struct Rest<S, O, C> {
@@ -149,15 +145,13 @@ where
     let settings = door.settings.load_full();
     entrust(&request, &settings, "decide", "ask /api/v1/rate-limit/check about yourself")?;
     let (head, body) = request.into_parts();
-    let body = read(body, BODY_MAX).await?;
+    let body = body::read(&head.headers, body, BODY_MAX).await?;
     let asked = decide::parse(&body)?;
     let id = correlation_id(&head.headers, || fastrand::u128(..));
     let decided =
         decide::Deciding { limiter: &door.limiter, settings: &settings, now: begun }.decide(&asked).await?;
     let now = door.clock.now();
-    if let Some(algorithm) = decided.algorithm() {
-        door.checks.observe(algorithm, decided.verdict(), now.since(begun));
-    }
+    decided.tell(&door.checks, now.since(begun));
     answer(decided.render(&settings, now, &id))
 }
 
@@ -167,12 +161,17 @@ where
     O: Observe,
     C: Clock,
 {
+    let begun = door.clock.now();
     let settings = door.settings.load_full();
     entrust(&request, &settings, "decide", "ask /api/v1/rate-limit/check about yourself")?;
-    let body = read(request.into_body(), BATCH_BODY_MAX).await?;
+    let (head, body) = request.into_parts();
+    let body = body::read(&head.headers, body, BATCH_BODY_MAX).await?;
     let asked = decide::parse_batch(&body)?;
-    let deciding = decide::Deciding { limiter: &door.limiter, settings: &settings, now: door.clock.now() };
-    answer(deciding.decide_all(&asked).await?)
+    let deciding = decide::Deciding { limiter: &door.limiter, settings: &settings, now: begun };
+    let decided = deciding.decide_all(&asked).await?;
+    let took = door.clock.now().since(begun);
+    decided.iter().for_each(|decided| decided.tell(&door.checks, took));
+    answer(decide::render_all(&decided))
 }
 
 async fn refund<S, O, C>(State(door): State<Arc<Rest<S, O, C>>>, request: Request) -> Answered
@@ -182,7 +181,8 @@ where
     C: Clock,
 {
     entrust(&request, &door.settings.load(), "refund", "ask there")?;
-    let body = read(request.into_body(), BODY_MAX).await?;
+    let (head, body) = request.into_parts();
+    let body = body::read(&head.headers, body, BODY_MAX).await?;
     let paid = receipt::parse(&body)?;
     let n_refunded = door.limiter.refund_paid(&paid.paid()?).await;
     answer(json(StatusCode::OK, &wire::Refunded::of(n_refunded)))
@@ -205,25 +205,6 @@ fn peer(request: &Request) -> Result<IpAddr, Problem> {
     let info = request.extensions().get::<ConnectInfo<SocketAddr>>();
     let unknown = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the caller's address is not known");
     info.map(|ConnectInfo(peer)| peer.ip()).ok_or_else(unknown)
-}
-
-/// Reads a body that is neither too long nor too slow.
-async fn read(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
-    let too_large = || {
-        let detail = format!("the body is longer than {bytes_max} bytes, or broke off; send less at once");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
-    };
-    if body.size_hint().lower() > bytes_max as u64 {
-        return Err(too_large());
-    }
-    match tokio::time::timeout(BODY_WITHIN, axum::body::to_bytes(body, bytes_max)).await {
-        Ok(Ok(bytes)) => Ok(bytes),
-        Ok(Err(_)) => Err(too_large()),
-        Err(_) => Err(Problem::new(
-            StatusCode::REQUEST_TIMEOUT,
-            "the body did not come within 10 s; send it faster",
-        )),
-    }
 }
 
 /// Gives the answer the id of its request, if it has one, so that both can be found.

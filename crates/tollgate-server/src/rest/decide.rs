@@ -14,21 +14,25 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
+use arc_swap::Guard;
 use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tollgate_core::{
-    Algorithm, Ask, AttributeName, Decision, Limit, Limiter, Micros, Observe, Outcome, Policy, Query,
-    Standing, Store, Timestamp, Verdict,
+    Algorithm, Ask, AttributeName, Decision, Limit, Limiter, Micros, Observe, Outcome, Policies, Policy,
+    Query, Standing, Store, Timestamp, Verdict,
 };
 use tollgate_http::{Facts, Fields, Occasion, Problem};
 
+use super::body::{self, Object};
 use super::receipt;
 use super::wire::{CORRELATION_ID, message};
 use crate::answer::json;
 use crate::settings::Settings;
+use crate::watch::Checks;
 
 /// The most queries in a batch.
 const BATCH_MAX: usize = 1_000;
@@ -39,7 +43,7 @@ const BATCH_MAX: usize = 1_000;
 pub struct Decide<'a> {
     /// What is known about the request.
     #[serde(borrow, default)]
-    attributes: Told<'a>,
+    attributes: Object<Told<'a>>,
     /// Units that it costs. Default: 1.
     #[serde(default = "one")]
     cost: NonZeroU32,
@@ -61,7 +65,7 @@ pub(super) struct Batch<'a> {
     /// At most 1,000.
     #[serde(borrow)]
     #[schemars(length(max = 1000))]
-    queries: Vec<Decide<'a>>,
+    queries: Vec<Object<Decide<'a>>>,
 }
 
 /// What is known about a request.
@@ -171,22 +175,17 @@ fn one() -> NonZeroU32 {
 /// # Errors
 /// If it is no JSON, or has what nobody knows.
 pub fn parse(body: &[u8]) -> Result<Decide<'_>, Problem> {
-    serde_json::from_slice(body).map_err(|error| malformed(&error))
+    body::parse(body)
 }
 
 /// Reads a batch.
 pub(super) fn parse_batch(body: &[u8]) -> Result<Vec<Decide<'_>>, Problem> {
-    let Batch { queries } = serde_json::from_slice(body).map_err(|error| malformed(&error))?;
+    let Batch { queries } = body::parse(body)?;
     if queries.len() > BATCH_MAX {
         let detail = format!("the batch has {} queries; send at most {BATCH_MAX} at once", queries.len());
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
     }
-    Ok(queries)
-}
-
-pub(super) fn malformed(error: &serde_json::Error) -> Problem {
-    let detail = format!("the body is not understood: {error}; /openapi.json says what it looks like");
-    Problem::new(StatusCode::BAD_REQUEST, detail)
+    Ok(queries.into_iter().map(|Object(query)| query).collect())
 }
 
 /// What decides.
@@ -200,6 +199,7 @@ pub(super) struct Deciding<'a, S, O> {
 pub(super) struct Outcomes {
     decision: Decision,
     path: Option<String>,
+    is_look: bool,
     receipt: Option<String>,
 }
 
@@ -211,18 +211,27 @@ where
     /// Decides one query.
     pub(super) async fn decide(&self, asked: &Decide<'_>) -> Result<Outcomes, Problem> {
         let policies = self.limiter.load();
+        asked.check_names(&policies, "")?;
+        Ok(self.decide_under(policies, asked).await)
+    }
+
+    /// Decides a batch, all of it under one rule set, or nothing of it. Decisions are made together, so that a store can
+    /// take several in one call.
+    pub(super) async fn decide_all(&self, asked: &[Decide<'_>]) -> Result<Vec<Outcomes>, Problem> {
+        let policies = self.limiter.policies();
+        for (n, asked) in asked.iter().enumerate() {
+            asked.check_names(&policies, &format!("queries[{n}]: "))?;
+        }
+        let decide = |asked| self.decide_under(Guard::from_inner(policies.clone()), asked);
+        Ok(join_all(asked.iter().map(decide)).await)
+    }
+
+    async fn decide_under(&self, policies: Guard<Arc<Policies>>, asked: &Decide<'_>) -> Outcomes {
         let needs = policies.needs().clone();
-        let facts = asked.attributes.facts(self.settings, &needs, self.now);
+        let facts = asked.attributes.0.facts(self.settings, &needs, self.now);
         self.settings.heed(&facts);
         let attributes = facts.attributes();
         let also: Vec<&str> = asked.policies.iter().map(AsRef::as_ref).collect();
-        if let Some(unknown) =
-            also.iter().find(|name| policies.named(name).is_none() || Algorithm::named(name).is_some())
-        {
-            let detail =
-                format!("there is no policy {}; the policy file has the names", crate::url::quoted(unknown));
-            return Err(Problem::new(StatusCode::BAD_REQUEST, detail).about("policies"));
-        }
         let query = Query {
             select: facts.select(&also),
             attributes: &attributes,
@@ -232,29 +241,37 @@ where
         };
         let decision = self.limiter.decide_under(policies, &query).await;
         let receipt = if asked.receipt { receipt::of(&decision, &attributes) } else { None };
-        Ok(Outcomes { path: facts.value(AttributeName::Path).map(str::to_owned), decision, receipt })
-    }
-
-    /// Decides a batch. Decisions are made together, so that a store can take several in one call.
-    pub(super) async fn decide_all(&self, asked: &[Decide<'_>]) -> Result<Response<String>, Problem> {
-        let outcomes = join_all(asked.iter().map(|asked| self.decide(asked))).await;
-        let outcomes = outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
-        let decisions = outcomes.iter().map(|outcome| InBatch {
-            status: Fields::status(&outcome.decision).as_u16(),
-            decided: Decided::of(&outcome.decision, outcome.receipt.clone()),
-        });
-        Ok(json(StatusCode::OK, &Batched { decisions: decisions.collect() }))
+        let path = facts.value(AttributeName::Path).map(str::to_owned);
+        Outcomes { path, is_look: asked.look, decision, receipt }
     }
 }
 
-impl Outcomes {
-    pub(super) fn verdict(&self) -> Verdict {
-        self.decision.verdict()
+impl Decide<'_> {
+    /// Refuses names of policies that nobody has; `place` says where the query stands.
+    fn check_names(&self, policies: &Policies, place: &str) -> Result<(), Problem> {
+        let is_known = |name: &str| policies.named(name).is_some() && Algorithm::named(name).is_none();
+        let Some(unknown) = self.policies.iter().find(|name| !is_known(name)) else { return Ok(()) };
+        let unknown = crate::url::quoted(unknown);
+        let detail = format!("{place}there is no policy {unknown}; the policy file has the names");
+        Err(Problem::new(StatusCode::BAD_REQUEST, detail).about("policies"))
     }
+}
 
-    /// The algorithm of the limit that decided, if one did.
-    pub(super) fn algorithm(&self) -> Option<Algorithm> {
-        self.decision.tightest().map(|(_, limit, _)| limit.quota().algorithm())
+/// Renders the decisions of a batch.
+pub(super) fn render_all(outcomes: &[Outcomes]) -> Response<String> {
+    let decisions = outcomes.iter().map(|outcome| InBatch {
+        status: Fields::status(&outcome.decision).as_u16(),
+        decided: Decided::of(&outcome.decision, outcome.receipt.clone()),
+    });
+    json(StatusCode::OK, &Batched { decisions: decisions.collect() })
+}
+
+impl Outcomes {
+    /// Tells how long it took. A look is no check.
+    pub(super) fn tell(&self, checks: &Checks, took: Micros) {
+        if let Some((_, limit, _)) = self.decision.tightest().filter(|_| !self.is_look) {
+            checks.observe(limit.quota().algorithm(), self.decision.verdict(), took);
+        }
     }
 
     /// Renders the decision, under the request's id.

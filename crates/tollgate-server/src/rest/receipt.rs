@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::{Attribute, Basis, Decision, Key, Outcome, Paid, Rate, Timestamp};
 use tollgate_http::Problem;
 
-use super::decide::malformed;
+use super::body;
 
 /// The longest receipt, and the most charges in it.
 const RECEIPT_MAX: usize = 64 * 1024;
@@ -79,7 +79,7 @@ pub(super) fn of(decision: &Decision, attributes: &[Attribute<'_>]) -> Option<St
 
 /// Reads what is brought back.
 pub(super) fn parse(body: &[u8]) -> Result<Receipt, Problem> {
-    let Refund { receipt } = serde_json::from_slice(body).map_err(|error| malformed(&error))?;
+    let Refund { receipt } = body::parse(body)?;
     let charged = Some(receipt)
         .filter(|receipt| receipt.len() <= RECEIPT_MAX)
         .and_then(|receipt| BASE64_URL_SAFE_NO_PAD.decode(receipt).ok())

@@ -1,6 +1,7 @@
 //! The REST door, asked as if from any address.
 
 use super::*;
+use crate::access::{Access, TokenDigest};
 use http::Method;
 use tollgate_core::AttributeName;
 use tollgate_core::{Algorithm, Policies, Policy, Quota, Refill, Selector};
@@ -20,13 +21,17 @@ async fn ask(door: &Router, from: &str, method: Method, call: &str) -> (u16, ser
 }
 
 fn door() -> Router {
+    door_with(Settings::default())
+}
+
+fn door_with(settings: Settings) -> Router {
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "5/h".parse().unwrap()).unwrap();
     let policy =
         Policy::new("token_bucket", quota).unwrap().covering(Selector::Named).by(&[AttributeName::Key]);
     let policies = Policies::new(vec![policy]).unwrap();
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_250_000));
     let limiter = Limiter::new(policies, MemoryStore::new(clock.clone(), 1_000));
-    let settings = Settings::default().shared();
+    let settings = settings.shared();
     router(Rest { limiter: Arc::new(limiter), settings, clock, checks: Arc::default() })
 }
 
@@ -87,6 +92,56 @@ async fn c6_an_explicit_key_and_reset_are_for_callers_on_loopback() {
     for local in ["127.0.0.1", "127.1.2.3", "[::1]", "[::ffff:127.0.0.1]"] {
         assert_eq!(ask(&door, local, Method::GET, "check?key=somebody").await.0, 200, "{local}");
     }
+}
+
+/// Asks as if from that address, with that `Authorization`. Tells the status and what is wrong.
+async fn ask_with(door: &Router, from: &str, authorization: &str, call: (&str, &str, &str)) -> (u16, String) {
+    let (method, path, body) = call;
+    let request = http::Request::builder().method(method).uri(format!("/api/v1/{path}"));
+    let request =
+        if authorization.is_empty() { request } else { request.header("authorization", authorization) };
+    let mut request = request.body(Body::from(body.to_owned())).unwrap();
+    request.extensions_mut().insert(ConnectInfo(format!("{from}:50000").parse::<SocketAddr>().unwrap()));
+    let response = door.clone().oneshot(request).await.unwrap();
+    let status = response.status().as_u16();
+    let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+    let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    (status, body["detail"].as_str().unwrap_or_default().to_owned())
+}
+
+/// C6: what concerns others is for callers on this machine, or with one of the tokens; and is refused before anything is
+/// read or charged.
+#[tokio::test]
+async fn c6_speaking_for_others_from_elsewhere_needs_one_of_the_tokens() {
+    let access = Access::new(["first", "second"].map(TokenDigest::of).into());
+    let door = door_with(Settings { access, ..Settings::default() });
+    for (method, path, body, what) in [
+        ("GET", "rate-limit/check?key=somebody", "", "key"),
+        ("POST", "rate-limit/check?key=somebody", "", "key"),
+        ("GET", "rate-limit/remaining?key=somebody", "", "key"),
+        ("DELETE", "rate-limit/reset?key=somebody", "", "reset"),
+        ("DELETE", "rate-limit/reset", "", "reset"),
+        ("POST", "decide", "{}", "decide"),
+        ("POST", "decide/batch", r#"{"queries": []}"#, "decide"),
+        ("POST", "refund", r#"{"receipt": "W10"}"#, "refund"),
+    ] {
+        let call = (method, path, body);
+        for stranger in ["192.0.2.7", "[2001:db8::7]", "[::ffff:192.0.2.7]"] {
+            for wrong in ["", "Bearer third", "Bearer ", "Basic first"] {
+                let (status, detail) = ask_with(&door, stranger, wrong, call).await;
+                assert_eq!(status, 403, "{method} {path} from {stranger} with {wrong:?}");
+                let expected = format!("{what} is for callers on the same machine or with a token; ");
+                assert!(detail.starts_with(&expected), "{detail}");
+            }
+            for right in ["Bearer first", "Bearer second"] {
+                let told = ask_with(&door, stranger, right, call).await;
+                assert!([200, 429].contains(&told.0), "{method} {path} from {stranger}: {told:?}");
+            }
+        }
+        assert!([200, 429].contains(&ask_with(&door, "127.0.0.1", "", call).await.0), "{method} {path}");
+    }
+    let (status, _) = ask_with(&door, "192.0.2.7", "", ("POST", "decide", "no JSON at all")).await;
+    assert_eq!(status, 403, "who may not ask does not learn what would be understood");
 }
 
 #[tokio::test]
