@@ -5,6 +5,7 @@ mod api;
 mod commands;
 mod docs;
 mod examples;
+mod decide;
 mod process;
 mod prometheus;
 mod redis;

@@ -1,0 +1,117 @@
+//! What a decision charged, given back.
+
+use serde_json::{Value, json};
+
+use super::{ask, policy};
+use crate::process::{Answer, Tollgate};
+
+/// Spends, and gives the receipt.
+fn spend(tollgate: &Tollgate, cost: u32) -> String {
+    let answer = ask(tollgate, &json!({"attributes": {"ip": "192.0.2.1"}, "cost": cost, "receipt": true}));
+    assert_eq!(answer.status, 200);
+    answer.json()["receipt"].as_str().unwrap().to_owned()
+}
+
+fn refund(tollgate: &Tollgate, receipt: &str) -> Answer {
+    tollgate.post("/api/v1/refund", &[], &json!({ "receipt": receipt }).to_string())
+}
+
+fn left(tollgate: &Tollgate) -> u64 {
+    let look = json!({"attributes": {"ip": "192.0.2.1"}, "look": true});
+    ask(tollgate, &look).remaining("api").unwrap()
+}
+
+#[test]
+fn a_refund_gives_back_what_was_charged() {
+    for quota in [
+        "{rate: 1/h, burst: 10}",
+        "{algorithm: leaky_bucket, rate: 1/h, burst: 10}",
+        "{rate: 10/1000d, refill: stepped}",
+        "{algorithm: sliding_window, rate: 10/d}",
+        "{algorithm: sliding_window_counter, rate: 10/1000d}",
+        "{algorithm: fixed_window, rate: 10/1000d}",
+        "[{rate: 1/h, burst: 10}, {name: day, algorithm: sliding_window, rate: 20/d}]",
+    ] {
+        let tollgate = Tollgate::start(&policy("api", quota, ""));
+        let (first, second) = (spend(&tollgate, 3), spend(&tollgate, 4));
+        assert_eq!(left(&tollgate), 3, "{quota}");
+        let answer = refund(&tollgate, &first);
+        let n_charges = if quota.starts_with('[') { 2 } else { 1 };
+        let expected =
+            json!({"refunded": n_charges, "message": "Refunded, as far as time has not repaid it"});
+        assert_eq!((answer.status, answer.json()), (200, expected), "{quota}");
+        assert_eq!(left(&tollgate), 6, "{quota}");
+        // What time has repaid of a bucket is not given back once more; of two charges it counts for both.
+        refund(&tollgate, &second);
+        assert!((9..=10).contains(&left(&tollgate)), "{quota}");
+    }
+}
+
+/// A receipt is good for one refund, and nobody keeps a list of those. Brought back again, it cannot make more of a limit
+/// than there is of it.
+#[test]
+fn a_receipt_that_is_brought_back_again_gives_no_more_than_was_spent() {
+    for quota in [
+        "{rate: 1/h, burst: 10}",
+        "{algorithm: sliding_window, rate: 10/d}",
+        "{algorithm: fixed_window, rate: 10/1000d}",
+    ] {
+        let tollgate = Tollgate::start(&policy("api", quota, ""));
+        let receipt = spend(&tollgate, 4);
+        for _ in 0..5 {
+            assert_eq!(refund(&tollgate, &receipt).status, 200);
+            assert_eq!(left(&tollgate), 10, "{quota}");
+        }
+        spend(&tollgate, 10);
+        let over = ask(&tollgate, &json!({"attributes": {"ip": "192.0.2.1"}}));
+        assert_eq!(over.status, 429, "{quota}: ten were there, and no more");
+    }
+}
+
+/// What a unit was worth then says nothing of what it is worth now.
+#[test]
+fn a_receipt_for_a_changed_quota_gives_nothing() {
+    let tollgate = Tollgate::start(&policy("api", "{rate: 1/h, burst: 10}", ""));
+    let receipt = spend(&tollgate, 4);
+    tollgate.reload(&policy("api", "{rate: 1/h, burst: 20}", ""));
+    assert_eq!(refund(&tollgate, &receipt).json()["refunded"], 0);
+    assert_eq!(left(&tollgate), 16);
+    tollgate.reload("");
+    assert_eq!(refund(&tollgate, &receipt).json()["refunded"], 0);
+    tollgate.reload(&policy("api", "{rate: 1/h, burst: 10}", ""));
+    assert_eq!(refund(&tollgate, &receipt).json()["refunded"], 1);
+    assert_eq!(left(&tollgate), 10);
+}
+
+#[test]
+fn a_denied_query_has_no_receipt_and_neither_has_a_look() {
+    let tollgate = Tollgate::start(&policy("api", "{rate: 1/h, burst: 1}", ""));
+    let receipt = |more: Value| {
+        let mut body = json!({"attributes": {"ip": "192.0.2.1"}, "receipt": true});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ask(&tollgate, &body).json().get("receipt").is_some()
+    };
+    assert!(!receipt(json!({"look": true})));
+    assert!(receipt(json!({})));
+    assert!(!receipt(json!({})), "denied");
+    assert!(!receipt(json!({"attributes": {"ip": "192.0.2.1", "method": "OPTIONS"}})), "exempt");
+    assert!(
+        ask(&tollgate, &json!({"attributes": {"ip": "192.0.2.9"}})).json().get("receipt").is_none(),
+        "not asked for"
+    );
+}
+
+#[test]
+fn garbage_is_no_receipt() {
+    let tollgate = Tollgate::start(&policy("api", "{rate: 1/h, burst: 10}", ""));
+    let receipt = spend(&tollgate, 4);
+    let shortened = &receipt[..receipt.len() - 4];
+    for garbage in ["", "x", "!!!!", "W10x", "e30", "bnVsbA", shortened, &"A".repeat(70_000)] {
+        let refused = refund(&tollgate, garbage);
+        assert_eq!((refused.status, &refused.json()["parameter"]), (400, &json!("receipt")), "{refused:?}");
+    }
+    for body in ["", "[]", "{}", r#"{"receipt": 1}"#, r#"["e30"]"#, r#"{"receipt": "e30", "more": 1}"#] {
+        assert_eq!(tollgate.post("/api/v1/refund", &[], body).status, 400, "{body}");
+    }
+    assert_eq!(left(&tollgate), 6);
+}

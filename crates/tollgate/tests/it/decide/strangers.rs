@@ -1,0 +1,75 @@
+//! C6: who may speak for others, at a door that others can reach.
+
+use std::net::{IpAddr, UdpSocket};
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::process::{Answer, Tollgate};
+
+/// An address of this machine that is not loopback, if there is one. Nothing is sent.
+pub(crate) fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback() && !address.is_unspecified())
+}
+
+/// C6: from elsewhere everything needs a token, any of those that are configured. From this machine's other address is
+/// elsewhere too.
+#[test]
+fn c6_from_elsewhere_every_call_needs_one_of_the_tokens() {
+    let Some(address) = own_address() else {
+        eprintln!("skipped: this machine has no address but loopback");
+        return;
+    };
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("tollgate.yaml");
+    let text = format!(
+        "listen: {{api: '{address}:0', admin: '127.0.0.1:0'}}\napi: {{tokens: [first, second]}}\n\
+         policies: [{{name: api, by: ip, quota: {{rate: 1/h, burst: 50}}}}]\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let tollgate = Tollgate::serve(&["-c", file.to_str().unwrap()]);
+
+    let receipt = ask(
+        &tollgate,
+        "POST",
+        "decide",
+        "Bearer first",
+        r#"{"attributes": {"ip": "192.0.2.1"}, "receipt": true}"#,
+    );
+    let receipt = json!({"receipt": receipt.json()["receipt"]}).to_string();
+    for (method, path, body) in [
+        ("GET", "rate-limit/check?key=somebody", ""),
+        ("GET", "rate-limit/remaining?key=somebody", ""),
+        ("DELETE", "rate-limit/reset?key=somebody", ""),
+        ("GET", "rate-limit/check", ""),
+        ("POST", "decide", r#"{"attributes": {"ip": "192.0.2.1"}}"#),
+        ("POST", "decide/batch", r#"{"queries": []}"#),
+        ("POST", "refund", &receipt),
+    ] {
+        for token in ["Bearer first", "Bearer second", "bearer first"] {
+            assert_eq!(ask(&tollgate, method, path, token, body).status, 200, "{method} {path} {token}");
+        }
+        for token in ["", "Bearer third", "Bearer ", "Basic first", "first"] {
+            let refused = ask(&tollgate, method, path, token, body);
+            assert_eq!(
+                (refused.status, &*refused.headers["www-authenticate"]),
+                (401, "Bearer"),
+                "{path} {token}"
+            );
+            assert_eq!(refused.headers["content-type"], "application/problem+json");
+        }
+    }
+    let own = ask(&tollgate, "GET", "rate-limit/check", "Bearer first", "");
+    assert_eq!(own.json()["key"], address.to_string(), "without a key, the caller itself");
+}
+
+fn ask(tollgate: &Tollgate, method: &str, path: &str, authorization: &str, body: &str) -> Answer {
+    let authorization =
+        if authorization.is_empty() { String::new() } else { format!("Authorization: {authorization}\r\n") };
+    let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
+    tollgate.ask_raw(&format!(
+        "{method} /api/v1/{path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n{authorization}{length}\r\n{body}"
+    ))
+}
