@@ -1,10 +1,15 @@
 //! Understands what is written, and collects everything that is wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::Read;
 
 use super::error::ConfigError;
 use super::source::SourceFile;
 use super::written::{Meaning, Place, Several, Written};
+
+/// More than any key or certificate has, in bytes; a device is not read to its end.
+const CONTENT_MAX: u64 = 1024 * 1024;
 
 /// How the environment is read: a variable's value, if it is set.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -166,10 +171,22 @@ impl Reader<'_> {
         written: &Written<super::meaning::FileName>,
     ) -> Option<Vec<u8>> {
         let name = self.read(path, written)?.0;
-        let read = std::fs::read(&name);
-        let problem =
-            |error| format!("{path}: cannot read {name}: {error}; give a file that Tollgate may read");
-        read.map_err(|error| self.wrong(written.place, problem(error))).ok()
+        let mut content = Vec::new();
+        let read = File::open(&name).and_then(|file| file.take(CONTENT_MAX + 1).read_to_end(&mut content));
+        match read {
+            Ok(n_bytes) if n_bytes as u64 <= CONTENT_MAX => Some(content),
+            Ok(_) => {
+                let problem = format!(
+                    "{path}: {name} has more than {CONTENT_MAX} bytes; keys and certificates are shorter"
+                );
+                self.wrong(written.place, problem);
+                None
+            }
+            Err(error) => {
+                self.wrong(written.place, format!("{path}: cannot read {name}: {error}; give a file that Tollgate may read"));
+                None
+            }
+        }
     }
 }
 
@@ -187,4 +204,22 @@ fn shortened(text: &str) -> String {
         shown.push('…');
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Config;
+
+    #[test]
+    fn a_device_that_never_ends_is_no_certificate() {
+        let text = "clients: {user: {jwt: {public_key: /dev/zero}}}\n";
+        let errors = Config::of_text(text).err().unwrap_or_default();
+        let told: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told,
+            [
+                "t.yaml:1:36: clients.user.jwt.public_key: /dev/zero has more than 1048576 bytes; keys and certificates are shorter"
+            ]
+        );
+    }
 }
