@@ -1,6 +1,6 @@
 # The words that people and CI use. `make test` is the whole gate.
 
-.PHONY: run test test-all chaos lint docs deny deps bench-memory bench-policies bench-redis bench-api mutants
+.PHONY: run test test-all chaos lint docs deny deps bench-memory bench-policies bench-redis bench-api mutants fuzz
 
 run: ## run Tollgate on its defaults
 	cargo run --release
@@ -22,6 +22,7 @@ chaos: deps ## faults while under load, some minutes: the rows of docs/reliabili
 
 lint: ## formatting, and clippy without warnings
 	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --workspace --all-targets --quiet -- --deny warnings
 	cargo clippy --package tollgate-store --all-targets --features shuttle --quiet -- --deny warnings
 
@@ -41,6 +42,18 @@ bench-redis: deps deps-peers ## decisions in Redis, against a plain script and l
 bench-api: deps-bench ## CPU of a check over HTTP, against a bare axum handler
 	cargo build --release --quiet --package tollgate
 	cargo run --release --quiet --package tollgate-bench -- api
+
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS = $(notdir $(wildcard fuzz/seeds/*))
+
+fuzz: ## made-up input for each parser, FUZZ_SECONDS (60) each; fails if one stumbles
+	@rustup toolchain list | grep --quiet nightly || rustup toolchain install nightly --profile minimal
+	@command -v cargo-fuzz >/dev/null || cargo install cargo-fuzz --locked
+	for target in $(FUZZ_TARGETS); do \
+		mkdir -p fuzz/corpus/$$target && \
+		cargo +nightly fuzz run --sanitizer none $$target fuzz/corpus/$$target fuzz/seeds/$$target -- \
+			-max_total_time=$(FUZZ_SECONDS) -max_len=2048 -timeout=10 -dict=fuzz/words.dict || exit 1; \
+	done
 
 deny: ## licences, bans and sources of what comes in (needs cargo-deny)
 	cargo deny check bans licenses sources

@@ -1,0 +1,42 @@
+//! The parts of a request: parameters read back as they are written, and a path has one name, which stays.
+//!
+//! The input is a path, `?`, and a query, as in a request's first line. The path need be none that a server lets through.
+#![no_main]
+
+use tollgate_http::parts;
+use tollgate_http::path::{self, Case};
+
+libfuzzer_sys::fuzz_target!(|text: &str| {
+    let (path, query) = text.split_once('?').unwrap_or((text, ""));
+    for case in [Case::Sensitive, Case::Insensitive] {
+        check_path(path, case);
+    }
+    for name in ["key", "a", "é", ""] {
+        let found = parts::param(query, name);
+        let Some(value) = found else { continue };
+        assert!(!value.is_empty());
+        let written = format!("{}={}", encoded(name), encoded(&value));
+        assert_eq!(parts::param(&written, name).as_deref(), Some(&*value), "{written}");
+    }
+});
+
+fn check_path(written: &str, case: Case) {
+    let normal = path::normalise(written, case);
+    assert_eq!(path::normalise(&normal, case), normal, "{written:?}");
+    let segments = normal.strip_prefix('/').expect("it begins with a slash");
+    assert!(
+        segments.is_empty() || segments.split('/').all(|part| !matches!(part, "" | "." | "..")),
+        "{normal:?}"
+    );
+    assert!(!normal.contains(['\\', '?', '#', ' ']), "{normal:?}");
+    let twice = written.replace('%', "%25");
+    assert_eq!(path::normalise(&twice, case), normal, "{written:?}, encoded once more");
+    if path::is_plain(written) && case == Case::Sensitive {
+        assert_eq!(written.strip_suffix('/').filter(|rest| !rest.is_empty()).unwrap_or(written), normal);
+    }
+}
+
+/// Every byte as `%XX`.
+fn encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02x}")).collect()
+}
