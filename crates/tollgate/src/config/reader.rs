@@ -183,7 +183,10 @@ impl Reader<'_> {
                 None
             }
             Err(error) => {
-                self.wrong(written.place, format!("{path}: cannot read {name}: {error}; give a file that Tollgate may read"));
+                self.wrong(
+                    written.place,
+                    format!("{path}: cannot read {name}: {error}; give a file that Tollgate may read"),
+                );
                 None
             }
         }

@@ -3,9 +3,9 @@
 
 mod api;
 mod commands;
+mod decide;
 mod docs;
 mod examples;
-mod decide;
 mod process;
 mod prometheus;
 mod redis;
