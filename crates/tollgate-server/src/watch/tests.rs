@@ -1,8 +1,6 @@
 //! The watch as a limiter's observer.
 
-use std::io::Write;
 use std::num::NonZeroU32;
-use std::sync::Mutex;
 
 use expect_test::{Expect, expect};
 use tollgate_core::{
@@ -10,7 +8,6 @@ use tollgate_core::{
     Selector, Timestamp,
 };
 use tollgate_store::MemoryStore;
-use tracing::Level;
 
 use super::denials::RECENT_MAX;
 use super::tally::CLIENTS_MAX;
@@ -252,43 +249,4 @@ async fn counting_an_allowed_decision_allocates_nothing_nor_does_a_denial_of_som
     };
     (0..=RECENT_MAX).for_each(|_| watch.denials().record(&query, &denied, watch.clock().now()));
     assert_eq!((allocations(&allowed), allocations(&denied)), (0, 0));
-}
-
-/// Where a test's log goes.
-#[derive(Clone, Default)]
-struct Page(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Page {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-#[tokio::test]
-async fn b7_c10_a_denial_is_a_warning_that_says_who_what_and_until_when() {
-    // The first to come by a line notes whether anybody listens. It must not do so while we begin to.
-    ask(&limiter(&watch(), vec![policy("p")]), 3, &[], "a").await;
-    let (page, watch) = (Page::default(), watch());
-    let writer = page.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_max_level(Level::DEBUG)
-        .with_target(false)
-        .without_time()
-        .with_ansi(false)
-        .with_writer(move || writer.clone())
-        .finish();
-    let _logging = tracing::subscriber::set_default(subscriber);
-    ask(&limiter(&watch, vec![policy("p")]), 3, &[], "a\nb").await;
-    let log = String::from_utf8(page.0.lock().unwrap().clone()).unwrap();
-    expect![[r#"
-        DEBUG allowed client="a\nb" method="GET" path="/orders" policy="p" basis="local"
-        DEBUG allowed client="a\nb" method="GET" path="/orders" policy="p" basis="local"
-         WARN denied client="a\nb" method="GET" path="/orders" policy="p" retry_after=43200 status=429 basis="local" suppressed=0
-    "#]]
-    .assert_eq(&log);
 }

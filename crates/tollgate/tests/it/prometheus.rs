@@ -104,3 +104,21 @@ fn b7_a_denial_is_a_warning_and_a_flood_of_them_is_not_a_flood_of_lines() {
     }
     assert!((10..100).contains(&told.len()), "{} lines for 100 denials", told.len());
 }
+
+/// B7: who is denied is told in one line, whatever it calls itself.
+#[test]
+fn b7_what_a_client_sends_forges_no_line_of_the_log() {
+    let policy = "policies: [{name: p, by: user, quota: {rate: 1/h}}]";
+    for format in ["text", "json"] {
+        let tollgate = Tollgate::start(&format!("{policy}\nlog: {{format: {format}}}\n"));
+        let attributes = json!({ "user": "a\n2026-01-01T00:00:00Z  WARN forged\u{1b}[31m", "path": "/x", "method": "GET" });
+        assert_eq!(tollgate.decide(&attributes).status, 200);
+        assert_eq!(tollgate.decide(&attributes).status, 429);
+        tollgate.wait_for_line(&["WARN", "denied", "/x"]);
+        let log = tollgate.log();
+        assert!(
+            !log.iter().any(|line| line.starts_with("2026-01-01") || line.contains('\u{1b}')),
+            "{log:#?}"
+        );
+    }
+}
