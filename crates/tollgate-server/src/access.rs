@@ -9,6 +9,9 @@
 //! | elsewhere, with a token | yes | yes | yes |
 //! | elsewhere, with a wrong one | yes | 401 | 403 |
 //! | elsewhere, with none | yes | 401 | 403 |
+//! | elsewhere, with a certificate, where no tokens are configured | yes | yes | yes |
+//!
+//! The certificate is one that the door's `client_ca` has signed. Where there are tokens too, both are asked for.
 //!
 //! A door that is exposed asks first, so that its 401 comes before any 403. A program does not open an exposed
 //! door without tokens: [`exposed`] tells which are.
@@ -46,16 +49,27 @@ pub struct Access {
     tokens: Vec<TokenDigest>,
 }
 
+/// Who asks.
+#[derive(Clone, Copy, Debug)]
+pub struct Caller<'a> {
+    /// From where.
+    pub peer: IpAddr,
+    /// With which words.
+    pub headers: &'a HeaderMap,
+    /// With which certificate, if any.
+    pub certified: Option<Certified>,
+}
+
+/// That the caller showed a certificate which the door's `client_ca` has signed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Certified;
+
 /// Lays the access control of an exposed door around its routes: who has no token gets 401.
 pub fn guard(routes: Router, settings: SharedSettings) -> Router {
     routes.layer(axum::middleware::from_fn(move |request: Request, next: Next| {
         let settings = Arc::clone(&settings);
         async move {
-            let peer =
-                request.extensions().get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
-            // Without an address nobody is on this machine.
-            let peer = peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-            let admitted = settings.load().access.admit(request.headers(), peer);
+            let admitted = settings.load().access.admit(Caller::of(&request));
             match admitted {
                 Ok(()) => next.run(request).await,
                 Err(problem) => Refusal::from(problem).into_response(),
@@ -67,6 +81,19 @@ pub fn guard(routes: Router, settings: SharedSettings) -> Router {
 /// True if callers from other machines can reach a door at this address.
 pub fn exposed(address: SocketAddr) -> bool {
     !address.ip().to_canonical().is_loopback()
+}
+
+impl<'a> Caller<'a> {
+    /// Who makes a request, by what the listener knows. Without an address nobody is on this machine.
+    pub fn of(request: &'a Request) -> Self {
+        let extensions = request.extensions();
+        let peer = extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
+        Self {
+            peer: peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            headers: request.headers(),
+            certified: extensions.get().copied(),
+        }
+    }
 }
 
 impl TokenDigest {
@@ -84,25 +111,28 @@ impl Access {
         Self { tokens }
     }
 
-    /// True if there is any token. Without one nobody from elsewhere gets in.
+    /// True if there is any token. Without one nobody from elsewhere gets in, unless with a certificate.
     pub fn has_tokens(&self) -> bool {
         !self.tokens.is_empty()
     }
 
-    /// True if the caller is on this machine, or has a token.
-    pub fn allows(&self, headers: &HeaderMap, peer: IpAddr) -> bool {
-        peer.to_canonical().is_loopback() || bearer(headers).is_some_and(|token| self.knows(token))
+    /// True if the caller is on this machine, or has a token, or has a certificate where there are no tokens.
+    pub fn allows(&self, caller: Caller<'_>) -> bool {
+        caller.peer.to_canonical().is_loopback()
+            || bearer(caller.headers).is_some_and(|token| self.knows(token))
+            || (caller.certified.is_some() && !self.has_tokens())
     }
 
     /// Lets a caller in through an exposed door.
     ///
     /// # Errors
     /// 401 if it is neither on this machine nor has a token.
-    pub fn admit(&self, headers: &HeaderMap, peer: IpAddr) -> Result<(), Problem> {
-        if self.allows(headers, peer) {
+    pub fn admit(&self, caller: Caller<'_>) -> Result<(), Problem> {
+        if self.allows(caller) {
             return Ok(());
         }
-        let what = if headers.contains_key(header::AUTHORIZATION) { "is not valid" } else { "is missing" };
+        let what =
+            if caller.headers.contains_key(header::AUTHORIZATION) { "is not valid" } else { "is missing" };
         let detail =
             format!("the token {what}; send one that is configured as \"Authorization: Bearer TOKEN\"");
         Err(Problem::new(StatusCode::UNAUTHORIZED, detail))
@@ -112,14 +142,8 @@ impl Access {
     ///
     /// # Errors
     /// 403 if it is neither on this machine nor has a token.
-    pub fn entrust(
-        &self,
-        headers: &HeaderMap,
-        peer: IpAddr,
-        what: &str,
-        instead: &str,
-    ) -> Result<(), Problem> {
-        if self.allows(headers, peer) {
+    pub fn entrust(&self, caller: Caller<'_>, what: &str, instead: &str) -> Result<(), Problem> {
+        if self.allows(caller) {
             return Ok(());
         }
         let detail = format!("{what} is for callers on the same machine or with a token; {instead}");
@@ -173,8 +197,12 @@ mod tests {
         values.iter().map(|value| (header::AUTHORIZATION, HeaderValue::from_static(value))).collect()
     }
 
+    fn caller<'a>(headers: &'a HeaderMap, peer: &str) -> Caller<'a> {
+        Caller { headers, peer: peer.parse().unwrap(), certified: None }
+    }
+
     fn allows(access: &Access, values: &[&'static str], peer: &str) -> bool {
-        access.allows(&authorization(values), peer.parse().unwrap())
+        access.allows(caller(&authorization(values), peer))
     }
 
     #[test]
@@ -214,7 +242,19 @@ mod tests {
         let long = HeaderValue::from_str(&format!("Bearer {}", "x".repeat(1_025))).unwrap();
         let headers = [(header::AUTHORIZATION, long)].into_iter().collect();
         let access = Access::new(vec![TokenDigest::of(&"x".repeat(1_025))]);
-        assert!(!access.allows(&headers, ELSEWHERE.parse().unwrap()), "nobody has to hash that");
+        assert!(!access.allows(caller(&headers, ELSEWHERE)), "nobody has to hash that");
+    }
+
+    #[test]
+    fn a_certificate_is_enough_where_no_tokens_are_asked_for() {
+        let certified = |access: &Access, values| {
+            let headers = authorization(values);
+            access.allows(Caller { certified: Some(Certified), ..caller(&headers, ELSEWHERE) })
+        };
+        assert!(certified(&Access::default(), &[]));
+        assert!(!certified(&access(), &[]), "both are asked for");
+        assert!(!certified(&access(), &["Bearer third"]));
+        assert!(certified(&access(), &["Bearer first"]));
     }
 
     #[track_caller]
@@ -228,7 +268,7 @@ mod tests {
 
     #[test]
     fn c6_an_exposed_door_asks_for_a_token_with_401() {
-        let admit = |values| access().admit(&authorization(values), ELSEWHERE.parse().unwrap());
+        let admit = |values| access().admit(caller(&authorization(values), ELSEWHERE));
         assert_eq!(admit(&["Bearer first"]), Ok(()));
         let how = "send one that is configured as \"Authorization: Bearer TOKEN\"";
         refused(admit(&[]), 401, &format!("the token is missing; {how}"));
@@ -237,10 +277,8 @@ mod tests {
 
     #[test]
     fn c6_a_key_or_a_reset_from_elsewhere_without_a_token_is_403() {
-        let entrust = |values| {
-            let headers = authorization(values);
-            access().entrust(&headers, ELSEWHERE.parse().unwrap(), "reset", "ask there")
-        };
+        let entrust =
+            |values| access().entrust(caller(&authorization(values), ELSEWHERE), "reset", "ask there");
         assert_eq!(entrust(&["Bearer second"]), Ok(()));
         let detail = "reset is for callers on the same machine or with a token; ask there";
         refused(entrust(&[]), 403, detail);

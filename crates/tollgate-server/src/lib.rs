@@ -19,6 +19,6 @@ mod settings;
 mod url;
 pub mod watch;
 
-pub use access::{Access, TokenDigest, exposed, guard};
+pub use access::{Access, Caller, Certified, TokenDigest, exposed, guard};
 pub use listen::{Listening, Tls, TlsError, TlsPart, serve};
 pub use settings::{Settings, SharedSettings};

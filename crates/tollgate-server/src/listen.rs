@@ -29,6 +29,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tower::{Service, ServiceExt};
 
+use crate::access::Certified;
 use patient::Patient;
 pub use tls::{Tls, TlsError, TlsPart};
 
@@ -66,6 +67,7 @@ struct Guest {
     listening: Listening,
     /// Says when to stop, and is gone when the connection is.
     watcher: Watcher,
+    certified: Option<Certified>,
 }
 
 /// Serves a door until `stop` is ready. Then no connection is accepted any more, handshakes end, and connections
@@ -84,7 +86,8 @@ pub async fn serve(
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             let (stream, peer) = accept(&listener).await;
-            let guest = Guest { peer, door: door.clone(), listening, watcher: graceful.watcher() };
+            let (door, watcher) = (door.clone(), graceful.watcher());
+            let guest = Guest { peer, door, listening, watcher, certified: None };
             let (tls, open) = (tls.clone(), open.subscribe());
             tokio::spawn(async move {
                 let stream = Patient::new(stream, listening.read_within);
@@ -121,22 +124,27 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
 
 impl Guest {
     /// Shakes hands, and serves. Who has not shaken hands when the door closes is sent away.
-    async fn serve_tls(self, stream: Patient, tls: Tls, mut open: watch::Receiver<()>) {
+    async fn serve_tls(mut self, stream: Patient, tls: Tls, mut open: watch::Receiver<()>) {
         let stream = tokio::select! {
             stream = tls.accept(stream, self.listening.head_within) => stream,
             _ = open.changed() => None,
         };
         if let Some(stream) = stream {
+            // One that was shown was checked: TLS asks for none unless it can.
+            self.certified = stream.get_ref().1.peer_certificates().map(|_| Certified);
             self.serve(stream).await;
         }
     }
 
     /// Answers requests until the client or the door has enough.
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { peer, door, listening, watcher } = self;
+        let Self { peer, door, listening, watcher, certified } = self;
         let door = door.into_service::<Incoming>();
         let service = hyper::service::service_fn(move |mut request: http::Request<Incoming>| {
             request.extensions_mut().insert(ConnectInfo(peer));
+            if let Some(certified) = certified {
+                request.extensions_mut().insert(certified);
+            }
             let mut door = door.clone();
             async move { door.ready().await?.call(request).await }
         });

@@ -36,6 +36,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use tollgate_core::{Ask, Clock, Limiter, Observe, Store};
 use tollgate_http::{Problem, correlation_id};
 
+use crate::access::Caller;
 use crate::answer::{Answered, Refusal, json, nowhere, wrong_method};
 use crate::settings::{Settings, SharedSettings};
 use crate::watch::Checks;
@@ -197,7 +198,7 @@ async fn openapi() -> Response<Body> {
 
 /// Refuses callers who may not speak for others.
 fn entrust(request: &Request, settings: &Settings, what: &str, instead: &str) -> Result<(), Problem> {
-    settings.access.entrust(request.headers(), peer(request)?, what, instead)
+    settings.access.entrust(Caller::of(request), what, instead)
 }
 
 /// Who asks.

@@ -11,5 +11,6 @@ mod prometheus;
 mod redis;
 mod reload;
 mod tidy;
+mod tls;
 #[cfg(feature = "otel")]
 mod traces;

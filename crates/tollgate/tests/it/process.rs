@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{IpAddr, TcpStream, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -180,6 +180,13 @@ impl Tollgate {
         exchange(connect(&self.admin), &request)
     }
 
+    /// Asks the admin door, with a token.
+    pub(crate) fn admin_with(&self, path: &str, token: &str) -> Answer {
+        let token = format!("Authorization: Bearer {token}\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n{token}\r\n");
+        exchange(connect(&self.admin), &request)
+    }
+
     /// Sends bytes, and reads one answer.
     pub(crate) fn ask_raw(&self, request: &str) -> Answer {
         exchange(self.connect(), request)
@@ -269,6 +276,22 @@ fn connect(address: &str) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     stream
+}
+
+/// An address of this machine that is not loopback: who comes from there comes from elsewhere. Nothing is sent. Without
+/// one there is nothing to see, and that is told.
+#[expect(clippy::print_stderr, reason = "who reads that a test passed should know that it did not run")]
+pub(crate) fn own_address() -> Option<IpAddr> {
+    let routed = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        socket.connect("192.0.2.1:9")?;
+        socket.local_addr()
+    });
+    let address = routed.ok().map(|address| address.ip());
+    let address = address.filter(|address| !address.is_loopback() && !address.is_unspecified());
+    if address.is_none() {
+        eprintln!("skipped: this machine has no address but loopback");
+    }
+    address
 }
 
 /// Runs the program to its end.

@@ -1,27 +1,15 @@
 //! C6: who may speak for others, at a door that others can reach.
 
-use std::net::{IpAddr, UdpSocket};
-
 use serde_json::json;
 use tempfile::TempDir;
 
-use crate::process::{Answer, Tollgate};
-
-/// An address of this machine that is not loopback, if there is one. Nothing is sent.
-pub(crate) fn own_address() -> Option<IpAddr> {
-    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
-    socket.connect("192.0.2.1:9").ok()?;
-    Some(socket.local_addr().ok()?.ip()).filter(|address| !address.is_loopback() && !address.is_unspecified())
-}
+use crate::process::{Answer, Tollgate, own_address};
 
 /// C6: from elsewhere everything needs a token, any of those that are configured. From this machine's other address is
 /// elsewhere too.
 #[test]
 fn c6_from_elsewhere_every_call_needs_one_of_the_tokens() {
-    let Some(address) = own_address() else {
-        eprintln!("skipped: this machine has no address but loopback");
-        return;
-    };
+    let Some(address) = own_address() else { return };
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("tollgate.yaml");
     let text = format!(
