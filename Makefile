@@ -18,6 +18,8 @@ test-all: test ## the same laws over many more histories: some minutes
 chaos: deps ## faults while under load, some minutes: the rows of docs/reliability.md, and times by exit code
 	@echo "| fault | decisions | by Redis | local | p99 ms | slowest ms | over, Redis | over, local | back after s |"
 	CHAOS_SECONDS=5 cargo test --release --package tollgate-store --test it --quiet chaos:: -- --nocapture --test-threads 1
+	@echo "| attack | others answered | slowest ms | resident MiB |"
+	CHAOS_SECONDS=5 cargo test --release --package tollgate --test it --quiet attack:: -- --nocapture --test-threads 1
 	CHAOS_SECONDS=10 cargo test --release --package tollgate-store --package tollgate --test it --quiet c9_ -- --test-threads 1
 
 lint: ## formatting, and clippy without warnings

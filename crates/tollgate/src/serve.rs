@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use axum::Router;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tollgate_core::{Clock, Limiter, Timestamp};
@@ -191,8 +192,24 @@ impl Bound {
     }
 
     async fn serve(self, routes: Router, stop: impl Future<Output = ()>) {
-        serve(self.listener, routes, Listening::default(), self.config.tls, stop).await;
+        let listening = Listening { connections_max: places(), ..Listening::default() };
+        serve(self.listener, routes, listening, self.config.tls, stop).await;
     }
+}
+
+/// How many connections a door takes: as many as there are file descriptors for, some left for everything else. The
+/// limit is raised as far as the system allows without asking.
+fn places() -> usize {
+    const LEFT_FOR_OTHERS: u64 = 256;
+    const PLACES_MAX: u64 = 65_536;
+    let limits = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limits.maximum, maximum: limits.maximum };
+    let limit = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limits.maximum,
+        Err(_) => limits.current,
+    };
+    let places = limit.unwrap_or(PLACES_MAX).saturating_sub(LEFT_FOR_OTHERS) / 4 * 3;
+    usize::try_from(places.clamp(LEFT_FOR_OTHERS, PLACES_MAX)).unwrap_or(1_024)
 }
 
 /// Ready when SIGTERM or ctrl-c comes. From this call on, not from the first wait.

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
 
 mod api;
+mod attack;
 mod commands;
 mod decide;
 mod docs;

@@ -134,6 +134,13 @@ impl Tollgate {
         wait_until("it is in force", || self.metric("tollgate_reloads_total") > before);
     }
 
+    /// Memory that it has, in bytes.
+    pub(crate) fn resident(&self) -> u64 {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
+        let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+        pages * rustix::param::page_size() as u64
+    }
+
     /// Its policy file.
     pub(crate) fn file(&self) -> PathBuf {
         file_in(self.folder.as_ref().unwrap().path())
