@@ -8,7 +8,9 @@
 //!
 //! Reading never opens a socket, and can be done again while the program runs.
 
+mod ad_hoc;
 mod clients;
+mod conditions;
 mod error;
 mod file;
 mod lay;
@@ -16,6 +18,7 @@ mod listen;
 mod meaning;
 mod plain;
 mod policies;
+mod quotas;
 mod reader;
 mod reference;
 mod source;
