@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 use axum::Router;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
 use tollgate_core::{Clock, Limiter, Timestamp};
 use tollgate_server::admin::{self, Admin, Info, Labels, Metrics, Readiness};
@@ -57,10 +57,10 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     runtime.block_on(async {
         let stop = stopped()?;
-        let api = Bound::bind("api", config.listen.api.clone()).await?;
+        let api = Bound::bind("api", config.listen.api.clone())?;
         let admin = match config.listen.admin.clone() {
             None => None,
-            Some(door) => Some(Bound::bind("admin", door).await?),
+            Some(door) => Some(Bound::bind("admin", door)?),
         };
         let labels = config.labels.clone();
         let (running, follow) = Running::start(config)?;
@@ -177,8 +177,8 @@ impl Running {
 }
 
 impl Bound {
-    async fn bind(name: &str, config: DoorConfig) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind(config.address).await.with_context(|| {
+    fn bind(name: &str, config: DoorConfig) -> anyhow::Result<Self> {
+        let listener = listen(config.address).with_context(|| {
             let address = config.address;
             format!("cannot listen on {address}; is another program using it? Set listen.{name} to another address")
         })?;
@@ -195,6 +195,15 @@ impl Bound {
         let listening = Listening { connections_max: places(), ..Listening::default() };
         serve(self.listener, routes, listening, self.config.tls, stop).await;
     }
+}
+
+/// Listens, with a long queue: who comes while many come must not have to try again a second later.
+fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    const QUEUE: u32 = 4_096;
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(QUEUE)
 }
 
 /// How many connections a door takes: as many as there are file descriptors for, some left for everything else. The
