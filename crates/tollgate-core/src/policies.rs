@@ -218,7 +218,7 @@ impl Policies {
         query: &Query<'a>,
         charges: &mut Charges<'a>,
     ) -> Option<Refused> {
-        if self.exempts(query) {
+        if self.exempt.iter().any(|condition| condition.spares(query)) {
             return None;
         }
         let refused = match self.index.always() {
@@ -226,16 +226,6 @@ impl Policies {
             None => self.select_first(&self.index.propose(query), query, charges),
         };
         if names.is_empty() { refused } else { refused.or(self.select_named(names, query, charges)) }
-    }
-
-    #[inline(always)]
-    fn exempts(&self, query: &Query<'_>) -> bool {
-        let counts = |condition: &Condition| match query.select {
-            Select::Covering(_) => true,
-            Select::CoveringAnyway(_) => !condition.attributes().any(|name| *name == AttributeName::Path),
-            Select::Named(_) => false,
-        };
-        self.exempt.iter().any(|condition| condition.holds(query) && counts(condition))
     }
 
     /// Charges those of the proposed policies that cover the query; of each group only the first.
@@ -256,7 +246,9 @@ impl Policies {
                 continue;
             }
             match policy.selector() {
-                Selector::When(condition) if condition.holds(query) => {}
+                // One that is off keeps the others of its group away, so it must be sure that it is meant.
+                Selector::When(condition) if policy.mode() == Mode::Off && condition.spares(query) => {}
+                Selector::When(condition) if policy.mode() != Mode::Off && condition.holds(query) => {}
                 Selector::When(_) | Selector::Named => continue,
             }
             groups.extend(*group);

@@ -315,7 +315,11 @@ impl Policy {
     }
 
     fn other_terms(&self, query: &Query<'_>) -> Option<Terms<'_>> {
-        let other = self.overrides.iter().find(|other| other.condition.holds(query))?;
+        let counts = |other: &&Override| match other.mode {
+            Some(Mode::Off) => other.condition.spares(query),
+            Some(Mode::Enforce | Mode::Shadow) | None => other.condition.holds(query),
+        };
+        let other = self.overrides.iter().find(counts)?;
         let range = other.limits.clone().unwrap_or(0..self.n_own);
         // What is switched off as a whole stays off.
         let mode = if self.mode == Mode::Off { Mode::Off } else { other.mode.unwrap_or(self.mode) };

@@ -23,7 +23,7 @@ use ipnet::IpNet;
 use smallvec::SmallVec;
 
 use crate::pattern::Pattern;
-use crate::query::{AttributeName, Query};
+use crate::query::{AttributeName, Query, Select};
 
 /// Which queries a policy covers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -111,6 +111,13 @@ impl Condition {
                 query.address.is_some_and(|address| networks.iter().any(|network| network.contains(&address)))
             }
         })
+    }
+
+    /// True if all tests hold, and that may spare the query a limit. A path that could be read in two ways spares it none: not
+    /// everybody would read the one that is spared.
+    pub(crate) fn spares(&self, query: &Query<'_>) -> bool {
+        let is_ambiguous = matches!(query.select, Select::CoveringAnyway(_));
+        self.holds(query) && !(is_ambiguous && self.attributes().any(|name| *name == AttributeName::Path))
     }
 
     /// The attributes that are tested.

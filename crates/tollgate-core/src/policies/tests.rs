@@ -211,3 +211,22 @@ fn the_cost_of_a_policy_multiplies() {
         assert_eq!(act(by_method.clone(), spend(1), &[attribute]), expected, "{method}");
     }
 }
+
+#[test]
+fn b4_a_path_that_could_be_read_in_two_ways_meets_no_policy_that_is_off() {
+    let Selector::When(health) = on("/health") else { unreachable!() };
+    let policies = vec![
+        policy("free").covering(on("/health")).grouped("g").in_mode(Mode::Off),
+        policy("default").grouped("g"),
+        policy("all").overridden(health, vec![], Some(Mode::Off)),
+    ];
+    let policies = Policies::new(policies).unwrap();
+    let n_charges = |select| {
+        let attributes = [path("/health")];
+        let mut charges = Charges::new();
+        policies.select(&query(select, &attributes), &mut charges);
+        charges.len()
+    };
+    assert_eq!(n_charges(Select::Covering(&[])), 0);
+    assert_eq!(n_charges(Select::CoveringAnyway(&[])), 2);
+}
