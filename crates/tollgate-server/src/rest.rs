@@ -81,7 +81,8 @@ where
         .with_state(Arc::new(door))
 }
 
-/// One key, for those who run it: `GET /api/v1/admin/key?policy=&key=` tells how it stands, `DELETE` forgets it.
+/// One key, for those who run it: `GET /api/v1/admin/key?policy=&key=` tells how it stands under each quota, `DELETE` forgets
+/// it. The key must be named: whoever runs it is nobody's client.
 pub fn key_router<S, O, C>(door: Rest<S, O, C>) -> Router
 where
     S: Store<Error = Infallible> + 'static,
@@ -89,7 +90,7 @@ where
     C: Clock + 'static,
 {
     Router::new()
-        .route("/api/v1/admin/key", get(remaining::<S, O, C>).head(headless).delete(reset::<S, O, C>))
+        .route("/api/v1/admin/key", get(inspect::<S, O, C>).head(headless).delete(forget::<S, O, C>))
         .with_state(Arc::new(door))
 }
 
@@ -129,11 +130,45 @@ where
     O: Observe,
     C: Clock,
 {
+    let asked = door.to_reset(&request, Accepts::Key)?;
+    answer(wire::forgotten(&asked, asked.reset(&door.limiter).await))
+}
+
+async fn inspect<S, O, C>(State(door): State<Arc<Rest<S, O, C>>>, request: Request) -> Answered
+where
+    S: Store<Error = Infallible>,
+    O: Observe,
+    C: Clock,
+{
     let settings = door.settings.load();
-    entrust(&request, &settings, "reset", "ask there")?;
-    let asked = Asked::understand(&request, &settings, &door.limiter, Accepts::Key, door.clock.now())?;
-    let basis = asked.reset(&door.limiter).await;
-    answer(wire::forgotten(&asked, basis))
+    let now = door.clock.now();
+    let asked = Asked::understand(&request, &settings, &door.limiter, Accepts::NamedKey, now)?;
+    let decision = asked.decide(&door.limiter, Ask::Look(0)).await;
+    answer(wire::inspected(&asked, &decision, now)?)
+}
+
+async fn forget<S, O, C>(State(door): State<Arc<Rest<S, O, C>>>, request: Request) -> Answered
+where
+    S: Store<Error = Infallible>,
+    O: Observe,
+    C: Clock,
+{
+    let asked = door.to_reset(&request, Accepts::NamedKey)?;
+    answer(wire::forgotten(&asked, asked.reset(&door.limiter).await))
+}
+
+impl<S, O, C> Rest<S, O, C>
+where
+    S: Store<Error = Infallible>,
+    O: Observe,
+    C: Clock,
+{
+    /// What is to be forgotten.
+    fn to_reset(&self, request: &Request, accepts: Accepts) -> Result<Asked, Problem> {
+        let settings = self.settings.load();
+        entrust(request, &settings, "reset", "ask there")?;
+        Asked::understand(request, &settings, &self.limiter, accepts, self.clock.now())
+    }
 }
 
 async fn decide<S, O, C>(State(door): State<Arc<Rest<S, O, C>>>, request: Request) -> Answered

@@ -8,8 +8,8 @@ use http::StatusCode;
 use http_body::Body as _;
 use smallvec::SmallVec;
 use tollgate_core::{
-    Algorithm, Ask, Attribute, AttributeName, Basis, Decision, Limiter, Micros, Observe, Policies, Query,
-    Select, Store, Timestamp,
+    Algorithm, Ask, Attribute, AttributeName, Basis, Decision, Limiter, Micros, Observe, Policies, Policy,
+    Query, Select, Store, Timestamp,
 };
 use tollgate_http::{Problem, address, identify};
 
@@ -50,6 +50,9 @@ impl Asked {
         }
         let Params { which, key, permits } =
             Params::parse(request.uri().query().unwrap_or_default(), accepts)?;
+        if accepts == Accepts::NamedKey && key.is_none() {
+            return Self::nameless(which, limiter);
+        }
         if key.is_some() {
             entrust(request, settings, "key", "leave it out to ask about yourself")?;
         }
@@ -78,6 +81,22 @@ impl Asked {
                 Ok(Self { which, key, permits, attributes })
             }
         }
+    }
+
+    /// Without a key only the one bucket of a policy for everybody can be meant.
+    fn nameless<S, O>(which: Which, limiter: &Limiter<S, O>) -> Result<Self, Problem>
+    where
+        S: Store<Error = Infallible>,
+        O: Observe,
+    {
+        let missing = |parts: String| bad("key", format!("key is missing; it is made of {parts}"));
+        let Which::Policy(name) = &which else { return Err(missing("1 to 1024 characters".to_owned())) };
+        let policies = limiter.policies();
+        let policy = policy(&policies, name)?;
+        if !policy.partition().is_empty() {
+            return Err(missing(parts(policy)));
+        }
+        Ok(Self { which, key: String::new(), permits: NonZeroU32::MIN, attributes: Named::new() })
     }
 
     pub(super) async fn decide<S, O>(&self, limiter: &Limiter<S, O>, ask: Ask) -> Decision
@@ -128,7 +147,7 @@ impl Asked {
 }
 
 /// The policy of that name.
-fn policy<'a>(policies: &'a Policies, name: &str) -> Result<&'a tollgate_core::Policy, Problem> {
+fn policy<'a>(policies: &'a Policies, name: &str) -> Result<&'a Policy, Problem> {
     let is_ad_hoc = Algorithm::named(name).is_some();
     policies.named(name).filter(|_| !is_ad_hoc).ok_or_else(|| {
         let detail = format!("there is no policy {}; the policy file has the names", quoted(name));
@@ -143,18 +162,10 @@ fn of_key(policies: &Policies, name: &str, key: &str) -> Result<Named, Problem> 
     let values: Vec<&str> = if n_parts == 1 { vec![key] } else { key.split('|').collect() };
     let attributes = policy.limits().first().and_then(|limit| limit.name().attributes(&values));
     let attributes = attributes.filter(|_| n_parts > 0).ok_or_else(|| {
-        let parts: Vec<_> = policy
-            .partition()
-            .iter()
-            .map(|part| {
-                let names: Vec<_> = part.names().map(|name| name.to_string()).collect();
-                if names.len() == 1 { names.concat() } else { names.join(":… or ") + ":…" }
-            })
-            .collect();
-        let detail = if parts.is_empty() {
+        let detail = if n_parts == 0 {
             format!("policy {name} has one bucket for everybody; leave key out")
         } else {
-            format!("key {} does not fit policy {name}; it is made of {}", quoted(key), parts.join("|"))
+            format!("key {} does not fit policy {name}; it is made of {}", quoted(key), parts(policy))
         };
         bad("key", detail)
     })?;
@@ -162,6 +173,15 @@ fn of_key(policies: &Policies, name: &str, key: &str) -> Result<Named, Problem> 
         .into_iter()
         .map(|attribute| (attribute.name.to_owned(), attribute.value.to_owned()))
         .collect())
+}
+
+/// What the keys of a policy are made of, in words.
+fn parts(policy: &Policy) -> String {
+    let part = |part: &tollgate_core::Part| {
+        let names: Vec<_> = part.names().map(|name| name.to_string()).collect();
+        if names.len() == 1 { names.concat() } else { names.join(":… or ") + ":…" }
+    };
+    policy.partition().iter().map(part).collect::<Vec<_>>().join("|")
 }
 
 /// The attributes by which a policy counts the caller itself.

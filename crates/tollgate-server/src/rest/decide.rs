@@ -124,7 +124,7 @@ pub(super) struct Decided<'a> {
 /// How one limit stands.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct LimitState<'a> {
+pub(super) struct LimitState<'a> {
     policy: &'a str,
     /// The quota's own name, if the policy has several.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -321,7 +321,7 @@ impl<'a> Decided<'a> {
 }
 
 impl<'a> LimitState<'a> {
-    fn of((policy, limit, standing): (&'a Policy, &'a Limit, &'a Standing)) -> Self {
+    pub(super) fn of((policy, limit, standing): (&'a Policy, &'a Limit, &'a Standing)) -> Self {
         Self {
             policy: policy.name(),
             quota: limit.name().quota(),

@@ -26,6 +26,8 @@ pub(super) enum Algorithm {
 pub(super) enum Accepts {
     /// `algorithm` and `key`.
     Key,
+    /// The same, but the key of the caller itself is never meant.
+    NamedKey,
     /// `permits` too.
     Permits,
 }
@@ -103,7 +105,7 @@ impl Algorithm {
 impl Accepts {
     fn known(self) -> &'static str {
         match self {
-            Self::Key => "algorithm or policy, and key",
+            Self::Key | Self::NamedKey => "algorithm or policy, and key",
             Self::Permits => "algorithm or policy, key and permits",
         }
     }

@@ -7,6 +7,7 @@ use tollgate_core::{Basis, Decision, Timestamp, Verdict};
 use tollgate_http::{FieldStyle, Fields, Problem};
 
 use super::asked::Asked;
+use super::decide::LimitState;
 use super::params::{self, Which};
 use crate::answer::json;
 
@@ -47,6 +48,15 @@ pub(super) struct Looked<'a> {
     remaining: u32,
     reset_after_seconds: u64,
     basis: &'static str,
+}
+
+/// How a key stands, under each quota.
+#[derive(Serialize)]
+struct Inspected<'a> {
+    #[serde(flatten)]
+    looked: Looked<'a>,
+    /// None, if the policy is off.
+    limits: Vec<LimitState<'a>>,
 }
 
 /// That a key was forgotten, and where.
@@ -121,15 +131,37 @@ pub(super) fn looked(
     style: FieldStyle,
 ) -> Result<Response<String>, Problem> {
     let level = Level::of(asked, decision, now)?;
-    let body = Looked {
-        key: &asked.key,
-        algorithm: asked.algorithm_name(decision),
-        policy: asked.policy(),
-        remaining: level.fields.tightest().remaining,
-        reset_after_seconds: level.fields.reset_after(),
-        basis: level.basis,
-    };
-    Ok(render(StatusCode::OK, &body, &level.fields, style))
+    Ok(render(StatusCode::OK, &Looked::of(asked, decision, &level), &level.fields, style))
+}
+
+/// Renders how a key stands under each quota, in shadow too, to those who run it.
+pub(super) fn inspected(
+    asked: &Asked,
+    decision: &Decision,
+    now: Timestamp,
+) -> Result<Response<String>, Problem> {
+    let mut looked = Looked::of(asked, decision, &Level::of(asked, decision, now)?);
+    let shadow = decision.standings().min_by_key(|(_, _, standing)| standing.remaining);
+    if let (None, Some((_, _, standing))) = (decision.tightest(), shadow) {
+        looked.remaining = standing.remaining;
+        looked.reset_after_seconds = standing.reset_after.as_secs_ceil();
+        looked.basis = standing.basis.name();
+    }
+    let limits = decision.standings().map(LimitState::of).collect();
+    Ok(json(StatusCode::OK, &Inspected { looked, limits }))
+}
+
+impl<'a> Looked<'a> {
+    fn of(asked: &'a Asked, decision: &Decision, level: &Level<'_>) -> Self {
+        Self {
+            key: &asked.key,
+            algorithm: asked.algorithm_name(decision),
+            policy: asked.policy(),
+            remaining: level.fields.tightest().remaining,
+            reset_after_seconds: level.fields.reset_after(),
+            basis: level.basis,
+        }
+    }
 }
 
 /// Renders that a key was forgotten.
