@@ -3,8 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use http::Uri;
 
+use crate::admin::AdminKey;
 use crate::config::Source;
+use crate::fetch;
 
 /// Rate limiting that you can put anywhere
 ///
@@ -35,6 +38,24 @@ pub(crate) enum Command {
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
 
+    /// Tell how a key stands in a running program
+    ///
+    /// Nothing is spent. It asks the admin door.
+    #[command(after_help = INSPECT_EXAMPLES)]
+    Inspect(KeyArgs),
+
+    /// Forget a key in a running program, so that it stands as if never seen
+    ///
+    /// All quotas of the policy are forgotten. It asks the admin door.
+    #[command(after_help = RESET_EXAMPLES)]
+    Reset(KeyArgs),
+
+    /// Tell whom a running program denies: most, and last
+    ///
+    /// Counts are of the last five minutes, of the one program that is asked.
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopArgs),
+
     /// Print the JSON Schema of the policy file, for editors
     #[command(after_help = SCHEMA_EXAMPLES)]
     Schema(SchemaArgs),
@@ -55,6 +76,54 @@ pub(crate) struct CheckArgs {
     /// Lay a second file over each: tollgate.NAME.yaml over tollgate.yaml
     #[arg(long, value_name = "NAME", env = "TOLLGATE_PROFILE", requires = "files")]
     pub(crate) profile: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct KeyArgs {
+    /// Policy and values, as Redis has them: login:10.0.0.1; for an ad hoc key the algorithm: token_bucket:user:123
+    #[arg(value_name = "KEY")]
+    pub(crate) key: AdminKey,
+
+    #[command(flatten)]
+    pub(crate) door: AdminArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TopArgs {
+    /// Only those that this policy denies
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) policy: Option<String>,
+
+    /// Rows to show
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=i64::from(ROWS_MAX)))]
+    pub(crate) rows: u16,
+
+    /// Go on, every two seconds
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+
+    #[command(flatten)]
+    pub(crate) door: AdminArgs,
+}
+
+/// Where to ask, and how to answer.
+#[derive(Args, Debug)]
+pub(crate) struct AdminArgs {
+    /// Where the program's admin door is: listen.admin
+    #[arg(long, value_name = "URL", env = "TOLLGATE_ADMIN", default_value = "http://127.0.0.1:9090", value_parser = url)]
+    pub(crate) admin: Uri,
+
+    /// One of api.tokens, for a door on another machine; the variable hides it from who lists processes
+    #[arg(long, value_name = "TOKEN", env = "TOLLGATE_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+
+    /// Who signed the door's certificate, in PEM, if this machine does not trust it
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_CA")]
+    pub(crate) ca: Option<PathBuf>,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
@@ -81,6 +150,11 @@ impl From<SourceArgs> for Source {
     }
 }
 
+/// The URL of a door.
+fn url(text: &str) -> Result<Uri, &'static str> {
+    fetch::parse(text).ok_or("use http:// or https://, a host and a port: http://127.0.0.1:9090")
+}
+
 impl CheckArgs {
     /// What to check, one after the other.
     pub(crate) fn sources(self) -> Vec<Source> {
@@ -91,6 +165,9 @@ impl CheckArgs {
         files.into_iter().map(|path| Source { path: Some(path), profile: profile.clone() }).collect()
     }
 }
+
+/// The most rows that the admin door tells.
+pub(crate) const ROWS_MAX: u16 = 1_000;
 
 const EXAMPLES: &str = "\
 Exit status:
@@ -113,6 +190,39 @@ Examples:
   tollgate check tollgate.yaml
   tollgate check tollgate.yaml --profile production
   tollgate check /etc/tollgate && systemctl reload tollgate";
+
+const INSPECT_EXAMPLES: &str = "\
+Exit status:
+  0  how it stands is on standard output
+  1  the door cannot be reached, or refuses
+  2  an option is wrong; nothing was asked
+
+Examples:
+  tollgate inspect login:10.0.0.1
+  tollgate inspect token_bucket:user:123 --json | jq .remaining
+  tollgate inspect api:user:anna --admin https://10.0.0.7:9090";
+
+const RESET_EXAMPLES: &str = "\
+Exit status:
+  0  it is forgotten
+  1  the door cannot be reached, or refuses
+  2  an option is wrong; nothing was asked
+
+Examples:
+  tollgate reset login:10.0.0.1
+  tollgate reset token_bucket:user:123";
+
+const TOP_EXAMPLES: &str = "\
+Exit status:
+  0  who is denied is on standard output
+  1  the door cannot be reached, or refuses
+  2  an option is wrong; nothing was asked
+
+Examples:
+  tollgate top
+  tollgate top --policy login -n 3
+  tollgate top --watch
+  tollgate top --json | jq -r '.top[].client'";
 
 const SCHEMA_EXAMPLES: &str = "\
 Exit status:

@@ -23,7 +23,8 @@ use tokio::sync::Notify;
 use tollgate_http::jwt::Verifier;
 use tracing::{info, warn};
 
-use fetch::{FetchError, Fetcher};
+use crate::fetch::{TrustError, cause, is_local};
+use fetch::{FetchError, KeyFetcher};
 
 /// Where an issuer publishes its keys, and how often we look. Cannot be printed: the URL may hold a secret.
 #[derive(Clone)]
@@ -54,26 +55,15 @@ pub(crate) enum SourceError {
     #[error("the URL of the key set must be http:// or https://, with a host and without a user")]
     Url,
 
-    /// No certificates.
-    #[error("the CA file holds no certificates that can be read")]
-    Ca,
-
-    /// The machine trusts nobody.
-    #[error("no trusted certificates found on this machine; set a CA file")]
-    NoRoots {
-        /// What the system says.
-        source: std::io::Error,
-    },
+    /// Nobody to trust.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
 }
 
 impl JwksSource {
     /// The key set at `url`, with the usual pauses.
     pub(crate) fn new(url: &str) -> Result<Self, SourceError> {
-        let url: Uri = url.parse().map_err(|_| SourceError::Url)?;
-        let host = url.authority().filter(|authority| !authority.as_str().contains('@'));
-        if !matches!(url.scheme_str(), Some("http" | "https")) || host.is_none() {
-            return Err(SourceError::Url);
-        }
+        let url = crate::fetch::parse(url).ok_or(SourceError::Url)?;
         Ok(Self {
             url,
             ca: None,
@@ -95,8 +85,8 @@ impl JwksSource {
         self,
         verifier: Arc<Verifier>,
     ) -> Result<(Refresh, impl Future<Output = ()> + Send), SourceError> {
-        let fetcher = Fetcher::new(&self)?;
-        if self.url.scheme_str() == Some("http") && !fetch::is_local(&self.url) {
+        let fetcher = KeyFetcher::new(&self)?;
+        if self.url.scheme_str() == Some("http") && !is_local(&self.url) {
             warn!(
                 from = self.place(),
                 "keys come over plain HTTP: who can change them on the way can be anybody"
@@ -106,7 +96,7 @@ impl JwksSource {
         Ok((Refresh(Arc::clone(&asked)), self.keep_fresh(fetcher, verifier, asked)))
     }
 
-    async fn keep_fresh(self, fetcher: Fetcher, verifier: Arc<Verifier>, asked: Arc<Notify>) {
+    async fn keep_fresh(self, fetcher: KeyFetcher, verifier: Arc<Verifier>, asked: Arc<Notify>) {
         let mut n_failures = 0;
         loop {
             match fetcher.fetch().await {
@@ -150,7 +140,7 @@ impl JwksSource {
         if n_failures == 0 {
             warn!(
                 from = self.place(),
-                cause = error.cause(),
+                cause = cause(error),
                 "cannot fetch keys; the old ones count, if there are any"
             );
         }

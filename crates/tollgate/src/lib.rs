@@ -2,14 +2,17 @@
 //!
 //! # Layout
 //! - `cli`: the command line. `check`: what a policy file means. `config`: the policy file, from what a person wrote to what the program needs.
+//! - `admin`: the commands that ask a running program. `fetch`: one request as a client.
 //! - `serve`: opens the doors, and puts another configuration in force when the files change.
 //! - `buckets`: the choice of stores. `jwks`: keys that are fetched. `figures`: what metrics tell of the program.
 #![expect(clippy::print_stderr, reason = "the program talks to a terminal")]
 
+mod admin;
 mod buckets;
 mod check;
 mod cli;
 mod config;
+mod fetch;
 mod figures;
 mod jwks;
 mod log;
@@ -34,6 +37,9 @@ pub fn main() -> ExitCode {
     match command {
         Some(cli::Command::Serve(args)) => run(args),
         Some(cli::Command::Check(args)) => check(args),
+        Some(cli::Command::Inspect(args)) => admin::inspect(&args),
+        Some(cli::Command::Reset(args)) => admin::reset(&args),
+        Some(cli::Command::Top(args)) => admin::top(&args),
         Some(cli::Command::Schema(args)) => schema(&args),
         None => run(serve),
     }

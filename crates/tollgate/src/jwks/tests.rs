@@ -426,7 +426,7 @@ fn only_places_that_can_be_asked_are_sources() {
     for odd in ["", "secret", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"] {
         let source =
             JwksSource { ca: Some(odd.into()), ..JwksSource::new("https://issuer.example").unwrap() };
-        assert!(matches!(source.follow(verifier()), Err(SourceError::Ca)), "{odd}");
+        assert!(matches!(source.follow(verifier()), Err(SourceError::Trust(TrustError::Ca))), "{odd}");
     }
 }
 

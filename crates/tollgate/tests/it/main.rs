@@ -1,6 +1,7 @@
 //! The program as its users meet it: started as a process, asked over sockets, stopped by signals.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
 
+mod admin;
 mod api;
 mod attack;
 mod commands;

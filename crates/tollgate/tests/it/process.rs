@@ -311,9 +311,12 @@ pub(crate) fn run_in(folder: &Path, args: &[&str]) -> Output {
     command(args).current_dir(folder).output().unwrap()
 }
 
-fn command(args: &[&str]) -> Command {
+/// The program with these arguments, to be run.
+pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.env_remove("TOLLGATE_CONFIG").env_remove("TOLLGATE_PROFILE");
+    for name in ["CONFIG", "PROFILE", "ADMIN", "TOKEN", "CA"] {
+        command.env_remove(format!("TOLLGATE_{name}"));
+    }
     command
 }
