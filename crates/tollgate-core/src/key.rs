@@ -20,6 +20,8 @@ use crate::quota::Quota;
 pub struct BucketName {
     policy: String,
     quota: Option<String>,
+    /// The kind of quota, where a policy has several kinds under one name.
+    kind: Option<String>,
     partition: Vec<Part>,
     digest: [u64; 2],
 }
@@ -65,9 +67,22 @@ impl BucketName {
         Self {
             policy: policy.to_owned(),
             quota: quota_name.map(str::to_owned),
+            kind: None,
             partition,
             digest: [digest.h1, digest.h2],
         }
+    }
+
+    /// The same name, of a kind of quota that has buckets of its own.
+    #[must_use]
+    pub(crate) fn of_kind(mut self, kind: Option<String>) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// The kind of quota, where a policy has several kinds under one name: an override with another algorithm.
+    pub fn kind(&self) -> Option<&str> {
+        self.kind.as_deref()
     }
 
     /// The policy's name.
@@ -124,7 +139,7 @@ impl Part {
 
     /// The value that a query has for it.
     #[inline(always)]
-    fn value<'a>(&'a self, attributes: &'a [Attribute<'a>]) -> Option<Value<'a>> {
+    pub(crate) fn value<'a>(&'a self, attributes: &'a [Attribute<'a>]) -> Option<Value<'a>> {
         let find =
             |name: &AttributeName<String>| attributes.iter().find(|attribute| name.is(&attribute.name));
         if !self.is_tagged() {

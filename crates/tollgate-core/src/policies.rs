@@ -251,7 +251,8 @@ impl Policies {
                 Selector::When(condition) if policy.mode() != Mode::Off && condition.holds(query) => {}
                 Selector::When(_) | Selector::Named => continue,
             }
-            groups.extend(*group);
+            // One that has nothing to count by does not apply, and leaves its group to the next.
+            groups.extend(group.filter(|_| !policy.is_skipped(query)));
             refused = refused.or(self.charge(index, query, charges));
         }
         refused

@@ -143,7 +143,9 @@ impl Policy {
     #[must_use]
     pub fn partitioned(mut self, partition: Vec<Part>) -> Self {
         for limit in &mut self.limits {
-            limit.name = BucketName::new(&self.name, limit.name.quota(), &limit.quota, partition.clone());
+            let kind = limit.name.kind().map(str::to_owned);
+            limit.name = BucketName::new(&self.name, limit.name.quota(), &limit.quota, partition.clone())
+                .of_kind(kind);
         }
         self.partition = partition;
         self
@@ -194,7 +196,13 @@ impl Policy {
     ) -> Self {
         let start = self.limits.len();
         for (name, quota) in quotas {
-            let limit = self.limit(name.as_deref(), quota);
+            let mut limit = self.limit(name.as_deref(), quota);
+            // Its state would be foreign in the bucket of another kind of quota, and the other's in its own.
+            let own = self.limits[..self.n_own].iter().find(|own| own.name.quota() == name.as_deref());
+            if own.is_some_and(|own| own.quota.kind() != limit.quota.kind()) {
+                let kind = Some(limit.quota.kind());
+                limit.name = limit.name.of_kind(kind);
+            }
             self.limits.push(limit);
         }
         let limits = (start < self.limits.len()).then_some(start..self.limits.len());
@@ -305,6 +313,12 @@ impl Policy {
     /// The shortest wait that a denial may tell.
     pub fn retry_after_min(&self) -> Micros {
         self.retry_after_min
+    }
+
+    /// True if the query lacks what it is counted by, and so does not fall under the policy.
+    pub(crate) fn is_skipped(&self, query: &Query<'_>) -> bool {
+        let lacks = |part: &Part| part.value(query.attributes).is_none();
+        self.missing == Missing::Skip && self.mode != Mode::Off && self.partition.iter().any(lacks)
     }
 
     /// What it means for this query.

@@ -196,6 +196,23 @@ impl Quota {
         Ok(self)
     }
 
+    /// The kind of state that it keeps: algorithm, variant, and for windows the window. Quotas of one kind can share buckets.
+    pub fn kind(&self) -> String {
+        let name = self.algorithm.name();
+        let window = self.window().as_micros();
+        match self.algorithm {
+            Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(Leak::Meter) => name.to_owned(),
+            Algorithm::TokenBucket(Refill::Stepped) => format!("{name}.stepped"),
+            Algorithm::LeakyBucket(Leak::Queue) => format!("{name}.queue"),
+            Algorithm::SlidingWindow
+            | Algorithm::SlidingWindowCounter
+            | Algorithm::FixedWindow(WindowStart::Epoch) => {
+                format!("{name}.{window}")
+            }
+            Algorithm::FixedWindow(WindowStart::FirstHit) => format!("{name}.first_hit.{window}"),
+        }
+    }
+
     /// A share of this quota: of its units and of its burst, each rounded down, and at least one.
     #[must_use]
     pub fn share(&self, share: Share) -> Self {

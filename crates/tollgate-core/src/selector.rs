@@ -6,9 +6,9 @@
 //!
 //! ```text
 //!   path: /api/orders           a table by value: one look-up
-//!   path: [/a/**, **/login**]   the pattern's literal, /a and /login: all literals in a path are found in
+//!   path: [/a/**, **/login**]   the pattern's literal, /a/ and /login: all literals in a path are found in
 //!                               one pass over it, however many there are (Aho and Corasick)
-//!   user: batch, no path        a table by value
+//!   path: /a/**, host: b.c      the rarer of the two
 //!   anything else               tried every time
 //! ```
 //!
@@ -67,6 +67,7 @@ type ByText = HashMap<String, Vec<u32>>;
 pub(crate) type Proposed = SmallVec<[u32; 16]>;
 
 /// What a query must have, for one pattern of a condition to hold.
+#[derive(Clone, PartialEq, Eq, Hash)]
 enum Anchor {
     Value(AttributeName<String>, String),
     Literal(String),
@@ -138,18 +139,13 @@ impl Condition {
         })
     }
 
-    /// Anchors of which a query has at least one, if the condition holds. None, if there are no such.
-    fn anchors(&self) -> Option<Vec<Anchor>> {
-        let tests = || {
-            self.tests.iter().filter_map(|test| match test {
-                Test::Fits(name, patterns) => Some((name, patterns)),
-                Test::Within(_) => None,
-            })
-        };
-        let paths = tests().filter(|(name, _)| **name == AttributeName::Path);
-        let others = tests().filter(|(name, _)| **name != AttributeName::Path);
-        paths.chain(others).find_map(|(name, patterns)| {
-            patterns.iter().map(|pattern| Anchor::of(name, pattern)).collect::<Option<Vec<_>>>()
+    /// For each test that can be an anchor, the anchors of which a query has at least one if it holds.
+    fn anchors(&self) -> impl Iterator<Item = Vec<Anchor>> {
+        self.tests.iter().filter_map(|test| match test {
+            Test::Fits(name, patterns) => {
+                patterns.iter().map(|pattern| Anchor::of(name, pattern)).collect::<Option<Vec<_>>>()
+            }
+            Test::Within(_) => None,
         })
     }
 }
@@ -165,12 +161,22 @@ impl Anchor {
 }
 
 impl Index {
-    /// An index over these conditions, each with its number.
+    /// An index over these conditions, each with its number. Of several tests a condition is filed under the one whose
+    /// anchors are the rarest: ten thousand hosts below one path are found by the host.
     pub(crate) fn new<'a>(conditions: impl Iterator<Item = (u32, &'a Condition)>) -> Self {
+        let candidates: Vec<_> =
+            conditions.map(|(number, condition)| (number, condition.anchors().collect::<Vec<_>>())).collect();
+        let mut n_by_anchor: HashMap<Anchor, usize> = HashMap::new();
+        for anchor in candidates.iter().flat_map(|(_, tests)| tests).flatten() {
+            *n_by_anchor.entry(anchor.clone()).or_default() += 1;
+        }
+        let crowd = |anchors: &[Anchor]| {
+            anchors.iter().filter_map(|anchor| n_by_anchor.get(anchor)).max().copied().unwrap_or(0)
+        };
         let mut index = Self::default();
         let mut literals = ByText::new();
-        for (number, condition) in conditions {
-            match condition.anchors() {
+        for (number, tests) in candidates {
+            match tests.into_iter().min_by_key(|anchors| crowd(anchors)) {
                 None => index.always.push(number),
                 Some(anchors) => {
                     for anchor in anchors {
@@ -184,18 +190,22 @@ impl Index {
                 }
             }
         }
+        index.file_literals(literals);
+        index
+    }
+
+    fn file_literals(&mut self, literals: ByText) {
         let (texts, numbers): (Vec<_>, Vec<_>) = literals.into_iter().unzip();
         if !texts.is_empty() {
             // It fails only for more than two billion states; 1,000,000 policies of 255 bytes stay below.
-            index.literals = NFA::new(texts).ok();
-            if index.literals.is_none() {
-                index.always.extend(numbers.iter().flatten());
-                index.always.sort_unstable();
-                index.always.dedup();
+            self.literals = NFA::new(texts).ok();
+            if self.literals.is_none() {
+                self.always.extend(numbers.iter().flatten());
+                self.always.sort_unstable();
+                self.always.dedup();
             }
         }
-        index.by_literal = numbers;
-        index
+        self.by_literal = numbers;
     }
 
     /// The table of an attribute.
@@ -232,19 +242,19 @@ impl Index {
     /// Those whose literal is in the path. A separator is put at the path's end: `/shop/` is in `/shop` too.
     fn propose_by_literal(&self, literals: &NFA, path: &str, proposed: &mut Proposed) {
         let Ok(mut state) = literals.start_state(Anchored::No) else { return };
-        let mut last = None;
+        let mut found: SmallVec<[usize; 32]> = SmallVec::new();
         for byte in path.bytes().chain([b'/']) {
             state = literals.next_state(Anchored::No, state, byte);
             if !literals.is_special(state) || !literals.is_match(state) {
                 continue;
             }
-            for n in 0..literals.match_len(state) {
-                let literal = literals.match_pattern(state, n).as_usize();
-                // The same literal over and over, in a row at least, is proposed once.
-                if last.replace(literal) != Some(literal) {
-                    proposed.extend_from_slice(&self.by_literal[literal]);
-                }
-            }
+            found.extend((0..literals.match_len(state)).map(|n| literals.match_pattern(state, n).as_usize()));
+        }
+        // The same literal over and over is proposed once.
+        found.sort_unstable();
+        found.dedup();
+        for literal in found {
+            proposed.extend_from_slice(&self.by_literal[literal]);
         }
     }
 }
@@ -320,6 +330,27 @@ mod tests {
             }
         }
         assert!(n_held.iter().all(|n| *n > 0), "each held at least once: {n_held:?}");
+    }
+
+    /// Many tenants under one path are found by their host, and a path that says the same over and over proposes no more.
+    #[test]
+    fn the_rarest_test_is_the_anchor() {
+        let host = |n: usize| format!("t{n}.example.com");
+        let conditions: Vec<_> = (0..100)
+            .map(|n| when(&[(AttributeName::Path, &["/api/**"]), (AttributeName::Host, &[&host(n)])]))
+            .collect();
+        let index = Index::new((0..).zip(&conditions));
+        let path = "/api/".repeat(1_000);
+        let attributes = [(AttributeName::Path, path.as_str()), (AttributeName::Host, "t7.example.com")]
+            .map(|(name, value)| Attribute { name, value });
+        let query = Query {
+            select: Select::Covering(&[]),
+            attributes: &attributes,
+            address: None,
+            ask: Ask::Look(0),
+            patience: Micros::ZERO,
+        };
+        assert_eq!(index.propose(&query).as_slice(), [7]);
     }
 
     #[test]

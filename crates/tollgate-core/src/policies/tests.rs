@@ -230,3 +230,18 @@ fn b4_a_path_that_could_be_read_in_two_ways_meets_no_policy_that_is_off() {
     assert_eq!(n_charges(Select::Covering(&[])), 0);
     assert_eq!(n_charges(Select::CoveringAnyway(&[])), 2);
 }
+
+/// Who has nothing that the first policy of a group counts by falls under the next.
+#[test]
+fn b3_a_policy_that_is_skipped_leaves_its_group_to_the_next() {
+    let policies = |mode| {
+        vec![
+            policy("per-user").by(&[AttributeName::User]).grouped("g").in_mode(mode),
+            policy("per-ip").by(&[AttributeName::Ip]).grouped("g"),
+        ]
+    };
+    let [ip, user] = [AttributeName::Ip, AttributeName::User].map(|name| Attribute { name, value: "v" });
+    assert_eq!(keys(policies(Mode::Enforce), &[], &[ip, user]), [r#"per-user["v"]"#]);
+    assert_eq!(keys(policies(Mode::Enforce), &[], &[ip]), [r#"per-ip["v"]"#]);
+    assert_eq!(keys(policies(Mode::Off), &[], &[ip]), [""; 0], "one that is off is still the first match");
+}

@@ -259,7 +259,7 @@ fn empty_values_and_long_ones_are_missing() {
 /// Without a path it would fall under no policy that is on one.
 #[test]
 fn b3_a_path_is_told_however_long_it_is() {
-    let path = format!("/login;{}", "x".repeat(VALUE_MAX));
+    let path = format!("/login/{}", "x".repeat(VALUE_MAX));
     assert_eq!(find("path", STRANGER, &path, &[]), Some(path));
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //!   ratelimit:login:10.0.0.1              prefix, policy, partition value
 //!   ratelimit:login/minute:10.0.0.1       of a policy with several quotas, each has its own name
+//!   ratelimit:login~fixed_window.60000000:10.0.0.1   of an override with another kind of quota, its own bucket
 //!   ratelimit:per-route:orders|10.0.0.1   several values
 //!   ratelimit:api:user:anna               of a part with several attributes, which one it is
 //!   ratelimit:all                         no partition: one bucket for everybody
@@ -44,6 +45,10 @@ impl Naming {
         if let Some(quota) = key.name().quota() {
             name.push('/');
             name.push_str(quota);
+        }
+        if let Some(kind) = key.name().kind() {
+            name.push('~'); // no policy and no quota has it in its name
+            name.push_str(kind);
         }
         let (open, close) = if self.is_tagged { (":{", "}") } else { (":", "") };
         let n_values = key.name().partition().len();

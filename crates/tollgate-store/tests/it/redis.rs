@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tollgate_core::{
-    Act, Algorithm, Attribute, AttributeName, Basis, BucketName, Charge, Key, LimitId, Micros, OnFailure,
-    Outcome, Part, Quota, Refill, Standing, Standings, Store, WindowStart,
+    Act, Algorithm, Ask, Attribute, AttributeName, Basis, BucketName, Charge, Charges, Condition, Key,
+    LimitId, ManualClock, Micros, OnFailure, Outcome, Part, Pattern, Policies, Policy, Query, Quota, Refill,
+    Select, Standing, Standings, Store, WindowStart,
 };
 use tollgate_lab::{Redis, wait_until};
-use tollgate_store::{FailureKind, Peers, RedisSettings, RedisStore, Servers, StoreError, Traffic};
+use tollgate_store::{
+    FailureKind, MemoryStore, Peers, RedisSettings, RedisStore, Servers, StoreError, Traffic,
+};
 
 use crate::world::{RUNTIME, take};
 
@@ -642,4 +645,56 @@ fn c9_a_call_that_is_not_answered_took_as_long_as_its_deadline() {
         };
         store.traffic().calls.steps().any(slow)
     });
+}
+
+/// An override with another kind of quota has a bucket of its own: alternating between both gives neither back.
+#[test]
+fn an_override_of_another_kind_does_not_wipe_the_policys_bucket() {
+    let server = Redis::start();
+    let store = store_on(&server);
+    let variants = [
+        (quota(TOKEN, "2/d"), quota(Algorithm::SlidingWindow, "2/d")),
+        (quota(TOKEN, "2/d"), quota(Algorithm::TokenBucket(Refill::Stepped), "2/d")),
+        (quota(Algorithm::SlidingWindowCounter, "2/d"), quota(Algorithm::SlidingWindowCounter, "2/100d")),
+        (
+            quota(Algorithm::FixedWindow(WindowStart::Epoch), "2/100d"),
+            quota(Algorithm::FixedWindow(WindowStart::FirstHit), "2/100d"),
+        ),
+        (quota(Algorithm::SlidingWindow, "2/d"), quota(Algorithm::SlidingWindow, "2/100d")),
+    ];
+    for (n, (own, other)) in variants.into_iter().enumerate() {
+        let post =
+            Condition::default().and_fits(AttributeName::Method, vec![Pattern::new("POST", None).unwrap()]);
+        let policy = Policy::new(&format!("p{n}"), own).unwrap().by(&[AttributeName::Ip]);
+        let policy = policy.overridden(post, vec![(None, other)], None);
+        let policies = Policies::new(vec![policy]).unwrap();
+        let memory = MemoryStore::new(ManualClock::default(), 100);
+        let n_admitted = |applies: &dyn Fn(&[Charge<'_>], &mut Standings)| {
+            let methods = ["GET", "POST"].into_iter().cycle().take(20);
+            methods
+                .filter(|method| {
+                    let attributes = [(AttributeName::Ip, "c"), (AttributeName::Method, *method)]
+                        .map(|(name, value)| Attribute { name, value });
+                    let query = Query {
+                        select: Select::Covering(&[]),
+                        attributes: &attributes,
+                        address: None,
+                        ask: Ask::Spend(std::num::NonZeroU32::MIN),
+                        patience: Micros::ZERO,
+                    };
+                    let mut charges = Charges::new();
+                    policies.select(&query, &mut charges);
+                    let mut standings = Standings::new();
+                    applies(&charges, &mut standings);
+                    is_paid(&standings[0])
+                })
+                .count()
+        };
+        let on_redis =
+            n_admitted(&|charges, standings| RUNTIME.block_on(store.apply(charges, standings)).unwrap());
+        let in_memory = n_admitted(&|charges, standings| {
+            let Ok(()) = RUNTIME.block_on(memory.apply(charges, standings));
+        });
+        assert_eq!((on_redis, in_memory), (4, 4), "variant {n}");
+    }
 }
