@@ -3,6 +3,7 @@
 //! Who sends too much is heard out for a while. A connection that is closed on somebody who still speaks is reset, and
 //! with it the answer that says why is lost. Who waits to be asked for the body (`Expect`) is told at once.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use axum::body::{Body, Bytes};
 use futures_util::StreamExt;
 use http::{HeaderMap, StatusCode, header};
 use http_body::Body as _;
-use schemars::JsonSchema;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -24,8 +25,7 @@ const WITHIN: Duration = Duration::from_secs(10);
 const HEARD_MAX: usize = 16 * 1024 * 1024;
 
 /// A JSON object. What is derived takes a list of the members' values too, which nobody means.
-#[derive(Debug, Default, JsonSchema)]
-#[schemars(transparent)]
+#[derive(Debug, Default)]
 pub(super) struct Object<T>(pub(super) T);
 
 /// Reads a body.
@@ -88,5 +88,21 @@ impl<'d, T: Deserialize<'d>> Deserialize<'d> for Object<T> {
             }
         }
         deserializer.deserialize_map(Visit(PhantomData)).map(Self)
+    }
+}
+
+/// Described as what it holds.
+impl<T: JsonSchema> JsonSchema for Object<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+    fn schema_id() -> Cow<'static, str> {
+        T::schema_id()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
     }
 }

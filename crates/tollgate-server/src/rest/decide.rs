@@ -28,6 +28,7 @@ use tollgate_core::{
 use tollgate_http::{Facts, Fields, Occasion, Problem};
 
 use super::body::{self, Object};
+use super::openapi;
 use super::receipt;
 use super::wire::{CORRELATION_ID, message};
 use crate::answer::json;
@@ -46,9 +47,11 @@ pub struct Decide<'a> {
     attributes: Object<Told<'a>>,
     /// Units that it costs. Default: 1.
     #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     cost: NonZeroU32,
     /// Policies that apply too, besides those that cover the request.
     #[serde(borrow, default)]
+    #[schemars(inner(regex(pattern = openapi::NAME)))]
     policies: Vec<Cow<'a, str>>,
     /// True to learn how things stand and spend nothing.
     #[serde(default)]
@@ -73,6 +76,7 @@ pub(super) struct Batch<'a> {
 #[serde(deny_unknown_fields, default)]
 struct Told<'a> {
     /// The client's address.
+    #[schemars(schema_with = "openapi::address")]
     ip: Option<IpAddr>,
     /// Who the client proved to be.
     #[serde(borrow)]

@@ -6,13 +6,19 @@
 use std::sync::LazyLock;
 
 use schemars::generate::SchemaSettings;
-use schemars::{JsonSchema, SchemaGenerator};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
 
 use super::decide::{Batch, Batched, Decide, Decided};
 use super::params::{self, KEY_MAX};
 use super::receipt::Refund;
 use super::wire::{Checked, Forgotten, Looked, Refunded};
+
+/// What the name of a policy looks like.
+pub(super) const NAME: &str = "^[a-z0-9._-]{1,64}$";
+
+/// What has no control characters.
+const PRINTABLE: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
 
 /// The document, as JSON text.
 pub(super) fn document() -> &'static str {
@@ -94,7 +100,8 @@ fn reset(schemas: &mut SchemaGenerator) -> Value {
 }
 
 fn decide(schemas: &mut SchemaGenerator) -> Value {
-    let (asked, body) = (content::<Decide<'_>>(schemas), content::<Decided<'_>>(schemas));
+    let (mut asked, body) = (content::<Decide<'_>>(schemas), content::<Decided<'_>>(schemas));
+    show(&mut asked, "login", example_query());
     let denied =
         json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Denied" } } });
     let mut call = call(
@@ -115,13 +122,15 @@ fn decide(schemas: &mut SchemaGenerator) -> Value {
 }
 
 fn decide_batch(schemas: &mut SchemaGenerator) -> Value {
-    let (asked, body) = (content::<Batch<'_>>(schemas), content::<Batched<'_>>(schemas));
+    let (mut asked, body) = (content::<Batch<'_>>(schemas), content::<Batched<'_>>(schemas));
+    show(&mut asked, "two", json!({ "queries": [example_query(), { "look": true }] }));
     let answers = json!({ "200": { "description": "Decided, in order", "content": body } });
     call("decideBatch", "Decide up to 1,000 requests", &[], Some(asked), answers)
 }
 
 fn refund(schemas: &mut SchemaGenerator) -> Value {
-    let (asked, body) = (content::<Refund>(schemas), content::<Refunded>(schemas));
+    let (mut asked, body) = (content::<Refund>(schemas), content::<Refunded>(schemas));
+    show(&mut asked, "login", json!({ "receipt": RECEIPT }));
     let answers = json!({ "200": { "description": "Given back", "content": body } });
     call("refund", "Give back what a decision charged", &[], Some(asked), answers)
 }
@@ -152,16 +161,35 @@ fn which() -> Vec<Value> {
         json!({ "name": "algorithm", "in": "query", "description": "Whose ad hoc buckets. Default: TOKEN_BUCKET.",
                 "schema": { "type": "string", "enum": names } }),
         json!({ "name": "policy", "in": "query", "description": "The policy whose buckets are meant, in place of algorithm.",
-                "schema": { "type": "string", "pattern": "^[a-z0-9._-]{1,64}$" } }),
+                "schema": { "type": "string", "pattern": NAME } }),
         json!({ "name": "key", "in": "query", "description": "The bucket. Without it, the caller's own.",
-                "schema": { "type": "string", "minLength": 1, "maxLength": KEY_MAX } }),
+                "schema": { "type": "string", "minLength": 1, "maxLength": KEY_MAX, "pattern": PRINTABLE } }),
     ]
+}
+
+/// An address, or none.
+pub(super) fn address(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "anyOf": [{ "type": "string", "format": "ipv4" }, { "type": "string", "format": "ipv6" }, { "type": "null" }] })
 }
 
 /// A body in JSON.
 fn content<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
     json!({ "application/json": { "schema": schemas.subschema_for::<T>() } })
 }
+
+/// Adds an example to a body.
+fn show(content: &mut Value, name: &str, example: Value) {
+    content["application/json"]["examples"] = json!({ name: { "value": example } });
+}
+
+/// A query as a gateway would put it.
+fn example_query() -> Value {
+    let headers = json!({ "X-Api-Key": "k-17" });
+    json!({ "attributes": { "ip": "192.0.2.7", "method": "POST", "path": "/api/login", "headers": headers }, "receipt": true })
+}
+
+/// What such a query is told: one unit of the policy `login`, 10 at once and one every 6 s.
+const RECEIPT: &str = "W3sicCI6ImxvZ2luIiwidiI6WyIxOTIuMC4yLjciXSwiYyI6MSwidCI6MTcwMDAwMDAwMDAwMDAwMCwiYiI6InNoYXJlZCIsInIiOiIxLzZzIiwibiI6MTB9XQ";
 
 fn problem_content() -> Value {
     json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } })
@@ -217,6 +245,7 @@ fn fields() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use expect_test::expect;
 
     #[test]
     fn every_reference_leads_somewhere() {
@@ -237,5 +266,18 @@ mod tests {
         walk(&document, &document);
         assert_eq!(document["openapi"], "3.1.0");
         assert_eq!(document["paths"].as_object().unwrap().len(), 6);
+        let names: Vec<_> = document["components"]["schemas"].as_object().unwrap().keys().collect();
+        expect![[r#"["Batch", "Batched", "Checked", "Decide", "Decided", "Denied", "Forgotten", "InBatch", "LimitState", "Looked", "Problem", "Refund", "Refunded", "Told"]"#]]
+            .assert_eq(&format!("{names:?}"));
+    }
+
+    /// What is shown is understood, or nobody can learn from it.
+    #[test]
+    fn examples_are_understood() {
+        let query = example_query().to_string();
+        assert!(super::super::decide::parse(query.as_bytes()).is_ok());
+        let refund = json!({ "receipt": RECEIPT }).to_string();
+        let receipt = super::super::receipt::parse(refund.as_bytes()).unwrap();
+        assert_eq!(receipt.paid().unwrap().len(), 1);
     }
 }

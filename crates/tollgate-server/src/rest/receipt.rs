@@ -28,6 +28,7 @@ const CHARGES_MAX: usize = 256;
 #[serde(deny_unknown_fields)]
 pub(super) struct Refund {
     /// What the decision told. It is good for one refund.
+    #[schemars(length(max = RECEIPT_MAX), regex(pattern = "^[A-Za-z0-9_-]+$"))]
     receipt: String,
 }
 
