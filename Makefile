@@ -67,6 +67,7 @@ mutants: ## how many changed lines the tests notice (needs cargo-mutants)
 
 deps: ## what the tests need
 	@./.ci/install redis-server:redis-server faketime:faketime prometheus:prometheus
+	@./.ci/python schemathesis==4.32.5
 
 .PHONY: deps-bench
 deps-bench:
