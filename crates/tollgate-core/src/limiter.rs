@@ -99,10 +99,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     /// share, or only in this one.
     pub async fn reset(&self, query: &Query<'_>) -> Basis {
         let policies = self.policies.load();
-        let mut charges = Charges::new();
-        policies.select(query, &mut charges);
-        let keys: Vec<_> = charges.iter().map(|charge| charge.key).collect();
-        let Ok(basis) = self.store.reset(&keys).await;
+        let Ok(basis) = self.store.reset(&policies.keys(query)).await;
         basis
     }
 

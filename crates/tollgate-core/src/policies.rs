@@ -276,6 +276,23 @@ impl Policies {
         None
     }
 
+    /// The buckets of a query, those of overrides too, whether they would apply now or not.
+    pub(crate) fn keys<'a>(&'a self, query: &Query<'a>) -> Vec<Key<'a>> {
+        let mut charges = Charges::new();
+        self.select(query, &mut charges);
+        let mut keys: Vec<_> = charges.iter().map(|charge| charge.key).collect();
+        let named = match query.select {
+            Select::Named(names) | Select::Covering(names) | Select::CoveringAnyway(names) => names,
+        };
+        let limits = named.iter().filter_map(|name| self.named(name)).flat_map(Policy::all_limits);
+        for key in limits.filter_map(|limit| Key::new(limit.name(), query.attributes)) {
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+
     /// The bucket that a query meets under that limit, if `current` has the same limit.
     pub(crate) fn key<'a>(
         &'a self,

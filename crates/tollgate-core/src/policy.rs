@@ -393,7 +393,7 @@ impl Cost {
     fn multiply(&self, query: &Query<'_>) -> Option<Ask> {
         let factor = match self {
             Self::Fixed(factor) => *factor,
-            Self::Of(name) => query.value(name).and_then(|text| text.parse().ok()).unwrap_or(1).max(1),
+            Self::Of(name) => query.value(name).map_or(1, units),
             Self::ByMethod { costs, others } => {
                 let method = query.value(&AttributeName::<&str>::Method);
                 costs
@@ -411,6 +411,12 @@ impl Cost {
             Ask::Look(cost) => Some(Ask::Look(cost.saturating_mul(factor))),
         }
     }
+}
+
+/// The units that a text asks for: at least one, and if it asks for more than can be counted, as many as can.
+fn units(text: &str) -> u32 {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { text.parse().unwrap_or(u32::MAX).max(1) } else { 1 }
 }
 
 /// True if a text can stand in a key as a name.

@@ -16,14 +16,23 @@ pub fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> 
 
 /// The value of the first cookie of exactly this name, without quotes around it.
 pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    let lines = headers.get_all(field::COOKIE).iter().map(HeaderValue::as_bytes);
-    let value = lines.flat_map(|line| line.split(|&byte| byte == b';')).find_map(|pair| {
+    let mut values = headers.get_all(field::COOKIE).iter().map(HeaderValue::as_bytes);
+    text(values.find_map(|line| cookie_bytes(line, name))?)
+}
+
+/// The value of the first cookie of exactly this name in one `Cookie` field, without quotes around it.
+pub fn cookie_in<'a>(field: &'a [u8], name: &str) -> Option<&'a str> {
+    text(cookie_bytes(field, name)?)
+}
+
+fn cookie_bytes<'a>(field: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let value = field.split(|&byte| byte == b';').find_map(|pair| {
         let at = pair.iter().position(|&byte| byte == b'=')?;
         (pair[..at].trim_ascii() == name.as_bytes()).then(|| pair[at + 1..].trim_ascii())
     })?;
     match value {
-        [b'"', inner @ .., b'"'] => text(inner),
-        plain => text(plain),
+        [b'"', inner @ .., b'"'] => Some(inner),
+        plain => Some(plain),
     }
 }
 
@@ -49,7 +58,7 @@ pub fn host(parts: &Parts) -> Option<Cow<'_, str>> {
 }
 
 /// `user@Example.com.:8080` is `example.com`; an IPv6 address keeps its brackets.
-fn host_of(authority: &str) -> Option<Cow<'_, str>> {
+pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
     let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
     let end =
         if place.starts_with('[') { place.find(']')? + 1 } else { place.find(':').unwrap_or(place.len()) };
@@ -79,7 +88,7 @@ fn form_decoded(text: &str) -> Option<Cow<'_, str>> {
 }
 
 /// The bytes as text, if they are some that can be seen.
-fn text(bytes: &[u8]) -> Option<&str> {
+pub fn text(bytes: &[u8]) -> Option<&str> {
     let text = str::from_utf8(bytes.trim_ascii()).ok()?;
     (!text.is_empty() && !text.contains(char::is_control)).then_some(text)
 }

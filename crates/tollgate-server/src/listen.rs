@@ -52,7 +52,7 @@ impl Default for Listening {
     fn default() -> Self {
         Self {
             connections_max: 10_000,
-            head_bytes_max: 64 * 1024,
+            head_bytes_max: 16 * 1024,
             head_within: Duration::from_secs(10),
             read_within: Duration::from_secs(10),
             finish_within: Duration::from_secs(10),

@@ -243,10 +243,11 @@ fn peer(request: &Request) -> Result<IpAddr, Problem> {
     info.map(|ConnectInfo(peer)| peer.ip()).ok_or_else(unknown)
 }
 
-/// Gives the answer the id of its request, if it has one, so that both can be found.
+/// Gives the answer the id of its request, or a new one, so that both can be found.
 fn mark(response: &mut Response<String>, request: &Request) {
-    if let Some(id) = request.headers().get(wire::CORRELATION_ID) {
-        response.headers_mut().insert(wire::CORRELATION_ID, id.clone());
+    let id = correlation_id(request.headers(), || fastrand::u128(..));
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(wire::CORRELATION_ID, id);
     }
 }
 

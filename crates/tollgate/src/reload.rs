@@ -144,11 +144,9 @@ impl Reloads {
 
 impl Fixed {
     /// Renews certificates, and tells what waits for a restart.
-    fn compare(&self, config: &Config) {
-        let doors = [
-            Some(("listen.api", &config.listen.api)),
-            config.listen.admin.as_ref().map(|door| ("listen.admin", door)),
-        ];
+    fn compare(&self, listen: &ListenConfig, store: &str) {
+        let doors =
+            [Some(("listen.api", &listen.api)), listen.admin.as_ref().map(|door| ("listen.admin", door))];
         for (name, door) in doors.into_iter().flatten() {
             let Some((_, address, tls)) = self.doors.iter().find(|(known, ..)| *known == name) else {
                 warn!("{name} is new; restart to open it");
@@ -163,7 +161,7 @@ impl Fixed {
                 (Some(_), None) | (None, Some(_)) => warn!("{name} changes its TLS at a restart"),
             }
         }
-        if self.store != config.store_words {
+        if self.store != store {
             warn!("store has changed, and stays as it was until a restart");
         }
     }
@@ -214,8 +212,7 @@ impl Running {
             Ok(config) => config,
             Err(errors) => return self.keep(&errors),
         };
-        self.reloads.fixed.compare(&config);
-        log::change(&config.log);
+        let (log, listen, store) = (config.log, config.listen, config.store_words);
         let settings = Users::follow(config.clients, config.access, config.answers, Some(users));
         let (settings, new_users) = match settings {
             Ok(settings) => settings,
@@ -225,6 +222,9 @@ impl Running {
                 return;
             }
         };
+        self.reloads.fixed.compare(&listen, &store);
+        log::change(&log);
+        self.set_store_required(config.is_store_required);
         let changes = changes(&self.limiter.policies(), &config.policies);
         self.settings.store(Arc::new(settings));
         self.limiter.swap(config.policies);

@@ -38,7 +38,7 @@ pub(crate) struct Running {
     watch: Arc<Watch<WallClock>>,
     started_at: Timestamp,
     is_stopping: AtomicBool,
-    is_store_required: bool,
+    is_store_required: AtomicBool,
 }
 
 /// A door that is bound, with its routes to come.
@@ -72,14 +72,14 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
         let closing = async { closing.await.unwrap_or_default() };
         let admin = admin.map(|bound| {
             let routes = running.admin_routes(labels, exposed(bound.config.address));
-            tokio::spawn(bound.serve(routes, closing))
+            tokio::spawn(bound.serve(routes, ADMIN_PLACES, closing))
         });
         let routes = running.api_routes(exposed(api.config.address));
         let stop = async {
             stop.await;
             running.is_stopping.store(true, Ordering::Relaxed);
         };
-        api.serve(routes, stop).await;
+        api.serve(routes, places(), stop).await;
         drop(closed);
         match admin {
             None => Ok(()),
@@ -118,7 +118,7 @@ impl Running {
             watch,
             started_at: WallClock.now(),
             is_stopping: AtomicBool::new(false),
-            is_store_required: config.is_store_required,
+            is_store_required: AtomicBool::new(config.is_store_required),
         };
         Ok((Arc::new(running), users))
     }
@@ -164,12 +164,17 @@ impl Running {
         }
     }
 
+    /// Says whether everything is denied without the store.
+    pub(crate) fn set_store_required(&self, is_required: bool) {
+        self.is_store_required.store(is_required, Ordering::Relaxed);
+    }
+
     /// Whether requests should come. Redis need not be there, unless everything is denied without it.
     fn readiness(&self) -> Readiness {
         if self.is_stopping.load(Ordering::Relaxed) {
             return Readiness::NotReady { reason: "it is stopping" };
         }
-        if self.is_store_required && !self.store.is_up() {
+        if self.is_store_required.load(Ordering::Relaxed) && !self.store.is_up() {
             return Readiness::NotReady { reason: "Redis is out of reach, and store.on_failure is closed" };
         }
         Readiness::Ready
@@ -191,8 +196,8 @@ impl Bound {
         format!("{scheme}://{}", self.address)
     }
 
-    async fn serve(self, routes: Router, stop: impl Future<Output = ()>) {
-        let listening = Listening { connections_max: places(), ..Listening::default() };
+    async fn serve(self, routes: Router, connections_max: usize, stop: impl Future<Output = ()>) {
+        let listening = Listening { connections_max, ..Listening::default() };
         serve(self.listener, routes, listening, self.config.tls, stop).await;
     }
 }
@@ -206,11 +211,14 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(QUEUE)
 }
 
-/// How many connections a door takes: as many as there are file descriptors for, some left for everything else. The
+/// Connections to the admin door: those who run it, and their machines.
+const ADMIN_PLACES: usize = 256;
+
+/// How many connections the API door takes: as many as there are file descriptors for, some left for everything else. The
 /// limit is raised as far as the system allows without asking.
 fn places() -> usize {
-    const LEFT_FOR_OTHERS: u64 = 256;
-    const PLACES_MAX: u64 = 65_536;
+    const LEFT_FOR_OTHERS: u64 = 512;
+    const PLACES_MAX: u64 = 20_000;
     let limits = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limits.maximum, maximum: limits.maximum };
     let limit = match setrlimit(Resource::Nofile, raised) {

@@ -201,7 +201,7 @@ fn the_cost_of_a_policy_multiplies() {
     assert_eq!(act(Cost::Fixed(u32::MAX), spend(2), &[]), take(u32::MAX));
     assert_eq!(act(Cost::Fixed(0), spend(2), &[]), None);
     let header = AttributeName::Header("x-cost".to_owned());
-    for (text, cost) in [("7", 7), ("0", 1), ("-3", 1), ("much", 1), ("99999999999", 1)] {
+    for (text, cost) in [("7", 7), ("0", 1), ("-3", 1), ("much", 1), ("99999999999", u32::MAX), ("", 1)] {
         let attribute = Attribute { name: AttributeName::Header("x-cost"), value: text };
         assert_eq!(act(Cost::Of(header.clone()), spend(1), &[attribute]), take(cost), "{text}");
     }

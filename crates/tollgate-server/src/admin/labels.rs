@@ -31,7 +31,7 @@ pub enum LabelsError {
 }
 
 /// The labels that series have of their own.
-const TAKEN: [&str; 7] = ["algorithm", "allowed", "basis", "le", "mode", "policy", "verdict"];
+const TAKEN: [&str; 8] = ["algorithm", "allowed", "basis", "kind", "le", "mode", "policy", "verdict"];
 
 impl Labels {
     /// The most labels.

@@ -1,6 +1,7 @@
 //! What `check`, `remaining` and `reset` ask about: one bucket, or those of one policy.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 
 use axum::extract::Request;
@@ -140,9 +141,15 @@ impl Asked {
                     attributes.map(|(name, value)| Attribute { name: name.as_deref(), value }).collect();
                 let names = [name.as_str()];
                 let select = Select::Named(&names);
-                then(&Query { select, attributes: &attributes, address: None, ask, patience }).await
+                then(&Query { select, attributes: &attributes, address: self.address(), ask, patience }).await
             }
         }
+    }
+
+    /// The address that the bucket is of, if it is of one: of a network the first.
+    fn address(&self) -> Option<IpAddr> {
+        let (_, ip) = self.attributes.iter().find(|(name, _)| *name == AttributeName::Ip)?;
+        ip.split('/').next()?.parse().ok()
     }
 }
 

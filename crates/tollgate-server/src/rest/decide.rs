@@ -9,10 +9,10 @@
 //! Who asks is trusted (`entrust`), so what it says of its client counts; only a token is verified all the same. Policies
 //! are chosen by their selectors, as in any other door.
 
+mod told;
+
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use tollgate_core::{
     Algorithm, Ask, AttributeName, Decision, Limit, Limiter, Micros, Observe, Outcome, Policies, Policy,
     Query, Standing, Store, Timestamp, Verdict,
 };
-use tollgate_http::{Facts, Fields, Occasion, Problem};
+use tollgate_http::{Fields, Occasion, Problem};
 
 use super::body::{self, Object};
 use super::openapi;
@@ -34,9 +34,11 @@ use super::wire::{CORRELATION_ID, message};
 use crate::answer::json;
 use crate::settings::Settings;
 use crate::watch::Checks;
+use told::Told;
 
-/// The most queries in a batch.
+/// The most queries in a batch, and how many of them are decided at once.
 const BATCH_MAX: usize = 1_000;
+const AT_ONCE: usize = 50;
 
 /// Asks whether a request of a client may go on.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -70,41 +72,6 @@ pub(super) struct Batch<'a> {
     #[schemars(length(max = 1000))]
     queries: Vec<Object<Decide<'a>>>,
 }
-
-/// What is known about a request.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-struct Told<'a> {
-    /// The client's address.
-    #[schemars(schema_with = "openapi::address")]
-    ip: Option<IpAddr>,
-    /// Who the client proved to be.
-    #[serde(borrow)]
-    user: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    method: Option<Cow<'a, str>>,
-    /// The path, with or without the query.
-    #[serde(borrow)]
-    path: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    host: Option<Cow<'a, str>>,
-    #[serde(borrow)]
-    route: Option<Cow<'a, str>>,
-    /// Header fields. A bearer token in `Authorization` is verified.
-    #[serde(borrow)]
-    headers: Table<'a>,
-    #[serde(borrow)]
-    cookies: Table<'a>,
-    #[serde(borrow)]
-    query: Table<'a>,
-    #[serde(borrow)]
-    claims: Table<'a>,
-    /// Anything else, for policies that count by `attribute:NAME`.
-    #[serde(borrow)]
-    other: Table<'a>,
-}
-
-type Table<'a> = BTreeMap<Cow<'a, str>, Cow<'a, str>>;
 
 /// What came of a query.
 #[derive(Serialize, JsonSchema)]
@@ -215,7 +182,7 @@ where
     /// Decides one query.
     pub(super) async fn decide(&self, asked: &Decide<'_>) -> Result<Outcomes, Problem> {
         let policies = self.limiter.load();
-        asked.check_names(&policies, "")?;
+        asked.check(&policies, "")?;
         Ok(self.decide_under(policies, asked).await)
     }
 
@@ -224,10 +191,16 @@ where
     pub(super) async fn decide_all(&self, asked: &[Decide<'_>]) -> Result<Vec<Outcomes>, Problem> {
         let policies = self.limiter.policies();
         for (n, asked) in asked.iter().enumerate() {
-            asked.check_names(&policies, &format!("queries[{n}]: "))?;
+            asked.check(&policies, &format!("queries[{n}]: "))?;
         }
         let decide = |asked| self.decide_under(Guard::from_inner(policies.clone()), asked);
-        Ok(join_all(asked.iter().map(decide)).await)
+        let mut outcomes = Vec::with_capacity(asked.len());
+        for some in asked.chunks(AT_ONCE) {
+            outcomes.extend(join_all(some.iter().map(decide)).await);
+            // In memory nothing ever waits, and others have their turn only if they are given it.
+            tokio::task::yield_now().await;
+        }
+        Ok(outcomes)
     }
 
     async fn decide_under(&self, policies: Guard<Arc<Policies>>, asked: &Decide<'_>) -> Outcomes {
@@ -251,8 +224,9 @@ where
 }
 
 impl Decide<'_> {
-    /// Refuses names of policies that nobody has; `place` says where the query stands.
-    fn check_names(&self, policies: &Policies, place: &str) -> Result<(), Problem> {
+    /// Refuses a path without end, and names of policies that nobody has; `place` says where the query stands.
+    fn check(&self, policies: &Policies, place: &str) -> Result<(), Problem> {
+        self.attributes.0.check(place)?;
         let is_known = |name: &str| policies.named(name).is_some() && Algorithm::named(name).is_none();
         let Some(unknown) = self.policies.iter().find(|name| !is_known(name)) else { return Ok(()) };
         let unknown = crate::url::quoted(unknown);
@@ -343,75 +317,5 @@ impl<'a> LimitState<'a> {
             retry_after_seconds: standing.retry_after().map(Micros::as_secs_ceil),
             basis: standing.basis.name(),
         }
-    }
-}
-
-impl<'t> Told<'t> {
-    /// The facts that the policies need.
-    fn facts<'a>(
-        &'a self,
-        settings: &Settings,
-        needs: &'a [AttributeName<String>],
-        now: Timestamp,
-    ) -> Facts<'a> {
-        let rules = &settings.rules;
-        let mut facts = Facts::default();
-        if let Some(address) = self.ip {
-            facts.tell_address(address, rules);
-        }
-        if let Some(method) = &self.method {
-            facts.tell(AttributeName::Method, method.to_ascii_uppercase());
-        }
-        let (path, url_query) = self.path.as_deref().map_or((None, ""), |path| {
-            let (path, query) = path.split_once('?').unwrap_or((path, ""));
-            (Some(path), query)
-        });
-        if let Some(path) = path {
-            facts.tell_path(path, rules);
-        }
-        let by_token =
-            |name: &AttributeName<String>| matches!(name, AttributeName::User | AttributeName::Claim(_));
-        let claims = match self.header("authorization").filter(|_| needs.iter().any(by_token)) {
-            Some(authorization) => facts.verify_authorization(authorization, rules, now),
-            None => None,
-        };
-        for name in needs {
-            let value = match name {
-                AttributeName::User => self.user.as_deref().map(Cow::Borrowed).or_else(|| {
-                    let claim = &rules.token.as_ref()?.claim;
-                    claims.as_ref()?.text(claim).map(|text| Cow::Owned(text.into_owned()))
-                }),
-                AttributeName::Claim(name) => self
-                    .claims
-                    .get(name.as_str())
-                    .map(|value| Cow::Borrowed(value.as_ref()))
-                    .or_else(|| claims.as_ref()?.text(name).map(|text| Cow::Owned(text.into_owned()))),
-                AttributeName::Host => self.host.as_ref().map(|host| Cow::Owned(host.to_ascii_lowercase())),
-                AttributeName::Route => self.route.as_deref().map(Cow::Borrowed),
-                AttributeName::Header(name) => self.header(name).map(Cow::Borrowed),
-                AttributeName::Cookie(name) => {
-                    self.cookies.get(name.as_str()).map(|value| Cow::Borrowed(value.as_ref()))
-                }
-                AttributeName::Param(name) => self
-                    .query
-                    .get(name.as_str())
-                    .map(|value| Cow::Borrowed(value.as_ref()))
-                    .or_else(|| tollgate_http::parts::param(url_query, name)),
-                AttributeName::Named(name) => {
-                    self.other.get(name.as_str()).map(|value| Cow::Borrowed(value.as_ref()))
-                }
-                // Told already, or not for others to say.
-                AttributeName::Ip | AttributeName::Method | AttributeName::Path | AttributeName::Key => None,
-            };
-            if let Some(value) = value {
-                facts.tell(name.as_deref(), value);
-            }
-        }
-        facts
-    }
-
-    fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.as_ref())
     }
 }
