@@ -78,6 +78,8 @@ pub struct Paid<'a> {
     pub quota: Option<&'a str>,
     /// The quota's rate. It must still be in force.
     pub rate: Rate,
+    /// The kind of quota, as [`Quota::kind`] tells it. It must still be in force.
+    pub kind: &'a str,
     /// What the quota holds. It must still be in force.
     pub capacity: NonZeroU32,
     /// The partition values, as a key tells them.

@@ -319,6 +319,7 @@ impl Policies {
         let is_same = |limit: &&Limit| {
             limit.name().quota() == paid.quota
                 && limit.quota().rate() == paid.rate
+                && limit.quota().kind() == paid.kind
                 && limit.quota().capacity() == paid.capacity
         };
         self.named(paid.policy)?.all_limits().iter().find(is_same)

@@ -27,11 +27,11 @@ use std::net::IpAddr;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::response::IntoResponse;
 use axum::routing::{delete, get, post};
+use axum::{Extension, Router};
 use http::{HeaderValue, Response, StatusCode, header};
 use tollgate_core::{Ask, Clock, Limiter, Observe, Store};
 use tollgate_http::{Problem, correlation_id};
@@ -74,7 +74,7 @@ where
         .route("/api/v1/rate-limit/reset", delete(reset::<S, O, C>))
         .route("/api/v1/decide", post(decide::<S, O, C>))
         .route("/api/v1/decide/batch", post(decide_batch::<S, O, C>))
-        .route("/api/v1/refund", post(refund::<S, O, C>))
+        .route("/api/v1/refund", post(refund::<S, O, C>).layer(Extension(Arc::<receipt::Used>::default())))
         .route("/openapi.json", get(openapi))
         .fallback(elsewhere)
         .method_not_allowed_fallback(wrong_method)
@@ -210,7 +210,11 @@ where
     answer(decide::render_all(&decided))
 }
 
-async fn refund<S, O, C>(State(door): State<Arc<Rest<S, O, C>>>, request: Request) -> Answered
+async fn refund<S, O, C>(
+    State(door): State<Arc<Rest<S, O, C>>>,
+    Extension(used): Extension<Arc<receipt::Used>>,
+    request: Request,
+) -> Answered
 where
     S: Store<Error = Infallible>,
     O: Observe,
@@ -219,8 +223,9 @@ where
     entrust(&request, &door.settings.load(), "refund", "ask there")?;
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, BODY_MAX).await?;
-    let paid = receipt::parse(&body)?;
-    let n_refunded = door.limiter.refund_paid(&paid.paid()?).await;
+    let receipt = receipt::parse(&body)?;
+    let paid = receipt.paid()?;
+    let n_refunded = if used.admit(&receipt) { door.limiter.refund_paid(&paid).await } else { 0 };
     answer(json(StatusCode::OK, &wire::Refunded::of(n_refunded)))
 }
 

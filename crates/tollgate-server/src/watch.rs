@@ -26,6 +26,7 @@ mod warn;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
+use aws_lc_rs::digest::{SHA256, digest};
 use tollgate_core::{
     Ask, AttributeName, Basis, Clock, Decision, Key, Limit, Mode, Observe, Policy, Query, Verdict,
 };
@@ -150,15 +151,30 @@ fn speaker(decision: &Decision) -> Option<(&Policy, Option<&Limit>)> {
 }
 
 /// Writes who a limit counts a query for: its partition values, joined by `|`. Who is counted under no limit is known
-/// by their address.
+/// by their address. What stands in a header, a cookie or a parameter may be a secret, so only a digest of it is told.
 fn write_client(client: &mut String, query: &Query<'_>, limit: Option<&Limit>) {
     let Some(key) = limit.and_then(|limit| Key::new(limit.name(), query.attributes)) else {
         return push(client, query.value(&AttributeName::<&str>::Ip));
     };
-    for (n, value) in key.values().enumerate() {
+    for (n, (value, attribute)) in key.values().zip(key.attributes()).enumerate() {
         let bar = if n > 0 { "|" } else { "" };
         // There is always room for none of it.
-        let _ = write!(Short(client), "{bar}{value}");
+        let _ = match attribute.name {
+            AttributeName::Header(_) | AttributeName::Cookie(_) | AttributeName::Param(_) => {
+                let digest = digest(&SHA256, attribute.value.as_bytes());
+                let [a, b, c, d, ..] = digest.as_ref() else { continue };
+                write!(Short(client), "{bar}{}:#{a:02x}{b:02x}{c:02x}{d:02x}", attribute.name)
+            }
+            AttributeName::Ip
+            | AttributeName::User
+            | AttributeName::Method
+            | AttributeName::Path
+            | AttributeName::Host
+            | AttributeName::Route
+            | AttributeName::Key
+            | AttributeName::Claim(_)
+            | AttributeName::Named(_) => write!(Short(client), "{bar}{value}"),
+        };
     }
 }
 

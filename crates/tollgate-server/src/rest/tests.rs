@@ -123,7 +123,7 @@ async fn c6_speaking_for_others_from_elsewhere_needs_one_of_the_tokens() {
         ("DELETE", "rate-limit/reset", "", "reset"),
         ("POST", "decide", "{}", "decide"),
         ("POST", "decide/batch", r#"{"queries": []}"#, "decide"),
-        ("POST", "refund", r#"{"receipt": "W10"}"#, "refund"),
+        ("POST", "refund", r#"{"receipt": "eyJpIjo3LCJjIjpbXX0"}"#, "refund"),
     ] {
         let call = (method, path, body);
         for stranger in ["192.0.2.7", "[2001:db8::7]", "[::ffff:192.0.2.7]"] {

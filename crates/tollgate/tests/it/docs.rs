@@ -35,7 +35,9 @@ fn every_file_on_the_page_on_configuration_is_sound() {
     let files: Vec<_> = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert!(files.len() > 8, "{} files", files.len());
     for file in files {
-        assert_eq!(tollgate::understand(file), Ok(()), "{file}");
+        // There is no environment here.
+        let file = file.replace("${JWT_SECRET}", "a secret for tests");
+        assert_eq!(tollgate::understand(&file), Ok(()), "{file}");
     }
 }
 
