@@ -21,7 +21,7 @@ use tollgate_http::jwt::TokenAlgorithm;
 use tollgate_store::LocalShare;
 use tracing::level_filters::LevelFilter;
 
-use super::meaning::{Burst, Family, FileName, LogDenials, LogFormat, Name, OnMissing, Ratio, Secret};
+use super::meaning::{Burst, Family, FileName, LogDenials, LogFormat, Name, OnMissing, Ratio, Secret, Token};
 use super::written::{At, Place, Sections, Several, Written};
 
 /// The policy file of Tollgate. Every value may have `${NAME}` in it, a variable of the environment, or
@@ -319,7 +319,7 @@ pub(super) struct Api {
     pub(super) defaults: Option<Defaults>,
     /// Bearer tokens, several for rotation. They are needed for reset and explicit keys from other machines, and by every door
     /// that is not on loopback; `/health` and `/ready` excepted.
-    pub(super) tokens: Option<Several<Secret>>,
+    pub(super) tokens: Option<Several<Token>>,
 }
 
 #[derive(Clone, Default, Deserialize, JsonSchema)]
@@ -382,12 +382,13 @@ impl File {
         let redis = self.store.as_ref().and_then(|store| store.redis.as_ref());
         let nodes = redis.and_then(|redis| redis.sentinel.as_ref()?.nodes.as_ref());
         let tokens = self.api.as_ref().and_then(|api| api.tokens.as_ref());
-        let lists = [redis.and_then(|redis| redis.url.as_ref()), nodes, tokens];
+        let tokens = tokens.into_iter().flat_map(|tokens| &tokens.items).map(|token| token.place);
+        let lists = [redis.and_then(|redis| redis.url.as_ref()), nodes];
         let jwt = self.clients.as_ref().and_then(|clients| clients.user.as_ref()?.jwt.as_ref());
         let secret = jwt.and_then(|jwt| jwt.secret.as_ref());
         let jwks = jwt.and_then(|jwt| jwt.jwks.as_ref()).filter(|jwks| jwks.text.contains("://"));
         let secrets = lists.into_iter().flatten().flat_map(|list| &list.items).chain(secret);
-        secrets.map(|secret| secret.place).chain(jwks.map(|jwks| jwks.place)).flatten()
+        secrets.map(|secret| secret.place).chain(tokens).chain(jwks.map(|jwks| jwks.place)).flatten()
     }
 }
 

@@ -21,6 +21,10 @@ use super::written::Meaning;
 #[derive(Clone)]
 pub(crate) struct Secret(pub(crate) String);
 
+/// A bearer token.
+#[derive(Clone)]
+pub(crate) struct Token(pub(crate) String);
+
 /// A file's name.
 #[derive(Clone)]
 pub(crate) struct FileName(pub(crate) String);
@@ -274,6 +278,20 @@ impl Meaning for Secret {
     }
     fn schema() -> Schema {
         json_schema!({ "type": "string", "minLength": 1, "examples": ["${TOLLGATE_TOKEN}"] })
+    }
+}
+
+impl Meaning for Token {
+    const IS_SECRET: bool = true;
+
+    fn understand(text: &str) -> Result<Self, String> {
+        if (1..=1_024).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err("no request could carry it; use 1 to 1024 visible ASCII characters without blanks".to_owned())
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "minLength": 1, "maxLength": 1024, "examples": ["${TOLLGATE_TOKEN}"] })
     }
 }
 

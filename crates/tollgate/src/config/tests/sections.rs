@@ -364,7 +364,7 @@ api: {tokens: ['']}
             t.yaml:3:33: log.modules.x is "y"; use one of off, error, warn, info, debug, trace
             t.yaml:3:45: log.format is "xml"; use one of auto, text, json
             t.yaml:3:59: log.denials is "many"; use all, or how many are logged in each second at most, for example 10
-            t.yaml:4:16: api.tokens: it is empty; write it, or a variable: ${NAME}
+            t.yaml:4:16: api.tokens: no request could carry it; use 1 to 1024 visible ASCII characters without blanks
         "#]],
     );
 }
