@@ -192,7 +192,8 @@ impl<'a> Key<'a> {
         let mut key = Self { name, attributes, first: "" };
         let Some((first, rest)) = name.partition.split_first() else { return Some(key) };
         key.first = first.value(attributes)?.text;
-        rest.iter().all(|part| part.value(attributes).is_some()).then_some(key)
+        let is_whole = rest.is_empty() || rest.iter().all(|part| part.value(attributes).is_some());
+        is_whole.then_some(key)
     }
 
     /// The bucket's name.

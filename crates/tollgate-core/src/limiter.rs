@@ -38,13 +38,22 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     /// Answers one query. Cannot fail: what to do without the store is part of the store.
     #[inline(always)]
     pub async fn decide(&self, query: &Query<'_>) -> Decision {
-        self.decide_under(self.policies.load(), query).await
+        let mut decision = Decision::under(self.policies.load());
+        self.settle(query, &mut decision).await;
+        decision
     }
 
     /// Answers one query under the rule set that it was made for: see [`Limiter::load`].
     #[inline(always)]
     pub async fn decide_under(&self, policies: Guard<Arc<Policies>>, query: &Query<'_>) -> Decision {
         let mut decision = Decision::under(policies);
+        self.settle(query, &mut decision).await;
+        decision
+    }
+
+    /// Selects, charges and judges.
+    #[inline(always)]
+    async fn settle(&self, query: &Query<'_>, decision: &mut Decision) {
         let mut charges = Charges::new();
         decision.refused = decision.policies.select(query, &mut charges);
         let Ok(()) = self.store.apply(&charges, &mut decision.standings).await;
@@ -53,8 +62,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         if decision.refused.is_some() {
             decision.verdict = Verdict::Deny;
         }
-        self.observer.observe(query, &decision);
-        decision
+        self.observer.observe(query, decision);
     }
 
     /// Gives back what a decision charged, as far as time has not repaid it. `query` is the one that was

@@ -252,7 +252,11 @@ impl Policies {
                 Selector::When(_) | Selector::Named => continue,
             }
             // One that has nothing to count by does not apply, and leaves its group to the next.
-            groups.extend(group.filter(|_| !policy.is_skipped(query)));
+            if let Some(group) = group
+                && !policy.is_skipped(query)
+            {
+                groups.push(*group);
+            }
             refused = refused.or(self.charge(index, query, charges));
         }
         refused

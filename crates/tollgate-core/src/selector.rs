@@ -102,8 +102,12 @@ impl Condition {
     }
 
     /// True if all tests hold.
-    #[inline]
+    #[inline(always)]
     pub fn holds(&self, query: &Query<'_>) -> bool {
+        self.tests.is_empty() || self.all_hold(query)
+    }
+
+    fn all_hold(&self, query: &Query<'_>) -> bool {
         self.tests.iter().all(|test| match test {
             Test::Fits(name, patterns) => {
                 query.value(name).is_some_and(|value| patterns.iter().any(|pattern| pattern.matches(value)))
