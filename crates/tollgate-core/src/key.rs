@@ -11,6 +11,7 @@ use std::fmt;
 use std::hash::Hash;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
+use smallvec::SmallVec;
 
 use crate::query::{Attribute, AttributeName};
 use crate::quota::Quota;
@@ -102,7 +103,7 @@ impl BucketName {
 
     /// The attributes of a query that would meet the bucket with these values, as [`Key::values`] tells them. Nothing if
     /// there are too many or too few, or one lacks its tag.
-    pub fn attributes<'a>(&'a self, values: &[&'a str]) -> Option<Vec<Attribute<'a>>> {
+    pub fn attributes<'a>(&'a self, values: &[&'a str]) -> Option<SmallVec<[Attribute<'a>; 2]>> {
         if values.len() != self.partition.len() {
             return None;
         }
@@ -301,7 +302,7 @@ mod tests {
         assert_eq!(key(&[]), None);
         for attribute in [ip, user, header] {
             let value = Key::new(&name, &[attribute]).unwrap().values().next().unwrap().to_string();
-            assert_eq!(name.attributes(&[&value]), Some(vec![attribute]), "and back");
+            assert_eq!(name.attributes(&[&value]).unwrap().as_slice(), [attribute], "and back");
         }
         assert_eq!(name.attributes(&["10.0.0.1"]), None);
         assert_eq!(name.attributes(&[]), None);

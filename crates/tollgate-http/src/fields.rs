@@ -27,7 +27,7 @@ mod write;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use smallvec::SmallVec;
-use tollgate_core::{Decision, Limit, Micros, Timestamp, Verdict};
+use tollgate_core::{Decision, Limit, Micros, Standing, Timestamp, Verdict};
 
 pub use read::{QuotaPolicy, Received, ServiceLimit};
 pub use shown::Shown;
@@ -88,18 +88,19 @@ impl<'a> Fields<'a> {
 
     /// The fields of a decision, with the wall clock's `now`; nothing if it has no standing to show.
     pub fn of(decision: &'a Decision, now: Timestamp) -> Option<Self> {
-        let (_, limit, standing) = decision.tightest()?;
+        decision.tightest().map(|(_, limit, standing)| Self::about(decision, limit, standing, now))
+    }
+
+    /// The fields of a decision whose tightest limit and its standing are known.
+    pub fn about(decision: &'a Decision, limit: &'a Limit, standing: &Standing, now: Timestamp) -> Self {
         let mut fields = Self::one(Shown::of(limit, standing), standing.reset_after, now);
         fields.retry_after = Self::seconds_to_wait(decision);
-        let enforced = decision.enforced();
-        let shown: SmallVec<_> = enforced
-            .take(Self::SHOWN_MAX + 1)
-            .map(|(_, limit, standing)| Shown::of(limit, standing))
-            .collect();
-        if shown.len() <= Self::SHOWN_MAX {
-            fields.shown = shown;
+        let n_shown = decision.enforced().take(Self::SHOWN_MAX + 1).count();
+        if (2..=Self::SHOWN_MAX).contains(&n_shown) {
+            let shown = decision.enforced().map(|(_, limit, standing)| Shown::of(limit, standing));
+            fields.shown = shown.collect();
         }
-        Some(fields)
+        fields
     }
 
     /// The fields of a limit from which nothing is spent.

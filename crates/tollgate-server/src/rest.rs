@@ -41,7 +41,7 @@ use crate::answer::{Answered, Refusal, json, nowhere, wrong_method};
 use crate::settings::{Settings, SharedSettings};
 use crate::watch::Checks;
 use asked::Asked;
-use params::Accepts;
+use params::{Accepts, Params};
 
 pub use decide::parse as parse_decide;
 
@@ -102,11 +102,14 @@ where
 {
     let begun = door.clock.now();
     let settings = door.settings.load();
-    let asked = Asked::understand(&request, &settings, &door.limiter, Accepts::Permits, begun)?;
+    let policies = door.limiter.load();
+    let params = params(&request, Accepts::Permits)?;
+    let asked = Asked::understand(&request, &params, Accepts::Permits, &settings, &policies, begun)?;
     let decision = asked.decide(&door.limiter, Ask::Spend(asked.permits)).await;
     let now = door.clock.now();
-    let mut response = wire::checked(&asked, &decision, now, settings.fields)?;
-    door.checks.observe(asked.algorithm(&decision), decision.verdict(), now.since(begun));
+    let level = wire::Level::of(&asked, &decision, now)?;
+    let mut response = wire::checked(&asked, &decision, &level, settings.fields)?;
+    door.checks.observe(level.algorithm.model(), decision.verdict(), now.since(begun));
     mark(&mut response, &request);
     answer(response)
 }
@@ -119,7 +122,9 @@ where
 {
     let settings = door.settings.load();
     let now = door.clock.now();
-    let asked = Asked::understand(&request, &settings, &door.limiter, Accepts::Key, now)?;
+    let policies = door.limiter.load();
+    let params = params(&request, Accepts::Key)?;
+    let asked = Asked::understand(&request, &params, Accepts::Key, &settings, &policies, now)?;
     let decision = asked.decide(&door.limiter, Ask::Look(0)).await;
     answer(wire::looked(&asked, &decision, now, settings.fields)?)
 }
@@ -130,8 +135,7 @@ where
     O: Observe,
     C: Clock,
 {
-    let asked = door.to_reset(&request, Accepts::Key)?;
-    answer(wire::forgotten(&asked, asked.reset(&door.limiter).await))
+    door.forget(request, Accepts::Key).await
 }
 
 async fn inspect<S, O, C>(State(door): State<Arc<Rest<S, O, C>>>, request: Request) -> Answered
@@ -142,7 +146,9 @@ where
 {
     let settings = door.settings.load();
     let now = door.clock.now();
-    let asked = Asked::understand(&request, &settings, &door.limiter, Accepts::NamedKey, now)?;
+    let policies = door.limiter.load();
+    let params = params(&request, Accepts::NamedKey)?;
+    let asked = Asked::understand(&request, &params, Accepts::NamedKey, &settings, &policies, now)?;
     let decision = asked.decide(&door.limiter, Ask::Look(0)).await;
     answer(wire::inspected(&asked, &decision, now)?)
 }
@@ -153,8 +159,7 @@ where
     O: Observe,
     C: Clock,
 {
-    let asked = door.to_reset(&request, Accepts::NamedKey)?;
-    answer(wire::forgotten(&asked, asked.reset(&door.limiter).await))
+    door.forget(request, Accepts::NamedKey).await
 }
 
 impl<S, O, C> Rest<S, O, C>
@@ -163,11 +168,15 @@ where
     O: Observe,
     C: Clock,
 {
-    /// What is to be forgotten.
-    fn to_reset(&self, request: &Request, accepts: Accepts) -> Result<Asked, Problem> {
+    /// Forgets the key that is named.
+    async fn forget(&self, request: Request, accepts: Accepts) -> Answered {
         let settings = self.settings.load();
-        entrust(request, &settings, "reset", "ask there")?;
-        Asked::understand(request, &settings, &self.limiter, accepts, self.clock.now())
+        entrust(&request, &settings, "reset", "ask there")?;
+        let policies = self.limiter.load();
+        let params = params(&request, accepts)?;
+        let now = self.clock.now();
+        let asked = Asked::understand(&request, &params, accepts, &settings, &policies, now)?;
+        answer(wire::forgotten(&asked, asked.reset(&self.limiter).await))
     }
 }
 
@@ -236,6 +245,11 @@ async fn openapi() -> Response<Body> {
     response
 }
 
+/// What is asked for, in the URL.
+fn params(request: &Request, accepts: Accepts) -> Result<Params<'_>, Problem> {
+    Params::parse(request.uri().query().unwrap_or_default(), accepts)
+}
+
 /// Refuses callers who may not speak for others.
 fn entrust(request: &Request, settings: &Settings, what: &str, instead: &str) -> Result<(), Problem> {
     settings.access.entrust(Caller::of(request), what, instead)
@@ -251,7 +265,7 @@ fn peer(request: &Request) -> Result<IpAddr, Problem> {
 /// Gives the answer the id of its request, or a new one, so that both can be found.
 fn mark(response: &mut Response<String>, request: &Request) {
     let id = correlation_id(request.headers(), || fastrand::u128(..));
-    if let Ok(id) = HeaderValue::from_str(&id) {
+    if let Ok(id) = HeaderValue::try_from(id.into_owned()) {
         response.headers_mut().insert(wire::CORRELATION_ID, id);
     }
 }

@@ -1,5 +1,7 @@
 //! Parameters in a URL: taken apart, each at most once, and a clear word for what is not understood.
 
+use std::borrow::Cow;
+
 use http::StatusCode;
 use percent_encoding::percent_decode;
 use tollgate_http::Problem;
@@ -11,13 +13,13 @@ pub(crate) fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// Undoes the URL's encoding.
-pub(crate) fn decode(name: &'static str, value: &str) -> Result<String, Problem> {
+pub(crate) fn decode<'a>(name: &'static str, value: &'a str) -> Result<Cow<'a, str>, Problem> {
     if !value.bytes().any(|byte| matches!(byte, b'+' | b'%')) {
-        return Ok(value.to_owned());
+        return Ok(Cow::Borrowed(value));
     }
     let spaced: Vec<u8> = value.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
     let decoded = percent_decode(&spaced).decode_utf8();
-    decoded.map(std::borrow::Cow::into_owned).map_err(|_| bad(name, format!("{name} is not UTF-8")))
+    decoded.map(|text| Cow::Owned(text.into_owned())).map_err(|_| bad(name, format!("{name} is not UTF-8")))
 }
 
 /// Keeps a parameter that was not there before.

@@ -157,7 +157,7 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
     }
 
     /// Decides without the shared store.
-    async fn substitute(&self, charges: &[Charge<'_>], standings: &mut Standings) {
+    fn substitute(&self, charges: &[Charge<'_>], standings: &mut Standings) {
         let is = |charge: &Charge<'_>, what: OnFailure| charge.on_failure == what;
         let denied = charges.iter().any(|charge| is(charge, OnFailure::Closed) && charge.act.vetoes());
         let quotas: SmallVec<[Quota; 4]> = charges
@@ -174,7 +174,7 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
             })
             .collect();
         let mut local_standings = Standings::new();
-        let Ok(()) = self.local.apply(&locals, &mut local_standings).await;
+        self.local.apply_now(&locals, &mut local_standings);
         let mut local_standings = local_standings.into_iter();
         standings.clear();
         standings.extend(charges.iter().map(|charge| match charge.on_failure {
@@ -276,7 +276,7 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Store for Failover<
             }
             Err(error) => {
                 self.goes_without(&error, charges);
-                self.substitute(charges, standings).await;
+                self.substitute(charges, standings);
             }
         }
         self.count(standings);

@@ -167,6 +167,15 @@ impl<C: Clock> MemoryStore<C> {
         siphash::hash(secret, &text)
     }
 
+    /// Applies charges, all or nothing. Memory keeps nobody waiting.
+    #[inline(always)]
+    pub(crate) fn apply_now(&self, charges: &[Charge<'_>], standings: &mut Standings) {
+        match charges {
+            [charge] => standings.push(self.apply_one(charge)),
+            _ => self.apply_all(charges, standings),
+        }
+    }
+
     /// Applies one charge, which has nobody to agree with.
     #[inline(always)]
     fn apply_one(&self, charge: &Charge<'_>) -> Standing {
@@ -282,10 +291,7 @@ impl<C: Clock> Store for MemoryStore<C> {
 
     #[inline(always)]
     async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), Infallible> {
-        match charges {
-            [charge] => standings.push(self.apply_one(charge)),
-            _ => self.apply_all(charges, standings),
-        }
+        self.apply_now(charges, standings);
         Ok(())
     }
 

@@ -61,7 +61,8 @@ impl Store for Buckets {
     async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), Infallible> {
         match self {
             Self::Memory(store) => store.apply(charges, standings).await,
-            Self::Redis(store) => store.apply(charges, standings).await,
+            // Boxed, so that decisions in memory need not have the room for it.
+            Self::Redis(store) => Box::pin(store.apply(charges, standings)).await,
         }
     }
 

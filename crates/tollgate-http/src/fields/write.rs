@@ -15,9 +15,9 @@ pub(super) fn render(fields: &Fields<'_>, style: FieldStyle, headers: &mut Heade
             LimitMeaning::Capacity => tightest.capacity,
             LimitMeaning::Rate => tightest.units,
         };
-        headers.insert(X_LIMIT, HeaderValue::from(limit));
-        headers.insert(X_REMAINING, HeaderValue::from(tightest.remaining));
-        headers.insert(X_RESET, HeaderValue::from(fields.reset_at));
+        headers.insert(X_LIMIT, number(limit.into()));
+        headers.insert(X_REMAINING, number(tightest.remaining.into()));
+        headers.insert(X_RESET, number(fields.reset_at));
     }
     if style.ietf {
         append(headers, POLICY, &fields.shown, |buffer, shown| {
@@ -34,8 +34,14 @@ pub(super) fn render(fields: &Fields<'_>, style: FieldStyle, headers: &mut Heade
     if let Some(seconds) = fields.retry_after
         && style.retry_after
     {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        headers.insert(header::RETRY_AFTER, number(seconds.max(1)));
     }
+}
+
+/// A number alone. `HeaderValue::from` allocates twice.
+fn number(value: u64) -> HeaderValue {
+    let digits = HeaderValue::from_str(itoa::Buffer::new().format(value));
+    digits.unwrap_or(HeaderValue::from_static("0")) // digits always are a value
 }
 
 /// Appends a list with one item for each limit.

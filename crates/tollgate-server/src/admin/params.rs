@@ -35,7 +35,7 @@ impl Params {
             match name {
                 "n" => once(&mut n, parse_n(&decode("n", value)?)?, "n")?,
                 "policy" if accepts == Accepts::Policy => {
-                    once(&mut policy, parse_policy(decode("policy", value)?)?, "policy")?;
+                    once(&mut policy, parse_policy(decode("policy", value)?.into_owned())?, "policy")?;
                 }
                 _ => return Err(unknown(name, accepts.known())),
             }

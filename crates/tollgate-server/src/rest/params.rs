@@ -1,5 +1,6 @@
 //! The door's parameters: what is accepted, and a clear word for everything else.
 
+use std::borrow::Cow;
 use std::num::NonZeroU32;
 
 use tollgate_core::{Leak, Refill, WindowStart};
@@ -34,18 +35,18 @@ pub(super) enum Accepts {
 
 /// Which buckets are meant.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Which {
+pub(super) enum Which<'a> {
     /// One of the algorithm's own, with any key.
     AdHoc(Algorithm),
     /// Those of a policy of the file.
-    Policy(String),
+    Policy(Cow<'a, str>),
 }
 
 /// What was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Params {
-    pub(super) which: Which,
-    pub(super) key: Option<String>,
+pub(super) struct Params<'a> {
+    pub(super) which: Which<'a>,
+    pub(super) key: Option<Cow<'a, str>>,
     pub(super) permits: NonZeroU32,
 }
 
@@ -111,9 +112,9 @@ impl Accepts {
     }
 }
 
-impl Params {
+impl<'a> Params<'a> {
     /// Reads a URL's query. Every parameter at most once, and no others.
-    pub(super) fn parse(query: &str, accepts: Accepts) -> Result<Self, Problem> {
+    pub(super) fn parse(query: &'a str, accepts: Accepts) -> Result<Self, Problem> {
         let (mut algorithm, mut policy, mut key, mut permits) = (None, None, None, None);
         for (name, value) in pairs(query) {
             match name {
@@ -146,7 +147,7 @@ fn parse_algorithm(text: &str) -> Result<Algorithm, Problem> {
     })
 }
 
-fn parse_key(text: String) -> Result<String, Problem> {
+fn parse_key(text: Cow<'_, str>) -> Result<Cow<'_, str>, Problem> {
     if text.is_empty() {
         return Err(bad(
             "key",
