@@ -16,6 +16,7 @@ mod file;
 mod lay;
 mod listen;
 mod meaning;
+mod named;
 mod plain;
 mod policies;
 mod quotas;
@@ -28,6 +29,7 @@ mod written;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
+use std::path::PathBuf;
 
 use tollgate_core::{OnFailure, Policies};
 use tollgate_http::{FieldStyle, Problem};
@@ -42,6 +44,7 @@ use lay::{How, Lay, Laying};
 pub(crate) use listen::{DoorConfig, ListenConfig};
 use meaning::Family;
 pub(crate) use meaning::{LogDenials, LogFormat};
+use named::Named;
 use policies::Whole;
 pub(crate) use reader::Environment;
 use reader::Reader;
@@ -107,43 +110,54 @@ pub(crate) struct TracesConfig {
     pub(crate) ratio: f64,
 }
 
-/// The texts that a configuration was read from. Equal ones mean the same, but for the environment and other files.
+/// What a configuration was read from: the policy files, and those that they name. Equal ones mean the same, but for the
+/// environment.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub(crate) struct Fingerprint(Vec<SourceFile>);
+pub(crate) struct Fingerprint {
+    files: Vec<SourceFile>,
+    named: Named,
+}
 
 impl Config {
     /// The configuration of these files, or the defaults without any.
     pub(crate) fn read(source: &Source, environment: Environment<'_>) -> Result<Self, Vec<ConfigError>> {
-        Self::of(Fingerprint::read(source)?, environment)
+        Self::of(&mut Fingerprint::default().again(source)?, environment)
     }
 
-    /// The configuration that these texts describe.
-    pub(crate) fn of(texts: Fingerprint, environment: Environment<'_>) -> Result<Self, Vec<ConfigError>> {
-        Self::understand(texts.0, environment)
+    /// The configuration that these texts describe. Files that they name are read, unless they have been.
+    pub(crate) fn of(
+        texts: &mut Fingerprint,
+        environment: Environment<'_>,
+    ) -> Result<Self, Vec<ConfigError>> {
+        let mut reader = Reader::new(&texts.files, std::mem::take(&mut texts.named), environment);
+        let config = reader.one_of_all().map(|file| reader.config(file));
+        let Reader { mut errors, named, .. } = reader;
+        texts.named = named.settle();
+        errors.sort_by_key(ConfigError::order);
+        match config {
+            Some(config) if errors.is_empty() => Ok(Self { fingerprint: texts.clone(), ..config }),
+            _ => Err(errors),
+        }
     }
 
     /// The configuration that a text describes, without an environment.
     pub(crate) fn of_text(text: &str) -> Result<Self, Vec<ConfigError>> {
         let file = SourceFile { path: "t.yaml".into(), text: text.to_owned(), is_profile: false };
-        Self::understand(vec![file], &|_| None)
-    }
-
-    fn understand(files: Vec<SourceFile>, environment: Environment<'_>) -> Result<Self, Vec<ConfigError>> {
-        let mut reader = Reader::new(&files, environment);
-        let config = reader.one_of_all().map(|file| reader.config(file));
-        let mut errors = reader.errors;
-        errors.sort_by_key(ConfigError::order);
-        match config {
-            Some(config) if errors.is_empty() => Ok(Self { fingerprint: Fingerprint(files), ..config }),
-            _ => Err(errors),
-        }
+        Self::of(&mut Fingerprint { files: vec![file], ..Fingerprint::default() }, &|_| None)
     }
 }
 
 impl Fingerprint {
-    /// The texts of these files, as they are now.
-    pub(crate) fn read(source: &Source) -> Result<Self, Vec<ConfigError>> {
-        source.read().map(Self).map_err(|error| vec![ConfigError::of_file(error.path, error.problem)])
+    /// The policy files as they are now, and what these texts named as it is now.
+    pub(crate) fn again(&self, source: &Source) -> Result<Self, Vec<ConfigError>> {
+        let files = source.read();
+        let files = files.map_err(|error| vec![ConfigError::of_file(error.path, error.problem)])?;
+        Ok(Self { files, named: self.named.again() })
+    }
+
+    /// The folders in which a change of the files that are named shows.
+    pub(crate) fn folders(&self) -> impl Iterator<Item = PathBuf> {
+        self.named.folders()
     }
 }
 

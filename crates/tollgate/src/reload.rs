@@ -7,17 +7,21 @@
 //! What doors and the store are made of cannot be changed while they are in use: a change there is told, and waits for
 //! a restart. Certificates are the exception, since they must be renewed.
 //!
+//! Keys and certificates that the policy file names are followed as it is: a renewed one counts without a word from anybody.
+//!
 //! Folders are watched, not files: editors and Kubernetes put another file in the old one's place (`..data`). All the
 //! same the files are looked at now and then, since a folder can be replaced too. They are read until they hold still:
 //! half a file can be a sound one, with half of the limits.
 
+mod folders;
+
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use notify::Watcher as _;
 use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
@@ -31,13 +35,10 @@ use tracing::{error, info, warn};
 use crate::config::{AnswersConfig, ClientsConfig, Config, ConfigError, Fingerprint, ListenConfig, Source};
 use crate::log;
 use crate::serve::Running;
+use folders::Folders;
 
 /// Files that have not changed for so long hold still: no save takes longer between two writes.
 const STILL_AFTER: Duration = Duration::from_millis(200);
-
-/// How often files are looked at, where the system tells of changes and where it cannot.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
-const LOOK_OFTEN: Duration = Duration::from_secs(2);
 
 /// What is known about reloads.
 pub(crate) struct Reloads {
@@ -126,14 +127,9 @@ impl Reloads {
         }
     }
 
-    /// True if these texts are not those that were read last; from now on they are.
+    /// True if these texts are not those that were read last.
     fn is_new(&self, texts: &Texts) -> bool {
-        let mut seen = self.seen.lock();
-        let is_new = seen.as_ref() != texts.as_ref().ok();
-        if is_new {
-            *seen = texts.as_ref().ok().cloned();
-        }
-        is_new
+        self.seen.lock().as_ref() != texts.as_ref().ok()
     }
 
     /// When the set in force was read.
@@ -176,39 +172,71 @@ impl Running {
     ) -> anyhow::Result<impl Future<Output = ()>> {
         let mut hangup = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
         let changed = Arc::new(Notify::new());
-        let watching = watch(source.folders(), Arc::clone(&changed));
-        let look_every = if watching.is_some() { LOOK_EVERY } else { LOOK_OFTEN };
+        let mut folders = Folders::new(Arc::clone(&changed));
+        folders.watch(self.folders(&source));
         changed.notify_one(); // the files may have changed since they were read
         let mut users = users;
         Ok(async move {
-            let _watching = watching;
             loop {
                 let mut is_told = tokio::select! {
                     _ = hangup.recv() => true,
                     () = changed.notified() => false,
-                    () = tokio::time::sleep(look_every) => false,
+                    () = tokio::time::sleep(folders.look_every()) => false,
                 };
                 let texts = if is_told {
-                    read(&source).await
+                    self.read(&source).await
                 } else {
                     tokio::select! {
-                        texts = read_still(&source) => texts,
+                        texts = self.read_still(&source) => texts,
                         _ = hangup.recv() => {
                             is_told = true;
-                            read(&source).await
+                            self.read(&source).await
                         }
                     }
                 };
                 if self.reloads.is_new(&texts) || is_told {
                     self.reload(texts, &mut users);
+                    folders.watch(self.folders(&source));
                 }
             }
         })
     }
 
+    /// The folders in which a change of the files shows.
+    fn folders(&self, source: &Source) -> BTreeSet<PathBuf> {
+        let mut folders = BTreeSet::from_iter(source.folders());
+        folders.extend(self.reloads.seen.lock().iter().flat_map(Fingerprint::folders));
+        folders
+    }
+
+    /// Reads the files.
+    async fn read(&self, source: &Source) -> Texts {
+        let (source, seen) = (source.clone(), self.reloads.seen.lock().clone().unwrap_or_default());
+        let read = tokio::task::spawn_blocking(move || seen.again(&source)).await;
+        read.unwrap_or_else(|_| Err(Vec::new())) // the program is stopping
+    }
+
+    /// Reads the files until they hold still.
+    async fn read_still(&self, source: &Source) -> Texts {
+        let mut before = self.read(source).await;
+        loop {
+            tokio::time::sleep(STILL_AFTER).await;
+            let texts = self.read(source).await;
+            if texts.as_ref().ok() == before.as_ref().ok() {
+                return texts;
+            }
+            before = texts;
+        }
+    }
+
     /// Puts what was read in force, if it is sound.
     fn reload(&self, texts: Texts, users: &mut Users) {
-        let config = match texts.and_then(|texts| Config::of(texts, &crate::environment)) {
+        let (config, seen) = match texts {
+            Ok(mut texts) => (Config::of(&mut texts, &crate::environment), Some(texts)),
+            Err(errors) => (Err(errors), None),
+        };
+        *self.reloads.seen.lock() = seen;
+        let config = match config {
             Ok(config) => config,
             Err(errors) => return self.keep(&errors),
         };
@@ -242,44 +270,6 @@ impl Running {
         }
         error!(problems = errors.len(), "the policy file is not put in force; the one before stays");
     }
-}
-
-/// Reads the files.
-async fn read(source: &Source) -> Texts {
-    let source = source.clone();
-    let read = tokio::task::spawn_blocking(move || Fingerprint::read(&source)).await;
-    read.unwrap_or_else(|_| Err(Vec::new())) // the program is stopping
-}
-
-/// Reads the files until they hold still.
-async fn read_still(source: &Source) -> Texts {
-    let mut before = read(source).await;
-    loop {
-        tokio::time::sleep(STILL_AFTER).await;
-        let texts = read(source).await;
-        if texts.as_ref().ok() == before.as_ref().ok() {
-            return texts;
-        }
-        before = texts;
-    }
-}
-
-/// Watches folders. Nothing, if the system cannot tell of changes there.
-fn watch(folders: Vec<PathBuf>, changed: Arc<Notify>) -> Option<notify::RecommendedWatcher> {
-    if folders.is_empty() {
-        return None;
-    }
-    let tell = move |event: notify::Result<notify::Event>| {
-        // Reading the files is an event too.
-        if !event.is_ok_and(|event| event.kind.is_access()) {
-            changed.notify_one();
-        }
-    };
-    let watcher = notify::recommended_watcher(tell).and_then(|mut watcher| {
-        folders.iter().try_for_each(|folder| watcher.watch(folder, notify::RecursiveMode::NonRecursive))?;
-        Ok(watcher)
-    });
-    watcher.map_err(|error| warn!("changes of the policy file are looked for every 2 s: {error}")).ok()
 }
 
 /// Which policies came, went, or are not the same, in words.

@@ -1,15 +1,11 @@
 //! Understands what is written, and collects everything that is wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::Read;
 
 use super::error::ConfigError;
+use super::named::Named;
 use super::source::SourceFile;
 use super::written::{Meaning, Place, Several, Written};
-
-/// More than any key or certificate has, in bytes; a device is not read to its end.
-const CONTENT_MAX: u64 = 1024 * 1024;
 
 /// How the environment is read: a variable's value, if it is set.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -18,6 +14,8 @@ pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 pub(super) struct Reader<'a> {
     pub(super) files: &'a [SourceFile],
     pub(super) environment: Environment<'a>,
+    /// The files that these name, as far as they have been read.
+    pub(super) named: Named,
     /// Lines that hold a secret, by file. They are not shown, whatever else is wrong in them.
     pub(super) secret: BTreeSet<(usize, u64)>,
     pub(super) errors: Vec<ConfigError>,
@@ -25,8 +23,8 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// Understands these files.
-    pub(super) fn new(files: &'a [SourceFile], environment: Environment<'a>) -> Self {
-        Self { files, environment, secret: BTreeSet::new(), errors: Vec::new() }
+    pub(super) fn new(files: &'a [SourceFile], named: Named, environment: Environment<'a>) -> Self {
+        Self { files, environment, named, secret: BTreeSet::new(), errors: Vec::new() }
     }
 }
 
@@ -171,25 +169,8 @@ impl Reader<'_> {
         written: &Written<super::meaning::FileName>,
     ) -> Option<Vec<u8>> {
         let name = self.read(path, written)?.0;
-        let mut content = Vec::new();
-        let read = File::open(&name).and_then(|file| file.take(CONTENT_MAX + 1).read_to_end(&mut content));
-        match read {
-            Ok(n_bytes) if n_bytes as u64 <= CONTENT_MAX => Some(content),
-            Ok(_) => {
-                let problem = format!(
-                    "{path}: {name} has more than {CONTENT_MAX} bytes; keys and certificates are shorter"
-                );
-                self.wrong(written.place, problem);
-                None
-            }
-            Err(error) => {
-                self.wrong(
-                    written.place,
-                    format!("{path}: cannot read {name}: {error}; give a file that Tollgate may read"),
-                );
-                None
-            }
-        }
+        let content = self.named.content(name.as_ref());
+        content.map_err(|problem| self.wrong(written.place, format!("{path}: {problem}"))).ok()
     }
 }
 

@@ -59,14 +59,18 @@ impl Source {
             if path.is_dir() {
                 return path.to_owned();
             }
-            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-            parent.unwrap_or(Path::new(".")).to_owned()
+            parent(path).to_owned()
         };
         let profile = self.profile.iter().map(|profile| folder(&over(path, profile)));
         let mut folders: Vec<_> = std::iter::once(folder(path)).chain(profile).collect();
         folders.dedup();
         folders
     }
+}
+
+/// The folder in which a file lies.
+pub(super) fn parent(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Where the profile lies.

@@ -44,7 +44,7 @@ impl<'a> Files<'a> {
         let environment = |name: &str| {
             self.environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };
-        Config::understand(self.files, &environment)
+        Config::of(&mut Fingerprint { files: self.files, ..Fingerprint::default() }, &environment)
     }
 
     /// What they mean in words, or everything that is wrong.

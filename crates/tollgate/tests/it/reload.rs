@@ -117,29 +117,111 @@ fn a_file_that_is_written_into_is_read_when_it_holds_still() {
     wait_until("it is in force", || look(&tollgate, "192.0.2.1", "api") == Some(4));
 }
 
-/// What lies in other files and folders is not watched: that is what SIGHUP is for.
+/// A file that did not change is read again when somebody says so.
 #[test]
 fn sighup_reads_everything_again() {
+    let tollgate = Tollgate::start(&policy("api", "{rate: 1/h, burst: 3}", ""));
+    for n in [1.0, 2.0] {
+        tollgate.signal("HUP");
+        wait_until("it is read again", || tollgate.metric("tollgate_reloads_total") == n);
+    }
+    tollgate.wait_for_line(&["policies reloaded", "none"]);
+}
+
+/// A program that knows users by a key in this file, and whether it knows the one that a token names.
+fn knows_by(key: &Path) -> (Tollgate, impl Fn(&str) -> bool + use<>) {
+    let jwt = format!("clients: {{user: {{jwt: {{public_key: {}}}}}}}\n", key.display());
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("tollgate.yaml");
+    let policies = "policies: [{name: api, by: user, quota: {rate: 1/h, burst: 5}}]";
+    std::fs::write(&file, on_free_ports(&format!("{jwt}{policies}"))).unwrap();
+    let tollgate = Tollgate::serve(&[Path::new("-c"), &file]);
+    let address = tollgate.address.clone();
+    let knows = move |token: &str| {
+        let _folder = &folder;
+        let attributes = json!({"headers": {"Authorization": format!("Bearer {token}")}});
+        let body = json!({"attributes": attributes, "look": true}).to_string();
+        let (status, answer) = Client::connect(&address).post("/api/v1/decide", &body).unwrap();
+        assert_eq!(status, 200, "{answer}");
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        answer["limits"][0]["policy"] == "api"
+    };
+    (tollgate, knows)
+}
+
+/// The policy file stays as it is; a key that it names is another one, is broken, is gone, and is there again.
+#[test]
+fn a_key_that_is_replaced_counts_and_one_that_is_broken_or_gone_leaves_the_last() {
     let elsewhere = TempDir::new().unwrap();
     let key = elsewhere.path().join("key.pem");
-    let write = |pem: &str| std::fs::write(&key, pem).unwrap();
-    let [first, second] = [(); 2].map(|()| rcgen::KeyPair::generate().unwrap());
-    write(&first.public_key_pem());
-    let jwt = format!("clients: {{user: {{jwt: {{public_key: {}}}}}}}\n", key.display());
-    let tollgate =
-        Tollgate::start(&format!("{jwt}policies: [{{name: api, by: user, quota: {{rate: 1/h, burst: 5}}}}]"));
-    let tokens = [&first, &second].map(|key| token(key, "anna"));
-    let known = |token: &str| {
-        let bearer = format!("Bearer {token}");
-        tollgate.decide(&json!({"headers": {"Authorization": bearer}})).remaining("api").is_some()
+    let write = |pem: &str| {
+        std::fs::write(key.with_extension("new"), pem).unwrap();
+        std::fs::rename(key.with_extension("new"), &key).unwrap();
     };
-    assert_eq!(tokens.each_ref().map(|token| known(token)), [true, false]);
+    let [first, second, third] = [(); 3].map(|()| rcgen::KeyPair::generate().unwrap());
+    let tokens = [&first, &second, &third].map(|key| token(key, "anna"));
+    write(&first.public_key_pem());
+    let (tollgate, knows) = knows_by(&key);
+    let known = || tokens.each_ref().map(|token| knows(token));
+    assert_eq!(known(), [true, false, false]);
+
     write(&second.public_key_pem());
-    tollgate.signal("HUP");
-    wait_until("the new key is known", || known(&tokens[1]));
-    assert!(!known(&tokens[0]));
-    assert_eq!(tollgate.metric("tollgate_reloads_total"), 1.0);
-    tollgate.wait_for_line(&["policies reloaded", "none"]);
+    wait_until("the second key counts", || known() == [false, true, false]);
+    assert_eq!(tollgate.metric(FAILURES), 0.0);
+
+    write("no key at all");
+    wait_until("it is refused", || tollgate.metric(FAILURES) == 1.0);
+    tollgate.wait_for_line(&["ERROR", "clients.user.jwt.public_key: this is no public key in PEM"]);
+    std::fs::remove_file(&key).unwrap();
+    wait_until("it is refused too", || tollgate.metric(FAILURES) == 2.0);
+    let gone = format!("clients.user.jwt.public_key: cannot read {}", key.display());
+    tollgate.wait_for_line(&["ERROR", &gone]);
+    assert_eq!(known(), [false, true, false], "the last good one stays");
+
+    write(&third.public_key_pem());
+    wait_until("the third key counts", || known() == [false, false, true]);
+    assert_eq!(tollgate.metric(FAILURES), 2.0);
+    assert_eq!(tollgate.metric("tollgate_reloads_total"), 2.0);
+}
+
+/// A mounted Secret: the key is a link into `..data`, which is a link to a folder that is replaced as a whole.
+#[test]
+fn kubernetes_swaps_a_folder_of_keys() {
+    let mount = TempDir::new().unwrap();
+    let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, mount.path().join(name)).unwrap();
+    let version = |name: &str, key: &rcgen::KeyPair| {
+        let folder = mount.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("key.pem"), key.public_key_pem()).unwrap();
+    };
+    let [first, second] = [(); 2].map(|()| rcgen::KeyPair::generate().unwrap());
+    let tokens = [&first, &second].map(|key| token(key, "anna"));
+    version("..2026_1", &first);
+    link("..2026_1", "..data");
+    link("..data/key.pem", "key.pem");
+    let (tollgate, knows) = knows_by(&mount.path().join("key.pem"));
+    assert!(knows(&tokens[0]));
+    version("..2026_2", &second);
+    link("..2026_2", "..data_tmp");
+    std::fs::rename(mount.path().join("..data_tmp"), mount.path().join("..data")).unwrap();
+    std::fs::remove_dir_all(mount.path().join("..2026_1")).unwrap();
+    wait_until("the second key counts", || knows(&tokens[1]));
+    assert!(!knows(&tokens[0]));
+    assert_eq!(tollgate.metric(FAILURES), 0.0);
+}
+
+/// A key that the policy file names since a reload is followed too.
+#[test]
+fn what_a_new_file_names_is_followed() {
+    let elsewhere = TempDir::new().unwrap();
+    let jwks = elsewhere.path().join("jwks.json");
+    std::fs::write(&jwks, "{}").unwrap();
+    let tollgate = Tollgate::start("");
+    tollgate.rewrite(&format!("clients: {{user: {{jwt: {{jwks: {}}}}}}}\n", jwks.display()));
+    tollgate.wait_for_line(&["ERROR", "clients.user.jwt.jwks: this is no JSON Web Key Set"]);
+    let key = json!({"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"});
+    std::fs::write(&jwks, json!({"keys": [key]}).to_string()).unwrap();
+    wait_until("it is in force", || tollgate.metric("tollgate_reloads_total") == 1.0);
 }
 
 /// A token that names a user, signed with that key.
