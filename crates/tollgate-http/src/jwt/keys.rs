@@ -2,7 +2,7 @@
 //!
 //! | from | algorithm |
 //! |---|---|
-//! | a shared secret | HS256 |
+//! | a shared secret of 32 bytes or more | HS256 |
 //! | a public key in PEM, or in a JSON Web Key Set | RSA of 2048 bits or more: RS256; EC on P-256: ES256; Ed25519: EdDSA |
 //!
 //! A key has one algorithm, whatever a token says. Keys in a set that are for something else (encryption, another
@@ -18,6 +18,9 @@ pub const KEYS_MAX: usize = 100;
 
 /// The shortest RSA modulus: 2048 bits, in bytes.
 const MODULUS_MIN: usize = 256;
+
+/// The shortest secret, in bytes: as long as the hash (RFC 7518, section 3.2).
+const SECRET_MIN: usize = 32;
 
 /// Keys that tokens may be signed with. The default has none, and no token counts.
 #[derive(Clone, Default)]
@@ -42,9 +45,11 @@ pub enum TokenAlgorithm {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// With an empty secret everybody could sign.
-    #[error("the secret is empty")]
-    EmptySecret,
+    /// Who has a token can try all short secrets without asking anybody, and then sign.
+    #[error(
+        "the secret has fewer than {SECRET_MIN} bytes, so it could be guessed from a token; use a longer one, for example what `openssl rand -base64 {SECRET_MIN}` prints"
+    )]
+    ShortSecret,
 
     /// A private key has no place here, and neither has a certificate.
     #[error("this is no public key in PEM (-----BEGIN PUBLIC KEY-----)")]
@@ -95,10 +100,10 @@ impl KeySet {
     /// A secret that the issuer has too.
     ///
     /// # Errors
-    /// If it is empty.
+    /// If it is shorter than 32 bytes.
     pub fn secret(secret: &[u8]) -> Result<Self, KeyError> {
-        if secret.is_empty() {
-            return Err(KeyError::EmptySecret);
+        if secret.len() < SECRET_MIN {
+            return Err(KeyError::ShortSecret);
         }
         let key = DecodingKey::from_secret(secret);
         Ok(Self { keys: vec![Key { id: None, algorithm: TokenAlgorithm::Hs256, key }] })

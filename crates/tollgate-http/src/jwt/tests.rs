@@ -128,7 +128,8 @@ fn a_token_of_another_key_names_nobody() {
     assert_eq!(user(&Verifier::new(EC.keys(), strict()), &token), Err(TokenError::Signature));
     assert_eq!(user(&Verifier::new(RSA.keys(), strict()), &token), Err(TokenError::UnknownKey));
     assert_eq!(user(&Verifier::new(KeySet::default(), strict()), &token), Err(TokenError::UnknownKey));
-    let secret = Verifier::new(KeySet::secret(b"another").unwrap(), strict());
+    let secret =
+        Verifier::new(KeySet::secret(b"another secret of thirty-two bytes or so").unwrap(), strict());
     assert_eq!(user(&secret, &sign_with_secret(&claims(json!({})))), Err(TokenError::Signature));
 }
 
@@ -390,7 +391,10 @@ fn what_is_no_key_is_refused_with_its_reason() {
     let p384 = pair(&rcgen::PKCS_ECDSA_P384_SHA384);
     let private = pair(&rcgen::PKCS_ED25519).serialize_pem();
     let says = |keys: Result<KeySet, KeyError>| keys.unwrap_err().to_string();
-    assert_eq!(says(KeySet::secret(b"")), "the secret is empty");
+    for short in [&b""[..], &[7; 31]] {
+        assert!(says(KeySet::secret(short)).starts_with("the secret has fewer than 32 bytes"));
+    }
+    assert!(KeySet::secret(&[7; 32]).is_ok());
     assert!(says(KeySet::pem(private.as_bytes())).starts_with("this is no public key in PEM"));
     assert!(says(KeySet::pem(b"\xff")).starts_with("this is no public key in PEM"));
     assert!(says(KeySet::pem(p384.public_key_pem().as_bytes())).starts_with("the key is not for RS256"));

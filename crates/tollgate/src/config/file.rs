@@ -195,7 +195,7 @@ pub(super) struct User {
 pub(super) struct Jwt {
     /// The claim that names the user; dots reach into objects. Default: `sub`.
     pub(super) claim: Option<Written<String>>,
-    /// The secret of HS256.
+    /// The secret of HS256, of 32 bytes or more.
     pub(super) secret: Option<Written<Secret>>,
     /// A file with the public key, in PEM.
     pub(super) public_key: Option<Written<FileName>>,

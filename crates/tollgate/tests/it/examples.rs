@@ -32,7 +32,11 @@ fn folder() -> PathBuf {
 fn words(name: &str, profile: Option<&str>) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tollgate"));
     command.args(["check", name]).args(profile.iter().flat_map(|profile| ["--profile", profile]));
-    let output = command.current_dir(folder()).env("JWT_SECRET", "a secret for tests").output().unwrap();
+    let output = command
+        .current_dir(folder())
+        .env("JWT_SECRET", "a secret for tests, long enough for HS256")
+        .output()
+        .unwrap();
     let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
     assert!(output.status.success(), "{told}");
     told.lines().filter(|line| !line.contains("never limited")).map(|line| format!("{line}\n")).collect()

@@ -15,7 +15,7 @@ store:
   local: {share: 0.5, ttl: 60s, max_keys: 1000}
 clients:
   trusted_proxies: [10.0.0.0/8]
-  user: {jwt: {claim: sub, secret: "${SECRET:-0123456789}"}, header: X-User-Id}
+  user: {jwt: {claim: sub, secret: "${SECRET:-0123456789abcdef0123456789abcdef}"}, header: X-User-Id}
 exempt: {paths: [/health**], methods: [OPTIONS], clients: [192.0.2.0/24]}
 policies:
 - &login

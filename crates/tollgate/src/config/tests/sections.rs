@@ -291,6 +291,12 @@ fn what_is_wrong_with_clients_is_told() {
     "#]],
     );
     check(
+        "clients:\n  user:\n    jwt:\n      secret: 0123456789abcdef0123456789abcde\n",
+        expect![[r#"
+        t.yaml:4:15: clients.user.jwt.secret: the secret has fewer than 32 bytes, so it could be guessed from a token; use a longer one, for example what `openssl rand -base64 32` prints
+    "#]],
+    );
+    check(
         "clients: {user: {jwt: {public_key: none.pem, algorithms: none, leeway: long}}}",
         expect![[r#"
         t.yaml:1:36: clients.user.jwt.public_key: cannot read none.pem: No such file or directory (os error 2); give a file that Tollgate may read

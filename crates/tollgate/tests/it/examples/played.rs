@@ -9,7 +9,7 @@ use tollgate_lab::{Redis, wait_until};
 use super::folder;
 use crate::process::{Answer, Tollgate};
 
-const SECRET: &str = "a secret for tests";
+const SECRET: &str = "a secret for tests, long enough for HS256";
 
 /// An example on free ports, with a Redis of its own.
 fn start(name: &str, profile: Option<&str>) -> (Tollgate, Redis) {
