@@ -4,7 +4,7 @@ use super::*;
 use crate::access::{Access, TokenDigest};
 use http::Method;
 use tollgate_core::AttributeName;
-use tollgate_core::{Algorithm, Policies, Policy, Quota, Refill, Selector};
+use tollgate_core::{Algorithm, Mode, Policies, Policy, Quota, Refill, Selector};
 use tollgate_core::{ManualClock, Timestamp};
 use tollgate_store::MemoryStore;
 use tower::ServiceExt;
@@ -28,7 +28,11 @@ fn door_with(settings: Settings) -> Router {
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "5/h".parse().unwrap()).unwrap();
     let policy =
         Policy::new("token_bucket", quota).unwrap().covering(Selector::Named).by(&[AttributeName::Key]);
-    let policies = Policies::new(vec![policy]).unwrap();
+    door_of(vec![policy], settings)
+}
+
+fn door_of(policies: Vec<Policy>, settings: Settings) -> Router {
+    let policies = Policies::new(policies).unwrap();
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_250_000));
     let limiter = Limiter::new(policies, MemoryStore::new(clock.clone(), 1_000));
     let settings = settings.shared();
@@ -60,6 +64,33 @@ async fn answers_have_both_families_of_fields() {
 async fn an_algorithm_without_a_policy_is_not_let_through() {
     let (status, body) = ask(&door(), "127.0.0.1", Method::GET, "check?algorithm=FIXED_WINDOW").await;
     assert_eq!((status, body["detail"].as_str()), (404, Some("no limit is configured for FIXED_WINDOW")));
+}
+
+/// It counts, so it is told what was counted; that others see nothing of it holds for the header fields.
+#[tokio::test]
+async fn of_a_policy_in_shadow_mode_the_bucket_is_told() {
+    let quota = Quota::new(Algorithm::SlidingWindow, "2/h".parse().unwrap()).unwrap();
+    let policy = |mode| {
+        let policy = Policy::new("trial", quota.clone()).unwrap().by(&[AttributeName::Ip]);
+        policy.in_mode(mode)
+    };
+    let door = door_of(vec![policy(Mode::Shadow)], Settings::default());
+    for (call, left) in [("check", 1), ("remaining", 1), ("check", 0), ("check", 0), ("remaining", 0)] {
+        let uri = format!("/api/v1/rate-limit/{call}?policy=trial");
+        let mut request = http::Request::get(uri).body(Body::empty()).unwrap();
+        request.extensions_mut().insert(ConnectInfo("127.0.0.1:5".parse::<SocketAddr>().unwrap()));
+        let response = door.clone().oneshot(request).await.unwrap();
+        assert_eq!((response.status(), response.headers().get("x-ratelimit-limit")), (StatusCode::OK, None));
+        let body = axum::body::to_bytes(response.into_body(), 10_000).await.unwrap();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["remaining"], left, "{call}: {body}");
+        assert_eq!((&body["basis"], &body["algorithm"]), (&"local".into(), &"SLIDING_WINDOW".into()));
+        assert_eq!(body["resetAfterSeconds"], 3_600, "{body}");
+    }
+    let off = door_of(vec![policy(Mode::Off)], Settings::default());
+    let (_, body) = ask(&off, "127.0.0.1", Method::GET, "remaining?policy=trial").await;
+    assert_eq!((&body["basis"], &body["remaining"]), (&"off".into(), &2.into()));
+    assert_eq!(body["algorithm"], "SLIDING_WINDOW");
 }
 
 #[tokio::test]

@@ -122,8 +122,8 @@ pub(super) fn checked(
     level: &Level<'_>,
     style: FieldStyle,
 ) -> Result<Response<String>, Problem> {
-    if decision.retry_after().is_none() {
-        let (permits, name, capacity) = (asked.permits, asked.name(), level.fields.tightest().capacity);
+    if let (None, Some(fields)) = (decision.retry_after(), &level.fields) {
+        let (permits, name, capacity) = (asked.permits, asked.name(), fields.tightest().capacity);
         let detail =
             format!("permits is {permits}, and {name} never has more than {capacity}; use 1 to {capacity}");
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail).about("permits"));
@@ -133,13 +133,13 @@ pub(super) fn checked(
         key: &asked.key,
         algorithm: level.algorithm.name(),
         policy: asked.policy(),
-        remaining: level.fields.tightest().remaining,
-        reset_after_seconds: level.fields.reset_after(),
-        retry_after_seconds: level.fields.retry_after().unwrap_or(0),
+        remaining: level.remaining,
+        reset_after_seconds: level.reset_after_seconds,
+        retry_after_seconds: level.fields.as_ref().and_then(Fields::retry_after).unwrap_or(0),
         message: message(decision),
         basis: level.basis,
     };
-    Ok(with_fields(of_text(Fields::status(decision), body.write()), &level.fields, style))
+    Ok(with_fields(of_text(Fields::status(decision), body.write()), level.fields.as_ref(), style))
 }
 
 /// Renders how a key stands.
@@ -150,22 +150,16 @@ pub(super) fn looked(
     style: FieldStyle,
 ) -> Result<Response<String>, Problem> {
     let level = Level::of(asked, decision, now)?;
-    Ok(with_fields(json(StatusCode::OK, &Looked::of(asked, &level)), &level.fields, style))
+    Ok(with_fields(json(StatusCode::OK, &Looked::of(asked, &level)), level.fields.as_ref(), style))
 }
 
-/// Renders how a key stands under each quota, in shadow too, to those who run it.
+/// Renders how a key stands under each quota, to those who run it.
 pub(super) fn inspected(
     asked: &Asked<'_>,
     decision: &Decision,
     now: Timestamp,
 ) -> Result<Response<String>, Problem> {
-    let mut looked = Looked::of(asked, &Level::of(asked, decision, now)?);
-    let shadow = decision.standings().min_by_key(|(_, _, standing)| standing.remaining);
-    if let (None, Some((_, _, standing))) = (decision.tightest(), shadow) {
-        looked.remaining = standing.remaining;
-        looked.reset_after_seconds = standing.reset_after.as_secs_ceil();
-        looked.basis = standing.basis.name();
-    }
+    let looked = Looked::of(asked, &Level::of(asked, decision, now)?);
     let limits = decision.standings().map(LimitState::of).collect();
     Ok(json(StatusCode::OK, &Inspected { looked, limits }))
 }
@@ -176,8 +170,8 @@ impl<'a> Looked<'a> {
             key: &asked.key,
             algorithm: level.algorithm.name(),
             policy: asked.policy(),
-            remaining: level.fields.tightest().remaining,
-            reset_after_seconds: level.fields.reset_after(),
+            remaining: level.remaining,
+            reset_after_seconds: level.reset_after_seconds,
             basis: level.basis,
         }
     }
@@ -215,9 +209,12 @@ impl Asked<'_> {
 
 /// What a decision says of the limit that was asked about.
 pub(super) struct Level<'a> {
-    fields: Fields<'a>,
+    remaining: u32,
+    reset_after_seconds: u64,
     pub(super) algorithm: params::Algorithm,
     basis: &'static str,
+    /// What the answer carries of it. Nothing, if it is in shadow mode.
+    fields: Option<Fields<'a>>,
 }
 
 impl<'a> Level<'a> {
@@ -230,7 +227,18 @@ impl<'a> Level<'a> {
         };
         if let Some((_, limit, standing)) = decision.tightest() {
             let fields = Fields::about(decision, limit, standing, now);
-            return Ok(Self { fields, algorithm: algorithm(limit), basis: standing.basis.name() });
+            return Ok(Self::told(fields, algorithm(limit), standing.basis.name()));
+        }
+        // In shadow mode the one with the least left.
+        let shadow = decision.standings().min_by_key(|(_, _, standing)| standing.remaining);
+        if let Some((_, limit, standing)) = shadow {
+            return Ok(Self {
+                remaining: standing.remaining,
+                reset_after_seconds: standing.reset_after.as_secs_ceil(),
+                algorithm: algorithm(limit),
+                basis: standing.basis.name(),
+                fields: None,
+            });
         }
         let name = match asked.which {
             Which::AdHoc(algorithm) => algorithm.policy().first().copied().unwrap_or_default(),
@@ -240,13 +248,24 @@ impl<'a> Level<'a> {
         let limit = policy.and_then(|policy| policy.limits().first()).ok_or_else(|| {
             Problem::new(StatusCode::NOT_FOUND, format!("no limit is configured for {}", asked.name()))
         })?;
-        Ok(Self { fields: Fields::untouched(limit, now), algorithm: algorithm(limit), basis: "off" })
+        Ok(Self::told(Fields::untouched(limit, now), algorithm(limit), "off"))
+    }
+
+    fn told(fields: Fields<'a>, algorithm: params::Algorithm, basis: &'static str) -> Self {
+        let (remaining, reset_after_seconds) = (fields.tightest().remaining, fields.reset_after());
+        Self { remaining, reset_after_seconds, algorithm, basis, fields: Some(fields) }
     }
 }
 
-fn with_fields(mut response: Response<String>, fields: &Fields<'_>, style: FieldStyle) -> Response<String> {
-    fields.render(style, response.headers_mut());
-    Fields::expose(response.headers_mut());
+fn with_fields(
+    mut response: Response<String>,
+    fields: Option<&Fields<'_>>,
+    style: FieldStyle,
+) -> Response<String> {
+    if let Some(fields) = fields {
+        fields.render(style, response.headers_mut());
+        Fields::expose(response.headers_mut());
+    }
     response
 }
 
