@@ -30,7 +30,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::response::IntoResponse;
-use axum::routing::{delete, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
 use http::{HeaderValue, Response, StatusCode, header};
 use tollgate_core::{Ask, Clock, Limiter, Observe, Store};
@@ -69,8 +69,8 @@ where
     C: Clock + 'static,
 {
     Router::new()
-        .route("/api/v1/rate-limit/check", get(check::<S, O, C>).post(check::<S, O, C>).head(headless))
-        .route("/api/v1/rate-limit/remaining", get(remaining::<S, O, C>).head(headless))
+        .route("/api/v1/rate-limit/check", headless(get(check::<S, O, C>).post(check::<S, O, C>), "GET,POST"))
+        .route("/api/v1/rate-limit/remaining", headless(get(remaining::<S, O, C>), "GET"))
         .route("/api/v1/rate-limit/reset", delete(reset::<S, O, C>))
         .route("/api/v1/decide", post(decide::<S, O, C>))
         .route("/api/v1/decide/batch", post(decide_batch::<S, O, C>))
@@ -90,7 +90,7 @@ where
     C: Clock + 'static,
 {
     Router::new()
-        .route("/api/v1/admin/key", get(inspect::<S, O, C>).head(headless).delete(forget::<S, O, C>))
+        .route("/api/v1/admin/key", headless(get(inspect::<S, O, C>).delete(forget::<S, O, C>), "GET,DELETE"))
         .with_state(Arc::new(door))
 }
 
@@ -274,11 +274,17 @@ async fn elsewhere(request: Request) -> Refusal {
     nowhere(&request, "/api/v1/rate-limit/check, /remaining or /reset, /api/v1/decide, or /openapi.json")
 }
 
-/// HEAD would have to do what GET does, and could not tell what came of it.
-async fn headless(request: Request) -> Response<Body> {
-    let mut response = wrong_method(request).await.into_response();
-    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
-    response
+/// Allows these methods, and not HEAD: it would have to do what GET does, and could not tell what came of it.
+fn headless<S: Clone + Send + Sync + 'static>(
+    methods: MethodRouter<S>,
+    allowed: &'static str,
+) -> MethodRouter<S> {
+    let refuse = move |request: Request| async move {
+        let mut response = wrong_method(request).await.into_response();
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allowed));
+        response
+    };
+    methods.head(refuse).fallback(refuse)
 }
 
 fn answer(response: Response<String>) -> Answered {

@@ -101,7 +101,7 @@ async fn head_spends_nothing() {
     let response = door.clone().oneshot(request).await.unwrap();
     assert_eq!(
         (response.status().as_u16(), &response.headers()[header::ALLOW]),
-        (405, &HeaderValue::from_static("GET"))
+        (405, &HeaderValue::from_static("GET,POST"))
     );
     assert_eq!(ask(&door, "127.0.0.1", Method::GET, "check").await.1["remaining"], 4);
 }

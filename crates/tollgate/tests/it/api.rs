@@ -291,3 +291,43 @@ fn what_is_wrong_is_told_with_its_place_and_exit_code() {
     let help = String::from_utf8(run(&["--help"]).stdout).unwrap();
     assert!(help.contains("Examples:") && help.contains("Exit status:"), "{help}");
 }
+
+/// A method that does not go with a path is told as every other mistake is, with those that do.
+#[test]
+fn a_wrong_method_is_a_problem_that_says_which_are_right() {
+    let tollgate = Tollgate::start("");
+    let api = |method: &str, path: &str| tollgate.ask(method, path);
+    let admin = |method: &str, path: &str| tollgate.ask_admin(method, path);
+    type Ask<'a> = &'a dyn Fn(&str, &str) -> Answer;
+    let (api, admin): (Ask<'_>, Ask<'_>) = (&api, &admin);
+    for (door, path, allowed) in [
+        (api, "/api/v1/rate-limit/check", "GET,POST"),
+        (api, "/api/v1/rate-limit/remaining", "GET"),
+        (api, "/api/v1/rate-limit/reset", "DELETE"),
+        (api, "/api/v1/decide", "POST"),
+        (api, "/api/v1/decide/batch", "POST"),
+        (api, "/api/v1/refund", "POST"),
+        (api, "/openapi.json", "GET,HEAD"),
+        (admin, "/api/v1/admin/key", "GET,DELETE"),
+        (admin, "/api/v1/admin/top", "GET,HEAD"),
+        (admin, "/api/v1/admin/denials", "GET,HEAD"),
+        (admin, "/actuator/info", "GET,HEAD"),
+        (admin, "/actuator/health", "GET,HEAD"),
+        (admin, "/actuator/prometheus", "GET,HEAD"),
+        (admin, "/metrics", "GET,HEAD"),
+        (admin, "/health", "GET,HEAD"),
+        (admin, "/ready", "GET,HEAD"),
+    ] {
+        let methods = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"];
+        for method in methods.iter().filter(|method| !allowed.split(',').any(|right| right == **method)) {
+            let refused = door(method, path);
+            let field = |name: &str| refused.headers.get(name).map(String::as_str);
+            assert_eq!((refused.status, field("allow")), (405, Some(allowed)), "{method} {path}");
+            assert_eq!(field("content-type"), Some("application/problem+json"), "{method} {path}");
+            if *method != "HEAD" {
+                let detail = format!("{method} does not go with {path}");
+                assert_eq!(refused.json()["detail"], detail);
+            }
+        }
+    }
+}

@@ -181,10 +181,15 @@ impl Tollgate {
         self.post("/api/v1/decide", &[], &body.to_string())
     }
 
+    /// Asks the admin door by another method than GET.
+    pub(crate) fn ask_admin(&self, method: &str, path: &str) -> Answer {
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+        exchange(connect(&self.admin), &request)
+    }
+
     /// Asks the admin door.
     pub(crate) fn admin(&self, path: &str) -> Answer {
-        let request = format!("GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
-        exchange(connect(&self.admin), &request)
+        self.ask_admin("GET", path)
     }
 
     /// Asks the admin door, with a token.
