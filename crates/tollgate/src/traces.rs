@@ -2,13 +2,16 @@
 //!
 //! One span for each request to a door, under the trace of its `traceparent` if it has one. Spans are collected in memory and
 //! sent by a thread of their own; what a collector does not take is dropped, and no request waits for it.
+//!
+//! A span is named after its method and the route that it took, of which there are a few. Paths and methods are whatever
+//! clients send, and a collector keeps statistics for each name.
 
 use std::sync::OnceLock;
 
-use axum::extract::Request;
+use axum::extract::{MatchedPath, Request};
 use axum::middleware::Next;
 use axum::response::Response;
-use http::HeaderMap;
+use http::{HeaderMap, Method};
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::{Protocol, WithExportConfig as _};
@@ -57,10 +60,14 @@ pub(crate) fn finish() {
 
 /// Puts a span around a request.
 pub(crate) async fn trace(request: Request, next: Next) -> Response {
+    let known = is_known(request.method());
+    let route = request.extensions().get().map(MatchedPath::as_str);
+    let verb = if known { request.method().as_str() } else { "HTTP" };
     let span = info_span!(
         "request",
-        otel.name = format!("{} {}", request.method(), request.uri().path()),
-        http.request.method = %request.method(),
+        otel.name = route.map_or_else(|| verb.to_owned(), |route| format!("{verb} {route}")),
+        http.request.method = if known { verb } else { "_OTHER" },
+        http.route = route,
         url.path = request.uri().path(),
         http.response.status_code = field::Empty,
     );
@@ -69,6 +76,12 @@ pub(crate) async fn trace(request: Request, next: Next) -> Response {
     let response = next.run(request).instrument(span.clone()).await;
     span.record("http.response.status_code", response.status().as_u16());
     response
+}
+
+/// True if it is a method that has a name of its own; a client can make up any number of others.
+fn is_known(method: &Method) -> bool {
+    use Method as M;
+    [M::GET, M::HEAD, M::POST, M::PUT, M::DELETE, M::CONNECT, M::OPTIONS, M::TRACE, M::PATCH].contains(method)
 }
 
 /// Header fields, as the propagator reads them.

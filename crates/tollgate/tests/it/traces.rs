@@ -57,3 +57,42 @@ fn a_request_is_a_span_under_the_trace_it_came_with() {
     assert_eq!(spans[0]["parentSpanId"], "00f067aa0ba902b7");
     assert_eq!(spans[0]["name"], "GET /api/v1/rate-limit/check");
 }
+
+/// What clients make up is told, but names no span.
+#[test]
+fn a_span_is_named_after_its_route() {
+    let (address, received) = collector();
+    let tollgate = Tollgate::start(&format!("traces: {{endpoint: '{address}', ratio: 1}}\n"));
+    for (method, path) in [
+        ("GET", "/api/v1/rate-limit/check?key=a"),
+        ("PUT", "/api/v1/rate-limit/check"),
+        ("GET", "/made/up/4711"),
+        ("MADEUP", "/made/up/4712"),
+    ] {
+        tollgate.ask(method, path);
+    }
+    tollgate.stop("TERM");
+    let mut told = Vec::new();
+    while told.len() < 4 {
+        let sent = received.recv_timeout(Duration::from_secs(20)).expect("all spans are sent");
+        for span in sent["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap() {
+            let attributes = span["attributes"].as_array().unwrap();
+            let value = |key: &str| {
+                let attribute = attributes.iter().find(|attribute| attribute["key"] == key);
+                attribute.map_or("-", |attribute| attribute["value"]["stringValue"].as_str().unwrap())
+            };
+            let [method, route, path] = ["http.request.method", "http.route", "url.path"].map(value);
+            told.push(format!("{}: {method} {route} {path}", span["name"].as_str().unwrap()));
+        }
+    }
+    told.sort();
+    assert_eq!(
+        told,
+        [
+            "GET /api/v1/rate-limit/check: GET /api/v1/rate-limit/check /api/v1/rate-limit/check",
+            "GET: GET - /made/up/4711",
+            "HTTP: _OTHER - /made/up/4712",
+            "PUT /api/v1/rate-limit/check: PUT /api/v1/rate-limit/check /api/v1/rate-limit/check",
+        ]
+    );
+}
