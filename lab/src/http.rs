@@ -24,7 +24,7 @@ impl Client {
     /// # Errors
     /// If the connection breaks, or what comes is no answer.
     pub fn get(&mut self, path: &str) -> std::io::Result<(u16, String)> {
-        self.exchange(&format!("GET {path} HTTP/1.1\r\nHost: t\r\n\r\n"))
+        self.exchange(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
     }
 
     /// Posts a body, and reads the answer: its status and body.
@@ -33,7 +33,9 @@ impl Client {
     /// If the connection breaks, or what comes is no answer.
     pub fn post(&mut self, path: &str, body: &str) -> std::io::Result<(u16, String)> {
         let length = body.len();
-        self.exchange(&format!("POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: {length}\r\n\r\n{body}"))
+        self.exchange(&format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n{body}"
+        ))
     }
 
     fn exchange(&mut self, request: &str) -> std::io::Result<(u16, String)> {

@@ -6,6 +6,7 @@
 //! | caller | a door on loopback | a door that is exposed | another's key, or a reset |
 //! |---|---|---|---|
 //! | on this machine | yes | yes | yes |
+//! | on this machine, a web page in a browser | yes, but for the admin door 403 | 403 | 403 |
 //! | elsewhere, with a token | yes | yes | yes |
 //! | elsewhere, with a wrong one | yes | 401 | 403 |
 //! | elsewhere, with none | yes | 401 | 403 |
@@ -15,6 +16,10 @@
 //!
 //! A door that is exposed asks first, so that its 401 comes before any 403. A program does not open an exposed
 //! door without tokens: [`exposed`] tells which are.
+//!
+//! A browser on this machine also runs the pages of strangers, and those must not speak for who runs it. A browser tells
+//! where a page is from; a page that was led here by a name of its own (DNS rebinding) is known by that name. So a request is
+//! of this machine only if it names no other site, and asks for an address or for `localhost`. With a token all are welcome.
 //!
 //! Tokens are kept as SHA-256 digests, and a presented one is compared with all of them in constant time:
 //! neither a dump of memory nor a clock gives one away. Who asks through a proxy on this machine is, for all
@@ -30,7 +35,7 @@ use axum::Router;
 use axum::extract::{ConnectInfo, Request};
 use axum::middleware::Next;
 use axum::response::IntoResponse;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, HeaderName, StatusCode, header};
 use tollgate_http::Problem;
 
 use crate::answer::Refusal;
@@ -38,6 +43,9 @@ use crate::settings::SharedSettings;
 
 /// The longest token that is looked at, in bytes.
 const TOKEN_MAX: usize = 1_024;
+
+/// In which browsers say whose page asks.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// What a token is known by.
 #[derive(Clone, Copy)]
@@ -94,6 +102,19 @@ impl<'a> Caller<'a> {
             certified: extensions.get().copied(),
         }
     }
+
+    fn is_local(&self) -> bool {
+        self.peer.to_canonical().is_loopback()
+    }
+
+    /// Refuses a page that a browser on this machine runs for somebody else.
+    fn not_a_page(&self) -> Result<(), Problem> {
+        let Some(why) = foreign(self.headers).filter(|_| self.is_local()) else { return Ok(()) };
+        let detail = format!(
+            "{why}, so this may be a web page of somebody else; set api.tokens, and send one as \"Authorization: Bearer TOKEN\""
+        );
+        Err(Problem::new(StatusCode::FORBIDDEN, detail))
+    }
 }
 
 impl TokenDigest {
@@ -116,9 +137,10 @@ impl Access {
         !self.tokens.is_empty()
     }
 
-    /// True if the caller is on this machine, or has a token, or has a certificate where there are no tokens.
+    /// True if the caller is on this machine and no stranger's page, or has a token, or has a certificate where there are no
+    /// tokens.
     pub fn allows(&self, caller: Caller<'_>) -> bool {
-        caller.peer.to_canonical().is_loopback()
+        (caller.is_local() && foreign(caller.headers).is_none())
             || bearer(caller.headers).is_some_and(|token| self.knows(token))
             || (caller.certified.is_some() && !self.has_tokens())
     }
@@ -126,11 +148,12 @@ impl Access {
     /// Lets a caller in through an exposed door.
     ///
     /// # Errors
-    /// 401 if it is neither on this machine nor has a token.
+    /// 401 if it is neither on this machine nor has a token, 403 if it may be a stranger's page.
     pub fn admit(&self, caller: Caller<'_>) -> Result<(), Problem> {
         if self.allows(caller) {
             return Ok(());
         }
+        caller.not_a_page()?;
         let what =
             if caller.headers.contains_key(header::AUTHORIZATION) { "is not valid" } else { "is missing" };
         let detail =
@@ -146,6 +169,7 @@ impl Access {
         if self.allows(caller) {
             return Ok(());
         }
+        caller.not_a_page()?;
         let detail = format!("{what} is for callers on the same machine or with a token; {instead}");
         Err(Problem::new(StatusCode::FORBIDDEN, detail))
     }
@@ -155,6 +179,44 @@ impl Access {
         let presented = TokenDigest::of(token);
         let same = |known: &TokenDigest| verify_slices_are_equal(&known.0, &presented.0).is_ok();
         self.tokens.iter().fold(false, |found, known| found | same(known))
+    }
+}
+
+/// What makes a request look like that of a stranger's page.
+fn foreign(headers: &HeaderMap) -> Option<&'static str> {
+    let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
+    if text(SEC_FETCH_SITE).is_some_and(|site| !matches!(site, "same-origin" | "none")) {
+        return Some("Sec-Fetch-Site names another site");
+    }
+    let is_here = |host: &str| host.eq_ignore_ascii_case("localhost") || ip(host).is_some_and(is_loopback);
+    let page = |origin: &str| origin.split_once("://").is_some_and(|(_, host)| is_here(without_port(host)));
+    if text(header::ORIGIN).is_some_and(|origin| !page(origin)) {
+        return Some("Origin is not on this machine");
+    }
+    let is_plain = |host: &str| host.eq_ignore_ascii_case("localhost") || ip(host).is_some();
+    if text(header::HOST).is_some_and(|host| !is_plain(without_port(host))) {
+        return Some("Host is neither an address nor localhost");
+    }
+    None
+}
+
+fn is_loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
+}
+
+/// A host as an address; one of IPv6 stands in brackets.
+fn ip(host: &str) -> Option<IpAddr> {
+    match host.strip_prefix('[') {
+        None => host.parse().ok().map(IpAddr::V4),
+        Some(rest) => rest.strip_suffix(']')?.parse().ok().map(IpAddr::V6),
+    }
+}
+
+/// A host without its port.
+fn without_port(host: &str) -> &str {
+    match host.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => host,
+        _ => host,
     }
 }
 
@@ -255,6 +317,75 @@ mod tests {
         assert!(!certified(&access(), &[]), "both are asked for");
         assert!(!certified(&access(), &["Bearer third"]));
         assert!(certified(&access(), &["Bearer first"]));
+    }
+
+    /// Whether a caller on this machine is allowed with these header fields, and else why not.
+    fn by_page(access: &Access, fields: &[(&'static str, &'static str)]) -> Option<String> {
+        let field = |&(name, value): &(&'static str, &str)| {
+            (HeaderName::from_static(name), HeaderValue::from_bytes(value.as_bytes()).unwrap())
+        };
+        let headers = fields.iter().map(field).collect();
+        let caller = caller(&headers, "127.0.0.1");
+        let problem = access.entrust(caller, "reset", "ask there").err()?;
+        assert!(!access.allows(caller));
+        assert_eq!(access.admit(caller), Err(problem.clone()), "also at an exposed door");
+        let body: serde_json::Value = serde_json::from_str(problem.render().body()).unwrap();
+        assert_eq!(body["status"], 403);
+        Some(body["detail"].as_str().unwrap().split(',').next().unwrap().to_owned())
+    }
+
+    #[test]
+    fn a_page_of_somebody_else_is_not_on_this_machine() {
+        let site = "Sec-Fetch-Site names another site";
+        let origin = "Origin is not on this machine";
+        let host = "Host is neither an address nor localhost";
+        for (fields, expected) in [
+            (&[][..], None),
+            (&[("host", "127.0.0.1:8080")], None),
+            (&[("host", "[::1]:8080")], None),
+            (&[("host", "[::1]")], None),
+            (&[("host", "LocalHost:8080")], None),
+            (&[("host", "192.0.2.7")], None),
+            (&[("host", "evil.example:8080")], Some(host)),
+            (&[("host", "127.0.0.1.evil.example")], Some(host)),
+            (&[("host", "localhost.evil.example")], Some(host)),
+            (&[("host", "t")], Some(host)),
+            (&[("host", "")], Some(host)),
+            (&[("host", "::1")], Some(host)),
+            (&[("host", "127.0.0.1@evil.example")], Some(host)),
+            (&[("host", "\u{fc}")], Some(host)),
+            (&[("sec-fetch-site", "same-origin")], None),
+            (&[("sec-fetch-site", "none")], None),
+            (&[("sec-fetch-site", "cross-site")], Some(site)),
+            (&[("sec-fetch-site", "same-site")], Some(site)),
+            (&[("sec-fetch-site", "same-site"), ("host", "localhost")], Some(site)),
+            (&[("origin", "http://localhost:3000")], None),
+            (&[("origin", "http://127.0.0.1")], None),
+            (&[("origin", "https://[::1]:3000")], None),
+            (&[("origin", "https://evil.example"), ("host", "127.0.0.1")], Some(origin)),
+            (&[("origin", "http://192.0.2.7")], Some(origin)),
+            (&[("origin", "null")], Some(origin)),
+            (&[("origin", "http://localhost@evil.example")], Some(origin)),
+        ] {
+            assert_eq!(by_page(&access(), fields).as_deref(), expected, "{fields:?}");
+            let with_token = [fields, &[("authorization", "Bearer first")]].concat();
+            assert_eq!(by_page(&access(), &with_token), None, "with a token it may be anybody's");
+        }
+    }
+
+    #[test]
+    fn a_page_is_told_why_and_what_to_do() {
+        let headers = [(header::ORIGIN, HeaderValue::from_static("null"))].into_iter().collect();
+        refused(
+            access().entrust(caller(&headers, "::1"), "reset", "ask there"),
+            403,
+            "Origin is not on this machine, so this may be a web page of somebody else; set api.tokens, and send one as \"Authorization: Bearer TOKEN\"",
+        );
+        refused(
+            access().admit(caller(&headers, ELSEWHERE)),
+            401,
+            "the token is missing; send one that is configured as \"Authorization: Bearer TOKEN\"",
+        );
     }
 
     #[track_caller]

@@ -71,7 +71,7 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
         let (closed, closing) = tokio::sync::oneshot::channel::<()>();
         let closing = async { closing.await.unwrap_or_default() };
         let admin = admin.map(|bound| {
-            let routes = running.admin_routes(labels, exposed(bound.config.address));
+            let routes = running.admin_routes(labels);
             tokio::spawn(bound.serve(routes, ADMIN_PLACES, closing))
         });
         let routes = running.api_routes(exposed(api.config.address));
@@ -124,26 +124,24 @@ impl Running {
     }
 
     fn api_routes(&self, is_exposed: bool) -> Router {
-        let routes = self.guarded(rest::router(self.rest()), is_exposed);
+        let routes = rest::router(self.rest());
+        let routes = if is_exposed { guard(routes, self.settings.clone()) } else { routes };
         #[cfg(feature = "otel")]
         let routes = routes.layer(axum::middleware::from_fn(crate::traces::trace));
         routes
     }
 
-    /// The admin door's routes. Those that only say yes or no are open to all.
-    fn admin_routes(self: &Arc<Self>, labels: Labels, is_exposed: bool) -> Router {
+    /// The admin door's routes. Those that only say yes or no are open to all; the others are guarded on loopback too, since
+    /// pages in a browser come from there.
+    fn admin_routes(self: &Arc<Self>, labels: Labels) -> Router {
         let admin = Arc::new(self.admin(labels));
         let guarded = admin::guarded(admin.clone()).merge(rest::key_router(self.rest()));
-        admin::open(admin).merge(self.guarded(guarded, is_exposed))
+        admin::open(admin).merge(guard(guarded, self.settings.clone()))
     }
 
     fn rest(&self) -> rest::Rest<Arc<Buckets>, Arc<Watch<WallClock>>, WallClock> {
         let (limiter, settings) = (self.limiter.clone(), self.settings.clone());
         rest::Rest { limiter, settings, clock: WallClock, checks: self.watch.checks().clone() }
-    }
-
-    fn guarded(&self, routes: Router, is_exposed: bool) -> Router {
-        if is_exposed { guard(routes, self.settings.clone()) } else { routes }
     }
 
     /// What the admin door needs.

@@ -68,7 +68,7 @@ async fn a_huge_body_is_refused_unread() {
     let house = House::open(Listening::default(), None).await;
     for coding in [format!("Content-Length: {HUGE}"), "Transfer-Encoding: chunked".to_owned()] {
         let mut stream = house.connect().await;
-        let head = format!("POST /api/v1/rate-limit/check HTTP/1.1\r\nHost: t\r\n{coding}\r\n\r\n");
+        let head = format!("POST /api/v1/rate-limit/check HTTP/1.1\r\nHost: localhost\r\n{coding}\r\n\r\n");
         stream.write_all(head.as_bytes()).await.unwrap();
         let mut answer = [0; 12];
         within(stream.read_exact(&mut answer)).await.unwrap();

@@ -16,11 +16,11 @@ use tollgate_server::{Listening, Settings, Tls, rest, serve};
 use tollgate_store::MemoryStore;
 
 /// A check, after which the connection stays.
-pub(crate) const CHECK: &str = "GET /api/v1/rate-limit/check?key=k HTTP/1.1\r\nHost: t\r\n\r\n";
+pub(crate) const CHECK: &str = "GET /api/v1/rate-limit/check?key=k HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// A check, after which the connection ends.
 pub(crate) const LAST_CHECK: &str =
-    "GET /api/v1/rate-limit/check?key=k HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+    "GET /api/v1/rate-limit/check?key=k HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 /// A door that is open.
 pub(crate) struct House {

@@ -144,7 +144,7 @@ fn c6_without_a_key_the_callers_address_is_meant() {
     let tollgate = Tollgate::start(SLOW);
     assert_eq!(tollgate.get("check").json()["key"], "127.0.0.1");
     assert_eq!(tollgate.get("check?key=127.0.0.1").json()["remaining"], 3, "it is the same bucket");
-    let spoofed = "GET /api/v1/rate-limit/check HTTP/1.1\r\nHost: t\r\nX-Forwarded-For: 192.0.2.1\r\nX-Real-IP: 192.0.2.1\r\nConnection: close\r\n\r\n";
+    let spoofed = "GET /api/v1/rate-limit/check HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: 192.0.2.1\r\nX-Real-IP: 192.0.2.1\r\nConnection: close\r\n\r\n";
     assert_eq!(tollgate.ask_raw(spoofed).json()["key"], "127.0.0.1", "nobody is trusted to forward");
 }
 
@@ -181,7 +181,7 @@ fn what_is_not_there_is_a_problem_too() {
     assert_eq!(problem(tollgate.ask("GET", "/")), (404, "Not Found".to_owned()));
     let wrong = tollgate.ask("PUT", "/api/v1/rate-limit/check");
     assert_eq!(problem(wrong), (405, "Method Not Allowed".to_owned()));
-    let body = "POST /api/v1/rate-limit/check HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: 5\r\n\r\nkey=a";
+    let body = "POST /api/v1/rate-limit/check HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 5\r\n\r\nkey=a";
     assert_eq!(problem(tollgate.ask_raw(body)), (400, "Bad Request".to_owned()));
     assert_eq!(problem(tollgate.get("remaining?permits=1")), (400, "Bad Request".to_owned()));
 }
@@ -189,12 +189,14 @@ fn what_is_not_there_is_a_problem_too() {
 #[test]
 fn hostile_bytes_do_not_stop_it() {
     let tollgate = Tollgate::start(SLOW);
-    let long =
-        format!("GET /api/v1/rate-limit/check?key={} HTTP/1.1\r\nHost: t\r\n\r\n", "x".repeat(200_000));
+    let long = format!(
+        "GET /api/v1/rate-limit/check?key={} HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "x".repeat(200_000)
+    );
     let hostile: [&[u8]; 6] = [
         b"\0\0\0\0\r\n\r\n",
         b"GET\r\n\r\n",
-        b"GET /api/v1/rate-limit/check?permits=%%%&key=%zz HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n",
+        b"GET /api/v1/rate-limit/check?permits=%%%&key=%zz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
         b"GET /api/v1/rate-limit/check HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         long.as_bytes(),
@@ -232,8 +234,8 @@ fn parallel_requests_admit_exactly_the_burst() {
 #[test]
 fn a_connection_serves_many_requests() {
     let tollgate = Tollgate::start(SLOW);
-    let request = "GET /api/v1/rate-limit/check?key=k HTTP/1.1\r\nHost: t\r\n\r\n".repeat(3)
-        + "GET /api/v1/rate-limit/remaining?key=k HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n";
+    let request = "GET /api/v1/rate-limit/check?key=k HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(3)
+        + "GET /api/v1/rate-limit/remaining?key=k HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     let mut stream = tollgate.connect();
     stream.write_all(request.as_bytes()).unwrap();
     let mut text = String::new();
@@ -259,7 +261,7 @@ fn sigterm_and_ctrl_c_stop_it_gracefully() {
         busy.write_all(b"GET /api/v1/rate-limit/check?key=k HTTP/1.1\r\nHo").unwrap();
         assert_eq!(tollgate.get("check?key=other").status, 200, "both are accepted by now");
         tollgate.signal(signal);
-        let _ = busy.write_all(b"st: t\r\n\r\n");
+        let _ = busy.write_all(b"st: localhost\r\n\r\n");
         let mut text = String::new();
         let _ = busy.read_to_string(&mut text);
         assert!(text.is_empty() || Answer::parse(&text).json()["allowed"] == true, "{signal}: {text}");
@@ -328,6 +330,57 @@ fn a_wrong_method_is_a_problem_that_says_which_are_right() {
                 let detail = format!("{method} does not go with {path}");
                 assert_eq!(refused.json()["detail"], detail);
             }
+        }
+    }
+}
+
+/// A browser on this machine runs pages of strangers too, and they reach doors that ask nobody for a token.
+#[test]
+fn a_web_page_may_ask_about_itself_and_nothing_else() {
+    let tollgate = Tollgate::start("policies: [{name: all, quota: {rate: 1/h}}]\n");
+    let ask = |door: &str, call: &str, fields: &str| {
+        let request = format!("{call} HTTP/1.1\r\n{fields}Connection: close\r\n\r\n");
+        if door == "api" { tollgate.ask_raw(&request) } else { tollgate.ask_admin_raw(&request) }
+    };
+    let (api, admin) = ("api", "admin");
+    let ours = "Host: localhost\r\n";
+    let pages = [
+        "Host: localhost\r\nSec-Fetch-Site: cross-site\r\n",
+        "Host: localhost\r\nSec-Fetch-Site: same-site\r\n",
+        "Host: 127.0.0.1:8080\r\nOrigin: https://evil.example\r\n",
+        "Host: evil.example\r\n",
+    ];
+    for (door, call) in [
+        (api, "POST /api/v1/rate-limit/check?key=a"),
+        (api, "GET /api/v1/rate-limit/remaining?key=a"),
+        (api, "DELETE /api/v1/rate-limit/reset?key=a"),
+        (admin, "GET /api/v1/admin/key?policy=all"),
+        (admin, "DELETE /api/v1/admin/key?algorithm=TOKEN_BUCKET&key=a"),
+        (admin, "GET /api/v1/admin/top"),
+        (admin, "GET /api/v1/admin/denials"),
+        (admin, "GET /metrics"),
+        (admin, "GET /actuator/info"),
+    ] {
+        assert_eq!(ask(door, call, ours).status, 200, "{call}");
+        for page in pages {
+            let refused = ask(door, call, page);
+            assert_eq!(refused.status, 403, "{call} {page}");
+            let detail = refused.json()["detail"].as_str().unwrap().to_owned();
+            assert!(detail.contains("may be a web page of somebody else; set api.tokens"), "{detail}");
+        }
+    }
+    for page in pages {
+        for path in ["decide", "decide/batch", "refund"] {
+            assert_eq!(ask(api, &format!("POST /api/v1/{path}"), page).status, 403, "{path} {page}");
+        }
+        let open = [
+            (api, "/api/v1/rate-limit/check"),
+            (api, "/openapi.json"),
+            (admin, "/health"),
+            (admin, "/ready"),
+        ];
+        for (door, path) in open {
+            assert_eq!(ask(door, &format!("GET {path}"), page).status, 200, "{path} {page}");
         }
     }
 }

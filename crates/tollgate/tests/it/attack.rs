@@ -104,7 +104,7 @@ fn bodies_that_never_end() {
             let path = ["/api/v1/decide", "/api/v1/decide/batch", "/api/v1/rate-limit/check"][n % 3];
             let length = format!("Content-Length: {}", mib << 20);
             let coded = if n % 2 == 0 { length.as_str() } else { "Transfer-Encoding: chunked" };
-            let _ = write!(stream, "POST {path} HTTP/1.1\r\nHost: t\r\n{coded}\r\n\r\n");
+            let _ = write!(stream, "POST {path} HTTP/1.1\r\nHost: localhost\r\n{coded}\r\n\r\n");
             for _ in 0..mib {
                 // It is refused, and cut off, long before.
                 let chunked = if n % 2 == 0 { Ok(()) } else { write!(stream, "{:x}\r\n", chunk.len()) };

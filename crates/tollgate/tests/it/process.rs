@@ -159,7 +159,7 @@ impl Tollgate {
 
     /// Asks, with a connection of its own.
     pub(crate) fn ask(&self, method: &str, path: &str) -> Answer {
-        self.ask_raw(&format!("{method} {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"))
+        self.ask_raw(&format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
     }
 
     pub(crate) fn get(&self, path: &str) -> Answer {
@@ -171,7 +171,7 @@ impl Tollgate {
         let fields: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
         let length = body.len();
         self.ask_raw(&format!(
-            "POST {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: {length}\r\n{fields}\r\n{body}"
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{fields}\r\n{body}"
         ))
     }
 
@@ -183,8 +183,13 @@ impl Tollgate {
 
     /// Asks the admin door by another method than GET.
     pub(crate) fn ask_admin(&self, method: &str, path: &str) -> Answer {
-        let request = format!("{method} {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
-        exchange(connect(&self.admin), &request)
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        self.ask_admin_raw(&request)
+    }
+
+    /// Sends bytes to the admin door, and reads one answer.
+    pub(crate) fn ask_admin_raw(&self, request: &str) -> Answer {
+        exchange(connect(&self.admin), request)
     }
 
     /// Asks the admin door.
@@ -195,8 +200,8 @@ impl Tollgate {
     /// Asks the admin door, with a token.
     pub(crate) fn admin_with(&self, path: &str, token: &str) -> Answer {
         let token = format!("Authorization: Bearer {token}\r\n");
-        let request = format!("GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n{token}\r\n");
-        exchange(connect(&self.admin), &request)
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{token}\r\n");
+        self.ask_admin_raw(&request)
     }
 
     /// Sends bytes, and reads one answer.

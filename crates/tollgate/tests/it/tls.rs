@@ -86,7 +86,7 @@ impl House {
 }
 
 fn get(path: &str) -> String {
-    format!("GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
 }
 
 const CHECK: &str = "/api/v1/rate-limit/check?key=somebody";
@@ -238,7 +238,7 @@ fn at_an_exposed_door_a_certificate_is_enough_unless_there_are_tokens() {
     let tollgate = house.start(&listen(address, &tls));
     let body = r#"{"attributes": {"ip": "192.0.2.1"}}"#;
     let decide = format!(
-        "POST /api/v1/decide HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+        "POST /api/v1/decide HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
     let calls = [
@@ -252,7 +252,7 @@ fn at_an_exposed_door_a_certificate_is_enough_unless_there_are_tokens() {
         assert_eq!(house.status(address, request, Shows::Nothing), None, "{request}");
     }
     let tollgate = house.start(&format!("{}api: {{tokens: [first]}}\n", listen(address, &tls)));
-    let with_token = decide.replace("Host: t", "Host: t\r\nAuthorization: Bearer first");
+    let with_token = decide.replace("Host: localhost", "Host: localhost\r\nAuthorization: Bearer first");
     assert_eq!(house.status(&tollgate.address, &decide, Shows::Certificate), Some(401));
     assert_eq!(house.status(&tollgate.address, &with_token, Shows::Certificate), Some(200));
     assert_eq!(house.status(&tollgate.address, &with_token, Shows::Nothing), None);

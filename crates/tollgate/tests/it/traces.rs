@@ -46,7 +46,7 @@ fn a_request_is_a_span_under_the_trace_it_came_with() {
     let mut stream = std::net::TcpStream::connect(&tollgate.address).unwrap();
     for header in ["", &format!("traceparent: {traceparent}\r\nConnection: close\r\n")] {
         let path = "/api/v1/rate-limit/check?key=a";
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: t\r\n{header}\r\n").unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n").unwrap();
     }
     stream.read_to_string(&mut String::new()).unwrap();
     tollgate.stop("TERM");

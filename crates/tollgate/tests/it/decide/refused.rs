@@ -83,8 +83,7 @@ fn a_body_that_is_too_long_is_413() {
     }
     // Without a length nobody knows before the end how long it is.
     let mut stream = tollgate.connect();
-    let head =
-        "POST /api/v1/decide HTTP/1.1\r\nHost: t\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let head = "POST /api/v1/decide HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
     stream.write_all(head.as_bytes()).unwrap();
     let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
     for _ in 0..16 {

@@ -58,6 +58,6 @@ fn ask(tollgate: &Tollgate, method: &str, path: &str, authorization: &str, body:
         if authorization.is_empty() { String::new() } else { format!("Authorization: {authorization}\r\n") };
     let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
     tollgate.ask_raw(&format!(
-        "{method} /api/v1/{path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n{authorization}{length}\r\n{body}"
+        "{method} /api/v1/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{authorization}{length}\r\n{body}"
     ))
 }
