@@ -28,6 +28,7 @@ mod words;
 mod written;
 
 use std::collections::BTreeMap;
+use std::hash::Hasher as _;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
@@ -219,7 +220,7 @@ impl Reader<'_> {
         Config {
             is_enabled: whole.enabled,
             ad_hoc: defaults.written(),
-            store_words: format!("{store:?}"),
+            store_words: format!("{store:?} {:x}", self.unshown.finish()),
             is_store_required: matches!(store, StoreConfig::Redis(_))
                 && whole.on_failure == OnFailure::Closed,
             listen: self.listen(file.listen.unwrap_or_default(), access.has_tokens()),

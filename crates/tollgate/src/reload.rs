@@ -13,6 +13,7 @@
 //! same the files are looked at now and then, since a folder can be replaced too. They are read until they hold still:
 //! half a file can be a sound one, with half of the limits.
 
+mod fixed;
 mod folders;
 
 use std::collections::BTreeSet;
@@ -28,13 +29,14 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tollgate_core::{Clock, Policies, Timestamp};
 use tollgate_http::jwt::Verifier;
-use tollgate_server::{Access, Settings, Tls};
+use tollgate_server::{Access, Settings};
 use tollgate_store::WallClock;
-use tracing::{error, info, warn};
+use tracing::{error, info};
 
-use crate::config::{AnswersConfig, ClientsConfig, Config, ConfigError, Fingerprint, ListenConfig, Source};
+use crate::config::{AnswersConfig, ClientsConfig, Config, ConfigError, Fingerprint, Source};
 use crate::log;
 use crate::serve::Running;
+pub(crate) use fixed::Fixed;
 use folders::Folders;
 
 /// Files that have not changed for so long hold still: no save takes longer between two writes.
@@ -49,13 +51,6 @@ pub(crate) struct Reloads {
     fixed: Fixed,
     /// What was read last, sound or not. Nothing, if it could not be read.
     seen: Mutex<Option<Fingerprint>>,
-}
-
-/// What cannot be changed while it is in use.
-struct Fixed {
-    /// The doors' names, addresses and certificates.
-    doors: Vec<(&'static str, String, Option<Tls>)>,
-    store: String,
 }
 
 /// What the files hold now.
@@ -108,21 +103,12 @@ impl Drop for Users {
 }
 
 impl Reloads {
-    pub(crate) fn new(
-        listen: &ListenConfig,
-        store: String,
-        fingerprint: Fingerprint,
-        now: Timestamp,
-    ) -> Self {
-        let door =
-            |name, door: &crate::config::DoorConfig| (name, door.address.to_string(), door.tls.clone());
-        let doors = std::iter::once(door("listen.api", &listen.api));
-        let doors = doors.chain(listen.admin.iter().map(|admin| door("listen.admin", admin))).collect();
+    pub(crate) fn new(fixed: Fixed, fingerprint: Fingerprint, now: Timestamp) -> Self {
         Self {
             n_succeeded: AtomicU64::new(0),
             n_failed: AtomicU64::new(0),
             loaded_at: AtomicU64::new(now.as_micros()),
-            fixed: Fixed { doors, store },
+            fixed,
             seen: Mutex::new(Some(fingerprint)),
         }
     }
@@ -135,31 +121,6 @@ impl Reloads {
     /// When the set in force was read.
     pub(crate) fn loaded_at(&self) -> Timestamp {
         Timestamp::from_micros(self.loaded_at.load(Ordering::Relaxed))
-    }
-}
-
-impl Fixed {
-    /// Renews certificates, and tells what waits for a restart.
-    fn compare(&self, listen: &ListenConfig, store: &str) {
-        let doors =
-            [Some(("listen.api", &listen.api)), listen.admin.as_ref().map(|door| ("listen.admin", door))];
-        for (name, door) in doors.into_iter().flatten() {
-            let Some((_, address, tls)) = self.doors.iter().find(|(known, ..)| *known == name) else {
-                warn!("{name} is new; restart to open it");
-                continue;
-            };
-            if *address != door.address.to_string() {
-                warn!("{name} is now {}, and stays {address} until a restart", door.address);
-            }
-            match (tls, &door.tls) {
-                (Some(tls), Some(new)) => tls.replace(new),
-                (None, None) => {}
-                (Some(_), None) | (None, Some(_)) => warn!("{name} changes its TLS at a restart"),
-            }
-        }
-        if self.store != store {
-            warn!("store has changed, and stays as it was until a restart");
-        }
     }
 }
 
@@ -240,7 +201,7 @@ impl Running {
             Ok(config) => config,
             Err(errors) => return self.keep(&errors),
         };
-        let (log, listen, store) = (config.log, config.listen, config.store_words);
+        let (log, fixed) = (config.log.clone(), Fixed::of(&config));
         let settings = Users::follow(config.clients, config.access, config.answers, Some(users));
         let (settings, new_users) = match settings {
             Ok(settings) => settings,
@@ -250,7 +211,7 @@ impl Running {
                 return;
             }
         };
-        self.reloads.fixed.compare(&listen, &store);
+        self.reloads.fixed.compare(&fixed);
         log::change(&log);
         self.set_store_required(config.is_store_required);
         let changes = changes(&self.limiter.policies(), &config.policies);

@@ -25,7 +25,7 @@ use tollgate_store::WallClock;
 use crate::buckets::Buckets;
 use crate::config::{Config, DoorConfig, LogDenials, Source};
 use crate::figures;
-use crate::reload::{Reloads, Users};
+use crate::reload::{Fixed, Reloads, Users};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -102,13 +102,13 @@ fn greet(api: &Bound, admin: Option<&Bound>, running: &Running) {
 impl Running {
     /// Starts what the doors need.
     fn start(config: Config) -> anyhow::Result<(Arc<Self>, Users)> {
+        let reloads = Reloads::new(Fixed::of(&config), config.fingerprint, WallClock.now());
         let store = Arc::new(Buckets::open(config.store));
         let warnings = match config.log.denials {
             LogDenials::All => Warnings::All,
             LogDenials::PerSecond(n) => Warnings::PerSecond(n),
         };
         let watch = Arc::new(Watch::new(warnings, WallClock));
-        let reloads = Reloads::new(&config.listen, config.store_words, config.fingerprint, WallClock.now());
         let (settings, users) = Users::follow(config.clients, config.access, config.answers, None)?;
         let running = Self {
             limiter: Arc::new(Limiter::observed(config.policies, store.clone(), watch.clone())),

@@ -1,6 +1,7 @@
 //! Understands what is written, and collects everything that is wrong.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::DefaultHasher;
 
 use super::error::ConfigError;
 use super::named::Named;
@@ -16,6 +17,8 @@ pub(super) struct Reader<'a> {
     pub(super) environment: Environment<'a>,
     /// The files that these name, as far as they have been read.
     pub(super) named: Named,
+    /// A hash of logins and certificates of the store, which its settings do not show.
+    pub(super) unshown: DefaultHasher,
     /// Lines that hold a secret, by file. They are not shown, whatever else is wrong in them.
     pub(super) secret: BTreeSet<(usize, u64)>,
     pub(super) errors: Vec<ConfigError>,
@@ -24,7 +27,8 @@ pub(super) struct Reader<'a> {
 impl<'a> Reader<'a> {
     /// Understands these files.
     pub(super) fn new(files: &'a [SourceFile], named: Named, environment: Environment<'a>) -> Self {
-        Self { files, environment, named, secret: BTreeSet::new(), errors: Vec::new() }
+        let (unshown, secret) = (DefaultHasher::new(), BTreeSet::new());
+        Self { files, environment, named, unshown, secret, errors: Vec::new() }
     }
 }
 

@@ -1,5 +1,7 @@
 //! The `store` section: where buckets live, and what happens when that place is out of reach.
 
+use std::hash::Hash as _;
+
 use tollgate_core::Micros;
 use tollgate_store::{Certificates, FailoverSettings, LocalShare, RedisSettings, Servers, ServersError};
 
@@ -134,7 +136,9 @@ impl Reader<'_> {
     }
 
     fn urls<T>(&mut self, path: &str, written: &Several<T>) -> Option<Vec<String>> {
-        written.items.iter().map(|url| self.url(path, url)).collect()
+        let urls: Option<Vec<_>> = written.items.iter().map(|url| self.url(path, url)).collect();
+        urls.hash(&mut self.unshown);
+        urls
     }
 
     fn understood(
@@ -157,6 +161,7 @@ impl Reader<'_> {
             Some(written) => self.content(&format!("store.redis.tls.{name}"), written).map(Some),
         };
         let (ca, cert, key) = (content("ca", &tls.ca), content("cert", &tls.cert), content("key", &tls.key));
+        (&ca, &cert, &key).hash(&mut self.unshown);
         Some(Certificates { ca: ca?, client: cert?.zip(key?) })
     }
 }

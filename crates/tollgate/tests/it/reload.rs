@@ -374,7 +374,15 @@ fn what_cannot_change_while_it_is_in_use_is_told() {
     let tollgate = Tollgate::start(&policy("api", "{rate: 1/h, burst: 3}", ""));
     tollgate.reload("store: {local: {max_keys: 5}}\n");
     tollgate.wait_for_line(&["WARN", "store has changed, and stays as it was until a restart"]);
+    tollgate.reload("log: {format: text, denials: all}\nmetrics: {labels: {application: t}}\n");
+    tollgate.reload("");
+    let n_lines = |part: &str| tollgate.logged().iter().filter(|line| line.contains(part)).count();
+    wait_until("all is logged", || n_lines("policies reloaded") == 3);
+    let names = "metrics.labels, log.format, log.denials have changed, and stay as they were until a restart";
+    assert_eq!((n_lines(names), n_lines("until a restart")), (1, 2), "once for each reload");
     let file = tollgate.file();
+    std::fs::write(&file, "listen: {api: '127.0.0.1:0', admin: off}\n").unwrap();
+    tollgate.wait_for_line(&["WARN", "listen.admin is off, and stays open until a restart"]);
     std::fs::write(&file, "listen: {api: '127.0.0.1:1', admin: '127.0.0.1:0'}\n").unwrap();
     tollgate.wait_for_line(&["WARN", "listen.api is now 127.0.0.1:1, and stays 127.0.0.1:0 until a restart"]);
     assert_eq!(decide(&tollgate, "192.0.2.1").status, 200, "it still listens");
