@@ -13,6 +13,7 @@
 mod access;
 pub mod admin;
 mod answer;
+mod key;
 mod listen;
 pub mod rest;
 mod settings;

@@ -26,6 +26,7 @@ mod warn;
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
+use crate::key::Escaped;
 use aws_lc_rs::digest::{SHA256, digest};
 use tollgate_core::{
     Ask, AttributeName, Basis, Clock, Decision, Key, Limit, Mode, Observe, Policy, Query, Verdict,
@@ -150,7 +151,7 @@ fn speaker(decision: &Decision) -> Option<(&Policy, Option<&Limit>)> {
     refused.or_else(|| decision.tightest().map(|(policy, limit, _)| (policy, Some(limit))))
 }
 
-/// Writes who a limit counts a query for: its partition values, joined by `|`. Who is counted under no limit is known
+/// Writes who a limit counts a query for: its key, as one can ask for it. Who is counted under no limit is known
 /// by their address. What stands in a header, a cookie or a parameter may be a secret, so only a digest of it is told.
 fn write_client(client: &mut String, query: &Query<'_>, limit: Option<&Limit>) {
     let Some(key) = limit.and_then(|limit| Key::new(limit.name(), query.attributes)) else {
@@ -173,7 +174,10 @@ fn write_client(client: &mut String, query: &Query<'_>, limit: Option<&Limit>) {
             | AttributeName::Route
             | AttributeName::Key
             | AttributeName::Claim(_)
-            | AttributeName::Named(_) => write!(Short(client), "{bar}{value}"),
+            | AttributeName::Named(_) => {
+                push(client, Some(bar));
+                write!(Escaped(Short(client)), "{value}")
+            }
         };
     }
 }

@@ -80,7 +80,7 @@ pub(crate) struct CheckArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct KeyArgs {
-    /// Policy and values, as Redis has them: login:10.0.0.1; for an ad hoc key the algorithm: token_bucket:user:123
+    /// Policy and values, as Redis and `tollgate top` show them: login:10.0.0.1; for an ad hoc key the algorithm: token_bucket:user:123
     #[arg(value_name = "KEY")]
     pub(crate) key: AdminKey,
 

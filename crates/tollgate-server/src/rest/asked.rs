@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
@@ -10,13 +11,14 @@ use http::StatusCode;
 use http_body::Body as _;
 use smallvec::SmallVec;
 use tollgate_core::{
-    Algorithm, Ask, Attribute, AttributeName, Basis, Decision, Limiter, Micros, Observe, Policies, Policy,
-    Query, Select, Store, Timestamp,
+    Algorithm, Ask, Attribute, AttributeName, Basis, Decision, Key, Limiter, Micros, Observe, Policies,
+    Policy, Query, Select, Store, Timestamp,
 };
 use tollgate_http::{Problem, address, identify};
 
 use super::params::{Accepts, Params, Which};
 use super::{entrust, peer};
+use crate::key::{self, Escaped};
 use crate::settings::Settings;
 use crate::url::{bad, quoted};
 
@@ -60,27 +62,31 @@ impl<'a> Asked<'a> {
         let mut address = None;
         let (key, attributes) = match which {
             Which::AdHoc(_) => {
-                let caller = || {
-                    let rules = &settings.rules;
-                    let client = address::client_address(request.headers(), peer(request)?, &rules.proxies);
-                    Ok::<_, Problem>(Cow::Owned(address::client(client, rules.ipv6_prefix)))
+                let key = match key {
+                    // The admin door shows keys as they are written, and so it is asked for them.
+                    Some(key) if accepts == Accepts::NamedKey => {
+                        key::value(key).map(Cow::Owned).ok_or_else(|| not_utf8(key))?
+                    }
+                    Some(key) => Cow::Borrowed(key),
+                    None => {
+                        let (rules, peer) = (&settings.rules, peer(request)?);
+                        let client = address::client_address(request.headers(), peer, &rules.proxies);
+                        Cow::Owned(address::client(client, rules.ipv6_prefix))
+                    }
                 };
-                (key.map_or_else(caller, |key| Ok(Cow::Borrowed(key)))?, Named::new())
+                (key, Named::new())
             }
             Which::Policy(name) => {
                 let policy = policy(policies, name)?;
                 let attributes = match key {
-                    Some(key) => of_key(policy, key)?,
+                    Some(key) => of_key(policy, key, accepts)?,
                     None => of_caller(policies, policy, request, settings, now)?,
                 };
                 if policy.overrides().next().is_some() {
                     address = address_in(&attributes);
                 }
-                let joined = || {
-                    let values: Vec<&str> = attributes.iter().map(|(_, value)| &**value).collect();
-                    Cow::Owned(values.join("|"))
-                };
-                (key.map_or_else(joined, Cow::Borrowed), attributes)
+                let written = || Cow::Owned(written(policy, &attributes));
+                (key.map_or_else(written, Cow::Borrowed), attributes)
             }
         };
         Ok(Self { which, key, permits: *permits, attributes, address })
@@ -149,21 +155,53 @@ fn policy<'a>(policies: &'a Policies, name: &str) -> Result<&'a Policy, Problem>
     })
 }
 
-/// The attributes that a key of a policy stands for: one value for each part of its partition, joined by `|`.
-fn of_key<'a>(policy: &'a Policy, key: &'a str) -> Result<Named<'a>, Problem> {
+/// The attributes that a key of a policy stands for: one value for each part of its partition, joined by `|`. A single value
+/// stands for itself, but for those who copied it from where keys are shown.
+fn of_key<'a>(policy: &'a Policy, key: &'a str, accepts: Accepts) -> Result<Named<'a>, Problem> {
     let (name, n_parts) = (policy.name(), policy.partition().len());
-    let values: SmallVec<[&str; 2]> =
-        if n_parts == 1 { SmallVec::from_elem(key, 1) } else { key.split('|').collect() };
-    let attributes = policy.limits().first().and_then(|limit| limit.name().attributes(&values));
-    let attributes = attributes.filter(|_| n_parts > 0).ok_or_else(|| {
+    let misfit = || {
         let detail = if n_parts == 0 {
             format!("policy {name} has one bucket for everybody; leave key out")
         } else {
             format!("key {} does not fit policy {name}; it is made of {}", quoted(key), parts(policy))
         };
         bad("key", detail)
-    })?;
-    Ok(attributes.into_iter().map(|Attribute { name, value }| (name, Cow::Borrowed(value))).collect())
+    };
+    let limit = policy.limits().first().filter(|_| n_parts > 0).ok_or_else(misfit)?;
+    if n_parts == 1 && accepts != Accepts::NamedKey {
+        let attributes = limit.name().attributes(&[key]).ok_or_else(misfit)?;
+        return Ok(attributes.into_iter().map(|told| (told.name, Cow::Borrowed(told.value))).collect());
+    }
+    let values = key::values(key, n_parts).ok_or_else(|| not_utf8(key))?;
+    let values: Vec<&str> = values.iter().map(String::as_str).collect();
+    let attributes = limit.name().attributes(&values).ok_or_else(misfit)?;
+    let named = attributes.iter().zip(policy.partition()).filter_map(|(told, part)| {
+        let name = part.names().map(AttributeName::as_deref).find(|name| *name == told.name)?;
+        Some((name, Cow::Owned(told.value.to_owned())))
+    });
+    Ok(named.collect())
+}
+
+/// The key that these attributes make, as [`of_key`] takes it.
+fn written(policy: &Policy, attributes: &Named<'_>) -> String {
+    let attributes: SmallVec<[_; 2]> =
+        attributes.iter().map(|(name, value)| Attribute { name: *name, value }).collect();
+    let limit = policy.limits().first();
+    let Some(key) = limit.and_then(|limit| Key::new(limit.name(), &attributes)) else { return String::new() };
+    let mut text = String::new();
+    for (n, value) in key.values().enumerate() {
+        // Writing to a text cannot fail.
+        let _ = match (n, attributes.len()) {
+            (0, 1) => write!(text, "{value}"),
+            (0, _) => write!(Escaped(&mut text), "{value}"),
+            _ => text.write_char('|').and_then(|()| write!(Escaped(&mut text), "{value}")),
+        };
+    }
+    text
+}
+
+fn not_utf8(key: &str) -> Problem {
+    bad("key", format!("key {} is not UTF-8 where it is percent-encoded; write % as %25", quoted(key)))
 }
 
 /// What the keys of a policy are made of, in words.

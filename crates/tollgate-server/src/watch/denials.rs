@@ -35,7 +35,7 @@ pub struct Denial {
     pub at: Timestamp,
     /// The policy that denied; of several the one that does so for longest.
     pub policy: String,
-    /// Whom it counted the query for: its partition values, joined by `|`.
+    /// Whom it counted the query for: its key, as one can ask for it.
     pub client: String,
     /// The request's method, as far as it is known.
     pub method: String,
@@ -52,7 +52,7 @@ pub struct Denial {
 pub struct Denied {
     /// The policy.
     pub policy: Arc<str>,
-    /// The client: the policy's partition values, joined by `|`.
+    /// The client: its key, as one can ask for it.
     pub client: String,
     /// So often for certain.
     pub at_least: u64,

@@ -4,17 +4,19 @@
 //!   login:10.0.0.1            policy, value
 //!   login/minute:10.0.0.1     of one of its quotas: all of them are meant
 //!   per-route:orders|10.0.0.1 several values
+//!   per-route:a%7Cb|10.0.0.1  a | within a value
 //!   api:user:anna             the first of several attributes
 //!   all                       a policy with one bucket for everybody
 //!   token_bucket:user:123     an algorithm in place of a policy: an ad hoc key
 //!   login:{10.0.0.1}          as it is called in a cluster
 //! ```
+//!
+//! Values are sent as they are written. The admin door undoes their encoding, since it knows how many there are.
 
 use std::convert::Infallible;
 use std::fmt;
 use std::str::FromStr;
 
-use percent_encoding::percent_decode_str;
 use tollgate_core::Algorithm;
 
 /// A bucket's name.
@@ -32,7 +34,7 @@ impl FromStr for AdminKey {
         let policy = name.split_once('/').map_or(name, |(policy, _)| policy).to_owned();
         let values = values.map(|values| {
             let tagged = values.strip_prefix('{').and_then(|values| values.strip_suffix('}'));
-            percent_decode_str(tagged.unwrap_or(values)).decode_utf8_lossy().into_owned()
+            tagged.unwrap_or(values).to_owned()
         });
         Ok(Self { policy, values })
     }
@@ -73,7 +75,7 @@ mod tests {
         assert_eq!(params("login:{10.0.0.1}"), "policy=login key=10.0.0.1");
         assert_eq!(params("login:2001:db8::/64"), "policy=login key=2001:db8::/64");
         assert_eq!(params("per-route:orders|10.0.0.1"), "policy=per-route key=orders|10.0.0.1");
-        assert_eq!(params("api:user:anna%20b"), "policy=api key=user:anna b");
+        assert_eq!(params("api:user:anna%20b"), "policy=api key=user:anna%20b");
         assert_eq!(params("api:100%"), "policy=api key=100%");
         assert_eq!(params("token_bucket:user:123"), "algorithm=token_bucket key=user:123");
         assert_eq!(params("all"), "policy=all");

@@ -195,6 +195,64 @@ fn top_tells_who_is_denied_most_and_who_was_last() {
     assert_eq!(top["denials"].as_array().unwrap().len(), 1);
 }
 
+/// Whatever a value holds, a key that is shown can be copied, inspected and reset, and is no other key.
+#[test]
+fn a_key_that_is_shown_can_be_asked_for() {
+    let tollgate = Tollgate::start(
+        "policies:\n\
+         - {name: pair, by: [user, path], quota: {rate: 1/h, burst: 1}, when: {path: '/pair/**'}}\n\
+         - {name: one, by: {first_of: [user, ip]}, quota: {rate: 1/h, burst: 1}, when: {path: /one}}\n\
+         api: {defaults: {token_bucket: {rate: 1/h, burst: 1}}}\n",
+    );
+    let users = ["a|b", "a", "a%7Cb", "100%", "100%25", "%", "|", "é b"];
+    for user in users {
+        for path in ["/pair/x|y", "/pair/b|x", "/one"] {
+            let attributes = json!({"user": user, "path": path});
+            assert_eq!([(); 2].map(|()| tollgate.decide(&attributes).status), [200, 429], "{user} {path}");
+        }
+    }
+    for key in ["50%25|x", "50%2525"] {
+        let check = format!("check?key={}", key.replace('%', "%25"));
+        assert_eq!([(); 2].map(|()| tollgate.get(&check).status), [200, 429], "{key}");
+    }
+    let top = json_of(&ask(&tollgate, &["top", "--json", "-n", "100"]));
+    let shown: Vec<_> = top["top"].as_array().unwrap().iter().collect();
+    assert_eq!(shown.len(), users.len() * 3 + 2, "{shown:#?}");
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let keys: Vec<_> =
+        shown.iter().map(|row| format!("{}:{}", text(&row["policy"]), text(&row["client"]))).collect();
+    let left = |key: &str| json_of(&ask(&tollgate, &["inspect", key, "--json"]))["remaining"].clone();
+    for (n, key) in keys.iter().enumerate() {
+        assert_eq!(left(key), 0, "{key}");
+        json_of(&ask(&tollgate, &["reset", key, "--json"]));
+        assert_eq!(left(key), 1, "{key}");
+        assert!(keys[n + 1..].iter().all(|other| left(other) == 0), "{key} and no other");
+    }
+}
+
+/// The calls of programs take several values the same way, and a single one as it is.
+#[test]
+fn a_program_can_name_any_key() {
+    let tollgate = Tollgate::start(
+        "policies:\n\
+         - {name: pair, by: [user, 'claim:plan'], quota: {rate: 1/h, burst: 5}, when: {path: /pair}}\n\
+         - {name: one, by: user, quota: {rate: 1/h, burst: 5}, when: {path: /one}}\n\
+         - {name: me, by: {first_of: [user, ip]}, quota: {rate: 1/h, burst: 5}}\n",
+    );
+    tollgate.decide(&json!({"user": "a|b", "claims": {"plan": "100%"}, "path": "/pair"}));
+    tollgate.decide(&json!({"user": "a%7Cb|c", "path": "/one"}));
+    let left = |policy: &str, key: &str| {
+        let key = percent_encoding::utf8_percent_encode(key, percent_encoding::NON_ALPHANUMERIC);
+        tollgate.get(&format!("remaining?policy={policy}&key={key}")).json()["remaining"].clone()
+    };
+    assert_eq!(left("pair", "a%7Cb|100%25"), 4);
+    assert_eq!(left("pair", "a%7Cb|100%2525"), 5);
+    assert_eq!(left("one", "a%7Cb|c"), 4);
+    assert_eq!(left("one", "a|b|c"), 5);
+    let own = tollgate.get("check?policy=me").json()["key"].as_str().unwrap().to_owned();
+    assert_eq!((own.as_str(), left("me", &own)), ("ip:127.0.0.1", json!(4)), "and one's own is told so");
+}
+
 /// What clients send must not reach the terminal of who looks at them as a command.
 #[test]
 fn what_clients_send_cannot_command_the_terminal() {

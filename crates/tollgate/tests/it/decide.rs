@@ -196,15 +196,15 @@ fn b5_c11_headers_count_from_trusted_proxies_only() {
     let bearer = format!("Bearer {}", token("berta", SECRET, YEAR_2100));
 
     let nobody = Tollgate::start(&by_user_or_address("10.0.0.0/8"));
-    assert_eq!(check(&nobody, &spoofed), "127.0.0.1");
-    assert_eq!(check(&nobody, &[("Authorization", &bearer)]), "berta");
+    assert_eq!(check(&nobody, &spoofed), "ip:127.0.0.1");
+    assert_eq!(check(&nobody, &[("Authorization", &bearer)]), "user:berta");
 
     let proxy = Tollgate::start(&by_user_or_address("127.0.0.1, 10.0.0.0/8"));
-    assert_eq!(check(&proxy, &spoofed), "anna");
-    assert_eq!(check(&proxy, &spoofed[..2]), "192.0.2.1", "X-Forwarded-For comes first");
-    assert_eq!(check(&proxy, &spoofed[1..2]), "192.0.2.2");
-    assert_eq!(check(&proxy, &[("X-Forwarded-For", "198.51.100.9, 192.0.2.1, 10.1.1.1")]), "192.0.2.1");
-    assert_eq!(check(&proxy, &[]), "127.0.0.1");
+    assert_eq!(check(&proxy, &spoofed), "user:anna");
+    assert_eq!(check(&proxy, &spoofed[..2]), "ip:192.0.2.1", "X-Forwarded-For comes first");
+    assert_eq!(check(&proxy, &spoofed[1..2]), "ip:192.0.2.2");
+    assert_eq!(check(&proxy, &[("X-Forwarded-For", "198.51.100.9, 192.0.2.1, 10.1.1.1")]), "ip:192.0.2.1");
+    assert_eq!(check(&proxy, &[]), "ip:127.0.0.1");
 }
 
 /// B6, A7: a denial says all that there is to say, and nothing else.

@@ -1,0 +1,74 @@
+//! A key as people read and write it: the values that a policy counts by, joined by `|`.
+//!
+//! ```text
+//!   orders|10.0.0.1        two values
+//!   a%7Cb|100%25           the values a|b and 100%
+//! ```
+//!
+//! A `|` or a `%` within a value is written as it is in Redis, so that no value can pass for two, and a key that is shown can be
+//! copied and asked for. Reading undoes every percent-encoding: keys out of Redis have more of it.
+
+use std::fmt;
+
+use percent_encoding::percent_decode_str;
+
+/// Writes a value into a key.
+pub(crate) struct Escaped<W>(pub(crate) W);
+
+impl<W: fmt::Write> fmt::Write for Escaped<W> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for piece in text.split_inclusive(['|', '%']) {
+            let (plain, escape) = match piece.as_bytes().last() {
+                Some(b'|') => (&piece[..piece.len() - 1], "%7C"),
+                Some(b'%') => (&piece[..piece.len() - 1], "%25"),
+                _ => (piece, ""),
+            };
+            self.0.write_str(plain)?;
+            self.0.write_str(escape)?;
+        }
+        Ok(())
+    }
+}
+
+/// The values of a key of so many. Of a single one a `|` may stand as it is. Nothing, if one of them is no UTF-8.
+pub(crate) fn values(key: &str, n_values: usize) -> Option<Vec<String>> {
+    if n_values == 1 { Some(vec![value(key)?]) } else { key.split('|').map(value).collect() }
+}
+
+/// The value that is written so. Nothing, if it is no UTF-8.
+pub(crate) fn value(text: &str) -> Option<String> {
+    percent_decode_str(text).decode_utf8().ok().map(std::borrow::Cow::into_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::fmt::Write as _;
+
+    fn written(values: &[String]) -> String {
+        let mut key = String::new();
+        for (n, value) in values.iter().enumerate() {
+            key.push_str(if n == 0 { "" } else { "|" });
+            write!(Escaped(&mut key), "{value}").unwrap();
+        }
+        key
+    }
+
+    proptest! {
+        /// What is written is read as it was, whatever the values are; so no two keys are written alike.
+        #[test]
+        fn a_key_is_read_as_it_was_written(values in prop::collection::vec("[a|%27C5\\PC]{0,8}", 1..4)) {
+            prop_assert_eq!(super::values(&written(&values), values.len()), Some(values));
+        }
+    }
+
+    #[test]
+    fn only_what_would_be_misread_is_escaped() {
+        let values = ["a|b", "100%", "é /:@"].map(str::to_owned);
+        assert_eq!(written(&values), "a%7Cb|100%25|é /:@");
+        assert_eq!(super::values("caf%C3%A9|100%", 2), Some(vec!["café".to_owned(), "100%".to_owned()]));
+        assert_eq!(super::values("a|b", 1), Some(vec!["a|b".to_owned()]));
+        assert_eq!(super::values("%ff", 1), None);
+    }
+}
