@@ -73,7 +73,7 @@ pub struct Fields<'a> {
     reset_after: u64,
     reset_at: u64,
     retry_after: Option<u64>,
-    shown: SmallVec<[Shown<'a>; 4]>,
+    shown: SmallVec<[Shown<'a>; 2]>,
 }
 
 impl Default for FieldStyle {

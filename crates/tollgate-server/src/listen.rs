@@ -10,6 +10,7 @@
 //!                                               └──────────────┘
 //! ```
 
+mod alarm;
 mod patient;
 mod tls;
 
@@ -22,7 +23,7 @@ use axum::Router;
 use axum::extract::ConnectInfo;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -30,6 +31,7 @@ use tokio::sync::{Semaphore, watch};
 use tower::{Service, ServiceExt};
 
 use crate::access::Certified;
+use alarm::Alarm;
 use patient::Patient;
 pub use tls::{Tls, TlsError, TlsPart};
 
@@ -149,7 +151,7 @@ impl Guest {
             async move { door.ready().await?.call(request).await }
         });
         let connection = http1::Builder::new()
-            .timer(TokioTimer::new())
+            .timer(Alarm::default())
             .header_read_timeout(listening.head_within)
             .max_buf_size(listening.head_bytes_max.max(8 * 1024))
             .serve_connection(TokioIo::new(stream), service);

@@ -234,7 +234,7 @@ proptest! {
         reset_at: u64,
         retry_after in prop::option::of(1u64..),
     ) {
-        let shown: SmallVec<[Shown<'_>; 4]> = limits.iter().map(|(policy, quota, numbers, refill_within, more_after)| {
+        let shown: SmallVec<[Shown<'_>; 2]> = limits.iter().map(|(policy, quota, numbers, refill_within, more_after)| {
             let &(capacity, units, remaining) = numbers;
             let (refill_within, more_after) = (*refill_within, *more_after);
             Shown { policy, quota: quota.as_deref(), capacity, units, refill_within, remaining, more_after }

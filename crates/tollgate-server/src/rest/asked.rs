@@ -28,6 +28,8 @@ pub(super) struct Asked<'a> {
     /// The bucket, in words.
     pub(super) key: Cow<'a, str>,
     pub(super) permits: NonZeroU32,
+    /// The policy that is asked, and no other.
+    policy: [&'a str; 1],
     /// What names the bucket of a policy. An ad hoc key names itself.
     attributes: Named<'a>,
     /// The address that the bucket is of, where the policy has other terms for some: of a network the first.
@@ -89,7 +91,7 @@ impl<'a> Asked<'a> {
                 (key.map_or_else(written, Cow::Borrowed), attributes)
             }
         };
-        Ok(Self { which, key, permits: *permits, attributes, address })
+        Ok(Self { which, key, permits: *permits, policy: [which.policy()], attributes, address })
     }
 
     /// Without a key only the one bucket of a policy for everybody can be meant.
@@ -101,7 +103,7 @@ impl<'a> Asked<'a> {
             return Err(missing(parts(policy)));
         }
         let (key, permits, attributes) = (Cow::Borrowed(""), NonZeroU32::MIN, Named::new());
-        Ok(Self { which, key, permits, attributes, address: None })
+        Ok(Self { which, key, permits, policy: [which.policy()], attributes, address: None })
     }
 
     pub(super) async fn decide<S, O>(&self, limiter: &Limiter<S, O>, ask: Ask) -> Decision
@@ -109,7 +111,7 @@ impl<'a> Asked<'a> {
         S: Store<Error = Infallible>,
         O: Observe,
     {
-        self.with_query(ask, async |query| limiter.decide(query).await).await
+        limiter.decide(&self.query(&self.attributes(), ask)).await
     }
 
     pub(super) async fn reset<S, O>(&self, limiter: &Limiter<S, O>) -> Basis
@@ -117,25 +119,22 @@ impl<'a> Asked<'a> {
         S: Store<Error = Infallible>,
         O: Observe,
     {
-        self.with_query(Ask::Look(0), async |query| limiter.reset(query).await).await
+        limiter.reset(&self.query(&self.attributes(), Ask::Look(0))).await
     }
 
-    /// Asks about one policy, and no other. Nobody can wait here.
-    async fn with_query<T>(&self, ask: Ask, then: impl AsyncFnOnce(&Query<'_>) -> T) -> T {
-        let patience = Micros::ZERO;
+    /// Nobody can wait here.
+    fn query<'q>(&'q self, attributes: &'q [Attribute<'q>], ask: Ask) -> Query<'q> {
+        let (select, address) = (Select::Named(&self.policy), self.address);
+        Query { select, attributes, address, ask, patience: Micros::ZERO }
+    }
+
+    fn attributes(&self) -> SmallVec<[Attribute<'_>; 2]> {
         match self.which {
-            Which::AdHoc(algorithm) => {
-                let attributes = [Attribute { name: AttributeName::Key, value: &self.key }];
-                let select = Select::Named(algorithm.policy());
-                then(&Query { select, attributes: &attributes, address: None, ask, patience }).await
+            Which::AdHoc(_) => {
+                SmallVec::from_iter([Attribute { name: AttributeName::Key, value: &self.key }])
             }
-            Which::Policy(name) => {
-                let attributes = self.attributes.iter();
-                let attributes: SmallVec<[_; 2]> =
-                    attributes.map(|(name, value)| Attribute { name: *name, value }).collect();
-                let names = [&**name];
-                let select = Select::Named(&names);
-                then(&Query { select, attributes: &attributes, address: self.address, ask, patience }).await
+            Which::Policy(_) => {
+                self.attributes.iter().map(|(name, value)| Attribute { name: *name, value }).collect()
             }
         }
     }

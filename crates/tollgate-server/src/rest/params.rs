@@ -71,9 +71,8 @@ impl Algorithm {
     }
 
     /// The policy that ad hoc keys of this algorithm fall under: the one of the model's name for it.
-    pub(super) fn policy(self) -> &'static [&'static str] {
-        static NAMES: [&str; 5] = tollgate_core::Algorithm::NAMES;
-        std::slice::from_ref(&NAMES[self as usize])
+    fn policy(self) -> &'static str {
+        tollgate_core::Algorithm::NAMES[self as usize]
     }
 
     /// The model's algorithm, in its default variant.
@@ -100,6 +99,16 @@ impl Algorithm {
 
     fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|algorithm| algorithm.name().eq_ignore_ascii_case(name))
+    }
+}
+
+impl Which<'_> {
+    /// The policy whose buckets are meant.
+    pub(super) fn policy(&self) -> &str {
+        match self {
+            Self::AdHoc(algorithm) => algorithm.policy(),
+            Self::Policy(name) => name,
+        }
     }
 }
 
@@ -224,8 +233,8 @@ mod tests {
     #[test]
     fn the_names_here_are_the_models_in_capitals() {
         for algorithm in Algorithm::ALL {
-            assert_eq!(algorithm.policy(), [algorithm.name().to_lowercase()]);
-            assert_eq!(algorithm.policy(), [algorithm.model().name()]);
+            assert_eq!(algorithm.policy(), algorithm.name().to_lowercase());
+            assert_eq!(algorithm.policy(), algorithm.model().name());
         }
     }
 

@@ -240,11 +240,7 @@ impl<'a> Level<'a> {
                 fields: None,
             });
         }
-        let name = match asked.which {
-            Which::AdHoc(algorithm) => algorithm.policy().first().copied().unwrap_or_default(),
-            Which::Policy(name) => name,
-        };
-        let policy = decision.policies().named(name);
+        let policy = decision.policies().named(asked.which.policy());
         let limit = policy.and_then(|policy| policy.limits().first()).ok_or_else(|| {
             Problem::new(StatusCode::NOT_FOUND, format!("no limit is configured for {}", asked.name()))
         })?;
