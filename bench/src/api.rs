@@ -18,7 +18,8 @@ use axum::routing::{get, post};
 
 use crate::rounds::{median, report};
 
-const ROUNDS: usize = 5;
+/// Short and many: a neighbour's load comes and goes.
+const ROUNDS: usize = 15;
 const CHECK: &str = "/api/v1/rate-limit/check?policy=per-client&key=10.0.0.1";
 const DECIDE: &str = "/api/v1/decide";
 
@@ -109,7 +110,7 @@ impl Server {
         let before = self.cpu_seconds();
         let url = format!("http://{}{path}", self.address);
         let mut wrk = Command::new("wrk");
-        wrk.args(["-t1", "-c32", "-d3s"]).args(script.iter().flat_map(|script| ["-s", script])).arg(&url);
+        wrk.args(["-t1", "-c32", "-d1s"]).args(script.iter().flat_map(|script| ["-s", script])).arg(&url);
         let output = wrk.output().expect("wrk is installed");
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(!text.contains("Non-2xx"), "every request is allowed: {text}");

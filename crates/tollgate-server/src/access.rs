@@ -193,11 +193,17 @@ fn foreign(headers: &HeaderMap) -> Option<&'static str> {
     if text(header::ORIGIN).is_some_and(|origin| !page(origin)) {
         return Some("Origin is not on this machine");
     }
-    let is_plain = |host: &str| host.eq_ignore_ascii_case("localhost") || ip(host).is_some();
-    if text(header::HOST).is_some_and(|host| !is_plain(without_port(host))) {
+    if text(header::HOST).is_some_and(|host| !is_plain(host)) {
         return Some("Host is neither an address nor localhost");
     }
     None
+}
+
+/// True for `localhost` and for what can only be an address: no name is made of digits and dots alone, and none has brackets.
+fn is_plain(host: &str) -> bool {
+    let name = host.split(':').next().unwrap_or_default();
+    let is_address = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    is_address || host.starts_with('[') || name.eq_ignore_ascii_case("localhost")
 }
 
 fn is_loopback(ip: IpAddr) -> bool {
