@@ -17,17 +17,14 @@ const ID_MAX: usize = 128;
 
 /// The id of a request. If it has none, `fresh` makes one: 32 hexadecimal digits.
 pub fn correlation_id(headers: &HeaderMap, fresh: impl FnOnce() -> u128) -> Cow<'_, str> {
-    let text = |name: HeaderName| headers.get(name)?.to_str().ok();
-    let id = |name: HeaderName| text(name).filter(|id| is_id(id));
-    let given = id(CORRELATION_ID).or_else(|| id(REQUEST_ID)).or_else(|| trace_id(text(TRACEPARENT)?));
-    given.map_or_else(|| Cow::Owned(hexadecimal(fresh())), Cow::Borrowed)
+    given_id(headers).map_or_else(|| Cow::Owned(format!("{:032x}", fresh())), Cow::Borrowed)
 }
 
-fn hexadecimal(number: u128) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = |byte: u8| [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 0xf)]];
-    let text = number.to_be_bytes().map(digits).concat();
-    String::from_utf8(text).unwrap_or_default() // digits always are text
+/// The id that a request has.
+pub fn given_id(headers: &HeaderMap) -> Option<&str> {
+    let text = |name: HeaderName| headers.get(name)?.to_str().ok();
+    let id = |name: HeaderName| text(name).filter(|id| is_id(id));
+    id(CORRELATION_ID).or_else(|| id(REQUEST_ID)).or_else(|| trace_id(text(TRACEPARENT)?))
 }
 
 /// True for visible ASCII that ends no string and begins no escape.

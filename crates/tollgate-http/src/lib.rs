@@ -24,7 +24,7 @@ mod problem;
 #[cfg(test)]
 mod testing;
 
-pub use correlation::correlation_id;
+pub use correlation::{correlation_id, given_id};
 pub use fields::{FieldStyle, Fields, LimitMeaning, QuotaPolicy, Received, ServiceLimit, Shown};
 pub use identify::{Attributes, Facts, Rules, TokenUser, VALUE_MAX, identify};
 pub use problem::{Occasion, Problem};

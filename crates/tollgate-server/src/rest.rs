@@ -34,7 +34,7 @@ use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
 use http::{HeaderValue, Response, StatusCode, header};
 use tollgate_core::{Ask, Clock, Limiter, Observe, Store};
-use tollgate_http::{Problem, correlation_id};
+use tollgate_http::{Problem, correlation_id, given_id};
 
 use crate::access::Caller;
 use crate::answer::{Answered, Refusal, json, nowhere, wrong_method};
@@ -262,10 +262,9 @@ fn peer(request: &Request) -> Result<IpAddr, Problem> {
     info.map(|ConnectInfo(peer)| peer.ip()).ok_or_else(unknown)
 }
 
-/// Gives the answer the id of its request, or a new one, so that both can be found.
+/// Gives the answer the id of its request, so that both can be found.
 fn mark(response: &mut Response<String>, request: &Request) {
-    let id = correlation_id(request.headers(), || fastrand::u128(..));
-    if let Ok(id) = HeaderValue::try_from(id.into_owned()) {
+    if let Some(Ok(id)) = given_id(request.headers()).map(HeaderValue::from_str) {
         response.headers_mut().insert(wire::CORRELATION_ID, id);
     }
 }

@@ -188,3 +188,17 @@ async fn c6_addresses_of_one_client_share_a_bucket() {
     assert_eq!(key("[2001:db8::2]").await, ("2001:db8::/64".to_owned(), 3));
     assert_eq!(key("[2001:db8:0:1::2]").await, ("2001:db8:0:1::/64".to_owned(), 4));
 }
+
+/// A check has the caller's id, if there is one, and otherwise none: nothing would speak of it.
+#[tokio::test]
+async fn a_check_has_the_id_of_its_request() {
+    for (given, expected) in [(Some(("x-request-id", "r-1")), Some("r-1")), (None, None)] {
+        let mut request = http::Request::get("/api/v1/rate-limit/check").body(Body::empty()).unwrap();
+        request.extensions_mut().insert(ConnectInfo("127.0.0.1:5".parse::<SocketAddr>().unwrap()));
+        if let Some((name, id)) = given {
+            request.headers_mut().insert(name, HeaderValue::from_static(id));
+        }
+        let response = door().oneshot(request).await.unwrap();
+        assert_eq!(response.headers().get("x-correlation-id").map(|id| id.to_str().unwrap()), expected);
+    }
+}
