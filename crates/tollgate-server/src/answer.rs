@@ -8,7 +8,7 @@ use serde::Serialize;
 use tollgate_http::Problem;
 
 /// Room for a usual answer, so that it need not grow.
-const BODY_USUAL: usize = 256;
+pub(crate) const BODY_USUAL: usize = 256;
 const FIELDS_USUAL: usize = 12;
 
 /// What a handler comes to.
@@ -35,52 +35,20 @@ pub(crate) fn of_text(status: StatusCode, body: String) -> Response<String> {
     response
 }
 
-/// A JSON object that is written as it is read: member after member, the names as they stand.
-pub(crate) struct Object(String);
-
-impl Object {
-    pub(crate) fn new() -> Self {
-        Self(String::with_capacity(BODY_USUAL))
+/// Writes text as JSON does. Most has nothing that needs an escape.
+pub(crate) fn push_quoted(json: &mut String, text: &str) {
+    let plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
+    if text.bytes().all(plain) {
+        json.push('"');
+        json.push_str(text);
+        json.push('"');
+    } else {
+        json.push_str(&serde_json::Value::from(text).to_string());
     }
+}
 
-    /// Adds text. Most has nothing that needs an escape.
-    pub(crate) fn text(mut self, name: &str, value: &str) -> Self {
-        let plain = |byte: u8| byte >= b' ' && byte != b'"' && byte != b'\\';
-        self.name(name);
-        if value.bytes().all(plain) {
-            self.0.push('"');
-            self.0.push_str(value);
-            self.0.push('"');
-        } else {
-            self.0.push_str(&serde_json::Value::from(value).to_string());
-        }
-        self
-    }
-
-    pub(crate) fn number(self, name: &str, value: u64) -> Self {
-        self.bare(name, itoa::Buffer::new().format(value))
-    }
-
-    pub(crate) fn flag(self, name: &str, value: bool) -> Self {
-        self.bare(name, if value { "true" } else { "false" })
-    }
-
-    pub(crate) fn end(mut self) -> String {
-        self.0.push('}');
-        self.0
-    }
-
-    fn bare(mut self, name: &str, value: &str) -> Self {
-        self.name(name);
-        self.0.push_str(value);
-        self
-    }
-
-    fn name(&mut self, name: &str) {
-        self.0.push_str(if self.0.is_empty() { "{\"" } else { ",\"" });
-        self.0.push_str(name);
-        self.0.push_str("\":");
-    }
+pub(crate) fn push_number(json: &mut String, number: u64) {
+    json.push_str(itoa::Buffer::new().format(number));
 }
 
 /// Refuses a path that leads nowhere; `instead` says what does lead somewhere.

@@ -166,7 +166,8 @@ fn parse_key(text: Cow<'_, str>) -> Result<Cow<'_, str>, Problem> {
     if text.len() > KEY_MAX {
         return Err(bad("key", format!("key has {} bytes; use 1 to {KEY_MAX}", text.len())));
     }
-    if let Some(control) = text.chars().find(|c| c.is_control()) {
+    let is_plain = text.bytes().all(|byte| (b' '..0x7f).contains(&byte));
+    if !is_plain && let Some(control) = text.chars().find(|c| c.is_control()) {
         return Err(bad(
             "key",
             format!("key has the control character {control:?}; use printable characters"),
