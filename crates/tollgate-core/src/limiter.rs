@@ -106,7 +106,11 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     /// Forgets the buckets that a query would be charged to, and tells where: in the store that all instances
     /// share, or only in this one.
     pub async fn reset(&self, query: &Query<'_>) -> Basis {
-        let policies = self.policies.load();
+        self.reset_under(&self.policies.load(), query).await
+    }
+
+    /// The same, under the rule set that the query was made for.
+    pub async fn reset_under(&self, policies: &Policies, query: &Query<'_>) -> Basis {
         let Ok(basis) = self.store.reset(&policies.keys(query)).await;
         basis
     }

@@ -5,8 +5,8 @@
 //!   a%7Cb|100%25           the values a|b and 100%
 //! ```
 //!
-//! A `|` or a `%` within a value is written as it is in Redis, so that no value can pass for two, and a key that is shown can be
-//! copied and asked for. Reading undoes every percent-encoding: keys out of Redis have more of it.
+//! A `|`, a `%`, a brace or a control character within a value is written as it is in Redis, so that no value can pass for two, and a
+//! key that is shown can be copied and asked for. Reading undoes every percent-encoding: keys out of Redis have more of it.
 
 use std::fmt;
 
@@ -17,17 +17,20 @@ pub(crate) struct Escaped<W>(pub(crate) W);
 
 impl<W: fmt::Write> fmt::Write for Escaped<W> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        for piece in text.split_inclusive(['|', '%']) {
-            let (plain, escape) = match piece.as_bytes().last() {
-                Some(b'|') => (&piece[..piece.len() - 1], "%7C"),
-                Some(b'%') => (&piece[..piece.len() - 1], "%25"),
-                _ => (piece, ""),
-            };
+        for piece in text.split_inclusive(is_escaped) {
+            let plain = piece.trim_end_matches(is_escaped);
             self.0.write_str(plain)?;
-            self.0.write_str(escape)?;
+            for byte in &piece.as_bytes()[plain.len()..] {
+                write!(self.0, "%{byte:02X}")?;
+            }
         }
         Ok(())
     }
+}
+
+/// What would be misread in a key, taken for the tag of a cluster, or not be shown.
+fn is_escaped(c: char) -> bool {
+    matches!(c, '|' | '%' | '{' | '}') || c.is_control()
 }
 
 /// The values of a key of so many. Of a single one a `|` may stand as it is. Nothing, if one of them is no UTF-8.
@@ -58,15 +61,15 @@ mod tests {
     proptest! {
         /// What is written is read as it was, whatever the values are; so no two keys are written alike.
         #[test]
-        fn a_key_is_read_as_it_was_written(values in prop::collection::vec("[a|%27C5\\PC]{0,8}", 1..4)) {
+        fn a_key_is_read_as_it_was_written(values in prop::collection::vec("[a|%{}27C5\u{1b}\u{85}\\PC]{0,8}", 1..4)) {
             prop_assert_eq!(super::values(&written(&values), values.len()), Some(values));
         }
     }
 
     #[test]
     fn only_what_would_be_misread_is_escaped() {
-        let values = ["a|b", "100%", "é /:@"].map(str::to_owned);
-        assert_eq!(written(&values), "a%7Cb|100%25|é /:@");
+        let values = ["a|b", "100%", "é /:@", "{tag}", "\u{1b}[31m"].map(str::to_owned);
+        assert_eq!(written(&values), "a%7Cb|100%25|é /:@|%7Btag%7D|%1B[31m");
         assert_eq!(super::values("caf%C3%A9|100%", 2), Some(vec!["café".to_owned(), "100%".to_owned()]));
         assert_eq!(super::values("a|b", 1), Some(vec!["a|b".to_owned()]));
         assert_eq!(super::values("%ff", 1), None);

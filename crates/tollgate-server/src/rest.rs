@@ -105,7 +105,7 @@ where
     let policies = door.limiter.load();
     let params = params(&request, Accepts::Permits)?;
     let asked = Asked::understand(&request, &params, Accepts::Permits, &settings, &policies, begun)?;
-    let decision = asked.decide(&door.limiter, Ask::Spend(asked.permits)).await;
+    let decision = asked.decide(&door.limiter, &policies, Ask::Spend(asked.permits)).await;
     let now = door.clock.now();
     let level = wire::Level::of(&asked, &decision, now)?;
     let mut response = wire::checked(&asked, &decision, &level, settings.fields)?;
@@ -125,7 +125,7 @@ where
     let policies = door.limiter.load();
     let params = params(&request, Accepts::Key)?;
     let asked = Asked::understand(&request, &params, Accepts::Key, &settings, &policies, now)?;
-    let decision = asked.decide(&door.limiter, Ask::Look(0)).await;
+    let decision = asked.decide(&door.limiter, &policies, Ask::Look(0)).await;
     answer(wire::looked(&asked, &decision, now, settings.fields)?)
 }
 
@@ -149,7 +149,7 @@ where
     let policies = door.limiter.load();
     let params = params(&request, Accepts::NamedKey)?;
     let asked = Asked::understand(&request, &params, Accepts::NamedKey, &settings, &policies, now)?;
-    let decision = asked.decide(&door.limiter, Ask::Look(0)).await;
+    let decision = asked.decide(&door.limiter, &policies, Ask::Look(0)).await;
     answer(wire::inspected(&asked, &decision, now)?)
 }
 
@@ -176,7 +176,7 @@ where
         let params = params(&request, accepts)?;
         let now = self.clock.now();
         let asked = Asked::understand(&request, &params, accepts, &settings, &policies, now)?;
-        answer(wire::forgotten(&asked, asked.reset(&self.limiter).await))
+        answer(wire::forgotten(&asked, asked.reset(&self.limiter, &policies).await))
     }
 }
 

@@ -65,6 +65,8 @@ pub(crate) struct Config {
     pub(crate) is_enabled: bool,
     /// The rule set.
     pub(crate) policies: Policies,
+    /// True if somebody wrote which policies there are, be it none.
+    pub(crate) lists_policies: bool,
     /// Which of the policies behind ad hoc keys somebody wrote. The others have their defaults.
     pub(crate) ad_hoc: Vec<&'static str>,
     /// Who may ask.
@@ -219,6 +221,7 @@ impl Reader<'_> {
         let store = self.store(store);
         Config {
             is_enabled: whole.enabled,
+            lists_policies: file.policies.is_some(),
             ad_hoc: defaults.written(),
             store_words: format!("{store:?} {:x}", self.unshown.finish()),
             is_store_required: matches!(store, StoreConfig::Redis(_))

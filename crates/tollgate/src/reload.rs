@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
-use tollgate_core::{Clock, Policies, Timestamp};
+use tollgate_core::{Algorithm, Clock, Policies, Policy, Timestamp};
 use tollgate_http::jwt::Verifier;
 use tollgate_server::{Access, Settings};
 use tollgate_store::WallClock;
@@ -201,6 +201,13 @@ impl Running {
             Ok(config) => config,
             Err(errors) => return self.keep(&errors),
         };
+        if !config.lists_policies && self.limiter.policies().iter().any(|policy| !is_ad_hoc(policy)) {
+            self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
+            error!(
+                "the policy file has no policies, as if it were not written to its end; the ones before stay. If there shall be none, write policies: []"
+            );
+            return;
+        }
         let (log, fixed) = (config.log.clone(), Fixed::of(&config));
         let settings = Users::follow(config.clients, config.access, config.answers, Some(users));
         let (settings, new_users) = match settings {
@@ -231,6 +238,11 @@ impl Running {
         }
         error!(problems = errors.len(), "the policy file is not put in force; the one before stays");
     }
+}
+
+/// True for those behind ad hoc keys, which are always there.
+pub(crate) fn is_ad_hoc(policy: &Policy) -> bool {
+    Algorithm::named(policy.name()).is_some()
 }
 
 /// Which policies came, went, or are not the same, in words.

@@ -25,7 +25,7 @@ use tollgate_store::WallClock;
 use crate::buckets::Buckets;
 use crate::config::{Config, DoorConfig, LogDenials, Source};
 use crate::figures;
-use crate::reload::{Fixed, Reloads, Users};
+use crate::reload::{Fixed, Reloads, Users, is_ad_hoc};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -92,10 +92,18 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
 fn greet(api: &Bound, admin: Option<&Bound>, running: &Running) {
     let (url, place) = (api.url(), running.store.place());
     let admin = admin.map_or(String::new(), |admin| format!(", admin on {}", admin.url()));
+    let n_policies = running.limiter.policies().iter().filter(|policy| !is_ad_hoc(policy)).count();
+    let (policies, call) = match n_policies {
+        0 => (String::new(), format!("'{url}/api/v1/rate-limit/check?key=user:123'")),
+        n => {
+            let attributes = r#"{"attributes": {"ip": "192.0.2.1", "method": "GET", "path": "/"}}"#;
+            let policies = if n == 1 { "1 policy".to_owned() } else { format!("{n} policies") };
+            (format!(", {policies}"), format!("{url}/api/v1/decide -d '{attributes}'"))
+        }
+    };
     let _ = writeln!(
         std::io::stdout(),
-        "tollgate {VERSION}: decisions on {url}, buckets in {place}{admin}; \
-         try: curl '{url}/api/v1/rate-limit/check?key=user:123'",
+        "tollgate {VERSION}: decisions on {url}{policies}, buckets in {place}{admin}; try: curl {call}",
     );
 }
 

@@ -12,7 +12,7 @@
 
 use std::fmt;
 use std::future::Future;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Instant;
@@ -73,7 +73,8 @@ impl Future for Nap {
             alarm.as_mut().reset(self.until);
         }
         loop {
-            ready!(alarm.as_mut().poll(cx));
+            // Whether the task has a budget left or not: an alarm that is not set never rings.
+            ready!(pin!(tokio::task::unconstrained(alarm.as_mut())).poll(cx));
             if self.until <= alarm.deadline() {
                 return Poll::Ready(());
             }
@@ -119,5 +120,19 @@ mod tests {
             let took = nap(&alarm, lasts).await;
             assert!(lasts <= took && took <= lasts + slack, "{took:?} for {lasts:?}");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_rings_for_a_task_that_has_used_up_its_turn() {
+        use tokio::task::coop;
+        let alarm = Alarm::default();
+        let mut nap = pin!(nap(&alarm, Duration::from_secs(1)));
+        let tired = std::future::poll_fn(|cx| {
+            while coop::has_budget_remaining() {
+                let _ = pin!(coop::consume_budget()).poll(cx);
+            }
+            nap.as_mut().poll(cx)
+        });
+        assert!(tokio::time::timeout(Duration::from_secs(60), tired).await.is_ok());
     }
 }

@@ -5,7 +5,9 @@ use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
+use arc_swap::Guard;
 use axum::extract::Request;
 use http::StatusCode;
 use http_body::Body as _;
@@ -61,8 +63,7 @@ impl<'a> Asked<'a> {
         if key.is_some() {
             entrust(request, settings, "key", "leave it out to ask about yourself")?;
         }
-        let mut address = None;
-        let (key, attributes) = match which {
+        let (key, attributes, address) = match which {
             Which::AdHoc(_) => {
                 let key = match key {
                     // The admin door shows keys as they are written, and so it is asked for them.
@@ -76,19 +77,22 @@ impl<'a> Asked<'a> {
                         Cow::Owned(address::client(client, rules.ipv6_prefix))
                     }
                 };
-                (key, Named::new())
+                (key, Named::new(), None)
             }
             Which::Policy(name) => {
                 let policy = policy(policies, name)?;
-                let attributes = match key {
-                    Some(key) => of_key(policy, key, accepts)?,
-                    None => of_caller(policies, policy, request, settings, now)?,
-                };
-                if policy.overrides().next().is_some() {
-                    address = address_in(&attributes);
+                match key {
+                    Some(key) => {
+                        let attributes = of_key(policy, key, accepts)?;
+                        let has_others = policy.overrides().next().is_some();
+                        let address = if has_others { address_in(&attributes) } else { None };
+                        (Cow::Borrowed(key), attributes, address)
+                    }
+                    None => {
+                        let (attributes, address) = of_caller(policies, request, settings, now)?;
+                        (Cow::Owned(written(policy, &attributes)?), attributes, address)
+                    }
                 }
-                let written = || Cow::Owned(written(policy, &attributes));
-                (key.map_or_else(written, Cow::Borrowed), attributes)
             }
         };
         Ok(Self { which, key, permits: *permits, policy: [which.policy()], attributes, address })
@@ -106,20 +110,27 @@ impl<'a> Asked<'a> {
         Ok(Self { which, key, permits, policy: [which.policy()], attributes, address: None })
     }
 
-    pub(super) async fn decide<S, O>(&self, limiter: &Limiter<S, O>, ask: Ask) -> Decision
+    /// Asks under the rule set that it was understood by.
+    pub(super) async fn decide<S, O>(
+        &self,
+        limiter: &Limiter<S, O>,
+        policies: &Arc<Policies>,
+        ask: Ask,
+    ) -> Decision
     where
         S: Store<Error = Infallible>,
         O: Observe,
     {
-        limiter.decide(&self.query(&self.attributes(), ask)).await
+        let policies = Guard::from_inner(Arc::clone(policies));
+        limiter.decide_under(policies, &self.query(&self.attributes(), ask)).await
     }
 
-    pub(super) async fn reset<S, O>(&self, limiter: &Limiter<S, O>) -> Basis
+    pub(super) async fn reset<S, O>(&self, limiter: &Limiter<S, O>, policies: &Policies) -> Basis
     where
         S: Store<Error = Infallible>,
         O: Observe,
     {
-        limiter.reset(&self.query(&self.attributes(), Ask::Look(0))).await
+        limiter.reset_under(policies, &self.query(&self.attributes(), Ask::Look(0))).await
     }
 
     /// Nobody can wait here.
@@ -174,6 +185,14 @@ fn of_key<'a>(policy: &'a Policy, key: &'a str, accepts: Accepts) -> Result<Name
     let values = key::values(key, n_parts).ok_or_else(|| not_utf8(key))?;
     let values: Vec<&str> = values.iter().map(String::as_str).collect();
     let attributes = limit.name().attributes(&values).ok_or_else(misfit)?;
+    if let Some(hidden) = attributes.iter().find(|told| accepts == Accepts::NamedKey && is_digest(told)) {
+        let value = hidden.value.rsplit('#').next().unwrap_or_default();
+        let detail = format!(
+            "key {} stands for a value that is not shown; ask with the value itself, of which printf %s VALUE | sha256sum begins with {value}",
+            quoted(key)
+        );
+        return Err(bad("key", detail));
+    }
     let named = attributes.iter().zip(policy.partition()).filter_map(|(told, part)| {
         let name = part.names().map(AttributeName::as_deref).find(|name| *name == told.name)?;
         Some((name, Cow::Owned(told.value.to_owned())))
@@ -181,22 +200,37 @@ fn of_key<'a>(policy: &'a Policy, key: &'a str, accepts: Accepts) -> Result<Name
     Ok(named.collect())
 }
 
+/// True for what the admin door shows in place of a value that may be a secret.
+fn is_digest(told: &Attribute<'_>) -> bool {
+    let may_be_secret =
+        matches!(told.name, AttributeName::Header(_) | AttributeName::Cookie(_) | AttributeName::Param(_));
+    let name = told.name.to_string();
+    let value =
+        told.value.strip_prefix(name.as_str()).map_or(told.value, |rest| rest.trim_start_matches(':'));
+    let digits = value.strip_prefix('#').filter(|digits| digits.len() == 8);
+    may_be_secret && digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
+}
+
 /// The key that these attributes make, as [`of_key`] takes it.
-fn written(policy: &Policy, attributes: &Named<'_>) -> String {
-    let attributes: SmallVec<[_; 2]> =
+fn written(policy: &Policy, attributes: &Named<'_>) -> Result<String, Problem> {
+    let attributes: SmallVec<[_; 4]> =
         attributes.iter().map(|(name, value)| Attribute { name: *name, value }).collect();
     let limit = policy.limits().first();
-    let Some(key) = limit.and_then(|limit| Key::new(limit.name(), &attributes)) else { return String::new() };
+    let key = limit.and_then(|limit| Key::new(limit.name(), &attributes)).ok_or_else(|| {
+        let name = policy.name();
+        let detail = format!("policy {name} counts by something that this request does not have; give key");
+        bad("key", detail)
+    })?;
     let mut text = String::new();
     for (n, value) in key.values().enumerate() {
         // Writing to a text cannot fail.
-        let _ = match (n, attributes.len()) {
+        let _ = match (n, policy.partition().len()) {
             (0, 1) => write!(text, "{value}"),
             (0, _) => write!(Escaped(&mut text), "{value}"),
             _ => text.write_char('|').and_then(|()| write!(Escaped(&mut text), "{value}")),
         };
     }
-    text
+    Ok(text)
 }
 
 fn not_utf8(key: &str) -> Problem {
@@ -212,28 +246,21 @@ fn parts(policy: &Policy) -> String {
     policy.partition().iter().map(part).collect::<Vec<_>>().join("|")
 }
 
-/// The attributes by which a policy counts the caller itself.
+/// What the caller itself is: all that the policies look at, for some have other terms for some.
 fn of_caller<'a>(
-    policies: &Policies,
-    policy: &'a Policy,
+    policies: &'a Policies,
     request: &Request,
     settings: &Settings,
     now: Timestamp,
-) -> Result<Named<'a>, Problem> {
-    let (head, needs) = (request.headers(), policies.needs().clone());
+) -> Result<(Named<'a>, Option<IpAddr>), Problem> {
     let mut parts = http::Request::new(()).into_parts().0;
-    parts.headers.clone_from(head);
+    parts.headers.clone_from(request.headers());
     parts.method.clone_from(request.method());
     parts.uri.clone_from(request.uri());
-    let facts = identify(&parts, peer(request)?, &settings.rules, &needs, now);
+    let facts = identify(&parts, peer(request)?, &settings.rules, policies.needs(), now);
     settings.heed(&facts);
-    let value = |part: &'a tollgate_core::Part| {
-        let told = |name: AttributeName<&'a str>| Some((name, Cow::Owned(facts.value(name)?.to_owned())));
-        part.names().map(AttributeName::as_deref).find_map(told)
-    };
-    policy.partition().iter().map(value).collect::<Option<Named<'_>>>().ok_or_else(|| {
-        let name = policy.name();
-        let detail = format!("policy {name} counts by something that this request does not have; give key");
-        bad("key", detail)
-    })
+    let always = [AttributeName::Ip, AttributeName::Method, AttributeName::Path];
+    let needed = policies.needs().iter().map(AttributeName::as_deref).filter(|name| !always.contains(name));
+    let told = |name: AttributeName<&'a str>| Some((name, Cow::Owned(facts.value(name)?.to_owned())));
+    Ok((always.into_iter().chain(needed).filter_map(told).collect(), facts.address))
 }

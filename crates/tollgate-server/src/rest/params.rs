@@ -131,7 +131,7 @@ impl<'a> Params<'a> {
                     once(&mut algorithm, parse_algorithm(&decode("algorithm", value)?)?, "algorithm")?
                 }
                 "policy" => once(&mut policy, decode("policy", value)?, "policy")?,
-                "key" => once(&mut key, parse_key(decode("key", value)?)?, "key")?,
+                "key" => once(&mut key, parse_key(decode("key", value)?, accepts)?, "key")?,
                 "permits" if accepts == Accepts::Permits => {
                     once(&mut permits, parse_permits(&decode("permits", value)?)?, "permits")?;
                 }
@@ -156,15 +156,17 @@ fn parse_algorithm(text: &str) -> Result<Algorithm, Problem> {
     })
 }
 
-fn parse_key(text: Cow<'_, str>) -> Result<Cow<'_, str>, Problem> {
+fn parse_key(text: Cow<'_, str>, accepts: Accepts) -> Result<Cow<'_, str>, Problem> {
     if text.is_empty() {
         return Err(bad(
             "key",
             "key is empty; use 1 to 1024 bytes, or leave it out to mean your own address",
         ));
     }
-    if text.len() > KEY_MAX {
-        return Err(bad("key", format!("key has {} bytes; use 1 to {KEY_MAX}", text.len())));
+    // Where keys are asked for as they are shown, a byte may be written in three.
+    let bytes_max = if accepts == Accepts::NamedKey { 3 * KEY_MAX } else { KEY_MAX };
+    if text.len() > bytes_max {
+        return Err(bad("key", format!("key has {} bytes; use 1 to {bytes_max}", text.len())));
     }
     let is_plain = text.bytes().all(|byte| (b' '..0x7f).contains(&byte));
     if !is_plain && let Some(control) = text.chars().find(|c| c.is_control()) {

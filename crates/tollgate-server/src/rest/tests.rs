@@ -202,3 +202,27 @@ async fn a_check_has_the_id_of_its_request() {
         assert_eq!(response.headers().get("x-correlation-id").map(|id| id.to_str().unwrap()), expected);
     }
 }
+
+/// A caller that asks about itself has the terms that `decide` would give it: those of its header, or of its address.
+#[tokio::test]
+async fn a_caller_falls_under_the_overrides_that_are_made_for_it() {
+    use tollgate_core::{Condition, Pattern};
+    let quota = |rate: &str| Quota::new(Algorithm::SlidingWindow, rate.parse().unwrap()).unwrap();
+    let tier = AttributeName::Header("x-tier".to_owned());
+    let premium = Condition::default().and_fits(tier, vec![Pattern::new("premium", None).unwrap()]);
+    let office = Condition::default().and_within(vec!["192.0.2.0/24".parse().unwrap()]);
+    let policy = Policy::new("api", quota("5/h"))
+        .unwrap()
+        .by(&[AttributeName::Ip])
+        .overridden(premium, vec![(None, quota("1000/h"))], None)
+        .overridden(office, vec![(None, quota("100/h"))], None);
+    let door = door_of(vec![policy], Settings::default());
+    for (from, tier, left) in [("127.0.0.1", "", 4), ("127.0.0.2", "premium", 999), ("192.0.2.7", "", 99)] {
+        let mut request =
+            http::Request::get("/api/v1/rate-limit/check?policy=api").body(Body::empty()).unwrap();
+        request.extensions_mut().insert(ConnectInfo(format!("{from}:5").parse::<SocketAddr>().unwrap()));
+        request.headers_mut().insert("x-tier", HeaderValue::from_static(tier));
+        let response = door.clone().oneshot(request).await.unwrap();
+        assert_eq!(tollgate_http::Fields::parse(response.headers()).remaining, Some(left), "{from} {tier}");
+    }
+}

@@ -141,8 +141,9 @@ impl Lay for File {
         lay_section(&mut self.metrics, other.metrics, laying);
         lay_section(&mut self.log, other.log, laying);
         lay_section(&mut self.traces, other.traces, laying);
+        let Some(others) = other.policies else { return };
         let policies = self.policies.get_or_insert_default();
-        for policy in other.policies.unwrap_or_default() {
+        for policy in others {
             let name = policy.value.name.as_ref().map(|name| name.text.as_str());
             let known = policies.iter_mut().find(|known| {
                 name.is_some() && known.value.name.as_ref().map(|name| name.text.as_str()) == name

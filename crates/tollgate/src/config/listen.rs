@@ -65,9 +65,12 @@ impl Reader<'_> {
             ),
         };
         let address = address.unwrap_or(default);
-        let tls = own.or_else(|| shared.clone()).flatten();
+        let tls = own.or_else(|| shared.clone());
+        // Of a certificate that cannot be read nobody knows whom it admits; that is told already.
+        let is_broken = matches!(tls, Some(None));
+        let tls = tls.flatten();
         let admits = tls.as_ref().map_or(Admits::Anybody, |(_, admits)| *admits);
-        if exposed(address) && !has_tokens && admits == Admits::Anybody {
+        if exposed(address) && !has_tokens && admits == Admits::Anybody && !is_broken {
             self.wrong(place, format!(
                 "{path} is {address}, which others can reach, and nothing protects it; set api.tokens, or tls with a client_ca, or listen on 127.0.0.1"
             ));

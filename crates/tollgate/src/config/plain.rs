@@ -25,7 +25,7 @@ pub(super) fn words(error: &Error) -> String {
         return "a second document begins here; a policy file is one, so leave the --- out".to_owned();
     }
     if let Error::UnknownAnchor { .. } = error {
-        return "no value before this one has such an anchor; write the value, or its &name".to_owned();
+        return "a text that begins with * needs quotes, as in \"**/login\"; without them it means a value with that &name, and there is none".to_owned();
     }
     let message = UserMessageFormatter.format_message(error);
     format!("this cannot be read as YAML: {message}")

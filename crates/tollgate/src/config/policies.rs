@@ -83,20 +83,14 @@ impl Reader<'_> {
 
     fn policy(&mut self, written: At<file::Policy>, whole: Whole) -> Option<Policy> {
         let At { value: written, place } = written;
-        let Some(name) = &written.name else {
-            self.wrong(place, "a policy has no name; write name: login".to_owned());
-            return None;
+        let name_place = written.name.as_ref().map_or(place, |name| name.place);
+        let name = self.name(written.name.as_ref(), place);
+        let path = match &written.name {
+            Some(written) => format!("policies.{}", name.as_deref().unwrap_or(&written.text)),
+            None => "policies".to_owned(),
         };
-        let Name(text) = self.read("policies.name", name)?;
-        if Algorithm::named(&text).is_some() {
-            let problem =
-                format!("policies.{text}: the names of algorithms are reserved for ad hoc keys; use another");
-            self.wrong(name.place, problem);
-            return None;
-        }
-        let path = format!("policies.{text}");
         let Some(quota) = &written.quota else {
-            let file = name.place.and_then(|place| self.files.get(place.file));
+            let file = name_place.and_then(|place| self.files.get(place.file));
             let problem = if file.is_some_and(|file| file.is_profile) {
                 format!(
                     "{path} has no quota, and no file under this one has a policy of that name to be changed; \
@@ -105,7 +99,7 @@ impl Reader<'_> {
             } else {
                 format!("{path} has no quota; write quota: {{rate: 10/s}}")
             };
-            self.wrong(name.place, problem);
+            self.wrong(name_place, problem);
             return None;
         };
         // Everything is read before anything is given up, so that all that is wrong is told.
@@ -124,7 +118,7 @@ impl Reader<'_> {
         let mut quotas = quotas?.into_iter();
         let (_, first) = quotas.next()?;
         let policy =
-            Policy::new(&text, first).map_err(|error| self.wrong(name.place, error.to_string())).ok()?;
+            Policy::new(&name?, first).map_err(|error| self.wrong(name_place, error.to_string())).ok()?;
         let policy = policy.partitioned(parts?).covering(selector?);
         let policy =
             quotas.fold(policy, |policy, (name, quota)| policy.and(&name.unwrap_or_default(), quota));
@@ -132,6 +126,21 @@ impl Reader<'_> {
             let (condition, quotas, mode) = other?;
             Some(policy.overridden(condition, quotas, mode))
         })
+    }
+
+    fn name(&mut self, written: Option<&Written<Name>>, place: Option<Place>) -> Option<String> {
+        let Some(written) = written else {
+            self.wrong(place, "a policy has no name; write name: login".to_owned());
+            return None;
+        };
+        let Name(name) = self.read("policies.name", written)?;
+        if Algorithm::named(&name).is_some() {
+            let problem =
+                format!("policies.{name}: the names of algorithms are reserved for ad hoc keys; use another");
+            self.wrong(written.place, problem);
+            return None;
+        }
+        Some(name)
     }
 
     fn selector(&mut self, path: &str, written: Option<&file::Condition>, case: Case) -> Option<Selector> {

@@ -155,6 +155,11 @@ fn quota(quota: &Quota) -> String {
             format!("1 {every}")
         }
         Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(Leak::Meter) => {
+            let (window, n) = (quota.window().as_micros(), u64::from(units));
+            // They come back one by one; where one takes seconds, that is worth knowing.
+            if window.is_multiple_of(n * SECOND) {
+                return format!("{capacity} at once, then 1 {}", self::every(Micros::new(window / n)));
+            }
             format!("{capacity} at once, then {units} {every}")
         }
         Algorithm::TokenBucket(Refill::Stepped) => {

@@ -40,6 +40,9 @@ impl Folders {
     /// Watches these, and no others.
     pub(super) fn watch(&mut self, folders: BTreeSet<PathBuf>) {
         let Some(watcher) = &mut self.watcher else { return };
+        // One folder by two names has one watch, and who gives up one name gives up both.
+        let folders: BTreeSet<_> =
+            folders.into_iter().map(|folder| folder.canonicalize().unwrap_or(folder)).collect();
         for gone in self.watched.difference(&folders) {
             // It fails only if the folder itself is gone.
             let _ = watcher.unwatch(gone);

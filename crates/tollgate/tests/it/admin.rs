@@ -308,6 +308,14 @@ fn what_goes_wrong_is_told_with_what_to_do() {
             error: http://ADMIN refuses: key is missing; it is made of ip
             exit 1"#]],
     );
+    tollgate.reload("policies: [{name: keys, by: 'header:X-Api-Key', quota: {rate: 1/h}}]");
+    check(
+        &tollgate,
+        &["reset", "keys:header:x-api-key:#6ab9f1eb"],
+        expect![[r#"
+        error: http://ADMIN refuses: key "header:x-api-key:#6ab9f1eb" stands for a value that is not shown; ask with the value itself, of which printf %s VALUE | sha256sum begins with 6ab9f1eb
+        exit 1"#]],
+    );
     check(
         &tollgate,
         &["inspect", "token_bucket"],

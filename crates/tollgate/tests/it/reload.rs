@@ -60,7 +60,7 @@ fn policies_come_and_go_and_a_name_that_comes_back_goes_on_where_it_was() {
     let renamed = decide(&tollgate, "192.0.2.1");
     assert_eq!((renamed.remaining("old"), renamed.remaining("new")), (None, Some(9)));
     tollgate.wait_for_line(&["policies reloaded", "+new -old"]);
-    tollgate.reload("");
+    tollgate.reload("policies: []\n");
     let free = decide(&tollgate, "192.0.2.1").json();
     assert_eq!(
         (&free["allowed"], &free["basis"], &free["limits"]),
@@ -103,6 +103,18 @@ fn a_broken_file_is_told_and_the_one_before_stays_until_it_is_repaired() {
     tollgate.reload(&policy("api", "{rate: 1/h, burst: 5}", ""));
     assert_eq!(look(&tollgate, "192.0.2.1", "api"), Some(4));
     assert_eq!(tollgate.metric(FAILURES), 4.0);
+}
+
+/// A file that was emptied, or is not written to its end, does not lift the limits.
+#[test]
+fn policies_do_not_go_by_being_left_out() {
+    let tollgate = Tollgate::start(&policy("api", "{rate: 1/h, burst: 3}", ""));
+    tollgate.rewrite("log: {level: info}\n");
+    tollgate.wait_for_line(&["ERROR", "the policy file has no policies", "write policies: []"]);
+    assert_eq!(tollgate.metric(FAILURES), 1.0);
+    assert_eq!(look(&tollgate, "192.0.2.1", "api"), Some(3));
+    tollgate.reload("policies: []\n");
+    assert_eq!(look(&tollgate, "192.0.2.1", "api"), None);
 }
 
 /// Most editors put another file in the old one's place; some, and `cp`, write into it.
@@ -371,7 +383,7 @@ fn with_redis_the_counts_survive_a_reload() {
 /// What a door or the store is made of waits for a restart, and that is told.
 #[test]
 fn what_cannot_change_while_it_is_in_use_is_told() {
-    let tollgate = Tollgate::start(&policy("api", "{rate: 1/h, burst: 3}", ""));
+    let tollgate = Tollgate::start("");
     tollgate.reload("store: {local: {max_keys: 5}}\n");
     tollgate.wait_for_line(&["WARN", "store has changed, and stays as it was until a restart"]);
     tollgate.reload("log: {format: text, denials: all}\nmetrics: {labels: {application: t}}\n");

@@ -275,8 +275,8 @@ fn what_is_no_yaml_is_told() {
     check(
         "log: *nobody",
         expect![[r#"
-        t.yaml:1:6: no value before this one has such an anchor; write the value, or its &name
-    "#]],
+            t.yaml:1:6: a text that begins with * needs quotes, as in "**/login"; without them it means a value with that &name, and there is none
+        "#]],
     );
     check(
         "log: {level: !secret info}",

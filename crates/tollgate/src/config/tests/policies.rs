@@ -212,6 +212,8 @@ policies:
 - {name: h, quota: [{rate: 1/s, name: x}, {rate: 1/h, name: x}, {rate: 1/d, name: X}]}
 - {name: h, quota: {rate: 1/s}}
 - {name: i, group: "A B", quota: {rate: 1/s}, mode: on, on_failure: maybe, retry_after: 60, missing: no}
+- {name: Login, by: ipp, quota: {rate: 1/s, burst: 0}}
+- {by: ipp, quota: {rate: 0/s}}
 "#,
         expect![[r#"
             t.yaml:3:10: policies.token_bucket: the names of algorithms are reserved for ad hoc keys; use another
@@ -230,6 +232,12 @@ policies:
             t.yaml:13:69: policies.i.on_failure is "maybe"; use one of local, open, closed
             t.yaml:13:89: policies.i.retry_after is "60"; use a whole number and us, ms, s, min, h or d: 5ms, 60s
             t.yaml:13:102: policies.i.missing is "no"; use one of skip, ip, deny
+            t.yaml:14:10: policies.name is "Login"; a name has 1 to 64 of a-z 0-9 . _ -
+            t.yaml:14:21: policies.Login.by is "ipp"; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
+            t.yaml:14:52: policies.Login.quota.burst is "0"; a burst of 0 would deny everything. Use at least 1
+            t.yaml:15:3: a policy has no name; write name: login
+            t.yaml:15:8: policies.by is "ipp"; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
+            t.yaml:15:27: policies.quota.rate is "0/s"; "0" is not a number of units; use a whole number from 1 to 4294967295
         "#]],
     );
 }

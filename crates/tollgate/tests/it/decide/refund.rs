@@ -79,7 +79,7 @@ fn a_receipt_for_a_changed_quota_gives_nothing() {
     assert_eq!(refund(&tollgate, &receipt).json()["refunded"], 0);
     assert_eq!(left(&tollgate), 16);
     let receipt = spend(&tollgate, 4);
-    tollgate.reload("");
+    tollgate.reload("policies: []\n");
     assert_eq!(refund(&tollgate, &receipt).json()["refunded"], 0);
 }
 
