@@ -121,6 +121,14 @@ pub(crate) struct AdminArgs {
     #[arg(long, value_name = "FILE", env = "TOLLGATE_CA")]
     pub(crate) ca: Option<PathBuf>,
 
+    /// A certificate to show, in PEM, to a door that has a client_ca
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_CERT", requires_all = ["cert_key", "ca"])]
+    pub(crate) cert: Option<PathBuf>,
+
+    /// The key of that certificate, in PEM
+    #[arg(long, value_name = "FILE", env = "TOLLGATE_CERT_KEY", requires = "cert")]
+    pub(crate) cert_key: Option<PathBuf>,
+
     /// Print one JSON object instead of text
     #[arg(long)]
     pub(crate) json: bool,

@@ -10,7 +10,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::{self, Client, connect::HttpConnector};
 use hyper_util::rt::TokioExecutor;
-use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
 /// Asks one server.
@@ -51,6 +51,13 @@ pub(crate) enum TrustError {
     #[error("the CA file holds no certificates that can be read")]
     Ca,
 
+    /// What is to be shown cannot be.
+    #[error("the certificate to show and its key cannot be used: {reason}")]
+    Shown {
+        /// Why.
+        reason: String,
+    },
+
     /// The machine trusts nobody.
     #[error("no trusted certificates found on this machine; set a CA file")]
     NoRoots {
@@ -59,13 +66,24 @@ pub(crate) enum TrustError {
     },
 }
 
+/// A certificate to show to the server, and its key, in PEM.
+pub(crate) struct Shown {
+    pub(crate) cert: Vec<u8>,
+    pub(crate) key: Vec<u8>,
+}
+
 impl Fetcher {
     /// Asks the server of `url`. Over TLS it must be one that `ca` has signed, in PEM; without it, one that the machine
-    /// trusts.
-    pub(crate) fn new(url: &Uri, ca: Option<&[u8]>, bounds: Bounds) -> Result<Self, TrustError> {
+    /// trusts. Only who names a CA can show a certificate.
+    pub(crate) fn new(
+        url: &Uri,
+        ca: Option<&[u8]>,
+        shown: Option<&Shown>,
+        bounds: Bounds,
+    ) -> Result<Self, TrustError> {
+        let connector = connector(url, ca, shown)?;
         // One fetch in a while: a connection in a pool would only grow stale.
-        let client =
-            Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector(url, ca)?);
+        let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
         Ok(Self { client, bounds })
     }
 
@@ -109,15 +127,19 @@ pub(crate) fn is_local(url: &Uri) -> bool {
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn connector(url: &Uri, ca: Option<&[u8]>) -> Result<HttpsConnector<HttpConnector>, TrustError> {
+fn connector(
+    url: &Uri,
+    ca: Option<&[u8]>,
+    shown: Option<&Shown>,
+) -> Result<HttpsConnector<HttpConnector>, TrustError> {
     let encrypted = url.scheme_str() == Some("https");
     let builder = HttpsConnectorBuilder::new();
     let builder = match ca {
         None if encrypted => builder
             .with_provider_and_native_roots(aws_lc_rs::default_provider())
             .map_err(|source| TrustError::NoRoots { source })?,
-        None => builder.with_tls_config(config(RootCertStore::empty())),
-        Some(pem) => builder.with_tls_config(config(roots(pem)?)),
+        None => builder.with_tls_config(config(RootCertStore::empty(), None)?),
+        Some(pem) => builder.with_tls_config(config(roots(pem)?, shown)?),
     };
     let builder = if encrypted { builder.https_only() } else { builder.https_or_http() };
     Ok(builder.enable_http1().build())
@@ -133,10 +155,15 @@ fn roots(pem: &[u8]) -> Result<RootCertStore, TrustError> {
     if roots.is_empty() { Err(TrustError::Ca) } else { Ok(roots) }
 }
 
-fn config(roots: RootCertStore) -> ClientConfig {
-    ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+fn config(roots: RootCertStore, shown: Option<&Shown>) -> Result<ClientConfig, TrustError> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("the provider knows TLS 1.2 and 1.3")
-        .with_root_certificates(roots)
-        .with_no_client_auth()
+        .with_root_certificates(roots);
+    let Some(Shown { cert, key }) = shown else { return Ok(builder.with_no_client_auth()) };
+    let unusable = |error: &dyn Error| TrustError::Shown { reason: cause(error) };
+    let chain = CertificateDer::pem_slice_iter(cert).collect::<Result<_, _>>();
+    let chain = chain.map_err(|error| unusable(&error))?;
+    let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| unusable(&error))?;
+    builder.with_client_auth_cert(chain, key).map_err(|error| unusable(&error))
 }

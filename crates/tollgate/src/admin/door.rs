@@ -1,6 +1,7 @@
 //! The admin door of a running program, from outside.
 
 use std::error::Error;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
@@ -9,7 +10,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use crate::cli::AdminArgs;
-use crate::fetch::{Bounds, FetchError, Fetcher, is_local};
+use crate::fetch::{Bounds, FetchError, Fetcher, Shown, is_local};
 
 /// A thousand rows with the longest texts are shorter.
 const BOUNDS: Bounds = Bounds { timeout: Duration::from_secs(10), body_max: 16 * 1024 * 1024 };
@@ -22,15 +23,21 @@ pub(super) struct Door {
     token: Option<String>,
 }
 
+fn read(option: &str, file: Option<&Path>) -> anyhow::Result<Option<Vec<u8>>> {
+    let read =
+        |file: &Path| std::fs::read(file).with_context(|| format!("cannot read {option} {}", file.display()));
+    file.map(read).transpose()
+}
+
 impl Door {
     /// The door that the command line names.
     pub(super) fn new(args: &AdminArgs) -> anyhow::Result<Self> {
         let url = args.admin.to_string().trim_end_matches('/').to_owned();
-        let ca = args
-            .ca
-            .as_ref()
-            .map(|file| std::fs::read(file).with_context(|| format!("cannot read --ca {}", file.display())));
-        let fetcher = Fetcher::new(&args.admin, ca.transpose()?.as_deref(), BOUNDS);
+        let ca = read("--ca", args.ca.as_deref())?;
+        let (cert, key) =
+            (read("--cert", args.cert.as_deref())?, read("--cert-key", args.cert_key.as_deref())?);
+        let shown = cert.zip(key).map(|(cert, key)| Shown { cert, key });
+        let fetcher = Fetcher::new(&args.admin, ca.as_deref(), shown.as_ref(), BOUNDS);
         let fetcher = fetcher.with_context(|| format!("cannot ask {url}"))?;
         if args.token.is_some() && args.admin.scheme_str() == Some("http") && !is_local(&args.admin) {
             eprintln!("warning: the token goes to {url} over plain HTTP; who listens on the way can use it");

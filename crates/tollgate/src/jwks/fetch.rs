@@ -29,7 +29,7 @@ impl KeyFetcher {
     pub(super) fn new(source: &JwksSource) -> Result<Self, TrustError> {
         let bounds = Bounds { timeout: source.timeout, body_max: source.body_max };
         Ok(Self {
-            fetcher: Fetcher::new(&source.url, source.ca.as_deref(), bounds)?,
+            fetcher: Fetcher::new(&source.url, source.ca.as_deref(), None, bounds)?,
             url: source.url.clone(),
         })
     }

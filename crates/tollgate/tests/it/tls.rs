@@ -139,6 +139,16 @@ fn each_door_can_ask_its_clients_for_a_certificate() {
             assert_eq!(without, (asks == Shows::Nothing).then_some(200), "{path}");
         }
     }
+    // The commands show one as well.
+    let tls = house.tls(Shows::Certificate);
+    let tollgate = house
+        .start(&format!("listen: {{api: '127.0.0.1:0', admin: {{address: '127.0.0.1:0', tls: {tls}}}}}\n"));
+    let admin = format!("https://localhost:{}", tollgate.admin.rsplit(':').next().unwrap());
+    let [ca, cert, key] = ["ca.pem", "client.pem", "client.key"].map(|name| house.path(name));
+    let top = ["top", "--admin", &admin, "--ca", &ca];
+    assert_eq!(run(&top).status.code(), Some(1));
+    assert_eq!(run(&[&top[..], &["--cert", &cert, "--cert-key", &key]].concat()).status.code(), Some(0));
+    drop(tollgate);
     // A certificate of an authority that is not asked for.
     let tls = house.tls(Shows::Certificate);
     let tollgate = house
