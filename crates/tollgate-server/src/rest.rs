@@ -32,9 +32,9 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use tollgate_core::{Ask, Clock, Limiter, Observe, Store};
-use tollgate_http::{Problem, correlation_id, given_id};
+use tollgate_http::{Fields, Problem, correlation_id, given_id};
 
 use crate::access::Caller;
 use crate::answer::{Answered, Refusal, json, nowhere, wrong_method};
@@ -110,7 +110,7 @@ where
     let level = wire::Level::of(&asked, &decision, now)?;
     let mut response = wire::checked(&asked, &decision, &level, settings.fields)?;
     door.checks.observe(level.algorithm.model(), decision.verdict(), now.since(begun));
-    mark(&mut response, &request);
+    mark(&mut response, request.headers());
     answer(response)
 }
 
@@ -126,7 +126,9 @@ where
     let params = params(&request, Accepts::Key)?;
     let asked = Asked::understand(&request, &params, Accepts::Key, &settings, &policies, now)?;
     let decision = asked.decide(&door.limiter, &policies, Ask::Look(0)).await;
-    answer(wire::looked(&asked, &decision, now, settings.fields)?)
+    let mut response = wire::looked(&asked, &decision, now, settings.fields)?;
+    mark(&mut response, request.headers());
+    answer(response)
 }
 
 async fn reset<S, O, C>(State(door): State<Arc<Rest<S, O, C>>>, request: Request) -> Answered
@@ -197,7 +199,9 @@ where
         decide::Deciding { limiter: &door.limiter, settings: &settings, now: begun }.decide(&asked).await?;
     let now = door.clock.now();
     decided.tell(&door.checks, now.since(begun));
-    answer(decided.render(&settings, now, &id))
+    let mut response = decided.render(&settings, now, &id);
+    expose(&mut response, &head.headers);
+    answer(response)
 }
 
 async fn decide_batch<S, O, C>(State(door): State<Arc<Rest<S, O, C>>>, request: Request) -> Answered
@@ -262,10 +266,18 @@ fn peer(request: &Request) -> Result<IpAddr, Problem> {
     info.map(|ConnectInfo(peer)| peer.ip()).ok_or_else(unknown)
 }
 
-/// Gives the answer the id of its request, so that both can be found.
-fn mark(response: &mut Response<String>, request: &Request) {
-    if let Some(Ok(id)) = given_id(request.headers()).map(HeaderValue::from_str) {
+/// Gives the answer the id of its request, so that both can be found, and lets a page read it.
+fn mark(response: &mut Response<String>, headers: &HeaderMap) {
+    if let Some(Ok(id)) = given_id(headers).map(HeaderValue::from_str) {
         response.headers_mut().insert(wire::CORRELATION_ID, id);
+    }
+    expose(response, headers);
+}
+
+/// Lets a page that a browser runs read the fields. Who is no page, and so names no origin, need not be told.
+fn expose(response: &mut Response<String>, headers: &HeaderMap) {
+    if headers.contains_key(header::ORIGIN) {
+        Fields::expose(response.headers_mut());
     }
 }
 

@@ -275,7 +275,6 @@ impl Outcomes {
         let headers = response.headers_mut();
         if let Some(fields) = Fields::of(&self.decision, now) {
             fields.render(settings.fields, headers);
-            Fields::expose(headers);
         }
         if let Ok(id) = HeaderValue::from_str(id) {
             headers.insert(CORRELATION_ID, id);

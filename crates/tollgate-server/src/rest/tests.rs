@@ -203,6 +203,18 @@ async fn a_check_has_the_id_of_its_request() {
     }
 }
 
+/// Pages name their origin, and may read the fields; others are not told that they may.
+#[tokio::test]
+async fn a_page_may_read_the_fields() {
+    for (origin, expected) in [(Some("https://shop.example"), true), (None, false)] {
+        let mut request = http::Request::get("/api/v1/rate-limit/check").body(Body::empty()).unwrap();
+        request.extensions_mut().insert(ConnectInfo("192.0.2.1:5".parse::<SocketAddr>().unwrap()));
+        request.headers_mut().extend(origin.map(|origin| (header::ORIGIN, HeaderValue::from_static(origin))));
+        let response = door().oneshot(request).await.unwrap();
+        assert_eq!(response.headers().contains_key(header::ACCESS_CONTROL_EXPOSE_HEADERS), expected);
+    }
+}
+
 /// A caller that asks about itself has the terms that `decide` would give it: those of its header, or of its address.
 #[tokio::test]
 async fn a_caller_falls_under_the_overrides_that_are_made_for_it() {

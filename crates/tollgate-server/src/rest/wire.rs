@@ -269,7 +269,6 @@ fn with_fields(
 ) -> Response<String> {
     if let Some(fields) = fields {
         fields.render(style, response.headers_mut());
-        Fields::expose(response.headers_mut());
     }
     response
 }

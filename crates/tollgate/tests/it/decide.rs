@@ -300,7 +300,8 @@ fn answers_carry_the_families_that_are_configured() {
         ("headers: {families: []}\n", false, false),
     ] {
         let tollgate = Tollgate::start(&format!("{headers}{}", policy("api", "{rate: 10/h, burst: 15}", "")));
-        let answer = tollgate.decide(&json!({"ip": "192.0.2.1"}));
+        let body = json!({"attributes": {"ip": "192.0.2.1"}}).to_string();
+        let answer = tollgate.post("/api/v1/decide", &[("origin", "http://localhost:3000")], &body);
         assert!(
             x_ratelimit.iter().all(|name| answer.headers.contains_key(*name) == has_x),
             "{headers}{answer:?}"
