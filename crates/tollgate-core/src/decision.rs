@@ -121,9 +121,23 @@ impl Decision {
         self.enforced().map(|(_, _, standing)| standing.wait).max().unwrap_or(Micros::ZERO)
     }
 
+    /// True if what it charged depends on the answer: see [`Policy::counted`].
+    pub fn awaits_answer(&self) -> bool {
+        self.policies.counts_by_answer()
+            && self.standings().any(|(policy, _, _)| !policy.counted().is_everything())
+    }
+
+    /// The same decision, to be kept for longer than a request's way: until then it holds one of the few places that
+    /// make reading the rule set cheap.
+    #[must_use]
+    pub fn kept(mut self) -> Self {
+        self.policies = Guard::from_inner(Guard::into_inner(self.policies));
+        self
+    }
+
     /// What a refund needs: the rule set, and the standings with their receipts.
-    pub(crate) fn into_parts(self) -> (Guard<Arc<Policies>>, Standings) {
-        (self.policies, self.standings)
+    pub(crate) fn parts_mut(&mut self) -> (&Policies, &mut Standings) {
+        (&self.policies, &mut self.standings)
     }
 }
 

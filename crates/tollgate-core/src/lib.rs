@@ -22,6 +22,7 @@
 pub mod algorithm;
 mod charge;
 mod clock;
+mod counted;
 mod decision;
 mod histogram;
 mod key;
@@ -40,6 +41,7 @@ mod store;
 
 pub use charge::{Act, Charge, Charges, OnFailure, Paid, Refund};
 pub use clock::{Clock, ManualClock};
+pub use counted::Counted;
 pub use decision::{Decision, Verdict};
 pub use histogram::{Histogram, Reading};
 pub use key::{BucketName, Key, Part, Value};

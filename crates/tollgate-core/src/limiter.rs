@@ -10,8 +10,9 @@ use crate::decision::{Decision, Verdict};
 use crate::key::Key;
 use crate::observe::{Observe, Unobserved};
 use crate::policies::Policies;
+use crate::policy::Policy;
 use crate::query::Query;
-use crate::standing::{Basis, Outcome, Receipt};
+use crate::standing::{Basis, Receipt};
 use crate::store::Store;
 
 /// Answers queries.
@@ -68,11 +69,27 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     /// Gives back what a decision charged, as far as time has not repaid it. `query` is the one that was
     /// decided. Where the quota was changed meanwhile nothing is given back: what a unit was worth then says
     /// nothing of what it is worth now.
-    pub async fn refund(&self, query: &Query<'_>, decision: Decision) {
-        let (policies, standings) = decision.into_parts();
+    pub async fn refund(&self, query: &Query<'_>, mut decision: Decision) {
+        self.refund_where(query, &mut decision, |_| true).await;
+    }
+
+    /// Gives back what a decision charged under those policies that count no answer of this status. What was given back is
+    /// no longer paid.
+    pub async fn refund_uncounted(&self, query: &Query<'_>, decision: &mut Decision, status: u16) {
+        self.refund_where(query, decision, |policy| !policy.counted().covers(status)).await;
+    }
+
+    async fn refund_where(
+        &self,
+        query: &Query<'_>,
+        decision: &mut Decision,
+        is_due: impl Fn(&Policy) -> bool,
+    ) {
+        let (policies, standings) = decision.parts_mut();
         let current = self.policies.load();
-        let paid = standings.into_iter().filter_map(|standing| {
-            let Outcome::Paid(receipt) = standing.outcome else { return None };
+        let paid = standings.iter_mut().filter_map(|standing| {
+            let (policy, _) = policies.limit(standing.limit)?;
+            let receipt = if is_due(policy) { standing.take_receipt()? } else { return None };
             let (key, quota) = policies.key(standing.limit, query, &current)?;
             Some(Refund { key, quota, receipt, basis: standing.basis })
         });
@@ -113,6 +130,17 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     pub async fn reset_under(&self, policies: &Policies, query: &Query<'_>) -> Basis {
         let Ok(basis) = self.store.reset(&policies.keys(query)).await;
         basis
+    }
+
+    /// True if every answer is there at the first poll: see [`Store::never_waits`].
+    #[inline(always)]
+    pub fn never_waits(&self) -> bool {
+        self.store.never_waits()
+    }
+
+    /// The store.
+    pub fn store(&self) -> &S {
+        &self.store
     }
 
     /// The rule set in force, for one decision: it says which attributes a query must tell.

@@ -32,6 +32,7 @@ pub struct Policies {
     named: HashMap<String, u32>,
     exempt: Vec<Condition>,
     needs: Arc<[AttributeName<String>]>,
+    counts_by_answer: bool,
 }
 
 /// Which limit of which policy, within one rule set, and whether it was enforced for the query.
@@ -122,6 +123,7 @@ impl Policies {
         let generation = LAST_GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
         let mut set = Self { generation, groups, index, named, ..Self::default() };
         set.need(policies.iter().flat_map(Policy::attributes));
+        set.counts_by_answer = policies.iter().any(|policy| !policy.counted().is_everything());
         set.policies = policies;
         Ok(set)
     }
@@ -142,6 +144,11 @@ impl Policies {
     /// The attributes that a query must tell to be judged by these policies. Others need not be found out.
     pub fn needs(&self) -> &Arc<[AttributeName<String>]> {
         &self.needs
+    }
+
+    /// True if some policy counts only some answers.
+    pub(crate) fn counts_by_answer(&self) -> bool {
+        self.counts_by_answer
     }
 
     /// A number that grows with every rule set that is built in this process; of a copy, the original's.

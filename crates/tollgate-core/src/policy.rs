@@ -7,6 +7,7 @@
 use std::ops::Range;
 
 use crate::charge::{Act, OnFailure};
+use crate::counted::Counted;
 use crate::key::{BucketName, Part};
 use crate::policies::PolicyError;
 use crate::quantity::Micros;
@@ -30,6 +31,7 @@ pub struct Policy {
     mode: Mode,
     on_failure: OnFailure,
     retry_after_min: Micros,
+    counted: Counted,
 }
 
 /// One quota of a policy, and the name of its buckets.
@@ -130,6 +132,7 @@ impl Policy {
             mode: Mode::default(),
             on_failure: OnFailure::default(),
             retry_after_min: Micros::ZERO,
+            counted: Counted::default(),
         })
     }
 
@@ -238,6 +241,13 @@ impl Policy {
         self
     }
 
+    /// Sets which answers count. Doors that do not see the answer count all of them.
+    #[must_use]
+    pub fn counting(mut self, counted: Counted) -> Self {
+        self.counted = counted;
+        self
+    }
+
     fn limit(&self, quota_name: Option<&str>, quota: Quota) -> Limit {
         Limit { name: BucketName::new(&self.name, quota_name, &quota, self.partition.clone()), quota }
     }
@@ -313,6 +323,11 @@ impl Policy {
     /// The shortest wait that a denial may tell.
     pub fn retry_after_min(&self) -> Micros {
         self.retry_after_min
+    }
+
+    /// Which answers count.
+    pub fn counted(&self) -> &Counted {
+        &self.counted
     }
 
     /// True if the query lacks what it is counted by, and so does not fall under the policy.

@@ -116,6 +116,17 @@ impl Standing {
         }
     }
 
+    /// Takes the receipt out, to give it back: afterwards the charge only fits.
+    pub(crate) fn take_receipt(&mut self) -> Option<Receipt> {
+        match std::mem::replace(&mut self.outcome, Outcome::Fits) {
+            Outcome::Paid(receipt) => Some(receipt),
+            other @ (Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown) => {
+                self.outcome = other;
+                None
+            }
+        }
+    }
+
     /// How long until the charge would fit: zero if it does, nothing if it never will. Who was denied because no
     /// store answered may try again in a second.
     pub fn retry_after(&self) -> Option<Micros> {

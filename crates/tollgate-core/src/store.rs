@@ -34,6 +34,13 @@ pub trait Store: Send + Sync {
 
     /// Forgets the buckets, so that their keys stand as if never seen, and tells on what ground.
     fn reset(&self, keys: &[Key<'_>]) -> impl Future<Output = Result<Basis, Self::Error>> + Send;
+
+    /// True if no future of this store is ever pending: who asks has the answer at the first poll, and needs no place to
+    /// keep the future in.
+    #[inline(always)]
+    fn never_waits(&self) -> bool {
+        false
+    }
 }
 
 impl<S: Store + ?Sized> Store for Arc<S> {
@@ -54,5 +61,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn reset(&self, keys: &[Key<'_>]) -> impl Future<Output = Result<Basis, Self::Error>> + Send {
         (**self).reset(keys)
+    }
+
+    #[inline(always)]
+    fn never_waits(&self) -> bool {
+        (**self).never_waits()
     }
 }

@@ -4,6 +4,7 @@
 //! - [`Fields`]: the rate limit header fields of both families, rendered and parsed in one place, with their
 //!   rounding; [`FieldStyle`] says which of them answers carry.
 //! - [`identify`]: who is asking, and for what: from a request to the attributes of a query.
+//! - [`Dialect`]: whom to believe and what answers carry, as one thing that a reload replaces.
 //! - [`address`]: who is asking, by address, and which bucket an address means.
 //! - [`jwt`]: who is asking, by a signed token.
 //! - [`parts`]: headers, cookies, query parameters, the host.
@@ -15,6 +16,7 @@
 
 pub mod address;
 mod correlation;
+mod dialect;
 mod fields;
 mod identify;
 pub mod jwt;
@@ -25,6 +27,7 @@ mod problem;
 mod testing;
 
 pub use correlation::{correlation_id, given_id};
+pub use dialect::{Dialect, SharedDialect};
 pub use fields::{FieldStyle, Fields, LimitMeaning, QuotaPolicy, Received, ServiceLimit, Shown};
 pub use identify::{Attributes, Facts, Rules, TokenUser, VALUE_MAX, identify};
 pub use problem::{Occasion, Problem};

@@ -108,7 +108,7 @@ where
     let decision = asked.decide(&door.limiter, &policies, Ask::Spend(asked.permits)).await;
     let now = door.clock.now();
     let level = wire::Level::of(&asked, &decision, now)?;
-    let mut response = wire::checked(&asked, &decision, &level, settings.fields)?;
+    let mut response = wire::checked(&asked, &decision, &level, settings.dialect.fields)?;
     door.checks.observe(level.algorithm.model(), decision.verdict(), now.since(begun));
     mark(&mut response, request.headers());
     answer(response)
@@ -126,7 +126,7 @@ where
     let params = params(&request, Accepts::Key)?;
     let asked = Asked::understand(&request, &params, Accepts::Key, &settings, &policies, now)?;
     let decision = asked.decide(&door.limiter, &policies, Ask::Look(0)).await;
-    let mut response = wire::looked(&asked, &decision, now, settings.fields)?;
+    let mut response = wire::looked(&asked, &decision, now, settings.dialect.fields)?;
     mark(&mut response, request.headers());
     answer(response)
 }

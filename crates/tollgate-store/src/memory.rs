@@ -311,4 +311,9 @@ impl<C: Clock> Store for MemoryStore<C> {
         }
         Ok(Basis::Local)
     }
+
+    #[inline(always)]
+    fn never_waits(&self) -> bool {
+        true
+    }
 }

@@ -79,4 +79,8 @@ impl Store for Buckets {
             Self::Redis(store) => store.reset(keys).await,
         }
     }
+
+    fn never_waits(&self) -> bool {
+        matches!(self, Self::Memory(_))
+    }
 }

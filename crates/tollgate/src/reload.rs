@@ -28,6 +28,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tollgate_core::{Algorithm, Clock, Policies, Policy, Timestamp};
+use tollgate_http::Dialect;
 use tollgate_http::jwt::Verifier;
 use tollgate_server::{Access, Settings};
 use tollgate_store::WallClock;
@@ -90,7 +91,8 @@ impl Users {
             unknown_key = Some(Box::new(move || refresh.ask()));
         }
         let AnswersConfig { fields, problem_type } = answers;
-        Ok((Settings { rules, access, fields, problem_type, unknown_key }, users))
+        let dialect = Arc::new(Dialect { rules, fields, problem_type, unknown_key });
+        Ok((Settings { dialect, access }, users))
     }
 }
 

@@ -1,4 +1,5 @@
-//! The fields as bytes. A value is put together on the stack and allocated once.
+//! The fields as bytes. A value is put together on the stack and allocated once. What an answer says already is never
+//! loosened: lists are added to, and of two `X-RateLimit-` families the tighter stays.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use smallvec::SmallVec;
@@ -9,7 +10,7 @@ use super::{FieldStyle, Fields, LIMIT, LimitMeaning, POLICY, Shown, X_LIMIT, X_R
 type Buffer = SmallVec<[u8; 256]>;
 
 pub(super) fn render(fields: &Fields<'_>, style: FieldStyle, headers: &mut HeaderMap) {
-    if style.x_ratelimit {
+    if style.x_ratelimit && !is_tighter(headers, fields.tightest.remaining) {
         let tightest = &fields.tightest;
         let limit = match style.limit {
             LimitMeaning::Capacity => tightest.capacity,
@@ -36,6 +37,15 @@ pub(super) fn render(fields: &Fields<'_>, style: FieldStyle, headers: &mut Heade
     {
         headers.insert(header::RETRY_AFTER, number(seconds.max(1)));
     }
+}
+
+/// True if an answer says already that less remains: whoever says so knows of a limit behind us.
+fn is_tighter(headers: &HeaderMap, remaining: u32) -> bool {
+    let Some(said) = headers.get(X_REMAINING) else { return false };
+    said.to_str()
+        .ok()
+        .and_then(|text| text.trim().parse::<u64>().ok())
+        .is_some_and(|left| left < remaining.into())
 }
 
 /// A number alone. `HeaderValue::from` allocates twice.

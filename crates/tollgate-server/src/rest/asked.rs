@@ -72,7 +72,7 @@ impl<'a> Asked<'a> {
                     }
                     Some(key) => Cow::Borrowed(key),
                     None => {
-                        let (rules, peer) = (&settings.rules, peer(request)?);
+                        let (rules, peer) = (&settings.dialect.rules, peer(request)?);
                         let client = address::client_address(request.headers(), peer, &rules.proxies);
                         Cow::Owned(address::client(client, rules.ipv6_prefix))
                     }
@@ -257,8 +257,8 @@ fn of_caller<'a>(
     parts.headers.clone_from(request.headers());
     parts.method.clone_from(request.method());
     parts.uri.clone_from(request.uri());
-    let facts = identify(&parts, peer(request)?, &settings.rules, policies.needs(), now);
-    settings.heed(&facts);
+    let facts = identify(&parts, peer(request)?, &settings.dialect.rules, policies.needs(), now);
+    settings.dialect.heed(&facts);
     let always = [AttributeName::Ip, AttributeName::Method, AttributeName::Path];
     let needed = policies.needs().iter().map(AttributeName::as_deref).filter(|name| !always.contains(name));
     let told = |name: AttributeName<&'a str>| Some((name, Cow::Owned(facts.value(name)?.to_owned())));

@@ -206,7 +206,7 @@ where
     async fn decide_under(&self, policies: Guard<Arc<Policies>>, asked: &Decide<'_>) -> Outcomes {
         let needs = policies.needs().clone();
         let facts = asked.attributes.0.facts(self.settings, &needs, self.now);
-        self.settings.heed(&facts);
+        self.settings.dialect.heed(&facts);
         let attributes = facts.attributes();
         let also: Vec<&str> = asked.policies.iter().map(AsRef::as_ref).collect();
         let query = Query {
@@ -259,7 +259,7 @@ impl Outcomes {
             Verdict::Allow => json(StatusCode::OK, &decided),
             Verdict::Deny => {
                 let occasion = Occasion {
-                    kind: &settings.problem_type,
+                    kind: &settings.dialect.problem_type,
                     instance: self.path.as_deref(),
                     correlation_id: id,
                     now,
@@ -274,7 +274,7 @@ impl Outcomes {
         };
         let headers = response.headers_mut();
         if let Some(fields) = Fields::of(&self.decision, now) {
-            fields.render(settings.fields, headers);
+            fields.render(settings.dialect.fields, headers);
         }
         if let Ok(id) = HeaderValue::from_str(id) {
             headers.insert(CORRELATION_ID, id);

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use toml::Table;
 
 /// Who may depend on whom, among our own. Development dependencies count too.
-const ARROWS: [(&str, &[&str]); 7] = [
+const ARROWS: [(&str, &[&str]); 9] = [
     ("tollgate-core", &[]),
     ("tollgate-store", &["tollgate-core", "tollgate-lab"]),
     ("tollgate-http", &["tollgate-core"]),
     ("tollgate-server", &["tollgate-core", "tollgate-http", "tollgate-store"]),
+    ("tollgate-tower", &["tollgate-core", "tollgate-http", "tollgate-store"]),
+    ("tollgate-example-axum", &["tollgate-core", "tollgate-http", "tollgate-store", "tollgate-tower"]),
     ("tollgate", &["tollgate-core", "tollgate-http", "tollgate-lab", "tollgate-server", "tollgate-store"]),
     ("tollgate-bench", &["tollgate-core", "tollgate-lab", "tollgate-store"]),
     ("tollgate-lab", &[]),
@@ -28,7 +30,7 @@ fn root() -> PathBuf {
 fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
     let crates = std::fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
     crates
-        .chain(["bench", "lab"].map(|folder| root().join(folder)))
+        .chain(["bench", "lab", "examples/axum"].map(|folder| root().join(folder)))
         .map(|folder| dependencies_of(&folder))
         .collect()
 }
@@ -58,6 +60,18 @@ fn dependencies_go_one_way() {
 fn the_model_sees_no_io_no_clock_and_no_wire() {
     for seen in &dependencies()["tollgate-core"] {
         assert!(IN_CORE.contains(&seen.as_str()), "tollgate-core must not depend on {seen}");
+    }
+}
+
+#[test]
+fn the_layer_has_no_store_and_no_server() {
+    let manifest: Table =
+        std::fs::read_to_string(root().join("crates/tollgate-tower/Cargo.toml")).unwrap().parse().unwrap();
+    for name in manifest["dependencies"].as_table().unwrap().keys() {
+        assert!(
+            !["tollgate-store", "hyper", "axum", "redis"].contains(&name.as_str()),
+            "it must not depend on {name}"
+        );
     }
 }
 

@@ -71,7 +71,7 @@ impl Told<'_> {
         needs: &'a [AttributeName<String>],
         now: Timestamp,
     ) -> Facts<'a> {
-        let rules = &settings.rules;
+        let rules = &settings.dialect.rules;
         let mut facts = Facts::default();
         if let Some(address) = self.ip {
             facts.tell_address(address, rules);

@@ -1,0 +1,52 @@
+//! Which answers count.
+//!
+//! A limit on logins should punish those that fail. Whether one fails is known only afterwards, and by then others have come
+//! in parallel; so every request is charged when it comes, and gets its charge back when its answer does not count.
+
+use std::ops::RangeInclusive;
+
+/// The statuses of the answers that count. By default, all of them.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counted {
+    /// None: everything.
+    statuses: Option<Vec<RangeInclusive<u16>>>,
+}
+
+impl Counted {
+    /// Only answers with one of these statuses.
+    pub fn only(statuses: Vec<RangeInclusive<u16>>) -> Self {
+        Self { statuses: Some(statuses) }
+    }
+
+    /// True if an answer of that status counts.
+    pub fn covers(&self, status: u16) -> bool {
+        self.statuses.as_ref().is_none_or(|statuses| statuses.iter().any(|range| range.contains(&status)))
+    }
+
+    /// True if every answer counts, so that nobody need wait for it.
+    pub fn is_everything(&self) -> bool {
+        self.statuses.is_none()
+    }
+
+    /// The statuses that count; nothing if all do.
+    pub fn statuses(&self) -> Option<&[RangeInclusive<u16>]> {
+        self.statuses.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_counts_unless_said_otherwise() {
+        let (all, failures) = (Counted::default(), Counted::only(vec![401..=401, 500..=599]));
+        assert!(all.is_everything() && !failures.is_everything());
+        for (status, counts) in
+            [(200, false), (400, false), (401, true), (402, false), (500, true), (599, true)]
+        {
+            assert!(all.covers(status));
+            assert_eq!(failures.covers(status), counts, "{status}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Limits that count only some answers.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use http::{Request, Response, StatusCode};
+use tokio::sync::Barrier;
+use tollgate_core::{Counted, Limiter, Policies, Policy, Store};
+use tollgate_store::MemoryStore;
+use tollgate_tower::RateLimitLayer;
+use tower::{Layer, ServiceExt};
+
+use crate::world::{Body, Distant, bucket, clock, door, limiter, request};
+
+/// Three failures an hour.
+fn failures() -> Policy {
+    bucket("login", "3/h").counting(Counted::only(vec![401..=401, 403..=403]))
+}
+
+/// Logs in with a word: who says `right` is let in.
+async fn login<S: Store<Error = Infallible> + 'static>(layer: &RateLimitLayer<S>, word: &str) -> u16 {
+    let service = tower::service_fn(|request: Request<Body>| async move {
+        let status = if request.uri().path() == "/right" { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
+        Ok::<_, Infallible>(Response::builder().status(status).body(Body::default()).unwrap())
+    });
+    layer.layer(service).oneshot(request(1, word)).await.unwrap().status().as_u16()
+}
+
+async fn only_failures_count<S: Store<Error = Infallible> + 'static>(layer: RateLimitLayer<S>) {
+    for _ in 0..20 {
+        assert_eq!(login(&layer, "/right").await, 200);
+    }
+    for status in [401, 401, 401, 429] {
+        assert_eq!(login(&layer, "/wrong").await, status);
+    }
+    assert_eq!(login(&layer, "/right").await, 429);
+}
+
+#[tokio::test]
+async fn a_login_limit_punishes_failures_and_not_successes() {
+    let (limiter, _) = limiter([failures()]);
+    only_failures_count(RateLimitLayer::new(limiter, door())).await;
+}
+
+#[tokio::test]
+async fn so_it_does_where_the_store_must_be_waited_for() {
+    let store = Distant(MemoryStore::new(clock(), 1_000));
+    let limiter = Arc::new(Limiter::new(Policies::new(vec![failures()]).unwrap(), store));
+    only_failures_count(RateLimitLayer::new(limiter, door())).await;
+}
+
+#[tokio::test]
+async fn failures_in_parallel_are_counted_before_they_are_known() {
+    let (limiter, _) = limiter([failures()]);
+    let layer = RateLimitLayer::new(limiter, door());
+    let together = Arc::new(Barrier::new(3));
+    let attempts: Vec<_> = (0..10)
+        .map(|_| {
+            let (layer, together) = (layer.clone(), together.clone());
+            tokio::spawn(async move {
+                // Nobody fails before as many have come as the limit allows.
+                let service = tower::service_fn(move |_: Request<Body>| {
+                    let together = together.clone();
+                    async move {
+                        together.wait().await;
+                        let answer = Response::builder().status(401).body(Body::default());
+                        Ok::<_, Infallible>(answer.unwrap())
+                    }
+                });
+                layer.layer(service).oneshot(request(1, "/")).await.unwrap().status().as_u16()
+            })
+        })
+        .collect();
+    let mut statuses = Vec::new();
+    for attempt in attempts {
+        statuses.push(attempt.await.unwrap());
+    }
+    statuses.sort_unstable();
+    assert_eq!(statuses, [401, 401, 401, 429, 429, 429, 429, 429, 429, 429]);
+}
+
+#[tokio::test]
+async fn only_the_policies_that_ask_for_it_give_back() {
+    let (limiter, _) = limiter([failures(), bucket("all", "5/h")]);
+    let layer = RateLimitLayer::new(limiter, door());
+    for status in [200, 200, 200, 200, 200, 429] {
+        assert_eq!(login(&layer, "/right").await, status);
+    }
+}

@@ -1,0 +1,8 @@
+//! The layers around services, as a program has them.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
+
+mod counted;
+mod in_flight;
+mod layer;
+mod waits;
+mod world;

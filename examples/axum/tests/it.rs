@@ -1,0 +1,74 @@
+//! The example does what it says, over a real socket.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+
+struct Program(Child, String);
+
+impl Program {
+    fn start() -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_limited"))
+            .arg("127.0.0.1:0")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().strip_prefix("listening on ").unwrap().to_owned();
+        Self(child, address)
+    }
+
+    /// The whole answer to one request.
+    fn send(&self, line: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(&self.1).unwrap();
+        let length = body.len();
+        write!(
+            stream,
+            "{line} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    fn status(&self, line: &str, body: &str) -> String {
+        self.send(line, body).split(' ').nth(1).unwrap().to_owned()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn five_pass_and_then_they_are_told_to_wait() {
+    let program = Program::start();
+    let first = program.send("GET /", "");
+    assert!(first.starts_with("HTTP/1.1 200") && first.ends_with("hello\n"), "{first}");
+    assert!(
+        first.contains("x-ratelimit-remaining: 4\r\n") && first.contains("ratelimit: \"everything\";r=4;t=1"),
+        "{first}"
+    );
+    let denied = (0..20).map(|_| program.send("GET /", "")).find(|answer| answer.starts_with("HTTP/1.1 429"));
+    let denied = denied.expect("twenty in a row are more than five and one each second");
+    assert!(
+        denied.contains("retry-after: 1\r\n") && denied.contains(r#""limitType":"everything""#),
+        "{denied}"
+    );
+}
+
+#[test]
+fn failed_logins_count_and_good_ones_do_not() {
+    let program = Program::start();
+    let login = |password| program.status("POST /login", password);
+    assert_eq!(login("open sesame"), "200");
+    assert_eq!([login("x"), login("y"), login("z")], ["401"; 3]);
+    let denied = program.send("POST /login", "open sesame");
+    assert!(denied.starts_with("HTTP/1.1 429") && denied.contains("failed-logins"), "{denied}");
+}
