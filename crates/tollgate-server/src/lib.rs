@@ -21,5 +21,6 @@ mod url;
 pub mod watch;
 
 pub use access::{Access, Caller, Certified, TokenDigest, exposed, guard};
-pub use listen::{Listening, Tls, TlsError, TlsPart, serve};
+pub use listen::{Listening, serve};
 pub use settings::{Settings, SharedSettings};
+pub use tollgate_listen::Tls;

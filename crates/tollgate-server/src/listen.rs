@@ -10,10 +10,6 @@
 //!                                               └──────────────┘
 //! ```
 
-mod alarm;
-mod patient;
-mod tls;
-
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -28,12 +24,10 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tollgate_listen::{Alarm, Patient, Speaks, Tls};
 use tower::{Service, ServiceExt};
 
 use crate::access::Certified;
-use alarm::Alarm;
-use patient::Patient;
-pub use tls::{Tls, TlsError, TlsPart};
 
 /// How a door listens.
 #[derive(Clone, Copy, Debug)]
@@ -128,7 +122,7 @@ impl Guest {
     /// Shakes hands, and serves. Who has not shaken hands when the door closes is sent away.
     async fn serve_tls(mut self, stream: Patient, tls: Tls, mut open: watch::Receiver<()>) {
         let stream = tokio::select! {
-            stream = tls.accept(stream, self.listening.head_within) => stream,
+            stream = tls.accept(stream, Speaks::Http1, self.listening.head_within) => stream,
             _ = open.changed() => None,
         };
         if let Some(stream) = stream {

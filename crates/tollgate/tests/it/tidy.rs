@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use toml::Table;
 
 /// Who may depend on whom, among our own. Development dependencies count too.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("tollgate-core", &[]),
     ("tollgate-store", &["tollgate-core", "tollgate-lab"]),
     ("tollgate-http", &["tollgate-core"]),
-    ("tollgate-server", &["tollgate-core", "tollgate-http", "tollgate-store"]),
+    ("tollgate-listen", &[]),
+    ("tollgate-server", &["tollgate-core", "tollgate-http", "tollgate-listen", "tollgate-store"]),
     ("tollgate-tower", &["tollgate-core", "tollgate-http", "tollgate-store"]),
     ("tollgate-example-axum", &["tollgate-core", "tollgate-http", "tollgate-store", "tollgate-tower"]),
     ("tollgate", &["tollgate-core", "tollgate-http", "tollgate-lab", "tollgate-server", "tollgate-store"]),

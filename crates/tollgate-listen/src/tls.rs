@@ -20,7 +20,22 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 /// What a door shows to its clients, and asks of them.
 #[derive(Clone)]
 pub struct Tls {
-    config: Arc<ArcSwap<ServerConfig>>,
+    configs: Arc<ArcSwap<Configs>>,
+}
+
+/// The same certificates, for doors that speak this and that.
+struct Configs {
+    http1: Arc<ServerConfig>,
+    http2: Arc<ServerConfig>,
+}
+
+/// What a door speaks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Speaks {
+    /// HTTP/1.1 only.
+    Http1,
+    /// HTTP/2, if the client does too, otherwise HTTP/1.1.
+    Http2,
 }
 
 /// One of the texts that TLS is made of.
@@ -86,20 +101,26 @@ impl Tls {
         let config = builder.with_client_cert_verifier(verifier).with_single_cert(chain, key);
         let mut config = config.map_err(TlsError::pair)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { config: Arc::new(ArcSwap::from_pointee(config)) })
+        let http1 = Arc::new(config.clone());
+        config.alpn_protocols.insert(0, b"h2".to_vec());
+        let configs = Configs { http1, http2: Arc::new(config) };
+        Ok(Self { configs: Arc::new(ArcSwap::from_pointee(configs)) })
     }
 
     /// Puts another's certificates in place of these, in all clones.
     pub fn replace(&self, other: &Self) {
-        self.config.store(other.config.load_full());
+        self.configs.store(other.configs.load_full());
     }
 
     /// Shakes hands with a client; nothing if that fails or takes too long, which is the client's affair.
-    pub(super) async fn accept<I>(&self, stream: I, within: Duration) -> Option<TlsStream<I>>
+    pub async fn accept<I>(&self, stream: I, speaks: Speaks, within: Duration) -> Option<TlsStream<I>>
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
-        let shaking = TlsAcceptor::from(self.config.load_full()).accept(stream);
+        let configs = self.configs.load();
+        let config = Arc::clone(if speaks == Speaks::Http1 { &configs.http1 } else { &configs.http2 });
+        drop(configs);
+        let shaking = TlsAcceptor::from(config).accept(stream);
         tokio::time::timeout(within, shaking).await.ok()?.ok()
     }
 }

@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 
 /// The timer of one connection. Its sleeps are of one task, one at a time.
 #[derive(Clone, Default)]
-pub(super) struct Alarm(Arc<Mutex<Set>>);
+pub struct Alarm(Arc<Mutex<Set>>);
 
 /// The one alarm, and who is woken by it.
 #[derive(Default)]

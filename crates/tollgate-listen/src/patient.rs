@@ -13,7 +13,8 @@ use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
 /// A stream whose writes have a time limit.
-pub(super) struct Patient {
+#[derive(Debug)]
+pub struct Patient {
     stream: TcpStream,
     patience: Duration,
     /// Runs while a write waits.
@@ -21,7 +22,8 @@ pub(super) struct Patient {
 }
 
 impl Patient {
-    pub(super) fn new(stream: TcpStream, patience: Duration) -> Self {
+    /// A stream of which each write must make headway within `patience`.
+    pub fn new(stream: TcpStream, patience: Duration) -> Self {
         Self { stream, patience, waiting: None }
     }
 

@@ -1,0 +1,15 @@
+//! How doors take connections, whatever they speak on them.
+//!
+//! - [`Tls`]: certificates that can be renewed while a door is open.
+//! - [`Patient`]: a stream that does not wait for ever for its reader.
+//! - [`Alarm`]: hyper's timer, with one alarm for each connection.
+//!
+//! Doors never know each other; what they have in common is here, and knows no door.
+
+mod alarm;
+mod patient;
+mod tls;
+
+pub use alarm::Alarm;
+pub use patient::Patient;
+pub use tls::{Speaks, Tls, TlsError, TlsPart};
