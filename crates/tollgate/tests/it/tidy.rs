@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use toml::Table;
 
 /// Who may depend on whom, among our own. Development dependencies count too.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     ("tollgate-core", &[]),
     ("tollgate-store", &["tollgate-core", "tollgate-lab"]),
     ("tollgate-http", &["tollgate-core"]),
@@ -14,7 +14,30 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("tollgate-server", &["tollgate-core", "tollgate-http", "tollgate-listen", "tollgate-store"]),
     ("tollgate-tower", &["tollgate-core", "tollgate-http", "tollgate-store"]),
     ("tollgate-example-axum", &["tollgate-core", "tollgate-http", "tollgate-store", "tollgate-tower"]),
-    ("tollgate", &["tollgate-core", "tollgate-http", "tollgate-lab", "tollgate-server", "tollgate-store"]),
+    (
+        "tollgate-gateway",
+        &[
+            "tollgate-core",
+            "tollgate-http",
+            "tollgate-lab",
+            "tollgate-listen",
+            "tollgate-store",
+            "tollgate-tower",
+        ],
+    ),
+    (
+        "tollgate",
+        &[
+            "tollgate-core",
+            "tollgate-gateway",
+            "tollgate-http",
+            "tollgate-lab",
+            "tollgate-listen",
+            "tollgate-server",
+            "tollgate-store",
+            "tollgate-tower",
+        ],
+    ),
     ("tollgate-bench", &["tollgate-core", "tollgate-lab", "tollgate-store"]),
     ("tollgate-lab", &[]),
 ];

@@ -1,0 +1,16 @@
+//! What is refused, taken away and added before a request is passed on.
+//!
+//! ```text
+//!   check_framing       refuse what two servers could read in two ways
+//!   wants_upgrade       look, before it is taken away
+//!   strip_hop_by_hop    take away what is between two neighbours only
+//!   Hop::tell           say for whom the request is made; take away what a client says of that itself
+//! ```
+
+mod forwarded;
+mod framing;
+mod hop_by_hop;
+
+pub use forwarded::{Hop, Scheme};
+pub use framing::{Framing, check_framing};
+pub use hop_by_hop::{strip_hop_by_hop, wants_upgrade};

@@ -1,0 +1,219 @@
+//! Fields that are between two neighbours, and go no further.
+//!
+//! `Connection` names further ones, and a client may write there what it likes. If all of it were obeyed, a client could have
+//! taken away what somebody before or in us set, and the server would find nobody's address or no login at all. So what
+//! [`is_kept`] tells stays, whatever `Connection` says: framing, hosts, who is asking and for whom, and the ids of requests.
+//!
+//! `TE: trailers` is passed on, since gRPC needs it and it promises nothing but to read trailers. `Trailer` only announces
+//! them, and stays.
+
+use http::header::{
+    AUTHORIZATION, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE,
+    FORWARDED, HOST, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE, VIA,
+};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
+use smallvec::SmallVec;
+
+const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
+const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
+
+/// Fields that `Connection` cannot take away: how long the body is and what is in it, and who is asking.
+const KEPT: [HeaderName; 13] = [
+    HOST,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    CONTENT_ENCODING,
+    CONTENT_RANGE,
+    AUTHORIZATION,
+    COOKIE,
+    SET_COOKIE,
+    ORIGIN,
+    FORWARDED,
+    VIA,
+    TRAILER,
+    TE, // it is looked at apart
+];
+
+/// More fields that `Connection` cannot take away, those that http has no names for.
+const KEPT_TOO: [&str; 5] = ["x-real-ip", "x-request-id", "x-correlation-id", "traceparent", "tracestate"];
+
+/// Takes away what is between two neighbours only: `Connection` and what it names, `Keep-Alive`, `Proxy-Connection`,
+/// `Proxy-Authenticate`, `Proxy-Authorization`, `TE` but for `trailers`, `Transfer-Encoding` and `Upgrade`.
+///
+/// `user` is the field in which trusted proxies name the user, if there is one. It stays too.
+pub fn strip_hop_by_hop(headers: &mut HeaderMap, user: Option<&HeaderName>) {
+    if headers.contains_key(CONNECTION) {
+        for name in named(headers) {
+            if !is_kept(&name) && user != Some(&name) {
+                headers.remove(name);
+            }
+        }
+        headers.remove(CONNECTION);
+    }
+    for name in
+        [KEEP_ALIVE, PROXY_CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TRANSFER_ENCODING, UPGRADE]
+    {
+        headers.remove(name);
+    }
+    if headers.contains_key(TE) {
+        let is_trailers = |text: &[u8]| text.eq_ignore_ascii_case(b"trailers");
+        let takes_trailers = headers.get_all(TE).iter().flat_map(elements).any(is_trailers);
+        headers.remove(TE);
+        if takes_trailers {
+            headers.insert(TE, HeaderValue::from_static("trailers"));
+        }
+    }
+}
+
+/// To which protocol a request asks to switch, if it does so in one way only: `websocket`, for example.
+///
+/// Another HTTP, or TLS, would be requests that nobody sees, matches or limits: who asks for these stays with what it speaks.
+pub fn wants_upgrade(request: &Parts) -> Option<HeaderValue> {
+    if request.version != Version::HTTP_11 || request.method != Method::GET {
+        return None;
+    }
+    let mut upgrades = request.headers.get_all(UPGRADE).iter();
+    let (upgrade, None) = (upgrades.next()?, upgrades.next()) else { return None };
+    let is_upgrade = |option: &[u8]| option.eq_ignore_ascii_case(b"upgrade");
+    let is_asked = request.headers.get_all(CONNECTION).iter().flat_map(elements).any(is_upgrade);
+    let name = upgrade.as_bytes().split(|byte| *byte == b'/').next().unwrap_or_default();
+    let is_token = !name.is_empty() && !upgrade.as_bytes().iter().any(|byte| b", \t;".contains(byte));
+    let is_hidden =
+        [&b"h2c"[..], b"h2", b"h3", b"http", b"tls"].iter().any(|other| name.eq_ignore_ascii_case(other));
+    (is_asked && is_token && !is_hidden).then(|| upgrade.clone())
+}
+
+/// True if `Connection` cannot take this field away.
+fn is_kept(name: &HeaderName) -> bool {
+    KEPT.contains(name) || name.as_str().starts_with("x-forwarded-") || KEPT_TOO.contains(&name.as_str())
+}
+
+/// The fields that `Connection` names.
+fn named(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {
+    let options = headers.get_all(CONNECTION).iter().flat_map(elements);
+    options.filter_map(|option| HeaderName::from_bytes(option).ok()).collect()
+}
+
+/// The elements of a list, without blanks around them.
+fn elements(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+    value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+
+    fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
+        fields.iter().fold(HeaderMap::new(), |mut headers, (name, value)| {
+            headers.append(*name, HeaderValue::from_static(value));
+            headers
+        })
+    }
+
+    /// What is left, in words.
+    #[track_caller]
+    fn check(fields: &[(&'static str, &'static str)], expected: &str) {
+        let mut headers = headers(fields);
+        strip_hop_by_hop(&mut headers, Some(&HeaderName::from_static("x-user-id")));
+        let mut left: Vec<_> =
+            headers.iter().map(|(name, value)| format!("{name}={}", value.to_str().unwrap())).collect();
+        left.sort();
+        assert_eq!(left.join(" "), expected);
+    }
+
+    #[test]
+    fn what_is_between_neighbours_goes_no_further() {
+        check(
+            &[
+                ("connection", "close, X-Mine"),
+                ("connection", "x-other"),
+                ("x-mine", "1"),
+                ("x-other", "1"),
+                ("keep-alive", "timeout=5"),
+                ("proxy-connection", "close"),
+                ("proxy-authorization", "Basic x"),
+                ("proxy-authenticate", "Basic"),
+                ("transfer-encoding", "chunked"),
+                ("upgrade", "h2c"),
+                ("trailer", "x-sum"),
+                ("accept", "*/*"),
+            ],
+            "accept=*/* trailer=x-sum",
+        );
+        check(&[("connection", ", ,\u{7e},a b,,"), ("accept", "*/*")], "accept=*/*");
+    }
+
+    /// Otherwise a client could have its address, its login or the length of its body taken away.
+    #[test]
+    fn connection_takes_nothing_away_that_others_rely_on() {
+        check(
+            &[
+                (
+                    "connection",
+                    "Host, X-Forwarded-For, X-Forwarded-Proto, Authorization, Content-Length, Content-Type, X-User-Id, X-Request-Id, Cookie",
+                ),
+                ("host", "a"),
+                ("x-forwarded-for", "1"),
+                ("authorization", "x"),
+                ("content-length", "5"),
+                ("content-type", "t"),
+                ("x-user-id", "u"),
+                ("x-request-id", "r"),
+                ("cookie", "c"),
+            ],
+            "authorization=x content-length=5 content-type=t cookie=c host=a x-forwarded-for=1 x-request-id=r x-user-id=u",
+        );
+    }
+
+    #[test]
+    fn only_trailers_are_passed_on_of_te() {
+        check(&[("te", "trailers")], "te=trailers");
+        check(&[("te", "gzip;q=0.5, Trailers"), ("connection", "TE")], "te=trailers");
+        check(&[("te", "deflate"), ("te", "trailers")], "te=trailers");
+        check(&[("te", "gzip")], "");
+    }
+
+    #[test]
+    fn nothing_is_allocated_for_a_request_without_connection() {
+        let mut headers = headers(&[("host", "a"), ("accept", "*/*"), ("user-agent", "x")]);
+        let made = allocation_counter::measure(|| strip_hop_by_hop(&mut headers, None));
+        assert_eq!(made.count_total, 0);
+    }
+
+    #[track_caller]
+    fn check_upgrade(method: &str, version: Version, fields: &[(&str, &str)], expected: Option<&str>) {
+        let mut request = Request::builder().method(method).version(version);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        let upgrade = wants_upgrade(&parts);
+        assert_eq!(upgrade.as_ref().map(|value| value.to_str().unwrap()), expected, "{fields:?}");
+    }
+
+    #[test]
+    fn an_upgrade_is_asked_for_in_two_fields() {
+        let both = [("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
+        check_upgrade("GET", Version::HTTP_11, &both, Some("websocket"));
+        check_upgrade("POST", Version::HTTP_11, &both, None);
+        check_upgrade("GET", Version::HTTP_10, &both, None);
+        check_upgrade("GET", Version::HTTP_2, &both, None);
+        check_upgrade("GET", Version::HTTP_11, &both[..1], None);
+        check_upgrade("GET", Version::HTTP_11, &both[1..], None);
+        check_upgrade("GET", Version::HTTP_11, &[both[0], both[1], both[1]], None);
+        check_upgrade("GET", Version::HTTP_11, &[both[0], ("upgrade", "websocket, h2c")], None);
+        check_upgrade("GET", Version::HTTP_11, &[both[0], ("upgrade", "")], None);
+    }
+
+    /// Behind it would be requests that nobody limits.
+    #[test]
+    fn nobody_is_switched_to_another_http() {
+        for hidden in ["h2c", "H2C", "HTTP/2.0", "TLS/1.2", "h2", "h3"] {
+            let fields = [("connection", "upgrade, http2-settings"), ("upgrade", hidden)];
+            check_upgrade("GET", Version::HTTP_11, &fields, None);
+        }
+    }
+}
