@@ -1,0 +1,285 @@
+//! Who gets a request, by example, by law, and under real threads.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::HashMap;
+use std::sync::Barrier;
+
+const SECOND: u64 = 1_000_000;
+
+fn at(seconds: u64) -> Timestamp {
+    Timestamp::from_micros(1_000 * SECOND + seconds * SECOND)
+}
+
+fn upstream(n_servers: u16, balance: Balance) -> Arc<Upstream> {
+    let servers = (0..n_servers).map(|n| Server::parse(&format!("http://h:{}", 1_000 + n)).unwrap());
+    Arc::new(Upstream::new(servers.collect(), balance, Protocol::Http1, Health::default()))
+}
+
+/// The number of the server that gets the next request.
+fn next(upstream: &Arc<Upstream>, now: Timestamp) -> usize {
+    upstream.pick(now, &Tried::default()).unwrap().number
+}
+
+/// Lets a server fail as often as it takes.
+fn eject(upstream: &Arc<Upstream>, number: usize, now: Timestamp) {
+    for _ in 0..upstream.health.failures_max.get() {
+        let mut lease = upstream.lease(number, Admission::Healthy);
+        lease.failed(now);
+    }
+}
+
+fn states(upstream: &Upstream) -> Vec<(bool, u32, u64)> {
+    upstream.states().map(|state| (state.is_healthy, state.n_busy, state.n_ejections)).collect()
+}
+
+#[test]
+fn servers_take_turns() {
+    let upstream = upstream(3, Balance::RoundRobin);
+    let turns: Vec<_> = (0..6).map(|_| next(&upstream, at(0))).collect();
+    assert_eq!(turns, [0, 1, 2, 0, 1, 2]);
+}
+
+#[test]
+fn the_least_busy_server_is_next_and_idle_ones_take_turns() {
+    let upstream = upstream(3, Balance::LeastConnections);
+    let mut leases: Vec<_> = (0..3).map(|_| upstream.pick(at(0), &Tried::default()).unwrap()).collect();
+    assert_eq!(states(&upstream), [(true, 1, 0); 3]);
+    let freed = leases.remove(1);
+    let number = freed.number;
+    drop(freed);
+    assert_eq!(next(&upstream, at(0)), number);
+    leases.clear();
+    let turns: std::collections::HashSet<_> = (0..3).map(|_| next(&upstream, at(0))).collect();
+    assert_eq!(turns.len(), 3);
+}
+
+#[test]
+fn a_request_is_sent_to_each_server_once() {
+    let upstream = upstream(3, Balance::RoundRobin);
+    eject(&upstream, 1, at(0));
+    let mut tried = Tried::default();
+    let mut order = Vec::new();
+    while let Some(lease) = upstream.pick(at(0), &tried) {
+        tried.add(&lease);
+        order.push(lease.number);
+    }
+    assert_eq!(order.len(), 3);
+    assert_eq!(order[2], 1, "the ejected one is the last resort");
+    assert_eq!(tried.n_servers(), 3);
+}
+
+#[test]
+fn only_failures_in_a_row_eject() {
+    let upstream = upstream(1, Balance::RoundRobin);
+    for outcome in "ffsffsffs".chars() {
+        let mut lease = upstream.pick(at(0), &Tried::default()).unwrap();
+        if outcome == 'f' { lease.failed(at(0)) } else { lease.succeeded() }
+    }
+    assert_eq!(states(&upstream), [(true, 0, 0)]);
+    eject(&upstream, 0, at(0));
+    assert_eq!(states(&upstream), [(false, 0, 1)]);
+}
+
+#[test]
+fn an_ejected_server_is_probed_by_one_and_comes_back() {
+    let upstream = upstream(2, Balance::RoundRobin);
+    eject(&upstream, 0, at(0));
+    assert!((0..5).all(|_| next(&upstream, at(9)) == 1));
+    let mut probe = upstream.pick(at(10), &Tried::default()).unwrap();
+    assert!(probe.is_probe() && probe.number == 0);
+    assert!((0..5).all(|_| next(&upstream, at(100)) == 1), "one probes, the others avoid");
+    probe.succeeded();
+    assert_eq!(states(&upstream), [(true, 1, 1), (true, 0, 0)]);
+    drop(probe);
+    let turns: Vec<_> = (0..4).map(|_| next(&upstream, at(100))).collect();
+    assert_eq!(turns.iter().filter(|number| **number == 0).count(), 2);
+}
+
+#[test]
+fn each_probe_that_fails_doubles_the_time_up_to_five_minutes() {
+    let upstream = upstream(2, Balance::RoundRobin);
+    eject(&upstream, 0, at(0));
+    let mut now = at(0);
+    for seconds in [10, 20, 40, 80, 160, 300, 300] {
+        let early = Timestamp::from_micros(now.as_micros() + seconds * SECOND - 1);
+        assert_eq!(next(&upstream, early), 1, "{seconds}");
+        now = now + Micros::from_secs(seconds);
+        let mut probe = upstream.pick(now, &Tried::default()).unwrap();
+        assert!(probe.is_probe(), "{seconds}");
+        probe.failed(now);
+    }
+    now = now + Micros::from_secs(300);
+    upstream.pick(now, &Tried::default()).unwrap().succeeded();
+    eject(&upstream, 0, now);
+    assert!(
+        upstream.pick(now + Micros::from_secs(10), &Tried::default()).unwrap().is_probe(),
+        "a new row begins"
+    );
+}
+
+#[test]
+fn a_probe_that_ends_without_an_outcome_lets_the_next_one_try() {
+    let upstream = upstream(2, Balance::RoundRobin);
+    eject(&upstream, 0, at(0));
+    for _ in 0..3 {
+        let probe = upstream.pick(at(10), &Tried::default()).unwrap();
+        assert!(probe.is_probe());
+    }
+    assert_eq!(states(&upstream), [(false, 0, 1), (true, 0, 0)]);
+}
+
+#[test]
+fn if_all_are_ejected_the_first_of_them_is_taken_and_may_come_back() {
+    let upstream = upstream(3, Balance::LeastConnections);
+    eject(&upstream, 1, at(0));
+    eject(&upstream, 2, at(1));
+    eject(&upstream, 0, at(2));
+    let mut lease = upstream.pick(at(3), &Tried::default()).unwrap();
+    assert_eq!((lease.number, lease.is_probe()), (1, false));
+    lease.succeeded();
+    assert_eq!(next(&upstream, at(3)), 1);
+    assert_eq!(states(&upstream)[1], (true, 1, 1));
+}
+
+#[test]
+fn what_began_before_an_ejection_changes_nothing_afterwards() {
+    let upstream = upstream(2, Balance::RoundRobin);
+    let mut before: Vec<_> = (0..4).map(|_| upstream.lease(0, Admission::Healthy)).collect();
+    eject(&upstream, 0, at(0));
+    before[0].succeeded();
+    before[1].failed(at(5));
+    assert_eq!(states(&upstream)[0], (false, 4, 1));
+    let mut probe = upstream.pick(at(10), &Tried::default()).unwrap();
+    before[2].failed(at(10));
+    probe.succeeded();
+    probe.failed(at(10));
+    assert_eq!(states(&upstream)[0], (true, 5, 1), "the first judgement counts");
+}
+
+#[test]
+fn servers_that_stay_keep_their_state_and_others_begin_anew() {
+    let old = upstream(2, Balance::RoundRobin);
+    eject(&old, 0, at(0));
+    let held = old.lease(1, Admission::Healthy);
+    let servers = ["http://h:1001", "http://h:1000", "http://h:9"].map(|url| Server::parse(url).unwrap());
+    let health = Health { eject_for: Micros::from_secs(1), ..Health::default() };
+    let new = Upstream::new(servers.into(), Balance::LeastConnections, Protocol::Http2, health);
+    let new = new.inheriting(&old);
+    assert_eq!(states(&new), [(true, 1, 0), (false, 0, 1), (true, 0, 0)]);
+    assert_eq!(
+        (new.balance(), new.protocol(), new.health()),
+        (Balance::LeastConnections, Protocol::Http2, health)
+    );
+    drop(held);
+    assert_eq!(states(&new)[0], (true, 0, 0));
+}
+
+/// Runs the same thing in several threads at once.
+fn in_threads(work: impl Fn() + Sync) {
+    const N_THREADS: usize = 8;
+    let barrier = Barrier::new(N_THREADS);
+    std::thread::scope(|scope| {
+        for _ in 0..N_THREADS {
+            scope.spawn(|| {
+                barrier.wait();
+                work();
+            });
+        }
+    });
+}
+
+#[test]
+fn of_many_threads_one_probes() {
+    for round in 0..200 {
+        let upstream = upstream(2, Balance::RoundRobin);
+        eject(&upstream, 0, at(round));
+        let n_probes = AtomicUsize::new(0);
+        let leases = std::sync::Mutex::new(Vec::new());
+        in_threads(|| {
+            let lease = upstream.pick(at(round + 10), &Tried::default()).unwrap();
+            n_probes.fetch_add(usize::from(lease.is_probe()), Ordering::SeqCst);
+            leases.lock().unwrap().push(lease);
+        });
+        assert_eq!(n_probes.load(Ordering::SeqCst), 1);
+    }
+}
+
+#[test]
+fn many_threads_count_every_lease_once() {
+    let upstream = upstream(3, Balance::LeastConnections);
+    in_threads(|| {
+        let mut held = Vec::new();
+        for n in 0..3_000_u64 {
+            let mut lease = upstream.pick(at(n / 100), &Tried::default()).unwrap();
+            match n % 7 {
+                0 | 1 => lease.failed(at(n / 100)),
+                2 => {}
+                _ => lease.succeeded(),
+            }
+            held.push(lease);
+            if held.len() > 5 {
+                held.remove(0);
+            }
+        }
+        assert!(upstream.states().map(|state| state.n_busy).sum::<u32>() >= 5);
+    });
+    assert!(upstream.states().all(|state| state.n_busy == 0));
+    let later = at(100_000);
+    for _ in 0..3 {
+        upstream.pick(later, &Tried::default()).unwrap().succeeded();
+    }
+    assert!(upstream.states().all(|state| state.is_healthy), "no mark of a probe was left behind");
+}
+
+proptest! {
+    /// All healthy servers get the same number, give or take one, and the others none.
+    #[test]
+    fn round_robin_is_fair_among_the_healthy(n in 1..9_u16, ejected: u8, n_requests in 1..60_usize) {
+        let upstream = upstream(n, Balance::RoundRobin);
+        let healthy: Vec<_> = (0..usize::from(n)).filter(|number| ejected & (1 << number) == 0).collect();
+        (0..usize::from(n)).filter(|number| !healthy.contains(number)).for_each(|number| eject(&upstream, number, at(0)));
+        let mut counts: HashMap<usize, usize> = healthy.iter().map(|number| (*number, 0)).collect();
+        for _ in 0..n_requests {
+            *counts.entry(next(&upstream, at(5))).or_default() += 1;
+        }
+        if !healthy.is_empty() {
+            prop_assert_eq!(counts.len(), healthy.len());
+            let (min, max) = (counts.values().min().unwrap(), counts.values().max().unwrap());
+            prop_assert!(max - min <= 1, "{:?}", counts);
+        }
+    }
+
+    /// Whatever has begun and ended before, the next request goes to a healthy server that is least busy; an ejected one
+    /// gets nothing before its time, and after it one probe.
+    #[test]
+    fn the_next_is_healthy_and_least_busy(n in 2..6_u16, steps in prop::collection::vec((0..4_u8, any::<prop::sample::Index>(), 0..4_u64), 1..60)) {
+        let upstream = upstream(n, Balance::LeastConnections);
+        let mut leases: Vec<Lease> = Vec::new();
+        let mut now = at(0);
+        for (step, which, seconds) in steps {
+            now = now + Micros::from_secs(seconds);
+            if step < 2 || leases.is_empty() {
+                let before = states(&upstream);
+                let least = before.iter().filter(|state| state.0).map(|state| state.1).min();
+                let lease = upstream.pick(now, &Tried::default()).unwrap();
+                let (is_healthy, n_busy, _) = before[lease.number];
+                prop_assert_eq!(is_healthy, matches!(lease.admission, Admission::Healthy));
+                if lease.is_probe() {
+                    let same = |other: &&Lease| other.number == lease.number && other.admission == lease.admission;
+                    let others = leases.iter().filter(same).filter(|other| !other.is_judged);
+                    prop_assert_eq!(others.count(), 0);
+                } else if let Some(least) = least {
+                    prop_assert!(is_healthy && n_busy == least);
+                }
+                leases.push(lease);
+            } else {
+                let at = which.index(leases.len());
+                let mut lease = leases.swap_remove(at);
+                if step == 2 { lease.failed(now) } else { lease.succeeded() }
+            }
+        }
+        let n_busy: u32 = upstream.states().map(|state| state.n_busy).sum();
+        prop_assert_eq!(n_busy as usize, leases.len());
+    }
+}
