@@ -7,21 +7,37 @@
 //! - [`Upstream`]: the servers behind a route, in turn or by how busy they are; those that fail are left alone for a while.
 //! - [`headers`]: what is refused, taken away and added before a request is passed on.
 //!
-//! **Invariant:** none of these reads a clock or opens a socket; time is a parameter.
+//! - [`Gateway`]: takes connections and answers requests; the stages of a request are listed in `stages.rs`.
+//!
+//! **Invariant:** routes, targets, upstreams and headers read no clock and open no socket; time is a parameter.
 
+mod body;
+mod counts;
+mod dial;
+mod forward;
+mod gateway;
 pub mod headers;
 mod path_pattern;
+mod pool;
+mod quiet;
 mod route;
 mod routes;
 mod server;
 mod settings;
+mod stages;
 mod target;
+mod trouble;
+mod tunnel;
 mod upstream;
+mod worker;
 
+pub use counts::{Counted, Counts, NOWHERE};
+pub use dial::ClientTls;
+pub use gateway::{Gateway, Listening};
 pub use path_pattern::{PathPattern, PathPatternError};
 pub use route::{HostPolicy, Match, Route, RouteError, Timeouts};
 pub use routes::{Found, Routes};
 pub use server::{Server, ServerError};
-pub use settings::Settings;
+pub use settings::{Settings, SharedSettings};
 pub use target::{Target, TargetError};
 pub use upstream::{Balance, Health, Lease, Protocol, ServerState, Tried, Upstream};

@@ -41,8 +41,8 @@ pub struct Routes {
 /// What was found for a request.
 #[derive(Clone, Debug)]
 pub enum Found<'a> {
-    /// Its route.
-    Route(&'a Arc<Route>),
+    /// Its route, and the number of that in the order of the file.
+    Route(&'a Arc<Route>, usize),
     /// There are routes for this host and path, with these methods only: what `Allow` says.
     WrongMethod(Vec<Method>),
     /// There is no route for this host and path.
@@ -140,6 +140,11 @@ impl Routes {
         self.routes.iter().map(|(matched, route)| (matched, route))
     }
 
+    /// The route of that number.
+    pub fn nth(&self, number: usize) -> Option<&Arc<Route>> {
+        self.routes.get(number).map(|(_, route)| route)
+    }
+
     /// The route of a request. The host is in lower case and without a port, the path in its normal form.
     pub fn find(&self, host: Option<&str>, path: &str, method: &Method) -> Found<'_> {
         let mut rule = None;
@@ -149,8 +154,8 @@ impl Routes {
                 break;
             }
         }
-        match rule.and_then(|rule| self.routes.get(rule.route)) {
-            Some((_, route)) => Found::Route(route),
+        match rule.and_then(|rule| Some((self.routes.get(rule.route)?, rule.route))) {
+            Some(((_, route), number)) => Found::Route(route, number),
             None => self.explain(host, path),
         }
     }

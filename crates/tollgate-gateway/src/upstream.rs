@@ -57,7 +57,7 @@ pub enum Balance {
 }
 
 /// How servers are spoken to.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Protocol {
     /// HTTP/1.1.
     #[default]
@@ -231,6 +231,11 @@ impl Lease {
     /// The server.
     pub fn server(&self) -> &Server {
         &self.upstream.servers[self.number].0
+    }
+
+    /// The number of the server within its upstream.
+    pub fn number(&self) -> usize {
+        self.number
     }
 
     /// The upstream that it is one of.

@@ -31,6 +31,18 @@ pub struct Problem {
     parameter: Option<&'static str>,
     #[serde(flatten)]
     denied: Option<Box<Denied>>,
+    #[serde(flatten)]
+    occurred: Option<Box<Occurred>>,
+}
+
+/// To which request it happened, and when.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Occurred {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance: Option<String>,
+    correlation_id: String,
+    timestamp: String,
 }
 
 /// What a denial says more.
@@ -69,7 +81,8 @@ impl Problem {
     /// A problem that its status names; `detail` says what is wrong here, and what to do.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let (kind, title) = (Cow::Borrowed(Self::BLANK), status.canonical_reason().unwrap_or("Error"));
-        Self { kind, title, status: status.as_u16(), detail: detail.into(), parameter: None, denied: None }
+        let (status, detail) = (status.as_u16(), detail.into());
+        Self { kind, title, status, detail, parameter: None, denied: None, occurred: None }
     }
 
     /// The problem of who is denied. It names the limit that lasts longest, and all that said no.
@@ -89,6 +102,22 @@ impl Problem {
         problem
     }
 
+    /// Says to which request it happened, and when. The occasion's kind says nothing here.
+    #[must_use]
+    pub fn on(mut self, occasion: &Occasion<'_>) -> Self {
+        self.occurred = Some(Box::new(Occurred {
+            instance: occasion.instance.map(str::to_owned),
+            correlation_id: occasion.correlation_id.to_owned(),
+            timestamp: date::iso(occasion.now),
+        }));
+        self
+    }
+
+    /// The status that it is answered with.
+    pub fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
     /// Names the parameter that is to blame.
     #[must_use]
     pub fn about(mut self, parameter: &'static str) -> Self {
@@ -100,7 +129,7 @@ impl Problem {
     pub fn render(&self) -> Response<String> {
         let body = serde_json::to_string(self).unwrap_or_else(|_| "{}".to_owned()); // strings and numbers only
         let mut response = Response::new(body);
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let status = self.status();
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));

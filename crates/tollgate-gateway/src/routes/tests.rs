@@ -42,7 +42,7 @@ fn routes(texts: &[&str]) -> Result<Routes, RouteError> {
 /// What is found, in words.
 fn found(routes: &Routes, host: Option<&str>, path: &str, method: &str) -> String {
     match routes.find(host, path, &method.parse().unwrap()) {
-        Found::Route(route) => route.id.to_string(),
+        Found::Route(route, _) => route.id.to_string(),
         Found::WrongMethod(allowed) => {
             format!("only {}", allowed.iter().map(Method::as_str).collect::<Vec<_>>().join(", "))
         }
@@ -144,11 +144,11 @@ fn two_routes_for_the_same_requests_are_refused() {
 #[test]
 fn servers_that_stay_keep_their_state() {
     let old = routes(&["- - /a", "- - /b"]).unwrap();
-    let Found::Route(route) = old.find(None, "/a", &Method::GET) else { panic!("a route") };
+    let Found::Route(route, _) = old.find(None, "/a", &Method::GET) else { panic!("a route") };
     let lease = route.upstream.pick(Timestamp::default(), &Tried::default()).unwrap();
     let new = routes(&["- - /a", "- - /c"]).unwrap().inheriting(&old);
     let n_busy = |path: &str| match new.find(None, path, &Method::GET) {
-        Found::Route(route) => route.upstream.states().map(|state| state.n_busy).sum::<u32>(),
+        Found::Route(route, _) => route.upstream.states().map(|state| state.n_busy).sum::<u32>(),
         Found::WrongMethod(_) | Found::Nowhere => panic!("a route"),
     };
     assert_eq!((n_busy("/a"), n_busy("/c")), (1, 0));

@@ -1,0 +1,205 @@
+//! Bodies, both ways, frame by frame.
+//!
+//! ```text
+//!   client ── Incoming ──► Upload ──► server        counted against body_max; a pause has its limit
+//!   client ◄── Body ◄── Download ◄── Incoming ── server   keeps the server's lease, gives the connection back at its end
+//! ```
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use tollgate_tower::Held;
+
+use crate::pool::Borrowed;
+use crate::quiet::Quiet;
+use crate::upstream::Lease;
+
+/// The body of an answer.
+#[derive(Debug)]
+pub(crate) enum Body {
+    /// Ours, a problem for example.
+    Text(Option<Bytes>),
+    /// A server's.
+    Download(Download),
+    /// One that holds a permit.
+    Held(Box<Held<Body>>),
+}
+
+/// A server's answer on its way.
+#[derive(Debug)]
+pub(crate) struct Download {
+    incoming: Incoming,
+    quiet: Quiet,
+    /// What its end sets free.
+    held: Option<(Lease, Option<Borrowed>)>,
+}
+
+/// A client's body on its way.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    incoming: Option<Incoming>,
+    quiet: Quiet,
+    left: u64,
+}
+
+/// Why a body ends before its time.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BodyError {
+    /// The client sends more than it may.
+    #[error("the body is longer than the route allows")]
+    TooLong,
+    /// Nothing came for too long.
+    #[error("nothing came for {0:?}")]
+    Quiet(Duration),
+    /// The other side broke off.
+    #[error("the body broke off")]
+    Broken(#[source] hyper::Error),
+}
+
+impl Body {
+    pub(crate) fn empty() -> Self {
+        Self::Text(None)
+    }
+}
+
+impl From<String> for Body {
+    fn from(text: String) -> Self {
+        Self::Text((!text.is_empty()).then(|| text.into()))
+    }
+}
+
+impl Download {
+    /// The body of an answer, whose end sets the server and the connection free.
+    pub(crate) fn new(
+        incoming: Incoming,
+        pause_max: Duration,
+        lease: Lease,
+        connection: Option<Borrowed>,
+    ) -> Self {
+        let mut download = Self { incoming, quiet: Quiet::new(pause_max), held: Some((lease, connection)) };
+        if download.incoming.is_end_stream() {
+            download.end();
+        }
+        download
+    }
+
+    /// Sets free what was held.
+    fn end(&mut self) {
+        if let Some((_, Some(connection))) = self.held.take() {
+            connection.give_back();
+        }
+    }
+}
+
+impl Upload {
+    pub(crate) fn new(incoming: Incoming, pause_max: Duration, body_max: u64) -> Self {
+        let incoming = (!incoming.is_end_stream()).then_some(incoming);
+        Self { incoming, quiet: Quiet::new(pause_max), left: body_max }
+    }
+
+    /// Nothing to send.
+    pub(crate) fn nothing() -> Self {
+        Self { incoming: None, quiet: Quiet::new(Duration::MAX), left: 0 }
+    }
+
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.incoming.is_none()
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        match self.get_mut() {
+            Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
+            Self::Download(download) => Pin::new(download).poll_frame(context),
+            Self::Held(held) => Pin::new(held).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Text(text) => text.is_none(),
+            Self::Download(download) => download.incoming.is_end_stream(),
+            Self::Held(held) => held.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Text(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
+            Self::Download(download) => download.incoming.size_hint(),
+            Self::Held(held) => held.size_hint(),
+        }
+    }
+}
+
+impl http_body::Body for Download {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        let frame = match Pin::new(&mut this.incoming).poll_frame(context) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending => {
+                let pause_max = ready!(this.quiet.poll_too_long(context));
+                return Poll::Ready(Some(Err(BodyError::Quiet(pause_max))));
+            }
+        };
+        this.quiet.broke();
+        match &frame {
+            None => this.end(),
+            // What is left is nothing: the connection can serve others while this piece is still on its way.
+            Some(Ok(_)) if this.incoming.is_end_stream() => this.end(),
+            Some(Ok(_) | Err(_)) => {}
+        }
+        Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Broken)))
+    }
+}
+
+impl http_body::Body for Upload {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
+        let Poll::Ready(frame) = Pin::new(incoming).poll_frame(context) else {
+            let pause_max = ready!(this.quiet.poll_too_long(context));
+            return Poll::Ready(Some(Err(BodyError::Quiet(pause_max))));
+        };
+        this.quiet.broke();
+        let Some(frame) = frame else { return Poll::Ready(None) };
+        let frame = frame.map_err(BodyError::Broken)?;
+        let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+        let Some(left) = this.left.checked_sub(length) else {
+            return Poll::Ready(Some(Err(BodyError::TooLong)));
+        };
+        this.left = left;
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.incoming.as_ref().map_or(SizeHint::with_exact(0), Incoming::size_hint)
+    }
+}

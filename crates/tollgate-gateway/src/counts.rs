@@ -1,0 +1,98 @@
+//! What is counted of requests: how many with which status, and how long they took.
+//!
+//! Counts belong to labels, not to routes, so that they survive a reload. There are as many labels as the policy file has
+//! ever had, and a flood of requests that lead nowhere is one of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::StatusCode;
+use parking_lot::RwLock;
+use tollgate_core::{Histogram, Micros, Reading};
+
+/// The label of requests that have no route.
+pub const NOWHERE: &str = "none";
+
+/// What is counted of all requests.
+#[derive(Debug, Default)]
+pub struct Counts {
+    by_label: RwLock<BTreeMap<Arc<str>, Arc<Count>>>,
+}
+
+/// What is counted under one label.
+#[derive(Debug)]
+struct Count {
+    /// From 100 to 599, in the order of their numbers.
+    by_status: Box<[AtomicU64]>,
+    took: Histogram,
+}
+
+/// What was counted under one label.
+#[derive(Debug)]
+pub struct Counted {
+    /// The label.
+    pub label: Arc<str>,
+    /// The statuses that occurred, and how often.
+    pub by_status: Vec<(u16, u64)>,
+    /// How long it took until the head of the answer was there.
+    pub took: Reading,
+}
+
+const FIRST: u16 = 100;
+const N_STATUSES: usize = 500;
+
+impl Counts {
+    /// Counts a request. One without a label led nowhere.
+    pub(crate) fn observe(&self, label: Option<&str>, status: StatusCode, took: Micros) {
+        let label = label.unwrap_or(NOWHERE);
+        let known = self.by_label.read().get(label).cloned();
+        let count =
+            known.unwrap_or_else(|| Arc::clone(self.by_label.write().entry(label.into()).or_default()));
+        let place = usize::from(status.as_u16().saturating_sub(FIRST)).min(N_STATUSES - 1);
+        count.by_status[place].fetch_add(1, Ordering::Relaxed);
+        count.took.observe(took);
+    }
+
+    /// What was counted, in the order of the labels.
+    pub fn read(&self) -> Vec<Counted> {
+        let by_label = self.by_label.read();
+        let counted = by_label.iter().map(|(label, count)| Counted {
+            label: Arc::clone(label),
+            by_status: (FIRST..)
+                .zip(&count.by_status)
+                .map(|(status, n)| (status, n.load(Ordering::Relaxed)))
+                .filter(|(_, n)| *n > 0)
+                .collect(),
+            took: count.took.read(),
+        });
+        counted.collect()
+    }
+}
+
+impl Default for Count {
+    fn default() -> Self {
+        let by_status = (0..N_STATUSES).map(|_| AtomicU64::new(0)).collect();
+        Self { by_status, took: Histogram::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_by_label_and_status() {
+        let counts = Counts::default();
+        for (label, status) in
+            [(Some("/a"), 200), (Some("/a"), 200), (None, 404), (Some("/a"), 429), (Some("/a"), 999)]
+        {
+            counts.observe(label, StatusCode::from_u16(status).unwrap(), Micros::from_secs(1));
+        }
+        let read: Vec<_> = counts.read().into_iter().map(|c| (c.label.to_string(), c.by_status)).collect();
+        assert_eq!(
+            read,
+            [("/a".to_owned(), vec![(200, 2), (429, 1), (599, 1)]), ("none".to_owned(), vec![(404, 1)])]
+        );
+    }
+}

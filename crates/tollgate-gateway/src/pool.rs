@@ -1,0 +1,153 @@
+//! Connections to servers, kept for the next request. Each worker has its own, so nobody else ever waits for one.
+//!
+//! ```text
+//!   take ──► idle one, the one that was used last ──► request ──► answer's end ──► give back
+//!        └─► none: connect
+//! ```
+//!
+//! A server may close a connection at any time, also just when a request is on its way. Who can send it again does so; who
+//! cannot is given only a connection that was used a moment ago ([`FRESH`]).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::client::conn::{http1, http2};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::body::Upload;
+use crate::server::Server;
+use crate::upstream::Protocol;
+
+/// The most idle connections to one server that a worker keeps.
+const IDLE_MAX: usize = 128;
+
+/// How long an idle connection is kept.
+const KEPT_FOR: Duration = Duration::from_secs(60);
+
+/// Within this time after its last use a server has hardly closed a connection for being idle.
+const FRESH: Duration = Duration::from_secs(1);
+
+/// A worker's connections.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    slots: Mutex<Slots>,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    numbers: HashMap<(String, Protocol), usize>,
+    slots: Vec<Slot>,
+}
+
+/// The connections to one server.
+#[derive(Debug, Default)]
+struct Slot {
+    idle: Vec<(http1::SendRequest<Upload>, Instant)>,
+    shared: Option<http2::SendRequest<Upload>>,
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(crate) enum Connection {
+    /// Of one request at a time.
+    Http1(http1::SendRequest<Upload>),
+    /// Of many.
+    Http2(http2::SendRequest<Upload>),
+}
+
+/// A connection that goes back when its answer has ended.
+#[derive(Debug)]
+pub(crate) struct Borrowed {
+    pool: Arc<Pool>,
+    slot: usize,
+    connection: http1::SendRequest<Upload>,
+}
+
+/// Which connections will do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wanted {
+    /// Any: the request can be sent again.
+    Any,
+    /// One that is surely open still.
+    Fresh,
+}
+
+impl Pool {
+    /// The number under which a server's connections are kept.
+    pub(crate) fn slot(&self, server: &Server, protocol: Protocol) -> usize {
+        let mut slots = self.slots.lock();
+        let Slots { numbers, slots } = &mut *slots;
+        *numbers.entry((server.to_string(), protocol)).or_insert_with(|| {
+            slots.push(Slot::default());
+            slots.len() - 1
+        })
+    }
+
+    /// A connection that is there.
+    pub(crate) fn take(&self, slot: usize, wanted: Wanted) -> Option<Connection> {
+        let now = Instant::now();
+        let mut slots = self.slots.lock();
+        let slot = slots.slots.get_mut(slot)?;
+        if let Some(shared) = &slot.shared {
+            if !shared.is_closed() {
+                return Some(Connection::Http2(shared.clone()));
+            }
+            slot.shared = None;
+        }
+        let kept_for = if wanted == Wanted::Any { KEPT_FOR } else { FRESH };
+        while let Some((connection, used_at)) = slot.idle.pop() {
+            if now.duration_since(used_at) > kept_for {
+                // Those below it are older still. For others they may do.
+                if wanted == Wanted::Any {
+                    slot.idle.clear();
+                } else {
+                    slot.idle.push((connection, used_at));
+                }
+                return None;
+            }
+            if !connection.is_closed() {
+                return Some(Connection::Http1(connection));
+            }
+        }
+        None
+    }
+
+    /// Lets others use a connection too.
+    pub(crate) fn share(&self, slot: usize, connection: &http2::SendRequest<Upload>) {
+        if let Some(slot) = self.slots.lock().slots.get_mut(slot) {
+            slot.shared = Some(connection.clone());
+        }
+    }
+
+    /// Closes what nobody has used for long.
+    pub(crate) fn sweep(&self) {
+        let now = Instant::now();
+        for slot in &mut self.slots.lock().slots {
+            slot.idle.retain(|(connection, used_at)| {
+                !connection.is_closed() && now.duration_since(*used_at) <= KEPT_FOR
+            });
+        }
+    }
+}
+
+impl Borrowed {
+    pub(crate) fn new(pool: Arc<Pool>, slot: usize, connection: http1::SendRequest<Upload>) -> Self {
+        Self { pool, slot, connection }
+    }
+
+    /// Gives the connection back, for the next request.
+    pub(crate) fn give_back(self) {
+        let Self { pool, slot, connection } = self;
+        if connection.is_closed() {
+            return;
+        }
+        let mut slots = pool.slots.lock();
+        if let Some(slot) = slots.slots.get_mut(slot)
+            && slot.idle.len() < IDLE_MAX
+        {
+            slot.idle.push((connection, Instant::now()));
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The stages of a request, from the outside in. This is the whole way; each stage is a file of its own.
+//!
+//! ```text
+//!   1  count      how many, with which status, how long          counts.rs
+//!   2  framing    refuse what two servers could read differently  headers/framing.rs
+//!   3  target     the one path: matched, limited, forwarded       target.rs
+//!   4  name       an id to find the request by                    tollgate_http::correlation_id
+//!   5  route      host, path and method; or 404, 405              routes.rs
+//!   6  permit     requests under way; or 429                      tollgate_tower::InFlight
+//!   7  rates      identify, decide, render; or 429                tollgate_tower::RateLimit
+//!   8  forward    headers, server, connection, bodies; or 502…    forward.rs
+//! ```
+//!
+//! Whatever refuses a request answers it itself, with a problem; the stages within never see it.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+
+use http::header::{ALLOW, CONNECTION};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use hyper::body::Incoming;
+use tollgate_core::{Observe, Store};
+use tollgate_http::{Occasion, Problem, given_id, parts};
+use tollgate_tower::{InFlight, RateLimit};
+use tower_service::Service;
+
+use crate::body::Body;
+use crate::forward::{Came, Forward};
+use crate::headers::{Scheme, check_framing};
+use crate::routes::Found;
+use crate::target::Target;
+use crate::worker::{Live, Worker};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// A route's stages from the permit on.
+pub(crate) enum Limited<S, O> {
+    /// Nothing limits what is under way.
+    Rated(RateLimit<Forward, S, O>),
+    /// Something does.
+    Permitted(InFlight<RateLimit<Forward, S, O>, O>),
+}
+
+/// Who is at the other end of a connection, and how it is spoken to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Client {
+    pub(crate) peer: IpAddr,
+    pub(crate) scheme: Scheme,
+}
+
+/// A request that goes no further.
+struct Refused {
+    problem: Problem,
+    allow: Vec<Method>,
+    /// True if nothing that comes after it on its connection can be relied on.
+    is_last: bool,
+}
+
+impl<S, O> Worker<S, O>
+where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+{
+    /// Answers one request.
+    pub(crate) async fn answer(&self, client: Client, request: Request<Incoming>) -> Response<Body> {
+        let began_at = self.shared.clock.now();
+        let live = self.live();
+        let (mut head, body) = request.into_parts();
+        let placed = self.place(&live, client, &mut head);
+        let (answer, number) = match placed {
+            Ok(number) => {
+                let request = Request::from_parts(head, body);
+                (live.limited[number].answer(request).await, Some(number))
+            }
+            Err(refused) => (self.refuse(&head, &refused), None),
+        };
+        let took = self.shared.clock.now().since(began_at);
+        let route = number.and_then(|number| live.settings.routes.nth(number));
+        self.gateway.counts.observe(route.map(|route| &*route.label), answer.status(), took);
+        answer
+    }
+
+    /// Finds the route of a request, and makes the request ready for it.
+    fn place(&self, live: &Live<S, O>, client: Client, head: &mut Parts) -> Result<usize, Box<Refused>> {
+        let id = name(head);
+        check_framing(head).map_err(|framing| Refused::at_once(framing.to_string()))?;
+        let case = self.shared.dialect.load().rules.case;
+        let target = Target::of(&head.method, &head.uri, case)
+            .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+        let host = parts::host(head);
+        let number = match live.settings.routes.find(host.as_deref(), target.path(), &head.method) {
+            Found::Route(_, number) => number,
+            Found::WrongMethod(allow) => {
+                let detail = format!("{} does not go with this path", head.method);
+                let mut refused = Refused::new(StatusCode::METHOD_NOT_ALLOWED, detail);
+                refused.allow = allow;
+                return Err(refused);
+            }
+            Found::Nowhere => {
+                return Err(Refused::new(StatusCode::NOT_FOUND, "there is no route for this host and path"));
+            }
+        };
+        if let Some(rewritten) = target.rewritten().cloned() {
+            drop(target);
+            let mut uri = std::mem::take(&mut head.uri).into_parts();
+            uri.path_and_query = Some(rewritten);
+            head.uri = Uri::from_parts(uri)
+                .map_err(|_| Refused::new(StatusCode::BAD_REQUEST, "the path is no path"))?;
+        }
+        head.extensions.insert(Came { peer: client.peer, scheme: client.scheme, id });
+        Ok(number)
+    }
+
+    /// The answer to a request that goes no further.
+    fn refuse(&self, head: &Parts, refused: &Refused) -> Response<Body> {
+        let occasion = Occasion {
+            kind: Problem::BLANK,
+            instance: Some(head.uri.path()),
+            correlation_id: given_id(&head.headers).unwrap_or_default(),
+            now: self.shared.wall.now(),
+        };
+        let mut answer = refused.problem.clone().on(&occasion).render().map(Body::from);
+        if !refused.allow.is_empty() {
+            let names: Vec<_> = refused.allow.iter().map(Method::as_str).collect();
+            let allow = HeaderValue::from_str(&names.join(", "));
+            answer.headers_mut().extend(allow.map(|allow| (ALLOW, allow)));
+        }
+        if refused.is_last && head.version < Version::HTTP_2 {
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        answer
+    }
+}
+
+impl<S, O> Limited<S, O>
+where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+{
+    /// Answers one request of this route.
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        match self {
+            Self::Rated(service) => {
+                let Ok(answer) = service.clone().call(request).await;
+                answer
+            }
+            Self::Permitted(service) => {
+                let Ok(answer) = Box::pin(service.clone().call(request)).await;
+                answer.map(|body| Body::Held(Box::new(body)))
+            }
+        }
+    }
+}
+
+/// The id that a request is found by. One that has none is given one, for the server and for problems.
+fn name(head: &mut Parts) -> HeaderValue {
+    let given = given_id(&head.headers).and_then(|id| HeaderValue::from_str(id).ok());
+    given.unwrap_or_else(|| {
+        let fresh = HeaderValue::from_str(&format!("{:032x}", fastrand::u128(..)));
+        let fresh = fresh.expect("digits are a value");
+        head.headers.insert(REQUEST_ID, fresh.clone());
+        fresh
+    })
+}
+
+impl Refused {
+    fn new(status: StatusCode, detail: impl Into<String>) -> Box<Self> {
+        Box::new(Self { problem: Problem::new(status, detail), allow: Vec::new(), is_last: false })
+    }
+
+    /// Refused because nobody can tell where it ends.
+    fn at_once(detail: String) -> Box<Self> {
+        let mut refused = Self::new(StatusCode::BAD_REQUEST, detail);
+        refused.is_last = true;
+        refused
+    }
+}

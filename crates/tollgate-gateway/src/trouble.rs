@@ -1,0 +1,139 @@
+//! What can go wrong behind the gateway, and how the client is told.
+
+use std::error::Error;
+use std::time::Duration;
+
+use http::{Response, StatusCode};
+use tollgate_http::{Occasion, Problem};
+
+use crate::body::{Body, BodyError};
+use crate::dial::DialError;
+
+/// Why there is no answer of a server.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Trouble {
+    /// All have been tried, or there are none.
+    #[error("no server is left to try")]
+    NoServer,
+    /// It was closed while it was idle. Nothing was sent.
+    #[error("a connection was closed before it could be used")]
+    Stale,
+    /// There is no connection.
+    #[error("the server cannot be reached")]
+    Unreachable(#[source] DialError),
+    /// There was a connection, and nothing could be sent.
+    #[error("the server took no request")]
+    Unsent(#[source] hyper::Error),
+    /// The head of the answer did not come in time.
+    #[error("no answer within {0:?}")]
+    NoAnswer(Duration),
+    /// All of it took too long.
+    #[error("not done within {0:?}")]
+    TooSlow(Duration),
+    /// The connection broke after something was sent.
+    #[error("the server broke off")]
+    BrokeOff(#[source] hyper::Error),
+    /// What came was no answer to what was asked.
+    #[error("the server's answer makes no sense")]
+    Garbled,
+    /// The client's body is too long.
+    #[error("the body is longer than {0} bytes")]
+    BodyTooLong(u64),
+    /// The client stopped sending its body.
+    #[error("the client sent nothing for {0:?}")]
+    ClientQuiet(Duration),
+    /// The client broke off.
+    #[error("the client broke off")]
+    ClientGone,
+}
+
+impl Trouble {
+    /// What became of a request of which nothing was sent.
+    pub(crate) fn unsent(error: hyper::Error) -> Self {
+        Self::Unsent(error)
+    }
+
+    /// What became of a request of which something was sent.
+    pub(crate) fn of_sent(error: hyper::Error, body_max: u64) -> Self {
+        match cause(&error) {
+            Some(BodyError::TooLong) => Self::BodyTooLong(body_max),
+            Some(BodyError::Quiet(pause)) => Self::ClientQuiet(*pause),
+            Some(BodyError::Broken(_)) => Self::ClientGone,
+            None if error.is_parse() => Self::Garbled,
+            None => Self::BrokeOff(error),
+        }
+    }
+
+    /// True if it speaks against the server.
+    pub(crate) fn is_the_servers(&self) -> bool {
+        match self {
+            Self::Unreachable(_)
+            | Self::Unsent(_)
+            | Self::NoAnswer(_)
+            | Self::BrokeOff(_)
+            | Self::Garbled => true,
+            Self::NoServer
+            | Self::Stale
+            | Self::TooSlow(_)
+            | Self::BodyTooLong(_)
+            | Self::ClientQuiet(_)
+            | Self::ClientGone => false,
+        }
+    }
+
+    /// True if a server may have seen something of the request.
+    pub(crate) fn was_sent(&self) -> bool {
+        !matches!(self, Self::NoServer | Self::Stale | Self::Unreachable(_) | Self::Unsent(_))
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::NoServer => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Unreachable(DialError::TimedOut(_)) | Self::NoAnswer(_) | Self::TooSlow(_) => {
+                StatusCode::GATEWAY_TIMEOUT
+            }
+            Self::Stale | Self::Unreachable(_) | Self::Unsent(_) | Self::BrokeOff(_) | Self::Garbled => {
+                StatusCode::BAD_GATEWAY
+            }
+            Self::BodyTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::ClientQuiet(_) => StatusCode::REQUEST_TIMEOUT,
+            Self::ClientGone => StatusCode::BAD_REQUEST,
+        }
+    }
+
+    /// What the client is told. Which server it was is not its affair.
+    pub(crate) fn render(&self, occasion: &Occasion<'_>) -> Response<Body> {
+        let detail = match self {
+            Self::BodyTooLong(bytes) => format!("The body is longer than {bytes} bytes, and may not be."),
+            Self::ClientQuiet(pause) => format!("Nothing of the body came for {pause:?}."),
+            Self::ClientGone => "The body broke off.".to_owned(),
+            Self::NoAnswer(_) | Self::TooSlow(_) | Self::Unreachable(DialError::TimedOut(_)) => {
+                "The server behind this gateway did not answer in time.".to_owned()
+            }
+            Self::NoServer | Self::Stale | Self::Unreachable(_) | Self::Unsent(_) => {
+                "The server behind this gateway cannot be reached.".to_owned()
+            }
+            Self::BrokeOff(_) => "The server behind this gateway broke off before it answered.".to_owned(),
+            Self::Garbled => "The server behind this gateway gave an answer that makes no sense.".to_owned(),
+        };
+        Problem::new(self.status(), detail).on(occasion).render().map(Body::from)
+    }
+}
+
+impl From<DialError> for Trouble {
+    fn from(error: DialError) -> Self {
+        Self::Unreachable(error)
+    }
+}
+
+/// What stopped a body that was being sent, if that is it.
+fn cause(error: &hyper::Error) -> Option<&BodyError> {
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        if let Some(error) = error.downcast_ref() {
+            return Some(error);
+        }
+        cause = error.source();
+    }
+    None
+}

@@ -1,0 +1,153 @@
+//! One worker: a thread with a runtime and connections of its own.
+//!
+//! A client's connection stays with its worker, and so do the connections to servers that its requests use. Nothing of a
+//! request ever wakes another thread.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::HeaderValue;
+use http::Response;
+use http::uri::PathAndQuery;
+use parking_lot::Mutex;
+use tollgate_core::{Clock, Limiter, Micros, Observe, Store};
+use tollgate_http::{Occasion, SharedDialect};
+use tollgate_tower::{Door, InFlightLayer, Permits, RateLimitLayer};
+use tower_layer::Layer;
+use tracing::warn;
+
+use crate::body::Body;
+use crate::dial::ClientTls;
+use crate::forward::{Came, Forward};
+use crate::gateway::Gateway;
+use crate::pool::Pool;
+use crate::route::Route;
+use crate::settings::Settings;
+use crate::stages::Limited;
+use crate::trouble::Trouble;
+
+/// Troubles are told once in this time.
+const CALM: u64 = Micros::from_secs(1).as_micros();
+
+/// What all requests of a worker need.
+pub(crate) struct Shared {
+    pub(crate) dialect: SharedDialect,
+    /// Tells how long things take.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Tells the time of day.
+    pub(crate) wall: Arc<dyn Clock>,
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) tls: ClientTls,
+    told_at: AtomicU64,
+    n_untold: AtomicU64,
+}
+
+/// One worker.
+pub(crate) struct Worker<S, O> {
+    pub(crate) gateway: Arc<Gateway<S, O>>,
+    pub(crate) shared: Arc<Shared>,
+    live: Mutex<Arc<Live<S, O>>>,
+}
+
+/// The routes in force, each with its stages.
+pub(crate) struct Live<S, O> {
+    pub(crate) settings: Arc<Settings>,
+    /// In the order of the routes.
+    pub(crate) limited: Vec<Limited<S, O>>,
+}
+
+impl<S, O> Worker<S, O>
+where
+    S: Store<Error = std::convert::Infallible> + 'static,
+    O: Observe + 'static,
+{
+    pub(crate) fn new(gateway: Arc<Gateway<S, O>>) -> Self {
+        let shared = Arc::new(Shared {
+            dialect: Arc::clone(&gateway.dialect),
+            clock: Arc::clone(&gateway.clock),
+            wall: Arc::clone(&gateway.wall),
+            pool: Arc::default(),
+            tls: gateway.client_tls.clone(),
+            told_at: AtomicU64::new(0),
+            n_untold: AtomicU64::new(0),
+        });
+        let live = Mutex::new(Arc::new(Live::of(&gateway, &shared)));
+        Self { gateway, shared, live }
+    }
+
+    /// The routes in force. After a reload, they are made anew.
+    pub(crate) fn live(&self) -> Arc<Live<S, O>> {
+        let mut live = self.live.lock();
+        if !Arc::ptr_eq(&live.settings, &self.gateway.settings.load()) {
+            *live = Arc::new(Live::of(&self.gateway, &self.shared));
+        }
+        Arc::clone(&live)
+    }
+}
+
+impl<S, O> Live<S, O>
+where
+    S: Store<Error = std::convert::Infallible> + 'static,
+    O: Observe + 'static,
+{
+    fn of(gateway: &Gateway<S, O>, shared: &Arc<Shared>) -> Self {
+        let settings = gateway.settings.load_full();
+        let limited = settings.routes.iter().map(|(_, route)| limited(gateway, shared, route)).collect();
+        Self { settings, limited }
+    }
+}
+
+/// The stages of one route, from the outside in: a permit, the rates, the server.
+fn limited<S, O>(gateway: &Gateway<S, O>, shared: &Arc<Shared>, route: &Arc<Route>) -> Limited<S, O>
+where
+    S: Store<Error = std::convert::Infallible> + 'static,
+    O: Observe + 'static,
+{
+    let door = Door::new(Arc::clone(&gateway.wall))
+        .speaking(Arc::clone(&gateway.dialect))
+        .peer(|request| request.extensions.get::<Came>().map(|came| came.peer))
+        .route(Arc::clone(&route.id))
+        .policies(route.policies.iter().map(String::as_str));
+    let forward = Forward::new(Arc::clone(route), Arc::clone(shared));
+    let rated = RateLimitLayer::new(Arc::clone(&gateway.limiter), door.clone()).layer(forward);
+    if gateway.permits.policies().n_policies() == 0 {
+        return Limited::Rated(rated);
+    }
+    Limited::Permitted(InFlightLayer::new(Arc::clone(&gateway.permits), door).layer(rated))
+}
+
+impl Shared {
+    /// Tells the client what went wrong, and the log, once in a while.
+    pub(crate) fn tell(
+        &self,
+        route: &Route,
+        trouble: &Trouble,
+        path: Option<&PathAndQuery>,
+        id: Option<&HeaderValue>,
+    ) -> Response<Body> {
+        if trouble.is_the_servers() {
+            self.log(route, trouble);
+        }
+        let id = id.and_then(|id| id.to_str().ok()).unwrap_or_default();
+        let path = path.map(PathAndQuery::path);
+        trouble.render(&Occasion { kind: "", instance: path, correlation_id: id, now: self.wall.now() })
+    }
+
+    fn log(&self, route: &Route, trouble: &Trouble) {
+        let now = self.clock.now().as_micros();
+        let told_at = self.told_at.load(Ordering::Relaxed);
+        let is_due = told_at == 0 || now.saturating_sub(told_at) >= CALM;
+        let is_ours = is_due
+            && self.told_at.compare_exchange(told_at, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if !is_ours {
+            self.n_untold.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let suppressed = self.n_untold.swap(0, Ordering::Relaxed);
+        let cause = std::error::Error::source(trouble).map(ToString::to_string);
+        warn!(route = %route.id, %trouble, cause, suppressed, "a request got no answer from its server");
+    }
+}
+
+/// A limiter of permits.
+pub(crate) type PermitLimiter<O> = Limiter<Arc<Permits>, O>;
