@@ -13,6 +13,7 @@ mod clients;
 mod conditions;
 mod error;
 mod file;
+mod gateway;
 mod lay;
 mod listen;
 mod meaning;
@@ -22,8 +23,10 @@ mod policies;
 mod quotas;
 mod reader;
 mod reference;
+mod routes;
 mod source;
 mod store;
+mod upstream;
 mod words;
 mod written;
 
@@ -33,6 +36,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use tollgate_core::{OnFailure, Policies};
+use tollgate_gateway::Settings;
 use tollgate_http::{FieldStyle, Problem};
 use tollgate_server::admin::Labels;
 use tollgate_server::{Access, TokenDigest};
@@ -65,6 +69,8 @@ pub(crate) struct Config {
     pub(crate) is_enabled: bool,
     /// The rule set.
     pub(crate) policies: Policies,
+    /// The reverse proxy, and where requests go.
+    pub(crate) gateway: Settings,
     /// True if somebody wrote which policies there are, be it none.
     pub(crate) lists_policies: bool,
     /// Which of the policies behind ad hoc keys somebody wrote. The others have their defaults.
@@ -209,7 +215,13 @@ impl Reader<'_> {
         let store = file.store.unwrap_or_default();
         let api = file.api.unwrap_or_default();
         let clients = self.clients(file.clients.unwrap_or_default());
+        let gateway = self.gateway(file.gateway.unwrap_or_default());
+        let routes = self.routes(file.routes, &gateway, clients.rules.case);
+        let routed = routes::named(&routes);
+        let written = policies::written_names(file.policies.as_deref());
+        let lists_policies = file.policies.is_some();
         let whole = Whole {
+            routed: &routed,
             enabled: self.read_if("enabled", &file.enabled).unwrap_or(true),
             on_failure: self.read_if("store.on_failure", &store.on_failure).unwrap_or(OnFailure::Local),
             case: clients.rules.case,
@@ -219,15 +231,18 @@ impl Reader<'_> {
         let exempt = file.exempt.unwrap_or_default();
         let defaults = api.defaults.unwrap_or_default();
         let store = self.store(store);
+        let ad_hoc = defaults.written();
+        let policies = self.rule_set(file.policies, defaults, exempt, whole);
         Config {
             is_enabled: whole.enabled,
-            lists_policies: file.policies.is_some(),
-            ad_hoc: defaults.written(),
+            lists_policies,
+            ad_hoc,
             store_words: format!("{store:?} {:x}", self.unshown.finish()),
             is_store_required: matches!(store, StoreConfig::Redis(_))
                 && whole.on_failure == OnFailure::Closed,
             listen: self.listen(file.listen.unwrap_or_default(), access.has_tokens()),
-            policies: self.rule_set(file.policies, defaults, exempt, whole),
+            gateway: Settings { routes: self.all_routes(routes, written, &policies), ..gateway },
+            policies,
             store,
             clients,
             access,

@@ -11,7 +11,7 @@ use super::written::{At, Written};
 
 impl Reader<'_> {
     /// The policies behind ad hoc keys: one for each algorithm, under the algorithm's name.
-    pub(super) fn ad_hoc(&mut self, written: file::Defaults, whole: Whole) -> Vec<Policy> {
+    pub(super) fn ad_hoc(&mut self, written: file::Defaults, whole: Whole<'_>) -> Vec<Policy> {
         let bucket: fn() -> At<file::Quota> = || file::Quota::of("10/s", Some(100));
         let window: fn() -> At<file::Quota> = || file::Quota::of("100/60s", None);
         let quotas = written.each().into_iter().zip([bucket, bucket, window, window, window]);
@@ -21,7 +21,7 @@ impl Reader<'_> {
         policies.collect()
     }
 
-    fn ad_hoc_policy(&mut self, name: &str, written: &At<file::Quota>, whole: Whole) -> Option<Policy> {
+    fn ad_hoc_policy(&mut self, name: &str, written: &At<file::Quota>, whole: Whole<'_>) -> Option<Policy> {
         let path = format!("api.defaults.{name}");
         if let Some(algorithm) = &written.value.algorithm {
             self.wrong(algorithm.place, format!("{path}.algorithm is {name} already; leave it out"));

@@ -38,7 +38,7 @@ struct Shown {
 
 /// Sections without anything that must not be shown.
 const OPEN_SECTIONS: [&str; 9] =
-    ["enabled", "listen", "exempt", "policies", "routes", "headers", "problem", "metrics", "log"];
+    ["enabled", "listen", "exempt", "policies", "gateway", "headers", "problem", "metrics", "log"];
 
 /// True if a line of a text that nobody could read may hold a secret, as far as one can tell by the name at the margin
 /// above it.

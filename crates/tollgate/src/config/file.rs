@@ -3,6 +3,7 @@
 //! What stands above a field is its documentation: `tollgate schema` tells it to editors, and the reference in
 //! docs/configuration.md is made from it.
 
+mod gateway;
 mod shapes;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,9 @@ use tracing::level_filters::LevelFilter;
 
 use super::meaning::{Burst, Family, FileName, LogDenials, LogFormat, Name, OnMissing, Ratio, Secret, Token};
 use super::written::{At, Place, Sections, Several, Written};
+pub(super) use gateway::{
+    Gateway, GatewayTimeouts, Route, RouteMatch, RouteTimeouts, Upstream, UpstreamSection,
+};
 
 /// The policy file of Tollgate. Every value may have `${NAME}` in it, a variable of the environment, or
 /// `${NAME:-default}`.
@@ -41,6 +45,10 @@ pub(super) struct File {
     pub(super) exempt: Option<Exempt>,
     /// The limits. Those without a group all apply; of a group the first that matches does.
     pub(super) policies: Option<Vec<At<Policy>>>,
+    /// The reverse proxy as a whole. It opens if there are routes.
+    pub(super) gateway: Option<Gateway>,
+    /// Where requests go. The most specific route counts, whatever the order.
+    pub(super) routes: Option<Vec<At<Route>>>,
     /// The REST door.
     pub(super) api: Option<Api>,
     /// Which header fields answers carry.
@@ -59,6 +67,8 @@ pub(super) struct File {
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Listen {
+    /// The reverse proxy. Default: `127.0.0.1:8000`. It opens if there are routes.
+    pub(super) gateway: Option<At<Listener>>,
     /// REST decisions. Default: `127.0.0.1:8080`. Off loopback it needs `api.tokens`, or `client_ca`.
     pub(super) api: Option<At<Listener>>,
     /// Metrics, health, inspection. Default: `127.0.0.1:9090`; `off` to have none. Off loopback it needs
@@ -233,7 +243,7 @@ pub(super) struct Policy {
     pub(super) name: Option<Written<Name>>,
     /// Of a group only the first policy that matches applies. One that is off still matches.
     pub(super) group: Option<Written<Name>>,
-    /// Which requests it covers. Default: all.
+    /// Which requests it covers. Default: all; or, if routes name the policy, those of these routes.
     pub(super) when: Option<Condition>,
     /// Who gets a bucket of their own: `ip`, `user`, `header:X-Api-Key`, `cookie:…`, `query:…`, `claim:…`, `route`, `method`,
     /// `path`, `host`. A list is a composite key; `{first_of: [user, ip]}` takes the first that is present. Default:
@@ -388,7 +398,9 @@ impl File {
         let secret = jwt.and_then(|jwt| jwt.secret.as_ref());
         let jwks = jwt.and_then(|jwt| jwt.jwks.as_ref()).filter(|jwks| jwks.text.contains("://"));
         let secrets = lists.into_iter().flatten().flat_map(|list| &list.items).chain(secret);
-        secrets.map(|secret| secret.place).chain(tokens).chain(jwks.map(|jwks| jwks.place)).flatten()
+        let urls = self.routes.iter().flatten().flat_map(|route| route.value.secrets());
+        let places = secrets.map(|secret| secret.place).chain(tokens).chain(jwks.map(|jwks| jwks.place));
+        places.flatten().chain(urls)
     }
 }
 

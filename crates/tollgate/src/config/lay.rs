@@ -1,15 +1,17 @@
 //! Several files as one.
 //!
-//! The files of a folder lie beside each other: no setting may stand in two of them, and their policies are one list. A
-//! profile lies over what was there before: what it says counts, and a policy that it names again is changed in
-//! what it says of it.
+//! The files of a folder lie beside each other: no setting may stand in two of them, and their policies are one list, as
+//! are their routes. A profile lies over what was there before: what it says counts, and a policy or a route that it names
+//! again is changed in what it says of it.
 
 use std::collections::BTreeMap;
 
 use super::file::{
-    Api, Clients, Condition, Defaults, Exempt, File, Headers, Jwt, Listen, ListenTls, Local, Log, Metrics,
-    Policy, Problem, Redis, RedisTls, Sentinel, Store, Traces, User,
+    Api, Clients, Condition, Defaults, Exempt, File, Gateway, GatewayTimeouts, Headers, Jwt, Listen,
+    ListenTls, Local, Log, Metrics, Policy, Problem, Redis, RedisTls, Route, RouteMatch, RouteTimeouts,
+    Sentinel, Store, Traces, User,
 };
+use super::meaning::Name;
 use super::written::{At, Place, Sections, Several, Written};
 
 /// How one file lies by another.
@@ -108,7 +110,7 @@ macro_rules! lay {
     };
 }
 
-lay!(Listen { api, admin; tls });
+lay!(Listen { gateway, api, admin; tls });
 lay!(ListenTls { cert, key, client_ca });
 lay!(Store { on_failure; redis, local });
 lay!(Redis { url, cluster, prefix, deadline, min_ttl, readable; sentinel, tls });
@@ -120,6 +122,11 @@ lay!(User { header; jwt });
 lay!(Jwt { claim, secret, public_key, jwks, algorithms, issuer, audience, leeway, refresh });
 lay!(Exempt { paths, methods, clients });
 lay!(Policy { name, group, when, by, missing, quota, cost, overrides, retry_after, mode, on_failure });
+lay!(Gateway { connections_max, connections_per_address, header_max, body_max, access_log; timeouts });
+lay!(GatewayTimeouts { connect, header, idle, total, request_header });
+lay!(Route { id, upstream, policies, body_max, host, retries; matched, timeouts });
+lay!(RouteMatch { path, host, method });
+lay!(RouteTimeouts { connect, header, idle, total });
 lay!(Api { tokens; defaults });
 lay!(Defaults { token_bucket, leaky_bucket, sliding_window, sliding_window_counter, fixed_window });
 lay!(Headers { families, retry_after, limit });
@@ -141,17 +148,39 @@ impl Lay for File {
         lay_section(&mut self.metrics, other.metrics, laying);
         lay_section(&mut self.log, other.log, laying);
         lay_section(&mut self.traces, other.traces, laying);
-        let Some(others) = other.policies else { return };
-        let policies = self.policies.get_or_insert_default();
-        for policy in others {
-            let name = policy.value.name.as_ref().map(|name| name.text.as_str());
-            let known = policies.iter_mut().find(|known| {
-                name.is_some() && known.value.name.as_ref().map(|name| name.text.as_str()) == name
-            });
-            match known {
-                Some(known) if laying.how == How::Over => known.value.lay(policy.value, laying),
-                _ => policies.push(policy), // two of one name in a folder are told of later
-            }
+        lay_section(&mut self.gateway, other.gateway, laying);
+        lay_list(&mut self.policies, other.policies, laying);
+        lay_list(&mut self.routes, other.routes, laying);
+    }
+}
+
+/// What stands in a list and has a name.
+trait Called: Lay {
+    fn name(&self) -> Option<&Written<Name>>;
+}
+
+impl Called for Policy {
+    fn name(&self) -> Option<&Written<Name>> {
+        self.name.as_ref()
+    }
+}
+
+impl Called for Route {
+    fn name(&self) -> Option<&Written<Name>> {
+        self.id.as_ref()
+    }
+}
+
+/// Lays one of two lists by the other: over a list, what is of a name that is there changes that one.
+fn lay_list<T: Called>(under: &mut Option<Vec<At<T>>>, over: Option<Vec<At<T>>>, laying: &mut Laying) {
+    let Some(others) = over else { return };
+    let list = under.get_or_insert_default();
+    for item in others {
+        let name = item.value.name().map(|name| name.text.as_str());
+        let same = |known: &&mut At<T>| known.value.name().map(|name| name.text.as_str()) == name;
+        match list.iter_mut().find(|known| name.is_some() && same(known)) {
+            Some(known) if laying.how == How::Over => known.value.lay(item.value, laying),
+            _ => list.push(item), // two of one name in a folder are told of later
         }
     }
 }

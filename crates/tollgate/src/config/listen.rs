@@ -11,6 +11,8 @@ use super::written::{At, Place, Written};
 /// The doors.
 #[derive(Debug)]
 pub(crate) struct ListenConfig {
+    /// The reverse proxy.
+    pub(crate) gateway: DoorConfig,
     /// REST decisions.
     pub(crate) api: DoorConfig,
     /// Metrics, health, inspection. None: there is no such door.
@@ -24,8 +26,18 @@ pub(crate) struct DoorConfig {
     pub(crate) tls: Option<Tls>,
 }
 
+const GATEWAY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8000);
 const API: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
+
+/// Whom a door is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum For {
+    /// Whoever asks: it only passes on what may be asked.
+    Anybody,
+    /// Those who may decide; off loopback, something must tell them from others. There are tokens, or there are none.
+    Deciders { has_tokens: bool },
+}
 
 /// Whom a certificate admits.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,14 +49,16 @@ enum Admits {
 impl Reader<'_> {
     pub(super) fn listen(&mut self, written: file::Listen, has_tokens: bool) -> ListenConfig {
         let shared = written.tls.map(|tls| self.tls("listen.tls", &tls));
-        let api = self.door("listen.api", written.api.as_ref(), API, &shared, has_tokens);
+        let gateway = self.door("listen.gateway", written.gateway.as_ref(), GATEWAY, &shared, For::Anybody);
+        let deciders = For::Deciders { has_tokens };
+        let api = self.door("listen.api", written.api.as_ref(), API, &shared, deciders);
         let is_off = match written.admin.as_ref() {
             Some(At { value: Listener::Address(text), .. }) => self.is_off(text),
             Some(At { value: Listener::Section(_), .. }) | None => false,
         };
         let admin = written.admin.as_ref();
-        let admin = (!is_off).then(|| self.door("listen.admin", admin, ADMIN, &shared, has_tokens));
-        ListenConfig { api, admin }
+        let admin = (!is_off).then(|| self.door("listen.admin", admin, ADMIN, &shared, deciders));
+        ListenConfig { gateway, api, admin }
     }
 
     fn door(
@@ -53,7 +67,7 @@ impl Reader<'_> {
         written: Option<&At<Listener>>,
         default: SocketAddr,
         shared: &Option<Option<(Tls, Admits)>>,
-        has_tokens: bool,
+        whom: For,
     ) -> DoorConfig {
         let place = written.and_then(|written| written.place);
         let (address, own) = match written.map(|written| &written.value) {
@@ -70,7 +84,8 @@ impl Reader<'_> {
         let is_broken = matches!(tls, Some(None));
         let tls = tls.flatten();
         let admits = tls.as_ref().map_or(Admits::Anybody, |(_, admits)| *admits);
-        if exposed(address) && !has_tokens && admits == Admits::Anybody && !is_broken {
+        let is_open = whom == For::Deciders { has_tokens: false } && admits == Admits::Anybody;
+        if exposed(address) && is_open && !is_broken {
             self.wrong(place, format!(
                 "{path} is {address}, which others can reach, and nothing protects it; set api.tokens, or tls with a client_ca, or listen on 127.0.0.1"
             ));

@@ -1,5 +1,7 @@
 //! What single values can be meant to be: one rule for each, what it accepts and what to write instead.
 
+mod gateway;
+
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 
@@ -9,6 +11,7 @@ use schemars::{Schema, json_schema};
 use tollgate_core::{
     Algorithm, AttributeName, Leak, Micros, Missing, Mode, OnFailure, Rate, Refill, Share, WindowStart,
 };
+use tollgate_gateway::{Balance, Protocol};
 use tollgate_http::LimitMeaning;
 use tollgate_http::address::Forwarding;
 use tollgate_http::jwt::TokenAlgorithm;
@@ -16,6 +19,7 @@ use tollgate_store::LocalShare;
 use tracing::level_filters::LevelFilter;
 
 use super::written::Meaning;
+pub(crate) use gateway::{BodyMax, ByteCount, TotalTime};
 
 /// A text that must not be shown.
 #[derive(Clone)]
@@ -98,6 +102,8 @@ words!(Leak, "meter" => Leak::Meter, "queue" => Leak::Queue);
 words!(WindowStart, "epoch" => WindowStart::Epoch, "first_hit" => WindowStart::FirstHit);
 words!(Forwarding, "x-forwarded-for" => Forwarding::XForwardedFor, "forwarded" => Forwarding::Forwarded);
 words!(LimitMeaning, "capacity" => LimitMeaning::Capacity, "rate" => LimitMeaning::Rate);
+words!(Balance, "round_robin" => Balance::RoundRobin, "least_connections" => Balance::LeastConnections);
+words!(Protocol, "http1" => Protocol::Http1, "http2" => Protocol::Http2);
 words!(LogFormat, "auto" => LogFormat::Auto, "text" => LogFormat::Text, "json" => LogFormat::Json);
 words!(Family, "x-ratelimit" => Family::XRateLimit, "ietf" => Family::Ietf);
 words!(LevelFilter, "off" => LevelFilter::OFF, "error" => LevelFilter::ERROR, "warn" => LevelFilter::WARN,

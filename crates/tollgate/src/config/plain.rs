@@ -31,12 +31,17 @@ pub(super) fn words(error: &Error) -> String {
     format!("this cannot be read as YAML: {message}")
 }
 
-/// A name that is not known, with the one that it looks most like.
-fn unknown(name: &str, known: &[&str]) -> String {
+/// Of some names the one that a name looks most like, if it does.
+pub(super) fn likest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let likeness = |other: &&&str| (strsim::jaro_winkler(name, other) * 1000.0).round();
     let best = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
+    best.filter(|best| likeness(best) >= 800.0).copied()
+}
+
+/// A name that is not known, with the one that it looks most like.
+fn unknown(name: &str, known: &[&str]) -> String {
     let known_names = known.join(", ");
-    match best.filter(|best| likeness(best) >= 800.0) {
+    match likest(name, known) {
         Some(best) => {
             format!("there is no setting {name:?} here; did you mean {best}? Known are {known_names}")
         }

@@ -1,6 +1,6 @@
 //! The section `policies`: which limits there are, and for whom.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tollgate_core::{
     Algorithm, AttributeName, Condition, Cost, Micros, Missing, Mode, OnFailure, Part, Policies, Policy,
@@ -16,10 +16,12 @@ use super::written::{At, Place, Written};
 
 /// What holds for all policies.
 #[derive(Clone, Copy)]
-pub(super) struct Whole {
+pub(super) struct Whole<'a> {
     pub(super) enabled: bool,
     pub(super) on_failure: OnFailure,
     pub(super) case: Case,
+    /// The policies that routes name. Without a condition of their own they apply there, and nowhere else.
+    pub(super) routed: &'a BTreeSet<String>,
 }
 
 /// Everything about a policy that is a single value.
@@ -47,6 +49,12 @@ impl Terms {
     }
 }
 
+/// The names of policies as they are written, also of those that are wrong in something else.
+pub(super) fn written_names(written: Option<&[At<file::Policy>]>) -> BTreeSet<String> {
+    let names = written.unwrap_or_default().iter().filter_map(|policy| policy.value.name.as_ref());
+    names.map(|name| name.text.clone()).collect()
+}
+
 impl Reader<'_> {
     /// The rule set: the policies, those behind ad hoc keys, and what is exempt.
     pub(super) fn rule_set(
@@ -54,7 +62,7 @@ impl Reader<'_> {
         written: Option<Vec<At<file::Policy>>>,
         defaults: file::Defaults,
         exempt: file::Exempt,
-        whole: Whole,
+        whole: Whole<'_>,
     ) -> Policies {
         let exempt = self.exempt(exempt, whole.case);
         let mut places: BTreeMap<String, Option<Place>> = BTreeMap::new();
@@ -81,7 +89,7 @@ impl Reader<'_> {
         }
     }
 
-    fn policy(&mut self, written: At<file::Policy>, whole: Whole) -> Option<Policy> {
+    fn policy(&mut self, written: At<file::Policy>, whole: Whole<'_>) -> Option<Policy> {
         let At { value: written, place } = written;
         let name_place = written.name.as_ref().map_or(place, |name| name.place);
         let name = self.name(written.name.as_ref(), place);
@@ -107,7 +115,11 @@ impl Reader<'_> {
         let algorithm = quotas.as_ref().and_then(|quotas| Some(quotas.first()?.1.algorithm()));
         let missing = self.read_if(&format!("{path}.missing"), &written.missing);
         let parts = self.partition(&format!("{path}.by"), written.by.as_ref(), missing);
-        let selector = self.selector(&format!("{path}.when"), written.when.as_ref(), whole.case);
+        let selector = match &written.when {
+            Some(when) => self.condition(&format!("{path}.when"), when, whole.case).map(Selector::When),
+            None if name.as_ref().is_some_and(|name| whole.routed.contains(name)) => Some(Selector::Named),
+            None => Some(Selector::every()),
+        };
         let terms = self.terms(&path, &written, missing, whole);
         let overrides = written.overrides.unwrap_or_default();
         let overrides = (0..).zip(overrides).map(|(n, other)| {
@@ -143,17 +155,13 @@ impl Reader<'_> {
         Some(name)
     }
 
-    fn selector(&mut self, path: &str, written: Option<&file::Condition>, case: Case) -> Option<Selector> {
-        written.map_or(Some(Selector::every()), |when| self.condition(path, when, case).map(Selector::When))
-    }
-
     /// Everything about a policy that is a single value.
     fn terms(
         &mut self,
         path: &str,
         written: &file::Policy,
         missing: Option<OnMissing>,
-        whole: Whole,
+        whole: Whole<'_>,
     ) -> Terms {
         let mode = self.read_if(&format!("{path}.mode"), &written.mode).unwrap_or_default();
         let on_failure = self.read_if(&format!("{path}.on_failure"), &written.on_failure);

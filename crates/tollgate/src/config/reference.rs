@@ -14,13 +14,20 @@ pub(crate) fn schema() -> Value {
 }
 
 /// Names in the order in which one writes them; others follow by the alphabet.
-const ORDER: [&str; 30] = [
+const ORDER: [&str; 36] = [
     "enabled",
     "listen",
     "store",
     "clients",
     "exempt",
+    "id",
+    "match",
+    "upstream",
+    "servers",
+    "path",
     "policies",
+    "gateway",
+    "routes",
     "api",
     "headers",
     "problem",
@@ -33,7 +40,6 @@ const ORDER: [&str; 30] = [
     "name",
     "group",
     "when",
-    "match",
     "by",
     "missing",
     "quota",

@@ -3,6 +3,7 @@
 mod files;
 mod hostile;
 mod policies;
+mod routes;
 mod sections;
 
 use expect_test::{Expect, expect};

@@ -7,25 +7,32 @@
 //!   never limited: on /health**; with method OPTIONS
 //! ```
 
+mod routes;
+
 use std::fmt::Write;
 
 use tollgate_core::{
     Algorithm, AttributeName, Condition, Cost, Leak, Limit, Micros, Missing, Mode, OnFailure, OtherTerms,
     Part, Policy, Quota, Refill, Selector, WindowStart,
 };
+use tollgate_gateway::Routes;
 
 use super::{Config, StoreConfig};
 
 /// What a configuration means.
 pub(crate) fn words(config: &Config) -> String {
-    let told = Told { has_redis: matches!(config.store, StoreConfig::Redis(_)) };
+    let routes = &config.gateway.routes;
+    let told = Told { has_redis: matches!(config.store, StoreConfig::Redis(_)), routes };
     let mut text = String::new();
     if !config.is_enabled {
         text.push_str("enabled is false: every request passes, uncounted\n");
     }
     let written = |policy: &&Policy| match policy.selector() {
         Selector::When(_) => true,
-        Selector::Named => config.ad_hoc.iter().any(|name| *name == policy.name()),
+        Selector::Named => {
+            config.ad_hoc.iter().any(|name| *name == policy.name())
+                || routes::on(routes, policy.name()).is_some()
+        }
     };
     let policies: Vec<&Policy> = config.policies.iter().filter(written).collect();
     if policies.is_empty() {
@@ -51,9 +58,13 @@ pub(crate) fn words(config: &Config) -> String {
         }
     }
     let free: Vec<_> = config.policies.exempt().iter().filter_map(exemption).collect();
-    if policies.iter().any(|policy| *policy.selector() != Selector::Named) && !free.is_empty() {
+    let is_covering = |policy: &&Policy| {
+        *policy.selector() != Selector::Named || routes::on(routes, policy.name()).is_some()
+    };
+    if policies.iter().any(is_covering) && !free.is_empty() {
         text.push_str(&format!("never limited: {}\n", free.join("; ")));
     }
+    text.push_str(&routes::routes(routes));
     text
 }
 
@@ -86,11 +97,12 @@ impl Others {
 }
 
 /// What has to be known beside a policy.
-struct Told {
+struct Told<'a> {
     has_redis: bool,
+    routes: &'a Routes,
 }
 
-impl Told {
+impl Told<'_> {
     /// What a policy means, after others of its group.
     fn policy(&self, policy: &Policy, others: Others) -> String {
         let mut text = String::from(match policy.mode() {
@@ -112,6 +124,7 @@ impl Told {
             Selector::When(condition) => say(conditions(condition)),
             Selector::Named => {}
         }
+        routes::on(self.routes, policy.name()).into_iter().for_each(&mut say);
         lacking(policy).into_iter().for_each(&mut say);
         cost(policy.cost()).into_iter().for_each(&mut say);
         if !policy.retry_after_min().is_zero() {

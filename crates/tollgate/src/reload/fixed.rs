@@ -18,8 +18,11 @@ impl Fixed {
     pub(crate) fn of(config: &Config) -> Self {
         let door = |name, door: &DoorConfig| (name, door.address.to_string(), door.tls.clone());
         let admin = config.listen.admin.iter().map(|admin| door("listen.admin", admin));
+        let gateway = (!config.gateway.routes.is_empty()).then_some(&config.listen.gateway);
+        let gateway = gateway.into_iter().map(|gateway| door("listen.gateway", gateway));
+        let api = door("listen.api", &config.listen.api);
         Self {
-            doors: std::iter::once(door("listen.api", &config.listen.api)).chain(admin).collect(),
+            doors: std::iter::once(api).chain(admin).chain(gateway).collect(),
             settings: [
                 ("store", config.store_words.clone()),
                 ("metrics.labels", format!("{:?}", config.labels)),

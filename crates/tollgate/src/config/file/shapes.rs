@@ -8,8 +8,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor, value};
 use tollgate_core::AttributeName;
+use tollgate_gateway::Server;
 
-use super::{By, Condition, Cost, Listener, ListenerSection};
+use super::{By, Condition, Cost, Listener, ListenerSection, Upstream, UpstreamSection};
 use crate::config::meaning::ATTRIBUTE;
 use crate::config::written::{At, Meaning, Several, Written};
 
@@ -98,6 +99,25 @@ impl<'d> TextOr<'d> for Cost {
     }
 }
 
+impl<'d> TextOr<'d> for Upstream {
+    const EXPECTED: &'static str = "a url such as http://127.0.0.1:3000, a list of them, or {servers: […]}";
+    fn from_text(text: &str) -> Self {
+        Self::Url(text.to_owned())
+    }
+    fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error> {
+        Deserialize::deserialize(value::MapAccessDeserializer::new(map)).map(Self::Section)
+    }
+    fn from_list(items: Vec<At<Self>>) -> Option<Self> {
+        Some(Self::All(items))
+    }
+}
+
+impl<'d> Deserialize<'d> for Upstream {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        text_or(deserializer)
+    }
+}
+
 impl<'d> Deserialize<'d> for Listener {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
         text_or(deserializer)
@@ -123,6 +143,17 @@ impl JsonSchema for Listener {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let section = generator.subschema_for::<ListenerSection>();
         json_schema!({ "anyOf": [SocketAddr::schema(), { "const": "off" }, section] })
+    }
+}
+
+impl JsonSchema for Upstream {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Upstream".into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let one = Written::<Server>::json_schema(generator);
+        let section = generator.subschema_for::<UpstreamSection>();
+        json_schema!({ "anyOf": [one, { "type": "array", "minItems": 1, "items": one }, section] })
     }
 }
 

@@ -32,6 +32,19 @@ policies:
   quota: {algorithm: fixed_window, rate: 250/min, start: first_hit}
   cost: {header: X-Cost}
   overrides: [{match: {user: "batch-*"}, quota: {rate: 2500/min}, mode: shadow}]
+gateway: {connections_max: 10, header_max: 8KB, body_max: 1GB, timeouts: {idle: 5s, total: none}, access_log: true}
+routes:
+- id: orders
+  match: {path: ["/orders/{id}", /o/**], host: "*.example.com", method: [GET, POST]}
+  upstream: [http://127.0.0.1:3000, "https://h:${PORT:-3001}"]
+  policies: [user]
+  timeouts: {connect: 1s, total: 5s}
+  host: upstream
+- id: rest
+  match: {path: /**}
+  upstream: {servers: [http://h], balance: least_connections, protocol: http2, health: {failures: 3, eject: 10s}}
+  body_max: 10MB
+  retries: 1
 api: {defaults: {leaky_bucket: {rate: 1/s, leak: queue}}, tokens: ["${TOKEN:-t}"]}
 headers: {families: [x-ratelimit], retry_after: true, limit: rate}
 problem: {type: "about:blank"}
@@ -114,12 +127,14 @@ fn the_file_to_be_broken_is_sound() {
         VALID,
         expect![[r#"
             leaky_bucket  1 every second evenly spaced, with up to 1 waiting, for each key that callers name; without Redis all pass
-            user          250 in the 60 s from the first, for each user; without user: not limited; a request costs what its header x-cost says; without Redis all pass
+            user          250 in the 60 s from the first, for each user; on route orders; without user: not limited; a request costs what its header x-cost says; without Redis all pass
                             with user batch-*: shadow: 2500 in the 60 s from the first
             of endpoint, the first that matches:
               login         10 at once, then 1 together every 6 s, and 100 in any day, for each route and (user, or else client address); on **/login**, **/auth** from 10.0.0.0/8 with method POST; without route: denied; retry after at least 60 s; without Redis all pass
               other         10 at once, then 1 together every 6 s, and 100 in any day, for each route and (user, or else client address); on **/login**, **/auth** from 10.0.0.0/8 with method POST; without route: denied; GET costs 1, POST costs 5, others cost 1; retry after at least 60 s; without Redis all pass
             never limited: on /health**; with method OPTIONS; from 192.0.2.0/24
+            route orders: GET, POST *.example.com /orders/{id}, /o/** to http://127.0.0.1:3000, https://h:3001
+            route rest: /** to http://h:80
         "#]],
     );
 }
@@ -129,14 +144,14 @@ fn unknown_names_are_told_with_the_one_that_was_meant() {
     check(
         "polices: []",
         expect![[r#"
-            t.yaml:1:1: there is no setting "polices" here; did you mean policies? Known are enabled, listen, store, clients, exempt, policies, api, headers, problem, metrics, log, traces
+            t.yaml:1:1: there is no setting "polices" here; did you mean policies? Known are enabled, listen, store, clients, exempt, policies, gateway, routes, api, headers, problem, metrics, log, traces
         "#]],
     );
     check(
         "listen: {apy: 127.0.0.1:1}",
         expect![[r#"
-        t.yaml:1:10: there is no setting "apy" here; did you mean api? Known are api, admin, tls
-    "#]],
+            t.yaml:1:10: there is no setting "apy" here; did you mean api? Known are gateway, api, admin, tls
+        "#]],
     );
     check(
         "policies:\n- {name: a, quotas: {rate: 1/s}}",
