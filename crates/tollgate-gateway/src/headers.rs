@@ -11,6 +11,6 @@ mod forwarded;
 mod framing;
 mod hop_by_hop;
 
-pub use forwarded::{Hop, Scheme};
+pub use forwarded::Hop;
 pub use framing::{Framing, check_framing};
 pub use hop_by_hop::{strip_hop_by_hop, wants_upgrade};

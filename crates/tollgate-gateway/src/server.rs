@@ -3,11 +3,14 @@
 use http::uri::Authority;
 use http::{HeaderValue, Uri};
 
+use crate::scheme::Scheme;
+
 /// One server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Server {
-    is_tls: bool,
+    scheme: Scheme,
     authority: Authority,
+    port: u16,
     host: String,
     host_field: HeaderValue,
 }
@@ -39,9 +42,9 @@ impl Server {
     /// If it is no url, or has more than scheme, host and port.
     pub fn parse(url: &str) -> Result<Self, ServerError> {
         let (scheme, rest) = url.split_once("://").ok_or(ServerError::Garbled)?;
-        let (is_tls, default) = match scheme.to_ascii_lowercase().as_str() {
-            "http" => (false, 80),
-            "https" => (true, 443),
+        let scheme = match scheme.to_ascii_lowercase().as_str() {
+            "http" => Scheme::Http,
+            "https" => Scheme::Https,
             _ => return Err(ServerError::Scheme),
         };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
@@ -55,7 +58,7 @@ impl Server {
         let uri: Uri = format!("http://{authority}/").parse().map_err(|_| ServerError::Garbled)?;
         let host = uri.host().filter(|host| !host.is_empty()).ok_or(ServerError::Garbled)?;
         let port = match authority.strip_prefix(host) {
-            Some("") => default,
+            Some("") => scheme.default_port(),
             Some(port) => {
                 let digits = port.strip_prefix(':').ok_or(ServerError::Garbled)?;
                 let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -63,23 +66,29 @@ impl Server {
             }
             None => return Err(ServerError::Garbled),
         };
-        Self::new(is_tls, host, port, port == default).ok_or(ServerError::Garbled)
+        Self::new(scheme, host, port).ok_or(ServerError::Garbled)
     }
 
-    fn new(is_tls: bool, host: &str, port: u16, is_default: bool) -> Option<Self> {
+    fn new(scheme: Scheme, host: &str, port: u16) -> Option<Self> {
         let whole = format!("{host}:{port}");
-        let host_field = if is_default { host } else { &whole };
+        let host_field = if port == scheme.default_port() { host } else { &whole };
         Some(Self {
-            is_tls,
+            scheme,
+            port,
             host_field: HeaderValue::from_str(host_field).ok()?,
             host: host.trim_matches(['[', ']']).to_owned(),
             authority: whole.parse().ok()?,
         })
     }
 
+    /// How it is spoken to.
+    pub fn scheme(&self) -> Scheme {
+        self.scheme
+    }
+
     /// True if it is spoken to over TLS.
     pub fn is_tls(&self) -> bool {
-        self.is_tls
+        self.scheme == Scheme::Https
     }
 
     /// Host and port; the port is always there.
@@ -89,7 +98,7 @@ impl Server {
 
     /// The port.
     pub fn port(&self) -> u16 {
-        self.authority.port_u16().unwrap_or(if self.is_tls { 443 } else { 80 })
+        self.port
     }
 
     /// The host alone, an IPv6 address without brackets: whom a certificate must name.
@@ -105,8 +114,7 @@ impl Server {
 
 impl std::fmt::Display for Server {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let scheme = if self.is_tls { "https" } else { "http" };
-        write!(f, "{scheme}://{}", self.authority)
+        write!(f, "{}://{}", self.scheme.as_str(), self.authority)
     }
 }
 

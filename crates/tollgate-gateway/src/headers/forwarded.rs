@@ -26,6 +26,8 @@ use smallvec::SmallVec;
 use tollgate_http::Rules;
 use tollgate_http::address::Forwarding;
 
+use crate::scheme::Scheme;
+
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -35,8 +37,8 @@ const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const CHAIN_MAX: usize = 4_096;
 
 /// How a request came to us.
-#[derive(Clone, Copy, Debug)]
-pub struct Hop<'a> {
+#[derive(Clone, Debug)]
+pub struct Hop {
     /// Who is at the other end of the connection.
     pub peer: IpAddr,
     /// Who is asking, as it was found out.
@@ -44,65 +46,61 @@ pub struct Hop<'a> {
     /// How the request came.
     pub scheme: Scheme,
     /// The host that was asked for, with its port.
-    pub host: Option<&'a str>,
+    pub host: Option<HeaderValue>,
 }
 
-/// How a request came.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Scheme {
-    /// In the clear.
-    Http,
-    /// Over TLS.
-    Https,
+/// Whose word it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Teller {
+    Proxy,
+    Anybody,
 }
 
-impl Hop<'_> {
+impl Hop {
     /// Tells the server for whom the request is made, and takes away what nobody can vouch for.
-    pub fn tell(&self, headers: &mut HeaderMap, rules: &Rules) {
-        let is_trusted = rules.proxies.trust(self.peer);
-        remove_claims(headers, rules, is_trusted);
-        if !is_trusted || rules.proxies.source != Forwarding::Forwarded {
+    pub fn tell(self, headers: &mut HeaderMap, rules: &Rules) {
+        let teller = if rules.proxies.trust(self.peer) { Teller::Proxy } else { Teller::Anybody };
+        remove_claims(headers, rules, teller);
+        let is_kept = |headers: &HeaderMap, name| teller == Teller::Proxy && headers.contains_key(name);
+        if teller == Teller::Anybody || rules.proxies.source != Forwarding::Forwarded {
             headers.remove(FORWARDED);
         }
-        let chain = self.chain(headers, rules, is_trusted);
-        set(headers, X_FORWARDED_FOR, Some(chain));
-        set(headers, X_REAL_IP, address(self.client.to_canonical()));
-        if !(is_trusted && headers.contains_key(X_FORWARDED_PROTO)) {
-            let scheme = match self.scheme {
-                Scheme::Http => "http",
-                Scheme::Https => "https",
-            };
-            headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(scheme));
+        let client = value(format_args!("{}", self.client.to_canonical()));
+        let chain = match teller {
+            Teller::Proxy => self.chain(headers, rules),
+            Teller::Anybody if self.client.to_canonical() == self.peer.to_canonical() => client.clone(),
+            Teller::Anybody => value(format_args!("{}", self.peer.to_canonical())),
+        };
+        headers.insert(X_FORWARDED_FOR, chain);
+        headers.insert(X_REAL_IP, client);
+        if !is_kept(headers, X_FORWARDED_PROTO) {
+            headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(self.scheme.as_str()));
         }
-        if !(is_trusted && headers.contains_key(X_FORWARDED_HOST)) {
-            set(headers, X_FORWARDED_HOST, self.host.and_then(|host| HeaderValue::from_str(host).ok()));
+        match self.host {
+            _ if is_kept(headers, X_FORWARDED_HOST) => {}
+            Some(host) => drop(headers.insert(X_FORWARDED_HOST, host)),
+            None => drop(headers.remove(X_FORWARDED_HOST)),
         }
     }
 
     /// Whom each one heard from, the peer last.
-    fn chain(&self, headers: &HeaderMap, rules: &Rules, is_trusted: bool) -> HeaderValue {
-        let peer = self.peer.to_canonical();
-        let mut chain: SmallVec<[u8; 128]> = SmallVec::new();
-        if is_trusted {
-            let is_believed = rules.proxies.source == Forwarding::XForwardedFor;
-            let lines = headers.get_all(X_FORWARDED_FOR).iter().filter(|_| is_believed);
-            for line in lines.filter(|line| !line.is_empty()) {
-                chain.extend_from_slice(line.as_bytes());
-                chain.extend_from_slice(b", ");
-            }
-            if chain.len() > CHAIN_MAX {
-                chain.clear();
-            }
-            if chain.is_empty() && self.client.to_canonical() != peer {
-                let mut client = SmallText::default();
-                client.put(format_args!("{}, ", self.client.to_canonical()));
-                chain.extend_from_slice(&client.0);
-            }
+    fn chain(&self, headers: &HeaderMap, rules: &Rules) -> HeaderValue {
+        let (peer, client) = (self.peer.to_canonical(), self.client.to_canonical());
+        let mut chain = SmallText::default();
+        let is_believed = rules.proxies.source == Forwarding::XForwardedFor;
+        let lines = headers.get_all(X_FORWARDED_FOR).iter().filter(|line| is_believed && !line.is_empty());
+        for line in lines {
+            chain.0.extend_from_slice(line.as_bytes());
+            chain.0.extend_from_slice(b", ");
         }
-        let mut last = SmallText(chain);
-        last.put(format_args!("{peer}"));
-        HeaderValue::from_bytes(&last.0)
-            .expect("field values and addresses have nothing that a field value may not have")
+        if chain.0.len() > CHAIN_MAX {
+            chain.0.clear();
+        }
+        if chain.0.is_empty() && client != peer {
+            chain.put(format_args!("{client}, "));
+        }
+        chain.put(format_args!("{peer}"));
+        chain.value()
     }
 }
 
@@ -114,6 +112,10 @@ impl SmallText {
     fn put(&mut self, text: std::fmt::Arguments<'_>) {
         self.write_fmt(text).expect("a list takes all that is written");
     }
+
+    fn value(&self) -> HeaderValue {
+        HeaderValue::from_bytes(&self.0).expect("field values and addresses have nothing else in them")
+    }
 }
 
 impl std::fmt::Write for SmallText {
@@ -123,26 +125,21 @@ impl std::fmt::Write for SmallText {
     }
 }
 
-fn address(address: IpAddr) -> Option<HeaderValue> {
-    let mut text = SmallText::default();
-    text.put(format_args!("{address}"));
-    HeaderValue::from_bytes(&text.0).ok()
-}
-
-fn set(headers: &mut HeaderMap, name: HeaderName, value: Option<HeaderValue>) {
-    match value {
-        Some(value) => headers.insert(name, value),
-        None => headers.remove(name),
-    };
+fn value(text: std::fmt::Arguments<'_>) -> HeaderValue {
+    let mut value = SmallText::default();
+    value.put(text);
+    value.value()
 }
 
 /// Takes away what a client says of itself, and doubles with `_` of what a proxy says.
-fn remove_claims(headers: &mut HeaderMap, rules: &Rules, is_trusted: bool) {
+fn remove_claims(headers: &mut HeaderMap, rules: &Rules, teller: Teller) {
     let user = rules.user_header.as_ref().map(HeaderName::as_str);
     let is_double = |name: &str| name.contains('_');
     let claims: SmallVec<[HeaderName; 4]> = headers
         .keys()
-        .filter(|name| (!is_trusted || is_double(name.as_str())) && is_claim(name.as_str(), user))
+        .filter(|name| {
+            (teller == Teller::Anybody || is_double(name.as_str())) && is_claim(name.as_str(), user)
+        })
         .cloned()
         .collect();
     for name in claims {

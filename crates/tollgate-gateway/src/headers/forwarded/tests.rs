@@ -22,7 +22,8 @@ fn told(source: Forwarding, peer: &str, fields: &[(&'static str, &str)]) -> Stri
     let (rules, mut headers) = (rules(source), headers(fields));
     let peer = peer.parse().unwrap();
     let client = client_address(&headers, peer, &rules.proxies);
-    let hop = Hop { peer, client, scheme: Scheme::Https, host: Some("a.example:8443") };
+    let hop =
+        Hop { peer, client, scheme: Scheme::Https, host: Some(HeaderValue::from_static("a.example:8443")) };
     hop.tell(&mut headers, &rules);
     let mut lines: Vec<_> =
         headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
