@@ -170,6 +170,17 @@ fn few_of_many_routes_are_looked_at() {
     assert_eq!(found(&routes, None, "/p7777/x/y", "GET"), texts[7777]);
 }
 
+#[test]
+fn nothing_is_allocated_to_find_a_route() {
+    let routes = routes(&["GET a.example /users/{id}", "- *.example /**", "- - /a/b"]).unwrap();
+    for (host, path) in [("a.example", "/users/7"), ("b.example", "/x/y/z"), ("other", "/a/b")] {
+        let made = allocation_counter::measure(|| {
+            assert!(matches!(routes.find(Some(host), path, &Method::GET), Found::Route(_)));
+        });
+        assert_eq!(made.count_total, 0, "{path}");
+    }
+}
+
 /// The rules, written as plainly as possible: all routes are tried, the best one that fits is taken.
 fn plainly(texts: &[String], host: Option<&str>, path: &str, method: &Method) -> Option<usize> {
     let all_hosts: Vec<_> = texts.iter().flat_map(|text| matched(text).hosts).collect();

@@ -70,6 +70,18 @@ fn a_request_is_sent_to_each_server_once() {
 }
 
 #[test]
+fn nothing_is_allocated_for_a_request() {
+    for balance in [Balance::RoundRobin, Balance::LeastConnections] {
+        let upstream = upstream(8, balance);
+        let made = allocation_counter::measure(|| {
+            let mut lease = upstream.pick(at(0), &Tried::default()).unwrap();
+            lease.succeeded();
+        });
+        assert_eq!(made.count_total, 0);
+    }
+}
+
+#[test]
 fn only_failures_in_a_row_eject() {
     let upstream = upstream(1, Balance::RoundRobin);
     for outcome in "ffsffsffs".chars() {
