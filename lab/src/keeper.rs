@@ -2,12 +2,24 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
+use std::net::TcpStream;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-/// Starts a server, says its number, and ends it when nobody holds its standard input any more.
-const KEEPER: &str = r#""$@" & echo $!; cat >/dev/null; kill -KILL $! 2>/dev/null"#;
+use crate::wait_until;
+
+/// Starts a server in a session of its own, says its number, and ends it with all its workers when nobody holds the
+/// keeper's standard input any more. An interrupt at the terminal ends whoever holds it, and must not end the keeper
+/// first. Debian keeps servers in /usr/sbin, which not everybody's path names.
+const KEEPER: &str = r#"
+    PATH=$PATH:/usr/sbin
+    setsid "$@" & echo $!
+    trap '' INT TERM HUP
+    cat >/dev/null
+    kill -KILL -$! 2>/dev/null || kill -KILL $! 2>/dev/null
+"#;
 
 /// A running server, and the shell that keeps it.
 #[derive(Debug)]
@@ -35,6 +47,24 @@ impl Kept {
         self.pid
     }
 
+    /// True until it has ended. The keeper does not wait for it, so what is left then is a zombie.
+    fn is_running(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_nonzero()));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    }
+
+    /// Waits until it takes connections on this port of loopback.
+    ///
+    /// # Panics
+    /// If it ends instead; `log` is then told.
+    pub(crate) fn wait_for_port(&self, port: u16, log: &Path) {
+        wait_until("a server listens", || {
+            let told = || std::fs::read_to_string(log).unwrap_or_default();
+            assert!(self.is_running(), "the server ended: {}", told());
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+    }
+
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(self.pid, signal).expect("it runs");
@@ -44,7 +74,7 @@ impl Kept {
 impl Drop for Kept {
     /// Ends it as a crash would.
     fn drop(&mut self) {
-        let _gone_already = kill_process(self.pid, Signal::KILL);
+        let _gone_already = kill_process_group(self.pid, Signal::KILL);
         drop(self.keeper.stdin.take());
         let _ended = self.keeper.wait();
     }
