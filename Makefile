@@ -66,7 +66,7 @@ mutants: ## how many changed lines the tests notice (needs cargo-mutants)
 		--test-package tollgate-core --test-package tollgate-store --timeout 20 -- -- --skip memory:: --skip clock::
 
 deps: ## what the tests need
-	@./.ci/install redis-server:redis-server faketime:faketime prometheus:prometheus curl:curl jq:jq
+	@./.ci/install redis-server:redis-server nginx:nginx faketime:faketime prometheus:prometheus curl:curl jq:jq
 	@./.ci/python schemathesis==4.32.5
 
 .PHONY: deps-bench
