@@ -5,6 +5,7 @@
 
 mod certificates;
 mod cluster;
+mod haproxy;
 mod http;
 mod keeper;
 mod nginx;
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 pub use certificates::write_certificates;
 pub use cluster::Cluster;
+pub use haproxy::Haproxy;
 pub use http::Client;
 pub use nginx::Nginx;
 pub use prometheus::{Prometheus, Sample};

@@ -1,0 +1,65 @@
+//! One HAProxy, with one frontend and one backend.
+
+use std::fs::File;
+use std::process::Stdio;
+
+use rustix::process::Pid;
+use tempfile::TempDir;
+
+use crate::free_port;
+use crate::keeper::Kept;
+
+/// A HAProxy of its own, which logs no requests.
+#[derive(Debug)]
+pub struct Haproxy {
+    port: u16,
+    /// Ends before its folder does.
+    running: Kept,
+    _folder: TempDir,
+}
+
+const FILE: &str = "\
+global
+    nbthread THREADS
+    maxconn 2000
+defaults
+    mode http
+    timeout connect 5s
+    timeout client 60s
+    timeout server 60s
+frontend front
+    bind 127.0.0.1:PORT
+    default_backend back
+FRONTEND
+backend back
+BACKEND
+";
+
+impl Haproxy {
+    /// One process with so many threads, and what its frontend and its backend say.
+    pub fn start(n_threads: usize, frontend: &str, backend: &str) -> Self {
+        let (port, folder) = (free_port(), TempDir::new().expect("a temporary folder"));
+        let [file, log] = ["haproxy.cfg", "haproxy.log"].map(|name| folder.path().join(name));
+        let text = FILE
+            .replace("THREADS", &n_threads.to_string())
+            .replace("PORT", &port.to_string())
+            .replace("FRONTEND", frontend)
+            .replace("BACKEND", backend);
+        std::fs::write(&file, text).expect("a file");
+        let errors = File::create(&log).expect("a file");
+        let command = ["haproxy".as_ref(), "-db".as_ref(), "-f".as_ref(), file.as_os_str()];
+        let running = Kept::start(command, Stdio::from(errors));
+        running.wait_for_port(port, &log);
+        Self { port, running, _folder: folder }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> Pid {
+        self.running.pid()
+    }
+}
