@@ -1,6 +1,6 @@
 # The words that people and CI use. `make test` is the whole gate.
 
-.PHONY: run test test-all chaos lint docs deny deps bench-memory bench-policies bench-redis bench-api mutants fuzz
+.PHONY: run test test-all chaos lint docs deny deps bench-memory bench-policies bench-redis bench-api bench-gateway mutants fuzz
 
 run: ## run Tollgate on its defaults
 	cargo run --release
@@ -45,6 +45,10 @@ bench-api: deps-bench ## CPU of a check over HTTP, against a bare axum handler
 	cargo build --release --quiet --package tollgate
 	cargo run --release --quiet --package tollgate-bench -- api
 
+bench-gateway: deps-gateway ## CPU of a request through the gateway, against nginx and HAProxy
+	cargo build --release --quiet --package tollgate
+	cargo run --release --quiet --package tollgate-bench -- gateway
+
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS = $(notdir $(wildcard fuzz/seeds/*))
 
@@ -72,6 +76,10 @@ deps: ## what the tests need
 .PHONY: deps-bench
 deps-bench:
 	@./.ci/install wrk:wrk
+
+.PHONY: deps-gateway
+deps-gateway:
+	@./.ci/install wrk:wrk nginx:nginx haproxy:haproxy
 
 .PHONY: deps-peers
 deps-peers: # what limitador is built with

@@ -10,12 +10,13 @@
 //! | `api-decide` | `POST /api/v1/decide` with five attributes, under two policies, with the full header set |
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use axum::Router;
 use axum::http::header;
 use axum::routing::{get, post};
 
+use crate::load::{Running, micros_per_request};
 use crate::rounds::{median, report};
 
 /// Short and many: a neighbour's load comes and goes.
@@ -42,7 +43,7 @@ const SECOND: &str = "- {name: per-key, by: 'header:X-Api-Key', when: {path: /ap
 
 /// A server in hand. Ends with the benchmark.
 struct Server {
-    child: Child,
+    running: Running,
     address: String,
 }
 
@@ -102,35 +103,14 @@ impl Server {
         let stdout = child.stdout.as_mut().expect("its output is ours");
         BufReader::new(stdout).read_line(&mut banner).expect("it says where it listens");
         let address = banner.split("http://").nth(1).and_then(|rest| rest.split(',').next());
-        Self { address: address.expect("an address").to_owned(), child }
+        Self { address: address.expect("an address").to_owned(), running: Running(child) }
     }
 
     /// CPU time of one request, in microseconds, over some seconds of load.
     fn micros_per_request(&self, path: &str, script: Option<&str>) -> f64 {
-        let before = self.cpu_seconds();
         let url = format!("http://{}{path}", self.address);
-        let mut wrk = Command::new("wrk");
-        wrk.args(["-t1", "-c32", "-d1s"]).args(script.iter().flat_map(|script| ["-s", script])).arg(&url);
-        let output = wrk.output().expect("wrk is installed");
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(!text.contains("Non-2xx"), "every request is allowed: {text}");
-        let line = text.lines().find(|line| line.contains(" requests in ")).expect("wrk counts requests");
-        let requests: f64 = line.trim().split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
-        (self.cpu_seconds() - before) * 1e6 / requests
-    }
-
-    /// User and system time so far, of all threads.
-    fn cpu_seconds(&self) -> f64 {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
-        let fields: Vec<&str> = stat.rsplit(") ").next().unwrap_or_default().split(' ').collect();
-        let ticks = |field: usize| fields.get(field).and_then(|n| n.parse::<f64>().ok()).unwrap_or_default();
-        (ticks(11) + ticks(12)) / rustix::param::clock_ticks_per_second() as f64
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let script = script.iter().flat_map(|script| ["-s", script]);
+        let arguments: Vec<&str> = ["-t1", "-c32", "-d1s"].into_iter().chain(script).chain([&*url]).collect();
+        micros_per_request(self.running.0.id(), &arguments)
     }
 }

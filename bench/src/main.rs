@@ -5,7 +5,10 @@
 #![expect(clippy::print_stdout, reason = "the figures are the output")]
 
 mod api;
+mod gateway;
+mod load;
 mod memory;
+mod openloop;
 mod policies;
 mod redis;
 mod rounds;
@@ -20,9 +23,12 @@ fn main() -> ExitCode {
         "policies" => policies::run(),
         "redis" => return redis::run(std::env::args().nth(2).as_deref()),
         "api" => return api::run(),
+        "gateway" => return gateway::run(std::env::args().nth(2).as_deref()),
         "constant" => api::serve_constant(),
         _ => {
-            println!("usage: tollgate-bench memory | policies | redis [LIMITADOR-PEER] | api");
+            println!(
+                "usage: tollgate-bench memory | policies | redis [LIMITADOR-PEER] | api | gateway [peers]"
+            );
             return ExitCode::from(2);
         }
     }

@@ -6,7 +6,7 @@
 use std::num::NonZeroU32;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tollgate_core::{
@@ -16,7 +16,7 @@ use tollgate_core::{
 use tollgate_lab::Redis;
 use tollgate_store::{RedisSettings, RedisStore, Servers};
 
-use crate::rounds::{median, report};
+use crate::rounds::{median, now, report};
 
 const ROUNDS: usize = 5;
 const KEYS: usize = 500;
@@ -228,11 +228,6 @@ async fn decide(store: Arc<RedisStore>, n_charges: usize, task: usize, n: usize)
         let mut standings = Standings::new();
         store.apply(&charges, &mut standings).await.expect("Redis answers");
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
-fn now() -> Instant {
-    Instant::now()
 }
 
 fn process_cpu_nanos() -> f64 {

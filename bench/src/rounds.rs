@@ -1,5 +1,7 @@
 //! Ours and the peer in turn, so that a noisy neighbour hits both.
 
+use std::time::Instant;
+
 use rustix::time::{ClockId, clock_gettime};
 
 /// Rounds of each side. The median of an odd number is one of them.
@@ -19,6 +21,20 @@ pub(crate) fn compare(name: &str, ours: impl Fn() -> f64, peer: impl Fn() -> f64
     report(name, median(ours), median(peer));
 }
 
+/// Measures each side once to warm it up, then all in turn, so many rounds: the medians of each side's figures.
+pub(crate) fn in_turn<S, const N: usize>(
+    sides: &[S],
+    rounds: usize,
+    measure: impl Fn(&S) -> [f64; N],
+) -> Vec<[f64; N]> {
+    for side in sides {
+        measure(side);
+    }
+    let rounds: Vec<Vec<_>> = (0..rounds).map(|_| sides.iter().map(&measure).collect()).collect();
+    let figure = |side: usize, n: usize| median(rounds.iter().map(|round| round[side][n]).collect());
+    (0..sides.len()).map(|side| std::array::from_fn(|n| figure(side, n))).collect()
+}
+
 /// Prints one line.
 pub(crate) fn report(name: &str, ours: f64, peer: f64) {
     println!("bench {name} ours={ours:.1} peer={peer:.1} ratio={:.2}", ours / peer);
@@ -27,4 +43,9 @@ pub(crate) fn report(name: &str, ours: f64, peer: f64) {
 pub(crate) fn median(mut figures: Vec<f64>) -> f64 {
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
+}
+
+#[expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+pub(crate) fn now() -> Instant {
+    Instant::now()
 }

@@ -1,0 +1,60 @@
+//! Load by wrk over loopback, and what it cost the server.
+
+use std::process::{Child, Command};
+
+/// A program in hand. Ends with the benchmark.
+pub(crate) struct Running(pub(crate) Child);
+
+/// What /proc tells of one process.
+struct Process {
+    id: u32,
+    parent: u32,
+    /// User and system time of all its threads.
+    ticks: f64,
+}
+
+/// CPU time of a server for one request, in microseconds, while wrk with these arguments asks it.
+///
+/// # Panics
+/// If a request fails, or is answered with anything but 2xx or 3xx: then it was another request that was measured.
+pub(crate) fn micros_per_request(server: u32, arguments: &[&str]) -> f64 {
+    let before = cpu_seconds(server);
+    let output = Command::new("wrk").args(arguments).output().expect("wrk is installed");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(!text.contains("Non-2xx"), "every request is allowed: {text}");
+    assert!(!text.contains("Socket errors"), "every request is answered: {text}");
+    let line = text.lines().find(|line| line.contains(" requests in ")).expect("wrk counts requests");
+    let requests: f64 = line.trim().split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
+    (cpu_seconds(server) - before) * 1e6 / requests
+}
+
+/// User and system time so far, of a process and of all that it started and that still run.
+fn cpu_seconds(root: u32) -> f64 {
+    let all: Vec<_> = std::fs::read_dir("/proc").expect("a proc folder").filter_map(Process::read).collect();
+    let mut family: Vec<_> = all.iter().filter(|process| process.id == root).collect();
+    let mut next = 0;
+    while let Some(parent) = family.get(next).map(|process| process.id) {
+        family.extend(all.iter().filter(|process| process.parent == parent));
+        next += 1;
+    }
+    let ticks: f64 = family.iter().map(|process| process.ticks).sum();
+    ticks / rustix::param::clock_ticks_per_second() as f64
+}
+
+impl Process {
+    fn read(entry: std::io::Result<std::fs::DirEntry>) -> Option<Self> {
+        let entry = entry.ok()?;
+        let id = entry.file_name().to_str()?.parse().ok()?;
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let fields: Vec<&str> = stat.rsplit(") ").next()?.split(' ').collect();
+        let ticks = |field: usize| fields.get(field)?.parse::<f64>().ok();
+        Some(Self { id, parent: fields.get(1)?.parse().ok()?, ticks: ticks(11)? + ticks(12)? })
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
