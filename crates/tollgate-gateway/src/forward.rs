@@ -26,9 +26,10 @@ use tower_service::Service;
 
 use crate::body::{Body, Download, Upload};
 use crate::dial::dial;
-use crate::headers::{Hop, Scheme, strip_hop_by_hop, wants_upgrade};
+use crate::headers::{Hop, strip_hop_by_hop, wants_upgrade};
 use crate::pool::{Borrowed, Connection, Wanted};
 use crate::route::{HostPolicy, Route};
+use crate::scheme::Scheme;
 use crate::trouble::Trouble;
 use crate::tunnel;
 use crate::upstream::{Lease, Protocol, Tried};
@@ -106,8 +107,7 @@ impl Forward {
         if let Some(came) = came {
             let client =
                 tollgate_http::address::client_address(&head.headers, came.peer, &dialect.rules.proxies);
-            let named = host.as_ref().and_then(|host| host.to_str().ok());
-            let hop = Hop { peer: came.peer, client, scheme: came.scheme, host: named };
+            let hop = Hop { peer: came.peer, client, scheme: came.scheme, host: host.clone() };
             hop.tell(&mut head.headers, &dialect.rules);
         }
         drop(dialect);

@@ -28,7 +28,7 @@ use tollgate_listen::{Alarm, Patient, Speaks, Tls};
 
 use crate::counts::Counts;
 use crate::dial::ClientTls;
-use crate::headers::Scheme;
+use crate::scheme::Scheme;
 use crate::settings::SharedSettings;
 use crate::stages::Client;
 use crate::worker::{PermitLimiter, Worker};

@@ -27,8 +27,9 @@ use tower_service::Service;
 
 use crate::body::Body;
 use crate::forward::{Came, Forward};
-use crate::headers::{Scheme, check_framing};
+use crate::headers::check_framing;
 use crate::routes::Found;
+use crate::scheme::Scheme;
 use crate::target::Target;
 use crate::worker::{Live, Worker};
 

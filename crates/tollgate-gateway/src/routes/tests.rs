@@ -175,7 +175,7 @@ fn nothing_is_allocated_to_find_a_route() {
     let routes = routes(&["GET a.example /users/{id}", "- *.example /**", "- - /a/b"]).unwrap();
     for (host, path) in [("a.example", "/users/7"), ("b.example", "/x/y/z"), ("other", "/a/b")] {
         let made = allocation_counter::measure(|| {
-            assert!(matches!(routes.find(Some(host), path, &Method::GET), Found::Route(_)));
+            assert!(matches!(routes.find(Some(host), path, &Method::GET), Found::Route(..)));
         });
         assert_eq!(made.count_total, 0, "{path}");
     }
