@@ -1,15 +1,22 @@
 //! Bodies, both ways, frame by frame.
 //!
 //! ```text
-//!   client ── Incoming ──► Upload ──► server        counted against body_max; a pause has its limit
+//!   client ── Inbound ──► Upload ──► server               counted against body_max; a pause has its limit
 //!   client ◄── Body ◄── Download ◄── Incoming ── server   keeps the server's lease, gives the connection back at its end
 //! ```
+//!
+//! A body that nobody reads, of a request that was denied for example, is read to its end all the same if it is short: otherwise
+//! the connection would have to be closed, and a client that is still sending would see it break instead of its answer.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::Version;
+use http::header::EXPECT;
+use http::request::Parts;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use tollgate_tower::Held;
@@ -17,6 +24,10 @@ use tollgate_tower::Held;
 use crate::pool::Borrowed;
 use crate::quiet::Quiet;
 use crate::upstream::Lease;
+
+/// The most that is read of a body which nobody wants, in bytes, and the time that is given to it.
+const DRAINED_MAX: usize = 1024 * 1024;
+const DRAINED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The body of an answer.
 #[derive(Debug)]
@@ -38,10 +49,17 @@ pub(crate) struct Download {
     held: Option<(Lease, Option<Borrowed>)>,
 }
 
+/// A client's body. Dropped before its end, it is drained.
+#[derive(Debug)]
+pub(crate) struct Inbound {
+    incoming: Option<Incoming>,
+    is_drained: bool,
+}
+
 /// A client's body on its way.
 #[derive(Debug)]
 pub(crate) struct Upload {
-    incoming: Option<Incoming>,
+    inbound: Option<Inbound>,
     quiet: Quiet,
     left: u64,
 }
@@ -95,19 +113,59 @@ impl Download {
     }
 }
 
-impl Upload {
-    pub(crate) fn new(incoming: Incoming, pause_max: Duration, body_max: u64) -> Self {
+impl Inbound {
+    /// The body of a request with this head.
+    pub(crate) fn new(incoming: Incoming, head: &Parts) -> Self {
         let incoming = (!incoming.is_end_stream()).then_some(incoming);
-        Self { incoming, quiet: Quiet::new(pause_max), left: body_max }
+        // Other streams of HTTP/2 do not mind; and who waits for our word to send is not given it only to be drained.
+        let is_drained = head.version < Version::HTTP_2 && !head.headers.contains_key(EXPECT);
+        Self { incoming, is_drained }
+    }
+
+    /// The bytes that it has at least.
+    pub(crate) fn announced(&self) -> u64 {
+        self.incoming.as_ref().map_or(0, |incoming| incoming.size_hint().lower())
+    }
+}
+
+impl Drop for Inbound {
+    fn drop(&mut self) {
+        if let Some(incoming) =
+            self.incoming.take().filter(|incoming| self.is_drained && !incoming.is_end_stream())
+        {
+            tokio::spawn(tokio::time::timeout(DRAINED_WITHIN, drain(incoming)));
+        }
+    }
+}
+
+/// Reads a body that nobody wants to its end, if that is near.
+async fn drain(mut incoming: Incoming) {
+    let mut n_bytes = 0;
+    while let Some(Ok(frame)) = poll_fn(|context| Pin::new(&mut incoming).poll_frame(context)).await {
+        n_bytes += frame.data_ref().map_or(0, Bytes::len);
+        if n_bytes > DRAINED_MAX {
+            return;
+        }
+    }
+}
+
+impl Upload {
+    pub(crate) fn new(inbound: Inbound, pause_max: Duration, body_max: u64) -> Self {
+        let inbound = inbound.incoming.is_some().then_some(inbound);
+        Self { inbound, quiet: Quiet::new(pause_max), left: body_max }
     }
 
     /// Nothing to send.
     pub(crate) fn nothing() -> Self {
-        Self { incoming: None, quiet: Quiet::new(Duration::MAX), left: 0 }
+        Self { inbound: None, quiet: Quiet::new(Duration::MAX), left: 0 }
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
-        self.incoming.is_none()
+        self.inbound.is_none()
+    }
+
+    fn incoming(&self) -> Option<&Incoming> {
+        self.inbound.as_ref()?.incoming.as_ref()
     }
 }
 
@@ -179,7 +237,8 @@ impl http_body::Body for Upload {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        let Some(incoming) = &mut this.incoming else { return Poll::Ready(None) };
+        let incoming = this.inbound.as_mut().and_then(|inbound| inbound.incoming.as_mut());
+        let Some(incoming) = incoming else { return Poll::Ready(None) };
         let Poll::Ready(frame) = Pin::new(incoming).poll_frame(context) else {
             let pause_max = ready!(this.quiet.poll_too_long(context));
             return Poll::Ready(Some(Err(BodyError::Quiet(pause_max))));
@@ -196,10 +255,10 @@ impl http_body::Body for Upload {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.incoming.as_ref().is_none_or(Incoming::is_end_stream)
+        self.incoming().is_none_or(Incoming::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.incoming.as_ref().map_or(SizeHint::with_exact(0), Incoming::size_hint)
+        self.incoming().map_or(SizeHint::with_exact(0), Incoming::size_hint)
     }
 }

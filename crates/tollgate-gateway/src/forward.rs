@@ -24,7 +24,7 @@ use hyper::upgrade::OnUpgrade;
 use tokio::time::timeout;
 use tower_service::Service;
 
-use crate::body::{Body, Download, Upload};
+use crate::body::{Body, Download, Inbound, Upload};
 use crate::dial::dial;
 use crate::headers::{Hop, strip_hop_by_hop, wants_upgrade};
 use crate::pool::{Borrowed, Connection, Wanted};
@@ -76,7 +76,7 @@ impl Forward {
     /// Sends a request, and tells what came of it.
     async fn forward(
         &self,
-        request: Request<Incoming>,
+        request: Request<Inbound>,
         came: Option<&Came>,
     ) -> Result<Response<Body>, Trouble> {
         let sending = self.prepare(request, came)?;
@@ -90,10 +90,9 @@ impl Forward {
     }
 
     /// Takes away and adds what has to be before a request is passed on.
-    fn prepare(&self, request: Request<Incoming>, came: Option<&Came>) -> Result<Sending, Trouble> {
+    fn prepare(&self, request: Request<Inbound>, came: Option<&Came>) -> Result<Sending, Trouble> {
         let (mut head, body) = request.into_parts();
-        let announced = http_body::Body::size_hint(&body).lower();
-        if announced > self.route.body_max {
+        if body.announced() > self.route.body_max {
             return Err(Trouble::BodyTooLong(self.route.body_max));
         }
         let switching = wants_upgrade(&head).zip(head.extensions.remove::<OnUpgrade>());
@@ -298,7 +297,7 @@ fn is_idempotent(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::PUT, Method::DELETE].contains(method)
 }
 
-impl Service<Request<Incoming>> for Forward {
+impl Service<Request<Inbound>> for Forward {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -307,7 +306,7 @@ impl Service<Request<Incoming>> for Forward {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Inbound>) -> Self::Future {
         let this = self.clone();
         Box::pin(async move {
             let came = request.extensions_mut().remove::<Came>();

@@ -25,7 +25,7 @@ use tollgate_http::{Occasion, Problem, given_id, parts};
 use tollgate_tower::{InFlight, RateLimit};
 use tower_service::Service;
 
-use crate::body::Body;
+use crate::body::{Body, Inbound};
 use crate::forward::{Came, Forward};
 use crate::headers::check_framing;
 use crate::routes::Found;
@@ -68,6 +68,7 @@ where
         let began_at = self.shared.clock.now();
         let live = self.live();
         let (mut head, body) = request.into_parts();
+        let body = Inbound::new(body, &head);
         let placed = self.place(&live, client, &mut head);
         let (answer, number) = match placed {
             Ok(number) => {
@@ -140,7 +141,7 @@ where
     O: Observe + 'static,
 {
     /// Answers one request of this route.
-    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, request: Request<Inbound>) -> Response<Body> {
         match self {
             Self::Rated(service) => {
                 let Ok(answer) = service.clone().call(request).await;

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_core::{Basis, Policies};
+use tollgate_gateway::{Counted, Counts, Settings};
 use tollgate_server::admin::Figure;
 use tollgate_store::{MemoryStats, Traffic};
 
@@ -33,7 +34,8 @@ fn of_traffic(traffic: Traffic) -> [Figure; 3] {
     let help = "Decisions and commands to which Redis gave no answer, by why";
     let unanswered = Figure::counter("tollgate_store_failures", help);
     [
-        Figure::durations("tollgate_store_call", "How long calls to Redis took, answered or not", calls),
+        Figure::durations("tollgate_store_call", "How long calls to Redis took, answered or not")
+            .took([], calls),
         failures
             .into_iter()
             .fold(unanswered, |figure, (kind, n)| figure.labelled("kind", kind.name(), figure_of(n))),
@@ -90,4 +92,29 @@ fn of_memory(stats: MemoryStats) -> Vec<Figure> {
 /// A count as metrics have it. They are doubles: past 2^53 one more makes no difference.
 fn figure_of(n: u64) -> f64 {
     n as f64
+}
+
+/// What went through the gateway, and how the servers behind it are.
+pub(crate) fn of_gateway(counts: &Counts, settings: &Settings) -> Vec<Figure> {
+    let counted = counts.read();
+    let mut requests = Figure::counter("gateway_request", "Requests to the gateway, by status and route");
+    let help = "How long it took until the head of the answer was there";
+    let mut took = Figure::durations("gateway_request_duration", help);
+    for Counted { label, by_status, took: reading } in counted {
+        for (status, n) in by_status {
+            let labels = [("status", status.to_string()), ("route_path", label.to_string())];
+            requests = requests.under(labels, figure_of(n));
+        }
+        took = took.took([("route_path", label.to_string())], reading);
+    }
+    let mut healthy = Figure::gauge("gateway_upstream_healthy", "Whether a server is sent requests: 1 or 0");
+    let mut ejections = Figure::counter("gateway_upstream_ejections", "How often a server was left alone");
+    for (_, route) in settings.routes.iter() {
+        for state in route.upstream.states() {
+            let labels = || [("route", route.id.to_string()), ("server", state.server.to_string())];
+            healthy = healthy.under(labels(), f64::from(state.is_healthy));
+            ejections = ejections.under(labels(), figure_of(state.n_ejections));
+        }
+    }
+    vec![requests, took, healthy, ejections]
 }

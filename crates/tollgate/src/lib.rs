@@ -14,6 +14,7 @@ mod cli;
 mod config;
 mod fetch;
 mod figures;
+mod gateway;
 mod jwks;
 mod log;
 mod reload;

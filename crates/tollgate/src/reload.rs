@@ -224,8 +224,10 @@ impl Running {
         log::change(&log);
         self.set_store_required(config.is_store_required);
         let changes = changes(&self.limiter.policies(), &config.policies);
+        let dialect = Arc::clone(&settings.dialect);
         self.settings.store(Arc::new(settings));
         self.limiter.swap(config.policies);
+        self.passage.replace(config.gateway, dialect, Policies::default());
         *users = new_users;
         self.reloads.n_succeeded.fetch_add(1, Ordering::Relaxed);
         self.reloads.loaded_at.store(WallClock.now().as_micros(), Ordering::Relaxed);

@@ -16,7 +16,7 @@ use axum::Router;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
-use tollgate_core::{Clock, Limiter, Timestamp};
+use tollgate_core::{Clock, Limiter, Policies, Timestamp};
 use tollgate_server::admin::{self, Admin, Info, Labels, Metrics, Readiness};
 use tollgate_server::watch::{Warnings, Watch};
 use tollgate_server::{Listening, SharedSettings, exposed, guard, rest, serve};
@@ -25,6 +25,7 @@ use tollgate_store::WallClock;
 use crate::buckets::Buckets;
 use crate::config::{Config, DoorConfig, LogDenials, Source};
 use crate::figures;
+use crate::gateway::Passage;
 use crate::reload::{Fixed, Reloads, Users, is_ad_hoc};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -35,6 +36,7 @@ pub(crate) struct Running {
     pub(crate) settings: SharedSettings,
     pub(crate) store: Arc<Buckets>,
     pub(crate) reloads: Reloads,
+    pub(crate) passage: Passage<Arc<Watch<WallClock>>>,
     watch: Arc<Watch<WallClock>>,
     started_at: Timestamp,
     is_stopping: AtomicBool,
@@ -62,10 +64,14 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
             None => None,
             Some(door) => Some(Bound::bind("admin", door)?),
         };
+        let gateway = match config.gateway.routes.is_empty() {
+            true => None,
+            false => Some(Bound::bind("gateway", config.listen.gateway.clone())?),
+        };
         let labels = config.labels.clone();
         let (running, follow) = Running::start(config)?;
         let _reloading = tokio::spawn(running.clone().follow(source, follow)?);
-        greet(&api, admin.as_ref(), &running);
+        greet(&api, admin.as_ref(), gateway.as_ref(), &running);
 
         // The admin door closes last, so that one can watch the others close.
         let (closed, closing) = tokio::sync::oneshot::channel::<()>();
@@ -75,35 +81,49 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
             tokio::spawn(bound.serve(routes, ADMIN_PLACES, closing))
         });
         let routes = running.api_routes(exposed(api.config.address));
+        let (stopping, stopped) = tokio::sync::watch::channel(());
         let stop = async {
             stop.await;
             running.is_stopping.store(true, Ordering::Relaxed);
+            drop(stopping);
         };
-        api.serve(routes, places(), stop).await;
+        let passing = async {
+            match gateway {
+                None => Ok(()),
+                Some(bound) => running.pass(bound, stopped).await,
+            }
+        };
+        let (passed, ()) = tokio::join!(passing, api.serve(routes, places(), stop));
         drop(closed);
-        match admin {
-            None => Ok(()),
-            Some(admin) => admin.await.context("the admin door failed"),
+        if let Some(admin) = admin {
+            admin.await.context("the admin door failed")?;
         }
+        passed
     })
 }
 
 /// Tells where the doors are. Nobody may be reading; that is no reason not to serve.
-fn greet(api: &Bound, admin: Option<&Bound>, running: &Running) {
+fn greet(api: &Bound, admin: Option<&Bound>, gateway: Option<&Bound>, running: &Running) {
     let (url, place) = (api.url(), running.store.place());
     let admin = admin.map_or(String::new(), |admin| format!(", admin on {}", admin.url()));
     let n_policies = running.limiter.policies().iter().filter(|policy| !is_ad_hoc(policy)).count();
-    let (policies, call) = match n_policies {
-        0 => (String::new(), format!("'{url}/api/v1/rate-limit/check?key=user:123'")),
-        n => {
+    let policies = match n_policies {
+        0 => String::new(),
+        1 => ", 1 policy".to_owned(),
+        n => format!(", {n} policies"),
+    };
+    let call = match gateway {
+        Some(gateway) => format!("-i {}/", gateway.url()),
+        None if n_policies == 0 => format!("'{url}/api/v1/rate-limit/check?key=user:123'"),
+        None => {
             let attributes = r#"{"attributes": {"ip": "192.0.2.1", "method": "GET", "path": "/"}}"#;
-            let policies = if n == 1 { "1 policy".to_owned() } else { format!("{n} policies") };
-            (format!(", {policies}"), format!("{url}/api/v1/decide -d '{attributes}'"))
+            format!("{url}/api/v1/decide -d '{attributes}'")
         }
     };
+    let gateway = gateway.map_or(String::new(), |gateway| format!("gateway on {}, ", gateway.url()));
     let _ = writeln!(
         std::io::stdout(),
-        "tollgate {VERSION}: decisions on {url}{policies}, buckets in {place}{admin}; try: curl {call}",
+        "tollgate {VERSION}: {gateway}decisions on {url}{policies}, buckets in {place}{admin}; try: curl {call}",
     );
 }
 
@@ -118,7 +138,9 @@ impl Running {
         };
         let watch = Arc::new(Watch::new(warnings, WallClock));
         let (settings, users) = Users::follow(config.clients, config.access, config.answers, None)?;
+        let dialect = Arc::clone(&settings.dialect);
         let running = Self {
+            passage: Passage::new(config.gateway, dialect, Policies::default(), watch.clone()),
             limiter: Arc::new(Limiter::observed(config.policies, store.clone(), watch.clone())),
             settings: settings.shared(),
             store,
@@ -139,6 +161,13 @@ impl Running {
         routes
     }
 
+    /// Passes requests on until the program stops.
+    async fn pass(&self, bound: Bound, mut stopped: tokio::sync::watch::Receiver<()>) -> anyhow::Result<()> {
+        let Bound { listener, config, .. } = bound;
+        let stop = async { while stopped.changed().await.is_ok() {} };
+        self.passage.serve(self.limiter.clone(), listener, config.tls, stop).await
+    }
+
     /// The admin door's routes. Those that only say yes or no are open to all; the others are guarded on loopback too, since
     /// pages in a browser come from there.
     fn admin_routes(self: &Arc<Self>, labels: Labels) -> Router {
@@ -154,13 +183,14 @@ impl Running {
 
     /// What the admin door needs.
     fn admin(self: &Arc<Self>, labels: Labels) -> Admin<WallClock> {
-        let [store, policies, reloads, info, readiness] = std::array::from_fn(|_| self.clone());
+        let [store, policies, reloads, gateway, info, readiness] = std::array::from_fn(|_| self.clone());
         Admin {
             watch: self.watch.clone(),
             metrics: Metrics::new(labels, self.watch.clone())
                 .with(move || figures::of_store(&store.store))
                 .with(move || figures::of_policies(&policies.limiter.policies()))
-                .with(move || figures::of_reloads(&reloads.reloads)),
+                .with(move || figures::of_reloads(&reloads.reloads))
+                .with(move || figures::of_gateway(gateway.passage.counts(), &gateway.passage.settings())),
             info: Box::new(move || Info {
                 version: VERSION,
                 generation: info.limiter.policies().generation(),

@@ -31,7 +31,14 @@ pub struct Figure {
     name: &'static str,
     help: &'static str,
     kind: Kind,
-    samples: Vec<(Option<(&'static str, String)>, f64)>,
+    samples: Vec<(Vec<(&'static str, String)>, Sample)>,
+}
+
+/// One value.
+#[derive(Clone, PartialEq, Debug)]
+enum Sample {
+    Number(f64),
+    Durations(Reading),
 }
 
 /// How figures are written.
@@ -41,11 +48,11 @@ pub(super) enum Format {
     Plain,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Counter,
     Gauge,
-    Durations(Reading),
+    Durations,
 }
 
 struct ChecksAndDecisions<C>(Arc<Watch<C>>);
@@ -122,21 +129,33 @@ impl Figure {
     }
 
     /// How long things took, in seconds. Its series get the suffix `_seconds` and what else histograms have.
-    pub fn durations(name: &'static str, help: &'static str, took: Reading) -> Self {
-        Self { name, help, kind: Kind::Durations(took), samples: Vec::new() }
+    pub fn durations(name: &'static str, help: &'static str) -> Self {
+        Self { name, help, kind: Kind::Durations, samples: Vec::new() }
     }
 
     /// Its value.
     #[must_use]
-    pub fn of(mut self, value: f64) -> Self {
-        self.samples.push((None, value));
-        self
+    pub fn of(self, value: f64) -> Self {
+        self.under([], value)
     }
 
     /// Its value under a label, whose values must be few.
     #[must_use]
-    pub fn labelled(mut self, label: &'static str, is: impl Into<String>, value: f64) -> Self {
-        self.samples.push((Some((label, is.into())), value));
+    pub fn labelled(self, label: &'static str, is: impl Into<String>, value: f64) -> Self {
+        self.under([(label, is.into())], value)
+    }
+
+    /// Its value under several labels, whose values must be few.
+    #[must_use]
+    pub fn under<const N: usize>(mut self, labels: [(&'static str, String); N], value: f64) -> Self {
+        self.samples.push((labels.into(), Sample::Number(value)));
+        self
+    }
+
+    /// How long things took that have these labels.
+    #[must_use]
+    pub fn took<const N: usize>(mut self, labels: [(&'static str, String); N], took: Reading) -> Self {
+        self.samples.push((labels.into(), Sample::Durations(took)));
         self
     }
 }
@@ -193,22 +212,20 @@ fn encode_figure(figure: &Figure, encoder: &mut DescriptorEncoder<'_>) -> fmt::R
     let (metric_type, unit) = match kind {
         Kind::Counter => (MetricType::Counter, None),
         Kind::Gauge => (MetricType::Gauge, None),
-        Kind::Durations(_) => (MetricType::Histogram, Some(&Unit::Seconds)),
+        Kind::Durations => (MetricType::Histogram, Some(&Unit::Seconds)),
     };
     let mut family = encoder.encode_descriptor(name, help, unit, metric_type)?;
-    if let Kind::Durations(took) = kind {
-        return encode_durations(took, family);
-    }
-    let encode = |mut series: MetricEncoder<'_>, value: f64| match kind {
-        Kind::Counter => series.encode_counter::<NoLabelSet, _, f64>(&value, None),
-        Kind::Gauge | Kind::Durations(_) => series.encode_gauge(&value),
+    let encode = |mut series: MetricEncoder<'_>, sample: &Sample| match (sample, kind) {
+        (Sample::Durations(took), _) => encode_durations(took, series),
+        (Sample::Number(value), Kind::Counter) => series.encode_counter::<NoLabelSet, _, f64>(value, None),
+        (Sample::Number(value), Kind::Gauge | Kind::Durations) => series.encode_gauge(value),
     };
-    for (label, value) in samples {
-        if let Some((name, is)) = label {
-            encode(family.encode_family(&[(*name, is.as_str())])?, *value)?;
-        } else {
-            return encode(family, *value); // without a label there is one
+    for (labels, sample) in samples {
+        if labels.is_empty() {
+            return encode(family, sample); // without labels there is one
         }
+        let labels: Vec<_> = labels.iter().map(|(name, is)| (*name, is.as_str())).collect();
+        encode(family.encode_family(&labels)?, sample)?;
     }
     Ok(())
 }

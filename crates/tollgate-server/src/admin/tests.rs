@@ -44,7 +44,7 @@ async fn door(readiness: Readiness, labels: &[(&str, &str)]) -> Router {
         vec![
             Figure::gauge("tollgate_store_up", "Whether the shared store is in reach").of(1.0),
             Figure::counter("tollgate_standings", "Standings").labelled("basis", "local", 2.0),
-            Figure::durations("tollgate_store_call", "How long calls took", calls.read()),
+            Figure::durations("tollgate_store_call", "How long calls took").took([], calls.read()),
         ]
     });
     let info = Info { version: "1.2.3", generation: 4, uptime: Micros::from_millis(5_999) };

@@ -183,10 +183,13 @@ fn the_gateway_has_the_figures_of_its_document() {
         "gateway.yaml",
         None,
         expect![[r#"
-        gateway.yaml is sound; buckets in Redis
-          orders   50 at once, then 10 every second, for each client address; on /api/orders/**
-          reports  15 at once, then 10 every second, for each client address; on /api/reports/**
-    "#]],
+            gateway.yaml is sound; buckets in Redis
+              orders   50 at once, then 10 every second, for each client address; on /api/orders/**
+              reports  15 at once, then 10 every second, for each client address; on /api/reports/**
+              route orders: /api/orders/** to http://127.0.0.1:3000
+              route reports: /api/reports/** to http://127.0.0.1:3000
+              route rest: /** to http://127.0.0.1:3000
+        "#]],
     );
 }
 
@@ -197,38 +200,41 @@ fn endpoints_have_the_figures_of_their_document() {
         "endpoints.yaml",
         None,
         expect![[r#"
-        endpoints.yaml is sound; buckets in Redis
-          of endpoint, the first that matches:
-            login     10 at once, then 1 every 6 s, and 10 in any 60 s, for each user, or else client address; on **/login**, **/auth**, **/signin**; retry after at least 60 s
-            recovery  5 at once, then 1 every minute, and 5 in any 5 min, for each user, or else client address; on **/recovery**, **/reset**, **/forgot**; retry after at least 5 min
-            payment   30 at once, then 5 together every 2 s, for each user, or else client address; on **/payments**
-            default   100 at once, then 10 every second, for each user, or else client address; on all others; retry after at least 60 s
-    "#]],
+            endpoints.yaml is sound; buckets in Redis
+              of endpoint, the first that matches:
+                login     10 at once, then 1 every 6 s, and 10 in any 60 s, for each user, or else client address; on **/login**, **/auth**, **/signin**; retry after at least 60 s
+                recovery  5 at once, then 1 every minute, and 5 in any 5 min, for each user, or else client address; on **/recovery**, **/reset**, **/forgot**; retry after at least 5 min
+                payment   30 at once, then 5 together every 2 s, for each user, or else client address; on **/payments**
+                default   100 at once, then 10 every second, for each user, or else client address; on all others; retry after at least 60 s
+              route app: /** to http://127.0.0.1:3000
+        "#]],
     );
     check(
         "endpoints.yaml",
         Some("production"),
         expect![[r#"
-        endpoints.yaml with profile production is sound; buckets in Redis
-          of endpoint, the first that matches:
-            login     5 at once, then 1 every 12 s, and 5 in any 60 s, for each user, or else client address; on **/login**, **/auth**, **/signin**; retry after at least 60 s
-            recovery  3 at once, then 1 every 3 min, and 3 in any 10 min, for each user, or else client address; on **/recovery**, **/reset**, **/forgot**; retry after at least 10 min
-            payment   30 at once, then 5 together every 2 s, for each user, or else client address; on **/payments**
-            default   60 at once, then 10 every second, for each user, or else client address; on all others; retry after at least 60 s
-    "#]],
+            endpoints.yaml with profile production is sound; buckets in Redis
+              of endpoint, the first that matches:
+                login     5 at once, then 1 every 12 s, and 5 in any 60 s, for each user, or else client address; on **/login**, **/auth**, **/signin**; retry after at least 60 s
+                recovery  3 at once, then 1 every 3 min, and 3 in any 10 min, for each user, or else client address; on **/recovery**, **/reset**, **/forgot**; retry after at least 10 min
+                payment   30 at once, then 5 together every 2 s, for each user, or else client address; on **/payments**
+                default   60 at once, then 10 every second, for each user, or else client address; on all others; retry after at least 60 s
+              route app: /** to http://127.0.0.1:3000
+        "#]],
     );
     check(
         "endpoints.yaml",
         Some("dev"),
         expect![[r#"
-        endpoints.yaml with profile dev is sound; buckets in Redis
-          enabled is false: every request passes, uncounted
-          of endpoint, the first that matches:
-            login     off: 10 at once, then 1 every 6 s, and 10 in any 60 s, for each user, or else client address; on **/login**, **/auth**, **/signin**; retry after at least 60 s
-            recovery  off: 5 at once, then 1 every minute, and 5 in any 5 min, for each user, or else client address; on **/recovery**, **/reset**, **/forgot**; retry after at least 5 min
-            payment   off: 30 at once, then 5 together every 2 s, for each user, or else client address; on **/payments**
-            default   off: 100 at once, then 10 every second, for each user, or else client address; on all others; retry after at least 60 s
-    "#]],
+            endpoints.yaml with profile dev is sound; buckets in Redis
+              enabled is false: every request passes, uncounted
+              of endpoint, the first that matches:
+                login     off: 10 at once, then 1 every 6 s, and 10 in any 60 s, for each user, or else client address; on **/login**, **/auth**, **/signin**; retry after at least 60 s
+                recovery  off: 5 at once, then 1 every minute, and 5 in any 5 min, for each user, or else client address; on **/recovery**, **/reset**, **/forgot**; retry after at least 5 min
+                payment   off: 30 at once, then 5 together every 2 s, for each user, or else client address; on **/payments**
+                default   off: 100 at once, then 10 every second, for each user, or else client address; on all others; retry after at least 60 s
+              route app: /** to http://127.0.0.1:3000
+        "#]],
     );
 }
 
@@ -256,18 +262,20 @@ fn availability_has_the_figures_of_its_document() {
         "availability.yaml",
         None,
         expect![[r#"
-        availability.yaml is sound; buckets in Redis
-          per-ip    100 at once, then 100 every minute, for each client address
-          per-user  250 at once, then 250 every minute, for each user; without user: not limited
-    "#]],
+            availability.yaml is sound; buckets in Redis
+              per-ip    100 at once, then 100 every minute, for each client address
+              per-user  250 at once, then 250 every minute, for each user; without user: not limited
+              route app: /** to http://127.0.0.1:3000
+        "#]],
     );
     check(
         "availability-strict.yaml",
         None,
         expect![[r#"
-        availability-strict.yaml is sound; buckets in Redis
-          per-ip    100 in any 60 s, for each client address
-          per-user  250 in any 60 s, for each user; without user: not limited
-    "#]],
+            availability-strict.yaml is sound; buckets in Redis
+              per-ip    100 in any 60 s, for each client address
+              per-user  250 in any 60 s, for each user; without user: not limited
+              route app: /** to http://127.0.0.1:3000
+        "#]],
     );
 }

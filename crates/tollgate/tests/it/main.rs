@@ -8,6 +8,7 @@ mod commands;
 mod decide;
 mod docs;
 mod examples;
+mod gateway;
 mod openapi;
 mod process;
 mod prometheus;

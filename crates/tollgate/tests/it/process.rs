@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use tollgate_lab::wait_until;
 
 /// What a file needs so that programs do not meet.
-const FREE_PORTS: &str = "listen: {api: '127.0.0.1:0', admin: '127.0.0.1:0'}\n";
+const FREE_PORTS: &str = "listen: {gateway: '127.0.0.1:0', api: '127.0.0.1:0', admin: '127.0.0.1:0'}\n";
 
 /// A running program. Ends with the test.
 pub(crate) struct Tollgate {
@@ -24,6 +24,8 @@ pub(crate) struct Tollgate {
     pub(crate) address: String,
     /// Where its admin door is.
     pub(crate) admin: String,
+    /// Where its gateway is, if it has routes.
+    pub(crate) gateway: String,
     lines: Arc<Mutex<Vec<String>>>,
     reading: Option<JoinHandle<()>>,
     /// The folder of its file, if it is its own.
@@ -111,12 +113,13 @@ impl Tollgate {
             reading.join().unwrap();
             panic!("it does not start: {:#?}", lines.lock().unwrap());
         }
-        let address = |n| {
-            let rest = banner.split("://").nth(n).expect("a banner with addresses");
+        let address = |door: &str| {
+            let (_, rest) = banner.split_once(&format!("{door} on http")).unwrap_or_default();
+            let (_, rest) = rest.split_once("://").unwrap_or_default();
             rest.split([',', ';']).next().unwrap().to_owned()
         };
-        let (address, admin) = (address(1), address(2));
-        Self { child, address, admin, banner, lines, reading: Some(reading), folder: None }
+        let (gateway, address, admin) = (address("gateway"), address("decisions"), address("admin"));
+        Self { child, address, admin, gateway, banner, lines, reading: Some(reading), folder: None }
     }
 
     /// Puts another policy file in the old one's place.
@@ -155,6 +158,17 @@ impl Tollgate {
             rest.strip_prefix("{}").unwrap_or(rest).strip_prefix(' ')?.parse().ok()
         };
         page.lines().find_map(value).unwrap_or_else(|| panic!("there is no {series}"))
+    }
+
+    /// Asks the gateway for a path, with these header fields.
+    pub(crate) fn pass(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let fields: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        self.pass_raw(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n"))
+    }
+
+    /// Sends bytes to the gateway, and reads one answer.
+    pub(crate) fn pass_raw(&self, request: &str) -> Answer {
+        exchange(connect(&self.gateway), request)
     }
 
     /// Asks, with a connection of its own.

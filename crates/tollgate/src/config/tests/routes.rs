@@ -353,7 +353,7 @@ fn a_password_in_a_servers_url_is_not_shown() {
 /// The names of the policies that a request falls under on a route.
 fn charged(config: &Config, path: &str) -> Vec<String> {
     let named: Vec<String> = match config.gateway.routes.find(None, path, &Method::GET) {
-        Found::Route(route) => route.policies.clone(),
+        Found::Route(route, _) => route.policies.clone(),
         Found::WrongMethod(_) | Found::Nowhere => Vec::new(),
     };
     let named: Vec<_> = named.iter().map(String::as_str).collect();
@@ -408,5 +408,5 @@ fn many_routes_are_read() {
     let text: String = (1..=10_000).map(route).collect();
     let Ok(config) = Config::of_text(&format!("routes:\n{text}")) else { panic!("it is sound") };
     let found = config.gateway.routes.find(None, "/p7777/x", &Method::GET);
-    assert!(matches!(found, Found::Route(route) if &*route.id == "r7777"));
+    assert!(matches!(found, Found::Route(route, _) if &*route.id == "r7777"));
 }

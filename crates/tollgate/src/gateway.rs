@@ -1,0 +1,103 @@
+//! The gateway's door: what it needs of the program, and how a reload reaches it.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use arc_swap::ArcSwap;
+use hyper_rustls::ConfigBuilderExt;
+use rustls::crypto::aws_lc_rs;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::net::TcpListener;
+use tollgate_core::{Limiter, Observe, Policies, Store};
+use tollgate_gateway::{ClientTls, Counts, Gateway, Listening, Settings, SharedSettings};
+use tollgate_http::{Dialect, SharedDialect};
+use tollgate_listen::Tls;
+use tollgate_store::{SystemClock, WallClock};
+use tollgate_tower::Permits;
+
+/// Time for requests in hand to finish after a stop.
+const FINISH_WITHIN: Duration = Duration::from_secs(30);
+
+/// What the gateway goes by while it is open.
+pub(crate) struct Passage<O> {
+    settings: SharedSettings,
+    dialect: SharedDialect,
+    permits: Arc<Limiter<Arc<Permits>, O>>,
+    counts: Arc<Counts>,
+}
+
+impl<O: Observe + 'static> Passage<O> {
+    pub(crate) fn new(settings: Settings, dialect: Arc<Dialect>, permits: Policies, observer: O) -> Self {
+        Self {
+            settings: Arc::new(ArcSwap::from_pointee(settings)),
+            dialect: Arc::new(ArcSwap::new(dialect)),
+            permits: Arc::new(Limiter::observed(permits, Arc::default(), observer)),
+            counts: Arc::default(),
+        }
+    }
+
+    /// Puts other routes in force. The policies that they name are in force already.
+    pub(crate) fn replace(&self, settings: Settings, dialect: Arc<Dialect>, permits: Policies) {
+        self.permits.swap(permits);
+        self.dialect.store(dialect);
+        let routes = settings.routes.inheriting(&self.settings.load().routes);
+        self.settings.store(Arc::new(Settings { routes, ..settings }));
+    }
+
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        self.settings.load_full()
+    }
+
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Serves until `stop` is ready.
+    pub(crate) async fn serve<S: Store<Error = std::convert::Infallible> + 'static>(
+        &self,
+        limiter: Arc<Limiter<S, O>>,
+        listener: TcpListener,
+        tls: Option<Tls>,
+        stop: impl Future<Output = ()>,
+    ) -> anyhow::Result<()> {
+        let gateway = Gateway {
+            limiter,
+            permits: Arc::clone(&self.permits),
+            dialect: Arc::clone(&self.dialect),
+            settings: Arc::clone(&self.settings),
+            clock: Arc::new(SystemClock::new()),
+            wall: Arc::new(WallClock),
+            client_tls: client_tls(&self.settings.load())?,
+            counts: Arc::clone(&self.counts),
+        };
+        let n_workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let listening = Listening { n_workers, tls, finish_within: FINISH_WITHIN };
+        Arc::new(gateway).serve(listener, listening, stop).await.context("cannot start threads")
+    }
+}
+
+/// Whose certificates of servers are good: those whom the machine trusts. If it trusts nobody that matters only where a
+/// server is spoken to over TLS.
+fn client_tls(settings: &Settings) -> anyhow::Result<ClientTls> {
+    let builder = || {
+        ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("the provider knows TLS 1.2 and 1.3")
+    };
+    let needs_tls = settings
+        .routes
+        .iter()
+        .any(|(_, route)| route.upstream.servers().any(tollgate_gateway::Server::is_tls));
+    let config = match builder().with_native_roots() {
+        Ok(trusting) => trusting.with_no_client_auth(),
+        Err(error) if needs_tls => {
+            return Err(error).context(
+                "no trusted certificates found on this machine, and a route has an https server; install ca-certificates",
+            );
+        }
+        Err(_) => builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth(),
+    };
+    Ok(ClientTls::new(config))
+}

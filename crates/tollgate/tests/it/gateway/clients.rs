@@ -1,0 +1,110 @@
+//! Real clients: curl over HTTP/1.1 and HTTP/2, with and without TLS, Python, and one that stops in the middle.
+
+use std::io::{Read, Write};
+use std::process::Command;
+
+use tollgate_lab::wait_until;
+
+use super::{application, gateway};
+use crate::process::Tollgate;
+
+/// What curl prints of an answer: its version, status and body.
+fn curl(args: &[&str], url: &str) -> String {
+    let output = Command::new("curl")
+        .args(["-sS", "-w", "\n%{http_version} %{http_code}"])
+        .args(args)
+        .arg(url)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn curl_speaks_http_1_and_http_2_in_the_clear() {
+    let application = application();
+    let tollgate = gateway(&application, "policies: []\n");
+    let url = format!("http://{}/a?b=c", tollgate.gateway);
+    for (args, version) in [
+        (&["--http1.1"][..], "1.1 200"),
+        (&["--http1.0"], "\n1 200"),
+        (&["--http2-prior-knowledge"], "2 200"),
+    ] {
+        let printed = curl(args, &url);
+        assert!(printed.starts_with("GET /a?b=c|127.0.0.1|127.0.0.1:"), "{printed}");
+        assert!(printed.ends_with(version), "{args:?}: {printed}");
+    }
+}
+
+#[test]
+fn curl_speaks_http_2_over_tls_and_certificates_are_renewed() {
+    let application = application();
+    let folder = tempfile::TempDir::new().unwrap();
+    let (cert, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+    let renew = || {
+        let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let made = rcgen::generate_simple_self_signed(names).unwrap();
+        std::fs::write(&cert, made.cert.pem()).unwrap();
+        std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    };
+    renew();
+    let file = folder.path().join("tollgate.yaml");
+    let text = format!(
+        "listen: {{gateway: {{address: '127.0.0.1:0', tls: {{cert: {cert:?}, key: {key:?}}}}}, api: '127.0.0.1:0', admin: '127.0.0.1:0'}}\n\
+         routes: [{{id: app, match: {{path: /**}}, upstream: 'http://{}'}}]\n",
+        application.address()
+    );
+    std::fs::write(&file, text).unwrap();
+    let tollgate = Tollgate::serve(&["-c", file.to_str().unwrap()]);
+    let url = format!("https://{}/a", tollgate.gateway);
+    for (args, version) in [(&["--http1.1"][..], "1.1 200"), (&["--http2"], "2 200")] {
+        let printed = curl(&[args, &["--cacert", cert.to_str().unwrap()]].concat(), &url);
+        assert!(printed.starts_with("GET /a|") && printed.ends_with(version), "{args:?}: {printed}");
+    }
+    renew();
+    wait_until("it shows the new certificate", || {
+        let asked = Command::new("curl").args(["-s", "--cacert", cert.to_str().unwrap(), &url]).output();
+        asked.unwrap().status.success()
+    });
+}
+
+#[test]
+fn python_asks_again_and_again_on_one_connection() {
+    let application = application();
+    let tollgate = gateway(&application, "policies: [{name: p, by: ip, quota: {rate: 5/h}}]\n");
+    let program = "
+import http.client, sys
+connection = http.client.HTTPConnection(sys.argv[1])
+statuses = []
+for n in range(8):
+    connection.request('POST', '/', body=b'x' * 100000 * n)
+    answer = connection.getresponse()
+    answer.read()
+    statuses.append(answer.status)
+print(statuses)
+";
+    let output = Command::new("python3").args(["-c", program, &tollgate.gateway]).output().unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(printed.trim(), "[200, 200, 200, 200, 200, 429, 429, 429]", "{output:?}");
+}
+
+#[test]
+fn requests_in_hand_finish_after_the_word_to_stop() {
+    let application = application();
+    let tollgate = gateway(&application, "policies: []\n");
+    let mut stream = std::net::TcpStream::connect(&tollgate.gateway).unwrap();
+    stream
+        .write_all(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\nExpect: 100-continue\r\n\r\n")
+        .unwrap();
+    let mut goes_on = [0; 25];
+    stream.read_exact(&mut goes_on).unwrap();
+    assert_eq!(goes_on, *b"HTTP/1.1 100 Continue\r\n\r\n", "it is under way");
+    stream.write_all(b"half.").unwrap();
+    tollgate.signal("TERM");
+    wait_until("nobody else gets in", || std::net::TcpStream::connect(&tollgate.gateway).is_err());
+    stream.write_all(b"whole").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.contains("POST /x|"), "{answer}");
+}
