@@ -108,3 +108,29 @@ fn requests_in_hand_finish_after_the_word_to_stop() {
     stream.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.contains("POST /x|"), "{answer}");
 }
+
+/// A gigabyte each way, and memory does not grow with what passes.
+#[test]
+fn large_bodies_pass_both_ways_with_flat_memory() {
+    const GIGABYTE: u64 = 1024 * 1024 * 1024;
+    let files = tempfile::TempDir::new().unwrap();
+    let large = files.path().join("large");
+    std::fs::File::create(&large).unwrap().set_len(GIGABYTE).unwrap(); // of nothing, so that it takes no room
+    let server = format!(
+        "client_max_body_size 0; root {};\nlocation /sink {{ return 200 $content_length; }}\n",
+        files.path().display()
+    );
+    let application = tollgate_lab::Nginx::start(1, "", &server);
+    let tollgate = gateway(&application, "policies: []\n");
+    assert_eq!(tollgate.pass("/sink", &[]).status, 200);
+    let before = tollgate.resident();
+    let url = |path: &str| format!("http://{}/{path}", tollgate.gateway);
+    let got = curl(&["-o", "/dev/null", "-w", "%{size_download}"], &url("large"));
+    assert!(got.starts_with(&GIGABYTE.to_string()), "{got}");
+    let after = tollgate.resident();
+    assert!(after < before + 32 * 1024 * 1024, "{before} then {after}");
+    let sent = curl(&["-T", large.to_str().unwrap()], &url("sink"));
+    assert!(sent.starts_with(&GIGABYTE.to_string()), "{sent}");
+    let after = tollgate.resident();
+    assert!(after < before + 32 * 1024 * 1024, "{before} then {after}");
+}

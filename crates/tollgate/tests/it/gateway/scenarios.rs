@@ -42,7 +42,9 @@ fn a13_twenty_curls_in_a_row_print_200s_and_then_429s() {
     let url = format!("http://{}/api/reports/today", tollgate.gateway);
     let mut curl = Command::new("curl");
     curl.args(["-s", "-w", "%{http_code} "]);
-    (0..20).for_each(|_| drop(curl.args(["-o", "/dev/null", &url])));
+    for _ in 0..20 {
+        curl.args(["-o", "/dev/null", &url]);
+    }
     let printed = String::from_utf8(curl.output().unwrap().stdout).unwrap();
     let printed: Vec<_> = printed.split_whitespace().collect();
     assert_eq!(printed[..15], ["200"; 15], "{printed:?}");
