@@ -7,6 +7,9 @@
 //! There is one runtime for each core, because work that moves between threads costs more than it helps: a request is
 //! read, limited, sent on and answered by one thread.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
@@ -31,6 +34,7 @@ use crate::dial::ClientTls;
 use crate::scheme::Scheme;
 use crate::settings::SharedSettings;
 use crate::stages::Client;
+use crate::strict::Strict;
 use crate::worker::{PermitLimiter, Worker};
 
 /// Time in which a client must take some of an answer.
@@ -252,7 +256,7 @@ async fn receive<S, O>(
     let stream = Patient::new(stream, READ_WITHIN);
     let peer = peer.ip();
     match tls {
-        None => converse(worker, Client { peer, scheme: Scheme::Http }, stream, stopped).await,
+        None => converse(worker, (peer, Scheme::Http), stream, stopped).await,
         Some(tls) => {
             let within = worker.gateway.settings.load().request_header;
             let stream = tokio::select! {
@@ -260,7 +264,7 @@ async fn receive<S, O>(
                 _ = stopped.changed() => None,
             };
             if let Some(stream) = stream {
-                converse(worker, Client { peer, scheme: Scheme::Https }, stream, stopped).await;
+                converse(worker, (peer, Scheme::Https), stream, stopped).await;
             }
         }
     }
@@ -270,7 +274,7 @@ async fn receive<S, O>(
 /// Answers requests until the client or the gateway has enough.
 async fn converse<S, O>(
     worker: &Arc<Worker<S, O>>,
-    client: Client,
+    (peer, scheme): (IpAddr, Scheme),
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     mut stopped: watch::Receiver<bool>,
 ) where
@@ -278,17 +282,22 @@ async fn converse<S, O>(
     O: Observe + 'static,
 {
     let settings = worker.gateway.settings.load_full();
-    let answering = Arc::clone(worker);
+    let header_max = usize::try_from(settings.header_max).unwrap_or(usize::MAX);
+    let stream = Strict::new(stream, header_max);
+    let here = Arc::new((Arc::clone(worker), Client { peer, scheme, flag: stream.flag() }));
     let service = hyper::service::service_fn(move |request| {
-        let worker = Arc::clone(&answering);
-        async move { Ok::<_, Infallible>(worker.answer(client, request).await) }
+        let here = Arc::clone(&here);
+        async move {
+            let (worker, client) = &*here;
+            Ok::<_, Infallible>(worker.answer(client, request).await)
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(Alarm::default())
         .header_read_timeout(settings.request_header)
-        .max_buf_size(usize::try_from(settings.header_max).unwrap_or(usize::MAX));
+        .max_buf_size(header_max);
     builder
         .http2()
         .timer(TokioTimer::new())

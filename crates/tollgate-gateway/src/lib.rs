@@ -26,6 +26,7 @@ mod scheme;
 mod server;
 mod settings;
 mod stages;
+mod strict;
 mod target;
 mod trouble;
 mod tunnel;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   1  count      how many, with which status, how long          counts.rs
-//!   2  framing    refuse what two servers could read differently  headers/framing.rs
+//!   2  framing    refuse what two servers could read differently  strict.rs, headers/framing.rs
 //!   3  target     the one path: matched, limited, forwarded       target.rs
 //!   4  name       an id to find the request by                    tollgate_http::correlation_id
 //!   5  route      host, path and method; or 404, 405              routes.rs
@@ -27,9 +27,10 @@ use tower_service::Service;
 
 use crate::body::{Body, Inbound};
 use crate::forward::{Came, Forward};
-use crate::headers::check_framing;
+use crate::headers::{Framing, check_framing};
 use crate::routes::Found;
 use crate::scheme::Scheme;
+use crate::strict::Flag;
 use crate::target::Target;
 use crate::worker::{Live, Worker};
 
@@ -44,10 +45,12 @@ pub(crate) enum Limited<S, O> {
 }
 
 /// Who is at the other end of a connection, and how it is spoken to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct Client {
     pub(crate) peer: IpAddr,
     pub(crate) scheme: Scheme,
+    /// What the connection's stream tells of its requests.
+    pub(crate) flag: Flag,
 }
 
 /// A request that goes no further.
@@ -64,7 +67,7 @@ where
     O: Observe + 'static,
 {
     /// Answers one request.
-    pub(crate) async fn answer(&self, client: Client, request: Request<Incoming>) -> Response<Body> {
+    pub(crate) async fn answer(&self, client: &Client, request: Request<Incoming>) -> Response<Body> {
         let began_at = self.shared.clock.now();
         let live = self.live();
         let (mut head, body) = request.into_parts();
@@ -77,6 +80,9 @@ where
             }
             Err(refused) => (self.refuse(&head, &refused), None),
         };
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            client.flag.let_through(); // before the client is told that it may
+        }
         let took = self.shared.clock.now().since(began_at);
         let route = number.and_then(|number| live.settings.routes.nth(number));
         self.gateway.counts.observe(route.map(|route| &*route.label), answer.status(), took);
@@ -84,9 +90,9 @@ where
     }
 
     /// Finds the route of a request, and makes the request ready for it.
-    fn place(&self, live: &Live<S, O>, client: Client, head: &mut Parts) -> Result<usize, Box<Refused>> {
+    fn place(&self, live: &Live<S, O>, client: &Client, head: &mut Parts) -> Result<usize, Box<Refused>> {
         let id = name(head);
-        check_framing(head).map_err(|framing| Refused::at_once(framing.to_string()))?;
+        client.flag.take().map_or_else(|| check_framing(head), Err).map_err(Refused::at_once)?;
         let case = self.shared.dialect.load().rules.case;
         let target = Target::of(&head.method, &head.uri, case)
             .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error.to_string()))?;
@@ -172,8 +178,8 @@ impl Refused {
     }
 
     /// Refused because nobody can tell where it ends.
-    fn at_once(detail: String) -> Box<Self> {
-        let mut refused = Self::new(StatusCode::BAD_REQUEST, detail);
+    fn at_once(framing: Framing) -> Box<Self> {
+        let mut refused = Self::new(StatusCode::BAD_REQUEST, framing.to_string());
         refused.is_last = true;
         refused
     }

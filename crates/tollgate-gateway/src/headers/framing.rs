@@ -28,6 +28,18 @@ pub enum Framing {
     /// HTTP/1.0 does not know it, and HTTP/2 and later have no such thing.
     #[error("Transfer-Encoding is for HTTP/1.1 only")]
     CodingOfOtherVersion,
+    /// Some go on with the line before, and some begin a new one.
+    #[error("a line of the request's head begins with white space")]
+    Folded,
+    /// Some take the white space off, and some take it for a part of the name.
+    #[error("a field of the request has no name, or white space between its name and the colon")]
+    Name,
+    /// Some pass over it, and some take it for the beginning of the body.
+    #[error("a line of the request's head has no colon")]
+    NoColon,
+    /// Some end a line at LF alone, at CR alone, or at NUL.
+    #[error("a line of the request's head does not end with CR LF, or has CR or NUL in it")]
+    LineEnd,
     /// HTTP/1.1 asks for it.
     #[error("the request has no Host")]
     NoHost,
@@ -44,7 +56,7 @@ pub enum Framing {
 
 /// Refuses a request that two servers could read in two ways.
 ///
-/// A server that has dropped a second length before it shows the request cannot have it refused here.
+/// What a server has tidied up before it shows the request cannot be refused here: `strict.rs` sees it earlier.
 ///
 /// # Errors
 /// The first reason that is found.
