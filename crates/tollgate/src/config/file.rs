@@ -22,7 +22,9 @@ use tollgate_http::jwt::TokenAlgorithm;
 use tollgate_store::LocalShare;
 use tracing::level_filters::LevelFilter;
 
-use super::meaning::{Burst, Family, FileName, LogDenials, LogFormat, Name, OnMissing, Ratio, Secret, Token};
+use super::meaning::{
+    Burst, Family, FileName, LogDenials, LogFormat, Name, OnMissing, Ratio, Secret, Statuses, Token,
+};
 use super::written::{At, Place, Sections, Several, Written};
 pub(super) use gateway::{
     Gateway, GatewayTimeouts, Route, RouteMatch, RouteTimeouts, Upstream, UpstreamSection,
@@ -256,6 +258,10 @@ pub(super) struct Policy {
     /// What a request costs: a number, `{header: X-Cost}`, or a number for each method:
     /// `{GET: 1, POST: 5, default: 1}`. Default: `1`.
     pub(super) cost: Option<At<Cost>>,
+    /// Which answers count: `{status: [401, 403]}`, of which each is a status, a class (`5xx`) or a range (`500-599`). A request
+    /// is charged when it comes, and gets its charge back if its answer does not count. Doors that do not see the answer count
+    /// all. Default: all.
+    pub(super) count: Option<At<Count>>,
     /// Other terms for some. The first that matches counts.
     pub(super) overrides: Option<Vec<At<Override>>>,
     /// The shortest wait that a denial tells. Default: as long as it takes.
@@ -285,6 +291,14 @@ pub(super) struct Quota {
     pub(super) leak: Option<Written<Leak>>,
     /// When a fixed window begins: by the clock (`epoch`), or at the `first_hit`. Default: `epoch`.
     pub(super) start: Option<Written<WindowStart>>,
+}
+
+/// Which answers count.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Count {
+    /// Statuses from 100 to 599: `401`, a class such as `5xx`, a range such as `500-599`.
+    pub(super) status: Option<Several<Statuses>>,
 }
 
 /// Other terms for some. They keep the policy's buckets: what was spent stays spent.

@@ -1,6 +1,7 @@
 //! What single values can be meant to be: one rule for each, what it accepts and what to write instead.
 
 mod gateway;
+mod statuses;
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -20,6 +21,7 @@ use tracing::level_filters::LevelFilter;
 
 use super::written::Meaning;
 pub(crate) use gateway::{BodyMax, ByteCount, TotalTime};
+pub(crate) use statuses::Statuses;
 
 /// A text that must not be shown.
 #[derive(Clone)]

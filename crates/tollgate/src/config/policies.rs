@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tollgate_core::{
-    Algorithm, AttributeName, Condition, Cost, Micros, Missing, Mode, OnFailure, Part, Policies, Policy,
-    Selector,
+    Algorithm, AttributeName, Condition, Cost, Counted, Micros, Missing, Mode, OnFailure, Part, Policies,
+    Policy, Selector,
 };
 use tollgate_http::path::Case;
 
@@ -32,6 +32,7 @@ struct Terms {
     group: Option<String>,
     missing: Missing,
     cost: Cost,
+    counted: Counted,
 }
 
 impl Terms {
@@ -41,7 +42,8 @@ impl Terms {
             .failing(self.on_failure)
             .waiting(self.retry_after)
             .lacking(self.missing)
-            .costing(self.cost);
+            .costing(self.cost)
+            .counting(self.counted);
         match self.group {
             Some(group) => policy.grouped(&group),
             None => policy,
@@ -181,6 +183,7 @@ impl Reader<'_> {
                 .as_ref()
                 .and_then(|cost| self.cost(&format!("{path}.cost"), cost))
                 .unwrap_or(Cost::Fixed(1)),
+            counted: self.counted(&format!("{path}.count"), written.count.as_ref()),
         }
     }
 

@@ -1,11 +1,11 @@
-//! What stands under `quota` and `cost`: how much, and what a request takes of it.
+//! What stands under `quota`, `cost` and `count`: how much, what a request takes of it, and when that counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tollgate_core::{Algorithm, AttributeName, Cost, Quota};
+use tollgate_core::{Algorithm, AttributeName, Cost, Counted, Quota};
 
 use super::file;
-use super::meaning::Name;
+use super::meaning::{Name, Statuses};
 use super::reader::Reader;
 use super::written::{At, Meaning, Place, Sections, Written};
 
@@ -159,5 +159,20 @@ impl Reader<'_> {
             }
         }
         Some(Cost::ByMethod { costs, others })
+    }
+
+    /// Which answers count.
+    pub(super) fn counted(&mut self, path: &str, written: Option<&At<file::Count>>) -> Counted {
+        let Some(At { value: file::Count { status }, place }) = written else { return Counted::default() };
+        let Some(statuses) = status.as_ref().filter(|statuses| !statuses.items.is_empty()) else {
+            let place = status.as_ref().map_or(*place, |statuses| statuses.place);
+            self.wrong(
+                place,
+                format!("{path} has no status, so nothing would count; write {{status: [401, 403]}}, or leave it out"),
+            );
+            return Counted::default();
+        };
+        let statuses = self.read_each(&format!("{path}.status"), statuses);
+        Counted::only(statuses.into_iter().map(|Statuses(range)| range).collect())
     }
 }

@@ -14,7 +14,7 @@ pub(crate) fn schema() -> Value {
 }
 
 /// Names in the order in which one writes them; others follow by the alphabet.
-const ORDER: [&str; 36] = [
+const ORDER: [&str; 37] = [
     "enabled",
     "listen",
     "store",
@@ -47,6 +47,7 @@ const ORDER: [&str; 36] = [
     "rate",
     "burst",
     "cost",
+    "count",
     "overrides",
     "retry_after",
     "mode",

@@ -1,5 +1,6 @@
 //! The policy file, as people write it.
 
+mod counting;
 mod files;
 mod hostile;
 mod policies;

@@ -10,6 +10,7 @@
 mod routes;
 
 use std::fmt::Write;
+use std::ops::RangeInclusive;
 
 use tollgate_core::{
     Algorithm, AttributeName, Condition, Cost, Leak, Limit, Micros, Missing, Mode, OnFailure, OtherTerms,
@@ -127,6 +128,9 @@ impl Told<'_> {
         routes::on(self.routes, policy.name()).into_iter().for_each(&mut say);
         lacking(policy).into_iter().for_each(&mut say);
         cost(policy.cost()).into_iter().for_each(&mut say);
+        if let Some(statuses) = policy.counted().statuses() {
+            say(format!("counts answers {}{}", self::statuses(statuses), self.gateway_only()));
+        }
         if !policy.retry_after_min().is_zero() {
             say(format!("retry after at least {}", span(policy.retry_after_min())));
         }
@@ -137,6 +141,21 @@ impl Told<'_> {
         }
         text
     }
+
+    /// What to add to that which only the gateway does.
+    fn gateway_only(&self) -> &'static str {
+        if self.routes.is_empty() { ", but only in the gateway, and there are no routes" } else { "" }
+    }
+}
+
+/// Which answers are meant.
+fn statuses(statuses: &[RangeInclusive<u16>]) -> String {
+    let told = |range: &RangeInclusive<u16>| match (*range.start(), *range.end()) {
+        (first, last) if first == last => first.to_string(),
+        (first, last) if first % 100 == 0 && last == first + 99 => format!("{}xx", first / 100),
+        (first, last) => format!("{first}-{last}"),
+    };
+    statuses.iter().map(told).collect::<Vec<_>>().join(", ")
 }
 
 /// What an override means.

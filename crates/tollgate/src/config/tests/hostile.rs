@@ -26,6 +26,7 @@ policies:
   missing: deny
   quota: [{rate: 1/6s, burst: 10, refill: stepped}, {name: day, algorithm: sliding_window, rate: 100/d}]
   retry_after: 60s
+  count: {status: [401, 4xx, 500-503]}
 - {<<: *login, name: other, cost: {GET: 1, POST: 5, default: 1}}
 - name: user
   by: user
@@ -130,8 +131,8 @@ fn the_file_to_be_broken_is_sound() {
             user          250 in the 60 s from the first, for each user; on route orders; without user: not limited; a request costs what its header x-cost says; without Redis all pass
                             with user batch-*: shadow: 2500 in the 60 s from the first
             of endpoint, the first that matches:
-              login         10 at once, then 1 together every 6 s, and 100 in any day, for each route and (user, or else client address); on **/login**, **/auth** from 10.0.0.0/8 with method POST; without route: denied; retry after at least 60 s; without Redis all pass
-              other         10 at once, then 1 together every 6 s, and 100 in any day, for each route and (user, or else client address); on **/login**, **/auth** from 10.0.0.0/8 with method POST; without route: denied; GET costs 1, POST costs 5, others cost 1; retry after at least 60 s; without Redis all pass
+              login         10 at once, then 1 together every 6 s, and 100 in any day, for each route and (user, or else client address); on **/login**, **/auth** from 10.0.0.0/8 with method POST; without route: denied; counts answers 401, 4xx, 500-503; retry after at least 60 s; without Redis all pass
+              other         10 at once, then 1 together every 6 s, and 100 in any day, for each route and (user, or else client address); on **/login**, **/auth** from 10.0.0.0/8 with method POST; without route: denied; GET costs 1, POST costs 5, others cost 1; counts answers 401, 4xx, 500-503; retry after at least 60 s; without Redis all pass
             never limited: on /health**; with method OPTIONS; from 192.0.2.0/24
             route orders: GET, POST *.example.com /orders/{id}, /o/** to http://127.0.0.1:3000, https://h:3001
             route rest: /** to http://h:80
@@ -156,8 +157,8 @@ fn unknown_names_are_told_with_the_one_that_was_meant() {
     check(
         "policies:\n- {name: a, quotas: {rate: 1/s}}",
         expect![[r#"
-        t.yaml:2:13: there is no setting "quotas" here; did you mean quota? Known are name, group, when, by, missing, quota, cost, overrides, retry_after, mode, on_failure
-    "#]],
+            t.yaml:2:13: there is no setting "quotas" here; did you mean quota? Known are name, group, when, by, missing, quota, cost, count, overrides, retry_after, mode, on_failure
+        "#]],
     );
     check(
         "policies:\n- {name: a, quota: {rat: 1/s}}",
