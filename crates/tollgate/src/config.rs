@@ -14,6 +14,7 @@ mod conditions;
 mod error;
 mod file;
 mod gateway;
+mod in_flight;
 mod lay;
 mod listen;
 mod meaning;
@@ -50,7 +51,7 @@ pub(crate) use listen::{DoorConfig, ListenConfig};
 use meaning::Family;
 pub(crate) use meaning::{LogDenials, LogFormat};
 use named::Named;
-use policies::Whole;
+use policies::{RuleSets, Whole};
 pub(crate) use reader::Environment;
 use reader::Reader;
 pub(crate) use reference::{reference, schema};
@@ -69,6 +70,8 @@ pub(crate) struct Config {
     pub(crate) is_enabled: bool,
     /// The rule set.
     pub(crate) policies: Policies,
+    /// The rule set for requests under way: the capacity of each policy is the most at once. No name is in both.
+    pub(crate) permits: Policies,
     /// The reverse proxy, and where requests go.
     pub(crate) gateway: Settings,
     /// True if somebody wrote which policies there are, be it none.
@@ -232,7 +235,7 @@ impl Reader<'_> {
         let defaults = api.defaults.unwrap_or_default();
         let store = self.store(store);
         let ad_hoc = defaults.written();
-        let policies = self.rule_set(file.policies, defaults, exempt, whole);
+        let RuleSets { policies, permits } = self.rule_sets(file.policies, defaults, exempt, whole);
         Config {
             is_enabled: whole.enabled,
             lists_policies,
@@ -241,8 +244,9 @@ impl Reader<'_> {
             is_store_required: matches!(store, StoreConfig::Redis(_))
                 && whole.on_failure == OnFailure::Closed,
             listen: self.listen(file.listen.unwrap_or_default(), access.has_tokens()),
-            gateway: Settings { routes: self.all_routes(routes, written, &policies), ..gateway },
+            gateway: Settings { routes: self.all_routes(routes, written, [&policies, &permits]), ..gateway },
             policies,
+            permits,
             store,
             clients,
             access,

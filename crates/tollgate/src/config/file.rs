@@ -23,7 +23,7 @@ use tollgate_store::LocalShare;
 use tracing::level_filters::LevelFilter;
 
 use super::meaning::{
-    Burst, Family, FileName, LogDenials, LogFormat, Name, OnMissing, Ratio, Secret, Statuses, Token,
+    Burst, Family, FileName, InFlight, LogDenials, LogFormat, Name, OnMissing, Ratio, Secret, Statuses, Token,
 };
 use super::written::{At, Place, Sections, Several, Written};
 pub(super) use gateway::{
@@ -243,7 +243,8 @@ pub(super) struct Exempt {
 pub(super) struct Policy {
     /// Its name. It stands in keys, headers and metrics.
     pub(super) name: Option<Written<Name>>,
-    /// Of a group only the first policy that matches applies. One that is off still matches.
+    /// Of a group only the first policy that matches applies. One that is off still matches. Policies with `in_flight` have
+    /// groups of their own.
     pub(super) group: Option<Written<Name>>,
     /// Which requests it covers. Default: all; or, if routes name the policy, those of these routes.
     pub(super) when: Option<Condition>,
@@ -255,6 +256,9 @@ pub(super) struct Policy {
     pub(super) missing: Option<Written<OnMissing>>,
     /// How much. A list means several quotas, all of which apply.
     pub(super) quota: Option<Sections<Quota>>,
+    /// In place of `quota`: how many requests may be under way at once, each until its answer has been sent. Only the gateway
+    /// counts them, each instance its own.
+    pub(super) in_flight: Option<Written<InFlight>>,
     /// What a request costs: a number, `{header: X-Cost}`, or a number for each method:
     /// `{GET: 1, POST: 5, default: 1}`. Default: `1`.
     pub(super) cost: Option<At<Cost>>,
@@ -264,7 +268,7 @@ pub(super) struct Policy {
     pub(super) count: Option<At<Count>>,
     /// Other terms for some. The first that matches counts.
     pub(super) overrides: Option<Vec<At<Override>>>,
-    /// The shortest wait that a denial tells. Default: as long as it takes.
+    /// The shortest wait that a denial tells. Default: as long as it takes; with `in_flight`, `1s`.
     pub(super) retry_after: Option<Written<Micros>>,
     /// `enforce`, `shadow` (counts, never denies) or `off`. Default: `enforce`.
     pub(super) mode: Option<Written<Mode>>,
@@ -310,6 +314,8 @@ pub(super) struct Override {
     pub(super) condition: Option<Condition>,
     /// How much. Default: the policy's.
     pub(super) quota: Option<Sections<Quota>>,
+    /// How many under way at once, for a policy with `in_flight`. Default: the policy's.
+    pub(super) in_flight: Option<Written<InFlight>>,
     /// `off` means no limit. Default: the policy's.
     pub(super) mode: Option<Written<Mode>>,
 }

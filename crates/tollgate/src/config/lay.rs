@@ -121,7 +121,21 @@ lay!(Clients { trusted_proxies, forwarded_by, ipv6_prefix, ignore_path_case; use
 lay!(User { header; jwt });
 lay!(Jwt { claim, secret, public_key, jwks, algorithms, issuer, audience, leeway, refresh });
 lay!(Exempt { paths, methods, clients });
-lay!(Policy { name, group, when, by, missing, quota, cost, count, overrides, retry_after, mode, on_failure });
+lay!(Policy {
+    name,
+    group,
+    when,
+    by,
+    missing,
+    quota,
+    in_flight,
+    cost,
+    count,
+    overrides,
+    retry_after,
+    mode,
+    on_failure
+});
 lay!(Gateway { connections_max, connections_per_address, header_max, body_max, access_log; timeouts });
 lay!(GatewayTimeouts { connect, header, idle, total, request_header });
 lay!(Route { id, upstream, policies, body_max, host, retries; matched, timeouts });

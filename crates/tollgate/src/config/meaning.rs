@@ -43,6 +43,10 @@ pub(crate) struct Name(pub(crate) String);
 #[derive(Clone, Copy)]
 pub(crate) struct Burst(pub(crate) NonZeroU32);
 
+/// How many under way at once.
+#[derive(Clone, Copy)]
+pub(crate) struct InFlight(pub(crate) NonZeroU32);
+
 /// How log lines look.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LogFormat {
@@ -158,6 +162,18 @@ impl Meaning for Burst {
     fn understand(text: &str) -> Result<Self, String> {
         if whole(text) == Some(0) {
             return Err("a burst of 0 would deny everything. Use at least 1".to_owned());
+        }
+        NonZeroU32::understand(text).map(Self)
+    }
+    fn schema() -> Schema {
+        NonZeroU32::schema()
+    }
+}
+
+impl Meaning for InFlight {
+    fn understand(text: &str) -> Result<Self, String> {
+        if whole(text) == Some(0) {
+            return Err("with 0 under way everything would be denied. Use at least 1".to_owned());
         }
         NonZeroU32::understand(text).map(Self)
     }

@@ -24,6 +24,23 @@ pub(super) struct Whole<'a> {
     pub(super) routed: &'a BTreeSet<String>,
 }
 
+/// The rule sets, by what they count.
+pub(super) struct RuleSets {
+    /// What is spent. The store knows.
+    pub(super) policies: Policies,
+    /// What is under way. This process knows.
+    pub(super) permits: Policies,
+}
+
+/// What a policy counts, and with it its overrides.
+#[derive(Clone, Copy)]
+enum Counts {
+    /// What is spent; by this algorithm, unless an override names another.
+    Spent(Option<Algorithm>),
+    /// What is under way.
+    InFlight,
+}
+
 /// Everything about a policy that is a single value.
 struct Terms {
     mode: Mode,
@@ -58,19 +75,22 @@ pub(super) fn written_names(written: Option<&[At<file::Policy>]>) -> BTreeSet<St
 }
 
 impl Reader<'_> {
-    /// The rule set: the policies, those behind ad hoc keys, and what is exempt.
-    pub(super) fn rule_set(
+    /// The rule sets: the policies, those behind ad hoc keys, and what is exempt.
+    pub(super) fn rule_sets(
         &mut self,
         written: Option<Vec<At<file::Policy>>>,
         defaults: file::Defaults,
         exempt: file::Exempt,
         whole: Whole<'_>,
-    ) -> Policies {
+    ) -> RuleSets {
         let exempt = self.exempt(exempt, whole.case);
         let mut places: BTreeMap<String, Option<Place>> = BTreeMap::new();
-        let mut policies = self.ad_hoc(defaults, whole);
+        let mut groups = BTreeMap::new();
+        let (mut policies, mut permits) = (self.ad_hoc(defaults, whole), Vec::new());
         for policy in written.unwrap_or_default() {
             let place = policy.value.name.as_ref().and_then(|name| name.place).or(policy.place);
+            let group_place = policy.value.group.as_ref().and_then(|group| group.place);
+            let is_in_flight = policy.value.in_flight.is_some();
             let Some(policy) = self.policy(policy, whole) else { continue };
             if let Some(first) = places.insert(policy.name().to_owned(), place) {
                 let (name, other) = (policy.name(), self.whereabouts(first, place));
@@ -80,8 +100,29 @@ impl Reader<'_> {
                 );
                 continue;
             }
-            policies.push(policy);
+            if let Some(group) = policy.group() {
+                let (is_first_in_flight, first) =
+                    *groups.entry(group.to_owned()).or_insert((is_in_flight, place));
+                if is_in_flight != is_first_in_flight {
+                    let (name, other) = (policy.name(), self.whereabouts(first, place));
+                    self.wrong(
+                        group_place,
+                        format!(
+                            "policies.{name}.group is also that of the policy {other}, but only one of the two has in_flight, \
+                             and these are judged apart; give each kind its own group"
+                        ),
+                    );
+                }
+            }
+            if is_in_flight { &mut permits } else { &mut policies }.push(policy);
         }
+        RuleSets {
+            policies: self.rule_set(policies, exempt.clone()),
+            permits: self.rule_set(permits, exempt),
+        }
+    }
+
+    fn rule_set(&mut self, policies: Vec<Policy>, exempt: Vec<Condition>) -> Policies {
         match Policies::new(policies) {
             Ok(policies) => policies.exempting(exempt),
             Err(error) => {
@@ -99,22 +140,19 @@ impl Reader<'_> {
             Some(written) => format!("policies.{}", name.as_deref().unwrap_or(&written.text)),
             None => "policies".to_owned(),
         };
-        let Some(quota) = &written.quota else {
-            let file = name_place.and_then(|place| self.files.get(place.file));
-            let problem = if file.is_some_and(|file| file.is_profile) {
-                format!(
-                    "{path} has no quota, and no file under this one has a policy of that name to be changed; \
-                     mend the name, or write quota: {{rate: 10/s}}"
-                )
-            } else {
-                format!("{path} has no quota; write quota: {{rate: 10/s}}")
-            };
-            self.wrong(name_place, problem);
-            return None;
-        };
         // Everything is read before anything is given up, so that all that is wrong is told.
-        let quotas = self.quotas(&format!("{path}.quota"), quota, None);
-        let algorithm = quotas.as_ref().and_then(|quotas| Some(quotas.first()?.1.algorithm()));
+        let (quotas, counts) = match (&written.quota, &written.in_flight) {
+            (None, None) => {
+                self.no_quota(&path, name_place);
+                return None;
+            }
+            (Some(quota), None) => {
+                let quotas = self.quotas(&format!("{path}.quota"), quota, None);
+                let algorithm = quotas.as_ref().and_then(|quotas| Some(quotas.first()?.1.algorithm()));
+                (quotas, Counts::Spent(algorithm))
+            }
+            (_, Some(in_flight)) => (self.in_flight(&path, in_flight, &written), Counts::InFlight),
+        };
         let missing = self.read_if(&format!("{path}.missing"), &written.missing);
         let parts = self.partition(&format!("{path}.by"), written.by.as_ref(), missing);
         let selector = match &written.when {
@@ -124,9 +162,9 @@ impl Reader<'_> {
         };
         let terms = self.terms(&path, &written, missing, whole);
         let overrides = written.overrides.unwrap_or_default();
-        let overrides = (0..).zip(overrides).map(|(n, other)| {
-            self.other_terms(&format!("{path}.overrides[{n}]"), other, algorithm, whole.case)
-        });
+        let overrides = (0..)
+            .zip(overrides)
+            .map(|(n, other)| self.other_terms(&format!("{path}.overrides[{n}]"), other, counts, whole.case));
         let overrides: Vec<_> = overrides.collect();
 
         let mut quotas = quotas?.into_iter();
@@ -140,6 +178,22 @@ impl Reader<'_> {
             let (condition, quotas, mode) = other?;
             Some(policy.overridden(condition, quotas, mode))
         })
+    }
+
+    /// Notes that nothing says how much a policy allows.
+    fn no_quota(&mut self, path: &str, place: Option<Place>) {
+        const WRITE: &str =
+            "write quota: {rate: 10/s}, or in_flight: 10 to limit how many are under way at once";
+        let file = place.and_then(|place| self.files.get(place.file));
+        let problem = if file.is_some_and(|file| file.is_profile) {
+            format!(
+                "{path} has no quota, and no file under this one has a policy of that name to be changed; \
+                 mend the name, or {WRITE}"
+            )
+        } else {
+            format!("{path} has no quota; {WRITE}")
+        };
+        self.wrong(place, problem);
     }
 
     fn name(&mut self, written: Option<&Written<Name>>, place: Option<Place>) -> Option<String> {
@@ -166,10 +220,18 @@ impl Reader<'_> {
         whole: Whole<'_>,
     ) -> Terms {
         let mode = self.read_if(&format!("{path}.mode"), &written.mode).unwrap_or_default();
-        let on_failure = self.read_if(&format!("{path}.on_failure"), &written.on_failure);
+        // What means nothing with in_flight is told of there.
+        let (on_failure, counted) = match &written.in_flight {
+            Some(_) => (OnFailure::Local, Counted::default()),
+            None => {
+                let on_failure = self.read_if(&format!("{path}.on_failure"), &written.on_failure);
+                let counted = self.counted(&format!("{path}.count"), written.count.as_ref());
+                (on_failure.unwrap_or(whole.on_failure), counted)
+            }
+        };
         Terms {
             mode: if whole.enabled { mode } else { Mode::Off },
-            on_failure: on_failure.unwrap_or(whole.on_failure),
+            on_failure,
             retry_after: self
                 .read_if(&format!("{path}.retry_after"), &written.retry_after)
                 .unwrap_or(Micros::ZERO),
@@ -183,7 +245,7 @@ impl Reader<'_> {
                 .as_ref()
                 .and_then(|cost| self.cost(&format!("{path}.cost"), cost))
                 .unwrap_or(Cost::Fixed(1)),
-            counted: self.counted(&format!("{path}.count"), written.count.as_ref()),
+            counted,
         }
     }
 
@@ -192,7 +254,7 @@ impl Reader<'_> {
         &mut self,
         path: &str,
         written: At<file::Override>,
-        algorithm: Option<Algorithm>,
+        counts: Counts,
         case: Case,
     ) -> Option<(Condition, Quotas, Option<Mode>)> {
         let At { value: written, place } = written;
@@ -203,16 +265,40 @@ impl Reader<'_> {
             );
             return None;
         };
-        if written.quota.is_none() && written.mode.is_none() {
-            self.wrong(place, format!("{path} changes nothing; give it a quota or a mode"));
+        if written.quota.is_none() && written.in_flight.is_none() && written.mode.is_none() {
+            let what = match counts {
+                Counts::Spent(_) => "a quota",
+                Counts::InFlight => "in_flight",
+            };
+            self.wrong(place, format!("{path} changes nothing; give it {what} or a mode"));
         }
         let condition = self.condition(&format!("{path}.match"), condition, case);
-        let quotas = match &written.quota {
-            None => Some(Vec::new()),
-            Some(quota) => self.quotas(&format!("{path}.quota"), quota, algorithm),
-        };
+        let quotas = self.other_quotas(path, &written, counts);
         let mode = self.read_if(&format!("{path}.mode"), &written.mode);
         Some((condition?, quotas?, mode))
+    }
+
+    /// How much an override allows; an empty list if it says nothing of it.
+    fn other_quotas(&mut self, path: &str, written: &file::Override, counts: Counts) -> Option<Quotas> {
+        match (counts, &written.quota, &written.in_flight) {
+            (_, None, None) => Some(Vec::new()),
+            (Counts::Spent(algorithm), Some(quota), None) => {
+                self.quotas(&format!("{path}.quota"), quota, algorithm)
+            }
+            (Counts::InFlight, None, Some(n)) => self.permits(&format!("{path}.in_flight"), n),
+            (Counts::Spent(_), _, Some(n)) => {
+                let problem =
+                    format!("{path} has in_flight, but its policy has a quota; write quota: {{rate: 10/s}}");
+                self.wrong(n.place, problem);
+                None
+            }
+            (Counts::InFlight, Some(quota), _) => {
+                let problem =
+                    format!("{path} has a quota, but its policy has in_flight; write in_flight: 10");
+                self.wrong(quota.place, problem);
+                None
+            }
+        }
     }
 
     /// The attributes of a partition.

@@ -14,7 +14,7 @@ pub(crate) fn schema() -> Value {
 }
 
 /// Names in the order in which one writes them; others follow by the alphabet.
-const ORDER: [&str; 37] = [
+const ORDER: [&str; 38] = [
     "enabled",
     "listen",
     "store",
@@ -43,6 +43,7 @@ const ORDER: [&str; 37] = [
     "by",
     "missing",
     "quota",
+    "in_flight",
     "algorithm",
     "rate",
     "burst",

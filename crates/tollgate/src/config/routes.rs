@@ -65,9 +65,13 @@ impl Reader<'_> {
         &mut self,
         read: Vec<ReadRoute>,
         mut written: BTreeSet<String>,
-        policies: &Policies,
+        policies: [&Policies; 2],
     ) -> Routes {
-        let names = policies.iter().map(Policy::name).filter(|name| Algorithm::named(name).is_none());
+        let names = policies
+            .into_iter()
+            .flat_map(Policies::iter)
+            .map(Policy::name)
+            .filter(|name| Algorithm::named(name).is_none());
         written.extend(names.map(str::to_owned));
         let mut places = BTreeMap::new();
         let mut routes = Vec::new();

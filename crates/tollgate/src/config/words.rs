@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 
 use tollgate_core::{
     Algorithm, AttributeName, Condition, Cost, Leak, Limit, Micros, Missing, Mode, OnFailure, OtherTerms,
-    Part, Policy, Quota, Refill, Selector, WindowStart,
+    Part, Policies, Policy, Quota, Refill, Selector, WindowStart,
 };
 use tollgate_gateway::Routes;
 
@@ -23,7 +23,8 @@ use super::{Config, StoreConfig};
 /// What a configuration means.
 pub(crate) fn words(config: &Config) -> String {
     let routes = &config.gateway.routes;
-    let told = Told { has_redis: matches!(config.store, StoreConfig::Redis(_)), routes };
+    let has_redis = matches!(config.store, StoreConfig::Redis(_));
+    let told = Told { has_redis, routes, permits: &config.permits };
     let mut text = String::new();
     if !config.is_enabled {
         text.push_str("enabled is false: every request passes, uncounted\n");
@@ -35,7 +36,8 @@ pub(crate) fn words(config: &Config) -> String {
                 || routes::on(routes, policy.name()).is_some()
         }
     };
-    let policies: Vec<&Policy> = config.policies.iter().filter(written).collect();
+    let policies: Vec<&Policy> =
+        config.policies.iter().chain(config.permits.iter()).filter(written).collect();
     if policies.is_empty() {
         text.push_str("no policies: only keys that callers name are limited, by the defaults\n");
     }
@@ -54,7 +56,8 @@ pub(crate) fn words(config: &Config) -> String {
                 others = others.after(policy);
             }
             let indent = " ".repeat(indent.len() + width + 4);
-            let others = policy.overrides().map(|other| format!("{indent}{}\n", other_terms(other)));
+            let measure = told.measure(policy);
+            let others = policy.overrides().map(|other| format!("{indent}{}\n", other_terms(other, measure)));
             text.extend(others);
         }
     }
@@ -101,6 +104,7 @@ impl Others {
 struct Told<'a> {
     has_redis: bool,
     routes: &'a Routes,
+    permits: &'a Policies,
 }
 
 impl Told<'_> {
@@ -111,8 +115,11 @@ impl Told<'_> {
             Mode::Shadow => "shadow, never denies: ",
             Mode::Off => "off: ",
         });
-        text.push_str(&limits(policy.limits()));
+        text.push_str(&limits(policy.limits(), self.measure(policy)));
         text.push_str(&format!(", {}", partition(policy.partition())));
+        if self.is_permit(policy) {
+            text.push_str(self.gateway_only());
+        }
         let mut say = |words: String| text.push_str(&format!("; {words}"));
         match policy.selector() {
             Selector::When(_) if others == Others::All => {
@@ -142,6 +149,16 @@ impl Told<'_> {
         text
     }
 
+    /// True if it limits what is under way.
+    fn is_permit(&self, policy: &Policy) -> bool {
+        self.permits.named(policy.name()).is_some()
+    }
+
+    /// How its quotas are told.
+    fn measure(&self, policy: &Policy) -> fn(&Quota) -> String {
+        if self.is_permit(policy) { under_way } else { quota }
+    }
+
     /// What to add to that which only the gateway does.
     fn gateway_only(&self) -> &'static str {
         if self.routes.is_empty() { ", but only in the gateway, and there are no routes" } else { "" }
@@ -159,7 +176,8 @@ fn statuses(statuses: &[RangeInclusive<u16>]) -> String {
 }
 
 /// What an override means.
-fn other_terms(other: OtherTerms<'_>) -> String {
+fn other_terms(other: OtherTerms<'_>, measure: fn(&Quota) -> String) -> String {
+    let limits = |quotas| limits(quotas, measure);
     let mut text = format!("{}: ", conditions(other.condition));
     match (other.mode, other.limits) {
         (Some(Mode::Off), _) => text.push_str("no limit"),
@@ -172,9 +190,13 @@ fn other_terms(other: OtherTerms<'_>) -> String {
     text
 }
 
-fn limits(limits: &[Limit]) -> String {
-    let quotas: Vec<_> = limits.iter().map(|limit| quota(limit.quota())).collect();
+fn limits(limits: &[Limit], measure: fn(&Quota) -> String) -> String {
+    let quotas: Vec<_> = limits.iter().map(|limit| measure(limit.quota())).collect();
     quotas.join(", and ")
+}
+
+fn under_way(quota: &Quota) -> String {
+    format!("{} under way at once", quota.capacity())
 }
 
 fn quota(quota: &Quota) -> String {

@@ -150,7 +150,7 @@ fn what_is_wrong_is_told_with_the_file_it_stands_in() {
         .profile("t.dev.yaml", "policies:\n- {name: login, quota: {rate: soon}}\n- {name: logn, mode: off}\n")
         .check(expect![[r#"
             t.dev.yaml:2:31: policies.login.quota.rate is "soon"; a rate is units/time, for example 10/s, 1/6s or 250/min
-            t.dev.yaml:3:10: policies.logn has no quota, and no file under this one has a policy of that name to be changed; mend the name, or write quota: {rate: 10/s}
+            t.dev.yaml:3:10: policies.logn has no quota, and no file under this one has a policy of that name to be changed; mend the name, or write quota: {rate: 10/s}, or in_flight: 10 to limit how many are under way at once
             t.yaml:2:14: log.level is "loud"; use one of off, error, warn, info, debug, trace
         "#]]);
     Files::of("log: {level: loud}\n").profile("t.dev.yaml", "log: {levle: info}\n").check(expect![[r#"

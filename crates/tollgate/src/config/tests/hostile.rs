@@ -33,12 +33,13 @@ policies:
   quota: {algorithm: fixed_window, rate: 250/min, start: first_hit}
   cost: {header: X-Cost}
   overrides: [{match: {user: "batch-*"}, quota: {rate: 2500/min}, mode: shadow}]
+- {name: under-way, group: at-once, by: user, in_flight: 10, retry_after: 2s, overrides: [{match: {user: root}, in_flight: 99}]}
 gateway: {connections_max: 10, header_max: 8KB, body_max: 1GB, timeouts: {idle: 5s, total: none}, access_log: true}
 routes:
 - id: orders
   match: {path: ["/orders/{id}", /o/**], host: "*.example.com", method: [GET, POST]}
   upstream: [http://127.0.0.1:3000, "https://h:${PORT:-3001}"]
-  policies: [user]
+  policies: [user, under-way]
   timeouts: {connect: 1s, total: 5s}
   host: upstream
 - id: rest
@@ -133,6 +134,9 @@ fn the_file_to_be_broken_is_sound() {
             of endpoint, the first that matches:
               login         10 at once, then 1 together every 6 s, and 100 in any day, for each route and (user, or else client address); on **/login**, **/auth** from 10.0.0.0/8 with method POST; without route: denied; counts answers 401, 4xx, 500-503; retry after at least 60 s; without Redis all pass
               other         10 at once, then 1 together every 6 s, and 100 in any day, for each route and (user, or else client address); on **/login**, **/auth** from 10.0.0.0/8 with method POST; without route: denied; GET costs 1, POST costs 5, others cost 1; counts answers 401, 4xx, 500-503; retry after at least 60 s; without Redis all pass
+            of at-once, the first that matches:
+              under-way     10 under way at once, for each user; on route orders; without user: not limited; retry after at least 2 s
+                              with user root: 99 under way at once
             never limited: on /health**; with method OPTIONS; from 192.0.2.0/24
             route orders: GET, POST *.example.com /orders/{id}, /o/** to http://127.0.0.1:3000, https://h:3001
             route rest: /** to http://h:80
@@ -157,7 +161,7 @@ fn unknown_names_are_told_with_the_one_that_was_meant() {
     check(
         "policies:\n- {name: a, quotas: {rate: 1/s}}",
         expect![[r#"
-            t.yaml:2:13: there is no setting "quotas" here; did you mean quota? Known are name, group, when, by, missing, quota, cost, count, overrides, retry_after, mode, on_failure
+            t.yaml:2:13: there is no setting "quotas" here; did you mean quota? Known are name, group, when, by, missing, quota, in_flight, cost, count, overrides, retry_after, mode, on_failure
         "#]],
     );
     check(

@@ -217,7 +217,7 @@ policies:
 "#,
         expect![[r#"
             t.yaml:3:10: policies.token_bucket: the names of algorithms are reserved for ad hoc keys; use another
-            t.yaml:4:10: policies.a has no quota; write quota: {rate: 10/s}
+            t.yaml:4:10: policies.a has no quota; write quota: {rate: 10/s}, or in_flight: 10 to limit how many are under way at once
             t.yaml:5:20: policies.b.quota is an empty list; write {rate: 10/s}
             t.yaml:6:27: policies.c.quota.rate is "0/s"; "0" is not a number of units; use a whole number from 1 to 4294967295
             t.yaml:7:39: policies.d.quota.burst is "-1"; use a whole number from 1 to 4294967295
