@@ -194,11 +194,10 @@ impl Forward {
                 Err(Failed { trouble, left: Some(request.into_parts()) })
             }
             Ok(Err((error, None))) => {
-                let trouble = match Trouble::of_sent(error, self.route.body_max) {
-                    // Closed for having been idle, just as we sent: that says nothing of the server.
-                    Trouble::BrokeOff(_) if spare.is_some() => Trouble::Stale,
-                    trouble => trouble,
-                };
+                let trouble = Trouble::of_sent(error, self.route.body_max);
+                // Closed for having been idle, just as we sent: that says nothing of the server.
+                let is_stale = spare.is_some() && matches!(trouble, Trouble::BrokeOff(_));
+                let trouble = if is_stale { Trouble::Stale } else { trouble };
                 Err(Failed { trouble, left: spare.map(|head| (head, Upload::nothing())) })
             }
             Err(_) => Err(Failed { trouble: Trouble::NoAnswer(timeouts.header), left: None }),

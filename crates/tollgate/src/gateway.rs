@@ -46,6 +46,11 @@ impl<O: Observe + 'static> Passage<O> {
         self.settings.store(Arc::new(Settings { routes, ..settings }));
     }
 
+    /// The policies on what is under way.
+    pub(crate) fn permits(&self) -> Arc<Policies> {
+        self.permits.policies()
+    }
+
     pub(crate) fn settings(&self) -> Arc<Settings> {
         self.settings.load_full()
     }

@@ -203,7 +203,9 @@ impl Running {
             Ok(config) => config,
             Err(errors) => return self.keep(&errors),
         };
-        if !config.lists_policies && self.limiter.policies().iter().any(|policy| !is_ad_hoc(policy)) {
+        let has_policies = self.limiter.policies().iter().any(|policy| !is_ad_hoc(policy))
+            || self.passage.permits().n_policies() > 0;
+        if !config.lists_policies && has_policies {
             self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
             error!(
                 "the policy file has no policies, as if it were not written to its end; the ones before stay. If there shall be none, write policies: []"
@@ -223,11 +225,12 @@ impl Running {
         self.reloads.fixed.compare(&fixed);
         log::change(&log);
         self.set_store_required(config.is_store_required);
-        let changes = changes(&self.limiter.policies(), &config.policies);
+        let changes =
+            changes((&self.limiter.policies(), &self.passage.permits()), (&config.policies, &config.permits));
         let dialect = Arc::clone(&settings.dialect);
         self.settings.store(Arc::new(settings));
         self.limiter.swap(config.policies);
-        self.passage.replace(config.gateway, dialect, Policies::default());
+        self.passage.replace(config.gateway, dialect, config.permits);
         *users = new_users;
         self.reloads.n_succeeded.fetch_add(1, Ordering::Relaxed);
         self.reloads.loaded_at.store(WallClock.now().as_micros(), Ordering::Relaxed);
@@ -250,21 +253,21 @@ pub(crate) fn is_ad_hoc(policy: &Policy) -> bool {
 }
 
 /// Which policies came, went, or are not the same, in words.
-fn changes(old: &Policies, new: &Policies) -> String {
+fn changes(old: (&Policies, &Policies), new: (&Policies, &Policies)) -> String {
     const NAMED_MAX: usize = 10;
+    let named = |sets: (&'_ Policies, &'_ Policies), name: &str| {
+        sets.0.named(name).or_else(|| sets.1.named(name)).cloned()
+    };
     let mut changes: Vec<String> = Vec::new();
-    for policy in new.iter() {
-        match old.named(policy.name()) {
+    for policy in new.0.iter().chain(new.1.iter()) {
+        match named(old, policy.name()) {
             None => changes.push(format!("+{}", policy.name())),
-            Some(before) if before != policy => changes.push(format!("~{}", policy.name())),
+            Some(before) if before != *policy => changes.push(format!("~{}", policy.name())),
             Some(_) => {}
         }
     }
-    changes.extend(
-        old.iter()
-            .filter(|policy| new.named(policy.name()).is_none())
-            .map(|policy| format!("-{}", policy.name())),
-    );
+    let gone = old.0.iter().chain(old.1.iter()).filter(|policy| named(new, policy.name()).is_none());
+    changes.extend(gone.map(|policy| format!("-{}", policy.name())));
     let n_more = changes.len().saturating_sub(NAMED_MAX);
     changes.truncate(NAMED_MAX);
     if n_more > 0 {

@@ -16,7 +16,7 @@ use axum::Router;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
-use tollgate_core::{Clock, Limiter, Policies, Timestamp};
+use tollgate_core::{Clock, Limiter, Timestamp};
 use tollgate_server::admin::{self, Admin, Info, Labels, Metrics, Readiness};
 use tollgate_server::watch::{Warnings, Watch};
 use tollgate_server::{Listening, SharedSettings, exposed, guard, rest, serve};
@@ -106,7 +106,8 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
 fn greet(api: &Bound, admin: Option<&Bound>, gateway: Option<&Bound>, running: &Running) {
     let (url, place) = (api.url(), running.store.place());
     let admin = admin.map_or(String::new(), |admin| format!(", admin on {}", admin.url()));
-    let n_policies = running.limiter.policies().iter().filter(|policy| !is_ad_hoc(policy)).count();
+    let n_rates = running.limiter.policies().iter().filter(|policy| !is_ad_hoc(policy)).count();
+    let n_policies = n_rates + running.passage.permits().n_policies();
     let policies = match n_policies {
         0 => String::new(),
         1 => ", 1 policy".to_owned(),
@@ -140,7 +141,7 @@ impl Running {
         let (settings, users) = Users::follow(config.clients, config.access, config.answers, None)?;
         let dialect = Arc::clone(&settings.dialect);
         let running = Self {
-            passage: Passage::new(config.gateway, dialect, Policies::default(), watch.clone()),
+            passage: Passage::new(config.gateway, dialect, config.permits, watch.clone()),
             limiter: Arc::new(Limiter::observed(config.policies, store.clone(), watch.clone())),
             settings: settings.shared(),
             store,

@@ -157,7 +157,7 @@ async fn a_server_that_stops_in_the_middle_breaks_the_answer_off_and_never_ends_
         let world = World::of(hasty(server)).await;
         let mut client = world.connect().await;
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-        let all = String::from_utf8(client.to_the_end().await).unwrap();
+        let all = String::from_utf8(client.all_that_comes().await).unwrap();
         assert!(all.starts_with("HTTP/1.1 200 OK") && all.contains("hello"), "{all}");
         assert!(!all.ends_with("0\r\n\r\n"), "the client can tell that it is not whole: {all}");
     }
@@ -194,7 +194,7 @@ async fn a_client_that_goes_away_takes_its_request_along() {
         async move {
             client.until(b"\r\n\r\n").await;
             // Nothing comes any more: the connection ends.
-            client.to_the_end().await;
+            client.all_that_comes().await;
             let _ = tell.unwrap().send(());
         }
     })

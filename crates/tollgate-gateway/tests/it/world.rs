@@ -39,16 +39,11 @@ pub(crate) struct World {
 }
 
 /// What a test chooses.
+#[derive(Default)]
 pub(crate) struct Setup {
     pub(crate) policies: Vec<Policy>,
     pub(crate) permits: Vec<Policy>,
     pub(crate) settings: Settings,
-}
-
-impl Default for Setup {
-    fn default() -> Self {
-        Self { policies: Vec::new(), permits: Vec::new(), settings: Settings::default() }
-    }
 }
 
 /// A route for everything.
@@ -184,7 +179,7 @@ impl Client {
         } else if headers.get("transfer-encoding").is_some_and(|coding| coding == "chunked") {
             self.chunks().await?
         } else {
-            self.to_the_end().await
+            self.all_that_comes().await
         };
         Some(Answer { status, headers, body })
     }
@@ -223,7 +218,7 @@ impl Client {
     }
 
     /// All that comes until the connection ends.
-    pub(crate) async fn to_the_end(&mut self) -> Vec<u8> {
+    pub(crate) async fn all_that_comes(&mut self) -> Vec<u8> {
         while self.read().await.is_some() {}
         std::mem::take(&mut self.rest)
     }
