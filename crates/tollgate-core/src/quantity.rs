@@ -12,7 +12,10 @@
 //! denominator. So nothing is rounded until an answer leaves, and then in one place: [`Span::ceil`].
 //!
 //! Every integer stays below 2^53 ([`TIME_MAX`]), so that Redis' Lua, which has only doubles, can
-//! hold them too.
+//! hold them too. Time therefore ends, in June 2255. A bucket owes nothing beyond that: as the end comes nearer
+//! than a full refill it holds less than its burst, so that it is strict, never generous, and the same everywhere.
+//! Until two refills before the end nothing of this shows: with a refill of a year until 2253, with the longest
+//! there is, a hundred years, until 2055.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -71,6 +74,12 @@ impl Timestamp {
     #[inline(always)]
     pub const fn since(self, earlier: Self) -> Micros {
         Micros(self.0.saturating_sub(earlier.0))
+    }
+
+    /// How much is left at `now` of a `span` that began at this time. Exact, also if it lasts beyond the end of time.
+    #[inline(always)]
+    pub const fn left_of(self, span: Micros, now: Self) -> Micros {
+        Micros::new((self.0 + span.0).saturating_sub(now.0))
     }
 
     /// This time as a moment that counts fractions over `over`.
@@ -204,6 +213,12 @@ impl Moment {
     #[inline(always)]
     pub fn ceil(self) -> Timestamp {
         Timestamp::from_micros(self.micros + u64::from(self.part > 0))
+    }
+
+    /// This moment, or the end of time if that is earlier: what lies beyond, a double cannot count.
+    #[inline(always)]
+    pub(crate) fn within_time(self) -> Self {
+        if self.micros < TIME_MAX { self } else { Self { micros: TIME_MAX, part: 0, over: self.over } }
     }
 
     /// This moment, or `now` if that is later. One comparison: now has no fraction.

@@ -308,7 +308,7 @@ impl Quota {
     }
 }
 
-const _: () = assert!(Rate::WINDOW_MAX.as_micros() * 2 < TIME_MAX, "two full refills fit in time");
+const _: () = assert!(Rate::WINDOW_MAX.as_micros() * 2 < TIME_MAX, "a span of two full refills is exact");
 
 /// The greatest common divisor; never zero, as neither number is.
 fn gcd(a: u64, b: u64) -> u64 {

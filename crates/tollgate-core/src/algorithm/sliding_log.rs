@@ -70,7 +70,7 @@ impl SlidingLog {
 
     /// How long until an entry leaves.
     fn leaves_after(quota: &Quota, entry: &Entry, now: Timestamp) -> Micros {
-        (entry.at + quota.window()).since(now)
+        entry.at.left_of(quota.window(), now)
     }
 }
 

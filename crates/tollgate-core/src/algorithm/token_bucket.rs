@@ -15,12 +15,14 @@
 //! rounded, and every integer stays below 2^53, where Redis' Lua, which has only doubles, is exact.
 //!
 //! The moment never lies later than two full refills from now: that is as deep as `Record` may go,
-//! and where a clock that stepped back leaves it.
+//! and where a clock that stepped back leaves it. Nor does it ever lie later than the end of time
+//! ([`TIME_MAX`](crate::quantity::TIME_MAX)): a charge that would cross that line is short too.
 //!
 //! # Laws
 //! - In any stretch of time a key spends at most `burst` plus what the quota returns meanwhile; if the
 //!   clock steps back, the time that passes twice counts twice.
-//! - `retry_after` is exact: the same charge fits then, and is short one microsecond earlier.
+//! - `retry_after` is exact: the same charge fits then, and is short one microsecond earlier; as long as one
+//!   refill more ends before time does.
 //! - A refund, however late, leaves at most what would be left had nothing been charged.
 
 use super::{Bucket, Charged, Demand, Fit, Level, charge};
@@ -48,23 +50,33 @@ impl TokenBucket {
         self.full_at.recast(quota.over()).not_before(now)
     }
 
+    /// The line that no charge may cross: one full refill from `now`.
+    #[inline(always)]
+    fn latest(quota: &Quota, now: Timestamp) -> Moment {
+        (now.moment(quota.over()) + quota.time_to_fill()).within_time()
+    }
+
+    /// The line that nothing crosses: two full refills from `now`.
+    #[inline(always)]
+    fn deepest(quota: &Quota, now: Timestamp) -> Moment {
+        (now.moment(quota.over()) + quota.time_deepest()).within_time()
+    }
+
     /// By how much a bucket that is settled at `start` lacks room for what takes `earn` to come back.
     #[inline(always)]
     pub(super) fn short_by(start: Moment, quota: &Quota, earn: Span, now: Timestamp) -> Micros {
-        let latest = now.moment(quota.over()) + quota.time_to_fill();
-        (start + earn).checked_sub(latest).map_or(Micros::ZERO, Span::ceil)
+        (start + earn).checked_sub(Self::latest(quota, now)).map_or(Micros::ZERO, Span::ceil)
     }
 }
 
 impl Bucket for TokenBucket {
     #[inline(always)]
     fn mend(&mut self, quota: &Quota, now: Timestamp) -> bool {
-        let deepest = quota.time_deepest();
         // Most states are clearly sound, by whole microseconds.
-        if self.full_at.micros() < now.as_micros() + deepest.micros() {
+        if self.full_at.micros() < now.as_micros() + quota.time_deepest().micros() {
             return false;
         }
-        let (full_at, latest) = (self.full_at.recast(quota.over()), now.moment(quota.over()) + deepest);
+        let (full_at, latest) = (self.full_at.recast(quota.over()), Self::deepest(quota, now));
         self.full_at = full_at.min(latest);
         latest < full_at
     }
@@ -83,7 +95,7 @@ impl Bucket for TokenBucket {
 
     fn spend(&mut self, quota: &Quota, cost: u32, now: Timestamp) -> u32 {
         let start = self.settled(quota, now);
-        let deepest = now.moment(quota.over()) + quota.time_deepest();
+        let deepest = Self::deepest(quota, now);
         let cost = cost.min(quota.deepest());
         self.full_at = start + quota.time_to_earn(u64::from(cost));
         if self.full_at <= deepest {
@@ -97,7 +109,7 @@ impl Bucket for TokenBucket {
     #[inline(always)]
     fn charge(&mut self, quota: &Quota, demand: Demand, act: Act, now: Timestamp) -> Charged {
         let full_at = self.settled(quota, now) + quota.time_to_earn(demand.total());
-        let latest = now.moment(quota.over()) + quota.time_to_fill();
+        let latest = Self::latest(quota, now);
         match latest.checked_sub(full_at) {
             Some(room) if demand.ahead == 0 && act.spends(true) => {
                 self.full_at = full_at;
@@ -111,7 +123,7 @@ impl Bucket for TokenBucket {
 
     fn refund(&mut self, quota: &Quota, cost: u32, paid_at: Timestamp, now: Timestamp) {
         self.full_at = self.settled(quota, now);
-        let latest = now.moment(quota.over()) + quota.time_to_fill();
+        let latest = Self::latest(quota, now);
         if latest < self.full_at || now < paid_at {
             return;
         }
@@ -125,7 +137,7 @@ impl Bucket for TokenBucket {
     #[inline(always)]
     fn level(&self, quota: &Quota, now: Timestamp) -> Level {
         let full_at = self.settled(quota, now);
-        let latest = now.moment(quota.over()) + quota.time_to_fill();
+        let latest = Self::latest(quota, now);
         Level {
             remaining: latest.checked_sub(full_at).map_or(0, |room| quota.units_earned_in(room)),
             reset_after: full_at.ceil().since(now),

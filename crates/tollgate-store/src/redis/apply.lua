@@ -33,14 +33,18 @@ Each kind of bucket below is the twin of a file in tollgate-core/src/algorithm, 
     5 fixed     hash       window, opened_at, count
     6 log       list       units spent, then each charge, oldest first: "MICROS", or "MICROS COST"
 
-Numbers are whole and below 2^53, where a double is exact. `redis.call` writes numbers with all their digits; `..`
-and `tostring` would keep 14. A state of another kind, or one that somebody tampered with, reads as never seen.
+Numbers are whole and below 2^53, where a double is exact. Time ends there: no bucket is charged past it. Sums that lie
+beyond are rounded, but never to below 2^53, so that they compare as they should with all that may be kept.
+`redis.call` writes numbers with all their digits; `..` and `tostring` would keep 14. A state of another kind, or one
+that somebody tampered with, reads as never seen.
 
 The clock may be set back. A state that lies further ahead than it ever could is mended: pulled back, and written
 even if the charge is denied, or its key would be shut out until the clock has caught up. --]]
 
 local call, pcall, format = redis.call, redis.pcall, string.format
 local ceil, max, min = math.ceil, math.max, math.min
+
+local TIME_MAX = 9007199254740991 -- quantity.rs
 
 local frame = ARGV[1]
 local min_ttl, readable, position = struct.unpack('<I8B', frame)
@@ -54,7 +58,7 @@ end
 -- A whole number from 0 up, or nothing.
 local function whole(text)
     local number = tonumber(text)
-    return number and number >= 0 and min(ceil(number), 9007199254740991) or nil
+    return number and number >= 0 and min(ceil(number), TIME_MAX) or nil
 end
 
 -- A number of units.
@@ -70,7 +74,7 @@ end
 
 -- Lets a key live one second longer than it means something.
 local function renew(key, gone_at)
-    local left = min(max(gone_at - now, 0), 9007199254740991)
+    local left = min(max(gone_at - now, 0), TIME_MAX)
     call('PEXPIRE', key, format('%d', max(ceil(left / 1000) + 1000, min_ttl)))
 end
 
@@ -127,11 +131,14 @@ local function token_bucket()
         return at, part
     end
 
-    -- No moment lies later than two refills from now. Tells whether this one did.
+    -- No moment lies later than two refills from now, or than the end of time. Tells whether this one did.
     local function no_deeper(at, part, over, fill, fill_part)
         local deepest, deepest_part = now + 2 * fill, 2 * fill_part
         if deepest_part >= over then
             deepest, deepest_part = deepest + 1, deepest_part - over
+        end
+        if deepest >= TIME_MAX then
+            deepest, deepest_part = TIME_MAX, 0
         end
         if at > deepest or at == deepest and part > deepest_part then
             return deepest, deepest_part, true
@@ -148,7 +155,10 @@ local function token_bucket()
         elseif bucket.part >= over then
             bucket.at, bucket.part = bucket.at + 1, 0
         end
-        local latest = now + fill
+        local latest, latest_part = now + fill, fill_part
+        if latest >= TIME_MAX then
+            latest, latest_part = TIME_MAX, 0
+        end
         if bucket.at >= latest then
             local mended
             bucket.at, bucket.part, mended = no_deeper(bucket.at, bucket.part, over, fill, fill_part)
@@ -162,7 +172,7 @@ local function token_bucket()
             end
         end
         local at, part = kind.after(bucket, earn, earn_part)
-        local fits = at < latest or at == latest and part <= fill_part
+        local fits = at < latest or at == latest and part <= latest_part
         return fits, bucket.at, bucket.part, over, 0
     end
 
@@ -177,7 +187,7 @@ local function token_bucket()
 
     function kind.spend(bucket, cost, capacity, over, earn, earn_part, fill, fill_part)
         local at, part = kind.after(bucket, earn, earn_part)
-        if at >= now + fill then
+        if at >= now + fill or at >= TIME_MAX then
             at, part = no_deeper(at, part, over, fill, fill_part)
         end
         bucket.at, bucket.part = at, part
@@ -186,8 +196,12 @@ local function token_bucket()
     function kind.refund(bucket, cost, capacity, over, earn, earn_part, fill, fill_part, paid_at)
         local at, part = kind.after(bucket, 0, 0)
         bucket.at, bucket.part = at, part
-        local latest, unpaid = now + fill, earn - (now - paid_at)
-        if latest < at or latest == at and fill_part < part or now < paid_at or unpaid < 0 then
+        local latest, latest_part = now + fill, fill_part
+        if latest >= TIME_MAX then
+            latest, latest_part = TIME_MAX, 0
+        end
+        local unpaid = earn - (now - paid_at)
+        if latest < at or latest == at and latest_part < part or now < paid_at or unpaid < 0 then
             return
         end
         at, part = at - unpaid, part - earn_part
@@ -443,7 +457,7 @@ local function log()
 
     local function entry_of(text)
         local at = tonumber(text)
-        if at and at >= 0 and at <= 9007199254740991 and at % 1 == 0 then
+        if at and at >= 0 and at <= TIME_MAX and at % 1 == 0 then
             return at, 1
         end
         local time, cost = text:match('^(%d+) (%d+)$')
@@ -557,7 +571,7 @@ local function log()
             if not at then
                 break
             end
-            retry_after, missing = max(at + window - now, 1), missing - cost
+            retry_after, missing = max(at - now + window, 1), missing - cost
         end
         return false, retry_after, 0, bucket.left, bucket.oldest_at
     end

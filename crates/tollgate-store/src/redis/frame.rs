@@ -266,7 +266,7 @@ impl Bucket for Log {
 
     fn level(&self, quota: &Quota, now: Timestamp) -> Level {
         let left = u64::from(quota.units()).saturating_sub(self.spent);
-        let leaves = |at: Timestamp| (at + quota.window()).since(now);
+        let leaves = |at: Timestamp| at.left_of(quota.window(), now);
         Level {
             remaining: u32::try_from(left).unwrap_or(u32::MAX),
             reset_after: self.oldest_at.map_or(Micros::ZERO, leaves),

@@ -1,5 +1,6 @@
 //! Examples at the edges of the laws: each a case that was once wrong, or could be read two ways.
 
+use tollgate_core::quantity::TIME_MAX;
 use tollgate_core::{Act, Algorithm, Leak, Micros, Outcome, Quota, Refill, Timestamp, Verdict, WindowStart};
 
 use super::World;
@@ -86,6 +87,67 @@ fn charges_of_one_call_queue_behind_each_other() {
     let standings = world.apply_all(&[(&gate, "c", take(1)), (&gate, "c", take(1)), (&gate, "c", take(1))]);
     let waits: Vec<_> = standings.iter().map(|standing| standing.wait).collect();
     assert_eq!(waits, [0, 500, 1_000].map(Micros::from_millis));
+}
+
+/// Sums of a time and a refill once passed 2^53, where the script's doubles are rounded: it denied what its own
+/// state allowed. And a state was cut off at 2^53, so that what it owed beyond that could be spent again and again.
+#[test]
+fn no_bucket_is_charged_past_the_end_of_time() {
+    for algorithm in [Algorithm::TokenBucket(Refill::Smooth), Algorithm::LeakyBucket(Leak::Queue)] {
+        let gate = Gate::new("g", Quota::new(algorithm, "7/100year".parse().unwrap()).unwrap());
+        let unit = gate.quota.time_to_earn(1).ceil().as_micros();
+        let refill = gate.quota.time_to_fill().ceil().as_micros();
+        for left in (4 * unit..4 * unit + 4).chain([unit, unit - 1, 1]) {
+            let world = World::at(Timestamp::from_micros(TIME_MAX - left));
+            let mut spent = 0;
+            for after in [0, 1, unit - 1, 1, unit, 3] {
+                let now = tollgate_core::Clock::now(&world.clock) + Micros::new(after);
+                world.clock.set(now.min(Timestamp::from_micros(TIME_MAX - 1)));
+                world.apply(&gate, Act::Look(7));
+                while world.take(&gate, 1).is_some() {
+                    spent += 1;
+                    assert!(spent <= left * 7 / refill, "{spent} units do not come back within {left} us");
+                }
+                assert_eq!(world.peek(&gate).remaining, 0);
+            }
+        }
+    }
+}
+
+/// A wait is a span, and no span ends because time does: one store once said the end of time, the other the wait.
+#[test]
+fn a_log_tells_waits_that_last_beyond_the_end_of_time() {
+    let world = World::at(Timestamp::from_micros(TIME_MAX - 3));
+    let gate = Gate::new("g", Quota::new(Algorithm::SlidingWindow, "2/100year".parse().unwrap()).unwrap());
+    assert!(world.take(&gate, 2).is_some());
+    world.clock.advance(Micros::new(1));
+    let retry_after = Micros::new(gate.quota.window().as_micros() - 1);
+    let standing = world.apply(&gate, take(1));
+    assert_eq!((standing.outcome, standing.reset_after), (Outcome::Short { retry_after }, retry_after));
+}
+
+/// The longest refill there is: all is exact until two refills before the end.
+#[test]
+fn waits_are_exact_until_two_refills_before_the_end_of_time() {
+    let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "7/100year".parse().unwrap()).unwrap();
+    let gate = Gate::new("g", quota);
+    let refill = gate.quota.time_to_fill().ceil();
+    let last = TIME_MAX - 2 * refill.as_micros();
+    let fits_in_time = |start: u64, cost: u32| {
+        let world = World::at(Timestamp::from_micros(start));
+        assert!(world.take(&gate, 7).is_some());
+        let Outcome::Short { retry_after } = world.apply(&gate, take(cost)).outcome else {
+            panic!("all is spent")
+        };
+        world.clock.advance(Micros::new(retry_after.as_micros() - 1));
+        assert!(!world.would_fit(&gate, cost), "{cost} at {start}");
+        world.clock.advance(Micros::new(1));
+        world.would_fit(&gate, cost)
+    };
+    for cost in 1..=7 {
+        assert!((last - 4..=last).all(|start| fits_in_time(start, cost)), "{cost}");
+    }
+    assert!(!fits_in_time(last + 1, 7), "it would be full again after the end");
 }
 
 /// Every algorithm and variant.

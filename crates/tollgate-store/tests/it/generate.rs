@@ -1,8 +1,10 @@
-//! Random quotas from 1/month to 1,000,000/s, and random histories that stand still, creep and leap.
+//! Random quotas from 1/month to 1,000,000/s and at the edge of what can be built, and random histories that stand still,
+//! creep and leap.
 
 use std::num::NonZeroU32;
 
 use proptest::prelude::*;
+use tollgate_core::quantity::{TIME_MAX, YEAR};
 use tollgate_core::{Algorithm, Leak, Micros, Quota, Rate, Refill, Timestamp, WindowStart};
 
 /// How time moves before a visit, in terms of the quota it meets.
@@ -32,6 +34,21 @@ impl Gap {
     }
 }
 
+/// True if, from `now` on, all that a bucket may owe comes back before time ends: until then every law holds.
+pub(crate) fn lasts(quota: &Quota, now: u64) -> bool {
+    let window = quota.window().as_micros();
+    let owes = match quota.algorithm() {
+        Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => {
+            2 * quota.time_to_fill().ceil().as_micros()
+        }
+        Algorithm::TokenBucket(Refill::Stepped) => {
+            (u64::from(quota.deepest()).div_ceil(u64::from(quota.units())) + 1) * window
+        }
+        Algorithm::SlidingWindow | Algorithm::SlidingWindowCounter | Algorithm::FixedWindow(_) => 3 * window,
+    };
+    now.saturating_add(owes) < TIME_MAX
+}
+
 /// One unit or many, now and then more than there can be.
 pub(crate) fn cost(share: u32, quota: &Quota) -> u32 {
     let whole = u64::from(quota.capacity().get());
@@ -55,8 +72,31 @@ pub(crate) fn quotas() -> impl Strategy<Value = Quota> {
     algorithms().prop_flat_map(quotas_of)
 }
 
-/// Quotas of one algorithm. Small ones are as likely as large ones.
+/// Quotas of one algorithm. Now and then one at the edge.
 pub(crate) fn quotas_of(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
+    prop_oneof![5 => usual_quotas_of(algorithm), 1 => edge_quotas_of(algorithm)]
+}
+
+/// Quotas whose refill is about the longest that leaves room for a history, of all units and bursts there are.
+fn edge_quotas_of(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
+    let units_max = if algorithm == Algorithm::SlidingWindow { Quota::LOG_UNITS_MAX } else { u32::MAX };
+    let is_smooth = algorithm.has_burst() && algorithm != Algorithm::TokenBucket(Refill::Stepped);
+    let fill_max = if is_smooth { Rate::WINDOW_MAX.as_micros() } else { 40 * YEAR };
+    let fill = prop_oneof![Just(fill_max), fill_max / 2..fill_max];
+    let many = |max: u32| prop_oneof![1..=100u32, 1..=max, Just(max)];
+    (many(units_max), many(u32::MAX), fill).prop_map(move |(units, burst, fill)| {
+        let burst = NonZeroU32::new(burst).filter(|_| algorithm.has_burst());
+        let fills = burst.map_or(units, NonZeroU32::get);
+        let window = u128::from(fill) * u128::from(units) / u128::from(fills);
+        let window = u64::try_from(window).unwrap_or(fill_max).clamp(1, fill_max);
+        let rate = Rate::new(NonZeroU32::new(units).unwrap(), Micros::new(window)).unwrap();
+        let quota = Quota::new(algorithm, rate).unwrap();
+        burst.and_then(|burst| quota.clone().with_burst(burst).ok()).unwrap_or(quota)
+    })
+}
+
+/// Quotas as people may have them. Small ones are as likely as large ones.
+fn usual_quotas_of(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
     let units_max = if algorithm == Algorithm::SlidingWindow { 10_000 } else { 1_000_000 };
     let windows = prop_oneof![
         (1u64..=1_000, Just(1_000u64)),
@@ -93,7 +133,8 @@ pub(crate) fn visits(n_max: usize) -> impl Strategy<Value = Vec<Visit>> {
     prop::collection::vec((gaps(), shares), 1..n_max)
 }
 
-/// When a history begins: any time in this century.
+/// When a history begins: in this century, or earlier, where it may go on for longer.
 pub(crate) fn starts() -> impl Strategy<Value = Timestamp> {
-    (1_600_000_000_000_000u64..2_000_000_000_000_000).prop_map(Timestamp::from_micros)
+    let this_century = 1_600_000_000_000_000u64..2_000_000_000_000_000;
+    prop_oneof![4 => this_century, 1 => 1_000u64..1_000_000_000].prop_map(Timestamp::from_micros)
 }

@@ -346,6 +346,8 @@ proptest! {
             let second = longer.filter(|_| first.algorithm().has_burst()).unwrap_or_else(|| first.clone());
             for (gap, share, act, changed) in visits {
                 clock.advance(Micros::new(gap.micros(&first)));
+                let now = tollgate_core::Clock::now(&clock).as_micros();
+                if ![&first, &second].into_iter().all(|quota| crate::generate::lasts(quota, now)) { break }
                 let quota = if changed { &second } else { &first };
                 let cost = crate::generate::cost(share, quota);
                 let act = if act == 0 { Act::Record(cost) } else { take(cost) };

@@ -9,6 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use crate::generate::{Gap, lasts};
 use tokio::runtime::Runtime;
 use tollgate_core::{
     Act, Attribute, AttributeName, Basis, BucketName, Charge, Key, LimitId, ManualClock, Micros, OnFailure,
@@ -119,6 +120,22 @@ impl<S: Store<Error: Debug>> World<S> {
         let mut standings = Standings::new();
         self.answer(self.store.apply(&charges, &mut standings)).unwrap();
         standings
+    }
+
+    /// Lets time pass, in terms of the first gate. False, and none passes, where time would end too soon for their laws.
+    pub(crate) fn pass(&self, gap: Gap, gates: &[&Gate]) -> bool {
+        let by = Micros::new(gap.micros(&gates[0].quota));
+        let lasts = self.lasts_after(by, gates);
+        if lasts {
+            self.clock.advance(by);
+        }
+        lasts
+    }
+
+    /// True if all that these gates may owe after so long comes back before time ends.
+    pub(crate) fn lasts_after(&self, by: Micros, gates: &[&Gate]) -> bool {
+        let then = tollgate_core::Clock::now(&self.clock) + by;
+        gates.iter().all(|gate| lasts(&gate.quota, then.as_micros()))
     }
 
     /// Takes from the only client's bucket, and tells the receipt if it was paid.
