@@ -122,6 +122,11 @@ impl Inbound {
         Self { incoming, is_drained }
     }
 
+    /// Lets go of it without draining it: nobody knows where it ends.
+    pub(crate) fn abandon(mut self) {
+        self.is_drained = false;
+    }
+
     /// The bytes that it has at least.
     pub(crate) fn announced(&self) -> u64 {
         self.incoming.as_ref().map_or(0, |incoming| incoming.size_hint().lower())

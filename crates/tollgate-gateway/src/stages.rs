@@ -78,7 +78,12 @@ where
                 let request = Request::from_parts(head, body);
                 (live.limited[number].answer(request).await, Some(number))
             }
-            Err(refused) => (self.refuse(&head, &refused), None),
+            Err(refused) => {
+                if refused.is_last {
+                    body.abandon();
+                }
+                (self.refuse(&head, &refused), None)
+            }
         };
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             client.flag.let_through(); // before the client is told that it may
