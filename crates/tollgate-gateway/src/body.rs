@@ -21,6 +21,7 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use tollgate_tower::Held;
 
+use crate::h1::SendError;
 use crate::pool::Borrowed;
 use crate::quiet::Quiet;
 use crate::upstream::Lease;
@@ -43,10 +44,21 @@ pub(crate) enum Body {
 /// A server's answer on its way.
 #[derive(Debug)]
 pub(crate) struct Download {
-    incoming: Incoming,
-    quiet: Quiet,
-    /// What its end sets free.
-    held: Option<(Lease, Option<Borrowed>)>,
+    source: Source,
+    pause_max: Duration,
+    /// The server is busy until the end.
+    lease: Option<Lease>,
+    /// Why it breaks off, until what came before has been passed on.
+    broken: Option<BodyError>,
+}
+
+/// Where an answer comes from.
+#[derive(Debug)]
+pub(crate) enum Source {
+    /// A connection of its own, until its end.
+    Http1(Option<Borrowed>),
+    /// A stream of a connection that is shared.
+    Http2(Incoming, Quiet),
 }
 
 /// A client's body. Dropped before its end, it is drained.
@@ -61,6 +73,7 @@ pub(crate) struct Inbound {
 pub(crate) struct Upload {
     inbound: Option<Inbound>,
     quiet: Quiet,
+    pause_max: Duration,
     left: u64,
 }
 
@@ -73,9 +86,12 @@ pub(crate) enum BodyError {
     /// Nothing came for too long.
     #[error("nothing came for {0:?}")]
     Quiet(Duration),
-    /// The other side broke off.
+    /// The client broke off, or a server that is spoken to by HTTP/2.
     #[error("the body broke off")]
     Broken(#[source] hyper::Error),
+    /// The server broke off.
+    #[error("the answer broke off")]
+    Unfinished(#[source] Box<SendError>),
 }
 
 impl Body {
@@ -92,24 +108,74 @@ impl From<String> for Body {
 
 impl Download {
     /// The body of an answer, whose end sets the server and the connection free.
-    pub(crate) fn new(
-        incoming: Incoming,
-        pause_max: Duration,
-        lease: Lease,
-        connection: Option<Borrowed>,
-    ) -> Self {
-        let mut download = Self { incoming, quiet: Quiet::new(pause_max), held: Some((lease, connection)) };
-        if download.incoming.is_end_stream() {
-            download.end();
-        }
+    pub(crate) fn new(source: Source, pause_max: Duration, lease: Lease) -> Self {
+        let mut download = Self { source, pause_max, lease: Some(lease), broken: None };
+        download.end_if_over();
         download
     }
 
-    /// Sets free what was held.
-    fn end(&mut self) {
-        if let Some((_, Some(connection))) = self.held.take() {
-            connection.give_back();
+    /// Sets free what was held, once nothing more is to come.
+    fn end_if_over(&mut self) {
+        let is_over = match &mut self.source {
+            Source::Http1(borrowed) => {
+                let over = borrowed.take_if(|borrowed| borrowed.connection.is_done());
+                over.map(Borrowed::give_back).is_some()
+            }
+            Source::Http2(incoming, _) => incoming.is_end_stream(),
+        };
+        if is_over {
+            self.lease = None;
         }
+    }
+
+    fn is_end(&self) -> bool {
+        match &self.source {
+            Source::Http1(borrowed) => borrowed.is_none() && self.broken.is_none(),
+            Source::Http2(incoming, _) => incoming.is_end_stream() && self.broken.is_none(),
+        }
+    }
+
+    fn size(&self) -> SizeHint {
+        match &self.source {
+            Source::Http1(None) => SizeHint::with_exact(0),
+            Source::Http1(Some(borrowed)) => {
+                borrowed.connection.left().map_or_else(SizeHint::default, SizeHint::with_exact)
+            }
+            Source::Http2(incoming, _) => incoming.size_hint(),
+        }
+    }
+
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(error) = self.broken.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
+        let pause_max = self.pause_max;
+        let frame = match &mut self.source {
+            Source::Http1(None) => return Poll::Ready(None),
+            Source::Http1(Some(borrowed)) => {
+                let frame = ready!(borrowed.connection.poll_frame(context, pause_max));
+                frame.map(|frame| frame.map_err(|error| BodyError::Unfinished(Box::new(error))))
+            }
+            Source::Http2(incoming, quiet) => match Pin::new(incoming).poll_frame(context) {
+                Poll::Ready(frame) => {
+                    quiet.broke();
+                    frame.map(|frame| frame.map_err(BodyError::Broken))
+                }
+                Poll::Pending => {
+                    ready!(quiet.poll_too_long(context, pause_max));
+                    Some(Err(BodyError::Quiet(pause_max)))
+                }
+            },
+        };
+        if let Some(Err(error)) = frame {
+            // What came before goes out first: an error takes along whatever has not been written yet.
+            self.broken = Some(error);
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        // The connection can serve others while the last piece is still on its way.
+        self.end_if_over();
+        Poll::Ready(frame)
     }
 }
 
@@ -157,12 +223,12 @@ async fn drain(mut incoming: Incoming) {
 impl Upload {
     pub(crate) fn new(inbound: Inbound, pause_max: Duration, body_max: u64) -> Self {
         let inbound = inbound.incoming.is_some().then_some(inbound);
-        Self { inbound, quiet: Quiet::new(pause_max), left: body_max }
+        Self { inbound, quiet: Quiet::default(), pause_max, left: body_max }
     }
 
     /// Nothing to send.
     pub(crate) fn nothing() -> Self {
-        Self { inbound: None, quiet: Quiet::new(Duration::MAX), left: 0 }
+        Self { inbound: None, quiet: Quiet::default(), pause_max: Duration::MAX, left: 0 }
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
@@ -184,7 +250,7 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
             Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
-            Self::Download(download) => Pin::new(download).poll_frame(context),
+            Self::Download(download) => download.poll_piece(context),
             Self::Held(held) => Pin::new(held).poll_frame(context),
         }
     }
@@ -192,7 +258,7 @@ impl http_body::Body for Body {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Text(text) => text.is_none(),
-            Self::Download(download) => download.incoming.is_end_stream(),
+            Self::Download(download) => download.is_end(),
             Self::Held(held) => held.is_end_stream(),
         }
     }
@@ -200,36 +266,9 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Text(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
-            Self::Download(download) => download.incoming.size_hint(),
+            Self::Download(download) => download.size(),
             Self::Held(held) => held.size_hint(),
         }
-    }
-}
-
-impl http_body::Body for Download {
-    type Data = Bytes;
-    type Error = BodyError;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let this = self.get_mut();
-        let frame = match Pin::new(&mut this.incoming).poll_frame(context) {
-            Poll::Ready(frame) => frame,
-            Poll::Pending => {
-                let pause_max = ready!(this.quiet.poll_too_long(context));
-                return Poll::Ready(Some(Err(BodyError::Quiet(pause_max))));
-            }
-        };
-        this.quiet.broke();
-        match &frame {
-            None => this.end(),
-            // What is left is nothing: the connection can serve others while this piece is still on its way.
-            Some(Ok(_)) if this.incoming.is_end_stream() => this.end(),
-            Some(Ok(_) | Err(_)) => {}
-        }
-        Poll::Ready(frame.map(|frame| frame.map_err(BodyError::Broken)))
     }
 }
 
@@ -245,8 +284,8 @@ impl http_body::Body for Upload {
         let incoming = this.inbound.as_mut().and_then(|inbound| inbound.incoming.as_mut());
         let Some(incoming) = incoming else { return Poll::Ready(None) };
         let Poll::Ready(frame) = Pin::new(incoming).poll_frame(context) else {
-            let pause_max = ready!(this.quiet.poll_too_long(context));
-            return Poll::Ready(Some(Err(BodyError::Quiet(pause_max))));
+            ready!(this.quiet.poll_too_long(context, this.pause_max));
+            return Poll::Ready(Some(Err(BodyError::Quiet(this.pause_max))));
         };
         this.quiet.broke();
         let Some(frame) = frame else { return Poll::Ready(None) };

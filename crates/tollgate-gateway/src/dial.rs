@@ -4,14 +4,14 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
+use crate::h1::{Http1, Stream};
 use crate::pool::Connection;
 use crate::server::Server;
 use crate::upstream::Protocol;
@@ -62,34 +62,24 @@ pub(crate) async fn dial(
     let dialling = async {
         let stream = TcpStream::connect((server.host(), server.port())).await?;
         stream.set_nodelay(true)?;
-        if !server.is_tls() {
-            return shake_hands(stream, protocol).await;
+        let stream = if server.is_tls() {
+            let config = if protocol == Protocol::Http1 { &tls.http1 } else { &tls.http2 };
+            let name = ServerName::try_from(server.host().to_owned()).map_err(|_| DialError::Name)?;
+            Stream::Tls(Box::new(TlsConnector::from(Arc::clone(config)).connect(name, stream).await?))
+        } else {
+            Stream::Plain(stream)
+        };
+        match protocol {
+            Protocol::Http1 => Ok(Connection::Http1(Box::new(Http1::new(stream)))),
+            Protocol::Http2 => {
+                let (sender, connection) =
+                    http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+                // How it ends is told to whoever has a request on it.
+                tokio::spawn(async move { drop(connection.await) });
+                Ok(Connection::Http2(sender))
+            }
         }
-        let config = if protocol == Protocol::Http1 { &tls.http1 } else { &tls.http2 };
-        let name = ServerName::try_from(server.host().to_owned()).map_err(|_| DialError::Name)?;
-        let stream = TlsConnector::from(Arc::clone(config)).connect(name, stream).await?;
-        shake_hands(stream, protocol).await
     };
     // Boxed: it is seldom needed, and requests on connections that are there need not have the room for it.
     Box::pin(tokio::time::timeout(within, dialling)).await.map_err(|_| DialError::TimedOut(within))?
-}
-
-async fn shake_hands<I>(stream: I, protocol: Protocol) -> Result<Connection, DialError>
-where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let stream = TokioIo::new(stream);
-    match protocol {
-        Protocol::Http1 => {
-            let (sender, connection) = http1::handshake(stream).await?;
-            // How it ends is told to whoever has a request on it.
-            tokio::spawn(async move { drop(connection.with_upgrades().await) });
-            Ok(Connection::Http1(sender))
-        }
-        Protocol::Http2 => {
-            let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
-            tokio::spawn(async move { drop(connection.await) });
-            Ok(Connection::Http2(sender))
-        }
-    }
 }

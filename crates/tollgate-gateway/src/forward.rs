@@ -19,15 +19,17 @@ use http::header::{CONNECTION, EXPECT, HOST, UPGRADE};
 use http::request::Parts;
 use http::uri::{PathAndQuery, Scheme as UriScheme};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
-use hyper::body::Incoming;
+use hyper::client::conn::http2;
 use hyper::upgrade::OnUpgrade;
 use tokio::time::timeout;
 use tower_service::Service;
 
-use crate::body::{Body, Download, Inbound, Upload};
+use crate::body::{Body, Download, Inbound, Source, Upload};
 use crate::dial::dial;
+use crate::h1::{Http1, SendError};
 use crate::headers::{Hop, strip_hop_by_hop, wants_upgrade};
 use crate::pool::{Borrowed, Connection, Wanted};
+use crate::quiet::Quiet;
 use crate::route::{HostPolicy, Route};
 use crate::scheme::Scheme;
 use crate::trouble::Trouble;
@@ -55,15 +57,10 @@ pub(crate) struct Came {
 /// A request as it is sent.
 struct Sending {
     head: Parts,
-    body: Upload,
+    /// None: it is gone, and the request cannot be sent again.
+    body: Option<Upload>,
     /// What the client will speak if the server agrees to switch.
     switching: Option<(HeaderValue, OnUpgrade)>,
-}
-
-/// Why an attempt failed, and what is left of the request.
-struct Failed {
-    trouble: Trouble,
-    left: Option<(Parts, Upload)>,
 }
 
 impl Forward {
@@ -95,7 +92,8 @@ impl Forward {
         if body.announced() > self.route.body_max {
             return Err(Trouble::BodyTooLong(self.route.body_max));
         }
-        let switching = wants_upgrade(&head).zip(head.extensions.remove::<OnUpgrade>());
+        let is_http1 = self.route.upstream.protocol() == Protocol::Http1;
+        let switching = wants_upgrade(&head).filter(|_| is_http1).zip(head.extensions.remove::<OnUpgrade>());
         let body = Upload::new(body, self.route.timeouts.idle, self.route.body_max);
         let dialect = self.shared.dialect.load();
         strip_hop_by_hop(&mut head.headers, dialect.rules.user_header.as_ref());
@@ -122,12 +120,12 @@ impl Forward {
         let path = head.uri.path_and_query().cloned();
         head.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
         head.extensions.clear();
-        Ok(Sending { head, body, switching })
+        Ok(Sending { head, body: Some(body), switching })
     }
 
     /// Tries servers until one answers, as long as trying again does no harm.
-    async fn attempt_all(&self, sending: Sending) -> Result<Response<Body>, Trouble> {
-        let Sending { mut head, mut body, mut switching } = sending;
+    async fn attempt_all(&self, mut sending: Sending) -> Result<Response<Body>, Trouble> {
+        let is_idempotent = is_idempotent(&sending.head.method);
         let mut tried = Tried::default();
         let mut n_retries = 0;
         let mut last = None;
@@ -135,161 +133,165 @@ impl Forward {
             let Some(mut lease) = self.route.upstream.pick(self.shared.clock.now(), &tried) else {
                 return Err(last.unwrap_or(Trouble::NoServer));
             };
-            let failed = match self.attempt(&mut lease, head, body, n_retries > 0).await {
-                Ok((answer, connection)) => {
+            let trouble = match self.attempt(&lease, &mut sending, n_retries > 0).await {
+                Ok((answer, source)) => {
                     lease.succeeded();
-                    return self.accept(answer, lease, connection, switching.take());
+                    return self.accept(answer, source, lease, sending.switching);
                 }
-                Err(failed) => failed,
+                Err(trouble) => trouble,
             };
-            if failed.trouble.is_the_servers() {
+            if trouble.is_the_servers() {
                 lease.failed(self.shared.clock.now());
                 tried.add(&lease);
             }
-            match failed.left {
-                Some(left) if n_retries < self.route.retries_max || !failed.trouble.was_sent() => {
-                    (head, body) = left;
-                    n_retries += 1;
-                    last = Some(failed.trouble);
-                }
-                _ => return Err(failed.trouble),
+            let is_harmless = !trouble.was_sent()
+                || (is_idempotent && trouble.may_pass() && n_retries < self.route.retries_max);
+            if sending.body.is_none() || !is_harmless || n_retries == RETRIES_MAX {
+                return Err(trouble);
             }
-            if n_retries > RETRIES_MAX {
-                return Err(last.unwrap_or(Trouble::NoServer));
-            }
+            n_retries += 1;
+            last = Some(trouble);
         }
     }
 
-    /// Sends a request to one server.
+    /// Sends a request to one server. Its body stays if there is none, or if nothing was sent.
     async fn attempt(
         &self,
-        lease: &mut Lease,
-        mut head: Parts,
-        body: Upload,
+        lease: &Lease,
+        sending: &mut Sending,
         is_again: bool,
-    ) -> Result<(Response<Incoming>, Option<Borrowed>), Failed> {
+    ) -> Result<(Response<()>, Source), Trouble> {
         let (timeouts, protocol) = (self.route.timeouts, self.route.upstream.protocol());
         let slot = self.slots[lease.number()];
-        let is_repeatable = is_idempotent(&head.method) && body.is_nothing();
+        let is_empty = sending.body.as_ref().is_some_and(Upload::is_nothing);
+        let is_repeatable = is_empty && is_idempotent(&sending.head.method);
         let wanted = if is_repeatable { Wanted::Any } else { Wanted::Fresh };
         // Whoever was let down by an old connection is not sent to the next old one.
         let pooled = if is_again { None } else { self.shared.pool.take(slot, wanted) };
         let is_old = pooled.is_some();
         let connection = match pooled {
             Some(connection) => connection,
-            None => match dial(lease.server(), protocol, &self.shared.tls, timeouts.connect).await {
-                Ok(connection) => connection,
-                Err(error) => {
-                    return Err(Failed { trouble: error.into(), left: Some((head, body)) });
-                }
-            },
+            None => dial(lease.server(), protocol, &self.shared.tls, timeouts.connect).await?,
         };
-        self.address(&mut head, lease);
-        let spare = (is_old && is_repeatable).then(|| head.clone());
-        let sent = timeout(timeouts.header, self.send(connection, slot, Request::from_parts(head, body)));
-        match sent.await {
-            Ok(Ok(answered)) => Ok(answered),
-            Ok(Err((error, Some(request)))) => {
-                let trouble = if is_old { Trouble::Stale } else { Trouble::unsent(error) };
-                Err(Failed { trouble, left: Some(request.into_parts()) })
-            }
-            Ok(Err((error, None))) => {
-                let trouble = Trouble::of_sent(error, self.route.body_max);
-                // Closed for having been idle, just as we sent: that says nothing of the server.
-                let is_stale = spare.is_some() && matches!(trouble, Trouble::BrokeOff(_));
-                let trouble = if is_stale { Trouble::Stale } else { trouble };
-                Err(Failed { trouble, left: spare.map(|head| (head, Upload::nothing())) })
-            }
-            Err(_) => Err(Failed { trouble: Trouble::NoAnswer(timeouts.header), left: None }),
-        }
-    }
-
-    /// Says whom the request is for, in the way of the protocol.
-    fn address(&self, head: &mut Parts, lease: &Lease) {
-        let server = lease.server();
         if self.route.host == HostPolicy::Upstream {
-            head.headers.insert(HOST, server.host_field().clone());
+            sending.head.headers.insert(HOST, lease.server().host_field().clone());
         }
-        if self.route.upstream.protocol() == Protocol::Http1 {
-            head.version = Version::HTTP_11;
-            return;
-        }
-        head.version = Version::HTTP_2;
-        let host = head.headers.remove(HOST);
-        let named = host.as_ref().and_then(|host| host.to_str().ok()?.parse().ok());
-        let mut uri = std::mem::take(&mut head.uri).into_parts();
-        uri.scheme = Some(if server.is_tls() { UriScheme::HTTPS } else { UriScheme::HTTP });
-        uri.authority = Some(named.unwrap_or_else(|| server.authority().clone()));
-        head.uri = Uri::from_parts(uri).unwrap_or_default();
-        if let Some(host) = host {
-            head.headers.insert(HOST, host); // so that it is there for another attempt; HTTP/2 does without
+        let sent = match connection {
+            Connection::Http1(connection) => self.exchange(connection, slot, sending).await,
+            // Boxed: HTTP/1.1 need not have the room for it.
+            Connection::Http2(stream) => Box::pin(self.exchange_stream(stream, slot, lease, sending)).await,
+        };
+        // Closed for having been idle, just as we sent: that says nothing of the server.
+        sent.map_err(|trouble| match trouble {
+            Trouble::Unsent(_) if is_old => Trouble::Stale,
+            Trouble::BrokeOff(_) if is_old && is_repeatable => Trouble::Stale,
+            trouble @ (Trouble::NoServer
+            | Trouble::Stale
+            | Trouble::Unreachable(_)
+            | Trouble::Unsent(_)
+            | Trouble::NoAnswer(_)
+            | Trouble::TooSlow(_)
+            | Trouble::BrokeOff(_)
+            | Trouble::Garbled
+            | Trouble::BodyTooLong(_)
+            | Trouble::ClientQuiet(_)
+            | Trouble::ClientGone) => trouble,
+        })
+    }
+
+    /// Sends on a connection of its own.
+    async fn exchange(
+        &self,
+        mut connection: Box<Http1>,
+        slot: usize,
+        sending: &mut Sending,
+    ) -> Result<(Response<()>, Source), Trouble> {
+        let upload = sending.body.take().unwrap_or_else(Upload::nothing);
+        let is_empty = upload.is_nothing();
+        let answered = connection.exchange(&sending.head, upload, self.route.timeouts.header).await;
+        sending.body = if is_empty { Some(Upload::nothing()) } else { connection.unsent() };
+        match answered {
+            Ok(answer) => {
+                let borrowed = Borrowed::new(Arc::clone(&self.shared.pool), slot, connection);
+                Ok((answer, Source::Http1(Some(borrowed))))
+            }
+            Err(SendError::Broken(cause)) if connection.unsent().is_some() => {
+                Err(Trouble::Unsent(cause.into()))
+            }
+            Err(error) => Err(Trouble::of_sent(error, self.route.body_max)),
         }
     }
 
-    /// Sends, and waits for the head of the answer. What was not sent comes back.
-    async fn send(
+    /// Sends on a connection that is shared.
+    async fn exchange_stream(
         &self,
-        connection: Connection,
+        mut stream: http2::SendRequest<Upload>,
         slot: usize,
-        mut request: Request<Upload>,
-    ) -> Result<(Response<Incoming>, Option<Borrowed>), (hyper::Error, Option<Request<Upload>>)> {
-        match connection {
-            Connection::Http1(mut connection) => {
-                if let Err(error) = connection.ready().await {
-                    return Err((error, Some(request)));
-                }
-                match connection.try_send_request(request).await {
-                    Ok(answer) => {
-                        Ok((answer, Some(Borrowed::new(Arc::clone(&self.shared.pool), slot, connection))))
-                    }
-                    Err(mut error) => {
-                        let request = error.take_message();
-                        Err((error.into_error(), request))
-                    }
-                }
+        lease: &Lease,
+        sending: &mut Sending,
+    ) -> Result<(Response<()>, Source), Trouble> {
+        stream.ready().await.map_err(|error| Trouble::Unsent(error.into()))?;
+        self.shared.pool.share(slot, &stream);
+        let upload = sending.body.take().unwrap_or_else(Upload::nothing);
+        let is_empty = upload.is_nothing();
+        let request = Request::from_parts(of_stream(sending.head.clone(), lease), upload);
+        let header = self.route.timeouts.header;
+        let answered = timeout(header, stream.try_send_request(request)).await;
+        if is_empty {
+            sending.body = Some(Upload::nothing());
+        }
+        match answered {
+            Err(_) => Err(Trouble::NoAnswer(header)),
+            Ok(Ok(answer)) => {
+                let (head, incoming) = answer.into_parts();
+                Ok((Response::from_parts(head, ()), Source::Http2(incoming, Quiet::default())))
             }
-            Connection::Http2(mut connection) => {
-                if let Err(error) = connection.ready().await {
-                    return Err((error, Some(request)));
+            Ok(Err(mut error)) => match error.take_message() {
+                Some(request) => {
+                    sending.body = Some(request.into_body());
+                    Err(Trouble::Unsent(error.into_error().into()))
                 }
-                request.headers_mut().remove(HOST);
-                self.shared.pool.share(slot, &connection);
-                match connection.try_send_request(request).await {
-                    Ok(answer) => Ok((answer, None)),
-                    Err(mut error) => {
-                        let request = error.take_message();
-                        Err((error.into_error(), request))
-                    }
-                }
-            }
+                None => Err(Trouble::of_sent_stream(error.into_error(), self.route.body_max)),
+            },
         }
     }
 
     /// What the client is given of a server's answer.
     fn accept(
         &self,
-        mut answer: Response<Incoming>,
+        mut answer: Response<()>,
+        source: Source,
         lease: Lease,
-        connection: Option<Borrowed>,
         switching: Option<(HeaderValue, OnUpgrade)>,
     ) -> Result<Response<Body>, Trouble> {
-        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let server = hyper::upgrade::on(&mut answer);
-            let Some((protocol, client)) = switching else {
-                return Err(Trouble::Garbled); // nobody asked to switch
-            };
-            tunnel::open(client, server, lease);
-            let mut answer = answer.map(|_| Body::empty());
-            strip_hop_by_hop(answer.headers_mut(), None);
-            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
-            answer.headers_mut().insert(UPGRADE, protocol);
-            return Ok(answer);
-        }
         strip_hop_by_hop(answer.headers_mut(), None);
-        *answer.version_mut() = Version::HTTP_11;
-        let pause_max = self.route.timeouts.idle;
-        Ok(answer.map(|incoming| Body::Download(Download::new(incoming, pause_max, lease, connection))))
+        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            let body = Body::Download(Download::new(source, self.route.timeouts.idle, lease));
+            return Ok(answer.map(|()| body));
+        }
+        // Nobody asked to switch, or it cannot be done.
+        let (Some((protocol, client)), Source::Http1(Some(borrowed))) = (switching, source) else {
+            return Err(Trouble::Garbled);
+        };
+        let (server, said) = borrowed.connection.switch();
+        tunnel::open(client, server, said, lease);
+        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        answer.headers_mut().insert(UPGRADE, protocol);
+        Ok(answer.map(|()| Body::empty()))
     }
+}
+
+/// A head as HTTP/2 has it: whom it is for stands in its target.
+fn of_stream(mut head: Parts, lease: &Lease) -> Parts {
+    let server = lease.server();
+    head.version = Version::HTTP_2;
+    let host = head.headers.remove(HOST);
+    let named = host.as_ref().and_then(|host| host.to_str().ok()?.parse().ok());
+    let mut uri = std::mem::take(&mut head.uri).into_parts();
+    uri.scheme = Some(if server.is_tls() { UriScheme::HTTPS } else { UriScheme::HTTP });
+    uri.authority = Some(named.unwrap_or_else(|| server.authority().clone()));
+    head.uri = Uri::from_parts(uri).unwrap_or_default();
+    head
 }
 
 /// How often a request goes out again at most, however many servers there are.

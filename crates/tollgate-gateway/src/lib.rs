@@ -16,6 +16,7 @@ mod counts;
 mod dial;
 mod forward;
 mod gateway;
+mod h1;
 pub mod headers;
 mod path_pattern;
 mod pool;

@@ -12,11 +12,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::body::Upload;
+use crate::h1::Http1;
 use crate::server::Server;
 use crate::upstream::Protocol;
 
@@ -44,7 +45,7 @@ struct Slots {
 /// The connections to one server.
 #[derive(Debug, Default)]
 struct Slot {
-    idle: Vec<(http1::SendRequest<Upload>, Instant)>,
+    idle: Vec<(Box<Http1>, Instant)>,
     shared: Option<http2::SendRequest<Upload>>,
 }
 
@@ -52,7 +53,7 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) enum Connection {
     /// Of one request at a time.
-    Http1(http1::SendRequest<Upload>),
+    Http1(Box<Http1>),
     /// Of many.
     Http2(http2::SendRequest<Upload>),
 }
@@ -62,7 +63,7 @@ pub(crate) enum Connection {
 pub(crate) struct Borrowed {
     pool: Arc<Pool>,
     slot: usize,
-    connection: http1::SendRequest<Upload>,
+    pub(crate) connection: Box<Http1>,
 }
 
 /// Which connections will do.
@@ -97,7 +98,7 @@ impl Pool {
             slot.shared = None;
         }
         let kept_for = if wanted == Wanted::Any { KEPT_FOR } else { FRESH };
-        while let Some((connection, used_at)) = slot.idle.pop() {
+        while let Some((mut connection, used_at)) = slot.idle.pop() {
             if now.duration_since(used_at) > kept_for {
                 // Those below it are older still. For others they may do.
                 if wanted == Wanted::Any {
@@ -107,7 +108,7 @@ impl Pool {
                 }
                 return None;
             }
-            if !connection.is_closed() {
+            if !connection.is_over() {
                 return Some(Connection::Http1(connection));
             }
         }
@@ -125,22 +126,22 @@ impl Pool {
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         for slot in &mut self.slots.lock().slots {
-            slot.idle.retain(|(connection, used_at)| {
-                !connection.is_closed() && now.duration_since(*used_at) <= KEPT_FOR
+            slot.idle.retain_mut(|(connection, used_at)| {
+                now.duration_since(*used_at) <= KEPT_FOR && !connection.is_over()
             });
         }
     }
 }
 
 impl Borrowed {
-    pub(crate) fn new(pool: Arc<Pool>, slot: usize, connection: http1::SendRequest<Upload>) -> Self {
+    pub(crate) fn new(pool: Arc<Pool>, slot: usize, connection: Box<Http1>) -> Self {
         Self { pool, slot, connection }
     }
 
-    /// Gives the connection back, for the next request.
+    /// Gives the connection back, for the next request, if it is fit for one.
     pub(crate) fn give_back(self) {
         let Self { pool, slot, connection } = self;
-        if connection.is_closed() {
+        if !connection.is_reusable() {
             return;
         }
         let mut slots = pool.slots.lock();

@@ -7,39 +7,35 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A limit on pauses.
-#[derive(Debug)]
+/// How long nothing has come.
+#[derive(Debug, Default)]
 pub(crate) struct Quiet {
-    pause_max: Duration,
     ring: Option<Pin<Box<Sleep>>>,
     /// When the present pause began, if there is one.
     since: Option<Instant>,
 }
 
 impl Quiet {
-    pub(crate) fn new(pause_max: Duration) -> Self {
-        Self { pause_max, ring: None, since: None }
-    }
-
     /// Something came.
     pub(crate) fn broke(&mut self) {
         self.since = None;
     }
 
-    /// Ready when the pause has been too long; tells how long it may be.
-    pub(crate) fn poll_too_long(&mut self, context: &mut Context<'_>) -> Poll<Duration> {
-        if self.pause_max == Duration::MAX {
-            return Poll::Pending;
-        }
+    /// Ready when the pause has been too long.
+    pub(crate) fn poll_too_long(&mut self, context: &mut Context<'_>, pause_max: Duration) -> Poll<()> {
         let since = *self.since.get_or_insert_with(Instant::now);
-        let ring = self.ring.get_or_insert_with(|| Box::pin(sleep(self.pause_max)));
+        // One that never ends.
+        let Some(until) = since.checked_add(pause_max) else { return Poll::Pending };
+        let ring = self.ring.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        if until < ring.deadline() {
+            ring.as_mut().reset(until);
+        }
         loop {
             ready!(ring.as_mut().poll(context));
-            let until = since + self.pause_max;
             if until <= ring.deadline() {
-                return Poll::Ready(self.pause_max);
+                return Poll::Ready(());
             }
             ring.as_mut().reset(until);
         }
@@ -54,15 +50,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn only_a_whole_pause_is_too_long() {
-        let mut quiet = Quiet::new(Duration::from_secs(10));
-        let begin = Instant::now();
+        let mut quiet = Quiet::default();
+        let (begin, pause_max) = (Instant::now(), Duration::from_secs(10));
         for _ in 0..5 {
-            let pause = timeout(Duration::from_secs(7), poll_fn(|context| quiet.poll_too_long(context)));
-            assert!(pause.await.is_err());
+            let pause = poll_fn(|context| quiet.poll_too_long(context, pause_max));
+            assert!(timeout(Duration::from_secs(7), pause).await.is_err());
             quiet.broke();
         }
-        assert_eq!(poll_fn(|context| quiet.poll_too_long(context)).await, Duration::from_secs(10));
+        poll_fn(|context| quiet.poll_too_long(context, pause_max)).await;
         let took = begin.elapsed();
         assert!(Duration::from_secs(45) <= took && took < Duration::from_secs(46), "{took:?}");
+        quiet.broke();
+        poll_fn(|context| quiet.poll_too_long(context, Duration::from_secs(1))).await;
+        assert!(begin.elapsed() < Duration::from_secs(47), "a shorter one is not kept waiting");
     }
 }

@@ -8,6 +8,10 @@ use tollgate_http::{Occasion, Problem};
 
 use crate::body::{Body, BodyError};
 use crate::dial::DialError;
+use crate::h1::SendError;
+
+/// What the library or the operating system says.
+pub(crate) type Cause = Box<dyn Error + Send + Sync>;
 
 /// Why there is no answer of a server.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +27,7 @@ pub(crate) enum Trouble {
     Unreachable(#[source] DialError),
     /// There was a connection, and nothing could be sent.
     #[error("the server took no request")]
-    Unsent(#[source] hyper::Error),
+    Unsent(#[source] Cause),
     /// The head of the answer did not come in time.
     #[error("no answer within {0:?}")]
     NoAnswer(Duration),
@@ -32,7 +36,7 @@ pub(crate) enum Trouble {
     TooSlow(Duration),
     /// The connection broke after something was sent.
     #[error("the server broke off")]
-    BrokeOff(#[source] hyper::Error),
+    BrokeOff(#[source] Cause),
     /// What came was no answer to what was asked.
     #[error("the server's answer makes no sense")]
     Garbled,
@@ -48,19 +52,31 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
-    /// What became of a request of which nothing was sent.
-    pub(crate) fn unsent(error: hyper::Error) -> Self {
-        Self::Unsent(error)
+    /// What became of a request of which something was sent.
+    pub(crate) fn of_sent(error: SendError, body_max: u64) -> Self {
+        match error {
+            SendError::Broken(cause) => Self::BrokeOff(cause.into()),
+            SendError::Garbled(_) => Self::Garbled,
+            SendError::Quiet(pause) => Self::NoAnswer(pause),
+            SendError::Upload(error) => Self::of_body(&error, body_max),
+        }
     }
 
-    /// What became of a request of which something was sent.
-    pub(crate) fn of_sent(error: hyper::Error, body_max: u64) -> Self {
+    /// The same, on a connection that is shared.
+    pub(crate) fn of_sent_stream(error: hyper::Error, body_max: u64) -> Self {
         match cause(&error) {
-            Some(BodyError::TooLong) => Self::BodyTooLong(body_max),
-            Some(BodyError::Quiet(pause)) => Self::ClientQuiet(*pause),
-            Some(BodyError::Broken(_)) => Self::ClientGone,
+            Some(stopped) => Self::of_body(stopped, body_max),
             None if error.is_parse() => Self::Garbled,
-            None => Self::BrokeOff(error),
+            None => Self::BrokeOff(error.into()),
+        }
+    }
+
+    /// What stopped the client's body.
+    fn of_body(error: &BodyError, body_max: u64) -> Self {
+        match error {
+            BodyError::TooLong => Self::BodyTooLong(body_max),
+            BodyError::Quiet(pause) => Self::ClientQuiet(*pause),
+            BodyError::Broken(_) | BodyError::Unfinished(_) => Self::ClientGone,
         }
     }
 
@@ -84,6 +100,11 @@ impl Trouble {
     /// True if a server may have seen something of the request.
     pub(crate) fn was_sent(&self) -> bool {
         !matches!(self, Self::NoServer | Self::Stale | Self::Unreachable(_) | Self::Unsent(_))
+    }
+
+    /// True if the same request may fare better the next time.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::BrokeOff(_) | Self::Garbled)
     }
 
     fn status(&self) -> StatusCode {

@@ -1,0 +1,270 @@
+//! The body of an answer, out of the bytes that come.
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
+
+/// The longest line of a chunk's head or of a trailer, and the most trailers.
+const LINE_MAX: usize = 8 * 1024;
+const TRAILERS_MAX: usize = 64;
+
+/// Where a body is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Decoder {
+    /// It has ended.
+    Done,
+    /// The request was one whose answer has no body: before the head is known.
+    Nothing,
+    /// So many bytes to come.
+    Length(u64),
+    /// Until the connection ends.
+    Close,
+    /// In chunks.
+    Chunked(Chunk),
+}
+
+/// Where in a chunk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Chunk {
+    /// Before its size.
+    Size,
+    /// So many bytes of it to come.
+    Data(u64),
+    /// Before the end of its line.
+    End,
+    /// After the last one.
+    Trailers,
+}
+
+/// What was found.
+#[derive(Debug)]
+pub(super) enum Decoded {
+    /// A piece.
+    Data(Bytes),
+    /// What follows the last piece.
+    Trailers(HeaderMap),
+    /// The end.
+    End,
+    /// Nothing, until more has come.
+    More,
+}
+
+impl Decoder {
+    /// What the method of a request says of the body of its answer.
+    pub(super) fn of_request(method: &Method) -> Self {
+        if method == Method::HEAD { Self::Nothing } else { Self::Done }
+    }
+
+    pub(super) fn chunked() -> Self {
+        Self::Chunked(Chunk::Size)
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        matches!(self, Self::Done)
+    }
+
+    /// Bytes to come, if their number is known.
+    pub(super) fn left(&self) -> Option<u64> {
+        match self {
+            Self::Done | Self::Nothing => Some(0),
+            Self::Length(left) => Some(*left),
+            Self::Close | Self::Chunked(_) => None,
+        }
+    }
+
+    /// True if the end of the connection is the end of the body.
+    pub(super) fn ends_with_connection(&self) -> bool {
+        matches!(self, Self::Close)
+    }
+
+    /// Takes the next piece out of what has come.
+    pub(super) fn decode(&mut self, seen: &mut BytesMut) -> Result<Decoded, &'static str> {
+        match self {
+            Self::Done | Self::Nothing => Ok(Decoded::End),
+            _ if seen.is_empty() => Ok(Decoded::More),
+            Self::Length(left) => {
+                let data = take(seen, left);
+                if *left == 0 {
+                    *self = Self::Done;
+                }
+                Ok(Decoded::Data(data))
+            }
+            Self::Close => Ok(Decoded::Data(seen.split().freeze())),
+            Self::Chunked(chunk) => {
+                let decoded = chunk.decode(seen)?;
+                if matches!(decoded, Decoded::End | Decoded::Trailers(_)) {
+                    *self = Self::Done;
+                }
+                Ok(decoded)
+            }
+        }
+    }
+}
+
+impl Chunk {
+    fn decode(&mut self, seen: &mut BytesMut) -> Result<Decoded, &'static str> {
+        loop {
+            match self {
+                Self::Size => {
+                    let Some(line) = line(seen)? else { return Ok(Decoded::More) };
+                    *self = match size(&line)? {
+                        0 => Self::Trailers,
+                        n => Self::Data(n),
+                    };
+                }
+                Self::Data(_) if seen.is_empty() => return Ok(Decoded::More),
+                Self::Data(left) => {
+                    let data = take(seen, left);
+                    if *left == 0 {
+                        *self = Self::End;
+                    }
+                    return Ok(Decoded::Data(data));
+                }
+                Self::End => match line(seen)? {
+                    None => return Ok(Decoded::More),
+                    Some(line) if line.is_empty() => *self = Self::Size,
+                    Some(_) => return Err("a chunk is longer than its size"),
+                },
+                Self::Trailers => return trailers(seen),
+            }
+        }
+    }
+}
+
+/// As much of what has come as belongs to it.
+fn take(seen: &mut BytesMut, left: &mut u64) -> Bytes {
+    let n = usize::try_from(*left).unwrap_or(usize::MAX).min(seen.len());
+    *left -= n as u64;
+    seen.split_to(n).freeze()
+}
+
+/// Takes a line without its end, if it is whole.
+fn line(seen: &mut BytesMut) -> Result<Option<BytesMut>, &'static str> {
+    let Some(at) = memchr::memchr(b'\n', &seen[..seen.len().min(LINE_MAX)]) else {
+        return if seen.len() >= LINE_MAX { Err("a line is too long") } else { Ok(None) };
+    };
+    let mut line = seen.split_to(at);
+    seen.advance(1);
+    match line.last() {
+        Some(b'\r') => line.truncate(at - 1),
+        _ => return Err("a line has no proper end"),
+    }
+    Ok(Some(line))
+}
+
+/// The size of a chunk: hexadecimal digits, and after a semicolon what nobody needs.
+fn size(line: &[u8]) -> Result<u64, &'static str> {
+    let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    if digits.is_empty() || digits.len() > 15 || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return Err("the size of a chunk is no number");
+    }
+    let digits = str::from_utf8(digits).map_err(|_| "the size of a chunk is no number")?;
+    u64::from_str_radix(digits, 16).map_err(|_| "the size of a chunk is no number")
+}
+
+/// What follows the last chunk, once all of it is there.
+fn trailers(seen: &mut BytesMut) -> Result<Decoded, &'static str> {
+    let is_whole = seen.starts_with(b"\r\n") || memchr::memmem::find(seen, b"\r\n\r\n").is_some();
+    if !is_whole {
+        let too_long = seen.len() > LINE_MAX;
+        return if too_long { Err("the trailers are too long") } else { Ok(Decoded::More) };
+    }
+    let mut trailers = HeaderMap::new();
+    for _ in 0..=TRAILERS_MAX {
+        let Some(line) = line(seen)? else { return Err("the trailers end too early") };
+        if line.is_empty() {
+            let is_empty = trailers.is_empty();
+            return Ok(if is_empty { Decoded::End } else { Decoded::Trailers(trailers) });
+        }
+        let colon = memchr::memchr(b':', &line).ok_or("a trailer has no colon")?;
+        let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| "a trailer's name is none")?;
+        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii());
+        trailers.append(name, value.map_err(|_| "a trailer's value is none")?);
+    }
+    Err("there are too many trailers")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Decodes what comes in these pieces.
+    fn decode(mut decoder: Decoder, pieces: &[&[u8]]) -> Result<(Vec<u8>, HeaderMap, bool), &'static str> {
+        let (mut seen, mut body, mut trailers) = (BytesMut::new(), Vec::new(), HeaderMap::new());
+        for piece in pieces {
+            seen.extend_from_slice(piece);
+            loop {
+                match decoder.decode(&mut seen)? {
+                    Decoded::Data(data) => body.extend_from_slice(&data),
+                    Decoded::Trailers(found) => trailers = found,
+                    Decoded::End | Decoded::More => break,
+                }
+            }
+        }
+        Ok((body, trailers, decoder.is_done() && seen.is_empty()))
+    }
+
+    proptest! {
+        /// However chunks are cut and wherever the pieces end, the body is the same.
+        #[test]
+        fn chunks_come_out_as_they_went_in(
+            chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..50), 0..8),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
+            has_trailers: bool,
+        ) {
+            let mut whole = Vec::new();
+            for chunk in &chunks {
+                whole.extend_from_slice(format!("{:X};x=1\r\n", chunk.len()).as_bytes());
+                whole.extend_from_slice(chunk);
+                whole.extend_from_slice(b"\r\n");
+            }
+            whole.extend_from_slice(if has_trailers { b"0\r\na: 1\r\nb: 2\r\n\r\n" } else { b"0\r\n\r\n" });
+            let mut cuts: Vec<_> = cuts.iter().map(|cut| cut.index(whole.len())).collect();
+            cuts.sort_unstable();
+            let mut pieces = Vec::new();
+            let mut from = 0;
+            for cut in cuts.into_iter().chain([whole.len()]) {
+                pieces.push(&whole[from..cut]);
+                from = cut;
+            }
+            let (body, trailers, is_done) = decode(Decoder::chunked(), &pieces).unwrap();
+            prop_assert_eq!(body, chunks.concat());
+            prop_assert_eq!(trailers.len(), if has_trailers { 2 } else { 0 });
+            prop_assert!(is_done);
+        }
+
+        #[test]
+        fn nothing_that_comes_makes_it_stumble(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..6), n: u64) {
+            let pieces: Vec<_> = pieces.iter().map(Vec::as_slice).collect();
+            for decoder in [Decoder::chunked(), Decoder::Length(n), Decoder::Close, Decoder::Done] {
+                let _ = decode(decoder, &pieces);
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_no_chunk_is_told() {
+        for bad in [
+            &b"x\r\n"[..],
+            b"\r\n",
+            b"-1\r\n",
+            b"+1\r\n",
+            b"0x1\r\n",
+            b"1\n",
+            b"1\r\nab\r\n",
+            b"1\r\na\n",
+            b"1234567890abcdef\r\n",
+            b"0\r\nno colon\r\n\r\n",
+            b"0\r\na b: 1\r\n\r\n",
+        ] {
+            assert!(decode(Decoder::chunked(), &[bad]).is_err(), "{:?}", String::from_utf8_lossy(bad));
+        }
+        assert!(decode(Decoder::chunked(), &[&[b'1'; LINE_MAX]]).is_err());
+    }
+
+    #[test]
+    fn a_length_ends_where_it_says() {
+        let (body, _, is_done) = decode(Decoder::Length(3), &[b"ab", b"cd"]).unwrap();
+        assert_eq!((body, is_done), (b"abc".to_vec(), false), "what is left over is not its");
+    }
+}

@@ -1,0 +1,125 @@
+//! The head of an answer.
+
+use std::mem::MaybeUninit;
+
+use bytes::{Buf, Bytes, BytesMut};
+use http::header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use httparse::{ParserConfig, Status};
+
+use super::decode::Decoder;
+
+/// The most fields of an answer.
+const FIELDS_MAX: usize = 128;
+
+/// Room for the fields that are added to an answer on its way.
+const FIELDS_MORE: usize = 8;
+
+/// An answer whose body is to come.
+#[derive(Debug)]
+pub(super) struct Answered {
+    pub(super) response: Response<()>,
+    pub(super) is_kept_alive: bool,
+    pub(super) decoder: Decoder,
+}
+
+/// How a body may end, as the fields say it.
+#[derive(Default)]
+struct Said {
+    length: Option<u64>,
+    is_chunked: bool,
+    says_close: bool,
+    says_keep_alive: bool,
+}
+
+/// Takes the head of an answer out of what has come. Nothing, if it is not whole yet. `asked` is what the request's method
+/// says of the body.
+pub(super) fn parse(seen: &mut BytesMut, asked: Decoder) -> Result<Option<Answered>, &'static str> {
+    loop {
+        let Some((n_bytes, answered)) = parse_one(seen, asked)? else { return Ok(None) };
+        seen.advance(n_bytes);
+        let status = answered.response.status();
+        // Those before the last one are for whoever waits with its body, and nobody does here.
+        if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(Some(answered));
+        }
+    }
+}
+
+fn parse_one(seen: &BytesMut, asked: Decoder) -> Result<Option<(usize, Answered)>, &'static str> {
+    let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let mut parsed = httparse::Response::new(&mut []);
+    let config = ParserConfig::default();
+    let status = config.parse_response_with_uninit_headers(&mut parsed, seen, &mut fields);
+    let n_bytes = match status {
+        Ok(Status::Complete(n_bytes)) => n_bytes,
+        Ok(Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => return Err("the answer has too many fields"),
+        Err(_) => return Err("what came is no answer"),
+    };
+    let is_old = parsed.version == Some(0);
+    let status = StatusCode::from_u16(parsed.code.unwrap_or_default()).map_err(|_| "its status is none")?;
+    let whole = Bytes::copy_from_slice(&seen[..n_bytes]);
+    let mut headers = HeaderMap::with_capacity(parsed.headers.len() + FIELDS_MORE);
+    let mut said = Said::default();
+    for field in parsed.headers.iter() {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| "a field's name is none")?;
+        if is_ours(&name) {
+            said.note(&name, field.value)?;
+        }
+        let at = field.value.as_ptr().addr() - seen.as_ptr().addr();
+        let value = whole.slice(at..at + field.value.len());
+        let value = HeaderValue::from_maybe_shared(value).map_err(|_| "a field's value is none")?;
+        headers.append(name, value);
+    }
+    let decoder = said.decoder(status, asked, is_old)?;
+    let is_kept_alive = if is_old { said.says_keep_alive } else { !said.says_close };
+    let mut response = Response::new(());
+    *response.status_mut() = status;
+    *response.headers_mut() = headers;
+    Ok(Some((n_bytes, Answered { response, is_kept_alive, decoder })))
+}
+
+fn is_ours(name: &HeaderName) -> bool {
+    name == CONTENT_LENGTH || name == TRANSFER_ENCODING || name == CONNECTION
+}
+
+impl Said {
+    fn note(&mut self, name: &HeaderName, value: &[u8]) -> Result<(), &'static str> {
+        if name == CONTENT_LENGTH {
+            let digits = str::from_utf8(value.trim_ascii()).ok();
+            let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+            let length =
+                digits.and_then(|text| text.parse().ok()).ok_or("its Content-Length is no number")?;
+            if self.length.is_some_and(|said| said != length) {
+                return Err("it has two lengths");
+            }
+            self.length = Some(length);
+        } else if name == TRANSFER_ENCODING {
+            if self.is_chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
+                return Err("its Transfer-Encoding is not chunked");
+            }
+            self.is_chunked = true;
+        } else {
+            let mut options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+            self.says_close |= options.clone().any(|option| option.eq_ignore_ascii_case(b"close"));
+            self.says_keep_alive |= options.any(|option| option.eq_ignore_ascii_case(b"keep-alive"));
+        }
+        Ok(())
+    }
+
+    fn decoder(&self, status: StatusCode, asked: Decoder, is_old: bool) -> Result<Decoder, &'static str> {
+        let has_none = status.is_informational()
+            || status == StatusCode::NO_CONTENT
+            || status == StatusCode::NOT_MODIFIED;
+        match (self.is_chunked, self.length) {
+            _ if has_none || asked == Decoder::Nothing => Ok(Decoder::Done),
+            (true, Some(_)) => Err("it has both Content-Length and Transfer-Encoding"),
+            (true, None) if is_old => Err("HTTP/1.0 knows no Transfer-Encoding"),
+            (true, None) => Ok(Decoder::chunked()),
+            (false, Some(0)) => Ok(Decoder::Done),
+            (false, Some(length)) => Ok(Decoder::Length(length)),
+            (false, None) => Ok(Decoder::Close),
+        }
+    }
+}
