@@ -22,7 +22,7 @@ pub struct Counts {
 
 /// What is counted under one label.
 #[derive(Debug)]
-struct Count {
+pub(crate) struct Count {
     /// From 100 to 599, in the order of their numbers.
     by_status: Box<[AtomicU64]>,
     took: Histogram,
@@ -43,21 +43,17 @@ const FIRST: u16 = 100;
 const N_STATUSES: usize = 500;
 
 impl Counts {
-    /// Counts a request. One without a label led nowhere.
-    pub(crate) fn observe(&self, label: Option<&str>, status: StatusCode, took: Micros) {
-        let label = label.unwrap_or(NOWHERE);
+    /// Where requests of a label are counted.
+    pub(crate) fn of(&self, label: &str) -> Arc<Count> {
         let known = self.by_label.read().get(label).cloned();
-        let count =
-            known.unwrap_or_else(|| Arc::clone(self.by_label.write().entry(label.into()).or_default()));
-        let place = usize::from(status.as_u16().saturating_sub(FIRST)).min(N_STATUSES - 1);
-        count.by_status[place].fetch_add(1, Ordering::Relaxed);
-        count.took.observe(took);
+        known.unwrap_or_else(|| Arc::clone(self.by_label.write().entry(label.into()).or_default()))
     }
 
     /// What was counted, in the order of the labels.
     pub fn read(&self) -> Vec<Counted> {
         let by_label = self.by_label.read();
-        let counted = by_label.iter().map(|(label, count)| Counted {
+        let used = by_label.iter().filter(|(_, count)| count.took.read().n > 0);
+        let counted = used.map(|(label, count)| Counted {
             label: Arc::clone(label),
             by_status: (FIRST..)
                 .zip(&count.by_status)
@@ -67,6 +63,15 @@ impl Counts {
             took: count.took.read(),
         });
         counted.collect()
+    }
+}
+
+impl Count {
+    /// Counts a request.
+    pub(crate) fn observe(&self, status: StatusCode, took: Micros) {
+        let place = usize::from(status.as_u16().saturating_sub(FIRST)).min(N_STATUSES - 1);
+        self.by_status[place].fetch_add(1, Ordering::Relaxed);
+        self.took.observe(took);
     }
 }
 
@@ -87,7 +92,8 @@ mod tests {
         for (label, status) in
             [(Some("/a"), 200), (Some("/a"), 200), (None, 404), (Some("/a"), 429), (Some("/a"), 999)]
         {
-            counts.observe(label, StatusCode::from_u16(status).unwrap(), Micros::from_secs(1));
+            let count = counts.of(label.unwrap_or(NOWHERE));
+            count.observe(StatusCode::from_u16(status).unwrap(), Micros::from_secs(1));
         }
         let read: Vec<_> = counts.read().into_iter().map(|c| (c.label.to_string(), c.by_status)).collect();
         assert_eq!(

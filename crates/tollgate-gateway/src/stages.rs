@@ -73,24 +73,22 @@ where
         let (mut head, body) = request.into_parts();
         let body = Inbound::new(body, &head);
         let placed = self.place(&live, client, &mut head);
-        let (answer, number) = match placed {
+        let (answer, count) = match placed {
             Ok(number) => {
-                let request = Request::from_parts(head, body);
-                (live.limited[number].answer(request).await, Some(number))
+                let (limited, count) = &live.limited[number];
+                (limited.answer(Request::from_parts(head, body)).await, count)
             }
             Err(refused) => {
                 if refused.is_last {
                     body.abandon();
                 }
-                (self.refuse(&head, &refused), None)
+                (self.refuse(&head, &refused), &live.nowhere)
             }
         };
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             client.flag.let_through(); // before the client is told that it may
         }
-        let took = self.shared.clock.now().since(began_at);
-        let route = number.and_then(|number| live.settings.routes.nth(number));
-        self.gateway.counts.observe(route.map(|route| &*route.label), answer.status(), took);
+        count.observe(answer.status(), self.shared.clock.now().since(began_at));
         answer
     }
 
@@ -170,11 +168,19 @@ where
 fn name(head: &mut Parts) -> HeaderValue {
     let given = given_id(&head.headers).and_then(|id| HeaderValue::from_str(id).ok());
     given.unwrap_or_else(|| {
-        let fresh = HeaderValue::from_str(&format!("{:032x}", fastrand::u128(..)));
-        let fresh = fresh.expect("digits are a value");
+        let fresh = HeaderValue::from_bytes(&hex(fastrand::u128(..))).expect("digits are a value");
         head.headers.insert(REQUEST_ID, fresh.clone());
         fresh
     })
+}
+
+/// A number in 32 hexadecimal digits.
+fn hex(number: u128) -> [u8; 32] {
+    let mut digits = [0; 32];
+    for (n, digit) in digits.iter_mut().rev().enumerate() {
+        *digit = b"0123456789abcdef"[((number >> (4 * n)) & 15) as usize];
+    }
+    digits
 }
 
 impl Refused {

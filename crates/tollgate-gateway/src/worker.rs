@@ -17,6 +17,7 @@ use tower_layer::Layer;
 use tracing::warn;
 
 use crate::body::Body;
+use crate::counts::{Count, NOWHERE};
 use crate::dial::ClientTls;
 use crate::forward::{Came, Forward};
 use crate::gateway::Gateway;
@@ -52,8 +53,10 @@ pub(crate) struct Worker<S, O> {
 /// The routes in force, each with its stages.
 pub(crate) struct Live<S, O> {
     pub(crate) settings: Arc<Settings>,
-    /// In the order of the routes.
-    pub(crate) limited: Vec<Limited<S, O>>,
+    /// The stages of each route and what is counted of it, in the order of the routes.
+    pub(crate) limited: Vec<(Limited<S, O>, Arc<Count>)>,
+    /// Of requests that have no route.
+    pub(crate) nowhere: Arc<Count>,
 }
 
 impl<S, O> Worker<S, O>
@@ -92,8 +95,10 @@ where
 {
     fn of(gateway: &Gateway<S, O>, shared: &Arc<Shared>) -> Self {
         let settings = gateway.settings.load_full();
-        let limited = settings.routes.iter().map(|(_, route)| limited(gateway, shared, route)).collect();
-        Self { settings, limited }
+        let with_count =
+            |route: &Arc<Route>| (limited(gateway, shared, route), gateway.counts.of(&route.label));
+        let limited = settings.routes.iter().map(|(_, route)| with_count(route)).collect();
+        Self { limited, nowhere: gateway.counts.of(NOWHERE), settings }
     }
 }
 
@@ -106,6 +111,7 @@ where
     let door = Door::new(Arc::clone(&gateway.wall))
         .speaking(Arc::clone(&gateway.dialect))
         .peer(|request| request.extensions.get::<Came>().map(|came| came.peer))
+        .without_decisions()
         .route(Arc::clone(&route.id))
         .policies(route.policies.iter().map(String::as_str));
     let forward = Forward::new(Arc::clone(route), Arc::clone(shared));

@@ -26,6 +26,7 @@ pub struct Door {
     pub(crate) attributes: Vec<(Arc<str>, Arc<ValueOf>)>,
     pub(crate) cost: Option<Arc<CostOf>>,
     pub(crate) patience: Micros,
+    pub(crate) keeps_decisions: bool,
 }
 
 type PeerOf = dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync;
@@ -48,6 +49,7 @@ impl Door {
             attributes: Vec::new(),
             cost: None,
             patience: Micros::from_secs(Self::PATIENCE.as_secs()),
+            keeps_decisions: true,
         }
     }
 
@@ -103,6 +105,13 @@ impl Door {
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = Micros::new(u64::try_from(patience.as_micros()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// Leaves the decision out of an answer's extensions, where nobody looks for it.
+    #[must_use]
+    pub fn without_decisions(mut self) -> Self {
+        self.keeps_decisions = false;
         self
     }
 }

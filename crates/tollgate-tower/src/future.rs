@@ -174,13 +174,13 @@ where
                     let answer = ready!(answer.poll(context))?;
                     let asked = asked.take().expect(ONCE);
                     match settle(this.gate, asked, answer.status().as_u16()) {
-                        Ok(asked) => return Poll::Ready(Ok(finish(answer, asked))),
+                        Ok(asked) => return Poll::Ready(Ok(finish(this.gate, answer, asked))),
                         Err(refunding) => Stage::Refunding { refunding, answer: Some(answer) },
                     }
                 }
                 Now::Refunding { refunding, answer } => {
                     let asked = ready!(refunding.as_mut().poll(context));
-                    return Poll::Ready(Ok(finish(answer.take().expect(ONCE), asked)));
+                    return Poll::Ready(Ok(finish(this.gate, answer.take().expect(ONCE), asked)));
                 }
                 Now::Answered { answer } => {
                     return Poll::Ready(Ok(answer.take().expect(ONCE).map(R::from)));
@@ -213,9 +213,11 @@ where
 }
 
 /// Adds the fields, and the decision for whoever wants to know more.
-fn finish<R>(mut answer: Response<R>, asked: Rated) -> Response<R> {
+fn finish<S, O, R>(gate: &Gate<S, O>, mut answer: Response<R>, asked: Rated) -> Response<R> {
     asked.render(answer.headers_mut());
-    answer.extensions_mut().insert(Arc::new(asked.decision));
+    if gate.door.keeps_decisions {
+        answer.extensions_mut().insert(Arc::new(asked.decision));
+    }
     answer
 }
 
