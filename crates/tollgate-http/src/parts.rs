@@ -59,6 +59,16 @@ pub fn host(parts: &Parts) -> Option<Cow<'_, str>> {
 
 /// `user@Example.com.:8080` is `example.com`; an IPv6 address keeps its brackets.
 pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
+    // Most are a plain name or address, with or without a port.
+    let is_plain =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    let bytes = authority.as_bytes();
+    let end = bytes.iter().position(|byte| !is_plain(*byte)).unwrap_or(bytes.len());
+    let is_port =
+        matches!(bytes[end..], [] | [b':', ..]) && bytes[end..].iter().skip(1).all(u8::is_ascii_digit);
+    if end > 0 && is_port && bytes[end - 1] != b'.' {
+        return Some(Cow::Borrowed(&authority[..end]));
+    }
     let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
     let end =
         if place.starts_with('[') { place.find(']')? + 1 } else { place.find(':').unwrap_or(place.len()) };

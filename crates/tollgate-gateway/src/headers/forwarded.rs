@@ -17,14 +17,13 @@
 //! `X-Original-URL` and its kind make some servers serve another path than the one that was limited. And some servers
 //! read `X_User_Id` as `X-User-Id`: such doubles go, whoever sends them.
 
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 use tollgate_http::Rules;
-use tollgate_http::address::Forwarding;
+use tollgate_http::address::{self, Forwarding};
 
 use crate::scheme::Scheme;
 
@@ -65,11 +64,11 @@ impl Hop {
         if teller == Teller::Anybody || rules.proxies.source != Forwarding::Forwarded {
             headers.remove(FORWARDED);
         }
-        let client = value(format_args!("{}", self.client.to_canonical()));
+        let client = SmallText::of(self.client.to_canonical()).value();
         let chain = match teller {
             Teller::Proxy => self.chain(headers, rules),
             Teller::Anybody if self.client.to_canonical() == self.peer.to_canonical() => client.clone(),
-            Teller::Anybody => value(format_args!("{}", self.peer.to_canonical())),
+            Teller::Anybody => SmallText::of(self.peer.to_canonical()).value(),
         };
         headers.insert(X_FORWARDED_FOR, chain);
         headers.insert(X_REAL_IP, client);
@@ -97,9 +96,10 @@ impl Hop {
             chain.0.clear();
         }
         if chain.0.is_empty() && client != peer {
-            chain.put(format_args!("{client}, "));
+            chain.put(client);
+            chain.0.extend_from_slice(b", ");
         }
-        chain.put(format_args!("{peer}"));
+        chain.put(peer);
         chain.value()
     }
 }
@@ -109,26 +109,19 @@ impl Hop {
 struct SmallText(SmallVec<[u8; 128]>);
 
 impl SmallText {
-    fn put(&mut self, text: std::fmt::Arguments<'_>) {
-        self.write_fmt(text).expect("a list takes all that is written");
+    fn of(address: IpAddr) -> Self {
+        let mut text = Self::default();
+        text.put(address);
+        text
+    }
+
+    fn put(&mut self, address: IpAddr) {
+        address::push(address, |piece| self.0.extend_from_slice(piece.as_bytes()));
     }
 
     fn value(&self) -> HeaderValue {
         HeaderValue::from_bytes(&self.0).expect("field values and addresses have nothing else in them")
     }
-}
-
-impl std::fmt::Write for SmallText {
-    fn write_str(&mut self, text: &str) -> std::fmt::Result {
-        self.0.extend_from_slice(text.as_bytes());
-        Ok(())
-    }
-}
-
-fn value(text: std::fmt::Arguments<'_>) -> HeaderValue {
-    let mut value = SmallText::default();
-    value.put(text);
-    value.value()
 }
 
 /// Takes away what a client says of itself, and doubles with `_` of what a proxy says.

@@ -109,6 +109,9 @@ fn check_host(request: &Parts) -> Result<(), Framing> {
 /// A host as it is compared. With a user in it, some would take the user for the host.
 fn host_and_port(text: &str) -> Result<(std::borrow::Cow<'_, str>, Option<u16>), Framing> {
     let host = parts::host_of(text).filter(|_| !text.contains('@') && is_host(text)).ok_or(Framing::Host)?;
+    if host.len() == text.len() {
+        return Ok((host, None));
+    }
     let port = text.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.contains(']'));
     match port {
         None | Some("") => Ok((host, None)),

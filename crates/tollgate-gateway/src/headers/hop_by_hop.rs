@@ -19,6 +19,18 @@ use smallvec::SmallVec;
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
+/// Fields between two neighbours. Of `TE` a part may go on.
+const HOP_BY_HOP: [HeaderName; 8] = [
+    CONNECTION,
+    TRANSFER_ENCODING,
+    TE,
+    UPGRADE,
+    KEEP_ALIVE,
+    PROXY_CONNECTION,
+    PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION,
+];
+
 /// Fields that `Connection` cannot take away: how long the body is and what is in it, and who is asking.
 const KEPT: [HeaderName; 13] = [
     HOST,
@@ -44,6 +56,10 @@ const KEPT_TOO: [&str; 5] = ["x-real-ip", "x-request-id", "x-correlation-id", "t
 ///
 /// `user` is the field in which trusted proxies name the user, if there is one. It stays too.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap, user: Option<&HeaderName>) {
+    // Looking for each of them by its name costs more than looking at all names once; mostly none is there.
+    if !headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
+        return;
+    }
     if headers.contains_key(CONNECTION) {
         for name in named(headers) {
             if !is_kept(&name) && user != Some(&name) {
@@ -52,9 +68,7 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap, user: Option<&HeaderName>) {
         }
         headers.remove(CONNECTION);
     }
-    for name in
-        [KEEP_ALIVE, PROXY_CONNECTION, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TRANSFER_ENCODING, UPGRADE]
-    {
+    for name in HOP_BY_HOP.iter().filter(|name| **name != TE) {
         headers.remove(name);
     }
     if headers.contains_key(TE) {

@@ -241,3 +241,15 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    #[test]
+    fn an_address_is_written_as_everybody_writes_it(bits: u32, bits_of_6: u128) {
+        for address in [IpAddr::from(bits.to_be_bytes()), IpAddr::from(bits_of_6.to_be_bytes())] {
+            let mut text = String::new();
+            push(address, |piece| text.push_str(piece));
+            prop_assert_eq!(&text, &address.to_string());
+            prop_assert_eq!(client(IpAddr::from(bits.to_be_bytes()), 64), IpAddr::from(bits.to_be_bytes()).to_string());
+        }
+    }
+}
