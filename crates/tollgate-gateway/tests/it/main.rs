@@ -2,7 +2,13 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
 
 mod bodies;
+mod early;
+mod http2;
 mod limits;
+mod peers;
+mod reuse;
 mod servers;
+mod streaming;
+mod tls;
 mod upgrade;
 mod world;

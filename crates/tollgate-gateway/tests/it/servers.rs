@@ -234,3 +234,67 @@ async fn requests_in_hand_finish_after_a_stop_and_none_is_dropped() {
     }
     world.stopped().await;
 }
+
+/// How many requests are under way at each server.
+fn busy(world: &World) -> Vec<u32> {
+    let settings = world.settings.load();
+    let (_, route) = settings.routes.iter().next().unwrap();
+    route.upstream.states().map(|state| state.n_busy).collect()
+}
+
+/// One dies in the middle of everything: it takes requests, and closes. Nobody who asks what can be asked twice notices.
+#[tokio::test]
+async fn a_server_that_fails_under_load_is_left_alone_and_nobody_notices() {
+    let failing = Scripted::start(|mut client: Client, n| async move {
+        while client.until(b"\r\n\r\n").await.is_some() && n < 5 {
+            client.send(text("good still")).await;
+        }
+    })
+    .await;
+    let good = [Scripted::echo().await, Scripted::echo().await];
+    let world = World::before(&[failing.address, good[0].address, good[1].address]).await;
+    let mut asking = tokio::task::JoinSet::new();
+    for _ in 0..20 {
+        let mut client = world.connect().await;
+        asking.spawn(async move {
+            for n in 0..50 {
+                let answer = client.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+                assert_eq!(answer.status, 200, "{n}: {}", answer.text());
+            }
+        });
+    }
+    asking.join_all().await;
+    for _ in 0..20 {
+        // Those that began before it failed are over: from here on it is asked for nothing.
+        assert_eq!(world.get("/").await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_busy_server_is_sent_nothing_while_others_are_idle() {
+    let slow = Scripted::start(|mut client: Client, _| async move {
+        client.until(b"\r\n\r\n").await;
+        client.until(b"never").await;
+    })
+    .await;
+    let quick = Scripted::echo().await;
+    let urls = [slow.address, quick.address].map(|address| format!("http://{address}"));
+    let servers = urls.iter().map(|url| Server::parse(url).unwrap()).collect();
+    let upstream = Upstream::new(servers, Balance::LeastConnections, Protocol::Http1, Health::default());
+    let world = World::of(Route { upstream: Arc::new(upstream), ..route(&[]) }).await;
+    let mut stuck = world.connect().await;
+    while busy(&world)[0] == 0 {
+        // Idle ones take turns: sooner or later the slow one has it.
+        stuck = world.connect().await;
+        stuck.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        until("it is somewhere, or over", || {
+            busy(&world)[0] == 1 || quick.n_connections.load(Ordering::SeqCst) > 0
+        })
+        .await;
+    }
+    for n in 0..50 {
+        assert_eq!(world.get("/").await.status, 200, "{n}");
+    }
+    assert_eq!(busy(&world), [1, 0]);
+    drop(stuck);
+}

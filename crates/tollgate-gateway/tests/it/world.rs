@@ -44,16 +44,24 @@ pub(crate) struct Setup {
     pub(crate) policies: Vec<Policy>,
     pub(crate) permits: Vec<Policy>,
     pub(crate) settings: Settings,
+    /// Whose certificates of servers are good.
+    pub(crate) roots: Option<RootCertStore>,
 }
 
 /// A route for everything.
 pub(crate) fn route(servers: &[SocketAddr]) -> Route {
-    let servers = servers.iter().map(|server| Server::parse(&format!("http://{server}")).unwrap()).collect();
+    let urls: Vec<_> = servers.iter().map(|server| format!("http://{server}")).collect();
+    route_to(&urls, Protocol::Http1)
+}
+
+/// A route for everything, to servers that are spoken to in this way.
+pub(crate) fn route_to(urls: &[String], protocol: Protocol) -> Route {
+    let servers = urls.iter().map(|url| Server::parse(url).unwrap()).collect();
     Route {
         id: "all".into(),
         label: "/".into(),
         policies: Vec::new(),
-        upstream: Arc::new(Upstream::new(servers, Balance::RoundRobin, Protocol::Http1, Health::default())),
+        upstream: Arc::new(Upstream::new(servers, Balance::RoundRobin, protocol, Health::default())),
         timeouts: Timeouts::default(),
         body_max: 10_000_000_000,
         host: HostPolicy::Keep,
@@ -86,7 +94,9 @@ impl World {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let tls =
             ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
-        let tls = tls.with_root_certificates(RootCertStore::empty()).with_no_client_auth();
+        let tls = tls
+            .with_root_certificates(setup.roots.unwrap_or_else(RootCertStore::empty))
+            .with_no_client_auth();
         let settings: SharedSettings = Arc::new(ArcSwap::from_pointee(setup.settings));
         let gateway = Gateway {
             limiter: Arc::new(Limiter::new(Policies::new(setup.policies).unwrap(), store)),
@@ -172,7 +182,7 @@ impl Client {
         let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
         let field = |line: &str| line.split_once(": ").map(|(n, v)| (n.to_lowercase(), v.to_owned()));
         let headers: HashMap<_, _> = lines.filter_map(field).collect();
-        let body = if status == 101 || status == 204 {
+        let body = if status < 200 || status == 204 || status == 304 {
             Vec::new()
         } else if let Some(length) = headers.get("content-length") {
             self.exactly(length.parse().unwrap()).await?

@@ -1,0 +1,151 @@
+//! Answers that come before the request has ended, and words before the answer.
+
+use std::sync::atomic::Ordering;
+
+use http::Request;
+use tokio::sync::{mpsc, watch};
+
+use crate::peers::{ask, connect, pieces, whole};
+use crate::world::{Client, Scripted, World, text, within};
+
+const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n";
+const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// Sends a body until nobody takes it any more, or it has ended.
+async fn pour(mut stream: tokio::net::tcp::OwnedWriteHalf, n: usize) {
+    let piece = vec![b'x'; 65_536];
+    for _ in 0..n / piece.len() {
+        if tokio::io::AsyncWriteExt::write_all(&mut stream, &piece).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Posts a hundred megabytes, and reads the answer while it sends. Tells what there is beside the answer.
+async fn post_large(world: &World) -> (String, tokio::task::JoinHandle<()>, tokio::net::tcp::OwnedReadHalf) {
+    let mut client = world.connect().await;
+    client.send(POST).await;
+    let (mut reads, writes) = client.stream.into_split();
+    let pouring = tokio::spawn(pour(writes, 100_000_000));
+    let mut head = Vec::new();
+    while !head.ends_with(b"early") {
+        let n = within(tokio::io::AsyncReadExt::read_buf(&mut reads, &mut head)).await.unwrap();
+        assert!(n > 0, "{}", String::from_utf8_lossy(&head));
+    }
+    (String::from_utf8(head).unwrap(), pouring, reads)
+}
+
+#[tokio::test]
+async fn who_refuses_a_body_without_reading_it_and_closes_is_heard() {
+    let server = Scripted::start(|mut client: Client, _| async move {
+        client.until(b"\r\n\r\n").await;
+        client.send("HTTP/1.1 413 Too Large\r\nConnection: close\r\nContent-Length: 5\r\n\r\nearly").await;
+        // As servers should: at once with what was sent unread it would be a reset, which can overtake the answer.
+        tokio::io::AsyncWriteExt::shutdown(&mut client.stream).await.unwrap();
+        client.all_that_comes().await;
+    })
+    .await;
+    let world = World::before(&[server.address]).await;
+    for n in 0..10 {
+        let (head, pouring, _reads) = post_large(&world).await;
+        assert!(head.starts_with("HTTP/1.1 413 "), "{n}: {head}");
+        pouring.abort();
+    }
+}
+
+/// A server that answers at once, and reads a body only when it is told. Then it says how much came.
+async fn early() -> (Scripted, watch::Sender<bool>, mpsc::UnboundedReceiver<usize>) {
+    let (go, gone) = watch::channel(false);
+    let (tell, told) = mpsc::unbounded_channel();
+    let server = Scripted::start(move |mut client: Client, _| {
+        let (mut gone, tell) = (gone.clone(), tell.clone());
+        async move {
+            while let Some(head) = client.until(b"\r\n\r\n").await {
+                client.send(text("early")).await;
+                if head.starts_with(b"POST") {
+                    let _ = gone.wait_for(|go| *go).await;
+                    let _ = tell.send(client.all_that_comes().await.len());
+                    return;
+                }
+            }
+        }
+    })
+    .await;
+    (server, go, told)
+}
+
+/// It answers, keeps the connection and never reads: nobody else is put behind that.
+#[tokio::test]
+async fn a_connection_with_half_a_request_in_it_is_not_used_again() {
+    let (server, _go, _told) = early().await;
+    let world = World::before(&[server.address]).await;
+    let mut clients = Vec::new();
+    for n in 0..4 {
+        let posted = post_large(&world).await;
+        assert!(posted.0.starts_with("HTTP/1.1 200 "), "{n}");
+        clients.push(posted);
+        for _ in 0..4 {
+            assert_eq!(world.get("/").await.status, 200, "{n}");
+        }
+    }
+    drop(clients);
+}
+
+/// What is left of a request after its answer is of no use to anybody.
+#[tokio::test]
+async fn a_server_that_has_answered_is_sent_no_more() {
+    let (server, go, mut told) = early().await;
+    let world = World::before(&[server.address]).await;
+    let (_, pouring, _reads) = post_large(&world).await;
+    within(pouring).await.unwrap(); // the client is cut off, or has sent all of it
+    go.send(true).unwrap();
+    let n = within(told.recv()).await.unwrap();
+    assert!(n < 50_000_000, "{n} bytes, when nobody waits for an answer any more");
+}
+
+/// An answer comes whole while the request goes on, in HTTP/1.1 and HTTP/2.
+#[tokio::test]
+async fn an_answer_before_the_end_of_the_request_is_passed_on_at_once() {
+    let server = Scripted::start(|mut client: Client, _| async move {
+        while let Some(head) = client.until(b"\r\n\r\n").await {
+            if head.starts_with(b"POST") {
+                client.until(b"one").await;
+            }
+            client.send(text("early")).await;
+        }
+    })
+    .await;
+    let world = World::before(&[server.address]).await;
+    let mut client = world.connect().await;
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\none").await;
+    assert_eq!(client.answer().await.unwrap().text(), "early");
+    client.send("two").await;
+    assert_eq!(client.ask(GET).await.status, 200, "the connection goes on");
+
+    let (sender, upload) = pieces();
+    sender.send("one");
+    let request = Request::post("http://a/").body(upload).unwrap();
+    let answer = ask(&connect(world.address).await, request).await;
+    assert_eq!(whole(answer.into_body()).await.0, "early");
+    sender.send("two");
+}
+
+#[tokio::test]
+async fn words_before_the_answer_do_not_count_as_one() {
+    let server = Scripted::start(|mut client: Client, _| async move {
+        while let Some(head) = client.until(b"\r\n\r\n").await {
+            let line = String::from_utf8_lossy(&head).lines().next().unwrap().to_owned();
+            client.send("HTTP/1.1 100 Continue\r\n\r\n").await;
+            client.send("HTTP/1.1 103 Early Hints\r\nLink: </style.css>\r\n\r\n").await;
+            client.send(text(&line)).await;
+        }
+    })
+    .await;
+    let world = World::before(&[server.address]).await;
+    let mut client = world.connect().await;
+    for n in 0..3 {
+        let answer = client.ask(&format!("GET /{n} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
+        assert_eq!((answer.status, answer.text()), (200, format!("GET /{n} HTTP/1.1")));
+    }
+    assert_eq!(server.n_connections.load(Ordering::SeqCst), 1);
+}

@@ -1,0 +1,134 @@
+//! Answers of every shape: each ends where it should, and what comes after it on the same connections is right.
+
+use std::sync::atomic::Ordering;
+
+use http::Request;
+
+use crate::peers::{ask, body, connect, whole};
+use crate::world::{Client, Scripted, World, text};
+
+/// A server that answers in the shape that the path names, and counts requests on each connection.
+async fn shaping() -> Scripted {
+    Scripted::start(|mut client: Client, _| async move {
+        while let Some(head) = client.until(b"\r\n\r\n").await {
+            let head = String::from_utf8(head).unwrap();
+            let path = head.split(' ').nth(1).unwrap();
+            let answer = match path {
+                "/sized" if head.starts_with("HEAD") => {
+                    "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n".to_owned()
+                }
+                "/chunked" if head.starts_with("HEAD") => {
+                    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n".to_owned()
+                }
+                "/sized" => text("sized"),
+                "/chunked" => {
+                    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n"
+                        .to_owned()
+                }
+                "/204" => "HTTP/1.1 204 No Content\r\n\r\n".to_owned(),
+                "/304" => {
+                    "HTTP/1.1 304 Not Modified\r\nContent-Length: 1000\r\nETag: \"x\"\r\n\r\n".to_owned()
+                }
+                "/empty" => "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n".to_owned(),
+                "/empty-chunked" => {
+                    "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_owned()
+                }
+                _ => "HTTP/1.1 200 OK\r\n\r\nto the end".to_owned(),
+            };
+            client.send(answer).await;
+            if path == "/close" {
+                return;
+            }
+        }
+    })
+    .await
+}
+
+/// What is asked, and what must come of it.
+const SHAPES: [(&str, &str, u16, &str); 9] = [
+    ("HEAD", "/sized", 200, ""),
+    ("HEAD", "/chunked", 200, ""),
+    ("GET", "/sized", 200, "sized"),
+    ("GET", "/chunked", 200, "onetwo"),
+    ("GET", "/204", 204, ""),
+    ("GET", "/304", 304, ""),
+    ("GET", "/empty", 200, ""),
+    ("GET", "/empty-chunked", 200, ""),
+    ("GET", "/close", 200, "to the end"),
+];
+
+/// Every shape after every shape.
+fn pairs() -> impl Iterator<Item = (&'static str, &'static str, u16, &'static str)> {
+    SHAPES.into_iter().flat_map(|first| SHAPES.into_iter().flat_map(move |second| [first, second]))
+}
+
+#[tokio::test]
+async fn every_shape_is_right_after_every_other_on_one_connection() {
+    let server = shaping().await;
+    let world = World::before(&[server.address]).await;
+    let mut client = world.connect().await;
+    for (method, path, status, expected) in pairs() {
+        client.send(format!("{method} {path} HTTP/1.1\r\nHost: a\r\n\r\n")).await;
+        let answer = match method {
+            "HEAD" => {
+                let head = String::from_utf8(client.until(b"\r\n\r\n").await.unwrap()).unwrap();
+                assert_eq!(head.contains("content-length: 5\r\n"), path == "/sized", "{head}");
+                (head[9..12].parse().unwrap(), String::new())
+            }
+            _ => {
+                let answer = client.answer().await.unwrap_or_else(|| panic!("no answer to {method} {path}"));
+                (answer.status, answer.text())
+            }
+        };
+        assert_eq!(answer, (status, expected.to_owned()), "{method} {path}");
+    }
+    let n_closed = pairs().filter(|(_, path, ..)| *path == "/close").count();
+    assert_eq!(server.n_connections.load(Ordering::SeqCst), n_closed, "one more after each that was closed");
+}
+
+#[tokio::test]
+async fn every_shape_is_right_in_http_2() {
+    let server = shaping().await;
+    let world = World::before(&[server.address]).await;
+    let client = connect(world.address).await;
+    for (method, path, status, expected) in pairs() {
+        let request =
+            Request::builder().method(method).uri(format!("http://a{path}")).body(body("")).unwrap();
+        let answer = ask(&client, request).await;
+        assert_eq!(answer.status(), status, "{method} {path}");
+        assert_eq!(whole(answer.into_body()).await.0, expected, "{method} {path}");
+    }
+}
+
+/// HTTP/1.0 knows no chunks: there the end of the connection is the end of the answer.
+#[tokio::test]
+async fn who_speaks_http_1_0_gets_every_shape_too() {
+    let server = shaping().await;
+    let world = World::before(&[server.address]).await;
+    for (_, path, status, expected) in SHAPES {
+        let mut client = world.connect().await;
+        client.send(format!("GET {path} HTTP/1.0\r\nHost: a\r\n\r\n")).await;
+        let all = String::from_utf8(client.all_that_comes().await).unwrap();
+        let (head, rest) = all.split_once("\r\n\r\n").unwrap();
+        let expected = match path {
+            "/sized" => "sized",
+            "/chunked" => "onetwo",
+            _ => expected,
+        };
+        assert_eq!((&head[9..12], rest), (status.to_string().as_str(), expected), "{path}: {head}");
+        assert!(!head.contains("transfer-encoding"), "{head}");
+    }
+}
+
+/// Requests that come without waiting for answers are answered in their order.
+#[tokio::test]
+async fn requests_in_a_row_are_answered_in_their_order() {
+    let server = Scripted::echo().await;
+    let world = World::before(&[server.address]).await;
+    let mut client = world.connect().await;
+    let requests: String = (0..20).map(|n| format!("GET /{n} HTTP/1.1\r\nHost: a\r\n\r\n")).collect();
+    client.send(requests).await;
+    for n in 0..20 {
+        assert_eq!(client.answer().await.unwrap().text(), format!("GET /{n} HTTP/1.1"));
+    }
+}
