@@ -33,7 +33,7 @@ use crate::quiet::Quiet;
 use crate::route::{HostPolicy, Route};
 use crate::scheme::Scheme;
 use crate::trouble::Trouble;
-use crate::tunnel;
+use crate::tunnel::{Opening, Tunnel};
 use crate::upstream::{Lease, Protocol, Tried};
 use crate::worker::Shared;
 
@@ -274,7 +274,7 @@ impl Forward {
             return Err(Trouble::Garbled);
         };
         let (server, said) = borrowed.connection.switch();
-        tunnel::open(client, server, said, lease);
+        answer.extensions_mut().insert(Opening::of(Tunnel { client, server, said, lease }));
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
         answer.headers_mut().insert(UPGRADE, protocol);
         Ok(answer.map(|()| Body::empty()))

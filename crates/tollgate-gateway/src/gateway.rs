@@ -31,14 +31,13 @@ use tollgate_listen::{Alarm, Patient, Speaks, Tls};
 
 use crate::counts::Counts;
 use crate::dial::ClientTls;
+use crate::idle::{Passing, until_idle};
 use crate::scheme::Scheme;
 use crate::settings::SharedSettings;
 use crate::stages::Client;
 use crate::strict::Strict;
+use crate::tunnel::Opening;
 use crate::worker::{PermitLimiter, Worker};
-
-/// Time in which a client must take some of an answer.
-const READ_WITHIN: Duration = Duration::from_secs(60);
 
 /// How often idle connections to servers are looked through.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
@@ -67,14 +66,21 @@ pub struct Gateway<S, O> {
 }
 
 /// How the gateway listens.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Listening {
     /// Threads, each with a runtime of its own.
     pub n_workers: NonZeroUsize,
     /// With or without TLS.
     pub tls: Option<Tls>,
+    /// Time in which a client must take some of an answer.
+    pub read_within: Duration,
     /// Time for requests in hand to finish after a stop.
     pub finish_within: Duration,
+}
+
+impl Listening {
+    /// What clients are usually given to take some of an answer.
+    pub const READ_WITHIN: Duration = Duration::from_secs(60);
 }
 
 /// A connection of a client, and its place.
@@ -126,11 +132,11 @@ where
             let (guests, waiting) = mpsc::unbounded_channel();
             let n_connections = Arc::default();
             desks.push(Desk { guests, n_connections });
-            let (gateway, tls, stopped) = (Arc::clone(&self), listening.tls.clone(), stopped.clone());
+            let (gateway, listening, stopped) = (Arc::clone(&self), listening.clone(), stopped.clone());
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let (done, is_done) = tokio::sync::oneshot::channel();
             let work = move || {
-                runtime.block_on(work(gateway, waiting, tls, stopped, listening.finish_within));
+                runtime.block_on(work(gateway, waiting, listening, stopped));
                 let _ = done.send(());
             };
             std::thread::Builder::new().name(format!("gateway-{n}")).spawn(work)?;
@@ -214,9 +220,8 @@ impl Drop for Place {
 async fn work<S, O>(
     gateway: Arc<Gateway<S, O>>,
     mut guests: mpsc::UnboundedReceiver<Guest>,
-    tls: Option<Tls>,
+    listening: Listening,
     stopped: watch::Receiver<bool>,
-    finish_within: Duration,
 ) where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
@@ -228,9 +233,9 @@ async fn work<S, O>(
         tokio::select! {
             guest = guests.recv() => {
                 let Some(guest) = guest else { break };
-                let (worker, tls, stopped) = (Arc::clone(&worker), tls.clone(), stopped.clone());
+                let (worker, listening, stopped) = (Arc::clone(&worker), listening.clone(), stopped.clone());
                 connections.spawn(async move {
-                    receive(&worker, guest, tls, stopped).await;
+                    receive(&worker, guest, listening, stopped).await;
                 });
             }
             _ = connections.join_next(), if !connections.is_empty() => {}
@@ -238,14 +243,14 @@ async fn work<S, O>(
         }
     }
     let finish = async { while connections.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(finish_within, finish).await;
+    let _ = tokio::time::timeout(listening.finish_within, finish).await;
 }
 
 /// Receives one connection.
 async fn receive<S, O>(
     worker: &Arc<Worker<S, O>>,
     guest: Guest,
-    tls: Option<Tls>,
+    listening: Listening,
     mut stopped: watch::Receiver<bool>,
 ) where
     S: Store<Error = Infallible> + 'static,
@@ -253,9 +258,9 @@ async fn receive<S, O>(
 {
     let Guest { stream, peer, place } = guest;
     let Ok(stream) = TcpStream::from_std(stream) else { return };
-    let stream = Patient::new(stream, READ_WITHIN);
+    let stream = Patient::new(stream, listening.read_within);
     let peer = peer.ip();
-    match tls {
+    match listening.tls {
         None => converse(worker, (peer, Scheme::Http), stream, stopped).await,
         Some(tls) => {
             let within = worker.gateway.settings.load().request_header;
@@ -284,12 +289,15 @@ async fn converse<S, O>(
     let settings = worker.gateway.settings.load_full();
     let header_max = usize::try_from(settings.header_max).unwrap_or(usize::MAX);
     let stream = Strict::new(stream, header_max);
-    let here = Arc::new((Arc::clone(worker), Client { peer, scheme, flag: stream.flag() }));
+    let tunnel = Opening::default();
+    let client = Client { peer, scheme, flag: stream.flag(), tunnel: tunnel.clone() };
+    let here = Arc::new((Arc::clone(worker), client));
+    let idle = until_idle(Arc::downgrade(&here), stream.flag(), settings.request_header);
     let service = hyper::service::service_fn(move |request| {
         let here = Arc::clone(&here);
         async move {
-            let (worker, client) = &*here;
-            Ok::<_, Infallible>(worker.answer(client, request).await)
+            let answer = here.0.answer(&here.1, request).await;
+            Ok::<_, Infallible>(answer.map(|body| Passing::new(body, here)))
         }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
@@ -310,13 +318,20 @@ async fn converse<S, O>(
     let mut connection = std::pin::pin!(connection);
     // A connection that breaks is its client's affair.
     let stops = async { drop(stopped.wait_for(|is_stopped| *is_stopped).await) };
+    let ends = async {
+        tokio::select! {
+            () = stops => {}
+            () = idle => {}
+        }
+    };
     tokio::select! {
         _ = connection.as_mut() => {}
-        () = stops => {
+        () = ends => {
             connection.as_mut().graceful_shutdown();
             let _ = connection.await;
         }
     }
+    tunnel.pass().await;
 }
 
 impl<S, O> std::fmt::Debug for Gateway<S, O> {

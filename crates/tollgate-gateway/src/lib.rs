@@ -18,6 +18,7 @@ mod forward;
 mod gateway;
 mod h1;
 pub mod headers;
+mod idle;
 mod path_pattern;
 mod pool;
 mod quiet;

@@ -32,6 +32,7 @@ use crate::routes::Found;
 use crate::scheme::Scheme;
 use crate::strict::Flag;
 use crate::target::Target;
+use crate::tunnel::Opening;
 use crate::worker::{Live, Worker};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -51,6 +52,8 @@ pub(crate) struct Client {
     pub(crate) scheme: Scheme,
     /// What the connection's stream tells of its requests.
     pub(crate) flag: Flag,
+    /// Where a tunnel is left that the connection becomes.
+    pub(crate) tunnel: Opening,
 }
 
 /// A request that goes no further.
@@ -73,7 +76,7 @@ where
         let (mut head, body) = request.into_parts();
         let body = Inbound::new(body, &head);
         let placed = self.place(&live, client, &mut head);
-        let (answer, count) = match placed {
+        let (mut answer, count) = match placed {
             Ok(number) => {
                 let (limited, count) = &live.limited[number];
                 (limited.answer(Request::from_parts(head, body)).await, count)
@@ -87,6 +90,9 @@ where
         };
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             client.flag.let_through(); // before the client is told that it may
+            if let Some(opening) = answer.extensions_mut().remove::<Opening>() {
+                client.tunnel.take_over(&opening);
+            }
         }
         count.observe(answer.status(), self.shared.clock.now().since(began_at));
         answer

@@ -68,6 +68,11 @@ impl Flag {
         self.0.refused.get().filter(|(refused, _)| *refused <= number).map(|(_, framing)| *framing)
     }
 
+    /// How many requests there have been.
+    pub(crate) fn n_taken(&self) -> u64 {
+        self.0.n_taken.load(Ordering::Relaxed)
+    }
+
     /// From here on the client speaks something else than HTTP. To be called before it is told that it may.
     pub(crate) fn let_through(&self) {
         self.0.is_tunnel.store(true, Ordering::Relaxed);

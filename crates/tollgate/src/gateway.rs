@@ -78,7 +78,8 @@ impl<O: Observe + 'static> Passage<O> {
             counts: Arc::clone(&self.counts),
         };
         let n_workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let listening = Listening { n_workers, tls, finish_within: FINISH_WITHIN };
+        let (read_within, finish_within) = (Listening::READ_WITHIN, FINISH_WITHIN);
+        let listening = Listening { n_workers, tls, read_within, finish_within };
         Arc::new(gateway).serve(listener, listening, stop).await.context("cannot start threads")
     }
 }

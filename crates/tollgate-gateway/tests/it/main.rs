@@ -2,12 +2,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
 
 mod bodies;
+mod connections;
 mod early;
 mod http2;
 mod limits;
 mod peers;
 mod reuse;
 mod servers;
+mod stop;
 mod streaming;
 mod tls;
 mod upgrade;

@@ -46,6 +46,8 @@ pub(crate) struct Setup {
     pub(crate) settings: Settings,
     /// Whose certificates of servers are good.
     pub(crate) roots: Option<RootCertStore>,
+    /// Time in which a client must take some of an answer.
+    pub(crate) read_within: Option<Duration>,
 }
 
 /// A route for everything.
@@ -113,8 +115,12 @@ impl World {
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let listening =
-            Listening { n_workers: NonZeroUsize::new(2).unwrap(), tls: None, finish_within: WITHIN };
+        let listening = Listening {
+            n_workers: NonZeroUsize::new(2).unwrap(),
+            tls: None,
+            read_within: setup.read_within.unwrap_or(Listening::READ_WITHIN),
+            finish_within: WITHIN,
+        };
         let (stop, stopped) = oneshot::channel::<()>();
         let served = tokio::spawn(async move {
             let stopped = async { stopped.await.unwrap_or_default() };
