@@ -116,7 +116,7 @@ impl Http1 {
         !self.is_kept_alive || !self.seen.is_empty() || self.stream.has_something()
     }
 
-    /// Sends a request, and waits for the head of its answer for at most so long.
+    /// Sends a request, and waits for the head of its answer for at most so long after the last of it was taken.
     pub(crate) async fn exchange(
         &mut self,
         request: &Parts,
@@ -194,6 +194,11 @@ impl Http1 {
                 }
                 Poll::Pending if matches!(self.broken, Some(SendError::Upload(_))) => {
                     return Poll::Ready(Err(self.broken.take().unwrap_or(SendError::Garbled("no answer"))));
+                }
+                // The client still sends, and has a time limit of its own.
+                Poll::Pending if self.out.awaits_client() && self.broken.is_none() => {
+                    self.quiet.broke();
+                    return Poll::Pending;
                 }
                 Poll::Pending => {
                     ready!(self.quiet.poll_too_long(context, within));
@@ -283,6 +288,7 @@ impl Http1 {
                     return Poll::Ready(Err(SendError::Broken(io::ErrorKind::WriteZero.into())));
                 }
                 self.has_sent = true;
+                self.quiet.broke();
                 self.out.advance(n);
             }
             if self.out.upload.is_none() {
@@ -297,6 +303,11 @@ impl Out {
     /// True if there is nothing more to be sent.
     fn is_done(&self) -> bool {
         self.upload.is_none() && self.is_written()
+    }
+
+    /// True if all that has come of the body is written, and more is to come.
+    fn awaits_client(&self) -> bool {
+        self.upload.is_some() && self.is_written()
     }
 
     fn is_written(&self) -> bool {

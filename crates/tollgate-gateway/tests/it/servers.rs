@@ -141,6 +141,57 @@ async fn a_server_that_does_not_answer_in_time_is_a_504() {
 }
 
 #[tokio::test]
+async fn the_time_to_answer_begins_when_the_request_is_sent() {
+    let server = Scripted::start(|mut client: Client, _| async move {
+        client.until(b"last").await;
+        client.send(text("all of it")).await;
+        client.until(b"never").await;
+    })
+    .await;
+    let timeouts = Timeouts { header: Duration::from_millis(500), ..Timeouts::default() };
+    let world = World::of(Route { timeouts, ..route(&[server.address]) }).await;
+    let mut client = world.connect().await;
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 24\r\n\r\n").await;
+    for piece in ["one.", "two.", "six.", "ten.", "and."] {
+        // Longer than the server has to answer, all together: the client is slow, not the server.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        client.send(piece).await;
+    }
+    client.send("last").await;
+    assert_eq!(client.answer().await.unwrap().text(), "all of it");
+}
+
+#[tokio::test]
+async fn a_server_that_takes_nothing_is_given_up() {
+    let server = Scripted::start(|client: Client, _| async move {
+        std::future::pending::<()>().await;
+        drop(client);
+    })
+    .await;
+    let timeouts = Timeouts { header: Duration::from_millis(100), ..Timeouts::default() };
+    let world = World::of(Route { timeouts, ..route(&[server.address]) }).await;
+    let mut client = world.connect().await;
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n").await;
+    let (mut reading, mut writing) = client.stream.split();
+    let sends = async {
+        let piece = vec![b'x'; 65_536];
+        while tokio::io::AsyncWriteExt::write_all(&mut writing, &piece).await.is_ok() {}
+    };
+    let reads = async {
+        let mut answer = [0; 12];
+        tokio::io::AsyncReadExt::read_exact(&mut reading, &mut answer).await.unwrap();
+        assert_eq!(answer, *b"HTTP/1.1 504");
+    };
+    crate::world::within(async {
+        tokio::select! {
+            () = reads => {}
+            () = async { sends.await; std::future::pending::<()>().await } => {}
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_server_that_stops_in_the_middle_breaks_the_answer_off_and_never_ends_it_well() {
     let stopping = Scripted::start(|mut client: Client, _| async move {
         client.until(b"\r\n\r\n").await;
