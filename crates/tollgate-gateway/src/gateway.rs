@@ -29,6 +29,7 @@ use tollgate_core::{Clock, Limiter, Observe, Store};
 use tollgate_http::SharedDialect;
 use tollgate_listen::{Alarm, Patient, Speaks, Tls};
 
+use crate::access_log::AccessLog;
 use crate::counts::Counts;
 use crate::dial::ClientTls;
 use crate::idle::{Passing, until_idle};
@@ -63,6 +64,8 @@ pub struct Gateway<S, O> {
     pub client_tls: ClientTls,
     /// What is counted.
     pub counts: Arc<Counts>,
+    /// Who is told of every request, if the settings say so.
+    pub access_log: Arc<dyn AccessLog>,
 }
 
 /// How the gateway listens.
@@ -137,6 +140,7 @@ where
             let (done, is_done) = tokio::sync::oneshot::channel();
             let work = move || {
                 runtime.block_on(work(gateway, waiting, listening, stopped));
+                runtime.shutdown_background(); // what was not done in time ends before we say so
                 let _ = done.send(());
             };
             std::thread::Builder::new().name(format!("gateway-{n}")).spawn(work)?;

@@ -8,9 +8,11 @@
 //! - [`headers`]: what is refused, taken away and added before a request is passed on.
 //!
 //! - [`Gateway`]: takes connections and answers requests; the stages of a request are listed in `stages.rs`.
+//! - [`AccessLog`]: who is told of every request, if the settings say so.
 //!
 //! **Invariant:** routes, targets, upstreams and headers read no clock and open no socket; time is a parameter.
 
+mod access_log;
 mod body;
 mod counts;
 mod dial;
@@ -35,6 +37,7 @@ mod tunnel;
 mod upstream;
 mod worker;
 
+pub use access_log::{AccessLog, Entry, Unlogged};
 pub use counts::{Counted, Counts, NOWHERE};
 pub use dial::ClientTls;
 pub use gateway::{Gateway, Listening};

@@ -1,7 +1,7 @@
 //! The stages of a request, from the outside in. This is the whole way; each stage is a file of its own.
 //!
 //! ```text
-//!   1  count      how many, with which status, how long          counts.rs
+//!   1  count      how many, with which status, how long           counts.rs, access_log.rs
 //!   2  framing    refuse what two servers could read differently  strict.rs, headers/framing.rs
 //!   3  target     the one path: matched, limited, forwarded       target.rs
 //!   4  name       an id to find the request by                    tollgate_http::correlation_id
@@ -15,19 +15,23 @@
 
 use std::convert::Infallible;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::header::{ALLOW, CONNECTION};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::Incoming;
-use tollgate_core::{Observe, Store};
+use tollgate_core::{Observe, Store, Timestamp};
+use tollgate_http::address::client_address;
 use tollgate_http::{Occasion, Problem, given_id, parts};
 use tollgate_tower::{InFlight, RateLimit};
 use tower_service::Service;
 
+use crate::access_log::{Arrival, Noted};
 use crate::body::{Body, Inbound};
 use crate::forward::{Came, Forward};
 use crate::headers::{Framing, check_framing};
+use crate::route::Route;
 use crate::routes::Found;
 use crate::scheme::Scheme;
 use crate::strict::Flag;
@@ -76,6 +80,8 @@ where
         let (mut head, body) = request.into_parts();
         let body = Inbound::new(body, &head);
         let placed = self.place(&live, client, &mut head);
+        let route = placed.as_ref().ok().and_then(|number| live.settings.routes.nth(*number));
+        let noted = live.settings.has_access_log.then(|| self.note(client, &head, began_at, route));
         let (mut answer, count) = match placed {
             Ok(number) => {
                 let (limited, count) = &live.limited[number];
@@ -95,7 +101,29 @@ where
             }
         }
         count.observe(answer.status(), self.shared.clock.now().since(began_at));
+        if let Some(noted) = noted {
+            noted.answered(answer.status());
+        }
         answer
+    }
+
+    /// Notes a request for the log. Boxed: mostly there is no log, and requests need not have the room for it.
+    #[cold]
+    fn note<'a>(
+        &'a self,
+        client: &Client,
+        head: &Parts,
+        began_at: Timestamp,
+        route: Option<&'a Arc<Route>>,
+    ) -> Box<Noted<'a>> {
+        let dialect = self.shared.dialect.load();
+        let arrival = Arrival {
+            clock: &*self.shared.clock,
+            began_at,
+            at: self.shared.wall.now(),
+            client: client_address(&head.headers, client.peer, &dialect.rules.proxies),
+        };
+        Box::new(Noted::new(&*self.gateway.access_log, arrival, head, route.map(|route| &*route.id)))
     }
 
     /// Finds the route of a request, and makes the request ready for it.

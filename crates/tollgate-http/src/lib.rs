@@ -9,7 +9,7 @@
 //! - [`jwt`]: who is asking, by a signed token.
 //! - [`parts`]: headers, cookies, query parameters, the host.
 //! - [`path`]: one name for one resource.
-//! - [`Problem`]: error bodies after RFC 9457, denials among them.
+//! - [`Problem`]: error bodies after RFC 9457, denials among them; [`iso`] is how they write the time.
 //! - [`correlation_id`]: under which id a request is found again.
 //!
 //! **Invariant:** no other crate makes a status code or a header field out of a decision.
@@ -30,4 +30,4 @@ pub use correlation::{correlation_id, given_id};
 pub use dialect::{Dialect, SharedDialect};
 pub use fields::{FieldStyle, Fields, LimitMeaning, QuotaPolicy, Received, ServiceLimit, Shown};
 pub use identify::{Attributes, Facts, Rules, TokenUser, VALUE_MAX, identify};
-pub use problem::{Occasion, Problem};
+pub use problem::{Occasion, Problem, iso};

@@ -11,6 +11,8 @@
 
 mod date;
 
+pub use date::iso;
+
 use std::borrow::Cow;
 
 use http::{HeaderValue, Response, StatusCode, header};

@@ -2,12 +2,13 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use tollgate_core::{Basis, Policies};
-use tollgate_gateway::{Counted, Counts, Settings};
+use tollgate_core::{Basis, Observe, Policies};
+use tollgate_gateway::Counted;
 use tollgate_server::admin::Figure;
 use tollgate_store::{MemoryStats, Traffic};
 
 use crate::buckets::Buckets;
+use crate::gateway::Passage;
 use crate::reload::Reloads;
 
 /// How the store is.
@@ -95,8 +96,8 @@ fn figure_of(n: u64) -> f64 {
 }
 
 /// What went through the gateway, and how the servers behind it are.
-pub(crate) fn of_gateway(counts: &Counts, settings: &Settings) -> Vec<Figure> {
-    let counted = counts.read();
+pub(crate) fn of_gateway<O: Observe + 'static>(passage: &Passage<O>) -> Vec<Figure> {
+    let counted = passage.counts().read();
     let mut requests = Figure::counter("gateway_request", "Requests to the gateway, by status and route");
     let help = "How long it took until the head of the answer was there";
     let mut took = Figure::durations("gateway_request_duration", help);
@@ -109,12 +110,14 @@ pub(crate) fn of_gateway(counts: &Counts, settings: &Settings) -> Vec<Figure> {
     }
     let mut healthy = Figure::gauge("gateway_upstream_healthy", "Whether a server is sent requests: 1 or 0");
     let mut ejections = Figure::counter("gateway_upstream_ejections", "How often a server was left alone");
-    for (_, route) in settings.routes.iter() {
+    for (_, route) in passage.settings().routes.iter() {
         for state in route.upstream.states() {
             let labels = || [("route", route.id.to_string()), ("server", state.server.to_string())];
             healthy = healthy.under(labels(), f64::from(state.is_healthy));
             ejections = ejections.under(labels(), figure_of(state.n_ejections));
         }
     }
-    vec![requests, took, healthy, ejections]
+    let help = "Lines of the access log that were not written, because nobody took them in time";
+    let dropped = Figure::counter("gateway_access_log_dropped", help);
+    vec![requests, took, healthy, ejections, dropped.of(figure_of(passage.access_log().n_dropped()))]
 }

@@ -17,8 +17,13 @@ use tollgate_listen::Tls;
 use tollgate_store::{SystemClock, WallClock};
 use tollgate_tower::Permits;
 
+use crate::access_log::Lines;
+
 /// Time for requests in hand to finish after a stop.
 const FINISH_WITHIN: Duration = Duration::from_secs(30);
+
+/// Time for whoever reads the access log to take what is left of it after a stop.
+const TAKEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// What the gateway goes by while it is open.
 pub(crate) struct Passage<O> {
@@ -26,6 +31,7 @@ pub(crate) struct Passage<O> {
     dialect: SharedDialect,
     permits: Arc<Limiter<Arc<Permits>, O>>,
     counts: Arc<Counts>,
+    access_log: Arc<Lines>,
 }
 
 impl<O: Observe + 'static> Passage<O> {
@@ -35,6 +41,7 @@ impl<O: Observe + 'static> Passage<O> {
             dialect: Arc::new(ArcSwap::new(dialect)),
             permits: Arc::new(Limiter::observed(permits, Arc::default(), observer)),
             counts: Arc::default(),
+            access_log: Arc::default(),
         }
     }
 
@@ -59,6 +66,10 @@ impl<O: Observe + 'static> Passage<O> {
         &self.counts
     }
 
+    pub(crate) fn access_log(&self) -> &Lines {
+        &self.access_log
+    }
+
     /// Serves until `stop` is ready.
     pub(crate) async fn serve<S: Store<Error = std::convert::Infallible> + 'static>(
         &self,
@@ -76,11 +87,15 @@ impl<O: Observe + 'static> Passage<O> {
             wall: Arc::new(WallClock),
             client_tls: client_tls(&self.settings.load())?,
             counts: Arc::clone(&self.counts),
+            access_log: self.access_log.clone(),
         };
+        let writing = self.access_log.write_to(std::io::stdout()).context("cannot start threads")?;
         let n_workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let (read_within, finish_within) = (Listening::READ_WITHIN, FINISH_WITHIN);
         let listening = Listening { n_workers, tls, read_within, finish_within };
-        Arc::new(gateway).serve(listener, listening, stop).await.context("cannot start threads")
+        let served = Arc::new(gateway).serve(listener, listening, stop).await;
+        writing.finish(TAKEN_WITHIN).await;
+        served.context("cannot start threads")
     }
 }
 

@@ -4,9 +4,11 @@
 //! - `cli`: the command line. `check`: what a policy file means. `config`: the policy file, from what a person wrote to what the program needs.
 //! - `admin`: the commands that ask a running program. `fetch`: one request as a client.
 //! - `serve`: opens the doors, and puts another configuration in force when the files change.
+//! - `gateway`: the reverse proxy's door. `access_log`: a line for each of its requests.
 //! - `buckets`: the choice of stores. `jwks`: keys that are fetched. `figures`: what metrics tell of the program.
 #![expect(clippy::print_stderr, reason = "the program talks to a terminal")]
 
+mod access_log;
 mod admin;
 mod buckets;
 mod check;

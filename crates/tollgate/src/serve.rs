@@ -191,7 +191,7 @@ impl Running {
                 .with(move || figures::of_store(&store.store))
                 .with(move || figures::of_policies(&policies.limiter.policies()))
                 .with(move || figures::of_reloads(&reloads.reloads))
-                .with(move || figures::of_gateway(gateway.passage.counts(), &gateway.passage.settings())),
+                .with(move || figures::of_gateway(&gateway.passage)),
             info: Box::new(move || Info {
                 version: VERSION,
                 generation: info.limiter.policies().generation(),

@@ -45,6 +45,7 @@ impl World {
             wall: Arc::new(ManualClock::default()),
             client_tls: client_tls(),
             counts: Arc::default(),
+            access_log: Arc::new(crate::Unlogged),
         };
         let worker = Arc::new(Worker::new(Arc::new(gateway)));
         Self { worker, seen, stopping: watch::channel(false).0 }

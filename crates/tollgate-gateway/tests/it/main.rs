@@ -1,6 +1,7 @@
 //! The gateway over real sockets: limits under a clock that is moved, and servers of all kinds.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
 
+mod access_log;
 mod bodies;
 mod connections;
 mod early;

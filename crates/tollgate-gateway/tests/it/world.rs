@@ -17,8 +17,8 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tollgate_core::{Limiter, ManualClock, Policies, Policy, Timestamp, Unobserved};
 use tollgate_gateway::{
-    Balance, ClientTls, Counts, Gateway, Health, HostPolicy, Listening, Match, PathPattern, Protocol, Route,
-    Routes, Server, Settings, SharedSettings, Timeouts, Upstream,
+    AccessLog, Balance, ClientTls, Counts, Gateway, Health, HostPolicy, Listening, Match, PathPattern,
+    Protocol, Route, Routes, Server, Settings, SharedSettings, Timeouts, Unlogged, Upstream,
 };
 use tollgate_http::Dialect;
 use tollgate_http::path::Case;
@@ -48,6 +48,7 @@ pub(crate) struct Setup {
     pub(crate) roots: Option<RootCertStore>,
     /// Time in which a client must take some of an answer.
     pub(crate) read_within: Option<Duration>,
+    pub(crate) access_log: Option<Arc<dyn AccessLog>>,
 }
 
 /// A route for everything.
@@ -112,6 +113,7 @@ impl World {
             wall: Arc::new(clock.clone()),
             client_tls: ClientTls::new(tls),
             counts: Arc::new(Counts::default()),
+            access_log: setup.access_log.unwrap_or_else(|| Arc::new(Unlogged)),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();

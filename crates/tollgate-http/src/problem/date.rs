@@ -9,7 +9,7 @@ use tollgate_core::Timestamp;
 const TO_EPOCH: u64 = 719_468;
 
 /// UTC with milliseconds, rounded down: `2026-11-15T12:00:00.123Z`.
-pub(super) fn iso(at: Timestamp) -> String {
+pub fn iso(at: Timestamp) -> String {
     let millis = at.as_micros() / 1_000;
     let (days, millis) = (millis / 86_400_000, millis % 86_400_000);
     let (year, month, day) = civil(days);

@@ -1,5 +1,6 @@
 //! The gateway as its users meet it: the examples with a real nginx behind them, asked with real clients.
 
+mod access_log;
 mod clients;
 mod scenarios;
 mod shared;

@@ -171,6 +171,15 @@ impl Tollgate {
         exchange(connect(&self.gateway), request)
     }
 
+    /// Sends requests to the gateway, of which the last one closes the connection, and reads all answers.
+    pub(crate) fn pass_all(&self, requests: &str) -> String {
+        let mut stream = connect(&self.gateway);
+        stream.write_all(requests.as_bytes()).unwrap();
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).unwrap();
+        answers
+    }
+
     /// Asks, with a connection of its own.
     pub(crate) fn ask(&self, method: &str, path: &str) -> Answer {
         self.ask_raw(&format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
@@ -238,6 +247,11 @@ impl Tollgate {
         self.signal("TERM");
         self.reading.take().unwrap().join().unwrap();
         self.logged()
+    }
+
+    /// What it writes to standard output after its greeting. Who does not ask for it does not read it.
+    pub(crate) fn stdout(&mut self) -> impl BufRead + use<> {
+        BufReader::new(self.child.stdout.take().unwrap())
     }
 
     /// What it has logged so far.

@@ -25,7 +25,7 @@ pub(in crate::config) struct Gateway {
     pub(in crate::config) body_max: Option<Written<BodyMax>>,
     /// How long things may take.
     pub(in crate::config) timeouts: Option<GatewayTimeouts>,
-    /// Whether every request is logged. Default: `false`.
+    /// Whether every request is written to standard output, a JSON object on a line each. Default: `false`.
     pub(in crate::config) access_log: Option<Written<bool>>,
 }
 
