@@ -7,7 +7,12 @@ use std::path::Path;
 use expect_test::expect_file;
 use tempfile::TempDir;
 
+use tollgate_gateway::Target;
+use tollgate_http::path::Case;
+use tollgate_lab::{free_port, wait_until};
+
 use crate::process::{Tollgate, run};
+use transcript::{Stage, replay};
 
 const BEGIN: &str = "<!-- reference -->\n";
 const END: &str = "<!-- end of reference -->\n";
@@ -15,6 +20,11 @@ const END: &str = "<!-- end of reference -->\n";
 fn page(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
     std::fs::read_to_string(path).unwrap()
+}
+
+/// The policy files on a page.
+fn files(page: &str) -> Vec<&str> {
+    page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect()
 }
 
 /// With UPDATE_EXPECT=1 the page is written anew.
@@ -32,7 +42,7 @@ fn the_page_on_configuration_has_the_reference_that_the_program_prints() {
 #[test]
 fn every_file_on_the_page_on_configuration_is_sound() {
     let page = page("configuration.md");
-    let files: Vec<_> = page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let files = files(&page);
     assert!(files.len() > 8, "{} files", files.len());
     for file in files {
         // There is no environment here.
@@ -45,11 +55,72 @@ fn every_file_on_the_page_on_configuration_is_sound() {
 #[test]
 fn the_page_on_the_api_shows_what_the_program_answers() {
     let page = page("api.md");
-    let file = page.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
-    let (tollgate, folder) = (Tollgate::start(file), TempDir::new().unwrap());
+    let (tollgate, folder) = (Tollgate::start(files(&page)[0]), TempDir::new().unwrap());
     let described = tollgate.ask("GET", "/openapi.json").json();
     for path in described["paths"].as_object().unwrap().keys() {
         assert!(page.contains(path), "the page does not show {path}");
     }
-    expect_file!["../../../../docs/api.md"].assert_eq(&transcript::replay(&page, &tollgate, folder.path()));
+    expect_file!["../../../../docs/api.md"].assert_eq(&replay(&page, &Stage::new(&tollgate, folder.path())));
+}
+
+/// A reader's application: `python3 -m http.server`. Ends with the test.
+struct Site(std::process::Child, String);
+
+impl Site {
+    fn start(folder: &Path) -> Self {
+        std::fs::write(folder.join("index.html"), "hello\n").unwrap();
+        let port = free_port();
+        let mut python = std::process::Command::new("python3");
+        python.args(["-m", "http.server", &port.to_string(), "--bind", "127.0.0.1", "--directory"]);
+        let nobody = std::process::Stdio::null;
+        let child = python.arg(folder).stdout(nobody()).stderr(nobody()).spawn().unwrap();
+        let site = Self(child, format!("127.0.0.1:{port}"));
+        wait_until("the application is there", || std::net::TcpStream::connect(&site.1).is_ok());
+        site
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Each command on the page is run, in order. With UPDATE_EXPECT=1 what they print is written anew.
+#[test]
+fn the_page_on_the_gateway_shows_what_a_newcomer_sees() {
+    let page = page("gateway.md");
+    let folder = TempDir::new().unwrap();
+    let site = Site::start(folder.path());
+    let tollgate = Tollgate::start(&files(&page)[0].replace("127.0.0.1:3000", &site.1));
+    let file = tollgate.file();
+    let stage = Stage::new(&tollgate, file.parent().unwrap());
+    expect_file!["../../../../docs/gateway.md"].assert_eq(&replay(&page, &stage));
+}
+
+#[test]
+fn every_file_on_the_page_on_the_gateway_is_sound() {
+    let page = page("gateway.md");
+    let files = files(&page);
+    assert!(files.len() > 2, "{} files", files.len());
+    for file in files {
+        assert_eq!(tollgate::understand(file), Ok(()), "{file}");
+    }
+}
+
+#[test]
+fn the_page_on_the_gateway_tells_what_becomes_of_paths() {
+    let page = page("gateway.md");
+    let (_, rest) = page.split_once("| written | forwarded | |\n|---|---|---|\n").unwrap();
+    let rows: Vec<_> = rest.lines().take_while(|line| line.starts_with('|')).collect();
+    assert!(rows.len() > 4, "{rows:?}");
+    for row in rows {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        for written in cells[1].split(", ").map(|text| text.trim_matches('`')) {
+            let uri = written.parse().unwrap();
+            let target = Target::of(&http::Method::GET, &uri, Case::Sensitive).unwrap();
+            assert_eq!(target.forwarded().as_str(), cells[2].trim_matches('`'), "{written}");
+        }
+    }
 }

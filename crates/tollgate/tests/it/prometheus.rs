@@ -18,6 +18,38 @@ fn of(samples: &[Sample], algorithm: &str) -> Option<f64> {
 }
 
 /// The queries are seed 002's, letter by letter.
+/// The first two queries are seed 000's, letter by letter. The second divides like by like; the third is what it means.
+#[test]
+fn a12_the_queries_on_the_gateway_work_and_the_share_is_a_share() {
+    let denied = r#"rate(gateway_request_total{status="429"}[5m])"#;
+    let like_by_like = r#"rate(gateway_request_total{status="429", route_path="/api/orders"}[5m])
+/ rate(gateway_request_total{route_path="/api/orders"}[5m])"#;
+    let share = r#"sum(rate(gateway_request_total{status="429", route_path="/api/orders"}[5m]))
+/ sum(rate(gateway_request_total{route_path="/api/orders"}[5m]))"#;
+
+    let application = tollgate_lab::Nginx::start(1, "", "location / { return 200 'yes'; }\n");
+    let tollgate = Tollgate::start(&format!(
+        "policies: [{{name: orders, by: ip, quota: {{rate: 1/h, burst: 5}}}}]\n\
+         routes: [{{id: orders, match: {{path: /api/orders/**}}, upstream: 'http://{}'}}]\n",
+        application.address()
+    ));
+    let ask = |n: usize| (0..n).for_each(|_| drop(tollgate.pass("/api/orders/1", &[])));
+    ask(6); // both series are there, so that their rates have a beginning
+    let prometheus = Prometheus::scraping(&tollgate.admin, "/metrics");
+    wait_until("it has scraped twice", || !prometheus.query(denied).is_empty());
+    tollgate.ask_admin("DELETE", "/api/v1/admin/key?policy=orders&key=127.0.0.1");
+    ask(20);
+    wait_until("it has scraped the last of them", || {
+        prometheus.query(r#"gateway_request_total{status="429"}"#).first().is_some_and(|n| n.value == 16.0)
+    });
+    let denied = prometheus.query(denied);
+    assert_eq!(denied.len(), 1, "{denied:?}");
+    assert!(denied[0].value > 0.0 && denied[0].labels["route_path"] == "/api/orders", "{denied:?}");
+    assert_eq!(prometheus.query(like_by_like)[0].value, 1.0);
+    let share = prometheus.query(share)[0].value;
+    assert!((0.6..0.9).contains(&share), "15 of 20, as far as rates can tell: {share}");
+}
+
 #[test]
 fn c8_the_three_queries_work_as_written() {
     let denied = r#"sum(rate(rate_limiter_requests_total{allowed="false"}[1m])) by (algorithm)"#;

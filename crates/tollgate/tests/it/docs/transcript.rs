@@ -3,11 +3,34 @@
 use std::path::Path;
 use std::process::Command;
 
+use tollgate_lab::wait_until;
+
 use crate::process::Tollgate;
+
+/// Where a page's commands are run.
+pub(super) struct Stage<'a> {
+    pub(super) tollgate: &'a Tollgate,
+    pub(super) folder: &'a Path,
+    /// Addresses as the page has them, and where they are in truth.
+    pub(super) addresses: Vec<(&'static str, String)>,
+}
+
+impl<'a> Stage<'a> {
+    /// A program that a reader would have on the usual ports, in this folder.
+    pub(super) fn new(tollgate: &'a Tollgate, folder: &'a Path) -> Self {
+        let doors = [
+            ("127.0.0.1:8000", &tollgate.gateway),
+            ("127.0.0.1:8080", &tollgate.address),
+            ("127.0.0.1:9090", &tollgate.admin),
+        ];
+        let addresses = doors.into_iter().map(|(written, real)| (written, real.clone()));
+        Self { tollgate, folder, addresses: addresses.collect() }
+    }
+}
 
 /// The page with what its commands print now. What differs only by the time of day, and by how long it took to get there,
 /// stays as it is written.
-pub(super) fn replay(page: &str, tollgate: &Tollgate, folder: &Path) -> String {
+pub(super) fn replay(page: &str, stage: &Stage<'_>) -> String {
     let mut made = String::new();
     let mut lines = page.lines().peekable();
     let mut is_transcript = false;
@@ -24,18 +47,24 @@ pub(super) fn replay(page: &str, tollgate: &Tollgate, folder: &Path) -> String {
         while let Some(more) = lines.next_if(|line| !line.starts_with("$ ") && *line != "```") {
             written += &format!("{more}\n");
         }
-        let printed = run(&command, tollgate, folder);
+        let printed = run(&command, stage);
         made += if is_alike(&written, &printed) { &written } else { &printed };
     }
     made
 }
 
-/// Runs a command as a reader would, whose program is on the usual ports.
-fn run(command: &str, tollgate: &Tollgate, folder: &Path) -> String {
+/// Runs a command as a reader would. After an edit of the policy file, waits until it is in force.
+fn run(command: &str, stage: &Stage<'_>) -> String {
+    let addresses = stage.addresses.iter().filter(|(_, real)| !real.is_empty());
     let command =
-        command.replace("127.0.0.1:8080", &tollgate.address).replace("127.0.0.1:9090", &tollgate.admin);
-    let output = Command::new("sh").args(["-c", &command]).current_dir(folder).output().unwrap();
+        addresses.fold(command.to_owned(), |command, (written, real)| command.replace(written, real));
+    let n_reloads = || stage.tollgate.metric("tollgate_reloads_total");
+    let before = n_reloads();
+    let output = Command::new("sh").args(["-c", &command]).current_dir(stage.folder).output().unwrap();
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+    if command.starts_with("sed -i") {
+        wait_until("the edit is in force", || n_reloads() > before);
+    }
     let printed = String::from_utf8(output.stdout).unwrap().replace('\r', "");
     let end = if printed.is_empty() || printed.ends_with('\n') { "" } else { "\n" };
     printed + end
@@ -63,10 +92,11 @@ fn is_alike(written: &str, printed: &str) -> bool {
     written.len() == printed.len() && written.iter().zip(&printed).all(is_alike)
 }
 
-/// Takes a text apart. Dates and ids that are made are left out.
+/// Takes a text apart. Dates, versions and ids that are made are left out.
 fn pieces(text: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
-    let is_made = |line: &&str| line.starts_with("date: ") || line.starts_with("x-correlation-id: ");
+    let made = ["date: ", "last-modified: ", "server: ", "x-correlation-id: "];
+    let is_made = |line: &&str| made.iter().any(|name| line.starts_with(name));
     for line in text.lines().filter(|line| !is_made(line)) {
         let line = line.split_once("\"timestamp\": ").map_or(line, |(before, _)| before);
         for piece in line.split_inclusive(|c: char| !c.is_ascii_digit()) {
