@@ -19,6 +19,7 @@ use http::header::EXPECT;
 use http::request::Parts;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::time::{Instant, Sleep, sleep_until};
 use tollgate_tower::Held;
 
 use crate::h1::SendError;
@@ -48,6 +49,8 @@ pub(crate) struct Download {
     pause_max: Duration,
     /// The server is busy until the end.
     lease: Option<Lease>,
+    /// When all of it must be over.
+    ends: Option<(Pin<Box<Sleep>>, Duration)>,
     /// Why it breaks off, until what came before has been passed on.
     broken: Option<BodyError>,
 }
@@ -86,6 +89,9 @@ pub(crate) enum BodyError {
     /// Nothing came for too long.
     #[error("nothing came for {0:?}")]
     Quiet(Duration),
+    /// All of it took too long.
+    #[error("not over within {0:?}")]
+    TooSlow(Duration),
     /// The client broke off, or a server that is spoken to by HTTP/2.
     #[error("the body broke off")]
     Broken(#[source] hyper::Error),
@@ -95,6 +101,14 @@ pub(crate) enum BodyError {
 }
 
 impl Body {
+    /// Breaks a server's answer off if it is not over by then.
+    pub(crate) fn end_by(self, by: Instant, total: Duration) -> Self {
+        match self {
+            Self::Download(download) => Self::Download(download.end_by(by, total)),
+            other @ (Self::Text(_) | Self::Held(_)) => other,
+        }
+    }
+
     pub(crate) fn empty() -> Self {
         Self::Text(None)
     }
@@ -109,9 +123,17 @@ impl From<String> for Body {
 impl Download {
     /// The body of an answer, whose end sets the server and the connection free.
     pub(crate) fn new(source: Source, pause_max: Duration, lease: Lease) -> Self {
-        let mut download = Self { source, pause_max, lease: Some(lease), broken: None };
+        let mut download = Self { source, pause_max, lease: Some(lease), ends: None, broken: None };
         download.end_if_over();
         download
+    }
+
+    /// Breaks it off if it is not over by then; `total` is how long all of it may take.
+    pub(crate) fn end_by(mut self, by: Instant, total: Duration) -> Self {
+        if !self.is_end() {
+            self.ends = Some((Box::pin(sleep_until(by)), total));
+        }
+        self
     }
 
     /// Sets free what was held, once nothing more is to come.
@@ -150,6 +172,11 @@ impl Download {
             return Poll::Ready(Some(Err(error)));
         }
         let pause_max = self.pause_max;
+        if let Some((ends, total)) = &mut self.ends
+            && ends.as_mut().poll(context).is_ready()
+        {
+            return Poll::Ready(Some(Err(BodyError::TooSlow(*total))));
+        }
         let frame = match &mut self.source {
             Source::Http1(None) => return Poll::Ready(None),
             Source::Http1(Some(borrowed)) => {

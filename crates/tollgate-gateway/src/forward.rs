@@ -21,7 +21,7 @@ use http::uri::{PathAndQuery, Scheme as UriScheme};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::client::conn::http2;
 use hyper::upgrade::OnUpgrade;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 use tower_service::Service;
 
 use crate::body::{Body, Download, Inbound, Source, Upload};
@@ -80,8 +80,10 @@ impl Forward {
         match self.route.timeouts.total {
             None => self.attempt_all(sending).await,
             Some(total) => {
-                let attempted = timeout(total, self.attempt_all(sending)).await;
-                attempted.unwrap_or(Err(Trouble::TooSlow(total)))
+                let by = Instant::now() + total;
+                let attempted = timeout_at(by, self.attempt_all(sending)).await;
+                let answer = attempted.unwrap_or(Err(Trouble::TooSlow(total)))?;
+                Ok(answer.map(|body| body.end_by(by, total)))
             }
         }
     }

@@ -76,7 +76,7 @@ impl Trouble {
         match error {
             BodyError::TooLong => Self::BodyTooLong(body_max),
             BodyError::Quiet(pause) => Self::ClientQuiet(*pause),
-            BodyError::Broken(_) | BodyError::Unfinished(_) => Self::ClientGone,
+            BodyError::Broken(_) | BodyError::Unfinished(_) | BodyError::TooSlow(_) => Self::ClientGone,
         }
     }
 

@@ -223,6 +223,20 @@ async fn all_of_it_has_its_time_if_the_route_says_so() {
     let timeouts = Timeouts { total: Some(Duration::from_millis(50)), ..Timeouts::default() };
     let world = World::of(Route { timeouts, ..route(&[server.address]) }).await;
     assert_eq!(world.get("/").await.status, 504);
+    let dripping = Scripted::start(|mut client: Client, _| async move {
+        client.until(b"\r\n\r\n").await;
+        client.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n").await;
+        // As long as somebody listens, and never too long between two.
+        while tokio::io::AsyncWriteExt::write_all(&mut client.stream, b"1\r\nx\r\n").await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let world = World::of(Route { timeouts, ..route(&[dripping.address]) }).await;
+    let mut client = world.connect().await;
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let all = String::from_utf8(client.all_that_comes().await).unwrap();
+    assert!(all.starts_with("HTTP/1.1 200 OK") && !all.ends_with("0\r\n\r\n"), "it is broken off: {all}");
 }
 
 #[tokio::test]
