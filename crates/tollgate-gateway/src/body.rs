@@ -138,10 +138,11 @@ impl Download {
 
     /// Sets free what was held, once nothing more is to come.
     fn end_if_over(&mut self) {
+        let pause_max = self.pause_max;
         let is_over = match &mut self.source {
             Source::Http1(borrowed) => {
                 let over = borrowed.take_if(|borrowed| borrowed.connection.is_done());
-                over.map(Borrowed::give_back).is_some()
+                over.map(|borrowed| borrowed.give_back(pause_max)).is_some()
             }
             Source::Http2(incoming, _) => incoming.is_end_stream(),
         };

@@ -129,7 +129,7 @@ impl Forward {
     async fn attempt_all(&self, mut sending: Sending) -> Result<Response<Body>, Trouble> {
         let is_idempotent = is_idempotent(&sending.head.method);
         let mut tried = Tried::default();
-        let mut n_retries = 0;
+        let (mut n_retries, mut n_repeated) = (0, 0);
         let mut last = None;
         loop {
             let Some(mut lease) = self.route.upstream.pick(self.shared.clock.now(), &tried) else {
@@ -146,12 +146,14 @@ impl Forward {
                 lease.failed(self.shared.clock.now());
                 tried.add(&lease);
             }
+            // A connection that was closed while it was idle takes nothing from what the route allows.
             let is_harmless = !trouble.was_sent()
-                || (is_idempotent && trouble.may_pass() && n_retries < self.route.retries_max);
+                || (is_idempotent && trouble.may_pass() && n_repeated < self.route.retries_max);
             if sending.body.is_none() || !is_harmless || n_retries == RETRIES_MAX {
                 return Err(trouble);
             }
             n_retries += 1;
+            n_repeated += u32::from(trouble.was_sent());
             last = Some(trouble);
         }
     }

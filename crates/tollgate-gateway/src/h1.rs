@@ -54,6 +54,8 @@ pub(crate) struct Http1 {
     decoder: Decoder,
     quiet: Quiet,
     is_kept_alive: bool,
+    /// Whether the answer says that the request was not wanted.
+    is_refused: bool,
     /// Whether anything of the present request went out.
     has_sent: bool,
     /// Why nothing can be sent any more. An answer may have come all the same.
@@ -106,6 +108,7 @@ impl Http1 {
             decoder: Decoder::Done,
             quiet: Quiet::default(),
             is_kept_alive: true,
+            is_refused: false,
             has_sent: false,
             broken: None,
         }
@@ -127,8 +130,29 @@ impl Http1 {
         let answered = std::future::poll_fn(|context| self.poll_answer(context, within)).await?;
         let Answered { response, is_kept_alive, decoder } = answered;
         self.is_kept_alive = is_kept_alive;
+        self.is_refused = response.status().is_client_error() || response.status().is_server_error();
         self.decoder = decoder;
         Ok(response)
+    }
+
+    /// True if the answer is there, and the server goes on reading the request.
+    pub(crate) fn is_still_read(&self) -> bool {
+        let goes_on = self.is_kept_alive && !self.is_refused && self.broken.is_none();
+        goes_on && self.decoder.is_done() && !self.out.is_done()
+    }
+
+    /// Sends the rest of a request that was answered before all of it had come. Who takes nothing of it for too long gets no
+    /// more.
+    pub(crate) async fn finish(&mut self, pause_max: Duration) {
+        let finished = std::future::poll_fn(|context| match self.poll_out(context) {
+            Poll::Ready(sent) => Poll::Ready(sent),
+            Poll::Pending if self.out.awaits_client() => Poll::Pending, // it has a time limit of its own
+            Poll::Pending => {
+                ready!(self.quiet.poll_too_long(context, pause_max));
+                Poll::Ready(Err(SendError::Quiet(pause_max)))
+            }
+        });
+        self.broken = finished.await.err();
     }
 
     /// What is left of a request of which nothing was sent.

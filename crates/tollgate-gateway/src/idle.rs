@@ -30,16 +30,17 @@ impl<T> Passing<T> {
     }
 }
 
-/// Ready when nothing has been under way, and nothing has begun, for `within`. The connection itself holds one clone.
+/// Ready when nothing has been under way, and nothing has begun, for `within`, and at the latest after twice as long. The
+/// connection itself holds one clone.
 pub(crate) async fn until_idle<T>(shared: Weak<T>, flag: Flag, within: Duration) {
-    let mut n_before = 0;
+    let mut before = (true, 0);
     loop {
         tokio::time::sleep(within).await;
-        let n = flag.n_taken();
-        if n == n_before && shared.strong_count() <= 1 {
+        let now = (shared.strong_count() <= 1, flag.n_taken());
+        if now.0 && now == before {
             return;
         }
-        n_before = n;
+        before = now;
     }
 }
 
@@ -60,5 +61,38 @@ impl<T> http_body::Body for Passing<T> {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::pin::pin;
+    use tokio::time::{Instant, timeout};
+
+    const WITHIN: Duration = Duration::from_secs(10);
+
+    #[tokio::test(start_paused = true)]
+    async fn who_says_nothing_is_idle_and_who_asks_has_as_long_again() {
+        let (shared, flag, begin) = (Arc::new(()), Flag::default(), Instant::now());
+        until_idle(Arc::downgrade(&shared), flag.clone(), WITHIN).await;
+        assert_eq!(begin.elapsed().as_secs(), 10);
+        let mut idle = pin!(until_idle(Arc::downgrade(&shared), flag.clone(), WITHIN));
+        for _ in 0..5 {
+            assert!(timeout(Duration::from_secs(9), idle.as_mut()).await.is_err());
+            flag.take();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_under_way_is_waited_for_and_its_end_is_no_idleness() {
+        let (shared, flag) = (Arc::new(()), Flag::default());
+        let request = Arc::clone(&shared);
+        let mut idle = pin!(until_idle(Arc::downgrade(&shared), flag, WITHIN));
+        assert!(timeout(Duration::from_secs(39), idle.as_mut()).await.is_err());
+        drop(request);
+        let ended = Instant::now();
+        idle.await;
+        assert!(ended.elapsed() >= WITHIN, "{:?}", ended.elapsed());
     }
 }

@@ -138,8 +138,20 @@ impl Borrowed {
         Self { pool, slot, connection }
     }
 
-    /// Gives the connection back, for the next request, if it is fit for one.
-    pub(crate) fn give_back(self) {
+    /// Gives the connection back, for the next request, if it is fit for one. A request that was answered before all of it
+    /// had come is sent to its end first; in between, `pause_max` is how long nothing of it may be taken.
+    pub(crate) fn give_back(mut self, pause_max: Duration) {
+        if self.connection.is_still_read() {
+            tokio::spawn(async move {
+                self.connection.finish(pause_max).await;
+                self.put_back();
+            });
+        } else {
+            self.put_back();
+        }
+    }
+
+    fn put_back(self) {
         let Self { pool, slot, connection } = self;
         if !connection.is_reusable() {
             return;

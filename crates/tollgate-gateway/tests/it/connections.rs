@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tollgate_gateway::Settings;
 
+use crate::peers::{connect, exchange, get};
 use crate::world::{Answer, Client, Scripted, Setup, World, route, settings, until};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -91,9 +92,9 @@ async fn an_idle_connection_of_http_2_is_let_go() {
     let mut settings = settings(route(&[server.address]));
     settings.request_header = Duration::from_millis(100);
     let world = World::start(Setup { settings, ..Setup::default() }).await;
-    let idle = crate::peers::connect(world.address).await;
-    let waiting = crate::peers::connect(world.address).await;
-    let asked = tokio::spawn(crate::peers::exchange_owned(waiting, crate::peers::get("/")));
+    let idle = connect(world.address).await;
+    let waiting = connect(world.address).await;
+    let asked = tokio::spawn(async move { exchange(&waiting, get("/")).await });
     until("the idle one is closed", || idle.is_closed()).await;
     go.send(true).unwrap();
     assert_eq!(asked.await.unwrap(), (200, "slow".to_owned()));

@@ -1,12 +1,14 @@
 //! Answers that come before the request has ended, and words before the answer.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use http::Request;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
+use tollgate_gateway::{Route, Timeouts};
 
 use crate::peers::{ask, connect, pieces, whole};
-use crate::world::{Client, Scripted, World, text, within};
+use crate::world::{Client, Scripted, World, route, text, within};
 
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n";
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -53,31 +55,23 @@ async fn who_refuses_a_body_without_reading_it_and_closes_is_heard() {
     }
 }
 
-/// A server that answers at once, and reads a body only when it is told. Then it says how much came.
-async fn early() -> (Scripted, watch::Sender<bool>, mpsc::UnboundedReceiver<usize>) {
-    let (go, gone) = watch::channel(false);
-    let (tell, told) = mpsc::unbounded_channel();
-    let server = Scripted::start(move |mut client: Client, _| {
-        let (mut gone, tell) = (gone.clone(), tell.clone());
-        async move {
-            while let Some(head) = client.until(b"\r\n\r\n").await {
-                client.send(text("early")).await;
-                if head.starts_with(b"POST") {
-                    let _ = gone.wait_for(|go| *go).await;
-                    let _ = tell.send(client.all_that_comes().await.len());
-                    return;
-                }
+/// A server that answers at once and never reads a body.
+async fn early() -> Scripted {
+    Scripted::start(|mut client: Client, _| async move {
+        while let Some(head) = client.until(b"\r\n\r\n").await {
+            client.send(text("early")).await;
+            if head.starts_with(b"POST") {
+                std::future::pending::<()>().await;
             }
         }
     })
-    .await;
-    (server, go, told)
+    .await
 }
 
 /// It answers, keeps the connection and never reads: nobody else is put behind that.
 #[tokio::test]
 async fn a_connection_with_half_a_request_in_it_is_not_used_again() {
-    let (server, _go, _told) = early().await;
+    let server = early().await;
     let world = World::before(&[server.address]).await;
     let mut clients = Vec::new();
     for n in 0..4 {
@@ -91,27 +85,33 @@ async fn a_connection_with_half_a_request_in_it_is_not_used_again() {
     drop(clients);
 }
 
-/// What is left of a request after its answer is of no use to anybody.
+/// What is left of a request after its answer is not waited with for ever.
 #[tokio::test]
-async fn a_server_that_has_answered_is_sent_no_more() {
-    let (server, go, mut told) = early().await;
-    let world = World::before(&[server.address]).await;
+async fn a_server_that_answers_and_never_reads_on_holds_nobody_for_long() {
+    let server = early().await;
+    let timeouts = Timeouts { idle: Duration::from_millis(100), ..Timeouts::default() };
+    let world = World::of(Route { timeouts, ..route(&[server.address]) }).await;
     let (_, pouring, _reads) = post_large(&world).await;
-    within(pouring).await.unwrap(); // the client is cut off, or has sent all of it
-    go.send(true).unwrap();
-    let n = within(told.recv()).await.unwrap();
-    assert!(n < 50_000_000, "{n} bytes, when nobody waits for an answer any more");
+    within(pouring).await.unwrap(); // nobody takes it any more: the client is cut off
 }
 
 /// An answer comes whole while the request goes on, in HTTP/1.1 and HTTP/2.
 #[tokio::test]
 async fn an_answer_before_the_end_of_the_request_is_passed_on_at_once() {
-    let server = Scripted::start(|mut client: Client, _| async move {
-        while let Some(head) = client.until(b"\r\n\r\n").await {
-            if head.starts_with(b"POST") {
+    let (tell, mut told) = mpsc::unbounded_channel();
+    let server = Scripted::start(move |mut client: Client, _| {
+        let tell = tell.clone();
+        async move {
+            while let Some(head) = client.until(b"\r\n\r\n").await {
+                if !head.starts_with(b"POST") {
+                    client.send(text("next")).await;
+                    continue;
+                }
                 client.until(b"one").await;
+                client.send(text("early")).await;
+                client.until(b"two").await;
+                tell.send(()).unwrap();
             }
-            client.send(text("early")).await;
         }
     })
     .await;
@@ -120,7 +120,8 @@ async fn an_answer_before_the_end_of_the_request_is_passed_on_at_once() {
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\none").await;
     assert_eq!(client.answer().await.unwrap().text(), "early");
     client.send("two").await;
-    assert_eq!(client.ask(GET).await.status, 200, "the connection goes on");
+    within(told.recv()).await.unwrap();
+    assert_eq!(client.ask(GET).await.text(), "next", "the connection goes on");
 
     let (sender, upload) = pieces();
     sender.send("one");
@@ -128,6 +129,7 @@ async fn an_answer_before_the_end_of_the_request_is_passed_on_at_once() {
     let answer = ask(&connect(world.address).await, request).await;
     assert_eq!(whole(answer.into_body()).await.0, "early");
     sender.send("two");
+    within(told.recv()).await.unwrap();
 }
 
 #[tokio::test]

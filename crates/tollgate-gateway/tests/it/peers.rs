@@ -96,11 +96,6 @@ pub(crate) async fn exchange(client: &SendRequest<Pieces>, request: Request<Piec
     (answer.status().as_u16(), whole(answer.into_body()).await.0)
 }
 
-/// The same, by a client of its own.
-pub(crate) async fn exchange_owned(client: SendRequest<Pieces>, request: Request<Pieces>) -> (u16, String) {
-    exchange(&client, request).await
-}
-
 /// The next piece of a body.
 pub(crate) async fn piece(body: &mut Incoming) -> String {
     let frame = within(body.frame()).await.expect("a piece").unwrap();
