@@ -70,8 +70,9 @@ mutants: ## how many changed lines the tests notice (needs cargo-mutants)
 		--test-package tollgate-core --test-package tollgate-store --timeout 20 -- -- --skip memory:: --skip clock::
 
 deps: ## what the tests need
-	@./.ci/install redis-server:redis-server nginx:nginx faketime:faketime prometheus:prometheus curl:curl jq:jq
-	@./.ci/python schemathesis==4.32.5
+	@./.ci/install redis-server:redis-server nginx:nginx faketime:faketime prometheus:prometheus curl:curl jq:jq \
+		wrk:wrk h2load:nghttp2-client
+	@./.ci/python schemathesis==4.32.5 websockets==17.4
 
 .PHONY: deps-bench
 deps-bench:

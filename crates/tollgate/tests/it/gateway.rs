@@ -2,8 +2,10 @@
 
 mod access_log;
 mod clients;
+mod many;
 mod scenarios;
 mod shared;
+mod websocket;
 
 use std::collections::BTreeMap;
 
