@@ -3,7 +3,7 @@
 //! # Layout
 //! - [`Fields`]: the rate limit header fields of both families, rendered and parsed in one place, with their
 //!   rounding; [`FieldStyle`] says which of them answers carry.
-//! - [`identify`]: who is asking, and for what: from a request to the attributes of a query.
+//! - [`identify()`]: who is asking, and for what: from a request to the attributes of a query.
 //! - [`Dialect`]: whom to believe and what answers carry, as one thing that a reload replaces.
 //! - [`address`]: who is asking, by address, and which bucket an address means.
 //! - [`jwt`]: who is asking, by a signed token.
