@@ -15,11 +15,13 @@ pub use date::iso;
 
 use std::borrow::Cow;
 
-use http::{HeaderValue, Response, StatusCode, header};
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use serde::Serialize;
 use tollgate_core::{Basis, Decision, Micros, Outcome, Timestamp};
 
 use crate::fields::{Fields, Shown};
+
+const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 
 /// What went wrong, for programs and for people.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -136,6 +138,10 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        let id = self.occurred.as_ref().map(|occurred| HeaderValue::from_str(&occurred.correlation_id));
+        if let Some(Ok(id)) = id.filter(|id| id.as_ref().is_ok_and(|id| !id.is_empty())) {
+            headers.insert(CORRELATION_ID, id);
+        }
         if status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

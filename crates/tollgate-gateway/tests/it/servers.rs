@@ -86,6 +86,7 @@ async fn a_server_that_is_not_there_is_a_502_with_the_requests_id() {
     let answer = world.connect().await.ask(request).await;
     assert_eq!((answer.status, answer.headers["content-type"].as_str()), (502, "application/problem+json"));
     let body = answer.text();
+    assert_eq!(answer.headers["x-correlation-id"], "r-7");
     assert!(body.contains(r#""correlationId":"r-7""#) && body.contains(r#""instance":"/x""#), "{body}");
 }
 
