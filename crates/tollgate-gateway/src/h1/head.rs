@@ -123,3 +123,50 @@ impl Said {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn parsed(text: &[u8]) -> Result<Option<Answered>, &'static str> {
+        parse(&mut BytesMut::from(text), Decoder::Done)
+    }
+
+    #[test]
+    fn fields_may_be_empty_and_those_before_the_last_answer_are_passed_over() {
+        let text = b"HTTP/1.1 103 Early\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nX-Empty:\r\nX-Blank:  \r\nContent-Length: 3\r\n\r\n";
+        let answered = parsed(text).unwrap().unwrap();
+        let headers = answered.response.headers();
+        assert_eq!((answered.response.status().as_u16(), headers.len()), (200, 3));
+        assert_eq!(
+            (&headers["x-empty"], &headers["x-blank"]),
+            (&HeaderValue::from_static(""), &HeaderValue::from_static(""))
+        );
+        assert_eq!(answered.decoder, Decoder::Length(3));
+        assert!(answered.is_kept_alive && parsed(&text[..text.len() - 1]).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_could_be_read_in_two_ways_is_no_answer() {
+        for fields in [
+            "Content-Length: 1\r\nContent-Length: 2",
+            "Content-Length: 1\r\nTransfer-Encoding: chunked",
+            "Transfer-Encoding: gzip, chunked",
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+            "Content-Length: +1",
+            "Content-Length: 99999999999999999999",
+        ] {
+            assert!(parsed(format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n").as_bytes()).is_err(), "{fields}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_comes_makes_it_stumble(rest in prop::collection::vec(any::<u8>(), 0..200), is_answer: bool) {
+            let begin: &[u8] = if is_answer { b"HTTP/1.1 200 OK\r\na:" } else { b"" };
+            let _ = parsed(&[begin, &rest].concat());
+            let _ = parsed(&[begin, &rest, b"\r\n\r\n"].concat());
+        }
+    }
+}

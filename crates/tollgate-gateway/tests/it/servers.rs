@@ -149,13 +149,13 @@ async fn the_time_to_answer_begins_when_the_request_is_sent() {
         client.until(b"never").await;
     })
     .await;
-    let timeouts = Timeouts { header: Duration::from_millis(500), ..Timeouts::default() };
+    let timeouts = Timeouts { header: Duration::from_secs(1), ..Timeouts::default() };
     let world = World::of(Route { timeouts, ..route(&[server.address]) }).await;
     let mut client = world.connect().await;
     client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 24\r\n\r\n").await;
     for piece in ["one.", "two.", "six.", "ten.", "and."] {
         // Longer than the server has to answer, all together: the client is slow, not the server.
-        tokio::time::sleep(Duration::from_millis(150)).await;
+        tokio::time::sleep(Duration::from_millis(250)).await;
         client.send(piece).await;
     }
     client.send("last").await;
@@ -206,7 +206,8 @@ async fn a_server_that_stops_in_the_middle_breaks_the_answer_off_and_never_ends_
     })
     .await;
     for server in [stopping.address, dying.address] {
-        let world = World::of(hasty(server)).await;
+        let timeouts = Timeouts { idle: Duration::from_millis(100), ..Timeouts::default() };
+        let world = World::of(Route { timeouts, ..route(&[server]) }).await;
         let mut client = world.connect().await;
         client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
         let all = String::from_utf8(client.all_that_comes().await).unwrap();
@@ -233,6 +234,7 @@ async fn all_of_it_has_its_time_if_the_route_says_so() {
         }
     })
     .await;
+    let timeouts = Timeouts { total: Some(Duration::from_secs(1)), ..Timeouts::default() };
     let world = World::of(Route { timeouts, ..route(&[dripping.address]) }).await;
     let mut client = world.connect().await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
