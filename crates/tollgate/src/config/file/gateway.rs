@@ -41,7 +41,7 @@ pub(in crate::config) struct GatewayTimeouts {
     pub(in crate::config) idle: Option<Written<Micros>>,
     /// For all of a request and its answer, or `none`. Default: `none`.
     pub(in crate::config) total: Option<Written<TotalTime>>,
-    /// Until a client has sent a request's head. Default: `10s`.
+    /// Until a client has sent a request's head, and how long one may say nothing at all. Default: `10s`.
     pub(in crate::config) request_header: Option<Written<Micros>>,
 }
 
