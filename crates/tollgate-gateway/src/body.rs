@@ -221,10 +221,6 @@ impl Inbound {
         self.is_drained = false;
     }
 
-    /// The bytes that it has at least.
-    pub(crate) fn announced(&self) -> u64 {
-        self.incoming.as_ref().map_or(0, |incoming| incoming.size_hint().lower())
-    }
 }
 
 impl Drop for Inbound {
@@ -261,6 +257,11 @@ impl Upload {
 
     pub(crate) fn is_nothing(&self) -> bool {
         self.inbound.is_none()
+    }
+
+    /// The bytes that it has at least.
+    pub(crate) fn announced(&self) -> u64 {
+        self.incoming().map_or(0, |incoming| incoming.size_hint().lower())
     }
 
     fn incoming(&self) -> Option<&Incoming> {

@@ -10,7 +10,6 @@
 //! method is idempotent) and it has no body that would be gone.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -22,12 +21,13 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::client::conn::http2;
 use hyper::upgrade::OnUpgrade;
 use tokio::time::{Instant, timeout, timeout_at};
+use tollgate_http::address::client_address;
 use tower_service::Service;
 
 use crate::body::{Body, Download, Inbound, Source, Upload};
 use crate::dial::dial;
-use crate::h1::{Http1, SendError};
-use crate::headers::{Hop, strip_hop_by_hop, wants_upgrade};
+use crate::h1::{Http1, SendError, Sent};
+use crate::headers::{Hop, Peer, Told, strip_hop_by_hop, wants_upgrade};
 use crate::pool::{Borrowed, Connection, Wanted};
 use crate::quiet::Quiet;
 use crate::route::{HostPolicy, Route};
@@ -37,26 +37,31 @@ use crate::tunnel::{Opening, Tunnel};
 use crate::upstream::{Lease, Protocol, Tried};
 use crate::worker::Shared;
 
-/// Sends requests to the servers of one route.
+/// Sends requests to the servers of one route. Clones are the same.
 #[derive(Clone)]
-pub(crate) struct Forward {
+pub(crate) struct Forward(Arc<Way>);
+
+/// The way to the servers of one route.
+struct Way {
     route: Arc<Route>,
     shared: Arc<Shared>,
     /// Where the worker keeps the connections of each server.
-    slots: Arc<[usize]>,
+    slots: Vec<usize>,
 }
 
-/// How a request came to us and what it is called, for those stages that must know.
-#[derive(Clone, Debug)]
-pub(crate) struct Came {
-    pub(crate) peer: IpAddr,
+/// The body of a request, with how the request came to us.
+#[derive(Debug)]
+pub(crate) struct Arriving {
+    pub(crate) body: Inbound,
+    pub(crate) peer: Peer,
     pub(crate) scheme: Scheme,
-    pub(crate) id: HeaderValue,
 }
 
 /// A request as it is sent.
 struct Sending {
     head: Parts,
+    /// What the server is told besides.
+    told: Told,
     /// None: it is gone, and the request cannot be sent again.
     body: Option<Upload>,
     /// What the client will speak if the server agrees to switch.
@@ -67,16 +72,16 @@ impl Forward {
     pub(crate) fn new(route: Arc<Route>, shared: Arc<Shared>) -> Self {
         let protocol = route.upstream.protocol();
         let slots = route.upstream.servers().map(|server| shared.pool.slot(server, protocol)).collect();
-        Self { route, shared, slots }
+        Self(Arc::new(Way { route, shared, slots }))
     }
+}
 
+impl Way {
     /// Sends a request, and tells what came of it.
-    async fn forward(
-        &self,
-        request: Request<Inbound>,
-        came: Option<&Came>,
-    ) -> Result<Response<Body>, Trouble> {
-        let sending = self.prepare(request, came)?;
+    async fn forward(&self, sending: &mut Sending) -> Result<Response<Body>, Trouble> {
+        if sending.body.as_ref().is_some_and(|upload| upload.announced() > self.route.body_max) {
+            return Err(Trouble::BodyTooLong(self.route.body_max));
+        }
         match self.route.timeouts.total {
             None => self.attempt_all(sending).await,
             Some(total) => {
@@ -89,44 +94,38 @@ impl Forward {
     }
 
     /// Takes away and adds what has to be before a request is passed on.
-    fn prepare(&self, request: Request<Inbound>, came: Option<&Came>) -> Result<Sending, Trouble> {
-        let (mut head, body) = request.into_parts();
-        if body.announced() > self.route.body_max {
-            return Err(Trouble::BodyTooLong(self.route.body_max));
-        }
+    fn prepare(&self, request: Request<Arriving>) -> Sending {
+        let (mut head, Arriving { body, peer, scheme }) = request.into_parts();
         let is_http1 = self.route.upstream.protocol() == Protocol::Http1;
         let switching = wants_upgrade(&head).filter(|_| is_http1).zip(head.extensions.remove::<OnUpgrade>());
         let body = Upload::new(body, self.route.timeouts.idle, self.route.body_max);
         let dialect = self.shared.dialect.load();
         strip_hop_by_hop(&mut head.headers, dialect.rules.user_header.as_ref());
         head.headers.remove(EXPECT); // whoever waits for our word gets it when the body is asked for
-        let asked_for = head.uri.authority().map(|authority| authority.as_str().to_owned());
-        let host = asked_for.as_deref().and_then(|host| HeaderValue::from_str(host).ok());
-        let host = host.or_else(|| head.headers.get(HOST).cloned());
-        if let Some(came) = came {
-            let client =
-                tollgate_http::address::client_address(&head.headers, came.peer, &dialect.rules.proxies);
-            let hop = Hop { peer: came.peer, client, scheme: came.scheme, host: host.clone() };
-            hop.tell(&mut head.headers, &dialect.rules);
-        }
+        let target = head.uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
+        let host = target.clone().or_else(|| head.headers.get(HOST).cloned());
+        let client = client_address(&head.headers, peer.address, &dialect.rules.proxies);
+        let told = Hop { peer: &peer, client, scheme, host }.tell(&mut head.headers, &dialect.rules);
         drop(dialect);
         match &self.route.host {
             HostPolicy::Fixed(fixed) => drop(head.headers.insert(HOST, fixed.clone())),
-            HostPolicy::Keep => host.into_iter().for_each(|host| drop(head.headers.insert(HOST, host))),
+            HostPolicy::Keep => target.into_iter().for_each(|host| drop(head.headers.insert(HOST, host))),
             HostPolicy::Upstream => {} // each server its own
         }
         if let Some((protocol, _)) = &switching {
             head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             head.headers.insert(UPGRADE, protocol.clone());
         }
-        let path = head.uri.path_and_query().cloned();
-        head.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+        if head.uri.authority().is_some() {
+            let path = std::mem::take(&mut head.uri).into_parts().path_and_query;
+            head.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+        }
         head.extensions.clear();
-        Ok(Sending { head, body: Some(body), switching })
+        Sending { head, told, body: Some(body), switching }
     }
 
     /// Tries servers until one answers, as long as trying again does no harm.
-    async fn attempt_all(&self, mut sending: Sending) -> Result<Response<Body>, Trouble> {
+    async fn attempt_all(&self, sending: &mut Sending) -> Result<Response<Body>, Trouble> {
         let is_idempotent = is_idempotent(&sending.head.method);
         let mut tried = Tried::default();
         let (mut n_retries, mut n_repeated) = (0, 0);
@@ -135,10 +134,10 @@ impl Forward {
             let Some(mut lease) = self.route.upstream.pick(self.shared.clock.now(), &tried) else {
                 return Err(last.unwrap_or(Trouble::NoServer));
             };
-            let trouble = match self.attempt(&lease, &mut sending, n_retries > 0).await {
+            let trouble = match self.attempt(&lease, sending, n_retries > 0).await {
                 Ok((answer, source)) => {
                     lease.succeeded();
-                    return self.accept(answer, source, lease, sending.switching);
+                    return self.accept(answer, source, lease, sending.switching.take());
                 }
                 Err(trouble) => trouble,
             };
@@ -212,7 +211,8 @@ impl Forward {
     ) -> Result<(Response<()>, Source), Trouble> {
         let upload = sending.body.take().unwrap_or_else(Upload::nothing);
         let is_empty = upload.is_nothing();
-        let answered = connection.exchange(&sending.head, upload, self.route.timeouts.header).await;
+        let sent = Sent { head: &sending.head, told: Some(&sending.told) };
+        let answered = connection.exchange(sent, upload, self.route.timeouts.header).await;
         sending.body = if is_empty { Some(Upload::nothing()) } else { connection.unsent() };
         match answered {
             Ok(answer) => {
@@ -238,7 +238,7 @@ impl Forward {
         self.shared.pool.share(slot, &stream);
         let upload = sending.body.take().unwrap_or_else(Upload::nothing);
         let is_empty = upload.is_nothing();
-        let request = Request::from_parts(of_stream(sending.head.clone(), lease), upload);
+        let request = Request::from_parts(of_stream(sending, lease), upload);
         let header = self.route.timeouts.header;
         let answered = timeout(header, stream.try_send_request(request)).await;
         if is_empty {
@@ -286,8 +286,9 @@ impl Forward {
 }
 
 /// A head as HTTP/2 has it: whom it is for stands in its target.
-fn of_stream(mut head: Parts, lease: &Lease) -> Parts {
-    let server = lease.server();
+fn of_stream(sending: &Sending, lease: &Lease) -> Parts {
+    let (mut head, server) = (sending.head.clone(), lease.server());
+    sending.told.add_to(&mut head.headers);
     head.version = Version::HTTP_2;
     let host = head.headers.remove(HOST);
     let named = host.as_ref().and_then(|host| host.to_str().ok()?.parse().ok());
@@ -306,7 +307,7 @@ fn is_idempotent(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::PUT, Method::DELETE].contains(method)
 }
 
-impl Service<Request<Inbound>> for Forward {
+impl Service<Request<Arriving>> for Forward {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -315,23 +316,18 @@ impl Service<Request<Inbound>> for Forward {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, mut request: Request<Inbound>) -> Self::Future {
-        let this = self.clone();
+    fn call(&mut self, request: Request<Arriving>) -> Self::Future {
+        let way = Arc::clone(&self.0);
+        let mut sending = way.prepare(request);
         Box::pin(async move {
-            let came = request.extensions_mut().remove::<Came>();
-            let path = request.uri().path_and_query().cloned();
-            Ok(match this.forward(request, came.as_ref()).await {
-                Ok(answer) => answer,
-                Err(trouble) => {
-                    this.shared.tell(&this.route, &trouble, path.as_ref(), came.as_ref().map(|came| &came.id))
-                }
-            })
+            let answer = way.forward(&mut sending).await;
+            Ok(answer.unwrap_or_else(|trouble| way.shared.tell(&way.route, &trouble, &sending.head)))
         })
     }
 }
 
 impl std::fmt::Debug for Forward {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Forward").field("route", &self.route.id).finish_non_exhaustive()
+        f.debug_struct("Forward").field("route", &self.0.route.id).finish_non_exhaustive()
     }
 }

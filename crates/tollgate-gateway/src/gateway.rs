@@ -32,6 +32,7 @@ use tollgate_listen::{Alarm, Patient, Speaks, Tls};
 use crate::access_log::AccessLog;
 use crate::counts::Counts;
 use crate::dial::ClientTls;
+use crate::headers::Peer;
 use crate::idle::{Passing, until_idle};
 use crate::scheme::Scheme;
 use crate::settings::SharedSettings;
@@ -294,7 +295,7 @@ async fn converse<S, O>(
     let header_max = usize::try_from(settings.header_max).unwrap_or(usize::MAX);
     let stream = Strict::new(stream, header_max);
     let tunnel = Opening::default();
-    let client = Client { peer, scheme, flag: stream.flag(), tunnel: tunnel.clone() };
+    let client = Client { peer: Peer::new(peer), scheme, flag: stream.flag(), tunnel: tunnel.clone() };
     let here = Arc::new((Arc::clone(worker), client));
     let idle = until_idle(Arc::downgrade(&here), stream.flag(), settings.request_header);
     let service = hyper::service::service_fn(move |request| {

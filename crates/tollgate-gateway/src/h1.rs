@@ -32,6 +32,7 @@ use http_body::{Body as _, Frame};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
 use crate::body::{BodyError, Upload};
+use crate::headers::Told;
 use crate::quiet::Quiet;
 use decode::{Decoded, Decoder};
 use head::Answered;
@@ -60,6 +61,14 @@ pub(crate) struct Http1 {
     has_sent: bool,
     /// Why nothing can be sent any more. An answer may have come all the same.
     broken: Option<SendError>,
+}
+
+/// The head of a request as it is sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sent<'a> {
+    pub(crate) head: &'a Parts,
+    /// What the server is told besides.
+    pub(crate) told: Option<&'a Told>,
 }
 
 /// What is still to be sent.
@@ -122,7 +131,7 @@ impl Http1 {
     /// Sends a request, and waits for the head of its answer for at most so long after the last of it was taken.
     pub(crate) async fn exchange(
         &mut self,
-        request: &Parts,
+        request: Sent<'_>,
         upload: Upload,
         within: Duration,
     ) -> Result<Response<()>, SendError> {
@@ -184,13 +193,13 @@ impl Http1 {
         self.decoder.left()
     }
 
-    fn begin(&mut self, request: &Parts, upload: Upload) {
+    fn begin(&mut self, request: Sent<'_>, upload: Upload) {
         let length = upload.size_hint().exact();
         self.out.head.clear();
         self.out.n_written = 0;
         self.out.framing = encode::head(request, length, upload.is_nothing(), &mut self.out.head);
         self.out.upload = (!upload.is_nothing()).then_some(upload);
-        self.decoder = Decoder::of_request(&request.method);
+        self.decoder = Decoder::of_request(&request.head.method);
         self.has_sent = false;
         self.quiet.broke();
     }

@@ -6,11 +6,14 @@
 //!   strip_hop_by_hop    take away what is between two neighbours only
 //!   Hop::tell           say for whom the request is made; take away what a client says of that itself
 //! ```
+//!
+//! What is told stands apart from the request's own fields until all of them are written: putting it among them would cost more
+//! than writing it.
 
 mod forwarded;
 mod framing;
 mod hop_by_hop;
 
-pub use forwarded::Hop;
+pub use forwarded::{Hop, Peer, Told};
 pub use framing::{Framing, check_framing};
 pub use hop_by_hop::{strip_hop_by_hop, wants_upgrade};

@@ -23,14 +23,14 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, 
 use hyper::body::Incoming;
 use tollgate_core::{Observe, Store, Timestamp};
 use tollgate_http::address::client_address;
-use tollgate_http::{Occasion, Problem, given_id, parts};
-use tollgate_tower::{InFlight, RateLimit};
+use tollgate_http::{Occasion, Problem, given_id};
+use tollgate_tower::{InFlight, Peer, RateLimit};
 use tower_service::Service;
 
 use crate::access_log::{Arrival, Noted};
 use crate::body::{Body, Inbound};
-use crate::forward::{Came, Forward};
-use crate::headers::{Framing, check_framing};
+use crate::forward::{Arriving, Forward};
+use crate::headers::{self, Framing, check_framing};
 use crate::route::Route;
 use crate::routes::Found;
 use crate::scheme::Scheme;
@@ -52,7 +52,7 @@ pub(crate) enum Limited<S, O> {
 /// Who is at the other end of a connection, and how it is spoken to.
 #[derive(Debug)]
 pub(crate) struct Client {
-    pub(crate) peer: IpAddr,
+    pub(crate) peer: headers::Peer,
     pub(crate) scheme: Scheme,
     /// What the connection's stream tells of its requests.
     pub(crate) flag: Flag,
@@ -85,7 +85,18 @@ where
         let (mut answer, count) = match placed {
             Ok(number) => {
                 let (limited, count) = &live.limited[number];
-                (limited.answer(Request::from_parts(head, body)).await, count)
+                let arriving = Arriving { body, peer: client.peer.clone(), scheme: client.scheme };
+                let request = Request::from_parts(head, arriving);
+                let answer = match limited {
+                    Limited::Rated(service) => {
+                        let Ok(answer) = service.call_from(client.peer.address, request).await;
+                        answer
+                    }
+                    Limited::Permitted(service) => {
+                        Box::pin(permitted(service.clone(), client.peer.address, request)).await
+                    }
+                };
+                (answer, count)
             }
             Err(refused) => {
                 if refused.is_last {
@@ -121,19 +132,18 @@ where
             clock: &*self.shared.clock,
             began_at,
             at: self.shared.wall.now(),
-            client: client_address(&head.headers, client.peer, &dialect.rules.proxies),
+            client: client_address(&head.headers, client.peer.address, &dialect.rules.proxies),
         };
         Box::new(Noted::new(&*self.gateway.access_log, arrival, head, route.map(|route| &*route.id)))
     }
 
     /// Finds the route of a request, and makes the request ready for it.
     fn place(&self, live: &Live<S, O>, client: &Client, head: &mut Parts) -> Result<usize, Box<Refused>> {
-        let id = name(head);
-        client.flag.take().map_or_else(|| check_framing(head), Err).map_err(Refused::at_once)?;
+        name(head);
+        let host = client.flag.take().map_or_else(|| check_framing(head), Err).map_err(Refused::at_once)?;
         let case = self.shared.dialect.load().rules.case;
         let target = Target::of(&head.method, &head.uri, case)
             .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error.to_string()))?;
-        let host = parts::host(head);
         let number = match live.settings.routes.find(host.as_deref(), target.path(), &head.method) {
             Found::Route(_, number) => number,
             Found::WrongMethod(allow) => {
@@ -147,13 +157,11 @@ where
             }
         };
         if let Some(rewritten) = target.rewritten().cloned() {
-            drop(target);
             let mut uri = std::mem::take(&mut head.uri).into_parts();
             uri.path_and_query = Some(rewritten);
             head.uri = Uri::from_parts(uri)
                 .map_err(|_| Refused::new(StatusCode::BAD_REQUEST, "the path is no path"))?;
         }
-        head.extensions.insert(Came { peer: client.peer, scheme: client.scheme, id });
         Ok(number)
     }
 
@@ -178,41 +186,35 @@ where
     }
 }
 
-impl<S, O> Limited<S, O>
+/// Answers a request that needs a permit.
+async fn permitted<S, O>(
+    mut service: InFlight<RateLimit<Forward, S, O>, O>,
+    peer: IpAddr,
+    mut request: Request<Arriving>,
+) -> Response<Body>
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    /// Answers one request of this route.
-    async fn answer(&self, request: Request<Inbound>) -> Response<Body> {
-        match self {
-            Self::Rated(service) => {
-                let Ok(answer) = service.clone().call(request).await;
-                answer
-            }
-            Self::Permitted(service) => {
-                let Ok(answer) = Box::pin(service.clone().call(request)).await;
-                answer.map(|body| Body::Held(Box::new(body)))
-            }
-        }
-    }
+    request.extensions_mut().insert(Peer(peer)); // where both layers look for it
+    let Ok(answer) = service.call(request).await;
+    answer.map(|body| Body::Held(Box::new(body)))
 }
 
-/// The id that a request is found by. One that has none is given one, for the server and for problems.
-fn name(head: &mut Parts) -> HeaderValue {
-    let given = given_id(&head.headers).and_then(|id| HeaderValue::from_str(id).ok());
-    given.unwrap_or_else(|| {
-        let fresh = HeaderValue::from_bytes(&hex(fastrand::u128(..))).expect("digits are a value");
-        head.headers.insert(REQUEST_ID, fresh.clone());
-        fresh
-    })
+/// Gives a request that has no id to be found by one, for the server and for problems.
+fn name(head: &mut Parts) {
+    if given_id(&head.headers).is_none() {
+        let id = HeaderValue::from_bytes(&hex(fastrand::u128(..))).expect("digits are a value");
+        head.headers.insert(REQUEST_ID, id);
+    }
 }
 
 /// A number in 32 hexadecimal digits.
 fn hex(number: u128) -> [u8; 32] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut digits = [0; 32];
-    for (n, digit) in digits.iter_mut().rev().enumerate() {
-        *digit = b"0123456789abcdef"[((number >> (4 * n)) & 15) as usize];
+    for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(number.to_be_bytes()) {
+        *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
     }
     digits
 }

@@ -6,12 +6,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use http::HeaderValue;
 use http::Response;
-use http::uri::PathAndQuery;
+use http::request::Parts;
 use parking_lot::Mutex;
 use tollgate_core::{Clock, Limiter, Micros, Observe, Store};
-use tollgate_http::{Occasion, SharedDialect};
+use tollgate_http::{Occasion, SharedDialect, given_id};
 use tollgate_tower::{Door, InFlightLayer, Permits, RateLimitLayer};
 use tower_layer::Layer;
 use tracing::warn;
@@ -19,7 +18,7 @@ use tracing::warn;
 use crate::body::Body;
 use crate::counts::{Count, NOWHERE};
 use crate::dial::ClientTls;
-use crate::forward::{Came, Forward};
+use crate::forward::Forward;
 use crate::gateway::Gateway;
 use crate::pool::Pool;
 use crate::route::Route;
@@ -110,7 +109,6 @@ where
 {
     let door = Door::new(Arc::clone(&gateway.wall))
         .speaking(Arc::clone(&gateway.dialect))
-        .peer(|request| request.extensions.get::<Came>().map(|came| came.peer))
         .without_decisions()
         .route(Arc::clone(&route.id))
         .policies(route.policies.iter().map(String::as_str));
@@ -128,14 +126,13 @@ impl Shared {
         &self,
         route: &Route,
         trouble: &Trouble,
-        path: Option<&PathAndQuery>,
-        id: Option<&HeaderValue>,
+        request: &Parts,
     ) -> Response<Body> {
         if trouble.is_the_servers() {
             self.log(route, trouble);
         }
-        let id = id.and_then(|id| id.to_str().ok()).unwrap_or_default();
-        let path = path.map(PathAndQuery::path);
+        let id = given_id(&request.headers).unwrap_or_default();
+        let path = Some(request.uri.path());
         trouble.render(&Occasion { kind: "", instance: path, correlation_id: id, now: self.wall.now() })
     }
 

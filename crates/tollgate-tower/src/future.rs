@@ -10,6 +10,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -76,10 +77,16 @@ where
     O: Observe + 'static,
 {
     /// The way of a request about which the store must be asked.
-    pub(crate) fn deciding(gate: Arc<Gate<S, O>>, ready: T, parts: Parts, body: B) -> Self {
+    pub(crate) fn deciding(
+        gate: Arc<Gate<S, O>>,
+        ready: T,
+        parts: Parts,
+        peer: Option<IpAddr>,
+        body: B,
+    ) -> Self {
         let asking = Arc::clone(&gate);
         let deciding = Box::pin(async move {
-            let asked = asking.ask(&parts, Owned::kept).await;
+            let asked = asking.ask(&parts, peer, Owned::kept).await;
             (parts, asked)
         });
         Self { gate, stage: Stage::Deciding { deciding, ready: Some((ready, body)) } }

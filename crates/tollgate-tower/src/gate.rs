@@ -1,6 +1,7 @@
 //! Identify, decide, and the answer of who is denied: what both layers do alike.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::Arc;
@@ -54,14 +55,15 @@ pub(crate) fn at_once<F: Future>(future: F) -> Option<F::Output> {
 }
 
 impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
-    /// Finds out who asks, and decides. The query lives no longer than that; `keep` says what is kept of it.
+    /// Finds out who asks, and decides. Unless `peer` is told, the door finds it out. The query lives no longer than that; `keep` says what is kept of it.
     pub(crate) async fn ask<K>(
         &self,
         request: &Parts,
+        peer: Option<IpAddr>,
         keep: impl FnOnce(&Query<'_>, &Decision) -> K,
     ) -> Result<Asked<K>, Problem> {
         let door = &self.door;
-        let Some(peer) = (door.peer)(request) else { return Err(unknown_peer()) };
+        let Some(peer) = peer.or_else(|| (door.peer)(request)) else { return Err(unknown_peer()) };
         let now = door.clock.now();
         let policies = self.limiter.load();
         let needs = Arc::clone(policies.needs());

@@ -81,7 +81,7 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (parts, body) = request.into_parts();
         let permits = self.gate.limiter.store();
-        let asking = self.gate.ask(&parts, |query, decision| permits.permit(query, decision));
+        let asking = self.gate.ask(&parts, None, |query, decision| permits.permit(query, decision));
         let stage = match at_once(asking).expect("permits never wait") {
             Ok(asked) if asked.is_denied() => {
                 Stage::Answered { answer: Some(self.gate.deny(&parts, &asked.tersely())) }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
@@ -57,18 +58,49 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (parts, body) = request.into_parts();
-        let gate = Arc::clone(&self.gate);
-        if gate.limiter.never_waits()
-            && let Some(asked) = at_once(gate.ask(&parts, Owned::kept))
-        {
-            return RateLimitFuture::decided(gate, asked, &mut self.inner, parts, body);
-        }
-        // The service that is ready goes along with the request; its clone must become ready anew.
-        let inner = self.inner.clone();
-        let ready = std::mem::replace(&mut self.inner, inner);
-        RateLimitFuture::deciding(gate, ready, parts, body)
+        enter(&self.gate, &mut self.inner, None, request)
     }
+}
+
+impl<T, S, O> RateLimit<T, S, O>
+where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+{
+    /// Like `call`, for a server that knows who is at the other end: the door is not asked. The service must be ready, and for
+    /// many requests at once: it is cloned for each.
+    pub fn call_from<B, R>(&self, peer: IpAddr, request: Request<B>) -> RateLimitFuture<T, B, S, O>
+    where
+        T: Service<Request<B>, Response = Response<R>> + Clone,
+        R: From<String>,
+    {
+        enter(&self.gate, &mut self.inner.clone(), Some(peer), request)
+    }
+}
+
+/// Decides about a request at once if that can be done, and else on its way. `inner` is ready.
+fn enter<T, S, O, B>(
+    gate: &Arc<Gate<S, O>>,
+    inner: &mut T,
+    peer: Option<IpAddr>,
+    request: Request<B>,
+) -> RateLimitFuture<T, B, S, O>
+where
+    T: Service<Request<B>> + Clone,
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+{
+    let (parts, body) = request.into_parts();
+    let gate = Arc::clone(gate);
+    if gate.limiter.never_waits()
+        && let Some(asked) = at_once(gate.ask(&parts, peer, Owned::kept))
+    {
+        return RateLimitFuture::decided(gate, asked, inner, parts, body);
+    }
+    // The service that is ready goes along with the request; its clone must become ready anew.
+    let clone = inner.clone();
+    let ready = std::mem::replace(inner, clone);
+    RateLimitFuture::deciding(gate, ready, parts, peer, body)
 }
 
 impl<S, O> Clone for RateLimitLayer<S, O> {

@@ -130,11 +130,19 @@ impl Chunk {
     }
 }
 
+/// Pieces up to this length are copied, in bytes: then the room for what comes next need not be made anew.
+const COPIED_MAX: usize = 2 * 1024;
+
 /// As much of what has come as belongs to it.
 fn take(seen: &mut BytesMut, left: &mut u64) -> Bytes {
     let n = usize::try_from(*left).unwrap_or(usize::MAX).min(seen.len());
     *left -= n as u64;
-    seen.split_to(n).freeze()
+    if n > COPIED_MAX {
+        return seen.split_to(n).freeze();
+    }
+    let piece = Bytes::copy_from_slice(&seen[..n]);
+    seen.advance(n);
+    piece
 }
 
 /// Takes a line without its end, if it is whole.

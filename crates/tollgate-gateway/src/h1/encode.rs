@@ -4,10 +4,15 @@ use http::header::{CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, Method};
 
-use super::OutFraming;
+use super::{OutFraming, Sent};
 
 /// Writes the head of a request. What is between neighbours only is not in it any more; how the body ends is said here.
-pub(super) fn head(request: &Parts, length: Option<u64>, is_nothing: bool, out: &mut Vec<u8>) -> OutFraming {
+pub(super) fn head(
+    Sent { head: request, told }: Sent<'_>,
+    length: Option<u64>,
+    is_nothing: bool,
+    out: &mut Vec<u8>,
+) -> OutFraming {
     out.extend_from_slice(request.method.as_str().as_bytes());
     out.push(b' ');
     let path = request.uri.path_and_query().map_or("/", |path| path.as_str());
@@ -18,6 +23,9 @@ pub(super) fn head(request: &Parts, length: Option<u64>, is_nothing: bool, out: 
             continue;
         }
         field(name.as_str().as_bytes(), value.as_bytes(), out);
+    }
+    if let Some(told) = told {
+        told.each(|name, value| field(name.as_str().as_bytes(), value, out));
     }
     let framing = framing(request, length, is_nothing, out);
     out.extend_from_slice(b"\r\n");
@@ -94,7 +102,7 @@ mod tests {
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let mut out = Vec::new();
-        head(&parts, length, is_nothing, &mut out);
+        head(Sent { head: &parts, told: None }, length, is_nothing, &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 

@@ -64,8 +64,8 @@ fn parse_one(seen: &BytesMut, asked: Decoder) -> Result<Option<(usize, Answered)
     let mut said = Said::default();
     for field in parsed.headers.iter() {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| "a field's name is none")?;
-        if is_ours(&name) {
-            said.note(&name, field.value)?;
+        if is_ours(&name) && said.note(&name, field.value)? {
+            continue;
         }
         let at = field.value.as_ptr().addr() - seen.as_ptr().addr();
         let value = whole.slice(at..at + field.value.len());
@@ -85,7 +85,8 @@ fn is_ours(name: &HeaderName) -> bool {
 }
 
 impl Said {
-    fn note(&mut self, name: &HeaderName, value: &[u8]) -> Result<(), &'static str> {
+    /// Takes note of a field, and tells whether that is all it was for.
+    fn note(&mut self, name: &HeaderName, value: &[u8]) -> Result<bool, &'static str> {
         if name == CONTENT_LENGTH {
             let digits = str::from_utf8(value.trim_ascii()).ok();
             let digits = digits.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
@@ -95,17 +96,26 @@ impl Said {
                 return Err("it has two lengths");
             }
             self.length = Some(length);
-        } else if name == TRANSFER_ENCODING {
+            return Ok(false);
+        }
+        if name == TRANSFER_ENCODING {
             if self.is_chunked || !value.trim_ascii().eq_ignore_ascii_case(b"chunked") {
                 return Err("its Transfer-Encoding is not chunked");
             }
             self.is_chunked = true;
-        } else {
-            let mut options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
-            self.says_close |= options.clone().any(|option| option.eq_ignore_ascii_case(b"close"));
-            self.says_keep_alive |= options.any(|option| option.eq_ignore_ascii_case(b"keep-alive"));
+            return Ok(true);
         }
-        Ok(())
+        let mut says_more = false;
+        for option in value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            if option.eq_ignore_ascii_case(b"keep-alive") {
+                self.says_keep_alive = true;
+            } else if option.eq_ignore_ascii_case(b"close") {
+                self.says_close = true;
+            } else {
+                says_more = true; // it names fields that go no further than here
+            }
+        }
+        Ok(!says_more)
     }
 
     fn decoder(&self, status: StatusCode, asked: Decoder, is_old: bool) -> Result<Decoder, &'static str> {

@@ -37,9 +37,9 @@ const CHAIN_MAX: usize = 4_096;
 
 /// How a request came to us.
 #[derive(Clone, Debug)]
-pub struct Hop {
+pub struct Hop<'a> {
     /// Who is at the other end of the connection.
-    pub peer: IpAddr,
+    pub peer: &'a Peer,
     /// Who is asking, as it was found out.
     pub client: IpAddr,
     /// How the request came.
@@ -48,43 +48,53 @@ pub struct Hop {
     pub host: Option<HeaderValue>,
 }
 
-/// Whose word it is.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Teller {
-    Proxy,
-    Anybody,
+/// Who is at the other end of a connection. Its address is written down once, for all requests.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// As the connection has it.
+    pub address: IpAddr,
+    text: HeaderValue,
 }
 
-impl Hop {
-    /// Tells the server for whom the request is made, and takes away what nobody can vouch for.
-    pub fn tell(self, headers: &mut HeaderMap, rules: &Rules) {
-        let teller = if rules.proxies.trust(self.peer) { Teller::Proxy } else { Teller::Anybody };
-        remove_claims(headers, rules, teller);
-        let is_kept = |headers: &HeaderMap, name| teller == Teller::Proxy && headers.contains_key(name);
-        if teller == Teller::Anybody || rules.proxies.source != Forwarding::Forwarded {
-            headers.remove(FORWARDED);
+/// What the server is told. None of these fields is among the request's own.
+#[derive(Clone, Debug)]
+pub struct Told {
+    chain: HeaderValue,
+    client: HeaderValue,
+    scheme: Option<Scheme>,
+    host: Option<HeaderValue>,
+}
+
+impl Peer {
+    /// Who has this address.
+    pub fn new(address: IpAddr) -> Self {
+        Self { address, text: SmallText::of(address.to_canonical()).value() }
+    }
+}
+
+impl Hop<'_> {
+    /// What the server is to be told of whom the request is made for. Takes away what nobody can vouch for.
+    pub fn tell(self, headers: &mut HeaderMap, rules: &Rules) -> Told {
+        let is_proxy = rules.proxies.trust(self.peer.address);
+        remove_claims(headers, rules, is_proxy);
+        if !is_proxy {
+            let is_client = self.client.to_canonical() == self.peer.address.to_canonical();
+            let chain = self.peer.text.clone();
+            let client =
+                if is_client { chain.clone() } else { SmallText::of(self.client.to_canonical()).value() };
+            return Told { chain, client, scheme: Some(self.scheme), host: self.host };
         }
-        let client = SmallText::of(self.client.to_canonical()).value();
-        let chain = match teller {
-            Teller::Proxy => self.chain(headers, rules),
-            Teller::Anybody if self.client.to_canonical() == self.peer.to_canonical() => client.clone(),
-            Teller::Anybody => SmallText::of(self.peer.to_canonical()).value(),
-        };
-        headers.insert(X_FORWARDED_FOR, chain);
-        headers.insert(X_REAL_IP, client);
-        if !is_kept(headers, X_FORWARDED_PROTO) {
-            headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(self.scheme.as_str()));
-        }
-        match self.host {
-            _ if is_kept(headers, X_FORWARDED_HOST) => {}
-            Some(host) => drop(headers.insert(X_FORWARDED_HOST, host)),
-            None => drop(headers.remove(X_FORWARDED_HOST)),
-        }
+        let chain = self.chain(headers, rules);
+        headers.remove(X_FORWARDED_FOR);
+        headers.remove(X_REAL_IP);
+        let scheme = Some(self.scheme).filter(|_| !headers.contains_key(X_FORWARDED_PROTO));
+        let host = self.host.filter(|_| !headers.contains_key(X_FORWARDED_HOST));
+        Told { chain, client: SmallText::of(self.client.to_canonical()).value(), scheme, host }
     }
 
     /// Whom each one heard from, the peer last.
     fn chain(&self, headers: &HeaderMap, rules: &Rules) -> HeaderValue {
-        let (peer, client) = (self.peer.to_canonical(), self.client.to_canonical());
+        let (peer, client) = (self.peer.address.to_canonical(), self.client.to_canonical());
         let mut chain = SmallText::default();
         let is_believed = rules.proxies.source == Forwarding::XForwardedFor;
         let lines = headers.get_all(X_FORWARDED_FOR).iter().filter(|line| is_believed && !line.is_empty());
@@ -101,6 +111,27 @@ impl Hop {
         }
         chain.put(peer);
         chain.value()
+    }
+}
+
+impl Told {
+    /// Shows each field and its value.
+    pub fn each(&self, mut show: impl FnMut(&HeaderName, &[u8])) {
+        show(&X_FORWARDED_FOR, self.chain.as_bytes());
+        show(&X_REAL_IP, self.client.as_bytes());
+        if let Some(scheme) = self.scheme {
+            show(&X_FORWARDED_PROTO, scheme.as_str().as_bytes());
+        }
+        if let Some(host) = &self.host {
+            show(&X_FORWARDED_HOST, host.as_bytes());
+        }
+    }
+
+    /// Adds the fields to others.
+    pub fn add_to(&self, headers: &mut HeaderMap) {
+        self.each(|name, value| {
+            headers.extend(HeaderValue::from_bytes(value).map(|value| (name.clone(), value)));
+        });
     }
 }
 
@@ -124,17 +155,16 @@ impl SmallText {
     }
 }
 
-/// Takes away what a client says of itself, and doubles with `_` of what a proxy says.
-fn remove_claims(headers: &mut HeaderMap, rules: &Rules, teller: Teller) {
+/// Takes away what a client says of itself; of what a proxy says, doubles with `_` and what it does not write.
+fn remove_claims(headers: &mut HeaderMap, rules: &Rules, is_proxy: bool) {
     let user = rules.user_header.as_ref().map(HeaderName::as_str);
-    let is_double = |name: &str| name.contains('_');
-    let claims: SmallVec<[HeaderName; 4]> = headers
-        .keys()
-        .filter(|name| {
-            (teller == Teller::Anybody || is_double(name.as_str())) && is_claim(name.as_str(), user)
-        })
-        .cloned()
-        .collect();
+    let keeps_forwarded = is_proxy && rules.proxies.source == Forwarding::Forwarded;
+    let is_removed = |name: &&HeaderName| {
+        let text = name.as_str();
+        (*name == FORWARDED && !keeps_forwarded)
+            || ((!is_proxy || text.contains('_')) && is_claim(text, user))
+    };
+    let claims: SmallVec<[HeaderName; 4]> = headers.keys().filter(is_removed).cloned().collect();
     for name in claims {
         headers.remove(name);
     }

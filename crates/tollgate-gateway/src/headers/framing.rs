@@ -4,6 +4,8 @@
 //! takes for a body is a request to the other, which nobody limited. So whatever could be read in two ways is refused, also
 //! where the standard says which one is right.
 
+use std::borrow::Cow;
+
 use http::header::{CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderValue, Version};
@@ -58,9 +60,11 @@ pub enum Framing {
 ///
 /// What a server has tidied up before it shows the request cannot be refused here: `strict.rs` sees it earlier.
 ///
+/// The host that it is for is what comes of it, if it says one: in lower case and without its port.
+///
 /// # Errors
 /// The first reason that is found.
-pub fn check_framing(request: &Parts) -> Result<(), Framing> {
+pub fn check_framing(request: &Parts) -> Result<Option<Cow<'_, str>>, Framing> {
     check_length(request)?;
     check_host(request)
 }
@@ -87,7 +91,7 @@ fn is_length(value: &HeaderValue) -> bool {
     digits.is_some_and(|digits| digits.parse::<u64>().is_ok())
 }
 
-fn check_host(request: &Parts) -> Result<(), Framing> {
+fn check_host(request: &Parts) -> Result<Option<Cow<'_, str>>, Framing> {
     let mut hosts = request.headers.get_all(HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() {
@@ -96,33 +100,54 @@ fn check_host(request: &Parts) -> Result<(), Framing> {
     let target = request.uri.authority().map(|authority| authority.as_str());
     match (host, target) {
         (None, None) if request.version >= Version::HTTP_11 => Err(Framing::NoHost),
-        (None, None) => Ok(()),
-        (None, Some(target)) => host_and_port(target).map(|_| ()),
-        (Some(host), None) => host_and_port(host.to_str().map_err(|_| Framing::Host)?).map(|_| ()),
+        (None, None) => Ok(None),
+        (None, Some(target)) => host_and_port(target).map(|(host, _)| Some(host)),
+        (Some(host), None) => host_and_port(text(host)?).map(|(host, _)| Some(host)),
         (Some(host), Some(target)) => {
-            let host = host_and_port(host.to_str().map_err(|_| Framing::Host)?)?;
-            if host == host_and_port(target)? { Ok(()) } else { Err(Framing::OtherHost) }
+            let host = host_and_port(text(host)?)?;
+            if host == host_and_port(target)? { Ok(Some(host.0)) } else { Err(Framing::OtherHost) }
         }
     }
 }
 
+fn text(value: &HeaderValue) -> Result<&str, Framing> {
+    value.to_str().map_err(|_| Framing::Host)
+}
+
 /// A host as it is compared. With a user in it, some would take the user for the host.
-fn host_and_port(text: &str) -> Result<(std::borrow::Cow<'_, str>, Option<u16>), Framing> {
-    let host = parts::host_of(text).filter(|_| !text.contains('@') && is_host(text)).ok_or(Framing::Host)?;
+fn host_and_port(text: &str) -> Result<(Cow<'_, str>, Option<u16>), Framing> {
+    let host = parts::host_of(text).filter(|_| is_host(text)).ok_or(Framing::Host)?;
     if host.len() == text.len() {
         return Ok((host, None));
     }
-    let port = text.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.contains(']'));
+    let colon = text.as_bytes().iter().rposition(|byte| *byte == b':');
+    let port = colon.map(|at| &text[at + 1..]).filter(|port| !port.contains(']'));
     match port {
         None | Some("") => Ok((host, None)),
         Some(port) => port.parse().map(|port| (host, Some(port))).map_err(|_| Framing::Host),
     }
 }
 
-/// What stands in names and addresses, and nothing that a server may split at or unquote.
+/// What stands in names and addresses, and nothing that a server may split at or unquote; nor `@`.
 fn is_host(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~:[]%!$&'()*+;=".contains(&byte))
+    text.bytes().all(|byte| OF_HOSTS[usize::from(byte)])
 }
+
+const OF_HOSTS: [bool; 256] = {
+    let mut known = [false; 256];
+    let mut byte = 0_u8;
+    while byte < 128 {
+        known[byte as usize] = byte.is_ascii_alphanumeric();
+        byte += 1;
+    }
+    let others = b"-._~:[]%!$&'()*+;=";
+    let mut n = 0;
+    while n < others.len() {
+        known[others[n] as usize] = true;
+        n += 1;
+    }
+    known
+};
 
 #[cfg(test)]
 mod tests {
@@ -136,7 +161,7 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        assert_eq!(check_framing(&parts), expected, "{uri} {fields:?}");
+        assert_eq!(check_framing(&parts).map(|_| ()), expected, "{uri} {fields:?}");
     }
 
     #[track_caller]

@@ -20,7 +20,7 @@ const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
 /// Fields between two neighbours. Of `TE` a part may go on.
-const HOP_BY_HOP: [HeaderName; 8] = [
+static HOP_BY_HOP: [HeaderName; 8] = [
     CONNECTION,
     TRANSFER_ENCODING,
     TE,
@@ -57,21 +57,18 @@ const KEPT_TOO: [&str; 5] = ["x-real-ip", "x-request-id", "x-correlation-id", "t
 /// `user` is the field in which trusted proxies name the user, if there is one. It stays too.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap, user: Option<&HeaderName>) {
     // Looking for each of them by its name costs more than looking at all names once; mostly none is there.
-    if !headers.keys().any(|name| HOP_BY_HOP.contains(name)) {
-        return;
-    }
-    if headers.contains_key(CONNECTION) {
+    let there: SmallVec<[&HeaderName; 4]> = headers.keys().filter_map(hop_by_hop).collect();
+    if there.contains(&&CONNECTION) {
         for name in named(headers) {
             if !is_kept(&name) && user != Some(&name) {
                 headers.remove(name);
             }
         }
-        headers.remove(CONNECTION);
     }
-    for name in HOP_BY_HOP.iter().filter(|name| **name != TE) {
-        headers.remove(name);
+    for name in there.iter().filter(|name| ***name != TE) {
+        headers.remove(*name);
     }
-    if headers.contains_key(TE) {
+    if there.contains(&&TE) {
         let is_trailers = |text: &[u8]| text.eq_ignore_ascii_case(b"trailers");
         let takes_trailers = headers.get_all(TE).iter().flat_map(elements).any(is_trailers);
         headers.remove(TE);
@@ -97,6 +94,11 @@ pub fn wants_upgrade(request: &Parts) -> Option<HeaderValue> {
     let is_hidden =
         [&b"h2c"[..], b"h2", b"h3", b"http", b"tls"].iter().any(|other| name.eq_ignore_ascii_case(other));
     (is_asked && is_token && !is_hidden).then(|| upgrade.clone())
+}
+
+/// The same name, if the field is between two neighbours.
+fn hop_by_hop(name: &HeaderName) -> Option<&'static HeaderName> {
+    HOP_BY_HOP.iter().find(|known| *known == name)
 }
 
 /// True if `Connection` cannot take this field away.

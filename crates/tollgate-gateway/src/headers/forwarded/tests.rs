@@ -22,9 +22,11 @@ fn told(source: Forwarding, peer: &str, fields: &[(&'static str, &str)]) -> Stri
     let (rules, mut headers) = (rules(source), headers(fields));
     let peer = peer.parse().unwrap();
     let client = client_address(&headers, peer, &rules.proxies);
-    let hop =
-        Hop { peer, client, scheme: Scheme::Https, host: Some(HeaderValue::from_static("a.example:8443")) };
-    hop.tell(&mut headers, &rules);
+    let host = Some(HeaderValue::from_static("a.example:8443"));
+    let hop = Hop { peer: &Peer::new(peer), client, scheme: Scheme::Https, host };
+    let told = hop.tell(&mut headers, &rules);
+    told.each(|name, _| assert!(!headers.contains_key(name), "{name}"));
+    told.add_to(&mut headers);
     let mut lines: Vec<_> =
         headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
     lines.sort();
@@ -110,8 +112,8 @@ fn a_chain_without_end_is_made_anew() {
 fn without_a_host_none_is_told() {
     let mut headers = headers(&[("x-forwarded-host", "evil.example")]);
     let peer = "192.0.2.7".parse().unwrap();
-    let hop = Hop { peer, client: peer, scheme: Scheme::Http, host: None };
-    hop.tell(&mut headers, &rules(Forwarding::XForwardedFor));
+    let hop = Hop { peer: &Peer::new(peer), client: peer, scheme: Scheme::Http, host: None };
+    hop.tell(&mut headers, &rules(Forwarding::XForwardedFor)).add_to(&mut headers);
     assert!(!headers.contains_key("x-forwarded-host"));
     assert_eq!(headers["x-forwarded-proto"], "http");
 }
@@ -134,7 +136,8 @@ proptest! {
         let mut headers = headers(&[("x-forwarded-for", &line)]);
         let peer = "10.0.0.1".parse().unwrap();
         let client = client_address(&headers, peer, &rules.proxies);
-        Hop { peer, client, scheme: Scheme::Http, host: None }.tell(&mut headers, &rules);
+        let hop = Hop { peer: &Peer::new(peer), client, scheme: Scheme::Http, host: None };
+        hop.tell(&mut headers, &rules).add_to(&mut headers);
         prop_assert_eq!(client_address(&headers, "10.9.9.9".parse().unwrap(), &rules.proxies), client, "{:?}", headers);
     }
 }
