@@ -220,7 +220,6 @@ impl Inbound {
     pub(crate) fn abandon(mut self) {
         self.is_drained = false;
     }
-
 }
 
 impl Drop for Inbound {

@@ -27,6 +27,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tollgate_core::{Clock, Limiter, Observe, Store};
 use tollgate_http::SharedDialect;
+use tollgate_http::address::network;
 use tollgate_listen::{Alarm, Patient, Speaks, Tls};
 
 use crate::access_log::AccessLog;
@@ -94,7 +95,7 @@ struct Guest {
     place: Place,
 }
 
-/// How many connections there are, in all and from each address.
+/// How many connections there are, in all and from each address; of IPv6 from each network that makes one client.
 #[derive(Debug, Default)]
 struct Places {
     by_address: Mutex<HashMap<IpAddr, u32>>,
@@ -171,8 +172,8 @@ where
             let all = usize::try_from(settings.connections_max.get()).unwrap_or(usize::MAX);
             let fewest = desks.iter().min_by_key(|desk| desk.n_connections.load(Ordering::Relaxed));
             let Some(desk) = fewest else { return };
-            let Some(place) = places.take(peer.ip().to_canonical(), per_address, all, &desk.n_connections)
-            else {
+            let client = network(peer.ip(), self.dialect.load().rules.ipv6_prefix);
+            let Some(place) = places.take(client, per_address, all, &desk.n_connections) else {
                 continue; // closed at once
             };
             let _ = stream.set_nodelay(true);

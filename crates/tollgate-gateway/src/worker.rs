@@ -122,12 +122,7 @@ where
 
 impl Shared {
     /// Tells the client what went wrong, and the log, once in a while.
-    pub(crate) fn tell(
-        &self,
-        route: &Route,
-        trouble: &Trouble,
-        request: &Parts,
-    ) -> Response<Body> {
+    pub(crate) fn tell(&self, route: &Route, trouble: &Trouble, request: &Parts) -> Response<Body> {
         if trouble.is_the_servers() {
             self.log(route, trouble);
         }

@@ -88,10 +88,8 @@ pub fn client_address(headers: &HeaderMap, peer: IpAddr, rules: &Proxies) -> IpA
 
 /// The name under which an address is limited: `192.0.2.1`, or `2001:db8::/64` with a prefix of 64.
 pub fn client(address: IpAddr, ipv6_prefix: u8) -> String {
-    match address.to_canonical() {
-        IpAddr::V6(address) if ipv6_prefix < 128 && !address.is_loopback() => {
-            let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix)).unwrap_or(0);
-            let network = Ipv6Addr::from_bits(address.to_bits() & mask);
+    match network(address, ipv6_prefix) {
+        IpAddr::V6(network) if ipv6_prefix < 128 && !network.is_loopback() => {
             format!("{network}/{ipv6_prefix}")
         }
         IpAddr::V4(address) => {
@@ -100,6 +98,17 @@ pub fn client(address: IpAddr, ipv6_prefix: u8) -> String {
             text
         }
         plain @ IpAddr::V6(_) => plain.to_string(),
+    }
+}
+
+/// The first address of those that make one client: of IPv6 a network, but for loopback.
+pub fn network(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) if ipv6_prefix < 128 && !address.is_loopback() => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix)).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
+        }
+        other => other,
     }
 }
 

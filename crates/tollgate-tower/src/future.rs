@@ -6,7 +6,8 @@
 //!            └─ Deciding ────┘   allowed ─► (Waiting) ─► Answering ─► (Refunding) ─► fields are added
 //! ```
 //!
-//! Whoever drops the future while it is Waiting gets the charge back; later on it has been made use of.
+//! Whoever drops the future while it is Waiting gets the charge back; later on it has been made use of. A refund that has begun
+//! comes to its end, whoever is still there.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -19,6 +20,7 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
+use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 use tollgate_core::{Micros, Observe, Store};
 use tollgate_http::Problem;
@@ -213,10 +215,20 @@ where
         at_once(refund_uncounted(&limiter, &owned, &mut decision, status));
         return Ok(Asked { decision, kept: None, manner });
     }
-    Err(Box::pin(async move {
+    let refund = async move {
         refund_uncounted(&limiter, &owned, &mut decision, status).await;
         Asked { decision, kept: None, manner }
-    }))
+    };
+    // By a task of its own: whoever drops this future does not keep the charge.
+    match Handle::try_current() {
+        Err(_) => Err(Box::pin(refund)),
+        Ok(runtime) => {
+            let refunding = runtime.spawn(refund);
+            Err(Box::pin(async move {
+                refunding.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+            }))
+        }
+    }
 }
 
 /// Adds the fields, and the decision for whoever wants to know more.

@@ -112,11 +112,8 @@ impl Store for Permits {
         Ok(())
     }
 
-    async fn reset(&self, keys: &[Key<'_>]) -> Result<Basis, Infallible> {
-        let mut under_way = self.under_way.lock();
-        for key in keys {
-            under_way.remove(&self.identity(key));
-        }
+    /// What is under way stays so, whatever anybody wishes: its permits come back all the same.
+    async fn reset(&self, _: &[Key<'_>]) -> Result<Basis, Infallible> {
         Ok(Basis::Local)
     }
 

@@ -76,6 +76,8 @@ pub(crate) struct Config {
     pub(crate) gateway: Settings,
     /// True if somebody wrote which policies there are, be it none.
     pub(crate) lists_policies: bool,
+    /// True if somebody wrote where requests go, be it nowhere.
+    pub(crate) lists_routes: bool,
     /// Which of the policies behind ad hoc keys somebody wrote. The others have their defaults.
     pub(crate) ad_hoc: Vec<&'static str>,
     /// Who may ask.
@@ -219,10 +221,10 @@ impl Reader<'_> {
         let api = file.api.unwrap_or_default();
         let clients = self.clients(file.clients.unwrap_or_default());
         let gateway = self.gateway(file.gateway.unwrap_or_default());
+        let (lists_policies, lists_routes) = (file.policies.is_some(), file.routes.is_some());
         let routes = self.routes(file.routes, &gateway, clients.rules.case);
         let routed = routes::named(&routes);
         let written = policies::written_names(file.policies.as_deref());
-        let lists_policies = file.policies.is_some();
         let whole = Whole {
             routed: &routed,
             enabled: self.read_if("enabled", &file.enabled).unwrap_or(true),
@@ -239,6 +241,7 @@ impl Reader<'_> {
         Config {
             is_enabled: whole.enabled,
             lists_policies,
+            lists_routes,
             ad_hoc,
             store_words: format!("{store:?} {:x}", self.unshown.finish()),
             is_store_required: matches!(store, StoreConfig::Redis(_))

@@ -203,12 +203,10 @@ impl Running {
             Ok(config) => config,
             Err(errors) => return self.keep(&errors),
         };
-        let has_policies = self.limiter.policies().iter().any(|policy| !is_ad_hoc(policy))
-            || self.passage.permits().n_policies() > 0;
-        if !config.lists_policies && has_policies {
+        if let Some(lost) = self.lost(&config) {
             self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
             error!(
-                "the policy file has no policies, as if it were not written to its end; the ones before stay. If there shall be none, write policies: []"
+                "the policy file has no {lost}, as if it were not written to its end; the ones before stay. If there shall be none, write {lost}: []"
             );
             return;
         }
@@ -235,6 +233,18 @@ impl Running {
         self.reloads.n_succeeded.fetch_add(1, Ordering::Relaxed);
         self.reloads.loaded_at.store(WallClock.now().as_micros(), Ordering::Relaxed);
         info!(generation = self.limiter.policies().generation(), changes, "policies reloaded");
+    }
+
+    /// What is in force and was left out without a word: half a file would lift all limits, or close all routes.
+    fn lost(&self, config: &Config) -> Option<&'static str> {
+        let has_policies = self.limiter.policies().iter().any(|policy| !is_ad_hoc(policy))
+            || self.passage.permits().n_policies() > 0;
+        let has_routes = !self.passage.settings().routes.is_empty();
+        match (config.lists_policies, config.lists_routes) {
+            (false, _) if has_policies => Some("policies"),
+            (_, false) if has_routes => Some("routes"),
+            _ => None,
+        }
     }
 
     /// Tells what is wrong, and keeps the set in force.

@@ -93,12 +93,17 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
                 Some(bound) => running.pass(bound, stopped).await,
             }
         };
-        let (passed, ()) = tokio::join!(passing, api.serve(routes, places(), stop));
+        let deciding = async {
+            api.serve(routes, places(), stop).await;
+            anyhow::Ok(())
+        };
+        // A gateway that cannot open ends the program: whoever started it must not take it for one that is there.
+        let served = tokio::try_join!(passing, deciding);
         drop(closed);
         if let Some(admin) = admin {
             admin.await.context("the admin door failed")?;
         }
-        passed
+        served.map(|((), ())| ())
     })
 }
 

@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(axum::serve(listener, app).await?)
 }
 
-/// Lets nobody in, in this example.
+/// Lets in who knows the word.
 async fn login(password: String) -> StatusCode {
     if password == "open sesame" { StatusCode::OK } else { StatusCode::UNAUTHORIZED }
 }

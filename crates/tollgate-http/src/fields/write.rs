@@ -63,12 +63,7 @@ impl Text {
     }
 
     /// Writes a list with one item for each limit.
-    fn list(
-        &mut self,
-        name: HeaderName,
-        shown: &[Shown<'_>],
-        parameters: impl Fn(&mut Vec<u8>, &Shown<'_>),
-    ) {
+    fn list(&mut self, name: HeaderName, shown: &[Shown<'_>], parameters: impl Fn(&mut Vec<u8>, &Shown<'_>)) {
         self.field(name, |bytes| {
             for (n, shown) in shown.iter().enumerate() {
                 if n > 0 {

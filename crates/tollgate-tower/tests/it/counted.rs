@@ -1,14 +1,16 @@
 //! Limits that count only some answers.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::sync::Arc;
+use std::task::Poll;
 
 use http::{Request, Response, StatusCode};
 use tokio::sync::Barrier;
 use tollgate_core::{Counted, Limiter, Policies, Policy, Store};
 use tollgate_store::MemoryStore;
 use tollgate_tower::RateLimitLayer;
-use tower::{Layer, ServiceExt};
+use tower::{Layer, Service, ServiceExt};
 
 use crate::world::{Body, Distant, bucket, clock, door, limiter, request};
 
@@ -47,6 +49,30 @@ async fn so_it_does_where_the_store_must_be_waited_for() {
     let store = Distant(MemoryStore::new(clock(), 1_000));
     let limiter = Arc::new(Limiter::new(Policies::new(vec![failures()]).unwrap(), store));
     only_failures_count(RateLimitLayer::new(limiter, door())).await;
+}
+
+#[tokio::test]
+async fn who_leaves_while_its_charge_is_given_back_does_not_keep_it() {
+    let store = Distant(MemoryStore::new(clock(), 1_000));
+    let limiter = Arc::new(Limiter::new(Policies::new(vec![failures()]).unwrap(), store));
+    let layer = RateLimitLayer::new(limiter, door());
+    for _ in 0..10 {
+        let service = tower::service_fn(|_: Request<Body>| async {
+            Ok::<_, Infallible>(Response::new(Body::default()))
+        });
+        let mut answer = Box::pin(layer.layer(service).call(request(1, "/right")));
+        while !format!("{answer:?}").contains("refunding") {
+            let polled = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
+            assert!(polled.is_pending());
+            tokio::task::yield_now().await;
+        }
+        drop(answer);
+        tokio::task::yield_now().await; // the refund has a task of its own
+        tokio::task::yield_now().await;
+    }
+    for status in [401, 401, 401, 429] {
+        assert_eq!(login(&layer, "/wrong").await, status);
+    }
 }
 
 #[tokio::test]

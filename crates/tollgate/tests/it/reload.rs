@@ -117,6 +117,20 @@ fn policies_do_not_go_by_being_left_out() {
     assert_eq!(look(&tollgate, "192.0.2.1", "api"), None);
 }
 
+/// A file that was cut off before its routes would close all of them.
+#[test]
+fn routes_do_not_go_by_being_left_out() {
+    let policies = "policies: [{name: api, by: ip, quota: {rate: 1/h, burst: 3}}]\n";
+    let routes = "routes: [{id: all, match: {path: /**}, upstream: 'http://127.0.0.1:9'}]\n";
+    let tollgate = Tollgate::start(&format!("{policies}{routes}"));
+    assert_eq!(tollgate.pass("/", &[]).status, 502);
+    tollgate.rewrite(policies);
+    tollgate.wait_for_line(&["ERROR", "the policy file has no routes", "write routes: []"]);
+    assert_eq!(tollgate.pass("/", &[]).status, 502);
+    tollgate.reload(&format!("{policies}routes: []\n"));
+    assert_eq!(tollgate.pass("/", &[]).status, 404);
+}
+
 /// Most editors put another file in the old one's place; some, and `cp`, write into it.
 #[test]
 fn a_file_that_is_written_into_is_read_when_it_holds_still() {
