@@ -112,6 +112,15 @@ impl Body {
     pub(crate) fn empty() -> Self {
         Self::Text(None)
     }
+
+    /// How long a pause may be in it. None: it is ours, and has none.
+    pub(crate) fn pause_max(&self) -> Option<Duration> {
+        match self {
+            Self::Text(_) => None,
+            Self::Download(download) => Some(download.pause_max),
+            Self::Held(held) => held.get_ref().pause_max(),
+        }
+    }
 }
 
 impl From<String> for Body {

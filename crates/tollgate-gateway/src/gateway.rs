@@ -18,7 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use http::{Request, Version};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -40,6 +42,7 @@ use crate::settings::SharedSettings;
 use crate::stages::Client;
 use crate::strict::Strict;
 use crate::tunnel::Opening;
+use crate::window::Streams;
 use crate::worker::{PermitLimiter, Worker};
 
 /// How often idle connections to servers are looked through.
@@ -299,14 +302,18 @@ async fn converse<S, O>(
     let client = Client { peer: Peer::new(peer), scheme, flag: stream.flag(), tunnel: tunnel.clone() };
     let here = Arc::new((Arc::clone(worker), client));
     let idle = until_idle(Arc::downgrade(&here), stream.flag(), settings.request_header);
-    let service = hyper::service::service_fn(move |request| {
+    let pause_max = settings.timeouts.idle;
+    let untaken = until_idle(Arc::downgrade(&here), stream.flag(), pause_max);
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let here = Arc::clone(&here);
         async move {
+            let is_stream = request.version() == Version::HTTP_2;
             let answer = here.0.answer(&here.1, request).await;
-            Ok::<_, Infallible>(answer.map(|body| Passing::new(body, here)))
+            let answer = answer.map(|body| Passing::new(body, here));
+            Ok::<_, Infallible>(if is_stream { answer.map(|body| body.of_stream(pause_max)) } else { answer })
         }
     });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(Streams);
     builder
         .http1()
         .timer(Alarm::default())
@@ -334,7 +341,11 @@ async fn converse<S, O>(
         _ = connection.as_mut() => {}
         () = ends => {
             connection.as_mut().graceful_shutdown();
-            let _ = connection.await;
+            tokio::select! {
+                _ = connection => {}
+                // All answers are over, and hyper has some of them still: the client makes no room.
+                () = untaken => {}
+            }
         }
     }
     tunnel.pass().await;

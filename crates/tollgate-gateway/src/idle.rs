@@ -16,17 +16,26 @@ use http_body::{Frame, SizeHint};
 
 use crate::body::{Body, BodyError};
 use crate::strict::Flag;
+use crate::window::Handed;
 
 /// The body of an answer that is under way.
 #[derive(Debug)]
 pub(crate) struct Passing<T> {
     body: Body,
     _shared: Arc<T>,
+    /// Where it is told what was handed out, and how long that may lie about. None: HTTP/1.1.
+    handed: Option<(Arc<Handed>, Duration)>,
 }
 
 impl<T> Passing<T> {
     pub(crate) fn new(body: Body, shared: Arc<T>) -> Self {
-        Self { body, _shared: shared }
+        Self { body, _shared: shared, handed: None }
+    }
+
+    /// The same of a stream of HTTP/2, whose client must take some of it within its pause, or within `otherwise`.
+    pub(crate) fn of_stream(self, otherwise: Duration) -> Self {
+        let pause_max = self.body.pause_max().unwrap_or(otherwise);
+        Self { handed: Handed::of_this_stream().map(|handed| (handed, pause_max)), ..self }
     }
 }
 
@@ -52,7 +61,15 @@ impl<T> http_body::Body for Passing<T> {
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        Pin::new(&mut self.get_mut().body).poll_frame(context)
+        let this = self.get_mut();
+        let frame = Pin::new(&mut this.body).poll_frame(context);
+        if let Some((handed, pause_max)) = &this.handed {
+            match frame {
+                Poll::Ready(Some(Ok(_))) => handed.out(*pause_max),
+                Poll::Ready(_) | Poll::Pending => handed.taken(),
+            }
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

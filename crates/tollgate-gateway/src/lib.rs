@@ -35,6 +35,7 @@ mod target;
 mod trouble;
 mod tunnel;
 mod upstream;
+mod window;
 mod worker;
 
 pub use access_log::{AccessLog, Entry, Unlogged};

@@ -22,6 +22,11 @@ impl<R> Held<R> {
     pub(crate) fn new(body: R, permit: Option<Permit>) -> Self {
         Self { body, permit }
     }
+
+    /// The body itself.
+    pub fn get_ref(&self) -> &R {
+        &self.body
+    }
 }
 
 impl<R: From<String>> From<String> for Held<R> {

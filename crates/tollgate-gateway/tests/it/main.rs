@@ -14,4 +14,5 @@ mod stop;
 mod streaming;
 mod tls;
 mod upgrade;
+mod windows;
 mod world;
