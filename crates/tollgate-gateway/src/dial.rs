@@ -1,4 +1,7 @@
 //! Opens connections to servers.
+//!
+//! In HTTP/1.1 whoever sends a request notices that nothing of it is taken. A connection of HTTP/2 is driven by the library, which
+//! would wait for ever, so its writes have a limit of their own.
 
 use std::io;
 use std::sync::Arc;
@@ -6,13 +9,18 @@ use std::time::Duration;
 
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
+use tollgate_listen::Patient;
 
+use crate::body::Upload;
 use crate::h1::{Http1, Stream};
 use crate::pool::Connection;
+use crate::route::Timeouts;
 use crate::server::Server;
 use crate::upstream::Protocol;
 
@@ -57,29 +65,54 @@ pub(crate) async fn dial(
     server: &Server,
     protocol: Protocol,
     tls: &ClientTls,
-    within: Duration,
+    timeouts: &Timeouts,
 ) -> Result<Connection, DialError> {
+    let within = timeouts.connect;
     let dialling = async {
         let stream = TcpStream::connect((server.host(), server.port())).await?;
         stream.set_nodelay(true)?;
-        let stream = if server.is_tls() {
-            let config = if protocol == Protocol::Http1 { &tls.http1 } else { &tls.http2 };
-            let name = ServerName::try_from(server.host().to_owned()).map_err(|_| DialError::Name)?;
-            Stream::Tls(Box::new(TlsConnector::from(Arc::clone(config)).connect(name, stream).await?))
-        } else {
-            Stream::Plain(stream)
-        };
         match protocol {
-            Protocol::Http1 => Ok(Connection::Http1(Box::new(Http1::new(stream)))),
+            Protocol::Http1 => {
+                let stream = match server.is_tls() {
+                    true => Stream::Tls(Box::new(shake_hands(server, &tls.http1, stream).await?)),
+                    false => Stream::Plain(stream),
+                };
+                Ok(Connection::Http1(Box::new(Http1::new(stream))))
+            }
             Protocol::Http2 => {
-                let (sender, connection) =
-                    http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
-                // How it ends is told to whoever has a request on it.
-                tokio::spawn(async move { drop(connection.await) });
+                let stream = Patient::new(stream, timeouts.idle);
+                let sender = match server.is_tls() {
+                    true => share(shake_hands(server, &tls.http2, stream).await?).await?,
+                    false => share(stream).await?,
+                };
                 Ok(Connection::Http2(sender))
             }
         }
     };
     // Boxed: it is seldom needed, and requests on connections that are there need not have the room for it.
     Box::pin(tokio::time::timeout(within, dialling)).await.map_err(|_| DialError::TimedOut(within))?
+}
+
+/// Speaks TLS with a server.
+async fn shake_hands<I>(
+    server: &Server,
+    config: &Arc<ClientConfig>,
+    stream: I,
+) -> Result<TlsStream<I>, DialError>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    let name = ServerName::try_from(server.host().to_owned()).map_err(|_| DialError::Name)?;
+    Ok(TlsConnector::from(Arc::clone(config)).connect(name, stream).await?)
+}
+
+/// Speaks HTTP/2 on a stream.
+async fn share<I>(stream: I) -> Result<http2::SendRequest<Upload>, DialError>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+    // How it ends is told to whoever has a request on it.
+    tokio::spawn(async move { drop(connection.await) });
+    Ok(sender)
 }

@@ -174,7 +174,7 @@ impl Way {
         let is_old = pooled.is_some();
         let connection = match pooled {
             Some(connection) => connection,
-            None => dial(lease.server(), protocol, &self.shared.tls, timeouts.connect).await?,
+            None => dial(lease.server(), protocol, &self.shared.tls, &timeouts).await?,
         };
         if self.route.host == HostPolicy::Upstream {
             sending.head.headers.insert(HOST, lease.server().host_field().clone());
@@ -245,7 +245,11 @@ impl Way {
             sending.body = Some(Upload::nothing());
         }
         match answered {
-            Err(_) => Err(Trouble::NoAnswer(header)),
+            Err(_) => {
+                // Perhaps nobody is there any more; whoever comes next finds out by a connection of its own.
+                self.shared.pool.forget_shared(slot);
+                Err(Trouble::NoAnswer(header))
+            }
             Ok(Ok(answer)) => {
                 let (head, incoming) = answer.into_parts();
                 Ok((Response::from_parts(head, ()), Source::Http2(incoming, Quiet::default())))

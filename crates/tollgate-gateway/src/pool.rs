@@ -122,6 +122,13 @@ impl Pool {
         }
     }
 
+    /// Lets nobody else use the connection that is shared. It ends with the last request on it.
+    pub(crate) fn forget_shared(&self, slot: usize) {
+        if let Some(slot) = self.slots.lock().slots.get_mut(slot) {
+            slot.shared = None;
+        }
+    }
+
     /// Closes what nobody has used for long.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();

@@ -1,0 +1,66 @@
+//! Servers that speak HTTP/2 and stop doing so without a word.
+
+use std::time::Duration;
+
+use http::{Request, Response};
+use tollgate_gateway::{Protocol, Route, Timeouts};
+
+use crate::peers::{Speaking, body, connect, exchange, get, pieces};
+use crate::world::{Client, Scripted, World, route_to, within};
+
+/// What a server says first: it has room for two gigabytes, on each stream and in all.
+const ROOM: &[u8] =
+    b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x04\x7f\xff\xff\xff\x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\xff\x00\x00";
+
+fn impatient(url: String, timeouts: Timeouts) -> Route {
+    Route { timeouts, ..route_to(&[url], Protocol::Http2) }
+}
+
+/// The server says that it has room, and then takes nothing from the operating system.
+#[tokio::test]
+async fn a_server_that_reads_nothing_is_noticed() {
+    let server = Scripted::start(|mut client: Client, _| async move {
+        client.send(ROOM).await;
+        client.exactly(24).await; // the preface
+        std::future::pending::<()>().await;
+    })
+    .await;
+    let timeouts = Timeouts {
+        idle: Duration::from_millis(300),
+        header: Duration::from_secs(86_400),
+        ..Timeouts::default()
+    };
+    let world = World::of(impatient(format!("http://{}", server.address), timeouts)).await;
+    let client = connect(world.address).await;
+    let (sender, upload) = pieces();
+    let asking = tokio::spawn(client.clone().send_request(Request::post("http://a/").body(upload).unwrap()));
+    let piece = "x".repeat(65_536);
+    // More than all buffers on the way hold.
+    for _ in 0..1_000 {
+        sender.send(&piece);
+    }
+    let answer = within(asking).await.unwrap().unwrap();
+    assert_eq!(answer.status(), 502);
+}
+
+/// A connection on which nothing came in time is not given to the next one.
+#[tokio::test]
+async fn a_connection_that_gave_no_answer_in_time_is_not_used_again() {
+    let server = Speaking::start(|request| async move {
+        if request.uri().path() == "/never" {
+            std::future::pending::<()>().await;
+        }
+        Response::new(body("here"))
+    })
+    .await;
+    let timeouts = Timeouts { header: Duration::from_secs(2), ..Timeouts::default() };
+    let world = World::of(impatient(server.url(), timeouts)).await;
+    let client = connect(world.address).await;
+    let statuses = [
+        exchange(&client, get("/never")).await.0,
+        exchange(&client, get("/")).await.0,
+        exchange(&client, get("/")).await.0,
+    ];
+    assert_eq!(statuses, [504, 200, 200]);
+    assert_eq!(server.n_connections(), 2);
+}
