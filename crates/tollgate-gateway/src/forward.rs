@@ -282,7 +282,8 @@ impl Way {
             return Err(Trouble::Garbled);
         };
         let (server, said) = borrowed.connection.switch();
-        answer.extensions_mut().insert(Opening::of(Tunnel { client, server, said, lease }));
+        let pause_max = self.route.timeouts.tunnel_idle;
+        answer.extensions_mut().insert(Opening::of(Tunnel { client, server, said, lease, pause_max }));
         answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
         answer.headers_mut().insert(UPGRADE, protocol);
         Ok(answer.map(|()| Body::empty()))

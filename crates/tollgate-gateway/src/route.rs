@@ -41,6 +41,8 @@ pub struct Timeouts {
     pub idle: Duration,
     /// For all of it, bodies too. None: as long as it takes.
     pub total: Option<Duration>,
+    /// Between two pieces of what is no HTTP any more, either way.
+    pub tunnel_idle: Duration,
 }
 
 /// Which `Host` the server sees.
@@ -100,6 +102,7 @@ impl Default for Timeouts {
             header: Duration::from_secs(30),
             idle: Duration::from_secs(60),
             total: None,
+            tunnel_idle: Duration::from_secs(3_600),
         }
     }
 }

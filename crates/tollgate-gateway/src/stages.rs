@@ -108,7 +108,8 @@ where
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             client.flag.let_through(); // before the client is told that it may
             if let Some(opening) = answer.extensions_mut().remove::<Opening>() {
-                client.tunnel.take_over(&opening);
+                let body = std::mem::replace(answer.body_mut(), Body::empty());
+                client.tunnel.take_over(&opening, body);
             }
         }
         count.observe(answer.status(), self.shared.clock.now().since(began_at));

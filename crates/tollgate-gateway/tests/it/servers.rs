@@ -125,7 +125,7 @@ async fn a_server_that_comes_back_is_found_out_by_one_request() {
 /// A route whose times are short.
 fn hasty(server: SocketAddr) -> Route {
     let short = Duration::from_millis(100);
-    let timeouts = Timeouts { connect: short, header: short, idle: short, total: None };
+    let timeouts = Timeouts { connect: short, header: short, idle: short, ..Timeouts::default() };
     Route { timeouts, ..route(&[server]) }
 }
 

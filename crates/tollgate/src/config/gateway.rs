@@ -20,6 +20,7 @@ pub(super) struct WrittenTimeouts<'a> {
     pub(super) header: &'a Option<Written<Micros>>,
     pub(super) idle: &'a Option<Written<Micros>>,
     pub(super) total: &'a Option<Written<TotalTime>>,
+    pub(super) tunnel_idle: &'a Option<Written<Micros>>,
 }
 
 impl Reader<'_> {
@@ -27,8 +28,8 @@ impl Reader<'_> {
     pub(super) fn gateway(&mut self, written: file::Gateway) -> Settings {
         let default = Settings::default();
         let timeouts = written.timeouts.unwrap_or_default();
-        let file::GatewayTimeouts { connect, header, idle, total, request_header } = &timeouts;
-        let times = WrittenTimeouts { connect, header, idle, total };
+        let file::GatewayTimeouts { connect, header, idle, total, tunnel_idle, request_header } = &timeouts;
+        let times = WrittenTimeouts { connect, header, idle, total, tunnel_idle };
         let per_address = self.read_if("gateway.connections_per_address", &written.connections_per_address);
         Settings {
             connections_max: self
@@ -62,6 +63,9 @@ impl Reader<'_> {
             header: self.time(&format!("{path}.header"), written.header).unwrap_or(others.header),
             idle: self.time(&format!("{path}.idle"), written.idle).unwrap_or(others.idle),
             total: total.unwrap_or(others.total),
+            tunnel_idle: self
+                .time(&format!("{path}.tunnel_idle"), written.tunnel_idle)
+                .unwrap_or(others.tunnel_idle),
         }
     }
 

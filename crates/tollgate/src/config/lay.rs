@@ -137,10 +137,10 @@ lay!(Policy {
     on_failure
 });
 lay!(Gateway { connections_max, connections_per_address, header_max, body_max, access_log; timeouts });
-lay!(GatewayTimeouts { connect, header, idle, total, request_header });
+lay!(GatewayTimeouts { connect, header, idle, total, tunnel_idle, request_header });
 lay!(Route { id, upstream, policies, body_max, host, retries; matched, timeouts });
 lay!(RouteMatch { path, host, method });
-lay!(RouteTimeouts { connect, header, idle, total });
+lay!(RouteTimeouts { connect, header, idle, total, tunnel_idle });
 lay!(Api { tokens; defaults });
 lay!(Defaults { token_bucket, leaky_bucket, sliding_window, sliding_window_counter, fixed_window });
 lay!(Headers { families, retry_after, limit });

@@ -132,8 +132,8 @@ impl Reader<'_> {
         let upstream = self.upstream(&format!("{path}.upstream"), written.upstream.as_ref(), id_place);
         let policies = self.route_policies(&format!("{path}.policies"), written.policies.as_ref());
         let times = written.timeouts.clone().unwrap_or_default();
-        let file::RouteTimeouts { connect, header, idle, total } = &times;
-        let times = WrittenTimeouts { connect, header, idle, total };
+        let file::RouteTimeouts { connect, header, idle, total, tunnel_idle } = &times;
+        let times = WrittenTimeouts { connect, header, idle, total, tunnel_idle };
         let timeouts = self.timeouts(&format!("{path}.timeouts"), &times, settings.timeouts);
         let body_max = self.body_max(&format!("{path}.body_max"), &written.body_max);
         let host = self.read_if(&format!("{path}.host"), &written.host).unwrap_or_default();

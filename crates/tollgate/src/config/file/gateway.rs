@@ -41,6 +41,8 @@ pub(in crate::config) struct GatewayTimeouts {
     pub(in crate::config) idle: Option<Written<Micros>>,
     /// For all of a request and its answer, or `none`. Default: `none`.
     pub(in crate::config) total: Option<Written<TotalTime>>,
+    /// How long nothing may go through a WebSocket, or whatever else a connection was switched to. Default: `1h`.
+    pub(in crate::config) tunnel_idle: Option<Written<Micros>>,
     /// Until a client has sent a request's head, and how long one may say nothing at all. Default: `10s`.
     pub(in crate::config) request_header: Option<Written<Micros>>,
 }
@@ -95,6 +97,8 @@ pub(in crate::config) struct RouteTimeouts {
     pub(in crate::config) idle: Option<Written<Micros>>,
     /// For all of a request and its answer, or `none`.
     pub(in crate::config) total: Option<Written<TotalTime>>,
+    /// How long nothing may go through a WebSocket, or whatever else a connection was switched to.
+    pub(in crate::config) tunnel_idle: Option<Written<Micros>>,
 }
 
 /// The servers of a route.

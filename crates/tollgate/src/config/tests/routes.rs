@@ -70,7 +70,7 @@ gateway:
   connections_per_address: 2
   header_max: 8KB
   body_max: 100 mb
-  timeouts: {connect: 500ms, header: 5s, idle: 1min, total: 1h, request_header: 3s}
+  timeouts: {connect: 500ms, header: 5s, idle: 1min, total: 1h, tunnel_idle: 2h, request_header: 3s}
   access_log: true",
         expect![
             "[::]:443 with 5 connections, Some(2) each; 8192 and 104857600 bytes; Timeouts { connect: 500ms, header: 5s, idle: 60s, total: Some(3600s) }, head within 3s, logged"
