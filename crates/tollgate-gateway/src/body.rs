@@ -10,6 +10,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use http::header::EXPECT;
 use http::request::Parts;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tollgate_tower::Held;
 
@@ -78,7 +80,13 @@ pub(crate) struct Upload {
     quiet: Quiet,
     pause_max: Duration,
     left: u64,
+    /// Where it is told why it stopped, beside whoever reads it.
+    told: Option<Told>,
 }
+
+/// Why a body stopped, for somebody who does not read it. Clones are the same place.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told(Arc<Mutex<Option<BodyError>>>);
 
 /// Why a body ends before its time.
 #[derive(Debug, thiserror::Error)]
@@ -98,6 +106,21 @@ pub(crate) enum BodyError {
     /// The server broke off.
     #[error("the answer broke off")]
     Unfinished(#[source] Box<SendError>),
+    /// Why is told elsewhere.
+    #[error("the body stopped")]
+    Stopped,
+}
+
+impl Told {
+    /// Why it stopped, if it did.
+    pub(crate) fn take(&self) -> Option<BodyError> {
+        self.0.lock().take()
+    }
+
+    fn tell(&self, error: BodyError) -> BodyError {
+        *self.0.lock() = Some(error);
+        BodyError::Stopped
+    }
 }
 
 impl Body {
@@ -255,12 +278,12 @@ async fn drain(mut incoming: Incoming) {
 impl Upload {
     pub(crate) fn new(inbound: Inbound, pause_max: Duration, body_max: u64) -> Self {
         let inbound = inbound.incoming.is_some().then_some(inbound);
-        Self { inbound, quiet: Quiet::default(), pause_max, left: body_max }
+        Self { inbound, quiet: Quiet::default(), pause_max, left: body_max, told: None }
     }
 
     /// Nothing to send.
     pub(crate) fn nothing() -> Self {
-        Self { inbound: None, quiet: Quiet::default(), pause_max: Duration::MAX, left: 0 }
+        Self { inbound: None, quiet: Quiet::default(), pause_max: Duration::MAX, left: 0, told: None }
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
@@ -272,8 +295,31 @@ impl Upload {
         self.incoming().map_or(0, |incoming| incoming.size_hint().lower())
     }
 
+    /// Tells there why it stops, if it does: the library keeps to itself what stops a body of HTTP/2.
+    pub(crate) fn telling(&mut self) -> Told {
+        self.told.get_or_insert_default().clone()
+    }
+
     fn incoming(&self) -> Option<&Incoming> {
         self.inbound.as_ref()?.incoming.as_ref()
+    }
+
+    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let incoming = self.inbound.as_mut().and_then(|inbound| inbound.incoming.as_mut());
+        let Some(incoming) = incoming else { return Poll::Ready(None) };
+        let Poll::Ready(frame) = Pin::new(incoming).poll_frame(context) else {
+            ready!(self.quiet.poll_too_long(context, self.pause_max));
+            return Poll::Ready(Some(Err(BodyError::Quiet(self.pause_max))));
+        };
+        self.quiet.broke();
+        let Some(frame) = frame else { return Poll::Ready(None) };
+        let frame = frame.map_err(BodyError::Broken)?;
+        let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+        let Some(left) = self.left.checked_sub(length) else {
+            return Poll::Ready(Some(Err(BodyError::TooLong)));
+        };
+        self.left = left;
+        Poll::Ready(Some(Ok(frame)))
     }
 }
 
@@ -318,21 +364,11 @@ impl http_body::Body for Upload {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        let incoming = this.inbound.as_mut().and_then(|inbound| inbound.incoming.as_mut());
-        let Some(incoming) = incoming else { return Poll::Ready(None) };
-        let Poll::Ready(frame) = Pin::new(incoming).poll_frame(context) else {
-            ready!(this.quiet.poll_too_long(context, this.pause_max));
-            return Poll::Ready(Some(Err(BodyError::Quiet(this.pause_max))));
-        };
-        this.quiet.broke();
-        let Some(frame) = frame else { return Poll::Ready(None) };
-        let frame = frame.map_err(BodyError::Broken)?;
-        let length = frame.data_ref().map_or(0, |data| data.len() as u64);
-        let Some(left) = this.left.checked_sub(length) else {
-            return Poll::Ready(Some(Err(BodyError::TooLong)));
-        };
-        this.left = left;
-        Poll::Ready(Some(Ok(frame)))
+        let frame = ready!(this.poll_piece(context));
+        Poll::Ready(match (frame, &this.told) {
+            (Some(Err(error)), Some(told)) => Some(Err(told.tell(error))),
+            (frame, _) => frame,
+        })
     }
 
     fn is_end_stream(&self) -> bool {

@@ -2,6 +2,8 @@
 //!
 //! Counts belong to labels, not to routes, so that they survive a reload. There are as many labels as the policy file has
 //! ever had, and a flood of requests that lead nowhere is one of them.
+//!
+//! Every request is counted once. One whose client goes away before the answer has a status that no answer has, [`GONE`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,10 +11,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::StatusCode;
 use parking_lot::RwLock;
-use tollgate_core::{Histogram, Micros, Reading};
+use tollgate_core::{Clock, Histogram, Micros, Reading, Timestamp};
 
 /// The label of requests that have no route.
 pub const NOWHERE: &str = "none";
+
+/// The status of requests whose client went away before the answer, as nginx has it.
+pub const GONE: u16 = 499;
 
 /// What is counted of all requests.
 #[derive(Debug, Default)]
@@ -26,6 +31,14 @@ pub(crate) struct Count {
     /// From 100 to 599, in the order of their numbers.
     by_status: Box<[AtomicU64]>,
     took: Histogram,
+}
+
+/// A request that is under way, and will be counted whatever becomes of it.
+pub(crate) struct Counting<'a> {
+    count: &'a Count,
+    clock: &'a dyn Clock,
+    began_at: Timestamp,
+    status: u16,
 }
 
 /// What was counted under one label.
@@ -67,11 +80,29 @@ impl Counts {
 }
 
 impl Count {
+    /// A request that began at this time.
+    pub(crate) fn begin<'a>(&'a self, clock: &'a dyn Clock, began_at: Timestamp) -> Counting<'a> {
+        Counting { count: self, clock, began_at, status: GONE }
+    }
+
     /// Counts a request.
-    pub(crate) fn observe(&self, status: StatusCode, took: Micros) {
-        let place = usize::from(status.as_u16().saturating_sub(FIRST)).min(N_STATUSES - 1);
+    fn observe(&self, status: u16, took: Micros) {
+        let place = usize::from(status.saturating_sub(FIRST)).min(N_STATUSES - 1);
         self.by_status[place].fetch_add(1, Ordering::Relaxed);
         self.took.observe(took);
+    }
+}
+
+impl Counting<'_> {
+    /// The head of the answer is there.
+    pub(crate) fn answered(mut self, status: StatusCode) {
+        self.status = status.as_u16();
+    }
+}
+
+impl Drop for Counting<'_> {
+    fn drop(&mut self) {
+        self.count.observe(self.status, self.clock.now().since(self.began_at));
     }
 }
 
@@ -93,7 +124,7 @@ mod tests {
             [(Some("/a"), 200), (Some("/a"), 200), (None, 404), (Some("/a"), 429), (Some("/a"), 999)]
         {
             let count = counts.of(label.unwrap_or(NOWHERE));
-            count.observe(StatusCode::from_u16(status).unwrap(), Micros::from_secs(1));
+            count.observe(status, Micros::from_secs(1));
         }
         let read: Vec<_> = counts.read().into_iter().map(|c| (c.label.to_string(), c.by_status)).collect();
         assert_eq!(

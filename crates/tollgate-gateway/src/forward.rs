@@ -198,6 +198,7 @@ impl Way {
             | Trouble::Garbled
             | Trouble::BodyTooLong(_)
             | Trouble::ClientQuiet(_)
+            | Trouble::ClientGarbled
             | Trouble::ClientGone) => trouble,
         })
     }
@@ -236,8 +237,8 @@ impl Way {
     ) -> Result<(Response<()>, Source), Trouble> {
         stream.ready().await.map_err(|error| Trouble::Unsent(error.into()))?;
         self.shared.pool.share(slot, &stream);
-        let upload = sending.body.take().unwrap_or_else(Upload::nothing);
-        let is_empty = upload.is_nothing();
+        let mut upload = sending.body.take().unwrap_or_else(Upload::nothing);
+        let (is_empty, told) = (upload.is_nothing(), upload.telling());
         let request = Request::from_parts(of_stream(sending, lease), upload);
         let header = self.route.timeouts.header;
         let answered = timeout(header, stream.try_send_request(request)).await;
@@ -259,7 +260,10 @@ impl Way {
                     sending.body = Some(request.into_body());
                     Err(Trouble::Unsent(error.into_error().into()))
                 }
-                None => Err(Trouble::of_sent_stream(error.into_error(), self.route.body_max)),
+                None => Err(match told.take() {
+                    Some(stopped) => Trouble::of_body(&stopped, self.route.body_max),
+                    None => Trouble::of_sent_stream(error.into_error()),
+                }),
             },
         }
     }

@@ -39,7 +39,7 @@ mod window;
 mod worker;
 
 pub use access_log::{AccessLog, Entry, Unlogged};
-pub use counts::{Counted, Counts, NOWHERE};
+pub use counts::{Counted, Counts, GONE, NOWHERE};
 pub use dial::ClientTls;
 pub use gateway::{Gateway, Listening};
 pub use path_pattern::{PathPattern, PathPatternError};

@@ -36,6 +36,7 @@ use crate::routes::Found;
 use crate::scheme::Scheme;
 use crate::strict::Flag;
 use crate::target::Target;
+use crate::trouble::Gone;
 use crate::tunnel::Opening;
 use crate::worker::{Live, Worker};
 
@@ -82,12 +83,13 @@ where
         let placed = self.place(&live, client, &mut head);
         let route = placed.as_ref().ok().and_then(|number| live.settings.routes.nth(*number));
         let noted = live.settings.has_access_log.then(|| self.note(client, &head, began_at, route));
-        let (mut answer, count) = match placed {
+        let count = placed.as_ref().map_or(&live.nowhere, |number| &live.limited[*number].1);
+        let counting = count.begin(&*self.shared.clock, began_at);
+        let mut answer = match placed {
             Ok(number) => {
-                let (limited, count) = &live.limited[number];
                 let arriving = Arriving { body, peer: client.peer.clone(), scheme: client.scheme };
                 let request = Request::from_parts(head, arriving);
-                let answer = match limited {
+                match &live.limited[number].0 {
                     Limited::Rated(service) => {
                         let Ok(answer) = service.call_from(client.peer.address, request).await;
                         answer
@@ -95,14 +97,13 @@ where
                     Limited::Permitted(service) => {
                         Box::pin(permitted(service.clone(), client.peer.address, request)).await
                     }
-                };
-                (answer, count)
+                }
             }
             Err(refused) => {
                 if refused.is_last {
                     body.abandon();
                 }
-                (self.refuse(&head, &refused), &live.nowhere)
+                self.refuse(&head, &refused)
             }
         };
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -112,9 +113,11 @@ where
                 client.tunnel.take_over(&opening, body);
             }
         }
-        count.observe(answer.status(), self.shared.clock.now().since(began_at));
-        if let Some(noted) = noted {
-            noted.answered(answer.status());
+        if answer.extensions().get::<Gone>().is_none() {
+            counting.answered(answer.status());
+            if let Some(noted) = noted {
+                noted.answered(answer.status());
+            }
         }
         answer
     }

@@ -1,6 +1,7 @@
 //! What can go wrong behind the gateway, and how the client is told.
 
 use std::error::Error;
+use std::io;
 use std::time::Duration;
 
 use http::{Response, StatusCode};
@@ -46,10 +47,17 @@ pub(crate) enum Trouble {
     /// The client stopped sending its body.
     #[error("the client sent nothing for {0:?}")]
     ClientQuiet(Duration),
+    /// The client's body is no body.
+    #[error("the client's body makes no sense")]
+    ClientGarbled,
     /// The client broke off.
     #[error("the client broke off")]
     ClientGone,
 }
+
+/// Says of an answer that its client has broken off, and hardly anybody reads it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gone;
 
 impl Trouble {
     /// What became of a request of which something was sent.
@@ -63,20 +71,19 @@ impl Trouble {
     }
 
     /// The same, on a connection that is shared.
-    pub(crate) fn of_sent_stream(error: hyper::Error, body_max: u64) -> Self {
-        match cause(&error) {
-            Some(stopped) => Self::of_body(stopped, body_max),
-            None if error.is_parse() => Self::Garbled,
-            None => Self::BrokeOff(error.into()),
-        }
+    pub(crate) fn of_sent_stream(error: hyper::Error) -> Self {
+        if error.is_parse() { Self::Garbled } else { Self::BrokeOff(error.into()) }
     }
 
     /// What stopped the client's body.
-    fn of_body(error: &BodyError, body_max: u64) -> Self {
+    pub(crate) fn of_body(error: &BodyError, body_max: u64) -> Self {
         match error {
             BodyError::TooLong => Self::BodyTooLong(body_max),
             BodyError::Quiet(pause) => Self::ClientQuiet(*pause),
-            BodyError::Broken(_) | BodyError::Unfinished(_) | BodyError::TooSlow(_) => Self::ClientGone,
+            BodyError::Broken(error) if is_garbled(error) => Self::ClientGarbled,
+            BodyError::Broken(_) | BodyError::Unfinished(_) | BodyError::TooSlow(_) | BodyError::Stopped => {
+                Self::ClientGone
+            }
         }
     }
 
@@ -93,6 +100,7 @@ impl Trouble {
             | Self::TooSlow(_)
             | Self::BodyTooLong(_)
             | Self::ClientQuiet(_)
+            | Self::ClientGarbled
             | Self::ClientGone => false,
         }
     }
@@ -118,7 +126,7 @@ impl Trouble {
             }
             Self::BodyTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::ClientQuiet(_) => StatusCode::REQUEST_TIMEOUT,
-            Self::ClientGone => StatusCode::BAD_REQUEST,
+            Self::ClientGarbled | Self::ClientGone => StatusCode::BAD_REQUEST,
         }
     }
 
@@ -127,6 +135,7 @@ impl Trouble {
         let detail = match self {
             Self::BodyTooLong(bytes) => format!("The body is longer than {bytes} bytes, and may not be."),
             Self::ClientQuiet(pause) => format!("Nothing of the body came for {pause:?}."),
+            Self::ClientGarbled => "The body makes no sense.".to_owned(),
             Self::ClientGone => "The body broke off.".to_owned(),
             Self::NoAnswer(_) | Self::TooSlow(_) | Self::Unreachable(DialError::TimedOut(_)) => {
                 "The server behind this gateway did not answer in time.".to_owned()
@@ -137,7 +146,11 @@ impl Trouble {
             Self::BrokeOff(_) => "The server behind this gateway broke off before it answered.".to_owned(),
             Self::Garbled => "The server behind this gateway gave an answer that makes no sense.".to_owned(),
         };
-        Problem::new(self.status(), detail).on(occasion).render().map(Body::from)
+        let mut answer = Problem::new(self.status(), detail).on(occasion).render().map(Body::from);
+        if matches!(self, Self::ClientGone) {
+            answer.extensions_mut().insert(Gone);
+        }
+        answer
     }
 }
 
@@ -147,14 +160,13 @@ impl From<DialError> for Trouble {
     }
 }
 
-/// What stopped a body that was being sent, if that is it.
-fn cause(error: &hyper::Error) -> Option<&BodyError> {
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        if let Some(error) = error.downcast_ref() {
-            return Some(error);
-        }
-        cause = error.source();
-    }
-    None
+/// True if what came of a body breaks the rules of bodies. Otherwise it is its end that did not come.
+fn is_garbled(error: &hyper::Error) -> bool {
+    let kind = causes(error).find_map(|cause| cause.downcast_ref()).map(io::Error::kind);
+    matches!(kind, Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput))
+}
+
+/// What is behind an error, from the outside in.
+fn causes(error: &hyper::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    std::iter::successors(error.source(), |&cause| cause.source())
 }

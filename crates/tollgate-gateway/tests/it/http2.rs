@@ -79,6 +79,25 @@ async fn a_connection_that_leaves_finishes_what_it_has() {
     assert_eq!(whole(slow.into_body()).await.0, "slow");
 }
 
+/// It is the client's doing, so it is the client that is told, and no server is left alone for it.
+#[tokio::test]
+async fn a_body_that_is_too_long_is_not_the_servers_fault() {
+    let server = Speaking::start(|request| async move {
+        let _ = http_body_util::BodyExt::collect(request.into_body()).await;
+        Response::new(body("read"))
+    })
+    .await;
+    let route = Route { body_max: 10, ..route_to(&[server.url()], Protocol::Http2) };
+    let upstream = Arc::clone(&route.upstream);
+    let world = World::of(route).await;
+    let client = connect(world.address).await;
+    for _ in 0..5 {
+        let post = Request::post("http://a/").body(body("12345678901")).unwrap();
+        assert_eq!(exchange(&client, post).await.0, 413);
+    }
+    assert!(upstream.states().all(|state| state.is_healthy));
+}
+
 /// Counts what is under way.
 struct Busy(Arc<AtomicUsize>);
 

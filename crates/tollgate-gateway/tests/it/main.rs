@@ -4,6 +4,7 @@
 mod access_log;
 mod bodies;
 mod connections;
+mod counts;
 mod deaf;
 mod early;
 mod http2;

@@ -17,8 +17,8 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 use tollgate_core::{Limiter, ManualClock, Policies, Policy, Timestamp, Unobserved};
 use tollgate_gateway::{
-    AccessLog, Balance, ClientTls, Counts, Gateway, Health, HostPolicy, Listening, Match, PathPattern,
-    Protocol, Route, Routes, Server, Settings, SharedSettings, Timeouts, Unlogged, Upstream,
+    AccessLog, Balance, ClientTls, Counted, Counts, Gateway, Health, HostPolicy, Listening, Match,
+    PathPattern, Protocol, Route, Routes, Server, Settings, SharedSettings, Timeouts, Unlogged, Upstream,
 };
 use tollgate_http::Dialect;
 use tollgate_http::path::Case;
@@ -34,6 +34,7 @@ pub(crate) struct World {
     pub(crate) clock: ManualClock,
     pub(crate) settings: SharedSettings,
     pub(crate) permits: Arc<Permits>,
+    counts: Arc<Counts>,
     stop: Option<oneshot::Sender<()>>,
     served: JoinHandle<()>,
 }
@@ -100,6 +101,7 @@ impl World {
         let tls = tls
             .with_root_certificates(setup.roots.unwrap_or_else(RootCertStore::empty))
             .with_no_client_auth();
+        let counts = Arc::<Counts>::default();
         let settings: SharedSettings = Arc::new(ArcSwap::from_pointee(setup.settings));
         let gateway = Gateway {
             limiter: Arc::new(Limiter::new(Policies::new(setup.policies).unwrap(), store)),
@@ -112,7 +114,7 @@ impl World {
             clock: Arc::new(SystemClock::new()),
             wall: Arc::new(clock.clone()),
             client_tls: ClientTls::new(tls),
-            counts: Arc::new(Counts::default()),
+            counts: Arc::clone(&counts),
             access_log: setup.access_log.unwrap_or_else(|| Arc::new(Unlogged)),
         };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -128,7 +130,7 @@ impl World {
             let stopped = async { stopped.await.unwrap_or_default() };
             Arc::new(gateway).serve(listener, listening, stopped).await.unwrap();
         });
-        Self { address, clock, settings, permits, stop: Some(stop), served }
+        Self { address, clock, settings, permits, counts, stop: Some(stop), served }
     }
 
     pub(crate) async fn connect(&self) -> Client {
@@ -138,6 +140,16 @@ impl World {
     /// Asks for a path on a connection of its own.
     pub(crate) async fn get(&self, path: &str) -> Answer {
         self.connect().await.ask(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).await
+    }
+
+    /// What was counted: `/: 2 of 200; none: 1 of 404`.
+    pub(crate) fn counted(&self) -> String {
+        let label = |counted: Counted| {
+            let each: Vec<_> =
+                counted.by_status.iter().map(|(status, n)| format!("{n} of {status}")).collect();
+            format!("{}: {}", counted.label, each.join(", "))
+        };
+        self.counts.read().into_iter().map(label).collect::<Vec<_>>().join("; ")
     }
 
     /// Says that it is time to stop.
