@@ -6,8 +6,8 @@
 //!                               └────────────┴────────────┘ another server or connection, if nothing can have happened twice
 //! ```
 //!
-//! A request is sent again only if it certainly never reached a server, or if doing it twice is the same as doing it once (its
-//! method is idempotent) and it has no body that would be gone.
+//! A request is sent again only if it certainly never reached a server, if the server says that it has not looked at it, or if doing
+//! it twice is the same as doing it once (its method is idempotent); and only if it has no body that would be gone.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -146,8 +146,10 @@ impl Way {
                 tried.add(&lease);
             }
             // A connection that was closed while it was idle takes nothing from what the route allows.
-            let is_harmless = !trouble.was_sent()
-                || (is_idempotent && trouble.may_pass() && n_repeated < self.route.retries_max);
+            let (was_unseen, may_pass) = (trouble.was_unseen(), is_idempotent && trouble.may_pass());
+            // Who was refused unseen is sent again once at least: the server may only have left.
+            let repeats_max = self.route.retries_max.max(u32::from(was_unseen));
+            let is_harmless = !trouble.was_sent() || ((was_unseen || may_pass) && n_repeated < repeats_max);
             if sending.body.is_none() || !is_harmless || n_retries == RETRIES_MAX {
                 return Err(trouble);
             }
@@ -195,6 +197,7 @@ impl Way {
             | Trouble::NoAnswer(_)
             | Trouble::TooSlow(_)
             | Trouble::BrokeOff(_)
+            | Trouble::Refused(_)
             | Trouble::Garbled
             | Trouble::BodyTooLong(_)
             | Trouble::ClientQuiet(_)

@@ -38,6 +38,9 @@ pub(crate) enum Trouble {
     /// The connection broke after something was sent.
     #[error("the server broke off")]
     BrokeOff(#[source] Cause),
+    /// The server said that it has not looked at the request.
+    #[error("the server refused the request unseen")]
+    Refused(#[source] Cause),
     /// What came was no answer to what was asked.
     #[error("the server's answer makes no sense")]
     Garbled,
@@ -72,7 +75,13 @@ impl Trouble {
 
     /// The same, on a connection that is shared.
     pub(crate) fn of_sent_stream(error: hyper::Error) -> Self {
-        if error.is_parse() { Self::Garbled } else { Self::BrokeOff(error.into()) }
+        if is_unseen(&error) {
+            Self::Refused(error.into())
+        } else if error.is_parse() {
+            Self::Garbled
+        } else {
+            Self::BrokeOff(error.into())
+        }
     }
 
     /// What stopped the client's body.
@@ -97,6 +106,7 @@ impl Trouble {
             | Self::Garbled => true,
             Self::NoServer
             | Self::Stale
+            | Self::Refused(_) // it leaves, or has enough to do
             | Self::TooSlow(_)
             | Self::BodyTooLong(_)
             | Self::ClientQuiet(_)
@@ -110,6 +120,11 @@ impl Trouble {
         !matches!(self, Self::NoServer | Self::Stale | Self::Unreachable(_) | Self::Unsent(_))
     }
 
+    /// True if the server has certainly done nothing.
+    pub(crate) fn was_unseen(&self) -> bool {
+        matches!(self, Self::Refused(_))
+    }
+
     /// True if the same request may fare better the next time.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self, Self::BrokeOff(_) | Self::Garbled)
@@ -121,9 +136,12 @@ impl Trouble {
             Self::Unreachable(DialError::TimedOut(_)) | Self::NoAnswer(_) | Self::TooSlow(_) => {
                 StatusCode::GATEWAY_TIMEOUT
             }
-            Self::Stale | Self::Unreachable(_) | Self::Unsent(_) | Self::BrokeOff(_) | Self::Garbled => {
-                StatusCode::BAD_GATEWAY
-            }
+            Self::Stale
+            | Self::Unreachable(_)
+            | Self::Unsent(_)
+            | Self::BrokeOff(_)
+            | Self::Refused(_)
+            | Self::Garbled => StatusCode::BAD_GATEWAY,
             Self::BodyTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::ClientQuiet(_) => StatusCode::REQUEST_TIMEOUT,
             Self::ClientGarbled | Self::ClientGone => StatusCode::BAD_REQUEST,
@@ -144,6 +162,7 @@ impl Trouble {
                 "The server behind this gateway cannot be reached.".to_owned()
             }
             Self::BrokeOff(_) => "The server behind this gateway broke off before it answered.".to_owned(),
+            Self::Refused(_) => "The server behind this gateway took no request.".to_owned(),
             Self::Garbled => "The server behind this gateway gave an answer that makes no sense.".to_owned(),
         };
         let mut answer = Problem::new(self.status(), detail).on(occasion).render().map(Body::from);
@@ -164,6 +183,15 @@ impl From<DialError> for Trouble {
 fn is_garbled(error: &hyper::Error) -> bool {
     let kind = causes(error).find_map(|cause| cause.downcast_ref()).map(io::Error::kind);
     matches!(kind, Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput))
+}
+
+/// True if the server says that it has not looked at a request: it refused the stream, or said goodbye and that an earlier stream
+/// was its last. Streams that a goodbye does not exclude end otherwise.
+fn is_unseen(error: &hyper::Error) -> bool {
+    causes(error).find_map(|cause| cause.downcast_ref()).is_some_and(|error: &h2::Error| {
+        let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+        error.is_remote() && (is_refused || error.is_go_away())
+    })
 }
 
 /// What is behind an error, from the outside in.

@@ -10,6 +10,7 @@ mod early;
 mod http2;
 mod limits;
 mod peers;
+mod refused;
 mod reuse;
 mod servers;
 mod stop;
