@@ -22,9 +22,11 @@ use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep, sleep_until};
+use tollgate_http::Dialect;
 use tollgate_tower::Held;
 
 use crate::h1::SendError;
+use crate::headers::clean_trailers;
 use crate::pool::Borrowed;
 use crate::quiet::Quiet;
 use crate::upstream::Lease;
@@ -77,6 +79,8 @@ pub(crate) struct Inbound {
 #[derive(Debug)]
 pub(crate) struct Upload {
     inbound: Option<Inbound>,
+    /// Tells which trailers claim something.
+    dialect: Option<Arc<Dialect>>,
     quiet: Quiet,
     pause_max: Duration,
     left: u64,
@@ -276,14 +280,16 @@ async fn drain(mut incoming: Incoming) {
 }
 
 impl Upload {
-    pub(crate) fn new(inbound: Inbound, pause_max: Duration, body_max: u64) -> Self {
+    pub(crate) fn new(inbound: Inbound, dialect: &Arc<Dialect>, pause_max: Duration, body_max: u64) -> Self {
         let inbound = inbound.incoming.is_some().then_some(inbound);
-        Self { inbound, quiet: Quiet::default(), pause_max, left: body_max, told: None }
+        let dialect = inbound.is_some().then(|| Arc::clone(dialect));
+        Self { inbound, dialect, quiet: Quiet::default(), pause_max, left: body_max, told: None }
     }
 
     /// Nothing to send.
     pub(crate) fn nothing() -> Self {
-        Self { inbound: None, quiet: Quiet::default(), pause_max: Duration::MAX, left: 0, told: None }
+        let (quiet, pause_max) = (Quiet::default(), Duration::MAX);
+        Self { inbound: None, dialect: None, quiet, pause_max, left: 0, told: None }
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
@@ -313,7 +319,10 @@ impl Upload {
         };
         self.quiet.broke();
         let Some(frame) = frame else { return Poll::Ready(None) };
-        let frame = frame.map_err(BodyError::Broken)?;
+        let mut frame = frame.map_err(BodyError::Broken)?;
+        if let (Some(trailers), Some(dialect)) = (frame.trailers_mut(), &self.dialect) {
+            clean_trailers(trailers, &dialect.rules);
+        }
         let length = frame.data_ref().map_or(0, |data| data.len() as u64);
         let Some(left) = self.left.checked_sub(length) else {
             return Poll::Ready(Some(Err(BodyError::TooLong)));

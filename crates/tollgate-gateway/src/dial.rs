@@ -37,15 +37,28 @@ pub(crate) enum DialError {
     /// It took too long.
     #[error("no connection within {0:?}")]
     TimedOut(Duration),
+    /// This machine has no room for one more.
+    #[error("this machine can open no more connections")]
+    Ours(#[source] io::Error),
     /// The operating system or TLS says no.
     #[error("no connection")]
-    Refused(#[from] io::Error),
+    Refused(#[source] io::Error),
     /// It is a server that speaks something else.
     #[error("no HTTP")]
     Garbled(#[from] hyper::Error),
     /// Its name cannot be in a certificate.
     #[error("its name cannot be in a certificate")]
     Name,
+}
+
+impl From<io::Error> for DialError {
+    fn from(error: io::Error) -> Self {
+        use io::ErrorKind::{AddrNotAvailable, OutOfMemory};
+        // Too many open files, of the system or of this process: the kinds of errors have no name for them.
+        let is_ours = matches!(error.raw_os_error(), Some(23 | 24))
+            || matches!(error.kind(), AddrNotAvailable | OutOfMemory);
+        if is_ours { Self::Ours(error) } else { Self::Refused(error) }
+    }
 }
 
 impl ClientTls {

@@ -27,7 +27,7 @@ use tower_service::Service;
 use crate::body::{Body, Download, Inbound, Source, Upload};
 use crate::dial::dial;
 use crate::h1::{Http1, SendError, Sent};
-use crate::headers::{Hop, Peer, Told, strip_hop_by_hop, wants_upgrade};
+use crate::headers::{Hop, Peer, Told, join_cookies, strip_hop_by_hop, wants_upgrade};
 use crate::pool::{Borrowed, Connection, Wanted};
 use crate::quiet::Quiet;
 use crate::route::{HostPolicy, Route};
@@ -66,6 +66,8 @@ struct Sending {
     body: Option<Upload>,
     /// What the client will speak if the server agrees to switch.
     switching: Option<(HeaderValue, OnUpgrade)>,
+    /// True if each server is asked by its own name.
+    names_server: bool,
 }
 
 impl Forward {
@@ -83,12 +85,19 @@ impl Way {
             return Err(Trouble::BodyTooLong(self.route.body_max));
         }
         match self.route.timeouts.total {
-            None => self.attempt_all(sending).await,
+            None => self.attempt_all(sending, &mut None).await,
             Some(total) => {
                 let by = Instant::now() + total;
-                let attempted = timeout_at(by, self.attempt_all(sending)).await;
-                let answer = attempted.unwrap_or(Err(Trouble::TooSlow(total)))?;
-                Ok(answer.map(|body| body.end_by(by, total)))
+                let mut lease = None;
+                let has_body = sending.body.as_ref().is_some_and(|upload| !upload.is_nothing());
+                let Ok(attempted) = timeout_at(by, self.attempt_all(sending, &mut lease)).await else {
+                    // With a body it may have been the client that took so long.
+                    if let Some(mut lease) = lease.filter(|_| !has_body) {
+                        lease.failed(self.shared.clock.now());
+                    }
+                    return Err(Trouble::TooSlow(total));
+                };
+                Ok(attempted?.map(|body| body.end_by(by, total)))
             }
         }
     }
@@ -98,12 +107,21 @@ impl Way {
         let (mut head, Arriving { body, peer, scheme }) = request.into_parts();
         let is_http1 = self.route.upstream.protocol() == Protocol::Http1;
         let switching = wants_upgrade(&head).filter(|_| is_http1).zip(head.extensions.remove::<OnUpgrade>());
-        let body = Upload::new(body, self.route.timeouts.idle, self.route.body_max);
         let dialect = self.shared.dialect.load();
+        let body = Upload::new(body, &dialect, self.route.timeouts.idle, self.route.body_max);
+        if head.version >= Version::HTTP_2 {
+            join_cookies(&mut head.headers);
+        }
         strip_hop_by_hop(&mut head.headers, dialect.rules.user_header.as_ref());
         head.headers.remove(EXPECT); // whoever waits for our word gets it when the body is asked for
         let target = head.uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
         let host = target.clone().or_else(|| head.headers.get(HOST).cloned());
+        // In HTTP/1.0 a client need not say whom it asks.
+        let names_server = match &self.route.host {
+            HostPolicy::Upstream => true,
+            HostPolicy::Keep => host.is_none(),
+            HostPolicy::Fixed(_) => false,
+        };
         let client = client_address(&head.headers, peer.address, &dialect.rules.proxies);
         let told = Hop { peer: &peer, client, scheme, host }.tell(&mut head.headers, &dialect.rules);
         drop(dialect);
@@ -121,20 +139,26 @@ impl Way {
             head.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
         }
         head.extensions.clear();
-        Sending { head, told, body: Some(body), switching }
+        Sending { head, told, body: Some(body), switching, names_server }
     }
 
-    /// Tries servers until one answers, as long as trying again does no harm.
-    async fn attempt_all(&self, sending: &mut Sending) -> Result<Response<Body>, Trouble> {
+    /// Tries servers until one answers, as long as trying again does no harm. `present` is the one that is tried.
+    async fn attempt_all(
+        &self,
+        sending: &mut Sending,
+        present: &mut Option<Lease>,
+    ) -> Result<Response<Body>, Trouble> {
         let is_idempotent = is_idempotent(&sending.head.method);
         let mut tried = Tried::default();
         let (mut n_retries, mut n_repeated) = (0, 0);
         let mut last = None;
         loop {
-            let Some(mut lease) = self.route.upstream.pick(self.shared.clock.now(), &tried) else {
+            let Some(picked) = self.route.upstream.pick(self.shared.clock.now(), &tried) else {
                 return Err(last.unwrap_or(Trouble::NoServer));
             };
-            let trouble = match self.attempt(&lease, sending, n_retries > 0).await {
+            let attempted = self.attempt(present.insert(picked), sending, n_retries > 0).await;
+            let Some(mut lease) = present.take() else { return Err(Trouble::NoServer) };
+            let trouble = match attempted {
                 Ok((answer, source)) => {
                     lease.succeeded();
                     return self.accept(answer, source, lease, sending.switching.take());
@@ -150,7 +174,7 @@ impl Way {
             // Who was refused unseen is sent again once at least: the server may only have left.
             let repeats_max = self.route.retries_max.max(u32::from(was_unseen));
             let is_harmless = !trouble.was_sent() || ((was_unseen || may_pass) && n_repeated < repeats_max);
-            if sending.body.is_none() || !is_harmless || n_retries == RETRIES_MAX {
+            if sending.body.is_none() || !is_harmless || trouble.is_ours() || n_retries == RETRIES_MAX {
                 return Err(trouble);
             }
             n_retries += 1;
@@ -178,7 +202,7 @@ impl Way {
             Some(connection) => connection,
             None => dial(lease.server(), protocol, &self.shared.tls, &timeouts).await?,
         };
-        if self.route.host == HostPolicy::Upstream {
+        if sending.names_server {
             sending.head.headers.insert(HOST, lease.server().host_field().clone());
         }
         let sent = match connection {
@@ -189,13 +213,16 @@ impl Way {
         // Closed for having been idle, just as we sent: that says nothing of the server.
         sent.map_err(|trouble| match trouble {
             Trouble::Unsent(_) if is_old => Trouble::Stale,
-            Trouble::BrokeOff(_) if is_old && is_repeatable => Trouble::Stale,
+            Trouble::Closed(_) if is_old && is_repeatable => Trouble::Stale,
+            Trouble::Closed(cause) if !is_old => Trouble::BrokeOff(cause),
+            Trouble::BrokeOff(_) if is_old && is_repeatable && protocol == Protocol::Http2 => Trouble::Stale,
             trouble @ (Trouble::NoServer
             | Trouble::Stale
             | Trouble::Unreachable(_)
             | Trouble::Unsent(_)
             | Trouble::NoAnswer(_)
             | Trouble::TooSlow(_)
+            | Trouble::Closed(_)
             | Trouble::BrokeOff(_)
             | Trouble::Refused(_)
             | Trouble::Garbled
@@ -223,7 +250,7 @@ impl Way {
                 let borrowed = Borrowed::new(Arc::clone(&self.shared.pool), slot, connection);
                 Ok((answer, Source::Http1(Some(borrowed))))
             }
-            Err(SendError::Broken(cause)) if connection.unsent().is_some() => {
+            Err(SendError::Closed(cause) | SendError::Broken(cause)) if connection.unsent().is_some() => {
                 Err(Trouble::Unsent(cause.into()))
             }
             Err(error) => Err(Trouble::of_sent(error, self.route.body_max)),

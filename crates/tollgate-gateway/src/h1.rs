@@ -94,6 +94,9 @@ enum OutFraming {
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
+    /// The connection ended before anything of an answer came.
+    #[error("the connection was closed")]
+    Closed(#[source] io::Error),
     /// The connection broke, or ended too early.
     #[error("the connection broke")]
     Broken(#[source] io::Error),
@@ -218,13 +221,10 @@ impl Http1 {
             }
             match self.poll_seen(context, READ_MIN) {
                 Poll::Ready(Ok(0)) => {
-                    let ended = || SendError::Broken(io::ErrorKind::UnexpectedEof.into());
-                    return Poll::Ready(Err(self.broken.take().unwrap_or_else(ended)));
+                    return Poll::Ready(Err(self.lost(io::ErrorKind::UnexpectedEof.into())));
                 }
                 Poll::Ready(Ok(_)) => {}
-                Poll::Ready(Err(error)) => {
-                    return Poll::Ready(Err(self.broken.take().unwrap_or(SendError::Broken(error))));
-                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(self.lost(error))),
                 Poll::Pending if matches!(self.broken, Some(SendError::Upload(_))) => {
                     return Poll::Ready(Err(self.broken.take().unwrap_or(SendError::Garbled("no answer"))));
                 }
@@ -249,6 +249,14 @@ impl Http1 {
                 Ok(None) => {}
                 Err(error) => return Poll::Ready(Err(SendError::Garbled(error))),
             }
+        }
+    }
+
+    /// Why there will be no answer. What was known before comes first.
+    fn lost(&mut self, error: io::Error) -> SendError {
+        match self.broken.take().unwrap_or(SendError::Broken(error)) {
+            SendError::Broken(error) if self.seen.is_empty() => SendError::Closed(error),
+            other => other,
         }
     }
 

@@ -4,16 +4,22 @@
 //!   check_framing       refuse what two servers could read in two ways
 //!   wants_upgrade       look, before it is taken away
 //!   strip_hop_by_hop    take away what is between two neighbours only
+//!   join_cookies        one field for all cookies, which HTTP/2 may send one by one
 //!   Hop::tell           say for whom the request is made; take away what a client says of that itself
+//!   clean_trailers      at the end of a body, take away what would have counted only in the head
 //! ```
 //!
 //! What is told stands apart from the request's own fields until all of them are written: putting it among them would cost more
 //! than writing it.
 
+mod cookies;
 mod forwarded;
 mod framing;
 mod hop_by_hop;
+mod trailers;
 
+pub use cookies::join_cookies;
 pub use forwarded::{Hop, Peer, Told};
 pub use framing::{Framing, check_framing};
 pub use hop_by_hop::{strip_hop_by_hop, wants_upgrade};
+pub use trailers::clean_trailers;

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   1  count      how many, with which status, how long           counts.rs, access_log.rs
-//!   2  framing    refuse what two servers could read differently  strict.rs, headers/framing.rs
-//!   3  target     the one path: matched, limited, forwarded       target.rs
-//!   4  name       an id to find the request by                    tollgate_http::correlation_id
+//!   2  name       an id to find the request by                    tollgate_http::given_id
+//!   3  framing    refuse what two servers could read differently  strict.rs, headers/framing.rs
+//!   4  target     the one path: matched, limited, forwarded       target.rs
 //!   5  route      host, path and method; or 404, 405              routes.rs
 //!   6  permit     requests under way; or 429                      tollgate_tower::InFlight
 //!   7  rates      identify, decide, render; or 429                tollgate_tower::RateLimit

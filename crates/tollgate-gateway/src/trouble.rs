@@ -35,6 +35,9 @@ pub(crate) enum Trouble {
     /// All of it took too long.
     #[error("not done within {0:?}")]
     TooSlow(Duration),
+    /// A connection that was kept was closed after something was sent, and before anything of an answer came.
+    #[error("a connection was closed as it was used")]
+    Closed(#[source] Cause),
     /// The connection broke after something was sent.
     #[error("the server broke off")]
     BrokeOff(#[source] Cause),
@@ -66,6 +69,7 @@ impl Trouble {
     /// What became of a request of which something was sent.
     pub(crate) fn of_sent(error: SendError, body_max: u64) -> Self {
         match error {
+            SendError::Closed(cause) => Self::Closed(cause.into()),
             SendError::Broken(cause) => Self::BrokeOff(cause.into()),
             SendError::Garbled(_) => Self::Garbled,
             SendError::Quiet(pause) => Self::NoAnswer(pause),
@@ -99,6 +103,7 @@ impl Trouble {
     /// True if it speaks against the server.
     pub(crate) fn is_the_servers(&self) -> bool {
         match self {
+            Self::Unreachable(DialError::Ours(_)) => false,
             Self::Unreachable(_)
             | Self::Unsent(_)
             | Self::NoAnswer(_)
@@ -106,6 +111,7 @@ impl Trouble {
             | Self::Garbled => true,
             Self::NoServer
             | Self::Stale
+            | Self::Closed(_)
             | Self::Refused(_) // it leaves, or has enough to do
             | Self::TooSlow(_)
             | Self::BodyTooLong(_)
@@ -125,6 +131,11 @@ impl Trouble {
         matches!(self, Self::Refused(_))
     }
 
+    /// True if the machine is at its end, and trying again would only make it worse.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self, Self::Unreachable(DialError::Ours(_)))
+    }
+
     /// True if the same request may fare better the next time.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self, Self::BrokeOff(_) | Self::Garbled)
@@ -132,13 +143,14 @@ impl Trouble {
 
     fn status(&self) -> StatusCode {
         match self {
-            Self::NoServer => StatusCode::SERVICE_UNAVAILABLE,
+            Self::NoServer | Self::Unreachable(DialError::Ours(_)) => StatusCode::SERVICE_UNAVAILABLE,
             Self::Unreachable(DialError::TimedOut(_)) | Self::NoAnswer(_) | Self::TooSlow(_) => {
                 StatusCode::GATEWAY_TIMEOUT
             }
             Self::Stale
             | Self::Unreachable(_)
             | Self::Unsent(_)
+            | Self::Closed(_)
             | Self::BrokeOff(_)
             | Self::Refused(_)
             | Self::Garbled => StatusCode::BAD_GATEWAY,
@@ -161,7 +173,9 @@ impl Trouble {
             Self::NoServer | Self::Stale | Self::Unreachable(_) | Self::Unsent(_) => {
                 "The server behind this gateway cannot be reached.".to_owned()
             }
-            Self::BrokeOff(_) => "The server behind this gateway broke off before it answered.".to_owned(),
+            Self::Closed(_) | Self::BrokeOff(_) => {
+                "The server behind this gateway broke off before it answered.".to_owned()
+            }
             Self::Refused(_) => "The server behind this gateway took no request.".to_owned(),
             Self::Garbled => "The server behind this gateway gave an answer that makes no sense.".to_owned(),
         };

@@ -22,7 +22,13 @@ impl Stream {
     pub(super) fn has_something(&mut self) -> bool {
         let stream = match self {
             Self::Plain(stream) => &*stream,
-            Self::Tls(stream) => stream.get_ref().0,
+            Self::Tls(stream) => {
+                let (stream, session) = stream.get_ref();
+                if !session.wants_read() {
+                    return true; // it has read something that nobody has taken, or the end
+                }
+                stream
+            }
         };
         // What is read here is lost, but who says something unasked is not asked again.
         !matches!(stream.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)

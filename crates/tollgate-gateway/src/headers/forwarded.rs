@@ -171,7 +171,7 @@ fn remove_claims(headers: &mut HeaderMap, rules: &Rules, is_proxy: bool) {
 }
 
 /// True if a field, with `_` or with `-`, says for whom a request is made or what it is for.
-fn is_claim(name: &str, user: Option<&str>) -> bool {
+pub(super) fn is_claim(name: &str, user: Option<&str>) -> bool {
     let like = |known: &str| {
         let same = |(a, b): (u8, u8)| a == b || (a == b'_' && b == b'-');
         name.len() >= known.len() && name.bytes().zip(known.bytes()).all(same)

@@ -97,7 +97,7 @@ pub fn wants_upgrade(request: &Parts) -> Option<HeaderValue> {
 }
 
 /// The same name, if the field is between two neighbours.
-fn hop_by_hop(name: &HeaderName) -> Option<&'static HeaderName> {
+pub(super) fn hop_by_hop(name: &HeaderName) -> Option<&'static HeaderName> {
     HOP_BY_HOP.iter().find(|known| *known == name)
 }
 

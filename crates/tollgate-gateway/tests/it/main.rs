@@ -9,6 +9,7 @@ mod deaf;
 mod early;
 mod http2;
 mod limits;
+mod passed_on;
 mod peers;
 mod refused;
 mod reuse;

@@ -15,7 +15,7 @@ use super::reader::Reader;
 use super::written::{At, Place, Several, Written};
 
 /// The most retries of one request.
-const RETRIES_MAX: u32 = 10;
+const RETRIES_MAX: u32 = 8;
 
 /// A route as far as it can be understood without the policies.
 pub(super) struct ReadRoute {

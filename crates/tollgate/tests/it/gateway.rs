@@ -8,6 +8,7 @@ mod shared;
 mod websocket;
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use tollgate_lab::Nginx;
 
@@ -31,6 +32,14 @@ fn gateway(application: &Nginx, config: &str) -> Tollgate {
 fn with_routes(application: &Nginx, config: &str) -> String {
     let address = application.address();
     format!("{config}routes: [{{id: app, match: {{path: /**}}, upstream: 'http://{address}'}}]\n")
+}
+
+/// Python, with the libraries that tests need.
+fn python() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let python = root.join("target/venv/bin/python");
+    assert!(python.exists(), "Python's libraries are missing; `make deps` installs them");
+    python
 }
 
 /// Asks so many times, and counts the answers by status.

@@ -35,7 +35,7 @@ pub(in crate::config) struct Gateway {
 pub(in crate::config) struct GatewayTimeouts {
     /// Until there is a connection to a server. Default: `2s`.
     pub(in crate::config) connect: Option<Written<Micros>>,
-    /// Until the head of the server's answer. Default: `30s`.
+    /// Until the head of the server's answer, from when it has all of the request. Default: `30s`.
     pub(in crate::config) header: Option<Written<Micros>>,
     /// Between two pieces of a body. Default: `60s`.
     pub(in crate::config) idle: Option<Written<Micros>>,
@@ -68,8 +68,8 @@ pub(in crate::config) struct Route {
     pub(in crate::config) body_max: Option<Written<BodyMax>>,
     /// Which `Host` the server sees: `keep` the client's, `upstream` for the server's own, or a host. Default: `keep`.
     pub(in crate::config) host: Option<Written<HostPolicy>>,
-    /// How often a request is sent again to another server, 0 to 10: only if it certainly never arrived, or is harmless to repeat.
-    /// Default: `1`.
+    /// How often a request is sent again that a server may have seen something of, 0 to 8: only if that is harmless. One that
+    /// certainly never arrived is sent to every other server anyway. Default: `1`.
     pub(in crate::config) retries: Option<Written<u32>>,
 }
 
@@ -91,7 +91,7 @@ pub(in crate::config) struct RouteMatch {
 pub(in crate::config) struct RouteTimeouts {
     /// Until there is a connection to a server.
     pub(in crate::config) connect: Option<Written<Micros>>,
-    /// Until the head of the server's answer.
+    /// Until the head of the server's answer, from when it has all of the request.
     pub(in crate::config) header: Option<Written<Micros>>,
     /// Between two pieces of a body.
     pub(in crate::config) idle: Option<Written<Micros>>,

@@ -233,7 +233,7 @@ routes:
             t.yaml:13:112: routes.i.policies: there is no policy "zzz"; write one of that name under policies, or leave it out
             t.yaml:13:117: routes.i.policies is "A"; a name has 1 to 64 of a-z 0-9 . _ -
             t.yaml:14:56: routes.j.host is "a b"; use keep, upstream, or a host such as api.internal or api.internal:8080
-            t.yaml:14:72: routes.j.retries is 11; use 0 to 10
+            t.yaml:14:72: routes.j.retries is 11; use 0 to 8
             t.yaml:14:86: routes.j.body_max is "5"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB; or none for any length
             t.yaml:14:109: routes.j.timeouts.connect must be more than 0s and at most 1d; use for example 30s
             t.yaml:14:120: routes.j.timeouts.total must be more than 0s and at most 1d; use for example 30s

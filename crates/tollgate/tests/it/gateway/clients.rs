@@ -5,7 +5,7 @@ use std::process::Command;
 
 use tollgate_lab::wait_until;
 
-use super::{application, gateway};
+use super::{application, gateway, python};
 use crate::process::Tollgate;
 
 /// What curl prints of an answer: its version, status and body.
@@ -74,17 +74,13 @@ fn python_asks_again_and_again_on_one_connection() {
     let application = application();
     let tollgate = gateway(&application, "policies: [{name: p, by: ip, quota: {rate: 5/h}}]\n");
     let program = "
-import http.client, sys
-connection = http.client.HTTPConnection(sys.argv[1])
-statuses = []
-for n in range(8):
-    connection.request('POST', '/', body=b'x' * 100000 * n)
-    answer = connection.getresponse()
-    answer.read()
-    statuses.append(answer.status)
-print(statuses)
+import requests, sys
+session = requests.Session()
+session.trust_env = False
+post = lambda n: session.post('http://' + sys.argv[1], data=b'x' * 100000 * n)
+print([post(n).status_code for n in range(8)])
 ";
-    let output = Command::new("python3").args(["-c", program, &tollgate.gateway]).output().unwrap();
+    let output = Command::new(python()).args(["-c", program, &tollgate.gateway]).output().unwrap();
     let printed = String::from_utf8_lossy(&output.stdout);
     assert_eq!(printed.trim(), "[200, 200, 200, 200, 200, 429, 429, 429]", "{output:?}");
 }

@@ -156,14 +156,17 @@ fn e1_an_address_and_a_user_are_limited_at_once_by_buckets_and_strictly() {
         };
         let first = statuses(100, |_| from("192.0.2.1", None));
         assert_eq!(first, BTreeMap::from([(200, 100)]), "{name}");
-        let denied = (0..500).map(|_| from("192.0.2.1", None)).find(|answer| answer.status == 429);
+        // A bucket fills while it is asked; a window that is full stays so.
+        let n_more = if name == "availability.yaml" { 500 } else { 1 };
+        let denied = (0..n_more).map(|_| from("192.0.2.1", None)).find(|answer| answer.status == 429);
         let denied = denied.expect("it runs dry");
         assert_eq!(denied.json()["limitType"], "per-ip");
         assert!(denied.headers["retry-after"].parse::<u64>().unwrap() >= 1);
         let anna = token("anna");
         let of_anna = |n: usize| from(&format!("198.51.100.{}", n % 200), Some(&anna));
         assert_eq!(statuses(250, of_anna), BTreeMap::from([(200, 250)]), "{name}");
-        let denied = (0..2_000).map(of_anna).find(|answer| answer.status == 429).expect("it runs dry");
+        let n_more = if name == "availability.yaml" { 2_000 } else { 1 };
+        let denied = (0..n_more).map(of_anna).find(|answer| answer.status == 429).expect("it runs dry");
         assert_eq!(denied.json()["limitType"], "per-user");
         assert_eq!(from("198.51.100.1", Some("a.b.c")).status, 200, "a forged token names nobody");
     }

@@ -1,9 +1,9 @@
 //! A real WebSocket client and a real server, in Python, with the gateway between them.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
 use std::process::{Command, Stdio};
 
+use super::python;
 use crate::process::Tollgate;
 
 /// Starts an echo, says its port, is told where the gateway is, and then goes there three times.
@@ -40,10 +40,7 @@ asyncio.run(main())
 
 #[test]
 fn a_websocket_client_speaks_with_its_server_and_is_limited_at_the_handshake() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
-    let python = root.join("target/venv/bin/python");
-    assert!(python.exists(), "Python's websockets are missing; `make deps` installs them");
-    let mut child = Command::new(python)
+    let mut child = Command::new(python())
         .args(["-c", PROGRAM])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
