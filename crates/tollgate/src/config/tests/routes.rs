@@ -54,13 +54,13 @@ fn the_gateway_has_safe_limits_unless_somebody_says_otherwise() {
     check(
         "",
         expect![
-            "127.0.0.1:8000 with 10000 connections, Some(1000) each; 32768 and 1073741824 bytes; Timeouts { connect: 2s, header: 30s, idle: 60s, total: None }, head within 10s"
+            "127.0.0.1:8000 with 10000 connections, Some(1000) each; 32768 and 1073741824 bytes; Timeouts { connect: 2s, header: 30s, idle: 60s, total: None, tunnel_idle: 3600s }, head within 10s"
         ],
     );
     check(
         "gateway: {connections_per_address: 0, body_max: none}\nlisten: {gateway: '0.0.0.0:80'}",
         expect![
-            "0.0.0.0:80 with 10000 connections, None each; 32768 and 18446744073709551615 bytes; Timeouts { connect: 2s, header: 30s, idle: 60s, total: None }, head within 10s"
+            "0.0.0.0:80 with 10000 connections, None each; 32768 and 18446744073709551615 bytes; Timeouts { connect: 2s, header: 30s, idle: 60s, total: None, tunnel_idle: 3600s }, head within 10s"
         ],
     );
     check(
@@ -73,7 +73,7 @@ gateway:
   timeouts: {connect: 500ms, header: 5s, idle: 1min, total: 1h, tunnel_idle: 2h, request_header: 3s}
   access_log: true",
         expect![
-            "[::]:443 with 5 connections, Some(2) each; 8192 and 104857600 bytes; Timeouts { connect: 500ms, header: 5s, idle: 60s, total: Some(3600s) }, head within 3s, logged"
+            "[::]:443 with 5 connections, Some(2) each; 8192 and 104857600 bytes; Timeouts { connect: 500ms, header: 5s, idle: 60s, total: Some(3600s), tunnel_idle: 7200s }, head within 3s, logged"
         ],
     );
 }
@@ -90,7 +90,7 @@ gateway:
   timeouts: {connect: 0s, header: 2d, idle: 5, total: 0s, request_header: none, totl: 1s}
 ",
         expect![[r#"
-            t.yaml:7:81: there is no setting "totl" here; did you mean total? Known are connect, header, idle, total, request_header
+            t.yaml:7:81: there is no setting "totl" here; did you mean total? Known are connect, header, idle, total, tunnel_idle, request_header
         "#]],
     );
     check(
@@ -159,9 +159,9 @@ gateway: {timeouts: {total: 1min, connect: 1s}, body_max: 5KB}
 exempt: {paths: [], methods: []}
 ";
     Files::of(text).check_as(routes, expect![[r#"
-        orders as /api/orders: http://127.0.0.1:3000 http://127.0.0.1:3001 RoundRobin Http1 Health { failures_max: 3, eject_for: 10s }; ["per-user"]; Timeouts { connect: 1s, header: 30s, idle: 60s, total: Some(60s) }; 5120 bytes; host Keep; 1 retries
-        users as /users/{id}: https://users.internal:443 RoundRobin Http1 Health { failures_max: 3, eject_for: 10s }; []; Timeouts { connect: 1s, header: 5s, idle: 60s, total: Some(10s) }; 10485760 bytes; host Upstream; 0 retries
-        rest as /: http://h:80 LeastConnections Http2 Health { failures_max: 5, eject_for: 60s }; []; Timeouts { connect: 1s, header: 30s, idle: 60s, total: Some(60s) }; 18446744073709551615 bytes; host Fixed("api.internal:8080"); 1 retries
+        orders as /api/orders: http://127.0.0.1:3000 http://127.0.0.1:3001 RoundRobin Http1 Health { failures_max: 3, eject_for: 10s }; ["per-user"]; Timeouts { connect: 1s, header: 30s, idle: 60s, total: Some(60s), tunnel_idle: 3600s }; 5120 bytes; host Keep; 1 retries
+        users as /users/{id}: https://users.internal:443 RoundRobin Http1 Health { failures_max: 3, eject_for: 10s }; []; Timeouts { connect: 1s, header: 5s, idle: 60s, total: Some(10s), tunnel_idle: 3600s }; 10485760 bytes; host Upstream; 0 retries
+        rest as /: http://h:80 LeastConnections Http2 Health { failures_max: 5, eject_for: 60s }; []; Timeouts { connect: 1s, header: 30s, idle: 60s, total: Some(60s), tunnel_idle: 3600s }; 18446744073709551615 bytes; host Fixed("api.internal:8080"); 1 retries
     "#]]);
     check(
         text,
