@@ -204,6 +204,14 @@ impl Download {
         }
     }
 
+    /// What came before goes out first: an error takes along whatever has not been written yet.
+    fn break_off<T>(&mut self, context: &Context<'_>, error: BodyError) -> Poll<T> {
+        self.broken = Some(error);
+        self.ends = None;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Some(error) = self.broken.take() {
             return Poll::Ready(Some(Err(error)));
@@ -212,7 +220,8 @@ impl Download {
         if let Some((ends, total)) = &mut self.ends
             && ends.as_mut().poll(context).is_ready()
         {
-            return Poll::Ready(Some(Err(BodyError::TooSlow(*total))));
+            let total = *total;
+            return self.break_off(context, BodyError::TooSlow(total));
         }
         let frame = match &mut self.source {
             Source::Http1(None) => return Poll::Ready(None),
@@ -232,10 +241,7 @@ impl Download {
             },
         };
         if let Some(Err(error)) = frame {
-            // What came before goes out first: an error takes along whatever has not been written yet.
-            self.broken = Some(error);
-            context.waker().wake_by_ref();
-            return Poll::Pending;
+            return self.break_off(context, error);
         }
         // The connection can serve others while the last piece is still on its way.
         self.end_if_over();

@@ -238,11 +238,6 @@ impl Lease {
         self.number
     }
 
-    /// The upstream that it is one of.
-    pub fn upstream(&self) -> &Arc<Upstream> {
-        &self.upstream
-    }
-
     /// True if the request finds out whether an ejected server is back.
     pub fn is_probe(&self) -> bool {
         matches!(self.admission, Admission::Probe(_))
