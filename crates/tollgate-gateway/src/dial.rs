@@ -18,18 +18,12 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tollgate_listen::Patient;
 
 use crate::body::Upload;
+use crate::client_tls::ClientTls;
 use crate::h1::{Http1, Stream};
 use crate::pool::Connection;
 use crate::route::Timeouts;
 use crate::server::Server;
 use crate::upstream::Protocol;
-
-/// How servers are spoken to over TLS: whose certificates are good.
-#[derive(Clone, Debug)]
-pub struct ClientTls {
-    http1: Arc<ClientConfig>,
-    http2: Arc<ClientConfig>,
-}
 
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
@@ -61,18 +55,6 @@ impl From<io::Error> for DialError {
     }
 }
 
-impl ClientTls {
-    /// Speaks to servers over TLS as `config` says.
-    pub fn new(config: ClientConfig) -> Self {
-        let speaking = |protocol: &[u8]| {
-            let mut config = config.clone();
-            config.alpn_protocols = vec![protocol.to_vec()];
-            Arc::new(config)
-        };
-        Self { http1: speaking(b"http/1.1"), http2: speaking(b"h2") }
-    }
-}
-
 /// Opens a connection.
 pub(crate) async fn dial(
     server: &Server,
@@ -87,7 +69,7 @@ pub(crate) async fn dial(
         match protocol {
             Protocol::Http1 => {
                 let stream = match server.is_tls() {
-                    true => Stream::Tls(Box::new(shake_hands(server, &tls.http1, stream).await?)),
+                    true => Stream::Tls(Box::new(shake_hands(server, tls.speaking(protocol), stream).await?)),
                     false => Stream::Plain(stream),
                 };
                 Ok(Connection::Http1(Box::new(Http1::new(stream))))
@@ -95,7 +77,7 @@ pub(crate) async fn dial(
             Protocol::Http2 => {
                 let stream = Patient::new(stream, timeouts.idle);
                 let sender = match server.is_tls() {
-                    true => share(shake_hands(server, &tls.http2, stream).await?).await?,
+                    true => share(shake_hands(server, tls.speaking(protocol), stream).await?).await?,
                     false => share(stream).await?,
                 };
                 Ok(Connection::Http2(sender))
@@ -109,14 +91,14 @@ pub(crate) async fn dial(
 /// Speaks TLS with a server.
 async fn shake_hands<I>(
     server: &Server,
-    config: &Arc<ClientConfig>,
+    config: Arc<ClientConfig>,
     stream: I,
 ) -> Result<TlsStream<I>, DialError>
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {
     let name = ServerName::try_from(server.host().to_owned()).map_err(|_| DialError::Name)?;
-    Ok(TlsConnector::from(Arc::clone(config)).connect(name, stream).await?)
+    Ok(TlsConnector::from(config).connect(name, stream).await?)
 }
 
 /// Speaks HTTP/2 on a stream.

@@ -25,6 +25,7 @@ use tollgate_http::address::client_address;
 use tower_service::Service;
 
 use crate::body::{Body, Download, Inbound, Source, Upload};
+use crate::client_tls::ClientTls;
 use crate::dial::dial;
 use crate::h1::{Http1, SendError, Sent};
 use crate::headers::{Hop, Peer, Told, join_cookies, strip_hop_by_hop, wants_upgrade};
@@ -73,7 +74,8 @@ struct Sending {
 impl Forward {
     pub(crate) fn new(route: Arc<Route>, shared: Arc<Shared>) -> Self {
         let protocol = route.upstream.protocol();
-        let slots = route.upstream.servers().map(|server| shared.pool.slot(server, protocol)).collect();
+        let ca = route.upstream.tls().and_then(ClientTls::ca);
+        let slots = route.upstream.servers().map(|server| shared.pool.slot(server, protocol, ca)).collect();
         Self(Arc::new(Way { route, shared, slots }))
     }
 }
@@ -200,7 +202,10 @@ impl Way {
         let is_old = pooled.is_some();
         let connection = match pooled {
             Some(connection) => connection,
-            None => dial(lease.server(), protocol, &self.shared.tls, &timeouts).await?,
+            None => {
+                let tls = self.route.upstream.tls().unwrap_or(&self.shared.tls);
+                dial(lease.server(), protocol, tls, &timeouts).await?
+            }
         };
         if sending.names_server {
             sending.head.headers.insert(HOST, lease.server().host_field().clone());

@@ -33,8 +33,8 @@ use tollgate_http::address::network;
 use tollgate_listen::{Alarm, Patient, Speaks, Tls};
 
 use crate::access_log::AccessLog;
+use crate::client_tls::ClientTls;
 use crate::counts::Counts;
-use crate::dial::ClientTls;
 use crate::headers::Peer;
 use crate::idle::{Passing, until_idle};
 use crate::scheme::Scheme;
@@ -65,7 +65,7 @@ pub struct Gateway<S, O> {
     pub clock: Arc<dyn Clock>,
     /// Tells the time of day.
     pub wall: Arc<dyn Clock>,
-    /// Whose certificates of servers are good.
+    /// Whose certificates of servers are good, where an upstream says nothing else.
     pub client_tls: ClientTls,
     /// What is counted.
     pub counts: Arc<Counts>,

@@ -14,6 +14,7 @@
 
 mod access_log;
 mod body;
+mod client_tls;
 mod counts;
 mod dial;
 mod forward;
@@ -39,8 +40,8 @@ mod window;
 mod worker;
 
 pub use access_log::{AccessLog, Entry, Unlogged};
+pub use client_tls::ClientTls;
 pub use counts::{Counted, Counts, GONE, NOWHERE};
-pub use dial::ClientTls;
 pub use gateway::{Gateway, Listening};
 pub use path_pattern::{PathPattern, PathPatternError};
 pub use route::{HostPolicy, Match, Route, RouteError, Timeouts};

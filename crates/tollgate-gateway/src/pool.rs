@@ -38,7 +38,7 @@ pub(crate) struct Pool {
 
 #[derive(Debug, Default)]
 struct Slots {
-    numbers: HashMap<(String, Protocol), usize>,
+    numbers: HashMap<(String, Protocol, Option<Arc<[u8]>>), usize>,
     slots: Vec<Slot>,
 }
 
@@ -76,11 +76,11 @@ pub(crate) enum Wanted {
 }
 
 impl Pool {
-    /// The number under which a server's connections are kept.
-    pub(crate) fn slot(&self, server: &Server, protocol: Protocol) -> usize {
+    /// The number under which a server's connections are kept: those on which it showed a certificate of other authorities are others.
+    pub(crate) fn slot(&self, server: &Server, protocol: Protocol, ca: Option<&Arc<[u8]>>) -> usize {
         let mut slots = self.slots.lock();
         let Slots { numbers, slots } = &mut *slots;
-        *numbers.entry((server.to_string(), protocol)).or_insert_with(|| {
+        *numbers.entry((server.to_string(), protocol, ca.cloned())).or_insert_with(|| {
             slots.push(Slot::default());
             slots.len() - 1
         })

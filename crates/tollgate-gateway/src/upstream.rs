@@ -32,6 +32,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use smallvec::SmallVec;
 use tollgate_core::{Micros, Timestamp};
 
+use crate::client_tls::ClientTls;
 use crate::server::Server;
 use state::{Admission, State};
 
@@ -42,6 +43,7 @@ pub struct Upstream {
     balance: Balance,
     protocol: Protocol,
     health: Health,
+    tls: Option<ClientTls>,
     /// Whose turn it is.
     turn: AtomicUsize,
 }
@@ -140,7 +142,13 @@ impl Upstream {
     /// These servers, all of them healthy as far as anybody knows.
     pub fn new(servers: Vec<Server>, balance: Balance, protocol: Protocol, health: Health) -> Self {
         let servers = servers.into_iter().map(|server| (server, Arc::default())).collect();
-        Self { servers, balance, protocol, health, turn: AtomicUsize::new(0) }
+        Self { servers, balance, protocol, health, tls: None, turn: AtomicUsize::new(0) }
+    }
+
+    /// The same servers, where `tls` says whose certificates are good.
+    #[must_use]
+    pub fn trusting(self, tls: ClientTls) -> Self {
+        Self { tls: Some(tls), ..self }
     }
 
     /// The same servers; those that `old` has too are in the state in which it has them, from now on together.
@@ -152,12 +160,17 @@ impl Upstream {
             (server.clone(), state.clone())
         });
         let turn = AtomicUsize::new(old.turn.load(Ordering::Relaxed));
-        Self { servers: servers.collect(), turn, ..*self }
+        Self { servers: servers.collect(), turn, tls: self.tls.clone(), ..*self }
     }
 
     /// How the servers are spoken to.
     pub fn protocol(&self) -> Protocol {
         self.protocol
+    }
+
+    /// Whose certificates are good. None: those of whom the machine trusts.
+    pub fn tls(&self) -> Option<&ClientTls> {
+        self.tls.as_ref()
     }
 
     /// Who gets the next request.

@@ -16,8 +16,8 @@ use tower_layer::Layer;
 use tracing::warn;
 
 use crate::body::Body;
+use crate::client_tls::ClientTls;
 use crate::counts::{Count, NOWHERE};
-use crate::dial::ClientTls;
 use crate::forward::Forward;
 use crate::gateway::Gateway;
 use crate::pool::Pool;

@@ -2,16 +2,17 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
 use arc_swap::ArcSwap;
 use hyper_rustls::ConfigBuilderExt;
 use rustls::crypto::aws_lc_rs;
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use tokio::net::TcpListener;
 use tollgate_core::{Limiter, Observe, Policies, Store};
-use tollgate_gateway::{ClientTls, Counts, Gateway, Listening, Settings, SharedSettings};
+use tollgate_gateway::{ClientTls, Counts, Gateway, Listening, Server, Settings, SharedSettings};
 use tollgate_http::{Dialect, SharedDialect};
 use tollgate_listen::Tls;
 use tollgate_store::{SystemClock, WallClock};
@@ -32,6 +33,9 @@ pub(crate) struct Passage<O> {
     permits: Arc<Limiter<Arc<Permits>, O>>,
     counts: Arc<Counts>,
     access_log: Arc<Lines>,
+    client_tls: ClientTls,
+    /// Whether `client_tls` knows whom the machine trusts.
+    is_trusting: AtomicBool,
 }
 
 impl<O: Observe + 'static> Passage<O> {
@@ -42,7 +46,23 @@ impl<O: Observe + 'static> Passage<O> {
             permits: Arc::new(Limiter::observed(permits, Arc::default(), observer)),
             counts: Arc::default(),
             access_log: Arc::default(),
+            client_tls: trusting_nobody(),
+            is_trusting: AtomicBool::new(false),
         }
+    }
+
+    /// Finds out whom the machine trusts, if these routes need it and nobody has asked before. They must not be put in force
+    /// otherwise.
+    pub(crate) fn trust_for(&self, settings: &Settings) -> anyhow::Result<()> {
+        if self.is_trusting.load(Ordering::Relaxed) || !needs_trust(settings) {
+            return Ok(());
+        }
+        let trusting = tls().with_native_roots().context(
+            "no trusted certificates found on this machine, and a route has an https server; install ca-certificates, or name who signs under upstream.tls.ca",
+        )?;
+        self.client_tls.replace(&ClientTls::new(trusting.with_no_client_auth()));
+        self.is_trusting.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Puts other routes in force. The policies that they name are in force already.
@@ -78,6 +98,7 @@ impl<O: Observe + 'static> Passage<O> {
         tls: Option<Tls>,
         stop: impl Future<Output = ()>,
     ) -> anyhow::Result<()> {
+        self.trust_for(&self.settings.load())?;
         let gateway = Gateway {
             limiter,
             permits: Arc::clone(&self.permits),
@@ -85,7 +106,7 @@ impl<O: Observe + 'static> Passage<O> {
             settings: Arc::clone(&self.settings),
             clock: Arc::new(SystemClock::new()),
             wall: Arc::new(WallClock),
-            client_tls: client_tls(&self.settings.load())?,
+            client_tls: self.client_tls.clone(),
             counts: Arc::clone(&self.counts),
             access_log: self.access_log.clone(),
         };
@@ -99,26 +120,21 @@ impl<O: Observe + 'static> Passage<O> {
     }
 }
 
-/// Whose certificates of servers are good: those whom the machine trusts. If it trusts nobody that matters only where a
-/// server is spoken to over TLS.
-fn client_tls(settings: &Settings) -> anyhow::Result<ClientTls> {
-    let builder = || {
-        ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .expect("the provider knows TLS 1.2 and 1.3")
-    };
-    let needs_tls = settings
-        .routes
-        .iter()
-        .any(|(_, route)| route.upstream.servers().any(tollgate_gateway::Server::is_tls));
-    let config = match builder().with_native_roots() {
-        Ok(trusting) => trusting.with_no_client_auth(),
-        Err(error) if needs_tls => {
-            return Err(error).context(
-                "no trusted certificates found on this machine, and a route has an https server; install ca-certificates",
-            );
-        }
-        Err(_) => builder().with_root_certificates(RootCertStore::empty()).with_no_client_auth(),
-    };
-    Ok(ClientTls::new(config))
+/// TLS with servers of whom nobody is trusted yet.
+fn trusting_nobody() -> ClientTls {
+    ClientTls::new(tls().with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}
+
+fn tls() -> ConfigBuilder<ClientConfig, WantsVerifier> {
+    ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider knows TLS 1.2 and 1.3")
+}
+
+/// True if a server must be of somebody whom the machine trusts.
+fn needs_trust(settings: &Settings) -> bool {
+    let upstreams = settings.routes.iter().map(|(_, route)| &route.upstream);
+    upstreams
+        .filter(|upstream| upstream.tls().is_none())
+        .any(|upstream| upstream.servers().any(Server::is_tls))
 }

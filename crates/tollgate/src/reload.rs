@@ -210,15 +210,14 @@ impl Running {
             );
             return;
         }
+        if let Err(error) = self.passage.trust_for(&config.gateway) {
+            return self.refuse(&error);
+        }
         let (log, fixed) = (config.log.clone(), Fixed::of(&config));
         let settings = Users::follow(config.clients, config.access, config.answers, Some(users));
         let (settings, new_users) = match settings {
             Ok(settings) => settings,
-            Err(error) => {
-                self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
-                error!("the policy file is not put in force: {error:#}");
-                return;
-            }
+            Err(error) => return self.refuse(&error),
         };
         self.reloads.fixed.compare(&fixed);
         log::change(&log);
@@ -245,6 +244,12 @@ impl Running {
             (_, false) if has_routes => Some("routes"),
             _ => None,
         }
+    }
+
+    /// Tells why what was read cannot be put in force.
+    fn refuse(&self, error: &anyhow::Error) {
+        self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
+        error!("the policy file is not put in force: {error:#}");
     }
 
     /// Tells what is wrong, and keeps the set in force.

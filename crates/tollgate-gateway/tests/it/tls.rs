@@ -6,8 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use http::{Response, Version};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tokio::io::AsyncReadExt;
-use tokio_rustls::rustls::RootCertStore;
-use tollgate_gateway::Protocol;
+use tokio_rustls::rustls::crypto::aws_lc_rs;
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+use tollgate_gateway::{
+    Balance, ClientTls, Health, Match, PathPattern, Protocol, Route, Routes, Settings, Upstream,
+};
+use tollgate_http::path::Case;
 use tollgate_listen::Tls;
 
 use crate::peers::{Speaking, body, connect, exchange, get};
@@ -58,6 +62,38 @@ async fn a_server_with_a_wrong_name_or_of_an_unknown_authority_is_a_502() {
             assert!(!answer.text().contains("localhost"), "{}", answer.text());
         }
         assert!(server.n_connections() > 0, "it was tried");
+    }
+}
+
+/// Two routes lead to one server, and one of them trusts its authority: a connection of the one is none for the other.
+#[tokio::test]
+async fn an_upstream_may_trust_an_authority_of_its_own() {
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let (server, roots) = server("localhost").await;
+        let url = [format!("https://localhost:{}", server.address.port())];
+        let tls = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let upstream = |route: &Route| {
+            let servers = route.upstream.servers().cloned().collect();
+            Upstream::new(servers, Balance::RoundRobin, protocol, Health::default())
+        };
+        let at = |path: &str, route: Route| {
+            let path = PathPattern::new(path, Case::Sensitive).unwrap();
+            (Match { paths: vec![path], ..Match::default() }, route)
+        };
+        let strange = route_to(&url, protocol);
+        let trusting = Arc::new(upstream(&strange).trusting(ClientTls::of_ca(tls, b"the authority")));
+        let trusting = Route { id: "trusting".into(), upstream: trusting, ..strange.clone() };
+        let routes = Routes::new(vec![at("/trusting", trusting), at("/strange", strange)]).unwrap();
+        let settings = Settings { routes, ..Settings::default() };
+        let world = World::start(Setup { settings, ..Setup::default() }).await;
+        let mut client = world.connect().await;
+        for (path, status) in [("/trusting", 200), ("/strange", 502), ("/trusting", 200)] {
+            assert_eq!(client.ask(&format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n")).await.status, status);
+        }
     }
 }
 

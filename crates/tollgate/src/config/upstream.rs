@@ -1,10 +1,12 @@
 //! What stands under a route's `upstream`: its servers, and how they are used.
 
-use tollgate_gateway::{Balance, Health, Protocol, Server, Upstream};
+use tollgate_gateway::{Balance, ClientTls, Health, Protocol, Server, Upstream};
 
 use super::file;
+use super::meaning::FileName;
 use super::reader::Reader;
 use super::written::{At, Place, Written};
+use crate::fetch;
 
 impl Reader<'_> {
     pub(super) fn upstream(
@@ -54,7 +56,38 @@ impl Reader<'_> {
             failures_max: failures_max.unwrap_or(default.failures_max),
             eject_for: eject_for.unwrap_or(default.eject_for),
         };
-        Some(Upstream::new(servers?, balance, protocol, health))
+        let written = section.tls.as_ref().and_then(|tls| tls.ca.as_ref());
+        let tls = written.map(|ca| self.upstream_tls(&format!("{path}.tls.ca"), ca, servers.as_deref()));
+        let upstream = Upstream::new(servers?, balance, protocol, health);
+        Some(match tls {
+            None => upstream,
+            Some(tls) => upstream.trusting(tls?),
+        })
+    }
+
+    /// Whom to trust, where that is said.
+    fn upstream_tls(
+        &mut self,
+        path: &str,
+        written: &Written<FileName>,
+        servers: Option<&[Server]>,
+    ) -> Option<ClientTls> {
+        if servers.is_some_and(|servers| !servers.iter().any(Server::is_tls)) {
+            let problem = format!(
+                "{path} is for https:// servers, and there are none; write https://, or leave it out"
+            );
+            self.wrong(written.place, problem);
+            return None;
+        }
+        let ca = self.content(path, written)?;
+        let Ok(config) = fetch::trusting(&ca) else {
+            let problem = format!(
+                "{path} has no certificates that can be read; use PEM, with a line -----BEGIN CERTIFICATE-----"
+            );
+            self.wrong(written.place, problem);
+            return None;
+        };
+        Some(ClientTls::of_ca(config, &ca))
     }
 
     fn server_of(&mut self, path: &str, written: &At<file::Upstream>) -> Option<Server> {

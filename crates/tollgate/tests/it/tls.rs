@@ -267,3 +267,34 @@ fn at_an_exposed_door_a_certificate_is_enough_unless_there_are_tokens() {
     assert_eq!(house.status(&tollgate.address, &with_token, Shows::Certificate), Some(200));
     assert_eq!(house.status(&tollgate.address, &with_token, Shows::Nothing), None);
 }
+
+/// Routes to an https server come by a reload, to a program that needed nobody's certificates before. Whom the machine trusts is
+/// found out then, or the file is refused.
+#[test]
+fn an_https_server_may_come_by_a_reload() {
+    let house = House::new();
+    let server = house.start(&format!(
+        "listen: {{api: '127.0.0.1:0', admin: {{address: '127.0.0.1:0', tls: {}}}}}\n",
+        house.tls(Shows::Nothing)
+    ));
+    let route = |upstream: &str| {
+        format!("routes: [{{id: r, match: {{path: /**}}, upstream: {upstream}}}]\n{POLICIES}")
+    };
+    let (before, ca) = (route("http://127.0.0.1:1"), house.path("ca.pem"));
+    let url = format!("'https://{}'", server.admin);
+    let trusting = Tollgate::start_profile(&before, None, &[("SSL_CERT_FILE", &ca)]);
+    trusting.reload(&route(&url));
+    assert_eq!(trusting.pass("/health", &[]).status, 200);
+    let nowhere = house.path("nowhere");
+    let variables = [("SSL_CERT_FILE", nowhere.as_str()), ("SSL_CERT_DIR", nowhere.as_str())];
+    let stranger = Tollgate::start_profile(&before, None, &variables);
+    stranger.rewrite(&route(&url));
+    stranger.wait_for_line(&[
+        "ERROR",
+        "is not put in force: no trusted certificates found",
+        "upstream.tls.ca",
+    ]);
+    assert_eq!(stranger.metric("tollgate_reloads_total"), 0.0);
+    stranger.reload(&route(&format!("{{servers: {url}, tls: {{ca: {ca}}}}}")));
+    assert_eq!(stranger.pass("/health", &[]).status, 200);
+}

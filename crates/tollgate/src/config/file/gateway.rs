@@ -8,7 +8,7 @@ use serde::Deserialize;
 use tollgate_core::Micros;
 use tollgate_gateway::{Balance, HostPolicy, Protocol, Server};
 
-use crate::config::meaning::{BodyMax, ByteCount, Name, TotalTime};
+use crate::config::meaning::{BodyMax, ByteCount, FileName, Name, TotalTime};
 use crate::config::written::{At, Place, Several, Written};
 
 /// The reverse proxy as a whole. It opens if there are routes.
@@ -121,6 +121,17 @@ pub(in crate::config) struct UpstreamSection {
     pub(in crate::config) protocol: Option<Written<Protocol>>,
     /// When a server is left alone.
     pub(in crate::config) health: Option<Health>,
+    /// Whom to trust, for `https://` servers: `{ca: FILE}`, in PEM, has those who must have signed their certificates. Default: who the
+    /// system trusts.
+    pub(in crate::config) tls: Option<UpstreamTls>,
+}
+
+/// Files in PEM.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::config) struct UpstreamTls {
+    /// Who must have signed the servers' certificates. Default: who the system trusts.
+    pub(in crate::config) ca: Option<Written<FileName>>,
 }
 
 /// When a server is left alone. When the time is over, one request finds out whether it is back.

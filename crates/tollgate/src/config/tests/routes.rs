@@ -289,8 +289,8 @@ fn what_is_of_another_kind_is_told_of_routes_too() {
     check(
         "routes: [{id: a, match: {path: /x}, upstream: {server: http://h}}]",
         expect![[r#"
-        t.yaml:1:48: there is no setting "server" here; did you mean servers? Known are servers, balance, protocol, health
-    "#]],
+            t.yaml:1:48: there is no setting "server" here; did you mean servers? Known are servers, balance, protocol, health, tls
+        "#]],
     );
     check(
         "routes: [{id: a, match: {path: /x}, upstreams: http://h}]",
@@ -409,4 +409,35 @@ fn many_routes_are_read() {
     let Ok(config) = Config::of_text(&format!("routes:\n{text}")) else { panic!("it is sound") };
     let found = config.gateway.routes.find(None, "/p7777/x", &Method::GET);
     assert!(matches!(found, Found::Route(route, _) if &*route.id == "r7777"));
+}
+
+#[test]
+fn whom_to_trust_must_be_readable_and_matter() {
+    let check = |upstream: &str, expected| {
+        Files::of(&format!("routes: [{{id: r, match: {{path: /r}}, upstream: {upstream}}}]")).check(expected);
+    };
+    check(
+        "{servers: https://h, tls: {ca: none.pem}}",
+        expect![[r#"
+        t.yaml:1:78: routes.r.upstream.tls.ca: cannot read none.pem: No such file or directory (os error 2); give a file that Tollgate may read
+    "#]],
+    );
+    check(
+        "{servers: https://h, tls: {ca: /dev/null}}",
+        expect![[r#"
+        t.yaml:1:78: routes.r.upstream.tls.ca has no certificates that can be read; use PEM, with a line -----BEGIN CERTIFICATE-----
+    "#]],
+    );
+    check(
+        "{servers: http://h, tls: {ca: /dev/null}}",
+        expect![[r#"
+        t.yaml:1:77: routes.r.upstream.tls.ca is for https:// servers, and there are none; write https://, or leave it out
+    "#]],
+    );
+    check(
+        "{servers: https://h, tls: {cert: none.pem}}",
+        expect![[r#"
+        t.yaml:1:74: there is no setting "cert" here; known are ca
+    "#]],
+    );
 }
