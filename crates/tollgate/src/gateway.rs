@@ -98,7 +98,6 @@ impl<O: Observe + 'static> Passage<O> {
         tls: Option<Tls>,
         stop: impl Future<Output = ()>,
     ) -> anyhow::Result<()> {
-        self.trust_for(&self.settings.load())?;
         let gateway = Gateway {
             limiter,
             permits: Arc::clone(&self.permits),

@@ -145,8 +145,10 @@ impl Running {
         let watch = Arc::new(Watch::new(warnings, WallClock));
         let (settings, users) = Users::follow(config.clients, config.access, config.answers, None)?;
         let dialect = Arc::clone(&settings.dialect);
+        let passage = Passage::new(config.gateway, dialect, config.permits, watch.clone());
+        passage.trust_for(&passage.settings())?;
         let running = Self {
-            passage: Passage::new(config.gateway, dialect, config.permits, watch.clone()),
+            passage,
             limiter: Arc::new(Limiter::observed(config.policies, store.clone(), watch.clone())),
             settings: settings.shared(),
             store,

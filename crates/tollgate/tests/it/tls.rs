@@ -12,7 +12,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tempfile::TempDir;
 use tollgate_lab::{wait_until, write_certificates};
 
-use crate::process::{Answer, Tollgate, own_address, run};
+use crate::process::{Answer, Tollgate, command, on_free_ports, own_address, run};
 
 const POLICIES: &str = "policies: [{name: api, by: ip, quota: {rate: 1/h, burst: 50}}]\n";
 
@@ -297,4 +297,17 @@ fn an_https_server_may_come_by_a_reload() {
     assert_eq!(stranger.metric("tollgate_reloads_total"), 0.0);
     stranger.reload(&route(&format!("{{servers: {url}, tls: {{ca: {ca}}}}}")));
     assert_eq!(stranger.pass("/health", &[]).status, 200);
+}
+
+/// Nobody must take a gateway that cannot open for one that is there.
+#[test]
+fn without_certificates_a_route_over_tls_keeps_the_program_from_starting() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("tollgate.yaml");
+    let route = "routes: [{id: all, match: {path: /**}, upstream: 'https://127.0.0.1:9'}]\n";
+    std::fs::write(&file, on_free_ports(route)).unwrap();
+    let mut serve = command(&["serve", "-c", file.to_str().unwrap()]);
+    let ended = serve.env("SSL_CERT_FILE", "/nowhere").env("SSL_CERT_DIR", "/nowhere").output().unwrap();
+    assert!(!ended.status.success() && ended.stdout.is_empty(), "{ended:?}");
+    assert!(String::from_utf8_lossy(&ended.stderr).contains("install ca-certificates"), "{ended:?}");
 }
