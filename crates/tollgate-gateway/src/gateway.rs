@@ -337,16 +337,19 @@ async fn converse<S, O>(
             () = idle => {}
         }
     };
-    tokio::select! {
-        _ = connection.as_mut() => {}
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
         () = ends => {
             connection.as_mut().graceful_shutdown();
             tokio::select! {
-                _ = connection => {}
+                served = connection => served,
                 // All answers are over, and hyper has some of them still: the client makes no room.
-                () = untaken => {}
+                () = untaken => Ok(()),
             }
         }
+    };
+    if let Err(error) = served {
+        worker.count_unread(&*error);
     }
     tunnel.pass().await;
 }

@@ -3,11 +3,12 @@
 //! A client's connection stays with its worker, and so do the connections to servers that its requests use. Nothing of a
 //! request ever wakes another thread.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use http::Response;
 use http::request::Parts;
+use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use tollgate_core::{Clock, Limiter, Micros, Observe, Store};
 use tollgate_http::{Occasion, SharedDialect, given_id};
@@ -75,6 +76,19 @@ where
         });
         let live = Mutex::new(Arc::new(Live::of(&gateway, &shared)));
         Self { gateway, shared, live }
+    }
+
+    /// Counts what hyper could not read and answered itself, so that it came to no stage.
+    pub(crate) fn count_unread(&self, error: &(dyn Error + 'static)) {
+        let Some(error) = error.downcast_ref::<hyper::Error>().filter(|error| error.is_parse()) else {
+            return;
+        };
+        let status = match error.is_parse_too_large() {
+            true => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            false => StatusCode::BAD_REQUEST,
+        };
+        let clock = &*self.shared.clock;
+        self.live().nowhere.begin(clock, clock.now()).answered(status);
     }
 
     /// The routes in force. After a reload, they are made anew.

@@ -1,4 +1,4 @@
-//! What is counted of requests whose client goes away.
+//! What is counted of requests whose client goes away, and of those that are none.
 
 use std::sync::atomic::Ordering;
 
@@ -64,4 +64,21 @@ async fn a_client_that_breaks_off_in_its_body_is_counted_and_one_that_sends_nons
         assert_eq!(world.connect().await.ask(nonsense).await.status, 400);
         assert_eq!(world.counted(), "/: 1 of 400, 1 of 499");
     }
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_counted_without_a_route() {
+    let world = World::before(&[silent().await.address]).await;
+    let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX-Long: {}\r\n\r\n", "x".repeat(40_000));
+    let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X-Many: x\r\n".repeat(200));
+    for (n, (head, status)) in
+        [("no request\r\n\r\n", 400), ("GET / HTTP/3.0\r\n\r\n", 400), (&long, 431), (&many, 431)]
+            .into_iter()
+            .enumerate()
+    {
+        let mut client = world.connect().await;
+        client.send(head).await;
+        assert_eq!(client.answer().await.expect("an answer").status, status, "{n}");
+    }
+    counted(&world, "none: 2 of 400, 2 of 431").await;
 }
