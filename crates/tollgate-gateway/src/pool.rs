@@ -38,8 +38,17 @@ pub(crate) struct Pool {
 
 #[derive(Debug, Default)]
 struct Slots {
-    numbers: HashMap<(String, Protocol, Option<Arc<[u8]>>), usize>,
+    numbers: HashMap<Kind, usize>,
     slots: Vec<Slot>,
+}
+
+/// Which connections can stand in for each other.
+#[derive(PartialEq, Eq, Hash, Debug)]
+struct Kind {
+    server: String,
+    protocol: Protocol,
+    /// Who must have signed the server's certificate, if that is somebody of one's own.
+    ca: Option<Arc<[u8]>>,
 }
 
 /// The connections to one server.
@@ -76,11 +85,12 @@ pub(crate) enum Wanted {
 }
 
 impl Pool {
-    /// The number under which a server's connections are kept: those on which it showed a certificate of other authorities are others.
+    /// The number under which a server's connections are kept.
     pub(crate) fn slot(&self, server: &Server, protocol: Protocol, ca: Option<&Arc<[u8]>>) -> usize {
         let mut slots = self.slots.lock();
         let Slots { numbers, slots } = &mut *slots;
-        *numbers.entry((server.to_string(), protocol, ca.cloned())).or_insert_with(|| {
+        let kind = Kind { server: server.to_string(), protocol, ca: ca.cloned() };
+        *numbers.entry(kind).or_insert_with(|| {
             slots.push(Slot::default());
             slots.len() - 1
         })
