@@ -7,6 +7,7 @@ mod connections;
 mod counts;
 mod deaf;
 mod early;
+mod faults;
 mod http2;
 mod limits;
 mod passed_on;
