@@ -20,7 +20,6 @@ use http::header::EXPECT;
 use http::request::Parts;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
-use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep, sleep_until};
 use tollgate_http::Dialect;
 use tollgate_tower::Held;
@@ -28,6 +27,7 @@ use tollgate_tower::Held;
 use crate::h1::SendError;
 use crate::headers::clean_trailers;
 use crate::pool::Borrowed;
+use crate::progress::Progress;
 use crate::quiet::Quiet;
 use crate::upstream::Lease;
 
@@ -84,13 +84,9 @@ pub(crate) struct Upload {
     quiet: Quiet,
     pause_max: Duration,
     left: u64,
-    /// Where it is told why it stopped, beside whoever reads it.
-    told: Option<Told>,
+    /// Where it is told how far it has come, beside whoever reads it.
+    progress: Option<Progress>,
 }
-
-/// Why a body stopped, for somebody who does not read it. Clones are the same place.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Told(Arc<Mutex<Option<BodyError>>>);
 
 /// Why a body ends before its time.
 #[derive(Debug, thiserror::Error)]
@@ -113,18 +109,6 @@ pub(crate) enum BodyError {
     /// Why is told elsewhere.
     #[error("the body stopped")]
     Stopped,
-}
-
-impl Told {
-    /// Why it stopped, if it did.
-    pub(crate) fn take(&self) -> Option<BodyError> {
-        self.0.lock().take()
-    }
-
-    fn tell(&self, error: BodyError) -> BodyError {
-        *self.0.lock() = Some(error);
-        BodyError::Stopped
-    }
 }
 
 impl Body {
@@ -289,13 +273,13 @@ impl Upload {
     pub(crate) fn new(inbound: Inbound, dialect: &Arc<Dialect>, pause_max: Duration, body_max: u64) -> Self {
         let inbound = inbound.incoming.is_some().then_some(inbound);
         let dialect = inbound.is_some().then(|| Arc::clone(dialect));
-        Self { inbound, dialect, quiet: Quiet::default(), pause_max, left: body_max, told: None }
+        Self { inbound, dialect, quiet: Quiet::default(), pause_max, left: body_max, progress: None }
     }
 
     /// Nothing to send.
     pub(crate) fn nothing() -> Self {
         let (quiet, pause_max) = (Quiet::default(), Duration::MAX);
-        Self { inbound: None, dialect: None, quiet, pause_max, left: 0, told: None }
+        Self { inbound: None, dialect: None, quiet, pause_max, left: 0, progress: None }
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
@@ -307,9 +291,9 @@ impl Upload {
         self.incoming().map_or(0, |incoming| incoming.size_hint().lower())
     }
 
-    /// Tells there why it stops, if it does: the library keeps to itself what stops a body of HTTP/2.
-    pub(crate) fn telling(&mut self) -> Told {
-        self.told.get_or_insert_default().clone()
+    /// Tells there from now on how far it has come.
+    pub(crate) fn telling(&mut self) -> Progress {
+        self.progress.insert(Progress::begin()).clone()
     }
 
     fn incoming(&self) -> Option<&Incoming> {
@@ -335,6 +319,12 @@ impl Upload {
         };
         self.left = left;
         Poll::Ready(Some(Ok(frame)))
+    }
+}
+
+impl Drop for Upload {
+    fn drop(&mut self) {
+        self.progress.iter().for_each(Progress::came); // nobody waits for the client any more
     }
 }
 
@@ -379,11 +369,14 @@ impl http_body::Body for Upload {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        let frame = ready!(this.poll_piece(context));
-        Poll::Ready(match (frame, &this.told) {
-            (Some(Err(error)), Some(told)) => Some(Err(told.tell(error))),
-            (frame, _) => frame,
-        })
+        let frame = this.poll_piece(context);
+        let Some(progress) = &this.progress else { return frame };
+        match frame {
+            Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(progress.stop(error)))),
+            Poll::Ready(_) => progress.came(),
+            Poll::Pending => progress.is_awaited(),
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

@@ -20,7 +20,7 @@ use http::uri::{PathAndQuery, Scheme as UriScheme};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::client::conn::http2;
 use hyper::upgrade::OnUpgrade;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, timeout_at};
 use tollgate_http::address::client_address;
 use tower_service::Service;
 
@@ -273,29 +273,33 @@ impl Way {
         stream.ready().await.map_err(|error| Trouble::Unsent(error.into()))?;
         self.shared.pool.share(slot, &stream);
         let mut upload = sending.body.take().unwrap_or_else(Upload::nothing);
-        let (is_empty, told) = (upload.is_nothing(), upload.telling());
+        let (is_empty, progress) = (upload.is_nothing(), upload.telling());
         let request = Request::from_parts(of_stream(sending, lease), upload);
         let header = self.route.timeouts.header;
-        let answered = timeout(header, stream.try_send_request(request)).await;
+        let answered = tokio::select! {
+            biased;
+            answered = stream.try_send_request(request) => Some(answered),
+            () = progress.until_late(header) => None,
+        };
         if is_empty {
             sending.body = Some(Upload::nothing());
         }
         match answered {
-            Err(_) => {
+            None => {
                 // Perhaps nobody is there any more; whoever comes next finds out by a connection of its own.
                 self.shared.pool.forget_shared(slot);
                 Err(Trouble::NoAnswer(header))
             }
-            Ok(Ok(answer)) => {
+            Some(Ok(answer)) => {
                 let (head, incoming) = answer.into_parts();
                 Ok((Response::from_parts(head, ()), Source::Http2(incoming, Quiet::default())))
             }
-            Ok(Err(mut error)) => match error.take_message() {
+            Some(Err(mut error)) => match error.take_message() {
                 Some(request) => {
                     sending.body = Some(request.into_body());
                     Err(Trouble::Unsent(error.into_error().into()))
                 }
-                None => Err(match told.take() {
+                None => Err(match progress.stopped() {
                     Some(stopped) => Trouble::of_body(&stopped, self.route.body_max),
                     None => Trouble::of_sent_stream(error.into_error()),
                 }),

@@ -24,6 +24,7 @@ pub mod headers;
 mod idle;
 mod path_pattern;
 mod pool;
+mod progress;
 mod quiet;
 mod route;
 mod routes;

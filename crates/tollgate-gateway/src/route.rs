@@ -35,7 +35,7 @@ pub struct Route {
 pub struct Timeouts {
     /// Until there is a connection to a server.
     pub connect: Duration,
-    /// From the request until the head of the server's answer.
+    /// From the end of the request, or from when the server takes no more of it, until the head of its answer.
     pub header: Duration,
     /// Between two pieces of a body.
     pub idle: Duration,

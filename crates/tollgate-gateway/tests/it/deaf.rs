@@ -43,6 +43,28 @@ async fn a_server_that_reads_nothing_is_noticed() {
     assert_eq!(answer.status(), 502);
 }
 
+/// The server reads what comes, and makes no room for more: it has its time to answer, and no longer.
+#[tokio::test]
+async fn a_server_that_makes_no_room_is_given_up() {
+    let server = Speaking::start(|request| async move {
+        std::future::pending::<()>().await;
+        drop(request);
+        Response::new(body(""))
+    })
+    .await;
+    let timeouts = Timeouts { header: Duration::from_millis(500), ..Timeouts::default() };
+    let world = World::of(impatient(server.url(), timeouts)).await;
+    let client = connect(world.address).await;
+    let (sender, upload) = pieces();
+    let asking = tokio::spawn(client.clone().send_request(Request::post("http://a/").body(upload).unwrap()));
+    let piece = "x".repeat(65_536);
+    // More than all buffers and windows on the way hold.
+    for _ in 0..1_000 {
+        sender.send(&piece);
+    }
+    assert_eq!(within(asking).await.unwrap().unwrap().status(), 504);
+}
+
 /// A connection on which nothing came in time is not given to the next one.
 #[tokio::test]
 async fn a_connection_that_gave_no_answer_in_time_is_not_used_again() {

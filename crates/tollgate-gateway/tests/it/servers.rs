@@ -6,10 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use http::Response;
 use tollgate_core::Micros;
 use tollgate_gateway::{Balance, Health, Protocol, Route, Server, Timeouts, Upstream};
 
-use crate::world::{Client, Scripted, World, route, text, until};
+use crate::peers::{Speaking, body, whole};
+use crate::world::{Client, Scripted, World, route, route_to, text, until};
 
 /// An address where nobody listens.
 async fn nobody() -> SocketAddr {
@@ -143,23 +145,30 @@ async fn a_server_that_does_not_answer_in_time_is_a_504() {
 
 #[tokio::test]
 async fn the_time_to_answer_begins_when_the_request_is_sent() {
-    let server = Scripted::start(|mut client: Client, _| async move {
+    let one = Scripted::start(|mut client: Client, _| async move {
         client.until(b"last").await;
         client.send(text("all of it")).await;
         client.until(b"never").await;
     })
     .await;
-    let timeouts = Timeouts { header: Duration::from_secs(1), ..Timeouts::default() };
-    let world = World::of(Route { timeouts, ..route(&[server.address]) }).await;
-    let mut client = world.connect().await;
-    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 24\r\n\r\n").await;
-    for piece in ["one.", "two.", "six.", "ten.", "and."] {
-        // Longer than the server has to answer, all together: the client is slow, not the server.
-        tokio::time::sleep(Duration::from_millis(250)).await;
-        client.send(piece).await;
+    let two = Speaking::start(|request| async move {
+        assert_eq!(whole(request.into_body()).await.0, "one.two.six.ten.and.last");
+        Response::new(body("all of it"))
+    })
+    .await;
+    for route in [route(&[one.address]), route_to(&[two.url()], Protocol::Http2)] {
+        let timeouts = Timeouts { header: Duration::from_secs(1), ..Timeouts::default() };
+        let world = World::of(Route { timeouts, ..route }).await;
+        let mut client = world.connect().await;
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 24\r\n\r\n").await;
+        for piece in ["one.", "two.", "six.", "ten.", "and."] {
+            // Longer than the server has to answer, all together: the client is slow, not the server.
+            tokio::time::sleep(Duration::from_millis(250)).await;
+            client.send(piece).await;
+        }
+        client.send("last").await;
+        assert_eq!(client.answer().await.unwrap().text(), "all of it");
     }
-    client.send("last").await;
-    assert_eq!(client.answer().await.unwrap().text(), "all of it");
 }
 
 #[tokio::test]
