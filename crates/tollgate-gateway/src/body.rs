@@ -25,6 +25,7 @@ use tollgate_http::Dialect;
 use tollgate_tower::Held;
 
 use crate::h1::SendError;
+use crate::h2::Place;
 use crate::headers::clean_trailers;
 use crate::pool::Borrowed;
 use crate::progress::Progress;
@@ -64,8 +65,8 @@ pub(crate) struct Download {
 pub(crate) enum Source {
     /// A connection of its own, until its end.
     Http1(Option<Borrowed>),
-    /// A stream of a connection that is shared.
-    Http2(Incoming, Quiet),
+    /// A stream of a connection that is shared, and its place there.
+    Http2(Incoming, Quiet, Option<Place>),
 }
 
 /// A client's body. Dropped before its end, it is drained.
@@ -86,6 +87,8 @@ pub(crate) struct Upload {
     left: u64,
     /// Where it is told how far it has come, beside whoever reads it.
     progress: Option<Progress>,
+    /// The place on a shared connection by which it is sent.
+    place: Option<Place>,
 }
 
 /// Why a body ends before its time.
@@ -164,7 +167,10 @@ impl Download {
                 let over = borrowed.take_if(|borrowed| borrowed.connection.is_done());
                 over.map(|borrowed| borrowed.give_back(pause_max)).is_some()
             }
-            Source::Http2(incoming, _) => incoming.is_end_stream(),
+            Source::Http2(incoming, _, place) => {
+                place.take_if(|_| incoming.is_end_stream());
+                place.is_none()
+            }
         };
         if is_over {
             self.lease = None;
@@ -174,7 +180,7 @@ impl Download {
     fn is_end(&self) -> bool {
         match &self.source {
             Source::Http1(borrowed) => borrowed.is_none() && self.broken.is_none(),
-            Source::Http2(incoming, _) => incoming.is_end_stream() && self.broken.is_none(),
+            Source::Http2(incoming, ..) => incoming.is_end_stream() && self.broken.is_none(),
         }
     }
 
@@ -184,7 +190,7 @@ impl Download {
             Source::Http1(Some(borrowed)) => {
                 borrowed.connection.left().map_or_else(SizeHint::default, SizeHint::with_exact)
             }
-            Source::Http2(incoming, _) => incoming.size_hint(),
+            Source::Http2(incoming, ..) => incoming.size_hint(),
         }
     }
 
@@ -213,7 +219,7 @@ impl Download {
                 let frame = ready!(borrowed.connection.poll_frame(context, pause_max));
                 frame.map(|frame| frame.map_err(|error| BodyError::Unfinished(Box::new(error))))
             }
-            Source::Http2(incoming, quiet) => match Pin::new(incoming).poll_frame(context) {
+            Source::Http2(incoming, quiet, _) => match Pin::new(incoming).poll_frame(context) {
                 Poll::Ready(frame) => {
                     quiet.broke();
                     frame.map(|frame| frame.map_err(BodyError::Broken))
@@ -273,13 +279,21 @@ impl Upload {
     pub(crate) fn new(inbound: Inbound, dialect: &Arc<Dialect>, pause_max: Duration, body_max: u64) -> Self {
         let inbound = inbound.incoming.is_some().then_some(inbound);
         let dialect = inbound.is_some().then(|| Arc::clone(dialect));
-        Self { inbound, dialect, quiet: Quiet::default(), pause_max, left: body_max, progress: None }
+        Self {
+            inbound,
+            dialect,
+            quiet: Quiet::default(),
+            pause_max,
+            left: body_max,
+            progress: None,
+            place: None,
+        }
     }
 
     /// Nothing to send.
     pub(crate) fn nothing() -> Self {
         let (quiet, pause_max) = (Quiet::default(), Duration::MAX);
-        Self { inbound: None, dialect: None, quiet, pause_max, left: 0, progress: None }
+        Self { inbound: None, dialect: None, quiet, pause_max, left: 0, progress: None, place: None }
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
@@ -291,8 +305,9 @@ impl Upload {
         self.incoming().map_or(0, |incoming| incoming.size_hint().lower())
     }
 
-    /// Tells there from now on how far it has come.
-    pub(crate) fn telling(&mut self) -> Progress {
+    /// It is sent by this place, and tells there how far it has come.
+    pub(crate) fn begin(&mut self, place: &Place) -> Progress {
+        self.place = Some(place.clone());
         self.progress.insert(Progress::begin()).clone()
     }
 

@@ -7,8 +7,6 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -17,10 +15,9 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tollgate_listen::Patient;
 
-use crate::body::Upload;
 use crate::client_tls::ClientTls;
 use crate::h1::{Http1, Stream};
-use crate::pool::Connection;
+use crate::h2::Http2;
 use crate::route::Timeouts;
 use crate::server::Server;
 use crate::upstream::Protocol;
@@ -55,37 +52,51 @@ impl From<io::Error> for DialError {
     }
 }
 
-/// Opens a connection.
-pub(crate) async fn dial(
+/// Opens a connection for one request at a time.
+pub(crate) async fn dial_http1(
     server: &Server,
-    protocol: Protocol,
     tls: &ClientTls,
     timeouts: &Timeouts,
-) -> Result<Connection, DialError> {
-    let within = timeouts.connect;
+) -> Result<Box<Http1>, DialError> {
     let dialling = async {
-        let stream = TcpStream::connect((server.host(), server.port())).await?;
-        stream.set_nodelay(true)?;
-        match protocol {
-            Protocol::Http1 => {
-                let stream = match server.is_tls() {
-                    true => Stream::Tls(Box::new(shake_hands(server, tls.speaking(protocol), stream).await?)),
-                    false => Stream::Plain(stream),
-                };
-                Ok(Connection::Http1(Box::new(Http1::new(stream))))
-            }
-            Protocol::Http2 => {
-                let stream = Patient::new(stream, timeouts.idle);
-                let sender = match server.is_tls() {
-                    true => share(shake_hands(server, tls.speaking(protocol), stream).await?).await?,
-                    false => share(stream).await?,
-                };
-                Ok(Connection::Http2(sender))
-            }
-        }
+        let stream = connect(server).await?;
+        let stream = match server.is_tls() {
+            true => Stream::Tls(Box::new(shake_hands(server, tls.speaking(Protocol::Http1), stream).await?)),
+            false => Stream::Plain(stream),
+        };
+        Ok(Box::new(Http1::new(stream)))
     };
     // Boxed: it is seldom needed, and requests on connections that are there need not have the room for it.
-    Box::pin(tokio::time::timeout(within, dialling)).await.map_err(|_| DialError::TimedOut(within))?
+    Box::pin(limit(timeouts.connect, dialling)).await
+}
+
+/// Opens a connection for many.
+pub(crate) async fn dial_http2(
+    server: &Server,
+    tls: &ClientTls,
+    timeouts: &Timeouts,
+) -> Result<Http2, DialError> {
+    let dialling = async {
+        let stream = Patient::new(connect(server).await?, timeouts.idle);
+        Ok(match server.is_tls() {
+            true => Http2::open(shake_hands(server, tls.speaking(Protocol::Http2), stream).await?).await?,
+            false => Http2::open(stream).await?,
+        })
+    };
+    limit(timeouts.connect, dialling).await
+}
+
+async fn limit<T>(
+    within: Duration,
+    dialling: impl Future<Output = Result<T, DialError>>,
+) -> Result<T, DialError> {
+    tokio::time::timeout(within, dialling).await.map_err(|_| DialError::TimedOut(within))?
+}
+
+async fn connect(server: &Server) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((server.host(), server.port())).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// Speaks TLS with a server.
@@ -99,15 +110,4 @@ where
 {
     let name = ServerName::try_from(server.host().to_owned()).map_err(|_| DialError::Name)?;
     Ok(TlsConnector::from(config).connect(name, stream).await?)
-}
-
-/// Speaks HTTP/2 on a stream.
-async fn share<I>(stream: I) -> Result<http2::SendRequest<Upload>, DialError>
-where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
-    // How it ends is told to whoever has a request on it.
-    tokio::spawn(async move { drop(connection.await) });
-    Ok(sender)
 }

@@ -9,6 +9,8 @@
 //! A request is sent again only if it certainly never reached a server, if the server says that it has not looked at it, or if doing
 //! it twice is the same as doing it once (its method is idempotent); and only if it has no body that would be gone.
 
+mod streams;
+
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -16,9 +18,8 @@ use std::task::{Context, Poll};
 
 use http::header::{CONNECTION, EXPECT, HOST, UPGRADE};
 use http::request::Parts;
-use http::uri::{PathAndQuery, Scheme as UriScheme};
+use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
-use hyper::client::conn::http2;
 use hyper::upgrade::OnUpgrade;
 use tokio::time::{Instant, timeout_at};
 use tollgate_http::address::client_address;
@@ -26,11 +27,10 @@ use tower_service::Service;
 
 use crate::body::{Body, Download, Inbound, Source, Upload};
 use crate::client_tls::ClientTls;
-use crate::dial::dial;
+use crate::dial::dial_http1;
 use crate::h1::{Http1, SendError, Sent};
 use crate::headers::{Hop, Peer, Told, join_cookies, strip_hop_by_hop, wants_upgrade};
-use crate::pool::{Borrowed, Connection, Wanted};
-use crate::quiet::Quiet;
+use crate::pool::{Borrowed, Wanted};
 use crate::route::{HostPolicy, Route};
 use crate::scheme::Scheme;
 use crate::trouble::Trouble;
@@ -69,6 +69,13 @@ struct Sending {
     switching: Option<(HeaderValue, OnUpgrade)>,
     /// True if each server is asked by its own name.
     names_server: bool,
+}
+
+impl Sending {
+    /// True if sending it twice is the same as sending it once, and can be done.
+    fn is_repeatable(&self) -> bool {
+        self.body.as_ref().is_some_and(Upload::is_nothing) && is_idempotent(&self.head.method)
+    }
 }
 
 impl Forward {
@@ -153,12 +160,13 @@ impl Way {
         let is_idempotent = is_idempotent(&sending.head.method);
         let mut tried = Tried::default();
         let (mut n_retries, mut n_repeated) = (0, 0);
-        let mut last = None;
+        let mut last: Option<(Trouble, Instant)> = None;
         loop {
             let Some(picked) = self.route.upstream.pick(self.shared.clock.now(), &tried) else {
-                return Err(last.unwrap_or(Trouble::NoServer));
+                return Err(last.map_or(Trouble::NoServer, |(trouble, _)| trouble));
             };
-            let attempted = self.attempt(present.insert(picked), sending, n_retries > 0).await;
+            let failed_at = last.as_ref().map(|(_, failed_at)| *failed_at);
+            let attempted = self.attempt(present.insert(picked), sending, failed_at).await;
             let Some(mut lease) = present.take() else { return Err(Trouble::NoServer) };
             let trouble = match attempted {
                 Ok((answer, source)) => {
@@ -181,46 +189,40 @@ impl Way {
             }
             n_retries += 1;
             n_repeated += u32::from(trouble.was_sent());
-            last = Some(trouble);
+            last = Some((trouble, Instant::now()));
         }
     }
 
-    /// Sends a request to one server. Its body stays if there is none, or if nothing was sent.
+    /// Sends a request to one server. Its body stays if there is none, or if nothing was sent. If it was sent before,
+    /// `failed_at` is when that failed: whoever was let down by an old connection is not sent to the next old one.
     async fn attempt(
         &self,
         lease: &Lease,
         sending: &mut Sending,
-        is_again: bool,
+        failed_at: Option<Instant>,
     ) -> Result<(Response<()>, Source), Trouble> {
-        let (timeouts, protocol) = (self.route.timeouts, self.route.upstream.protocol());
         let slot = self.slots[lease.number()];
-        let is_empty = sending.body.as_ref().is_some_and(Upload::is_nothing);
-        let is_repeatable = is_empty && is_idempotent(&sending.head.method);
-        let wanted = if is_repeatable { Wanted::Any } else { Wanted::Fresh };
-        // Whoever was let down by an old connection is not sent to the next old one.
-        let pooled = if is_again { None } else { self.shared.pool.take(slot, wanted) };
-        let is_old = pooled.is_some();
-        let connection = match pooled {
-            Some(connection) => connection,
-            None => {
-                let tls = self.route.upstream.tls().unwrap_or(&self.shared.tls);
-                dial(lease.server(), protocol, tls, &timeouts).await?
-            }
-        };
         if sending.names_server {
             sending.head.headers.insert(HOST, lease.server().host_field().clone());
         }
-        let sent = match connection {
-            Connection::Http1(connection) => self.exchange(connection, slot, sending).await,
+        if self.route.upstream.protocol() == Protocol::Http2 {
             // Boxed: HTTP/1.1 need not have the room for it.
-            Connection::Http2(stream) => Box::pin(self.exchange_stream(stream, slot, lease, sending)).await,
+            return Box::pin(self.attempt_stream(lease, slot, sending, failed_at)).await;
+        }
+        let is_repeatable = sending.is_repeatable();
+        let wanted = if is_repeatable { Wanted::Any } else { Wanted::Fresh };
+        let pooled = if failed_at.is_some() { None } else { self.shared.pool.take(slot, wanted) };
+        let is_old = pooled.is_some();
+        let connection = match pooled {
+            Some(connection) => connection,
+            None => dial_http1(lease.server(), self.tls(), &self.route.timeouts).await?,
         };
+        let sent = self.exchange(connection, slot, sending).await;
         // Closed for having been idle, just as we sent: that says nothing of the server.
         sent.map_err(|trouble| match trouble {
             Trouble::Unsent(_) if is_old => Trouble::Stale,
             Trouble::Closed(_) if is_old && is_repeatable => Trouble::Stale,
             Trouble::Closed(cause) if !is_old => Trouble::BrokeOff(cause),
-            Trouble::BrokeOff(_) if is_old && is_repeatable && protocol == Protocol::Http2 => Trouble::Stale,
             trouble @ (Trouble::NoServer
             | Trouble::Stale
             | Trouble::Unreachable(_)
@@ -236,6 +238,11 @@ impl Way {
             | Trouble::ClientGarbled
             | Trouble::ClientGone) => trouble,
         })
+    }
+
+    /// Whose certificates are good.
+    fn tls(&self) -> &ClientTls {
+        self.route.upstream.tls().unwrap_or(&self.shared.tls)
     }
 
     /// Sends on a connection of its own.
@@ -259,51 +266,6 @@ impl Way {
                 Err(Trouble::Unsent(cause.into()))
             }
             Err(error) => Err(Trouble::of_sent(error, self.route.body_max)),
-        }
-    }
-
-    /// Sends on a connection that is shared.
-    async fn exchange_stream(
-        &self,
-        mut stream: http2::SendRequest<Upload>,
-        slot: usize,
-        lease: &Lease,
-        sending: &mut Sending,
-    ) -> Result<(Response<()>, Source), Trouble> {
-        stream.ready().await.map_err(|error| Trouble::Unsent(error.into()))?;
-        self.shared.pool.share(slot, &stream);
-        let mut upload = sending.body.take().unwrap_or_else(Upload::nothing);
-        let (is_empty, progress) = (upload.is_nothing(), upload.telling());
-        let request = Request::from_parts(of_stream(sending, lease), upload);
-        let header = self.route.timeouts.header;
-        let answered = tokio::select! {
-            biased;
-            answered = stream.try_send_request(request) => Some(answered),
-            () = progress.until_late(header) => None,
-        };
-        if is_empty {
-            sending.body = Some(Upload::nothing());
-        }
-        match answered {
-            None => {
-                // Perhaps nobody is there any more; whoever comes next finds out by a connection of its own.
-                self.shared.pool.forget_shared(slot);
-                Err(Trouble::NoAnswer(header))
-            }
-            Some(Ok(answer)) => {
-                let (head, incoming) = answer.into_parts();
-                Ok((Response::from_parts(head, ()), Source::Http2(incoming, Quiet::default())))
-            }
-            Some(Err(mut error)) => match error.take_message() {
-                Some(request) => {
-                    sending.body = Some(request.into_body());
-                    Err(Trouble::Unsent(error.into_error().into()))
-                }
-                None => Err(match progress.stopped() {
-                    Some(stopped) => Trouble::of_body(&stopped, self.route.body_max),
-                    None => Trouble::of_sent_stream(error.into_error()),
-                }),
-            },
         }
     }
 
@@ -331,20 +293,6 @@ impl Way {
         answer.headers_mut().insert(UPGRADE, protocol);
         Ok(answer.map(|()| Body::empty()))
     }
-}
-
-/// A head as HTTP/2 has it: whom it is for stands in its target.
-fn of_stream(sending: &Sending, lease: &Lease) -> Parts {
-    let (mut head, server) = (sending.head.clone(), lease.server());
-    sending.told.add_to(&mut head.headers);
-    head.version = Version::HTTP_2;
-    let host = head.headers.remove(HOST);
-    let named = host.as_ref().and_then(|host| host.to_str().ok()?.parse().ok());
-    let mut uri = std::mem::take(&mut head.uri).into_parts();
-    uri.scheme = Some(if server.is_tls() { UriScheme::HTTPS } else { UriScheme::HTTP });
-    uri.authority = Some(named.unwrap_or_else(|| server.authority().clone()));
-    head.uri = Uri::from_parts(uri).unwrap_or_default();
-    head
 }
 
 /// How often a request goes out again at most, however many servers there are.

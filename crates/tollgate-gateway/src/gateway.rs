@@ -45,8 +45,8 @@ use crate::tunnel::Opening;
 use crate::window::Streams;
 use crate::worker::{PermitLimiter, Worker};
 
-/// How often idle connections to servers are looked through.
-const SWEEP_EVERY: Duration = Duration::from_secs(10);
+/// How often idle connections to servers are looked through while they are kept.
+const N_SWEEPS: u32 = 6;
 
 /// Streams that an HTTP/2 client may have open at once.
 const STREAMS_MAX: u32 = 250;
@@ -84,11 +84,16 @@ pub struct Listening {
     pub read_within: Duration,
     /// Time for requests in hand to finish after a stop.
     pub finish_within: Duration,
+    /// How long an idle connection to a server is kept.
+    pub kept_for: Duration,
 }
 
 impl Listening {
     /// What clients are usually given to take some of an answer.
     pub const READ_WITHIN: Duration = Duration::from_secs(60);
+
+    /// How long idle connections to servers are usually kept.
+    pub const KEPT_FOR: Duration = Duration::from_secs(60);
 }
 
 /// A connection of a client, and its place.
@@ -235,9 +240,9 @@ async fn work<S, O>(
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    let worker = Arc::new(Worker::new(gateway));
+    let worker = Arc::new(Worker::new(gateway, listening.kept_for));
     let mut connections = JoinSet::new();
-    let mut sweep = tokio::time::interval(SWEEP_EVERY);
+    let mut sweep = tokio::time::interval(listening.kept_for / N_SWEEPS);
     loop {
         tokio::select! {
             guest = guests.recv() => {

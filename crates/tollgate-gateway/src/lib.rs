@@ -20,6 +20,7 @@ mod dial;
 mod forward;
 mod gateway;
 mod h1;
+mod h2;
 pub mod headers;
 mod idle;
 mod path_pattern;

@@ -12,28 +12,26 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::client::conn::http2;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::body::Upload;
 use crate::h1::Http1;
+use crate::h2::Http2s;
 use crate::server::Server;
 use crate::upstream::Protocol;
 
 /// The most idle connections to one server that a worker keeps.
 const IDLE_MAX: usize = 128;
 
-/// How long an idle connection is kept.
-const KEPT_FOR: Duration = Duration::from_secs(60);
-
 /// Within this time after its last use a server has hardly closed a connection for being idle.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// A worker's connections.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Pool {
     slots: Mutex<Slots>,
+    /// How long an idle connection is kept.
+    kept_for: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -55,16 +53,7 @@ struct Kind {
 #[derive(Debug, Default)]
 struct Slot {
     idle: Vec<(Box<Http1>, Instant)>,
-    shared: Option<http2::SendRequest<Upload>>,
-}
-
-/// A connection to a server.
-#[derive(Debug)]
-pub(crate) enum Connection {
-    /// Of one request at a time.
-    Http1(Box<Http1>),
-    /// Of many.
-    Http2(http2::SendRequest<Upload>),
+    shared: Arc<Http2s>,
 }
 
 /// A connection that goes back when its answer has ended.
@@ -85,6 +74,10 @@ pub(crate) enum Wanted {
 }
 
 impl Pool {
+    pub(crate) fn new(kept_for: Duration) -> Self {
+        Self { slots: Mutex::default(), kept_for }
+    }
+
     /// The number under which a server's connections are kept.
     pub(crate) fn slot(&self, server: &Server, protocol: Protocol, ca: Option<&Arc<[u8]>>) -> usize {
         let mut slots = self.slots.lock();
@@ -96,18 +89,12 @@ impl Pool {
         })
     }
 
-    /// A connection that is there.
-    pub(crate) fn take(&self, slot: usize, wanted: Wanted) -> Option<Connection> {
+    /// An idle connection of HTTP/1.1.
+    pub(crate) fn take(&self, slot: usize, wanted: Wanted) -> Option<Box<Http1>> {
         let now = Instant::now();
         let mut slots = self.slots.lock();
         let slot = slots.slots.get_mut(slot)?;
-        if let Some(shared) = &slot.shared {
-            if !shared.is_closed() {
-                return Some(Connection::Http2(shared.clone()));
-            }
-            slot.shared = None;
-        }
-        let kept_for = if wanted == Wanted::Any { KEPT_FOR } else { FRESH };
+        let kept_for = if wanted == Wanted::Any { self.kept_for } else { FRESH.min(self.kept_for) };
         while let Some((mut connection, used_at)) = slot.idle.pop() {
             if now.duration_since(used_at) > kept_for {
                 // Those below it are older still. For others they may do.
@@ -119,24 +106,15 @@ impl Pool {
                 return None;
             }
             if !connection.is_over() {
-                return Some(Connection::Http1(connection));
+                return Some(connection);
             }
         }
         None
     }
 
-    /// Lets others use a connection too.
-    pub(crate) fn share(&self, slot: usize, connection: &http2::SendRequest<Upload>) {
-        if let Some(slot) = self.slots.lock().slots.get_mut(slot) {
-            slot.shared = Some(connection.clone());
-        }
-    }
-
-    /// Lets nobody else use the connection that is shared. It ends with the last request on it.
-    pub(crate) fn forget_shared(&self, slot: usize) {
-        if let Some(slot) = self.slots.lock().slots.get_mut(slot) {
-            slot.shared = None;
-        }
+    /// The connections of HTTP/2.
+    pub(crate) fn shared(&self, slot: usize) -> Arc<Http2s> {
+        self.slots.lock().slots.get(slot).map(|slot| Arc::clone(&slot.shared)).unwrap_or_default()
     }
 
     /// Closes what nobody has used for long.
@@ -144,8 +122,9 @@ impl Pool {
         let now = Instant::now();
         for slot in &mut self.slots.lock().slots {
             slot.idle.retain_mut(|(connection, used_at)| {
-                now.duration_since(*used_at) <= KEPT_FOR && !connection.is_over()
+                now.duration_since(*used_at) <= self.kept_for && !connection.is_over()
             });
+            slot.shared.sweep(now, self.kept_for);
         }
     }
 }

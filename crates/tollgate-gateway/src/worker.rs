@@ -6,6 +6,7 @@
 use std::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use http::request::Parts;
 use http::{Response, StatusCode};
@@ -64,12 +65,12 @@ where
     S: Store<Error = std::convert::Infallible> + 'static,
     O: Observe + 'static,
 {
-    pub(crate) fn new(gateway: Arc<Gateway<S, O>>) -> Self {
+    pub(crate) fn new(gateway: Arc<Gateway<S, O>>, kept_for: Duration) -> Self {
         let shared = Arc::new(Shared {
             dialect: Arc::clone(&gateway.dialect),
             clock: Arc::clone(&gateway.clock),
             wall: Arc::clone(&gateway.wall),
-            pool: Arc::default(),
+            pool: Arc::new(Pool::new(kept_for)),
             tls: gateway.client_tls.clone(),
             told_at: AtomicU64::new(0),
             n_untold: AtomicU64::new(0),

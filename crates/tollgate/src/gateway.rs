@@ -111,8 +111,8 @@ impl<O: Observe + 'static> Passage<O> {
         };
         let writing = self.access_log.write_to(std::io::stdout()).context("cannot start threads")?;
         let n_workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let (read_within, finish_within) = (Listening::READ_WITHIN, FINISH_WITHIN);
-        let listening = Listening { n_workers, tls, read_within, finish_within };
+        let (read_within, kept_for) = (Listening::READ_WITHIN, Listening::KEPT_FOR);
+        let listening = Listening { n_workers, tls, read_within, finish_within: FINISH_WITHIN, kept_for };
         let served = Arc::new(gateway).serve(listener, listening, stop).await;
         writing.finish(TAKEN_WITHIN).await;
         served.context("cannot start threads")

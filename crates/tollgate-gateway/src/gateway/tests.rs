@@ -47,7 +47,7 @@ impl World {
             counts: Arc::default(),
             access_log: Arc::new(crate::Unlogged),
         };
-        let worker = Arc::new(Worker::new(Arc::new(gateway)));
+        let worker = Arc::new(Worker::new(Arc::new(gateway), Listening::KEPT_FOR));
         Self { worker, seen, stopping: watch::channel(false).0 }
     }
 

@@ -86,3 +86,26 @@ async fn a_connection_that_gave_no_answer_in_time_is_not_used_again() {
     assert_eq!(statuses, [504, 200, 200]);
     assert_eq!(server.n_connections(), 2);
 }
+
+/// One request takes too long, and others are answered meanwhile: somebody is there.
+#[tokio::test]
+async fn a_connection_that_gave_others_an_answer_is_used_again() {
+    let server = Speaking::start(|request| async move {
+        if request.uri().path() == "/never" {
+            std::future::pending::<()>().await;
+        }
+        Response::new(body("here"))
+    })
+    .await;
+    let timeouts = Timeouts { header: Duration::from_secs(2), ..Timeouts::default() };
+    let world = World::of(impatient(server.url(), timeouts)).await;
+    let client = connect(world.address).await;
+    assert_eq!(exchange(&client, get("/")).await.0, 200);
+    let never = tokio::spawn(client.clone().send_request(get("/never")));
+    while !never.is_finished() {
+        assert_eq!(exchange(&client, get("/")).await.0, 200);
+    }
+    assert_eq!(never.await.unwrap().unwrap().status(), 504);
+    assert_eq!(exchange(&client, get("/")).await.0, 200);
+    assert_eq!(server.n_connections(), 1);
+}

@@ -7,7 +7,7 @@ use http::{Request, Response};
 use tokio::task::JoinSet;
 use tollgate_gateway::{HostPolicy, Protocol, Route};
 
-use crate::peers::{Speaking, ask, body, connect, exchange, get, pieces, whole};
+use crate::peers::{Count, Speaking, ask, body, connect, exchange, get, pieces, whole};
 use crate::world::{Client, Scripted, World, route, route_to, until};
 
 /// A server that answers with method, path and body.
@@ -98,22 +98,6 @@ async fn a_body_that_is_too_long_is_not_the_servers_fault() {
     assert!(upstream.states().all(|state| state.is_healthy));
 }
 
-/// Counts what is under way.
-struct Busy(Arc<AtomicUsize>);
-
-impl Busy {
-    fn new(n: &Arc<AtomicUsize>) -> Self {
-        n.fetch_add(1, Ordering::SeqCst);
-        Self(Arc::clone(n))
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
 /// A client that calls off one request keeps the others, and the server hears of it.
 #[tokio::test]
 async fn a_stream_that_is_reset_takes_its_request_along_and_no_other() {
@@ -122,7 +106,7 @@ async fn a_stream_that_is_reset_takes_its_request_along_and_no_other() {
     let one = Scripted::start(move |mut client: Client, _| {
         let busy = Arc::clone(&busy);
         async move {
-            let _busy = Busy::new(&busy);
+            let _busy = Count::new(&busy);
             client.until(b"\r\n\r\n").await;
             client.all_that_comes().await;
         }
@@ -130,7 +114,7 @@ async fn a_stream_that_is_reset_takes_its_request_along_and_no_other() {
     .await;
     let busy = Arc::clone(&n_busy);
     let two = Speaking::start(move |_| {
-        let busy = Busy::new(&busy);
+        let busy = Count::new(&busy);
         async move {
             std::future::pending::<()>().await;
             drop(busy);

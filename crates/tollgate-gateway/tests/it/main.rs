@@ -15,6 +15,7 @@ mod peers;
 mod refused;
 mod reuse;
 mod servers;
+mod sharing;
 mod stop;
 mod streaming;
 mod tls;

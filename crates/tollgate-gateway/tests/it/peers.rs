@@ -4,8 +4,8 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -114,6 +114,7 @@ pub(crate) struct Speaking {
     pub(crate) address: SocketAddr,
     /// Connections so far.
     pub(crate) n_connections: Arc<AtomicUsize>,
+    n_open: Arc<AtomicUsize>,
     /// With each change, connections end as soon as what is under way has.
     farewell: watch::Sender<()>,
 }
@@ -123,7 +124,18 @@ impl Speaking {
     where
         F: Future<Output = Response<Pieces>> + Send + 'static,
     {
-        Self::with(None, answer).await
+        Self::with(None, None, answer).await
+    }
+
+    /// A server that takes so many streams at once on a connection, and no more.
+    pub(crate) async fn narrow<F>(
+        streams_max: u32,
+        answer: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Response<Pieces>> + Send + 'static,
+    {
+        Self::with(None, Some(streams_max), answer).await
     }
 
     /// A server that shows a certificate.
@@ -134,11 +146,12 @@ impl Speaking {
     where
         F: Future<Output = Response<Pieces>> + Send + 'static,
     {
-        Self::with(Some(tls), answer).await
+        Self::with(Some(tls), None, answer).await
     }
 
     async fn with<F>(
         tls: Option<Tls>,
+        streams_max: Option<u32>,
         answer: impl Fn(Request<Incoming>) -> F + Send + Sync + 'static,
     ) -> Self
     where
@@ -148,27 +161,30 @@ impl Speaking {
         let address = listener.local_addr().unwrap();
         let n_connections = Arc::new(AtomicUsize::new(0));
         let (farewell, leaving) = watch::channel(());
-        let (counting, answer) = (Arc::clone(&n_connections), Arc::new(answer));
+        let n_open = Arc::new(AtomicUsize::new(0));
+        let (counting, open, answer) = (Arc::clone(&n_connections), Arc::clone(&n_open), Arc::new(answer));
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 counting.fetch_add(1, Ordering::SeqCst);
                 let (tls, answer, mut leaving) = (tls.clone(), Arc::clone(&answer), leaving.clone());
                 leaving.mark_unchanged();
+                let open = Count::new(&open);
                 tokio::spawn(async move {
+                    let _open = open;
                     match tls {
-                        None => serve(stream, answer, leaving).await,
+                        None => serve(stream, streams_max, answer, leaving).await,
                         Some(tls) => {
                             let Some(stream) = tls.accept(stream, Speaks::Http2, WITHIN).await else {
                                 return;
                             };
-                            serve(stream, answer, leaving).await;
+                            serve(stream, streams_max, answer, leaving).await;
                         }
                     }
                 });
             }
         });
-        Self { address, n_connections, farewell }
+        Self { address, n_connections, n_open, farewell }
     }
 
     /// Lets no more requests come on the connections that there are.
@@ -183,10 +199,16 @@ impl Speaking {
     pub(crate) fn n_connections(&self) -> usize {
         self.n_connections.load(Ordering::SeqCst)
     }
+
+    /// Connections that have not ended.
+    pub(crate) fn n_open(&self) -> usize {
+        self.n_open.load(Ordering::SeqCst)
+    }
 }
 
 async fn serve<F>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    streams_max: Option<u32>,
     answer: Arc<impl Fn(Request<Incoming>) -> F + Send + Sync + 'static>,
     mut leaving: watch::Receiver<()>,
 ) where
@@ -196,7 +218,8 @@ async fn serve<F>(
         let answer = answer(request);
         async move { Ok::<_, Infallible>(answer.await) }
     });
-    let builder = auto::Builder::new(TokioExecutor::new());
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder.http2().max_concurrent_streams(streams_max.unwrap_or(200));
     let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
     tokio::select! {
         _ = connection.as_mut() => {}
@@ -204,5 +227,21 @@ async fn serve<F>(
             connection.as_mut().graceful_shutdown();
             let _ = connection.await;
         }
+    }
+}
+
+/// Counts what is under way.
+pub(crate) struct Count(Arc<AtomicUsize>);
+
+impl Count {
+    pub(crate) fn new(n: &Arc<AtomicUsize>) -> Self {
+        n.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(n))
+    }
+}
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }

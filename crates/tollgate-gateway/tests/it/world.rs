@@ -49,6 +49,8 @@ pub(crate) struct Setup {
     pub(crate) roots: Option<RootCertStore>,
     /// Time in which a client must take some of an answer.
     pub(crate) read_within: Option<Duration>,
+    /// How long an idle connection to a server is kept.
+    pub(crate) kept_for: Option<Duration>,
     pub(crate) access_log: Option<Arc<dyn AccessLog>>,
 }
 
@@ -124,6 +126,7 @@ impl World {
             tls: None,
             read_within: setup.read_within.unwrap_or(Listening::READ_WITHIN),
             finish_within: WITHIN,
+            kept_for: setup.kept_for.unwrap_or(Listening::KEPT_FOR),
         };
         let (stop, stopped) = oneshot::channel::<()>();
         let served = tokio::spawn(async move {

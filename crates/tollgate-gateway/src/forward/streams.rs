@@ -1,0 +1,105 @@
+//! A request by HTTP/2: a stream of a connection that many share.
+
+use http::header::HOST;
+use http::request::Parts;
+use http::uri::Scheme;
+use http::{Request, Response, Uri, Version};
+use tokio::time::{Instant, timeout_at};
+
+use super::{Sending, Way};
+use crate::body::{Source, Upload};
+use crate::dial::{DialError, dial_http2};
+use crate::h2::{Found, NewStream};
+use crate::quiet::Quiet;
+use crate::trouble::Trouble;
+use crate::upstream::Lease;
+
+impl Way {
+    /// The same by HTTP/2, on a connection that is shared.
+    pub(super) async fn attempt_stream(
+        &self,
+        lease: &Lease,
+        slot: usize,
+        sending: &mut Sending,
+        failed_at: Option<Instant>,
+    ) -> Result<(Response<()>, Source), Trouble> {
+        let (shared, timeouts) = (self.shared.pool.shared(slot), &self.route.timeouts);
+        let wait_until = Instant::now() + timeouts.connect;
+        let stream = loop {
+            match shared.find(failed_at) {
+                Found::Place(stream) => break stream,
+                Found::Nowhere(dialling) => {
+                    break dialling.share(dial_http2(lease.server(), self.tls(), timeouts).await?);
+                }
+                Found::Soon(soon) => {
+                    let in_time = timeout_at(wait_until, soon).await;
+                    in_time.map_err(|_| DialError::TimedOut(timeouts.connect))?;
+                }
+            }
+        };
+        let place = stream.place.clone();
+        let sent = self.exchange_stream(stream, lease, sending).await;
+        if let Err(Trouble::NoAnswer(_)) = sent {
+            shared.doubt(&place);
+        }
+        sent
+    }
+
+    async fn exchange_stream(
+        &self,
+        stream: NewStream,
+        lease: &Lease,
+        sending: &mut Sending,
+    ) -> Result<(Response<()>, Source), Trouble> {
+        let NewStream { mut sender, place, is_old } = stream;
+        let head = of_stream(sending, lease);
+        let is_repeatable = sending.is_repeatable();
+        let mut upload = sending.body.take().unwrap_or_else(Upload::nothing);
+        let (is_empty, progress) = (upload.is_nothing(), upload.begin(&place));
+        let header = self.route.timeouts.header;
+        let answered = tokio::select! {
+            biased;
+            answered = sender.try_send_request(Request::from_parts(head, upload)) => Some(answered),
+            () = progress.until_late(header) => None,
+        };
+        if is_empty {
+            sending.body = Some(Upload::nothing());
+        }
+        match answered {
+            None => Err(Trouble::NoAnswer(header)),
+            Some(Ok(answer)) => {
+                place.answered();
+                let (head, incoming) = answer.into_parts();
+                Ok((Response::from_parts(head, ()), Source::Http2(incoming, Quiet::default(), Some(place))))
+            }
+            Some(Err(mut error)) => match error.take_message() {
+                Some(request) => {
+                    sending.body = Some(request.into_body());
+                    Err(if is_old { Trouble::Stale } else { Trouble::Unsent(error.into_error().into()) })
+                }
+                None => Err(match (progress.stopped(), error.into_error()) {
+                    (Some(stopped), _) => Trouble::of_body(&stopped, self.route.body_max),
+                    // Closed for having been idle, just as we sent: that says nothing of the server.
+                    (None, error) => match Trouble::of_sent_stream(error) {
+                        Trouble::BrokeOff(_) if is_old && is_repeatable => Trouble::Stale,
+                        trouble => trouble,
+                    },
+                }),
+            },
+        }
+    }
+}
+
+/// A head as HTTP/2 has it: whom it is for stands in its target.
+fn of_stream(sending: &Sending, lease: &Lease) -> Parts {
+    let (mut head, server) = (sending.head.clone(), lease.server());
+    sending.told.add_to(&mut head.headers);
+    head.version = Version::HTTP_2;
+    let host = head.headers.remove(HOST);
+    let named = host.as_ref().and_then(|host| host.to_str().ok()?.parse().ok());
+    let mut uri = std::mem::take(&mut head.uri).into_parts();
+    uri.scheme = Some(if server.is_tls() { Scheme::HTTPS } else { Scheme::HTTP });
+    uri.authority = Some(named.unwrap_or_else(|| server.authority().clone()));
+    head.uri = Uri::from_parts(uri).unwrap_or_default();
+    head
+}
