@@ -7,6 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -59,7 +60,7 @@ pub(crate) async fn dial_http1(
     timeouts: &Timeouts,
 ) -> Result<Box<Http1>, DialError> {
     let dialling = async {
-        let stream = connect(server).await?;
+        let stream = connect(server, timeouts.idle).await?;
         let stream = match server.is_tls() {
             true => Stream::Tls(Box::new(shake_hands(server, tls.speaking(Protocol::Http1), stream).await?)),
             false => Stream::Plain(stream),
@@ -77,7 +78,7 @@ pub(crate) async fn dial_http2(
     timeouts: &Timeouts,
 ) -> Result<Http2, DialError> {
     let dialling = async {
-        let stream = Patient::new(connect(server).await?, timeouts.idle);
+        let stream = Patient::new(connect(server, timeouts.idle).await?, timeouts.idle);
         Ok(match server.is_tls() {
             true => Http2::open(shake_hands(server, tls.speaking(Protocol::Http2), stream).await?).await?,
             false => Http2::open(stream).await?,
@@ -93,10 +94,21 @@ async fn limit<T>(
     tokio::time::timeout(within, dialling).await.map_err(|_| DialError::TimedOut(within))?
 }
 
-async fn connect(server: &Server) -> io::Result<TcpStream> {
+async fn connect(server: &Server, pause_max: Duration) -> io::Result<TcpStream> {
     let stream = TcpStream::connect((server.host(), server.port())).await?;
     stream.set_nodelay(true)?;
+    SockRef::from(&stream).set_tcp_keepalive(&probes(pause_max))?;
     Ok(stream)
+}
+
+/// How the operating system finds out whether a machine that says nothing is still there. Those who use the connection are not
+/// asked, so it makes no difference to them how often: within half of the longest pause it is known, and within 30 s.
+fn probes(pause_max: Duration) -> TcpKeepalive {
+    let (time, interval) = (pause_max / 4, pause_max / 12);
+    TcpKeepalive::new()
+        .with_time(time.clamp(Duration::from_secs(1), Duration::from_secs(15)))
+        .with_interval(interval.clamp(Duration::from_secs(1), Duration::from_secs(5)))
+        .with_retries(3)
 }
 
 /// Speaks TLS with a server.

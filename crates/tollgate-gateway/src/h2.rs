@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::Notify;
@@ -35,6 +35,14 @@ const STREAMS_MAX: usize = 100;
 
 /// The most connections of one worker to one server.
 const CONNECTIONS_MAX: usize = 16;
+
+/// The longest head of an answer, in bytes, as in HTTP/1.1.
+const HEAD_MAX: u32 = 64 * 1024;
+
+/// How often a server that says nothing is asked whether it is there, and how long that may take. Servers of gRPC take more than
+/// one in five minutes for an attack; whether the machine is there is found out by the operating system, and sooner.
+const PING_EVERY: Duration = Duration::from_secs(330);
+const PONG_WITHIN: Duration = Duration::from_secs(20);
 
 /// One server's connections, for one worker.
 #[derive(Debug, Default)]
@@ -188,6 +196,11 @@ impl Http2 {
         I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let (sender, mut connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_EVERY)
+            .keep_alive_timeout(PONG_WITHIN)
+            .keep_alive_while_idle(true)
+            .max_header_list_size(HEAD_MAX)
             .initial_max_send_streams(0) // until the server has said
             .handshake(TokioIo::new(stream))
             .await?;
@@ -267,5 +280,38 @@ impl Drop for Taken {
             drop(state);
             load.known.notify_waiters(); // the next one finds out
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+    use tokio::time::sleep;
+
+    /// A connection, and what the server has of it.
+    async fn opened() -> (Http2, DuplexStream) {
+        let (ours, theirs) = duplex(1024 * 1024);
+        (Http2::open(ours).await.unwrap(), theirs)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_does_not_say_that_it_is_there_is_left() {
+        let (connection, mut server) = opened().await;
+        server.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.unwrap(); // settings, none
+        let reading = tokio::spawn(async move { server.read_to_end(&mut Vec::new()).await });
+        sleep(PING_EVERY).await;
+        assert!(!connection.sender.is_closed());
+        sleep(PONG_WITHIN + Duration::from_secs(1)).await;
+        assert!(connection.sender.is_closed());
+        reading.await.unwrap().unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_says_that_it_is_there_is_kept() {
+        let (connection, server) = opened().await;
+        tokio::spawn(async move { h2::server::handshake(server).await.unwrap().accept().await.is_some() });
+        sleep(PING_EVERY * 10).await;
+        assert!(!connection.sender.is_closed());
     }
 }

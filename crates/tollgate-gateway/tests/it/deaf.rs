@@ -6,7 +6,7 @@ use http::{Request, Response};
 use tollgate_gateway::{Protocol, Route, Timeouts};
 
 use crate::peers::{Speaking, body, connect, exchange, get, pieces};
-use crate::world::{Client, Scripted, World, route_to, within};
+use crate::world::{Client, Scripted, World, route_to, until, within};
 
 /// What a server says first: it has room for two gigabytes, on each stream and in all.
 const ROOM: &[u8] =
@@ -63,6 +63,35 @@ async fn a_server_that_makes_no_room_is_given_up() {
         sender.send(&piece);
     }
     assert_eq!(within(asking).await.unwrap().unwrap().status(), 504);
+}
+
+/// True if this machine has a connection between these ports that is open as far as it knows.
+#[cfg(target_os = "linux")]
+fn is_open(from: u16, to: u16) -> bool {
+    let connections = std::fs::read_to_string("/proc/net/tcp").unwrap();
+    connections.lines().any(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        fields[1].ends_with(&format!(":{from:04X}"))
+            && fields[2].ends_with(&format!(":{to:04X}"))
+            && fields[3] == "01"
+    })
+}
+
+/// The machine is gone: nothing that is sent there arrives, and nobody says so. Nor has anybody a request on the connection.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn an_idle_connection_to_a_machine_that_is_gone_is_closed_before_anybody_uses_it() {
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let server = Speaking::start(|_| async { Response::new(body("here")) }).await;
+        let timeouts = Timeouts { idle: Duration::from_secs(2), ..Timeouts::default() };
+        let world = World::of(Route { timeouts, ..route_to(&[server.url()], protocol) }).await;
+        assert_eq!(world.get("/").await.text(), "here");
+        let from = server.go_away();
+        assert!(is_open(from, server.address.port()));
+        until("it is closed", || !is_open(from, server.address.port())).await;
+        assert_eq!(world.get("/").await.text(), "here");
+        assert_eq!(server.n_connections(), 2);
+    }
 }
 
 /// A connection on which nothing came in time is not given to the next one.

@@ -134,6 +134,26 @@ async fn a_stream_that_is_reset_takes_its_request_along_and_no_other() {
     }
 }
 
+/// Forty kilobytes of fields: longer than the library takes unless it is told, shorter than we do.
+#[tokio::test]
+async fn the_head_of_an_answer_may_be_long() {
+    let server = Speaking::start(|_| async {
+        let mut answer = Response::new(body("here"));
+        for n in 0..10 {
+            let name = http::HeaderName::try_from(format!("x-long-{n}")).unwrap();
+            answer.headers_mut().insert(name, "x".repeat(4_096).parse().unwrap());
+        }
+        answer
+    })
+    .await;
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let world = World::of(route_to(&[server.url()], protocol)).await;
+        let answer = world.get("/").await;
+        assert_eq!((answer.status, answer.text().as_str()), (200, "here"), "{protocol:?}");
+        assert_eq!(answer.headers["x-long-9"].len(), 4_096);
+    }
+}
+
 #[tokio::test]
 async fn the_host_is_passed_on_from_both_to_both() {
     let server = Speaking::start(|request| async move {

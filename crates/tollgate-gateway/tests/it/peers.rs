@@ -3,9 +3,10 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::os::fd::AsFd;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -115,6 +116,8 @@ pub(crate) struct Speaking {
     /// Connections so far.
     pub(crate) n_connections: Arc<AtomicUsize>,
     n_open: Arc<AtomicUsize>,
+    /// The connection that came last.
+    last: Arc<Mutex<Option<std::net::TcpStream>>>,
     /// With each change, connections end as soon as what is under way has.
     farewell: watch::Sender<()>,
 }
@@ -162,11 +165,15 @@ impl Speaking {
         let n_connections = Arc::new(AtomicUsize::new(0));
         let (farewell, leaving) = watch::channel(());
         let n_open = Arc::new(AtomicUsize::new(0));
+        let last = Arc::new(Mutex::new(None));
+        let latest = Arc::clone(&last);
         let (counting, open, answer) = (Arc::clone(&n_connections), Arc::clone(&n_open), Arc::new(answer));
         tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 counting.fetch_add(1, Ordering::SeqCst);
+                *latest.lock().unwrap() =
+                    Some(std::net::TcpStream::from(stream.as_fd().try_clone_to_owned().unwrap()));
                 let (tls, answer, mut leaving) = (tls.clone(), Arc::clone(&answer), leaving.clone());
                 leaving.mark_unchanged();
                 let open = Count::new(&open);
@@ -184,12 +191,21 @@ impl Speaking {
                 });
             }
         });
-        Self { address, n_connections, n_open, farewell }
+        Self { address, n_connections, n_open, last, farewell }
     }
 
     /// Lets no more requests come on the connections that there are.
     pub(crate) fn leave(&self) {
         self.farewell.send_replace(());
+    }
+
+    /// From now on nothing arrives on the connection that came last, as if the machine were gone. Tells its other port.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn go_away(&self) -> u16 {
+        let last = self.last.lock().unwrap().take().unwrap();
+        let nothing = socket2::SockFilter::new(6, 0, 0, 0); // of each packet, keep no byte
+        socket2::SockRef::from(&last).attach_filter(&[nothing]).unwrap();
+        last.peer_addr().unwrap().port()
     }
 
     pub(crate) fn url(&self) -> String {
