@@ -92,6 +92,8 @@ pub(crate) struct NewStream {
     pub(crate) place: Place,
     /// Whether the connection was there already.
     pub(crate) is_old: bool,
+    /// Whether it had nothing else to do.
+    pub(crate) was_idle: bool,
 }
 
 /// A stream's place on a connection. Clones are the same one; it is free when the last is dropped.
@@ -233,10 +235,11 @@ impl Http2 {
     /// A place, room or not.
     fn place_anyway(&self) -> NewStream {
         let mut load = self.load.state.lock();
+        let was_idle = load.n_streams == 0;
         load.n_streams += 1;
         drop(load);
         let place = Place(Arc::new(Taken { load: Arc::clone(&self.load), since: Instant::now() }));
-        NewStream { sender: self.sender.clone(), place, is_old: true }
+        NewStream { sender: self.sender.clone(), place, is_old: true, was_idle }
     }
 
     /// Over when it is known how many streams the server takes. None, if it is.

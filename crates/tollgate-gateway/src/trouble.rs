@@ -208,6 +208,11 @@ fn is_unseen(error: &hyper::Error) -> bool {
     })
 }
 
+/// True if a connection ended without a word about the stream.
+pub(crate) fn is_ended(error: &hyper::Error) -> bool {
+    causes(error).any(<dyn Error>::is::<io::Error>)
+}
+
 /// What is behind an error, from the outside in.
 fn causes(error: &hyper::Error) -> impl Iterator<Item = &(dyn Error + 'static)> {
     std::iter::successors(error.source(), |&cause| cause.source())

@@ -11,7 +11,7 @@ use crate::body::{Source, Upload};
 use crate::dial::{DialError, dial_http2};
 use crate::h2::{Found, NewStream};
 use crate::quiet::Quiet;
-use crate::trouble::Trouble;
+use crate::trouble::{Trouble, is_ended};
 use crate::upstream::Lease;
 
 impl Way {
@@ -51,7 +51,7 @@ impl Way {
         lease: &Lease,
         sending: &mut Sending,
     ) -> Result<(Response<()>, Source), Trouble> {
-        let NewStream { mut sender, place, is_old } = stream;
+        let NewStream { mut sender, place, is_old, was_idle } = stream;
         let head = of_stream(sending, lease);
         let is_repeatable = sending.is_repeatable();
         let mut upload = sending.body.take().unwrap_or_else(Upload::nothing);
@@ -80,10 +80,14 @@ impl Way {
                 None => Err(match (progress.stopped(), error.into_error()) {
                     (Some(stopped), _) => Trouble::of_body(&stopped, self.route.body_max),
                     // Closed for having been idle, just as we sent: that says nothing of the server.
-                    (None, error) => match Trouble::of_sent_stream(error) {
-                        Trouble::BrokeOff(_) if is_old && is_repeatable => Trouble::Stale,
-                        trouble => trouble,
-                    },
+                    (None, error) if is_old && was_idle && is_ended(&error) => {
+                        if is_repeatable {
+                            Trouble::Stale
+                        } else {
+                            Trouble::Closed(error.into())
+                        }
+                    }
+                    (None, error) => Trouble::of_sent_stream(error),
                 }),
             },
         }

@@ -3,6 +3,7 @@
 
 mod access_log;
 mod bodies;
+mod broken;
 mod connections;
 mod counts;
 mod deaf;

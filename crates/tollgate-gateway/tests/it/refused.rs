@@ -46,7 +46,7 @@ async fn refusing(n_refusals: usize, frames: Vec<u8>) -> Scripted {
 }
 
 /// Answers every request.
-async fn serve(client: Client) {
+pub(crate) async fn serve(client: Client) {
     let Ok(mut connection) = h2::server::handshake(client.stream).await else { return };
     while let Some(Ok((_, mut respond))) = connection.accept().await {
         let _ = respond.send_response(Response::new(()), true);
