@@ -2,7 +2,7 @@
 
 use http::header::HOST;
 use http::request::Parts;
-use http::uri::Scheme;
+use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri, Version};
 use tokio::time::{Instant, timeout_at};
 
@@ -52,7 +52,7 @@ impl Way {
         sending: &mut Sending,
     ) -> Result<(Response<()>, Source), Trouble> {
         let NewStream { mut sender, place, is_old, was_idle } = stream;
-        let head = of_stream(sending, lease);
+        let head = of_stream(sending, lease)?;
         let is_repeatable = sending.is_repeatable();
         let mut upload = sending.body.take().unwrap_or_else(Upload::nothing);
         let (is_empty, progress) = (upload.is_nothing(), upload.begin(&place));
@@ -95,15 +95,36 @@ impl Way {
 }
 
 /// A head as HTTP/2 has it: whom it is for stands in its target.
-fn of_stream(sending: &Sending, lease: &Lease) -> Parts {
+fn of_stream(sending: &Sending, lease: &Lease) -> Result<Parts, Trouble> {
     let (mut head, server) = (sending.head.clone(), lease.server());
     sending.told.add_to(&mut head.headers);
     head.version = Version::HTTP_2;
     let host = head.headers.remove(HOST);
     let named = host.as_ref().and_then(|host| host.to_str().ok()?.parse().ok());
-    let mut uri = std::mem::take(&mut head.uri).into_parts();
-    uri.scheme = Some(if server.is_tls() { Scheme::HTTPS } else { Scheme::HTTP });
-    uri.authority = Some(named.unwrap_or_else(|| server.authority().clone()));
-    head.uri = Uri::from_parts(uri).unwrap_or_default();
-    head
+    let scheme = if server.is_tls() { Scheme::HTTPS } else { Scheme::HTTP };
+    head.uri = for_whom(head.uri, scheme, named.unwrap_or_else(|| server.authority().clone()))?;
+    Ok(head)
+}
+
+/// A target with whom it is for. One that has no path is not given another.
+fn for_whom(target: Uri, scheme: Scheme, authority: Authority) -> Result<Uri, Trouble> {
+    let mut parts = target.into_parts();
+    (parts.scheme, parts.authority) = (Some(scheme), Some(authority));
+    Uri::from_parts(parts).map_err(|_| Trouble::Garbled)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_keeps_its_path_or_is_none() {
+        let check = |target: &'static str| {
+            let told = for_whom(Uri::from_static(target), Scheme::HTTP, Authority::from_static("b:1"));
+            told.map(|uri| uri.to_string()).ok()
+        };
+        assert_eq!(check("/a/c?d=/e").as_deref(), Some("http://b:1/a/c?d=/e"));
+        assert_eq!(check("http://a/c").as_deref(), Some("http://b:1/c"));
+        assert_eq!(check("a:1"), None);
+    }
 }
