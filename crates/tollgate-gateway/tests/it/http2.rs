@@ -36,7 +36,23 @@ async fn many_streams_of_one_connection_are_answered_each_with_its_own() {
         }
         asked.join_all().await;
     }
-    assert!(one.n_connections.load(Ordering::SeqCst) <= 200);
+    assert!((1..=2).contains(&two.n_connections()), "{} connections for 200 streams", two.n_connections());
+}
+
+/// So many as were needed at once are there afterwards, and nobody connects again.
+#[tokio::test]
+async fn streams_of_one_connection_use_connections_to_servers_again() {
+    let (one, two) = (Scripted::echo().await, echo().await);
+    let n_connections = || one.n_connections.load(Ordering::SeqCst) + two.n_connections();
+    for route in [route(&[one.address]), route_to(&[two.url()], Protocol::Http2)] {
+        let world = World::of(route).await;
+        let client = connect(world.address).await;
+        let before = n_connections();
+        for _ in 0..200 {
+            assert_eq!(exchange(&client, get("/")).await.0, 200);
+        }
+        assert_eq!(n_connections(), before + 1);
+    }
 }
 
 #[tokio::test]
