@@ -130,3 +130,37 @@ fn large_bodies_pass_both_ways_with_flat_memory() {
     let after = tollgate.resident();
     assert!(after < before + 32 * 1024 * 1024, "{before} then {after}");
 }
+
+/// The same by HTTP/2, to the gateway and from it. nginx reads all of an upload before it asks whom it passes it on to.
+#[test]
+fn large_bodies_pass_both_ways_by_http_2_with_flat_memory() {
+    const LARGE: u64 = 128 * 1024 * 1024;
+    let files = tempfile::TempDir::new().unwrap();
+    let large = files.path().join("large");
+    std::fs::File::create(&large).unwrap().set_len(LARGE).unwrap(); // of nothing, so that it takes no room
+    let (port, sink) = (tollgate_lab::free_port(), tollgate_lab::free_port());
+    let behind = format!(
+        "client_max_body_size 0;\nserver {{ listen 127.0.0.1:{sink}; location / {{ return 200 $content_length; }} }}\n"
+    );
+    let server = format!(
+        "listen 127.0.0.1:{port} http2; root {};\nlocation /sink {{ proxy_pass http://127.0.0.1:{sink}; }}\n",
+        files.path().display()
+    );
+    let _application = tollgate_lab::Nginx::start(1, &behind, &server);
+    let tollgate = Tollgate::start(&format!(
+        "policies: []\nroutes: [{{id: app, match: {{path: /**}}, upstream: {{servers: ['http://127.0.0.1:{port}'], protocol: http2}}}}]\n"
+    ));
+    assert_eq!(tollgate.pass("/sink", &[]).status, 200);
+    let before = tollgate.resident();
+    let by_http_2 = |args: &[&str], path: &str| {
+        let url = format!("http://{}/{path}", tollgate.gateway);
+        let printed = curl(&[&["--http2-prior-knowledge"], args].concat(), &url);
+        let after = tollgate.resident();
+        assert!(after < before + 32 * 1024 * 1024, "{before} then {after}");
+        printed
+    };
+    let got = by_http_2(&["-o", "/dev/null", "-w", "%{size_download} by %{http_version}"], "large");
+    assert_eq!(got, format!("{LARGE} by 2"));
+    let sent = by_http_2(&["-T", large.to_str().unwrap()], "sink");
+    assert_eq!(sent, format!("{LARGE}\n2 200"));
+}
