@@ -74,6 +74,7 @@ pub(crate) enum Source {
 pub(crate) struct Inbound {
     incoming: Option<Incoming>,
     is_drained: bool,
+    is_stream: bool,
 }
 
 /// A client's body on its way.
@@ -243,9 +244,9 @@ impl Inbound {
     /// The body of a request with this head.
     pub(crate) fn new(incoming: Incoming, head: &Parts) -> Self {
         let incoming = (!incoming.is_end_stream()).then_some(incoming);
-        // Other streams of HTTP/2 do not mind; and who waits for our word to send is not given it only to be drained.
-        let is_drained = head.version < Version::HTTP_2 && !head.headers.contains_key(EXPECT);
-        Self { incoming, is_drained }
+        // Who waits for our word to send is not given it only to be drained.
+        let is_drained = !head.headers.contains_key(EXPECT);
+        Self { incoming, is_drained, is_stream: head.version >= Version::HTTP_2 }
     }
 
     /// Lets go of it without draining it: nobody knows where it ends.
@@ -259,17 +260,22 @@ impl Drop for Inbound {
         if let Some(incoming) =
             self.incoming.take().filter(|incoming| self.is_drained && !incoming.is_end_stream())
         {
-            tokio::spawn(tokio::time::timeout(DRAINED_WITHIN, drain(incoming)));
+            let is_held = self.is_stream;
+            tokio::spawn(tokio::time::timeout(DRAINED_WITHIN, drain(incoming, is_held)));
         }
     }
 }
 
-/// Reads a body that nobody wants to its end, if that is near.
-async fn drain(mut incoming: Incoming) {
+/// Reads a body that nobody wants to its end, if that is near. A stream of HTTP/2 whose body goes on is held, so that its client
+/// has time to read the answer: some take a stream that is reset for one without an answer.
+async fn drain(mut incoming: Incoming, is_held: bool) {
     let mut n_bytes = 0;
     while let Some(Ok(frame)) = poll_fn(|context| Pin::new(&mut incoming).poll_frame(context)).await {
         n_bytes += frame.data_ref().map_or(0, Bytes::len);
         if n_bytes > DRAINED_MAX {
+            if is_held {
+                std::future::pending::<()>().await;
+            }
             return;
         }
     }

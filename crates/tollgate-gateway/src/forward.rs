@@ -30,6 +30,7 @@ use crate::client_tls::ClientTls;
 use crate::dial::dial_http1;
 use crate::h1::{Http1, SendError, Sent};
 use crate::headers::{Hop, Peer, Told, join_cookies, strip_hop_by_hop, wants_upgrade};
+use crate::notes::Notes;
 use crate::pool::{Borrowed, Wanted};
 use crate::route::{HostPolicy, Route};
 use crate::scheme::Scheme;
@@ -48,6 +49,7 @@ struct Way {
     shared: Arc<Shared>,
     /// Where the worker keeps the connections of each server.
     slots: Vec<usize>,
+    notes: Notes,
 }
 
 /// The body of a request, with how the request came to us.
@@ -83,7 +85,7 @@ impl Forward {
         let protocol = route.upstream.protocol();
         let ca = route.upstream.tls().and_then(ClientTls::ca);
         let slots = route.upstream.servers().map(|server| shared.pool.slot(server, protocol, ca)).collect();
-        Self(Arc::new(Way { route, shared, slots }))
+        Self(Arc::new(Way { route, shared, slots, notes: Notes::default() }))
     }
 }
 
@@ -101,13 +103,23 @@ impl Way {
                 let has_body = sending.body.as_ref().is_some_and(|upload| !upload.is_nothing());
                 let Ok(attempted) = timeout_at(by, self.attempt_all(sending, &mut lease)).await else {
                     // With a body it may have been the client that took so long.
+                    let trouble = Trouble::TooSlow(total);
                     if let Some(mut lease) = lease.filter(|_| !has_body) {
-                        lease.failed(self.shared.clock.now());
+                        let (now, server) = (self.shared.clock.now(), lease.server());
+                        self.notes.failed((&self.route, server), &trouble, &sending.head, now);
+                        self.judge_failed(&mut lease);
                     }
-                    return Err(Trouble::TooSlow(total));
+                    return Err(trouble);
                 };
                 Ok(attempted?.map(|body| body.end_by(by, total)))
             }
+        }
+    }
+
+    /// Holds it against a server that it failed.
+    fn judge_failed(&self, lease: &mut Lease) {
+        if let Some(eject_for) = lease.failed(self.shared.clock.now()) {
+            self.notes.ejected((&self.route, lease.server()), eject_for);
         }
     }
 
@@ -170,13 +182,19 @@ impl Way {
             let Some(mut lease) = present.take() else { return Err(Trouble::NoServer) };
             let trouble = match attempted {
                 Ok((answer, source)) => {
-                    lease.succeeded();
+                    if lease.succeeded() {
+                        self.notes.back((&self.route, lease.server()));
+                    }
                     return self.accept(answer, source, lease, sending.switching.take());
                 }
                 Err(trouble) => trouble,
             };
+            if trouble.is_the_servers() || trouble.is_ours() {
+                let (now, server) = (self.shared.clock.now(), lease.server());
+                self.notes.failed((&self.route, server), &trouble, &sending.head, now);
+            }
             if trouble.is_the_servers() {
-                lease.failed(self.shared.clock.now());
+                self.judge_failed(&mut lease);
                 tried.add(&lease);
             }
             // A connection that was closed while it was idle takes nothing from what the route allows.
@@ -317,7 +335,7 @@ impl Service<Request<Arriving>> for Forward {
         let mut sending = way.prepare(request);
         Box::pin(async move {
             let answer = way.forward(&mut sending).await;
-            Ok(answer.unwrap_or_else(|trouble| way.shared.tell(&way.route, &trouble, &sending.head)))
+            Ok(answer.unwrap_or_else(|trouble| way.shared.tell(&trouble, &sending.head)))
         })
     }
 }

@@ -256,7 +256,11 @@ impl Http1 {
     fn lost(&mut self, error: io::Error) -> SendError {
         match self.broken.take().unwrap_or(SendError::Broken(error)) {
             SendError::Broken(error) if self.seen.is_empty() => SendError::Closed(error),
-            other => other,
+            other @ (SendError::Broken(_)
+            | SendError::Closed(_)
+            | SendError::Garbled(_)
+            | SendError::Quiet(_)
+            | SendError::Upload(_)) => other,
         }
     }
 

@@ -23,6 +23,7 @@ mod h1;
 mod h2;
 pub mod headers;
 mod idle;
+mod notes;
 mod path_pattern;
 mod pool;
 mod progress;

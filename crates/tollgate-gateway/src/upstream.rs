@@ -256,18 +256,18 @@ impl Lease {
         matches!(self.admission, Admission::Probe(_))
     }
 
-    /// The server did what a healthy one does. The first judgement counts.
-    pub fn succeeded(&mut self) {
-        if !std::mem::replace(&mut self.is_judged, true) {
-            self.state().succeeded(self.admission);
-        }
+    /// The server did what a healthy one does. The first judgement counts. True if it was ejected, and is back by this.
+    pub fn succeeded(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_judged, true) && self.state().succeeded(self.admission)
     }
 
-    /// The server could not be reached, or did not answer as it should. The first judgement counts.
-    pub fn failed(&mut self, now: Timestamp) {
-        if !std::mem::replace(&mut self.is_judged, true) {
-            self.state().failed(self.admission, &self.upstream.health, now);
+    /// The server could not be reached, or did not answer as it should. The first judgement counts. If it is ejected by this, tells
+    /// for how long.
+    pub fn failed(&mut self, now: Timestamp) -> Option<Micros> {
+        if std::mem::replace(&mut self.is_judged, true) {
+            return None;
         }
+        self.state().failed(self.admission, &self.upstream.health, now)
     }
 
     fn state(&self) -> &State {

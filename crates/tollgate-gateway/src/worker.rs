@@ -5,17 +5,15 @@
 
 use std::error::Error;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::request::Parts;
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
-use tollgate_core::{Clock, Limiter, Micros, Observe, Store};
+use tollgate_core::{Clock, Limiter, Observe, Store};
 use tollgate_http::{Occasion, SharedDialect, given_id};
 use tollgate_tower::{Door, InFlightLayer, Permits, RateLimitLayer};
 use tower_layer::Layer;
-use tracing::warn;
 
 use crate::body::Body;
 use crate::client_tls::ClientTls;
@@ -28,9 +26,6 @@ use crate::settings::Settings;
 use crate::stages::Limited;
 use crate::trouble::Trouble;
 
-/// Troubles are told once in this time.
-const CALM: u64 = Micros::from_secs(1).as_micros();
-
 /// What all requests of a worker need.
 pub(crate) struct Shared {
     pub(crate) dialect: SharedDialect,
@@ -40,8 +35,6 @@ pub(crate) struct Shared {
     pub(crate) wall: Arc<dyn Clock>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) tls: ClientTls,
-    told_at: AtomicU64,
-    n_untold: AtomicU64,
 }
 
 /// One worker.
@@ -72,8 +65,6 @@ where
             wall: Arc::clone(&gateway.wall),
             pool: Arc::new(Pool::new(kept_for)),
             tls: gateway.client_tls.clone(),
-            told_at: AtomicU64::new(0),
-            n_untold: AtomicU64::new(0),
         });
         let live = Mutex::new(Arc::new(Live::of(&gateway, &shared)));
         Self { gateway, shared, live }
@@ -136,29 +127,11 @@ where
 }
 
 impl Shared {
-    /// Tells the client what went wrong, and the log, once in a while.
-    pub(crate) fn tell(&self, route: &Route, trouble: &Trouble, request: &Parts) -> Response<Body> {
-        if trouble.is_the_servers() {
-            self.log(route, trouble);
-        }
+    /// Tells the client what went wrong.
+    pub(crate) fn tell(&self, trouble: &Trouble, request: &Parts) -> Response<Body> {
         let id = given_id(&request.headers).unwrap_or_default();
         let path = Some(request.uri.path());
         trouble.render(&Occasion { kind: "", instance: path, correlation_id: id, now: self.wall.now() })
-    }
-
-    fn log(&self, route: &Route, trouble: &Trouble) {
-        let now = self.clock.now().as_micros();
-        let told_at = self.told_at.load(Ordering::Relaxed);
-        let is_due = told_at == 0 || now.saturating_sub(told_at) >= CALM;
-        let is_ours = is_due
-            && self.told_at.compare_exchange(told_at, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if !is_ours {
-            self.n_untold.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        let suppressed = self.n_untold.swap(0, Ordering::Relaxed);
-        let cause = std::error::Error::source(trouble).map(ToString::to_string);
-        warn!(route = %route.id, %trouble, cause, suppressed, "a request got no answer from its server");
     }
 }
 

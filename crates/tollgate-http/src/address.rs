@@ -108,7 +108,7 @@ pub fn network(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
             let mask = u128::MAX.checked_shl(128 - u32::from(ipv6_prefix)).unwrap_or(0);
             IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & mask))
         }
-        other => other,
+        other @ (IpAddr::V4(_) | IpAddr::V6(_)) => other,
     }
 }
 

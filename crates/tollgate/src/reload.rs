@@ -28,6 +28,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tollgate_core::{Algorithm, Clock, Policies, Policy, Timestamp};
+use tollgate_gateway::{Match, Route, Routes};
 use tollgate_http::Dialect;
 use tollgate_http::jwt::Verifier;
 use tollgate_server::{Access, Settings};
@@ -222,8 +223,10 @@ impl Running {
         self.reloads.fixed.compare(&fixed);
         log::change(&log);
         self.set_store_required(config.is_store_required);
-        let changes =
+        let mut changes =
             changes((&self.limiter.policies(), &self.passage.permits()), (&config.policies, &config.permits));
+        changes.extend(routes_changes(&self.passage.settings().routes, &config.gateway.routes));
+        let changes = in_words(changes);
         let dialect = Arc::clone(&settings.dialect);
         self.settings.store(Arc::new(settings));
         self.limiter.swap(config.policies);
@@ -267,9 +270,8 @@ pub(crate) fn is_ad_hoc(policy: &Policy) -> bool {
     Algorithm::named(policy.name()).is_some()
 }
 
-/// Which policies came, went, or are not the same, in words.
-fn changes(old: (&Policies, &Policies), new: (&Policies, &Policies)) -> String {
-    const NAMED_MAX: usize = 10;
+/// Which policies came, went, or are not the same.
+fn changes(old: (&Policies, &Policies), new: (&Policies, &Policies)) -> Vec<String> {
     let named = |sets: (&'_ Policies, &'_ Policies), name: &str| {
         sets.0.named(name).or_else(|| sets.1.named(name)).cloned()
     };
@@ -283,6 +285,37 @@ fn changes(old: (&Policies, &Policies), new: (&Policies, &Policies)) -> String {
     }
     let gone = old.0.iter().chain(old.1.iter()).filter(|policy| named(new, policy.name()).is_none());
     changes.extend(gone.map(|policy| format!("-{}", policy.name())));
+    changes
+}
+
+/// Which routes came, went, or are not the same.
+fn routes_changes(old: &Routes, new: &Routes) -> Vec<String> {
+    let find = |routes: &Routes, id: &str| {
+        routes
+            .iter()
+            .find(|(_, route)| *route.id == *id)
+            .map(|(matched, route)| route_in_words(matched, route))
+    };
+    let came = new.iter().filter_map(|(matched, route)| match find(old, &route.id) {
+        None => Some(format!("+route {}", route.id)),
+        Some(before) if before != route_in_words(matched, route) => Some(format!("~route {}", route.id)),
+        Some(_) => None,
+    });
+    let gone = old.iter().filter(|(_, route)| find(new, &route.id).is_none());
+    came.chain(gone.map(|(_, route)| format!("-route {}", route.id))).collect()
+}
+
+/// All that a route says, but not how its servers are.
+fn route_in_words(matched: &Match, route: &Route) -> String {
+    let Route { policies, upstream, timeouts, body_max, host, retries_max, .. } = route;
+    let servers: Vec<_> = upstream.servers().map(ToString::to_string).collect();
+    let upstream = (servers, upstream.balance(), upstream.protocol(), upstream.health());
+    format!("{matched:?} {policies:?} {upstream:?} {timeouts:?} {body_max} {host:?} {retries_max}")
+}
+
+/// The first few changes, and how many more.
+fn in_words(mut changes: Vec<String>) -> String {
+    const NAMED_MAX: usize = 10;
     let n_more = changes.len().saturating_sub(NAMED_MAX);
     changes.truncate(NAMED_MAX);
     if n_more > 0 {

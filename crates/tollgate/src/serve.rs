@@ -22,6 +22,8 @@ use tollgate_server::watch::{Warnings, Watch};
 use tollgate_server::{Listening, SharedSettings, exposed, guard, rest, serve};
 use tollgate_store::WallClock;
 
+use tracing::info;
+
 use crate::buckets::Buckets;
 use crate::config::{Config, DoorConfig, LogDenials, Source};
 use crate::figures;
@@ -85,6 +87,7 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
         let stop = async {
             stop.await;
             running.is_stopping.store(true, Ordering::Relaxed);
+            info!("stopping: what is in hand is finished first; ctrl-c cuts it off");
             drop(stopping);
         };
         let passing = async {
@@ -282,5 +285,13 @@ fn stopped() -> anyhow::Result<impl Future<Output = ()>> {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
+        // Who does not want to wait any longer says so again.
+        tokio::spawn(async move {
+            interrupt.recv().await;
+            std::process::exit(CUT_OFF);
+        });
     })
 }
+
+/// How the program ends when it is told to stop at once: as any other does that ctrl-c ends.
+const CUT_OFF: i32 = 130;

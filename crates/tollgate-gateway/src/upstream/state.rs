@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use tollgate_core::Timestamp;
+use tollgate_core::{Micros, Timestamp};
 
 use super::Health;
 
@@ -90,42 +90,46 @@ impl State {
     }
 
     /// What a request has shown. One that began before the server was ejected shows nothing new.
-    pub(super) fn succeeded(&self, admission: Admission) {
+    /// True if it was ejected, and is back.
+    pub(super) fn succeeded(&self, admission: Admission) -> bool {
         let is_news = match admission {
             Admission::Healthy => self.n_failures.load(Ordering::Relaxed) > 0,
             Admission::Probe(_) | Admission::Anyway(_) => true,
         };
         if !is_news {
-            return;
+            return false;
         }
         let mut record = self.record();
         let gate = self.gate();
         match admission {
-            Admission::Healthy if gate != 0 => return,
-            Admission::Probe(seen) | Admission::Anyway(seen) if gate & !PROBED != seen & !PROBED => return,
+            Admission::Healthy if gate != 0 => return false,
+            Admission::Probe(seen) | Admission::Anyway(seen) if gate & !PROBED != seen & !PROBED => {
+                return false;
+            }
             Admission::Healthy | Admission::Probe(_) | Admission::Anyway(_) => {}
         }
         *record = Record::default();
         self.n_failures.store(0, Ordering::Relaxed);
         self.gate.store(0, Ordering::Release);
+        gate != 0
     }
 
-    pub(super) fn failed(&self, admission: Admission, health: &Health, now: Timestamp) {
+    /// How long it is left alone, if it is from now on.
+    pub(super) fn failed(&self, admission: Admission, health: &Health, now: Timestamp) -> Option<Micros> {
         let mut record = self.record();
         match admission {
             Admission::Healthy => {
                 if self.gate() != 0 {
-                    return;
+                    return None;
                 }
                 record.n_failures = record.n_failures.saturating_add(1);
                 self.n_failures.store(record.n_failures, Ordering::Relaxed);
-                if record.n_failures >= health.failures_max.get() {
-                    self.eject(&mut record, health, now);
-                }
+                let is_enough = record.n_failures >= health.failures_max.get();
+                is_enough.then(|| self.eject(&mut record, health, now))
             }
-            Admission::Probe(seen) if self.gate() == seen => self.eject(&mut record, health, now),
+            Admission::Probe(seen) if self.gate() == seen => Some(self.eject(&mut record, health, now)),
             // That it does not work was known.
-            Admission::Probe(_) | Admission::Anyway(_) => {}
+            Admission::Probe(_) | Admission::Anyway(_) => None,
         }
     }
 
@@ -136,13 +140,15 @@ impl State {
         }
     }
 
-    fn eject(&self, record: &mut Record, health: &Health, now: Timestamp) {
-        let until = now + health.eject_for(record.n_in_a_row);
+    fn eject(&self, record: &mut Record, health: &Health, now: Timestamp) -> Micros {
+        let eject_for = health.eject_for(record.n_in_a_row);
+        let until = now + eject_for;
         *record = Record { n_failures: 0, n_in_a_row: record.n_in_a_row.saturating_add(1) };
         self.n_failures.store(0, Ordering::Relaxed);
         self.ejected_at.store(now.as_micros(), Ordering::Relaxed);
         self.n_ejections.fetch_add(1, Ordering::Relaxed);
         self.gate.store(until.as_micros().max(1), Ordering::Release);
+        eject_for
     }
 
     fn gate(&self) -> u64 {

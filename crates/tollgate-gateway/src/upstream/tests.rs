@@ -86,7 +86,7 @@ fn only_failures_in_a_row_eject() {
     let upstream = upstream(1, Balance::RoundRobin);
     for outcome in "ffsffsffs".chars() {
         let mut lease = upstream.pick(at(0), &Tried::default()).unwrap();
-        if outcome == 'f' { lease.failed(at(0)) } else { lease.succeeded() }
+        let _ = if outcome == 'f' { lease.failed(at(0)).is_some() } else { lease.succeeded() };
     }
     assert_eq!(states(&upstream), [(true, 0, 0)]);
     eject(&upstream, 0, at(0));
@@ -225,9 +225,9 @@ fn many_threads_count_every_lease_once() {
         for n in 0..3_000_u64 {
             let mut lease = upstream.pick(at(n / 100), &Tried::default()).unwrap();
             match n % 7 {
-                0 | 1 => lease.failed(at(n / 100)),
+                0 | 1 => _ = lease.failed(at(n / 100)),
                 2 => {}
-                _ => lease.succeeded(),
+                _ => _ = lease.succeeded(),
             }
             held.push(lease);
             if held.len() > 5 {
@@ -288,10 +288,20 @@ proptest! {
             } else {
                 let at = which.index(leases.len());
                 let mut lease = leases.swap_remove(at);
-                if step == 2 { lease.failed(now) } else { lease.succeeded() }
+                let _ = if step == 2 { lease.failed(now).is_some() } else { lease.succeeded() };
             }
         }
         let n_busy: u32 = upstream.states().map(|state| state.n_busy).sum();
         prop_assert_eq!(n_busy as usize, leases.len());
     }
+}
+
+#[test]
+fn who_judges_is_told_when_a_server_is_left_alone_and_when_it_is_back() {
+    let upstream = upstream(1, Balance::RoundRobin);
+    let judge = |now: u64| upstream.pick(at(now), &Tried::default()).unwrap();
+    assert_eq!([judge(0).failed(at(0)), judge(0).failed(at(0))], [None, None]);
+    assert_eq!(judge(0).failed(at(0)), Some(Micros::from_secs(10)));
+    assert!(judge(20).succeeded(), "the probe finds it back");
+    assert!(!judge(20).succeeded());
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use http::Request;
 use tokio::sync::mpsc;
-use tollgate_gateway::{Route, Timeouts};
+use tollgate_gateway::{Route, Routes, Timeouts};
 
 use crate::peers::{ask, connect, pieces, whole};
-use crate::world::{Client, Scripted, World, route, text, within};
+use crate::world::{Client, Scripted, Setup, World, route, settings, text, within};
 
 const POST: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n";
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
@@ -150,4 +150,26 @@ async fn words_before_the_answer_do_not_count_as_one() {
         assert_eq!((answer.status, answer.text()), (200, format!("GET /{n} HTTP/1.1")));
     }
     assert_eq!(server.n_connections.load(Ordering::SeqCst), 1);
+}
+
+/// Some clients take a stream that is reset for one without an answer, also if the answer came before.
+#[tokio::test]
+async fn an_early_answer_over_http_2_reaches_who_is_still_sending() {
+    let server = Scripted::echo().await;
+    let mut settings = settings(route(&[server.address]));
+    settings.routes = Routes::default();
+    let world = World::start(Setup { settings, ..Setup::default() }).await;
+    let client = connect(world.address).await;
+    for n_pieces in [1, 40] {
+        let (sender, pieces) = pieces();
+        for _ in 0..n_pieces {
+            sender.send(&"x".repeat(64 * 1024));
+        }
+        let post = Request::post("http://a/").body(pieces).unwrap();
+        let answer = within(client.clone().send_request(post)).await.unwrap();
+        assert_eq!(answer.status(), 404);
+        let (text, _) = whole(answer.into_body()).await;
+        assert!(text.contains("no route"), "{text}");
+        drop(sender);
+    }
 }

@@ -39,7 +39,10 @@ pub(crate) fn words(config: &Config) -> String {
     let policies: Vec<&Policy> =
         config.policies.iter().chain(config.permits.iter()).filter(written).collect();
     if policies.is_empty() {
-        text.push_str("no policies: only keys that callers name are limited, by the defaults\n");
+        let gateway = if routes.is_empty() { "" } else { "the gateway limits nothing; " };
+        text.push_str(&format!(
+            "no policies: {gateway}only keys that callers name are limited, by the defaults\n"
+        ));
     }
     let width = policies.iter().map(|policy| policy.name().len()).max().unwrap_or_default();
     for group in groups(&policies) {

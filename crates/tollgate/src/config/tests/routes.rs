@@ -311,7 +311,7 @@ fn routes_of_a_folder_are_one_list_and_a_profile_changes_them() {
     let route = |id: &str| format!("routes: [{{id: {id}, match: {{path: /{id}}}, upstream: http://h}}]\n");
     Files::default().beside("conf/a.yaml", &route("a")).beside("conf/b.yaml", &route("b")).check(expect![[
         r#"
-        no policies: only keys that callers name are limited, by the defaults
+        no policies: the gateway limits nothing; only keys that callers name are limited, by the defaults
         route a: /a to http://h:80
         route b: /b to http://h:80
     "#
@@ -323,7 +323,7 @@ fn routes_of_a_folder_are_one_list_and_a_profile_changes_them() {
     ]]);
     let profile = "routes: [{id: a, upstream: http://other, match: {method: GET}}]\n";
     Files::of(&route("a")).profile("t.dev.yaml", profile).check(expect![[r#"
-        no policies: only keys that callers name are limited, by the defaults
+        no policies: the gateway limits nothing; only keys that callers name are limited, by the defaults
         route a: GET /a to http://other:80
     "#]]);
     Files::of("gateway: {body_max: 1MB, timeouts: {idle: 1s}}")

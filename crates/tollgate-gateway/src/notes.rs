@@ -1,0 +1,98 @@
+//! What the log is told of servers: that they fail, once a second for each route at most; that they are left alone, and are back.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::request::Parts;
+use tollgate_core::{Micros, Timestamp};
+use tollgate_http::given_id;
+use tracing::{info, warn};
+
+use crate::route::Route;
+use crate::server::Server;
+use crate::trouble::Trouble;
+
+/// Failures are told once in this time.
+const CALM: u64 = Micros::from_secs(1).as_micros();
+
+/// When something was told last, and what was not told since.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    told_at: AtomicU64,
+    n_untold: AtomicU64,
+}
+
+impl Notes {
+    /// A server failed, whether another one answers in its place or not.
+    #[cold]
+    pub(crate) fn failed(
+        &self,
+        (route, server): (&Route, &Server),
+        trouble: &Trouble,
+        request: &Parts,
+        now: Timestamp,
+    ) {
+        let Some(suppressed) = self.admit(now.as_micros()) else { return };
+        let (cause, request_id) = (cause(trouble), given_id(&request.headers));
+        warn!(
+            route = %route.id, %server, %trouble, cause, request_id, suppressed,
+            "a request got no answer from its server"
+        );
+    }
+
+    /// A server is left alone.
+    #[cold]
+    pub(crate) fn ejected(&self, (route, server): (&Route, &Server), eject_for: Micros) {
+        let seconds = eject_for.as_secs_ceil();
+        warn!(route = %route.id, %server, seconds, "a server is left alone, since it failed too often");
+    }
+
+    /// A server is asked again.
+    #[cold]
+    pub(crate) fn back(&self, (route, server): (&Route, &Server)) {
+        info!(route = %route.id, %server, "a server that was left alone is back");
+    }
+
+    /// How many were not told since the last one that was, if it is time for another.
+    fn admit(&self, now: u64) -> Option<u64> {
+        let told_at = self.told_at.load(Ordering::Relaxed);
+        let is_due = told_at == 0 || now.saturating_sub(told_at) >= CALM;
+        let is_ours = is_due
+            && self.told_at.compare_exchange(told_at, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+        if !is_ours {
+            self.n_untold.fetch_add(1, Ordering::Relaxed);
+            return None;
+        }
+        Some(self.n_untold.swap(0, Ordering::Relaxed))
+    }
+}
+
+/// All that is behind a trouble, the last word last: `no connection: Connection refused (os error 111)`.
+fn cause(trouble: &Trouble) -> Option<String> {
+    let causes = std::iter::successors(trouble.source(), |&cause| cause.source());
+    let mut words: Vec<String> = causes.map(ToString::to_string).collect();
+    words.dedup(); // some say what their cause says
+    (!words.is_empty()).then(|| words.join(": "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dial::DialError;
+
+    #[test]
+    fn a_flood_of_failures_is_told_once_a_second_with_how_many_there_were() {
+        let notes = Notes::default();
+        assert_eq!(notes.admit(CALM), Some(0));
+        assert_eq!([notes.admit(CALM), notes.admit(2 * CALM - 1)], [None, None]);
+        assert_eq!(notes.admit(2 * CALM), Some(2));
+    }
+
+    #[test]
+    fn the_last_cause_is_told_too() {
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        let trouble = Trouble::Unreachable(DialError::Refused(refused));
+        assert_eq!(cause(&trouble).unwrap(), "no connection: connection refused");
+        assert_eq!(cause(&Trouble::Garbled), None);
+    }
+}
