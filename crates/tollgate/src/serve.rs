@@ -288,6 +288,7 @@ fn stopped() -> anyhow::Result<impl Future<Output = ()>> {
         // Who does not want to wait any longer says so again.
         tokio::spawn(async move {
             interrupt.recv().await;
+            #[expect(clippy::exit, reason = "nothing is to be finished any more")]
             std::process::exit(CUT_OFF);
         });
     })
