@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use toml::Table;
 
 /// Who may depend on whom, among our own. Development dependencies count too.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("tollgate-core", &[]),
     ("tollgate-store", &["tollgate-core", "tollgate-lab"]),
     ("tollgate-http", &["tollgate-core"]),
+    ("tollgate-envoy", &["tollgate-core"]),
     ("tollgate-listen", &[]),
     ("tollgate-server", &["tollgate-core", "tollgate-http", "tollgate-listen", "tollgate-store"]),
     ("tollgate-tower", &["tollgate-core", "tollgate-http", "tollgate-store"]),
@@ -29,6 +30,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
         "tollgate",
         &[
             "tollgate-core",
+            "tollgate-envoy",
             "tollgate-gateway",
             "tollgate-http",
             "tollgate-lab",
@@ -85,6 +87,14 @@ fn the_model_sees_no_io_no_clock_and_no_wire() {
     for seen in &dependencies()["tollgate-core"] {
         assert!(IN_CORE.contains(&seen.as_str()), "tollgate-core must not depend on {seen}");
     }
+}
+
+#[test]
+fn the_rules_of_envoy_see_no_wire_and_no_file() {
+    let manifest: Table =
+        std::fs::read_to_string(root().join("crates/tollgate-envoy/Cargo.toml")).unwrap().parse().unwrap();
+    let seen: Vec<_> = manifest["dependencies"].as_table().unwrap().keys().collect();
+    assert_eq!(seen, ["smallvec", "thiserror", "tollgate-core"]);
 }
 
 #[test]
