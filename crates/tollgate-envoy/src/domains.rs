@@ -42,22 +42,27 @@ impl Domains {
         descriptors: &[Descriptor],
         same: SameDomain,
     ) -> Result<(), Vec<Error>> {
-        let wrong = |wrong| Err(vec![Error { path: Vec::new(), field: Field::Domain, wrong }]);
-        if domain.is_empty() {
-            return wrong(Wrong::EmptyDomain);
-        }
-        if same == SameDomain::Refuse && self.domains.contains_key(domain) {
-            return wrong(Wrong::DuplicateDomain { domain: domain.to_owned() });
-        }
-        let level = self.domains.entry(domain.to_owned()).or_default();
+        let wrong = if domain.is_empty() {
+            Some(Wrong::EmptyDomain)
+        } else if same == SameDomain::Refuse && self.domains.contains_key(domain) {
+            Some(Wrong::DuplicateDomain { domain: domain.to_owned() })
+        } else {
+            None
+        };
         let mut growth = Growth {
             path: vec![domain.to_owned()],
             numbers: Vec::new(),
             partition: Vec::new(),
-            policies: &mut self.policies,
+            policies: Vec::new(),
             errors: Vec::new(),
         };
-        growth.all(level, descriptors);
+        if let Some(wrong) = wrong {
+            growth.wrong(Field::Domain, wrong);
+            growth.all(&mut Level::default(), descriptors); // what else is wrong shall be told too
+        } else {
+            growth.all(self.domains.entry(domain.to_owned()).or_default(), descriptors);
+            self.policies.append(&mut growth.policies);
+        }
         if growth.errors.is_empty() { Ok(()) } else { Err(growth.errors) }
     }
 
@@ -121,17 +126,17 @@ impl Domains {
 }
 
 /// A tree that grows, and where in it.
-struct Growth<'a> {
+struct Growth {
     /// The domain, then the texts of all levels.
     path: Vec<String>,
     /// The numbers of the descriptors that lead here.
     numbers: Vec<usize>,
     partition: Vec<String>,
-    policies: &'a mut Vec<Policy>,
+    policies: Vec<Policy>,
     errors: Vec<Error>,
 }
 
-impl Growth<'_> {
+impl Growth {
     fn all(&mut self, level: &mut Level, descriptors: &[Descriptor]) {
         for (number, descriptor) in descriptors.iter().enumerate() {
             self.numbers.push(number);

@@ -11,6 +11,7 @@
 mod ad_hoc;
 mod clients;
 mod conditions;
+mod envoy;
 mod error;
 mod file;
 mod gateway;
@@ -34,7 +35,8 @@ mod written;
 use std::collections::BTreeMap;
 use std::hash::Hasher as _;
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tollgate_core::{OnFailure, Policies};
 use tollgate_gateway::Settings;
@@ -44,12 +46,13 @@ use tollgate_server::{Access, TokenDigest};
 use tracing::level_filters::LevelFilter;
 
 pub(crate) use clients::ClientsConfig;
+pub(crate) use envoy::{EnvoyConfig, of_text as envoy_of_text};
 pub(crate) use error::ConfigError;
 use file::File;
 use lay::{How, Lay, Laying};
 pub(crate) use listen::{DoorConfig, ListenConfig};
 use meaning::Family;
-pub(crate) use meaning::{LogDenials, LogFormat};
+pub(crate) use meaning::{Compat, LogDenials, LogFormat};
 use named::Named;
 use policies::{RuleSets, Whole};
 pub(crate) use reader::Environment;
@@ -58,7 +61,7 @@ pub(crate) use reference::{reference, schema};
 pub(crate) use source::Source;
 use source::SourceFile;
 pub(crate) use store::{RedisConfig, StoreConfig};
-pub(crate) use words::words;
+pub(crate) use words::{envoy as envoy_words, words};
 use written::Place;
 
 /// What the program runs with.
@@ -74,6 +77,8 @@ pub(crate) struct Config {
     pub(crate) permits: Policies,
     /// The reverse proxy, and where requests go.
     pub(crate) gateway: Settings,
+    /// The rules for Envoy. Their policies are in the rule set.
+    pub(crate) envoy: Option<EnvoyConfig>,
     /// True if somebody wrote which policies there are, be it none.
     pub(crate) lists_policies: bool,
     /// True if somebody wrote where requests go, be it nowhere.
@@ -154,6 +159,14 @@ impl Config {
         }
     }
 
+    /// The defaults, with the rules for Envoy in this file or folder.
+    pub(crate) fn of_envoy(path: &Path) -> Result<Self, Vec<ConfigError>> {
+        let mut reader = Reader::new(&[], Named::default(), &|_| None);
+        let config = reader.config(File { envoy: Some(file::Envoy::naming(path)), ..File::default() });
+        reader.errors.sort_by_key(ConfigError::order);
+        if reader.errors.is_empty() { Ok(config) } else { Err(reader.errors) }
+    }
+
     /// The configuration that a text describes, without an environment.
     pub(crate) fn of_text(text: &str) -> Result<Self, Vec<ConfigError>> {
         let file = SourceFile { path: "t.yaml".into(), text: text.to_owned(), is_profile: false };
@@ -225,7 +238,10 @@ impl Reader<'_> {
         let routes = self.routes(file.routes, &gateway, clients.rules.case);
         let routed = routes::named(&routes);
         let written = policies::written_names(file.policies.as_deref());
+        let envoy = file.envoy.map(|written| self.envoy(written));
+        let others = envoy.as_ref().map(|envoy| Arc::clone(&envoy.domains)).unwrap_or_default();
         let whole = Whole {
+            others: others.policies(),
             routed: &routed,
             enabled: self.read_if("enabled", &file.enabled).unwrap_or(true),
             on_failure: self.read_if("store.on_failure", &store.on_failure).unwrap_or(OnFailure::Local),
@@ -240,6 +256,7 @@ impl Reader<'_> {
         let RuleSets { policies, permits } = self.rule_sets(file.policies, defaults, exempt, whole);
         Config {
             is_enabled: whole.enabled,
+            envoy,
             lists_policies,
             lists_routes,
             ad_hoc,

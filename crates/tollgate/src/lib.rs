@@ -102,6 +102,13 @@ pub fn understand(text: &str) -> Result<(), Vec<String>> {
     read.map(|_| ()).map_err(|errors| errors.iter().map(|error| format!("{error:#}")).collect())
 }
 
+/// Reads the text of a file of rules for Envoy, and tells what is wrong with it. For fuzzing.
+#[doc(hidden)]
+pub fn understand_envoy(text: &str) -> Result<tollgate_envoy::Domains, Vec<String>> {
+    let read = config::envoy_of_text(text);
+    read.map_err(|errors| errors.iter().map(|error| format!("{error:#}")).collect())
+}
+
 /// A variable of the environment.
 fn environment(name: &str) -> Option<String> {
     #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]

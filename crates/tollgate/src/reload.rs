@@ -58,6 +58,12 @@ pub(crate) struct Reloads {
 /// What the files hold now.
 type Texts = Result<Fingerprint, Vec<ConfigError>>;
 
+/// A section that was left out, and how to say that it shall be.
+struct Lost {
+    section: &'static str,
+    none: &'static str,
+}
+
 /// How users are known, and the task that keeps it fresh.
 #[derive(Default)]
 pub(crate) struct Users {
@@ -207,7 +213,8 @@ impl Running {
         if let Some(lost) = self.lost(&config) {
             self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
             error!(
-                "the policy file has no {lost}, as if it were not written to its end; the ones before stay. If there shall be none, write {lost}: []"
+                "the policy file has no {}, as if it were not written to its end; the ones before stay. If there shall be none, write {}",
+                lost.section, lost.none
             );
             return;
         }
@@ -238,13 +245,19 @@ impl Running {
     }
 
     /// What is in force and was left out without a word: half a file would lift all limits, or close all routes.
-    fn lost(&self, config: &Config) -> Option<&'static str> {
-        let has_policies = self.limiter.policies().iter().any(|policy| !is_ad_hoc(policy))
+    fn lost(&self, config: &Config) -> Option<Lost> {
+        let policies = self.limiter.policies();
+        let is_envoy = |policy: &Policy| policy.name().starts_with(tollgate_envoy::PREFIX);
+        let has_envoy = policies.iter().any(is_envoy);
+        let has_policies = policies.iter().any(|policy| !is_ad_hoc(policy) && !is_envoy(policy))
             || self.passage.permits().n_policies() > 0;
         let has_routes = !self.passage.settings().routes.is_empty();
         match (config.lists_policies, config.lists_routes) {
-            (false, _) if has_policies => Some("policies"),
-            (_, false) if has_routes => Some("routes"),
+            (false, _) if has_policies => Some(Lost { section: "policies", none: "policies: []" }),
+            (_, false) if has_routes => Some(Lost { section: "routes", none: "routes: []" }),
+            _ if has_envoy && config.envoy.is_none() => {
+                Some(Lost { section: "envoy", none: "envoy: {files: []}" })
+            }
             _ => None,
         }
     }

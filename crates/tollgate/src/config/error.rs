@@ -37,8 +37,8 @@ struct Shown {
 }
 
 /// Sections without anything that must not be shown.
-const OPEN_SECTIONS: [&str; 9] =
-    ["enabled", "listen", "exempt", "policies", "gateway", "headers", "problem", "metrics", "log"];
+const OPEN_SECTIONS: [&str; 10] =
+    ["enabled", "listen", "exempt", "policies", "gateway", "envoy", "headers", "problem", "metrics", "log"];
 
 /// True if a line of a text that nobody could read may hold a secret, as far as one can tell by the name at the margin
 /// above it.

@@ -3,6 +3,7 @@
 //! What stands above a field is its documentation: `tollgate schema` tells it to editors, and the reference in
 //! docs/configuration.md is made from it.
 
+mod envoy;
 mod gateway;
 mod shapes;
 
@@ -26,6 +27,7 @@ use super::meaning::{
     Burst, Family, FileName, InFlight, LogDenials, LogFormat, Name, OnMissing, Ratio, Secret, Statuses, Token,
 };
 use super::written::{At, Place, Sections, Several, Written};
+pub(super) use envoy::Envoy;
 pub(super) use gateway::{
     Gateway, GatewayTimeouts, Route, RouteMatch, RouteTimeouts, Upstream, UpstreamSection,
 };
@@ -51,6 +53,8 @@ pub(super) struct File {
     pub(super) gateway: Option<Gateway>,
     /// Where requests go. The most specific route counts, whatever the order.
     pub(super) routes: Option<Vec<At<Route>>>,
+    /// Rules in the files of envoyproxy/ratelimit.
+    pub(super) envoy: Option<Envoy>,
     /// The REST door.
     pub(super) api: Option<Api>,
     /// Which header fields answers carry.

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use super::file::{
-    Api, Clients, Condition, Defaults, Exempt, File, Gateway, GatewayTimeouts, Headers, Jwt, Listen,
+    Api, Clients, Condition, Defaults, Envoy, Exempt, File, Gateway, GatewayTimeouts, Headers, Jwt, Listen,
     ListenTls, Local, Log, Metrics, Policy, Problem, Redis, RedisTls, Route, RouteMatch, RouteTimeouts,
     Sentinel, Store, Traces, User,
 };
@@ -141,6 +141,7 @@ lay!(GatewayTimeouts { connect, header, idle, total, tunnel_idle, request_header
 lay!(Route { id, upstream, policies, body_max, host, retries; matched, timeouts });
 lay!(RouteMatch { path, host, method });
 lay!(RouteTimeouts { connect, header, idle, total, tunnel_idle });
+lay!(Envoy { files, compat, merge_domains });
 lay!(Api { tokens; defaults });
 lay!(Defaults { token_bucket, leaky_bucket, sliding_window, sliding_window_counter, fixed_window });
 lay!(Headers { families, retry_after, limit });
@@ -156,6 +157,7 @@ impl Lay for File {
         lay_section(&mut self.store, other.store, laying);
         lay_section(&mut self.clients, other.clients, laying);
         lay_section(&mut self.exempt, other.exempt, laying);
+        lay_section(&mut self.envoy, other.envoy, laying);
         lay_section(&mut self.api, other.api, laying);
         lay_section(&mut self.headers, other.headers, laying);
         lay_section(&mut self.problem, other.problem, laying);

@@ -75,6 +75,16 @@ pub(crate) enum Family {
     Ietf,
 }
 
+/// How like envoyproxy/ratelimit requests of several descriptors are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Compat {
+    /// What one descriptor denies costs none of them anything.
+    #[default]
+    AllOrNothing,
+    /// Every descriptor is charged, whatever the others say.
+    Strict,
+}
+
 /// What `missing` says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OnMissing {
@@ -111,6 +121,7 @@ words!(LimitMeaning, "capacity" => LimitMeaning::Capacity, "rate" => LimitMeanin
 words!(Balance, "round_robin" => Balance::RoundRobin, "least_connections" => Balance::LeastConnections);
 words!(Protocol, "http1" => Protocol::Http1, "http2" => Protocol::Http2);
 words!(LogFormat, "auto" => LogFormat::Auto, "text" => LogFormat::Text, "json" => LogFormat::Json);
+words!(Compat, "all_or_nothing" => Compat::AllOrNothing, "strict" => Compat::Strict);
 words!(Family, "x-ratelimit" => Family::XRateLimit, "ietf" => Family::Ietf);
 words!(LevelFilter, "off" => LevelFilter::OFF, "error" => LevelFilter::ERROR, "warn" => LevelFilter::WARN,
     "info" => LevelFilter::INFO, "debug" => LevelFilter::DEBUG, "trace" => LevelFilter::TRACE);

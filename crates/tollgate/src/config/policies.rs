@@ -20,6 +20,8 @@ pub(super) struct Whole<'a> {
     pub(super) enabled: bool,
     pub(super) on_failure: OnFailure,
     pub(super) case: Case,
+    /// The policies of other rules, which are asked for by name.
+    pub(super) others: &'a [Policy],
     /// The policies that routes name. Without a condition of their own they apply there, and nowhere else.
     pub(super) routed: &'a BTreeSet<String>,
 }
@@ -50,6 +52,14 @@ struct Terms {
     missing: Missing,
     cost: Cost,
     counted: Counted,
+}
+
+impl Whole<'_> {
+    /// What holds for all policies, for one that says nothing of it.
+    fn apply(self, policy: Policy) -> Policy {
+        let mode = if self.enabled { policy.mode() } else { Mode::Off };
+        policy.in_mode(mode).failing(self.on_failure)
+    }
 }
 
 impl Terms {
@@ -87,6 +97,7 @@ impl Reader<'_> {
         let mut places: BTreeMap<String, Option<Place>> = BTreeMap::new();
         let mut groups = BTreeMap::new();
         let (mut policies, mut permits) = (self.ad_hoc(defaults, whole), Vec::new());
+        policies.extend(whole.others.iter().map(|policy| whole.apply(policy.clone())));
         for policy in written.unwrap_or_default() {
             let place = policy.value.name.as_ref().and_then(|name| name.place).or(policy.place);
             let group_place = policy.value.group.as_ref().and_then(|group| group.place);
@@ -205,6 +216,14 @@ impl Reader<'_> {
         if Algorithm::named(&name).is_some() {
             let problem =
                 format!("policies.{name}: the names of algorithms are reserved for ad hoc keys; use another");
+            self.wrong(written.place, problem);
+            return None;
+        }
+        if name.starts_with(tollgate_envoy::PREFIX) {
+            let problem = format!(
+                "policies.{name}: names that begin with {} are those of the section envoy; use another",
+                tollgate_envoy::PREFIX
+            );
             self.wrong(written.place, problem);
             return None;
         }

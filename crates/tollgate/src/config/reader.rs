@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::DefaultHasher;
 
 use super::error::ConfigError;
-use super::named::Named;
+use super::named::{Kind, Named};
 use super::source::SourceFile;
 use super::written::{Meaning, Place, Several, Written};
 
@@ -173,7 +173,7 @@ impl Reader<'_> {
         written: &Written<super::meaning::FileName>,
     ) -> Option<Vec<u8>> {
         let name = self.read(path, written)?.0;
-        let content = self.named.content(name.as_ref());
+        let content = self.named.content(name.as_ref(), Kind::Key);
         content.map_err(|problem| self.wrong(written.place, format!("{path}: {problem}"))).ok()
     }
 }

@@ -14,7 +14,7 @@ pub(crate) fn schema() -> Value {
 }
 
 /// Names in the order in which one writes them; others follow by the alphabet.
-const ORDER: [&str; 38] = [
+const ORDER: [&str; 40] = [
     "enabled",
     "listen",
     "store",
@@ -28,6 +28,8 @@ const ORDER: [&str; 38] = [
     "policies",
     "gateway",
     "routes",
+    "envoy",
+    "files",
     "api",
     "headers",
     "problem",

@@ -1,6 +1,7 @@
 //! The policy file, as people write it.
 
 mod counting;
+mod envoy;
 mod files;
 mod hostile;
 mod policies;

@@ -7,6 +7,7 @@
 //!   never limited: on /health**; with method OPTIONS
 //! ```
 
+mod envoy;
 mod routes;
 
 use std::fmt::Write;
@@ -19,6 +20,7 @@ use tollgate_core::{
 use tollgate_gateway::Routes;
 
 use super::{Config, StoreConfig};
+pub(crate) use envoy::envoy;
 
 /// What a configuration means.
 pub(crate) fn words(config: &Config) -> String {
@@ -38,7 +40,7 @@ pub(crate) fn words(config: &Config) -> String {
     };
     let policies: Vec<&Policy> =
         config.policies.iter().chain(config.permits.iter()).filter(written).collect();
-    if policies.is_empty() {
+    if policies.is_empty() && config.envoy.is_none() {
         let gateway = if routes.is_empty() { "" } else { "the gateway limits nothing; " };
         text.push_str(&format!(
             "no policies: {gateway}only keys that callers name are limited, by the defaults\n"
@@ -72,6 +74,7 @@ pub(crate) fn words(config: &Config) -> String {
         text.push_str(&format!("never limited: {}\n", free.join("; ")));
     }
     text.push_str(&routes::routes(routes));
+    text.extend(config.envoy.iter().map(|rules| envoy(rules, &config.policies)));
     text
 }
 

@@ -250,6 +250,39 @@ fn what_a_new_file_names_is_followed() {
     wait_until("it is in force", || tollgate.metric("tollgate_reloads_total") == 1.0);
 }
 
+/// Rules for Envoy are followed in their folder, and what was counted stays counted.
+#[test]
+fn rules_for_envoy_are_followed_and_go_on_where_they_were() {
+    let folder = TempDir::new().unwrap();
+    let rules = |domain: &str, n: u32| {
+        let limit = format!("{{unit: year, requests_per_unit: {n}, algorithm: sliding_window_counter}}");
+        let text = format!("domain: {domain}\ndescriptors: [{{key: client, rate_limit: {limit}}}]\n");
+        std::fs::write(folder.path().join(domain), text).unwrap();
+    };
+    rules("shop", 10);
+    let section = format!("envoy: {{files: {}}}\n", folder.path().display());
+    let tollgate = Tollgate::start(&section);
+    let ask = |policy: &str, look: bool| {
+        let body = json!({"attributes": {"other": {"client": "red"}}, "policies": [policy], "look": look});
+        let answer = tollgate.post("/api/v1/decide", &[], &body.to_string()).json();
+        answer["limits"][0]["remaining"].as_u64() // none if there is no such policy
+    };
+    assert_eq!(ask("envoy.shop.client", false), Some(9));
+    rules("shop", 20);
+    wait_until("the change is in force", || ask("envoy.shop.client", true) == Some(19));
+    rules("inn", 5);
+    wait_until("the new file is in force", || ask("envoy.inn.client", true) == Some(5));
+    std::fs::write(folder.path().join("inn"), "domain: inn\ndescriptors: [{key: ''}]\n").unwrap();
+    tollgate.wait_for_line(&["ERROR", "inn:2:21: descriptor has empty key"]);
+    assert_eq!(ask("envoy.inn.client", true), Some(5), "what was in force stays");
+    std::fs::remove_file(folder.path().join("inn")).unwrap();
+    wait_until("what was taken away is gone", || ask("envoy.inn.client", true).is_none());
+    tollgate.rewrite("");
+    tollgate.wait_for_line(&["ERROR", "the policy file has no envoy", "write envoy: {files: []}"]);
+    tollgate.reload("envoy: {files: []}\n");
+    assert_eq!(ask("envoy.shop.client", true), None);
+}
+
 /// A token that names a user, signed with that key.
 fn token(key: &rcgen::KeyPair, user: &str) -> String {
     let header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::ES256);

@@ -149,7 +149,7 @@ fn unknown_names_are_told_with_the_one_that_was_meant() {
     check(
         "polices: []",
         expect![[r#"
-            t.yaml:1:1: there is no setting "polices" here; did you mean policies? Known are enabled, listen, store, clients, exempt, policies, gateway, routes, api, headers, problem, metrics, log, traces
+            t.yaml:1:1: there is no setting "polices" here; did you mean policies? Known are enabled, listen, store, clients, exempt, policies, gateway, routes, envoy, api, headers, problem, metrics, log, traces
         "#]],
     );
     check(

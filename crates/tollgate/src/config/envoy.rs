@@ -1,0 +1,142 @@
+//! The section `envoy`: rules in the files of envoyproxy/ratelimit.
+
+mod tree;
+mod yaml;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tollgate_envoy::{Domains, SameDomain};
+
+use super::error::ConfigError;
+use super::file;
+use super::meaning::{Compat, FileName};
+use super::named::Kind;
+use super::plain;
+use super::reader::Reader;
+use super::source::{Source, SourceFile};
+use super::written::{self, Place, Several, Written};
+use tree::Understanding;
+use yaml::is_one;
+
+/// The rules, and how they are kept.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EnvoyConfig {
+    pub(crate) domains: Arc<Domains>,
+    pub(crate) compat: Compat,
+    /// What stands in the files and means nothing, with its place.
+    pub(crate) idle: Vec<String>,
+}
+
+/// What some files say.
+#[derive(Default)]
+pub(super) struct Rules {
+    pub(super) domains: Domains,
+    pub(super) idle: Vec<String>,
+    pub(super) errors: Vec<ConfigError>,
+}
+
+impl Source {
+    /// True if these are rules for Envoy, and no policy files: there is a domain in each of them.
+    pub(crate) fn is_envoy(&self) -> bool {
+        self.read().is_ok_and(|files| !files.is_empty() && files.iter().all(|file| is_one(&file.text)))
+    }
+}
+
+/// What a text of rules says, or everything that is wrong with it.
+pub(crate) fn of_text(text: &str) -> Result<Domains, Vec<ConfigError>> {
+    let file = SourceFile { path: "t.yaml".into(), text: text.to_owned(), is_profile: false };
+    let Rules { domains, errors, .. } = Rules::of(&[file], SameDomain::Refuse);
+    if errors.is_empty() { Ok(domains) } else { Err(errors) }
+}
+
+impl Rules {
+    /// What these files say, and everything that is wrong with them.
+    pub(super) fn of(files: &[SourceFile], same: SameDomain) -> Self {
+        let mut rules = Self::default();
+        for number in 0..files.len() {
+            written::in_file(number, || rules.add(files, number, same));
+        }
+        rules
+    }
+
+    fn add(&mut self, files: &[SourceFile], number: usize, same: SameDomain) {
+        let Some(file) = files.get(number) else { return };
+        let begin = Place { file: number, line: 1, column: 1 };
+        let error = |place: Option<Place>, problem| {
+            ConfigError::at(files, Some(place.unwrap_or(begin)), problem, false)
+        };
+        let root = match yaml::parse(&file.text) {
+            Ok(root) => root,
+            Err(wrong) => {
+                let place = wrong.location().and_then(Place::of);
+                return self.errors.push(error(place, plain::words(&wrong)));
+            }
+        };
+        let mut understanding = Understanding::default();
+        let descriptors = understanding.root(&root);
+        let domain = root.domain.as_ref().map_or("", |domain| domain.text.as_str());
+        let added = self.domains.add(domain, &descriptors, same);
+        let Understanding { wrong, idle } = understanding;
+        self.errors.extend(wrong.into_iter().map(|(place, problem)| error(place, problem)));
+        let refused = added.err().unwrap_or_default();
+        self.errors.extend(refused.iter().map(|wrong| error(tree::place(&root, wrong), wrong.to_string())));
+        self.idle.extend(idle.into_iter().map(|(place, remark)| error(place, remark).to_string()));
+    }
+}
+
+impl file::Envoy {
+    /// The section that names this file or folder alone.
+    pub(super) fn naming(path: &Path) -> Self {
+        let items = vec![Written::unwritten(&path.to_string_lossy())];
+        Self { files: Some(Several { items, place: None }), ..Self::default() }
+    }
+}
+
+impl Reader<'_> {
+    /// The rules of the files that the section names.
+    pub(super) fn envoy(&mut self, written: file::Envoy) -> EnvoyConfig {
+        let Some(names) = &written.files else {
+            self.wrong(None, "envoy has no files; write files: [ratelimit.yaml], or a folder".to_owned());
+            return EnvoyConfig::default();
+        };
+        let files: Vec<_> = names.items.iter().flat_map(|name| self.rule_files(name)).collect();
+        let compat = self.read_if("envoy.compat", &written.compat).unwrap_or_default();
+        let merges = self.read_if("envoy.merge_domains", &written.merge_domains).unwrap_or(false);
+        let same = if merges { SameDomain::Merge } else { SameDomain::Refuse };
+        let Rules { domains, idle, errors } = Rules::of(&files, same);
+        self.errors.extend(errors);
+        EnvoyConfig { domains: Arc::new(domains), compat, idle }
+    }
+
+    /// A file, or those of a folder.
+    fn rule_files(&mut self, name: &Written<FileName>) -> Vec<SourceFile> {
+        const PATH: &str = "envoy.files";
+        let Some(FileName(path)) = self.read(PATH, name) else { return Vec::new() };
+        let paths = match self.named.list(path.as_ref()) {
+            Ok(None) => Ok(vec![PathBuf::from(path)]),
+            Ok(Some(paths)) if paths.is_empty() => Err(format!("the folder {path} has no files")),
+            Ok(Some(paths)) => Ok(paths),
+            Err(problem) => Err(problem),
+        };
+        let paths = paths.unwrap_or_else(|problem| {
+            self.wrong(name.place, format!("{PATH}: {problem}"));
+            Vec::new()
+        });
+        paths.into_iter().filter_map(|path| self.rule_file(name.place, path)).collect()
+    }
+
+    fn rule_file(&mut self, place: Option<Place>, path: PathBuf) -> Option<SourceFile> {
+        let content = self.named.content(&path, Kind::Rules);
+        let text = content.and_then(|content| {
+            String::from_utf8(content).map_err(|_| format!("{} is no text in UTF-8", path.display()))
+        });
+        match text {
+            Ok(text) => Some(SourceFile { path, text, is_profile: false }),
+            Err(problem) => {
+                self.wrong(place, format!("envoy.files: {problem}"));
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The section `envoy` as written. The files that it names are in another language: see `config/envoy/yaml.rs`.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::config::meaning::{Compat, FileName};
+use crate::config::written::{Several, Written};
+
+/// Rules in the files of envoyproxy/ratelimit, for Envoy's rate limit service.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::config) struct Envoy {
+    /// Files with a `domain` and its `descriptors`, as envoyproxy/ratelimit reads them, or folders. Of a folder all files are read, whatever
+    /// they are called, but for those that begin with a dot. They are followed as the policy file is.
+    pub(in crate::config) files: Option<Several<FileName>>,
+    /// `all_or_nothing`: a request that is denied by one of its descriptors costs nothing. `strict`: every descriptor is charged, whatever the
+    /// others say, as by envoyproxy/ratelimit. Default: `all_or_nothing`.
+    pub(in crate::config) compat: Option<Written<Compat>>,
+    /// Whether files of the same domain are one, as with `MERGE_DOMAIN_CONFIG`. Otherwise that is refused. Default: `false`.
+    pub(in crate::config) merge_domains: Option<Written<bool>>,
+}
