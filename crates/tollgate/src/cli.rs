@@ -34,9 +34,12 @@ pub(crate) enum Command {
     /// Say what policy files mean, or what is wrong with them
     ///
     /// Nothing is started and nothing is sent. The environment counts as it would for the program, and so do files that a
-    /// policy file names: certificates and keys.
+    /// policy file names: certificates, keys, and rules for Envoy, which can also be checked by themselves.
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
+
+    /// Write a policy file that means the same as the files of another limiter
+    Convert(ConvertArgs),
 
     /// Tell how a key stands in a running program
     ///
@@ -76,6 +79,26 @@ pub(crate) struct CheckArgs {
     /// Lay a second file over each: tollgate.NAME.yaml over tollgate.yaml
     #[arg(long, value_name = "NAME", env = "TOLLGATE_PROFILE", requires = "files")]
     pub(crate) profile: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ConvertArgs {
+    #[command(subcommand)]
+    pub(crate) from: ConvertFrom,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ConvertFrom {
+    /// From the files of envoyproxy/ratelimit: a policy for each limit
+    ///
+    /// The policies are for callers of POST /api/v1/decide, with a descriptor's entries as attributes.other. What policies
+    /// cannot say stands in comments. Envoy itself needs no conversion: name the files in envoy.files.
+    #[command(after_help = CONVERT_EXAMPLES)]
+    Envoy {
+        /// Files with a domain and its descriptors, or folders of them; files of the same domain are one
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+    },
 }
 
 #[derive(Args, Debug)]
@@ -198,6 +221,15 @@ Examples:
   tollgate check tollgate.yaml
   tollgate check tollgate.yaml --profile production
   tollgate check /etc/tollgate && systemctl reload tollgate";
+
+const CONVERT_EXAMPLES: &str = "\
+Exit status:
+  0  the policy file is on standard output
+  2  an option or a file is wrong; all that is wrong is on standard error, with its place
+
+Examples:
+  tollgate convert envoy ratelimit.yaml > tollgate.yaml
+  tollgate convert envoy /etc/ratelimit/config > tollgate.yaml && tollgate check tollgate.yaml";
 
 const INSPECT_EXAMPLES: &str = "\
 Exit status:

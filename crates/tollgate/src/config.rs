@@ -46,7 +46,7 @@ use tollgate_server::{Access, TokenDigest};
 use tracing::level_filters::LevelFilter;
 
 pub(crate) use clients::ClientsConfig;
-pub(crate) use envoy::{EnvoyConfig, of_text as envoy_of_text};
+pub(crate) use envoy::{EnvoyConfig, of_text as envoy_of_text, written as envoy_written};
 pub(crate) use error::ConfigError;
 use file::File;
 use lay::{How, Lay, Laying};

@@ -2,6 +2,7 @@
 //!
 //! # Layout
 //! - `cli`: the command line. `check`: what a policy file means. `config`: the policy file, from what a person wrote to what the program needs.
+//! - `convert`: rules of others as a policy file.
 //! - `admin`: the commands that ask a running program. `fetch`: one request as a client.
 //! - `serve`: opens the doors, and puts another configuration in force when the files change.
 //! - `gateway`: the reverse proxy's door. `access_log`: a line for each of its requests.
@@ -14,6 +15,7 @@ mod buckets;
 mod check;
 mod cli;
 mod config;
+mod convert;
 mod fetch;
 mod figures;
 mod gateway;
@@ -43,6 +45,7 @@ pub fn main() -> ExitCode {
         Some(cli::Command::Inspect(args)) => admin::inspect(&args),
         Some(cli::Command::Reset(args)) => admin::reset(&args),
         Some(cli::Command::Top(args)) => admin::top(&args),
+        Some(cli::Command::Convert(args)) => convert(&args),
         Some(cli::Command::Schema(args)) => schema(&args),
         None => run(serve),
     }
@@ -76,6 +79,17 @@ fn check(args: cli::CheckArgs) -> ExitCode {
         }
     }
     exit
+}
+
+fn convert(cli::ConvertArgs { from }: &cli::ConvertArgs) -> ExitCode {
+    let cli::ConvertFrom::Envoy { files } = from;
+    match convert::envoy(files) {
+        Ok(text) => {
+            print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(errors) => complain(&errors),
+    }
 }
 
 fn schema(args: &cli::SchemaArgs) -> ExitCode {

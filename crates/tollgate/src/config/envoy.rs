@@ -6,16 +6,16 @@ mod yaml;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tollgate_envoy::{Domains, SameDomain};
+use tollgate_envoy::{Descriptor, Domains, SameDomain};
 
 use super::error::ConfigError;
 use super::file;
 use super::meaning::{Compat, FileName};
-use super::named::Kind;
+use super::named::{Kind, Named};
 use super::plain;
 use super::reader::Reader;
 use super::source::{Source, SourceFile};
-use super::written::{self, Place, Several, Written};
+use super::written::{Place, Several, Written, in_file};
 use tree::Understanding;
 use yaml::is_one;
 
@@ -32,6 +32,8 @@ pub(crate) struct EnvoyConfig {
 #[derive(Default)]
 pub(super) struct Rules {
     pub(super) domains: Domains,
+    /// The same, as they are written.
+    pub(super) written: Vec<(String, Vec<Descriptor>)>,
     pub(super) idle: Vec<String>,
     pub(super) errors: Vec<ConfigError>,
 }
@@ -50,12 +52,26 @@ pub(crate) fn of_text(text: &str) -> Result<Domains, Vec<ConfigError>> {
     if errors.is_empty() { Ok(domains) } else { Err(errors) }
 }
 
+/// The descriptors of the domains in these files and folders, or everything that is wrong with them. Files of the same domain are one.
+pub(crate) fn written(paths: &[PathBuf]) -> Result<Vec<(String, Vec<Descriptor>)>, Vec<ConfigError>> {
+    let (mut files, mut unread) = (Vec::new(), Vec::new());
+    for path in paths {
+        match rule_files(&mut Named::default(), path) {
+            Ok(found) => files.extend(found),
+            Err(problem) => unread.push(ConfigError::of_file(path.clone(), problem)),
+        }
+    }
+    let Rules { written, mut errors, .. } = Rules::of(&files, SameDomain::Merge);
+    errors.extend(unread);
+    if errors.is_empty() { Ok(written) } else { Err(errors) }
+}
+
 impl Rules {
     /// What these files say, and everything that is wrong with them.
     pub(super) fn of(files: &[SourceFile], same: SameDomain) -> Self {
         let mut rules = Self::default();
         for number in 0..files.len() {
-            written::in_file(number, || rules.add(files, number, same));
+            in_file(number, || rules.add(files, number, same));
         }
         rules
     }
@@ -82,6 +98,10 @@ impl Rules {
         let refused = added.err().unwrap_or_default();
         self.errors.extend(refused.iter().map(|wrong| error(tree::place(&root, wrong), wrong.to_string())));
         self.idle.extend(idle.into_iter().map(|(place, remark)| error(place, remark).to_string()));
+        match self.written.iter_mut().find(|(known, _)| known == domain) {
+            Some((_, known)) => known.extend(descriptors),
+            None => self.written.push((domain.to_owned(), descriptors)),
+        }
     }
 }
 
@@ -104,39 +124,34 @@ impl Reader<'_> {
         let compat = self.read_if("envoy.compat", &written.compat).unwrap_or_default();
         let merges = self.read_if("envoy.merge_domains", &written.merge_domains).unwrap_or(false);
         let same = if merges { SameDomain::Merge } else { SameDomain::Refuse };
-        let Rules { domains, idle, errors } = Rules::of(&files, same);
+        let Rules { domains, idle, errors, .. } = Rules::of(&files, same);
         self.errors.extend(errors);
         EnvoyConfig { domains: Arc::new(domains), compat, idle }
     }
 
-    /// A file, or those of a folder.
+    /// The files that a name means.
     fn rule_files(&mut self, name: &Written<FileName>) -> Vec<SourceFile> {
         const PATH: &str = "envoy.files";
         let Some(FileName(path)) = self.read(PATH, name) else { return Vec::new() };
-        let paths = match self.named.list(path.as_ref()) {
-            Ok(None) => Ok(vec![PathBuf::from(path)]),
-            Ok(Some(paths)) if paths.is_empty() => Err(format!("the folder {path} has no files")),
-            Ok(Some(paths)) => Ok(paths),
-            Err(problem) => Err(problem),
-        };
-        let paths = paths.unwrap_or_else(|problem| {
+        rule_files(&mut self.named, path.as_ref()).unwrap_or_else(|problem| {
             self.wrong(name.place, format!("{PATH}: {problem}"));
             Vec::new()
-        });
-        paths.into_iter().filter_map(|path| self.rule_file(name.place, path)).collect()
+        })
     }
+}
 
-    fn rule_file(&mut self, place: Option<Place>, path: PathBuf) -> Option<SourceFile> {
-        let content = self.named.content(&path, Kind::Rules);
-        let text = content.and_then(|content| {
-            String::from_utf8(content).map_err(|_| format!("{} is no text in UTF-8", path.display()))
-        });
-        match text {
-            Ok(text) => Some(SourceFile { path, text, is_profile: false }),
-            Err(problem) => {
-                self.wrong(place, format!("envoy.files: {problem}"));
-                None
-            }
-        }
-    }
+/// A file, or those of a folder.
+fn rule_files(named: &mut Named, path: &Path) -> Result<Vec<SourceFile>, String> {
+    let paths = match named.list(path)? {
+        None => vec![path.to_owned()],
+        Some(paths) if paths.is_empty() => return Err(format!("the folder {} has no files", path.display())),
+        Some(paths) => paths,
+    };
+    let file = |path: PathBuf| {
+        let content = named.content(&path, Kind::Rules)?;
+        let text = String::from_utf8(content);
+        let text = text.map_err(|_| format!("{} is no text in UTF-8", path.display()))?;
+        Ok(SourceFile { path, text, is_profile: false })
+    };
+    paths.into_iter().map(file).collect()
 }

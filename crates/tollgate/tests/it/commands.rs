@@ -53,6 +53,84 @@ fn check_says_what_a_file_means() {
     );
 }
 
+/// What is converted is checked as it comes out.
+#[test]
+fn convert_writes_policies_that_check_accepts() {
+    let rules = (
+        "r.yaml",
+        "domain: shop\ndescriptors: [{key: client, rate_limit: {unit: minute, requests_per_unit: 5}}]\n",
+    );
+    check(
+        &[rules],
+        &["check", "r.yaml"],
+        expect![[r#"
+        r.yaml is sound; rules for Envoy, to be named in envoy.files
+          envoy domain shop; all descriptors of a request are charged, or none:
+            client  5 in each 60 s by the clock, for each attribute client
+        exit 0"#]],
+    );
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("r.yaml"), rules.1).unwrap();
+    let converted = run_in(folder.path(), &["convert", "envoy", "r.yaml"]);
+    std::fs::write(folder.path().join("t.yaml"), &converted.stdout).unwrap();
+    expect![[r##"
+        # Made from rules for Envoy. These policies are for callers of POST /api/v1/decide: one call for each descriptor, with its entries
+        # as attributes.other, and with no others. They cannot see in which order entries stand, nor that there are more of them than any
+        # descriptor has. Names for metrics, metadata and replaces are left out.
+        policies:
+          # domain shop
+          - name: "shop.client"
+            group: "shop"
+            when: {"attribute:client": "**"}
+            by: ["attribute:client"]
+            quota: {algorithm: fixed_window, rate: 5/min}
+        exit 0"##]].assert_eq(&told(&converted));
+    expect![[r#"
+        t.yaml is sound; buckets in memory
+          of shop, the first that matches:
+            shop.client  5 in each 60 s by the clock, for each attribute client; with attribute client **; without attribute client: not limited
+          never limited: on /actuator/**, /health**, /metrics**, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
+        exit 0"#]].assert_eq(&told(&run_in(folder.path(), &["check", "t.yaml"])));
+    check(
+        &[("r.yaml", "domain: ''\n")],
+        &["convert", "envoy", "r.yaml", "none"],
+        expect![[r#"
+            error: r.yaml:1:9: config file cannot have empty domain
+              |
+            1 | domain: ''
+              |         ^
+            error: none: cannot read none: No such file or directory (os error 2); give a file that Tollgate may read
+            exit 2"#]],
+    );
+    check(
+        &[],
+        &["convert", "envoy", "--help"],
+        expect![[r#"
+        From the files of envoyproxy/ratelimit: a policy for each limit
+
+        The policies are for callers of POST /api/v1/decide, with a descriptor's entries as attributes.other. What policies cannot say stands in comments. Envoy itself needs no conversion: name the files in envoy.files.
+
+        Usage: tollgate convert envoy <FILE>...
+
+        Arguments:
+          <FILE>...
+                  Files with a domain and its descriptors, or folders of them; files of the same domain are one
+
+        Options:
+          -h, --help
+                  Print help (see a summary with '-h')
+
+        Exit status:
+          0  the policy file is on standard output
+          2  an option or a file is wrong; all that is wrong is on standard error, with its place
+
+        Examples:
+          tollgate convert envoy ratelimit.yaml > tollgate.yaml
+          tollgate convert envoy /etc/ratelimit/config > tollgate.yaml && tollgate check tollgate.yaml
+        exit 0"#]],
+    );
+}
+
 #[test]
 fn check_takes_several_files_and_a_profile_of_each() {
     let files =
@@ -126,7 +204,7 @@ fn help_tells_exit_codes_and_examples() {
         expect![[r#"
             Say what policy files mean, or what is wrong with them
 
-            Nothing is started and nothing is sent. The environment counts as it would for the program, and so do files that a policy file names: certificates and keys.
+            Nothing is started and nothing is sent. The environment counts as it would for the program, and so do files that a policy file names: certificates, keys, and rules for Envoy, which can also be checked by themselves.
 
             Usage: tollgate check [OPTIONS] [FILE]...
 
