@@ -5,14 +5,14 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 
-use crate::charge::{Charges, Paid, Refund};
+use crate::charge::{Charge, Charges, Paid, Refund};
 use crate::decision::{Decision, Verdict};
 use crate::key::Key;
 use crate::observe::{Observe, Unobserved};
 use crate::policies::Policies;
 use crate::policy::Policy;
 use crate::query::Query;
-use crate::standing::{Basis, Receipt};
+use crate::standing::{Basis, Receipt, Standings};
 use crate::store::Store;
 
 /// Answers queries.
@@ -64,6 +64,29 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
             decision.verdict = Verdict::Deny;
         }
         self.observer.observe(query, decision);
+    }
+
+    /// Applies charges that a door selected itself, by the rule set that it loaded: several queries at once, for example, of which
+    /// all are charged or none. Nobody is told of it before [`Limiter::conclude`].
+    pub async fn apply(&self, charges: &[Charge<'_>]) -> Standings {
+        let mut standings = Standings::new();
+        let Ok(()) = self.store.apply(charges, &mut standings).await;
+        standings
+    }
+
+    /// The decision over charges that were applied, under the rule set that selected them. The observer is told of it; `query` is the
+    /// one that it should speak of, if it can speak of one only.
+    pub fn conclude(
+        &self,
+        policies: Guard<Arc<Policies>>,
+        verdict: Verdict,
+        standings: Standings,
+        query: &Query<'_>,
+    ) -> Decision {
+        let mut decision = Decision::under(policies);
+        (decision.verdict, decision.standings) = (verdict, standings);
+        self.observer.observe(query, &decision);
+        decision
     }
 
     /// Gives back what a decision charged, as far as time has not repaid it. `query` is the one that was

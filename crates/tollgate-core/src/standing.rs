@@ -50,6 +50,8 @@ pub struct Receipt {
     pub cost: u32,
     /// When, by the store's clock.
     pub paid_at: Timestamp,
+    /// True if it was recorded although it did not fit.
+    pub is_past: bool,
 }
 
 /// On what ground a standing rests, the firmest first.
@@ -72,7 +74,7 @@ impl Receipt {
     /// The receipt for units that were counted. What was recorded beyond a capacity is not given back.
     #[inline(always)]
     pub fn new(counted: u32, quota: &Quota, paid_at: Timestamp) -> Self {
-        Self { cost: counted.min(quota.capacity().get()), paid_at }
+        Self { cost: counted.min(quota.capacity().get()), paid_at, is_past: false }
     }
 }
 
@@ -89,8 +91,9 @@ impl Standing {
     ) -> Self {
         let (outcome, wait) = match (receipt, fit) {
             (Some(receipt), Fit::Fits { wait }) => (Outcome::Paid(receipt), wait),
-            // Recorded past the limit.
-            (Some(receipt), Fit::Short { .. } | Fit::Never) => (Outcome::Paid(receipt), Micros::ZERO),
+            (Some(receipt), Fit::Short { .. } | Fit::Never) => {
+                (Outcome::Paid(Receipt { is_past: true, ..receipt }), Micros::ZERO)
+            }
             (None, Fit::Fits { wait }) => (Outcome::Fits, wait),
             (None, Fit::Short { retry_after }) => (Outcome::Short { retry_after }, Micros::ZERO),
             (None, Fit::Never) => (Outcome::Never, Micros::ZERO),
@@ -114,6 +117,11 @@ impl Standing {
             Outcome::Short { .. } | Outcome::Never => true,
             Outcome::Unknown => self.basis == Basis::FailClosed,
         }
+    }
+
+    /// True if the charge was recorded past the limit: it was spent, and did not fit.
+    pub fn is_past(&self) -> bool {
+        matches!(&self.outcome, Outcome::Paid(receipt) if receipt.is_past)
     }
 
     /// Takes the receipt out, to give it back: afterwards the charge only fits.

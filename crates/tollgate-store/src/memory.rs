@@ -275,7 +275,7 @@ impl Visit for GiveBack<'_> {
     type Answer = ();
 
     fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> ((), Change) {
-        let Receipt { cost, paid_at } = *self.0;
+        let Receipt { cost, paid_at, .. } = *self.0;
         (bucket.refund(quota, cost, paid_at, now), Change::Changed)
     }
 }

@@ -99,7 +99,8 @@ impl Store for Permits {
                 let cost = charge.act.cost();
                 if charge.act.spends(standing.outcome == Outcome::Fits) && cost > 0 {
                     *under_way.entry(keys[n]).or_default() += cost;
-                    standing.outcome = Outcome::Paid(Receipt { cost, paid_at: Timestamp::default() });
+                    standing.outcome =
+                        Outcome::Paid(Receipt { cost, paid_at: Timestamp::default(), is_past: false });
                     standing.remaining = standing.remaining.saturating_sub(cost);
                 }
             }
