@@ -1,0 +1,51 @@
+//! Header fields that an answer adds to what the client gets, if the configuration says so.
+//!
+//! They speak of one descriptor: of those with a limit the one with the least left, and of those over their limit, quotas aside, the
+//! last one.
+
+use tollgate_core::Timestamp;
+
+use crate::rules::HeaderFamily;
+use crate::status::Told;
+use crate::wire::HeaderValue;
+
+pub(crate) fn render(
+    families: &[HeaderFamily],
+    told: &[Told],
+    is_over: bool,
+    now: Timestamp,
+) -> Vec<HeaderValue> {
+    if families.is_empty() {
+        return Vec::new();
+    }
+    let limited = || told.iter().filter(|told| told.status.current_limit.is_some());
+    let over = limited().filter(|told| told.is_over && !told.is_quota).last();
+    let Some(told) = over.or_else(|| limited().min_by_key(|told| told.status.limit_remaining)) else {
+        return Vec::new();
+    };
+    let limit = told.status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
+    let seconds = told.status.duration_until_reset.as_ref().map_or(0, |reset| reset.seconds);
+    let reset_at = now.as_micros().div_ceil(1_000_000).saturating_add(seconds.unsigned_abs());
+    let mut fields = Vec::new();
+    let mut add = |key: &str, value: String| {
+        fields.push(HeaderValue { key: key.to_owned(), value, raw_value: Vec::new() });
+    };
+    for family in families {
+        let remaining = told.status.limit_remaining.to_string();
+        match family {
+            HeaderFamily::XRateLimit => {
+                add("X-RateLimit-Limit", limit.to_string());
+                add("X-RateLimit-Remaining", remaining);
+                add("X-RateLimit-Reset", reset_at.to_string());
+            }
+            HeaderFamily::RateLimit => {
+                add("RateLimit-Limit", limit.to_string());
+                add("RateLimit-Remaining", remaining);
+                add("RateLimit-Reset", seconds.to_string());
+            }
+            HeaderFamily::RetryAfter if is_over => add("Retry-After", seconds.max(1).to_string()),
+            HeaderFamily::RetryAfter => {}
+        }
+    }
+    fields
+}

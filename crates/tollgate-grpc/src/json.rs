@@ -1,0 +1,205 @@
+//! The protocol in JSON, as `POST /json` has it: the mapping of Protocol Buffers. Names may be in camel case or in snake case, numbers
+//! may stand in quotes, and what is not known is refused.
+
+use serde::de::{self, Deserializer, Visitor};
+use serde::{Deserialize, Serialize};
+
+use crate::wire::{
+    Code, DescriptorStatus, Entry, HeaderValue, RateLimit, RateLimitDescriptor, RateLimitOverride,
+    RateLimitRequest, RateLimitResponse, RateLimitUnit, Unit,
+};
+
+/// Reads a request.
+///
+/// # Errors
+/// If it is none.
+pub fn read(text: &[u8]) -> Result<RateLimitRequest, serde_json::Error> {
+    if text.trim_ascii_start().first() == Some(&b'[') {
+        return Err(de::Error::custom("invalid type: sequence, expected an object"));
+    }
+    let Request { domain, descriptors, hits_addend } = serde_json::from_slice(text)?;
+    let descriptors = descriptors.into_iter().map(Descriptor::meant).collect();
+    Ok(RateLimitRequest { domain, descriptors, hits_addend: hits_addend.0 })
+}
+
+/// Writes an answer.
+pub fn write(answer: &RateLimitResponse) -> String {
+    serde_json::to_string(&Answer::of(answer)).unwrap_or_default() // text and numbers can always be written
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct Request {
+    domain: String,
+    descriptors: Vec<Descriptor>,
+    #[serde(alias = "hits_addend")]
+    hits_addend: Number<u32>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct Descriptor {
+    entries: Vec<ReadEntry>,
+    limit: Option<Override>,
+    #[serde(alias = "hits_addend")]
+    hits_addend: Option<Number<u64>>,
+    #[serde(alias = "is_negative_hits")]
+    is_negative_hits: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default, deny_unknown_fields)]
+struct ReadEntry {
+    key: String,
+    value: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+struct Override {
+    #[serde(alias = "requests_per_unit")]
+    requests_per_unit: Number<u32>,
+    unit: NamedUnit,
+}
+
+/// A unit, by its name or its number.
+#[derive(Default)]
+struct NamedUnit(i32);
+
+/// A number, perhaps in quotes.
+#[derive(Default)]
+struct Number<T>(T);
+
+impl Descriptor {
+    fn meant(self) -> RateLimitDescriptor {
+        let entries = self.entries.into_iter().map(|ReadEntry { key, value }| Entry { key, value });
+        let limit = self.limit.map(|limit| RateLimitOverride {
+            requests_per_unit: limit.requests_per_unit.0,
+            unit: limit.unit.0,
+        });
+        RateLimitDescriptor {
+            entries: entries.collect(),
+            limit,
+            hits_addend: self.hits_addend.map(|hits| hits.0),
+            is_negative_hits: self.is_negative_hits,
+        }
+    }
+}
+
+impl<'de, T: TryFrom<u64>> Deserialize<'de> for Number<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl Visitor<'_> for Visit {
+            type Value = u64;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a whole number")
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<u64, E> {
+                Ok(number)
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<u64, E> {
+                text.parse().map_err(|_| E::invalid_value(de::Unexpected::Str(text), &self))
+            }
+        }
+        let number = deserializer.deserialize_any(Visit)?;
+        let too_large = || de::Error::custom(format_args!("{number} is too large"));
+        T::try_from(number).map(Self).map_err(|_| too_large())
+    }
+}
+
+impl<'de> Deserialize<'de> for NamedUnit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl Visitor<'_> for Visit {
+            type Value = NamedUnit;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a unit: SECOND, MINUTE, HOUR, DAY, MONTH or YEAR")
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<NamedUnit, E> {
+                i32::try_from(number).map(NamedUnit).map_err(|_| E::custom("it is no unit"))
+            }
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<NamedUnit, E> {
+                let unit = RateLimitUnit::from_str_name(name);
+                unit.map(|unit| NamedUnit(unit.into()))
+                    .ok_or_else(|| E::invalid_value(de::Unexpected::Str(name), &self))
+            }
+        }
+        deserializer.deserialize_any(Visit)
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Answer<'a> {
+    overall_code: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    statuses: Vec<Status<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    response_headers_to_add: Vec<Field<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Status<'a> {
+    code: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current_limit: Option<Limit<'a>>,
+    #[serde(skip_serializing_if = "is_zero")]
+    limit_remaining: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    duration_until_reset: Option<String>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Limit<'a> {
+    #[serde(skip_serializing_if = "is_zero")]
+    requests_per_unit: u32,
+    unit: &'static str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    name: &'a str,
+}
+
+#[derive(Serialize)]
+struct Field<'a> {
+    key: &'a str,
+    value: &'a str,
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
+}
+
+impl<'a> Answer<'a> {
+    fn of(answer: &'a RateLimitResponse) -> Self {
+        let field = |HeaderValue { key, value, .. }: &'a HeaderValue| Field { key, value };
+        Self {
+            overall_code: code(answer.overall_code),
+            statuses: answer.statuses.iter().map(Status::of).collect(),
+            response_headers_to_add: answer.response_headers_to_add.iter().map(field).collect(),
+        }
+    }
+}
+
+impl<'a> Status<'a> {
+    fn of(status: &'a DescriptorStatus) -> Self {
+        let limit = |limit: &'a RateLimit| Limit {
+            requests_per_unit: limit.requests_per_unit,
+            unit: Unit::try_from(limit.unit).unwrap_or(Unit::Unknown).as_str_name(),
+            name: &limit.name,
+        };
+        Self {
+            code: code(status.code),
+            current_limit: status.current_limit.as_ref().map(limit),
+            limit_remaining: status.limit_remaining,
+            duration_until_reset: status
+                .duration_until_reset
+                .as_ref()
+                .map(|reset| format!("{}s", reset.seconds)),
+        }
+    }
+}
+
+fn code(code: i32) -> &'static str {
+    Code::try_from(code).unwrap_or(Code::Unknown).as_str_name()
+}

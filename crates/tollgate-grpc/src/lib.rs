@@ -1,0 +1,31 @@
+//! Tollgate as Envoy's rate limit service.
+//!
+//! ```text
+//!   Envoy ──gRPC──► listen.rs ──► service.rs ──► Rls::answer ──► statuses, 1:1 with the descriptors
+//!   curl  ──/json──────────────── json.rs ─────────┘   │
+//!                                     tollgate_envoy::Domains: which rule
+//!                                     tollgate_core::Limiter:  how much is left
+//! ```
+//!
+//! # Layout, in reading order
+//! - [`Rules`] are what the configuration says: the domains, and how faithful to the original the answers are.
+//! - [`Rls`] answers requests.
+//! - [`wire`] is the protocol, generated from the files in `proto/`.
+//! - [`json`] is the same in JSON.
+//! - [`serve`] takes connections.
+
+mod brought;
+mod headers;
+pub mod json;
+mod listen;
+mod rls;
+mod rules;
+mod service;
+mod status;
+pub mod wire;
+
+pub use brought::policies as brought_policies;
+pub use listen::{Listening, serve};
+pub use rls::{Refusal, Rls};
+pub use rules::{Compat, HeaderFamily, Rules, SharedRules};
+pub use service::{Door, Health};

@@ -1,0 +1,163 @@
+//! Accepts connections for the gRPC door, and knows when to stop.
+//!
+//! Envoy keeps a few connections for as long as they live, so they have an age: after it a connection is told to go, calls under way
+//! finish, and new ones come on another, perhaps to another instance.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tollgate_core::{Clock, Observe, Store};
+use tollgate_listen::{Patient, Speaks, Tls};
+
+use crate::service::Door;
+
+/// How the door listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Listening {
+    /// Connections at once; more wait in the operating system's queue.
+    pub connections_max: usize,
+    /// Calls at once on each.
+    pub streams_max: u32,
+    /// Time to shake hands.
+    pub hands_within: Duration,
+    /// Time in which a client must take some of an answer.
+    pub read_within: Duration,
+    /// How often a connection on which nothing happens is tried, and how long that may take.
+    pub keep_alive: Option<(Duration, Duration)>,
+    /// How old a connection gets. None: as old as it likes.
+    pub age_max: Option<Duration>,
+    /// Time for calls under way to finish, after a stop or when a connection is old.
+    pub finish_within: Duration,
+}
+
+impl Default for Listening {
+    fn default() -> Self {
+        Self {
+            connections_max: 10_000,
+            streams_max: 1_024,
+            hands_within: Duration::from_secs(10),
+            read_within: Duration::from_secs(10),
+            keep_alive: Some((Duration::from_secs(60), Duration::from_secs(20))),
+            age_max: None,
+            finish_within: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Serves the door until `stop` is ready. Then no connection is accepted any more, and calls under way finish.
+pub async fn serve<S, O, C>(
+    listener: TcpListener,
+    door: Door<S, O, C>,
+    listening: Listening,
+    tls: Option<Tls>,
+    stop: impl Future<Output = ()>,
+) where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+    C: Clock + 'static,
+{
+    let places = Arc::new(Semaphore::new(listening.connections_max));
+    let (stopping, stopped) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    let accepting = async {
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let stream = accept(&listener).await;
+            let (door, tls, stopped) = (door.clone(), tls.clone(), stopped.clone());
+            connections.spawn(async move {
+                receive(stream, door, listening, tls, stopped).await;
+                drop(place);
+            });
+            while connections.try_join_next().is_some() {}
+        }
+    };
+    tokio::select! {
+        () = accepting => {}
+        () = stop => {}
+    }
+    drop(listener);
+    let _ = stopping.send(true);
+    let finish = async { while connections.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(listening.finish_within, finish).await;
+}
+
+/// The next connection. Running out of file descriptors passes; trying without a pause would not help.
+async fn accept(listener: &TcpListener) -> TcpStream {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let _ = stream.set_nodelay(true);
+                return stream;
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+async fn receive<S, O, C>(
+    stream: TcpStream,
+    door: Door<S, O, C>,
+    listening: Listening,
+    tls: Option<Tls>,
+    mut stopped: watch::Receiver<bool>,
+) where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+    C: Clock + 'static,
+{
+    let stream = Patient::new(stream, listening.read_within);
+    match tls {
+        None => converse(stream, door, listening, stopped).await,
+        Some(tls) => {
+            let stream = tokio::select! {
+                stream = tls.accept(stream, Speaks::Http2, listening.hands_within) => stream,
+                _ = stopped.changed() => None,
+            };
+            if let Some(stream) = stream {
+                converse(stream, door, listening, stopped).await;
+            }
+        }
+    }
+}
+
+/// Answers calls until the client or the door has enough, or the connection is old.
+async fn converse<S, O, C>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    door: Door<S, O, C>,
+    listening: Listening,
+    mut stopped: watch::Receiver<bool>,
+) where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+    C: Clock + 'static,
+{
+    let mut builder = http2::Builder::new(TokioExecutor::new());
+    builder.timer(TokioTimer::new()).max_concurrent_streams(listening.streams_max);
+    if let Some((every, within)) = listening.keep_alive {
+        builder.keep_alive_interval(every).keep_alive_timeout(within);
+    }
+    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(door));
+    let mut connection = std::pin::pin!(connection);
+    let old = async {
+        match listening.age_max {
+            Some(age) => tokio::time::sleep(age).await,
+            None => std::future::pending().await,
+        }
+    };
+    // A connection that breaks is its client's affair.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = old => {}
+        _ = stopped.wait_for(|is_stopped| *is_stopped) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let _ = tokio::time::timeout(listening.finish_within, connection).await;
+}

@@ -1,0 +1,44 @@
+//! What the configuration says of the service.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tollgate_core::Policies;
+use tollgate_envoy::Domains;
+
+/// What the configuration says of the service.
+#[derive(Debug)]
+pub struct Rules {
+    /// Which descriptors meet which rules.
+    pub domains: Arc<Domains>,
+    /// The rule set that has the policies of these domains, and those of limits that requests bring along.
+    pub policies: Arc<Policies>,
+    /// How faithful to the original the answers are.
+    pub compat: Compat,
+    /// Which header fields answers add.
+    pub headers: Vec<HeaderFamily>,
+}
+
+/// Rules that can be replaced at any time.
+pub type SharedRules = Arc<ArcSwap<Rules>>;
+
+/// How faithful to envoyproxy/ratelimit the answers are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Compat {
+    /// A request that is denied charges nothing.
+    #[default]
+    AllOrNothing,
+    /// Every descriptor is charged, also past its limit, and also if another one denies.
+    Strict,
+}
+
+/// Header fields that answers add.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum HeaderFamily {
+    /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    XRateLimit,
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset`, as the original calls them.
+    RateLimit,
+    /// `Retry-After`, on denials.
+    RetryAfter,
+}

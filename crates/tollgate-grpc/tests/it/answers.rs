@@ -1,0 +1,172 @@
+//! What the service answers, as the original does, and in what it differs.
+
+use tollgate_core::Micros;
+use tollgate_envoy::{Descriptor, RateLimit};
+use tollgate_grpc::wire::{RateLimitRequest, RateLimitUnit};
+use tollgate_grpc::{Compat, HeaderFamily, Refusal};
+
+use crate::world::{World, bringing, costing, limit, of};
+
+const BOTH: [Compat; 2] = [Compat::AllOrNothing, Compat::Strict];
+
+fn world(descriptors: &[Descriptor], compat: Compat) -> World {
+    World::new(descriptors, compat, Vec::new())
+}
+
+#[tokio::test]
+async fn a_window_is_counted_down_and_begins_anew() {
+    for compat in BOTH {
+        let world = world(&[limit("client", "", 2, "minute")], compat);
+        let ask = || world.ask(vec![of(&[("client", "red")])]);
+        assert_eq!(ask().await, "OK | OK 2/MINUTE left 1 in 43");
+        assert_eq!(ask().await, "OK | OK 2/MINUTE left 0 in 43");
+        assert_eq!(ask().await, "OVER | OVER 2/MINUTE left 0 in 43");
+        let blue = world.ask(vec![of(&[("client", "blue")])]).await;
+        assert_eq!(blue, "OK | OK 2/MINUTE left 1 in 43", "each value has its own");
+        world.clock.advance(Micros::from_secs(43));
+        assert_eq!(ask().await, "OK | OK 2/MINUTE left 1 in 60");
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_configured_has_no_limit_and_no_status_is_missing() {
+    let unlimited = Descriptor {
+        rate_limits: vec![RateLimit { unlimited: true, ..RateLimit::default() }],
+        ..limit("free", "", 0, "")
+    };
+    let zero = limit("never", "", 0, "hour");
+    for compat in BOTH {
+        let world = world(&[unlimited.clone(), zero.clone(), limit("client", "", 1, "second")], compat);
+        let asked = vec![of(&[("what", "ever")]), of(&[("free", "x")]), of(&[("client", "a")]), of(&[])];
+        assert_eq!(world.ask(asked).await, "OK | OK | OK left 4294967295 | OK 1/SECOND left 0 in 1 | OK");
+        let denied = world.ask(vec![of(&[("never", "x")])]).await;
+        assert_eq!(denied, "OVER | OVER 0/HOUR left 0 in 2743");
+    }
+}
+
+/// What tells the two apart: whether a request that one descriptor denies charges the others.
+#[tokio::test]
+async fn one_that_denies_keeps_the_others_uncharged_unless_answers_are_strict() {
+    let rules = [limit("a", "", 1, "minute"), limit("b", "", 10, "minute")];
+    for (compat, left) in [(Compat::AllOrNothing, 9), (Compat::Strict, 7)] {
+        let world = world(&rules, compat);
+        let both = || world.ask(vec![of(&[("a", "x")]), of(&[("b", "x")])]);
+        assert_eq!(both().await, "OK | OK 1/MINUTE left 0 in 43 | OK 10/MINUTE left 9 in 43");
+        for _ in 0..2 {
+            assert!(both().await.starts_with("OVER | OVER 1/MINUTE left 0 in 43 | OK 10/MINUTE"));
+        }
+        let looked = world.ask(vec![costing(0, of(&[("b", "x")]))]).await;
+        assert_eq!(looked, format!("OK | OK 10/MINUTE left {left} in 43"), "{compat:?}");
+    }
+}
+
+/// At the limit a look is not over it: the original's users rely on that.
+#[tokio::test]
+async fn a_look_at_a_limit_that_is_just_used_up_is_not_over_it() {
+    let world = world(&[limit("a", "", 2, "minute")], Compat::Strict);
+    let (spend, look) = (of(&[("a", "x")]), costing(0, of(&[("a", "x")])));
+    world.ask(vec![costing(2, spend.clone())]).await;
+    assert_eq!(world.ask(vec![look]).await, "OK | OK 2/MINUTE left 0 in 43");
+    assert_eq!(world.ask(vec![spend]).await, "OVER | OVER 2/MINUTE left 0 in 43");
+}
+
+#[tokio::test]
+async fn shadow_counts_and_never_denies() {
+    let shadow = Descriptor { shadow_mode: true, ..limit("a", "", 1, "minute") };
+    for compat in BOTH {
+        let world = world(&[shadow.clone()], compat);
+        for _ in 0..3 {
+            assert_eq!(world.ask(vec![of(&[("a", "x")])]).await, "OK | OK 1/MINUTE left 0 in 43");
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_quotas_all_must_be_used_up_and_then_nothing_is_charged() {
+    let quota = |key: &str, n| Descriptor { quota_mode: true, ..limit(key, "", n, "minute") };
+    for (compat, left) in [(Compat::AllOrNothing, 7), (Compat::Strict, 6)] {
+        let world = world(&[quota("a", 1), quota("b", 2), limit("c", "", 9, "minute")], compat);
+        let all = || world.ask(vec![of(&[("a", "x")]), of(&[("b", "x")]), of(&[("c", "x")])]);
+        assert!(all().await.starts_with("OK | OK 1/MINUTE left 0 in 43 | OK 2/MINUTE left 1"));
+        assert!(all().await.starts_with("OK | OVER 1/MINUTE left 0 in 43 | OK 2/MINUTE left 0"));
+        assert!(all().await.starts_with("OVER | OVER 1/MINUTE left 0 in 43 | OVER 2/MINUTE left 0"));
+        let looked = world.ask(vec![costing(0, of(&[("c", "x")]))]).await;
+        assert_eq!(looked, format!("OK | OK 9/MINUTE left {left} in 43"), "{compat:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_that_a_request_brings_along_counts_in_place_of_the_configured_one() {
+    for compat in BOTH {
+        let world = world(&[limit("a", "", 5, "minute")], compat);
+        let own = || world.ask(vec![bringing(1, RateLimitUnit::Hour, of(&[("a", "x")]))]);
+        assert_eq!(own().await, "OK | OK 1/HOUR left 0 in 2743");
+        assert_eq!(own().await, "OVER | OVER 1/HOUR left 0 in 2743");
+        let zero = world.ask(vec![bringing(0, RateLimitUnit::Day, of(&[("a", "x")]))]).await;
+        assert!(zero.starts_with("OVER | OVER 0/DAY left 0"), "{zero}");
+        // A unit that is none brings nothing along; the original dies of it.
+        let none = world.ask(vec![bringing(1, RateLimitUnit::Unknown, of(&[("a", "x")]))]).await;
+        assert_eq!(none, "OK | OK 5/MINUTE left 4 in 43");
+    }
+}
+
+#[tokio::test]
+async fn one_rule_replaces_another_within_a_request() {
+    let named = |key: &str, name: &str, replaces: &[&str]| {
+        let mut descriptor = limit(key, "", 1, "minute");
+        descriptor.rate_limits[0].name = name.to_owned();
+        descriptor.rate_limits[0].replaces = replaces.iter().map(|name| (*name).to_owned()).collect();
+        descriptor
+    };
+    let world = world(&[named("a", "of-a", &[]), named("b", "of-b", &["of-a"])], Compat::Strict);
+    let asked = || world.ask(vec![of(&[("a", "x")]), of(&[("b", "x")])]);
+    assert_eq!(asked().await, "OK | OK | OK 1/MINUTE \"of-b\" left 0 in 43");
+    let alone = world.ask(vec![of(&[("a", "x")])]).await;
+    assert_eq!(alone, "OK | OK 1/MINUTE \"of-a\" left 0 in 43", "it was not charged");
+}
+
+#[tokio::test]
+async fn the_same_descriptor_twice_is_charged_twice_and_absurd_numbers_do_no_harm() {
+    for compat in BOTH {
+        let world = world(&[limit("a", "", 3, "minute")], compat);
+        let twice = vec![of(&[("a", "x")]), of(&[("a", "x")])];
+        assert!(world.ask(twice).await.ends_with("OK 3/MINUTE left 1 in 43"));
+        let huge = world.ask(vec![costing(u64::MAX, of(&[("a", "x")]))]).await;
+        assert!(huge.starts_with("OVER | OVER 3/MINUTE left 0"), "{huge}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_request_is_refused_in_the_originals_words() {
+    let world = world(&[], Compat::Strict);
+    let answer = async |domain: &str, n: usize| {
+        let descriptors = vec![of(&[("a", "x")]); n];
+        let request = RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: 0 };
+        world.rls.answer(&request).await.map(|answer| answer.statuses.len())
+    };
+    assert_eq!(answer("", 1).await, Err(Refusal::Domain));
+    assert_eq!(answer("shop", 0).await, Err(Refusal::Descriptors));
+    assert_eq!(answer("other", 256).await, Ok(256), "an unknown domain has no limits");
+    assert_eq!(answer("shop", 257).await, Err(Refusal::TooMany));
+    assert_eq!(Refusal::Domain.to_string(), "rate limit domain must not be empty");
+    assert_eq!(Refusal::Descriptors.to_string(), "rate limit descriptor list must not be empty");
+}
+
+#[tokio::test]
+async fn header_fields_are_added_as_configured() {
+    let families = vec![HeaderFamily::XRateLimit, HeaderFamily::RateLimit, HeaderFamily::RetryAfter];
+    let world = World::new(&[limit("a", "", 1, "minute")], Compat::AllOrNothing, families);
+    let fields = async || {
+        let descriptors = vec![of(&[("b", "x")]), of(&[("a", "x")])];
+        let request = RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 0 };
+        let answer = world.rls.answer(&request).await.unwrap();
+        let field = |field: &tollgate_grpc::wire::HeaderValue| format!("{}: {}", field.key, field.value);
+        answer.response_headers_to_add.iter().map(field).collect::<Vec<_>>().join("; ")
+    };
+    assert_eq!(
+        fields().await,
+        "X-RateLimit-Limit: 1; X-RateLimit-Remaining: 0; X-RateLimit-Reset: 1700000100; \
+         RateLimit-Limit: 1; RateLimit-Remaining: 0; RateLimit-Reset: 43"
+    );
+    assert!(fields().await.ends_with("RateLimit-Reset: 43; Retry-After: 43"));
+}

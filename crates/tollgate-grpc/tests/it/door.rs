@@ -1,0 +1,117 @@
+//! The door over real sockets, spoken to by gRPC.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tollgate_grpc::wire::{Code, RateLimitRequest, RateLimitResponse};
+use tollgate_grpc::{Compat, Door, Health, Listening, serve};
+use tonic::client::Grpc;
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use tonic_prost::ProstCodec;
+
+use crate::world::{World, limit, of};
+
+struct Open {
+    address: SocketAddr,
+    channel: Channel,
+    health: Health,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<()>,
+}
+
+async fn open(listening: Listening) -> Open {
+    let world = World::new(&[limit("client", "", 2, "minute")], Compat::AllOrNothing, Vec::new());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (door, health) = Door::new(world.rls);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let stopped = async { stopped.await.unwrap_or_default() };
+    let served = tokio::spawn(serve(listener, door, listening, None, stopped));
+    let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect_lazy();
+    Open { address, channel, health, stop, served }
+}
+
+impl Open {
+    async fn call<M, A>(&self, path: &'static str, message: M) -> Result<A, Status>
+    where
+        M: prost::Message + Send + Sync + 'static,
+        A: prost::Message + Default + Send + Sync + 'static,
+    {
+        let mut client = Grpc::new(self.channel.clone());
+        client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let (path, codec) = (http::uri::PathAndQuery::from_static(path), ProstCodec::<M, A>::default());
+        let answer = client.unary(Request::new(message), path, codec);
+        let answer = tokio::time::timeout(Duration::from_secs(30), answer).await.expect("an answer in time");
+        answer.map(tonic::Response::into_inner)
+    }
+
+    async fn ask(&self, domain: &str) -> Result<RateLimitResponse, Status> {
+        let (domain, descriptors) = (domain.to_owned(), vec![of(&[("client", "red")])]);
+        let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+        self.call(path, RateLimitRequest { domain, descriptors, hits_addend: 0 }).await
+    }
+
+    async fn health(&self, service: &str) -> Result<ServingStatus, Status> {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        let answer: HealthCheckResponse = self.call("/grpc.health.v1.Health/Check", request).await?;
+        Ok(answer.status())
+    }
+}
+
+#[tokio::test]
+async fn a_client_is_limited_over_grpc() {
+    let open = open(Listening::default()).await;
+    for code in [Code::Ok, Code::Ok, Code::OverLimit, Code::OverLimit] {
+        let answer = open.ask("shop").await.unwrap();
+        assert_eq!((answer.overall_code(), answer.statuses.len()), (code, 1));
+    }
+    let refused = open.ask("").await.unwrap_err();
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (tonic::Code::Unknown, "rate limit domain must not be empty")
+    );
+    let nothing: Result<RateLimitResponse, _> = open.call("/no.such/Call", RateLimitRequest::default()).await;
+    assert_eq!(nothing.unwrap_err().code(), tonic::Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn probes_are_told_whether_calls_should_come() {
+    let open = open(Listening::default()).await;
+    open.health.serve().await;
+    for name in ["", "ratelimit"] {
+        assert_eq!(open.health(name).await.unwrap(), ServingStatus::Serving);
+    }
+    assert_eq!(open.health("other").await.unwrap_err().code(), tonic::Code::NotFound);
+    open.health.leave().await;
+    assert_eq!(open.health("ratelimit").await.unwrap(), ServingStatus::NotServing);
+}
+
+/// Its client finds another, perhaps at another instance.
+#[tokio::test]
+async fn a_connection_that_is_old_is_told_to_go() {
+    let age_max = Some(Duration::from_millis(20));
+    let open = open(Listening { age_max, ..Listening::default() }).await;
+    let stream = TcpStream::connect(open.address).await.unwrap();
+    let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let (_sender, connection): (http2::SendRequest<String>, _) = shaken.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(30), connection).await;
+    ended.expect("it ends by itself").unwrap();
+    open.ask("shop").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_stop_ends_it() {
+    let open = open(Listening::default()).await;
+    open.ask("shop").await.unwrap();
+    let Open { stop, served, .. } = open;
+    stop.send(()).unwrap();
+    tokio::time::timeout(Duration::from_secs(30), served).await.expect("it stops").unwrap();
+}

@@ -1,0 +1,8 @@
+//! The rate limit service, asked as Envoy asks it.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
+
+mod answers;
+mod door;
+mod generated;
+mod json;
+mod world;
