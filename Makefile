@@ -73,6 +73,7 @@ deps: ## what the tests need
 	@./.ci/install redis-server:redis-server nginx:nginx faketime:faketime prometheus:prometheus curl:curl jq:jq \
 		wrk:wrk h2load:nghttp2-client
 	@./.ci/python schemathesis==4.32.5 websockets==17.4
+	@./.ci/envoy
 
 .PHONY: deps-bench
 deps-bench:

@@ -5,6 +5,7 @@
 
 mod certificates;
 mod cluster;
+mod envoy;
 mod haproxy;
 mod http;
 mod keeper;
@@ -19,6 +20,7 @@ use std::time::{Duration, Instant};
 
 pub use certificates::write_certificates;
 pub use cluster::Cluster;
+pub use envoy::{Envoy, Filter};
 pub use haproxy::Haproxy;
 pub use http::Client;
 pub use nginx::Nginx;

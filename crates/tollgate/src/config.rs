@@ -36,7 +36,6 @@ use std::collections::BTreeMap;
 use std::hash::Hasher as _;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use tollgate_core::{OnFailure, Policies};
 use tollgate_gateway::Settings;
@@ -52,7 +51,7 @@ use file::File;
 use lay::{How, Lay, Laying};
 pub(crate) use listen::{DoorConfig, ListenConfig};
 use meaning::Family;
-pub(crate) use meaning::{Compat, LogDenials, LogFormat};
+pub(crate) use meaning::{LogDenials, LogFormat};
 use named::Named;
 use policies::{RuleSets, Whole};
 pub(crate) use reader::Environment;
@@ -239,9 +238,11 @@ impl Reader<'_> {
         let routed = routes::named(&routes);
         let written = policies::written_names(file.policies.as_deref());
         let envoy = file.envoy.map(|written| self.envoy(written));
-        let others = envoy.as_ref().map(|envoy| Arc::clone(&envoy.domains)).unwrap_or_default();
+        let others = envoy.iter().flat_map(|envoy: &EnvoyConfig| envoy.domains.policies()).cloned();
+        let brought = envoy.iter().flat_map(|_| tollgate_grpc::brought_policies());
+        let others: Vec<_> = others.chain(brought).collect();
         let whole = Whole {
-            others: others.policies(),
+            others: &others,
             routed: &routed,
             enabled: self.read_if("enabled", &file.enabled).unwrap_or(true),
             on_failure: self.read_if("store.on_failure", &store.on_failure).unwrap_or(OnFailure::Local),

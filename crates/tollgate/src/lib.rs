@@ -16,6 +16,7 @@ mod check;
 mod cli;
 mod config;
 mod convert;
+mod envoy;
 mod fetch;
 mod figures;
 mod gateway;

@@ -237,6 +237,7 @@ impl Running {
         let dialect = Arc::clone(&settings.dialect);
         self.settings.store(Arc::new(settings));
         self.limiter.swap(config.policies);
+        self.rate_limits.replace(config.envoy.as_ref());
         self.passage.replace(config.gateway, dialect, config.permits);
         *users = new_users;
         self.reloads.n_succeeded.fetch_add(1, Ordering::Relaxed);

@@ -26,6 +26,7 @@ use tracing::info;
 
 use crate::buckets::Buckets;
 use crate::config::{Config, DoorConfig, LogDenials, Source};
+use crate::envoy::RateLimits;
 use crate::figures;
 use crate::gateway::Passage;
 use crate::reload::{Fixed, Reloads, Users, is_ad_hoc};
@@ -39,6 +40,7 @@ pub(crate) struct Running {
     pub(crate) store: Arc<Buckets>,
     pub(crate) reloads: Reloads,
     pub(crate) passage: Passage<Arc<Watch<WallClock>>>,
+    pub(crate) rate_limits: RateLimits<Arc<Watch<WallClock>>>,
     watch: Arc<Watch<WallClock>>,
     started_at: Timestamp,
     is_stopping: AtomicBool,
@@ -70,10 +72,14 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
             true => None,
             false => Some(Bound::bind("gateway", config.listen.gateway.clone())?),
         };
+        let grpc = match config.envoy.is_some() {
+            true => Some(Bound::bind("grpc", config.listen.grpc.clone())?),
+            false => None,
+        };
         let labels = config.labels.clone();
         let (running, follow) = Running::start(config)?;
         let _reloading = tokio::spawn(running.clone().follow(source, follow)?);
-        greet(&api, admin.as_ref(), gateway.as_ref(), &running);
+        greet(&api, [admin.as_ref(), gateway.as_ref(), grpc.as_ref()], &running);
 
         // The admin door closes last, so that one can watch the others close.
         let (closed, closing) = tokio::sync::oneshot::channel::<()>();
@@ -90,6 +96,14 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
             info!("stopping: what is in hand is finished first; ctrl-c cuts it off");
             drop(stopping);
         };
+        let mut is_over = stopped.clone();
+        let limiting = async {
+            let stop = async { while is_over.changed().await.is_ok() {} };
+            if let Some(Bound { listener, config, .. }) = grpc {
+                running.rate_limits.serve(listener, places(), config.tls, stop).await;
+            }
+            anyhow::Ok(())
+        };
         let passing = async {
             match gateway {
                 None => Ok(()),
@@ -101,17 +115,17 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
             anyhow::Ok(())
         };
         // A gateway that cannot open ends the program: whoever started it must not take it for one that is there.
-        let served = tokio::try_join!(passing, deciding);
+        let served = tokio::try_join!(passing, limiting, deciding);
         drop(closed);
         if let Some(admin) = admin {
             admin.await.context("the admin door failed")?;
         }
-        served.map(|((), ())| ())
+        served.map(|((), (), ())| ())
     })
 }
 
 /// Tells where the doors are. Nobody may be reading; that is no reason not to serve.
-fn greet(api: &Bound, admin: Option<&Bound>, gateway: Option<&Bound>, running: &Running) {
+fn greet(api: &Bound, [admin, gateway, grpc]: [Option<&Bound>; 3], running: &Running) {
     let (url, place) = (api.url(), running.store.place());
     let admin = admin.map_or(String::new(), |admin| format!(", admin on {}", admin.url()));
     let n_rates = running.limiter.policies().iter().filter(|policy| !is_ad_hoc(policy)).count();
@@ -130,9 +144,10 @@ fn greet(api: &Bound, admin: Option<&Bound>, gateway: Option<&Bound>, running: &
         }
     };
     let gateway = gateway.map_or(String::new(), |gateway| format!("gateway on {}, ", gateway.url()));
+    let grpc = grpc.map_or(String::new(), |grpc| format!("rate limits for Envoy on {}, ", grpc.url()));
     let _ = writeln!(
         std::io::stdout(),
-        "tollgate {VERSION}: {gateway}decisions on {url}{policies}, buckets in {place}{admin}; try: curl {call}",
+        "tollgate {VERSION}: {gateway}{grpc}decisions on {url}{policies}, buckets in {place}{admin}; try: curl {call}",
     );
 }
 
@@ -150,9 +165,11 @@ impl Running {
         let dialect = Arc::clone(&settings.dialect);
         let passage = Passage::new(config.gateway, dialect, config.permits, watch.clone());
         passage.trust_for(&passage.settings())?;
+        let limiter = Arc::new(Limiter::observed(config.policies, store.clone(), watch.clone()));
         let running = Self {
             passage,
-            limiter: Arc::new(Limiter::observed(config.policies, store.clone(), watch.clone())),
+            rate_limits: RateLimits::new(limiter.clone(), config.envoy.as_ref()),
+            limiter,
             settings: settings.shared(),
             store,
             reloads,
@@ -165,7 +182,7 @@ impl Running {
     }
 
     fn api_routes(&self, is_exposed: bool) -> Router {
-        let routes = rest::router(self.rest());
+        let routes = rest::router(self.rest()).merge(self.rate_limits.routes());
         let routes = if is_exposed { guard(routes, self.settings.clone()) } else { routes };
         #[cfg(feature = "otel")]
         let routes = routes.layer(axum::middleware::from_fn(crate::traces::trace));

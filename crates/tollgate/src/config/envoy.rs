@@ -7,10 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tollgate_envoy::{Descriptor, Domains, SameDomain};
+use tollgate_grpc::Compat;
 
 use super::error::ConfigError;
 use super::file;
-use super::meaning::{Compat, FileName};
+use super::meaning::FileName;
 use super::named::{Kind, Named};
 use super::plain;
 use super::reader::Reader;

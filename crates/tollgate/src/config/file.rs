@@ -77,6 +77,9 @@ pub(super) struct Listen {
     pub(super) gateway: Option<At<Listener>>,
     /// REST decisions. Default: `127.0.0.1:8080`. Off loopback it needs `api.tokens`, or `client_ca`.
     pub(super) api: Option<At<Listener>>,
+    /// Envoy's rate limit service, over gRPC. Default: `127.0.0.1:8081`. It opens if there is a section `envoy`. Whoever reaches it can use up
+    /// limits, so off loopback keep it in a network of your own, or ask for certificates with `client_ca`.
+    pub(super) grpc: Option<At<Listener>>,
     /// Metrics, health, inspection. Default: `127.0.0.1:9090`; `off` to have none. Off loopback it needs
     /// `api.tokens`, or `client_ca`.
     pub(super) admin: Option<At<Listener>>,

@@ -15,6 +15,8 @@ pub(crate) struct ListenConfig {
     pub(crate) gateway: DoorConfig,
     /// REST decisions.
     pub(crate) api: DoorConfig,
+    /// Envoy's rate limit service.
+    pub(crate) grpc: DoorConfig,
     /// Metrics, health, inspection. None: there is no such door.
     pub(crate) admin: Option<DoorConfig>,
 }
@@ -28,6 +30,7 @@ pub(crate) struct DoorConfig {
 
 const GATEWAY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8000);
 const API: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
+const GRPC: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9090);
 
 /// Whom a door is for.
@@ -52,13 +55,14 @@ impl Reader<'_> {
         let gateway = self.door("listen.gateway", written.gateway.as_ref(), GATEWAY, &shared, For::Anybody);
         let deciders = For::Deciders { has_tokens };
         let api = self.door("listen.api", written.api.as_ref(), API, &shared, deciders);
+        let grpc = self.door("listen.grpc", written.grpc.as_ref(), GRPC, &shared, For::Anybody);
         let is_off = match written.admin.as_ref() {
             Some(At { value: Listener::Address(text), .. }) => self.is_off(text),
             Some(At { value: Listener::Section(_), .. }) | None => false,
         };
         let admin = written.admin.as_ref();
         let admin = (!is_off).then(|| self.door("listen.admin", admin, ADMIN, &shared, deciders));
-        ListenConfig { gateway, api, admin }
+        ListenConfig { gateway, api, grpc, admin }
     }
 
     fn door(

@@ -13,6 +13,7 @@ use tollgate_core::{
     Algorithm, AttributeName, Leak, Micros, Missing, Mode, OnFailure, Rate, Refill, Share, WindowStart,
 };
 use tollgate_gateway::{Balance, Protocol};
+use tollgate_grpc::Compat;
 use tollgate_http::LimitMeaning;
 use tollgate_http::address::Forwarding;
 use tollgate_http::jwt::TokenAlgorithm;
@@ -73,16 +74,6 @@ pub(crate) struct Ratio(pub(crate) f64);
 pub(crate) enum Family {
     XRateLimit,
     Ietf,
-}
-
-/// How like envoyproxy/ratelimit requests of several descriptors are counted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Compat {
-    /// What one descriptor denies costs none of them anything.
-    #[default]
-    AllOrNothing,
-    /// Every descriptor is charged, whatever the others say.
-    Strict,
 }
 
 /// What `missing` says.

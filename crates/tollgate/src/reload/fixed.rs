@@ -21,8 +21,9 @@ impl Fixed {
         let gateway = (!config.gateway.routes.is_empty()).then_some(&config.listen.gateway);
         let gateway = gateway.into_iter().map(|gateway| door("listen.gateway", gateway));
         let api = door("listen.api", &config.listen.api);
+        let grpc = config.envoy.iter().map(|_| door("listen.grpc", &config.listen.grpc));
         Self {
-            doors: std::iter::once(api).chain(admin).chain(gateway).collect(),
+            doors: std::iter::once(api).chain(admin).chain(gateway).chain(grpc).collect(),
             settings: [
                 ("store", config.store_words.clone()),
                 ("metrics.labels", format!("{:?}", config.labels)),

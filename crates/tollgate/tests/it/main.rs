@@ -7,6 +7,7 @@ mod attack;
 mod commands;
 mod decide;
 mod docs;
+mod envoy;
 mod examples;
 mod gateway;
 mod openapi;

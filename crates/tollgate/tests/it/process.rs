@@ -15,7 +15,8 @@ use tempfile::TempDir;
 use tollgate_lab::wait_until;
 
 /// What a file needs so that programs do not meet.
-const FREE_PORTS: &str = "listen: {gateway: '127.0.0.1:0', api: '127.0.0.1:0', admin: '127.0.0.1:0'}\n";
+const FREE_PORTS: &str =
+    "listen: {gateway: '127.0.0.1:0', api: '127.0.0.1:0', grpc: '127.0.0.1:0', admin: '127.0.0.1:0'}\n";
 
 /// A running program. Ends with the test.
 pub(crate) struct Tollgate {
@@ -26,6 +27,8 @@ pub(crate) struct Tollgate {
     pub(crate) admin: String,
     /// Where its gateway is, if it has routes.
     pub(crate) gateway: String,
+    /// Where Envoy asks. Empty if it cannot.
+    pub(crate) grpc: String,
     lines: Arc<Mutex<Vec<String>>>,
     reading: Option<JoinHandle<()>>,
     /// The folder of its file, if it is its own.
@@ -118,8 +121,9 @@ impl Tollgate {
             let (_, rest) = rest.split_once("://").unwrap_or_default();
             rest.split([',', ';']).next().unwrap().to_owned()
         };
-        let (gateway, address, admin) = (address("gateway"), address("decisions"), address("admin"));
-        Self { child, address, admin, gateway, banner, lines, reading: Some(reading), folder: None }
+        let [gateway, grpc, address, admin] =
+            ["gateway", "rate limits for Envoy", "decisions", "admin"].map(address);
+        Self { child, address, admin, gateway, grpc, banner, lines, reading: Some(reading), folder: None }
     }
 
     /// Puts another policy file in the old one's place.
@@ -357,4 +361,9 @@ pub(crate) fn command(args: &[&str]) -> Command {
         command.env_remove(format!("TOLLGATE_{name}"));
     }
     command
+}
+
+/// Sends bytes to an address, and reads one answer.
+pub(crate) fn http(address: &str, request: &str) -> Answer {
+    exchange(connect(address), request)
 }

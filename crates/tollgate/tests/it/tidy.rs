@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use toml::Table;
 
 /// Who may depend on whom, among our own. Development dependencies count too.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("tollgate-core", &[]),
     ("tollgate-store", &["tollgate-core", "tollgate-lab"]),
     ("tollgate-http", &["tollgate-core"]),
@@ -14,6 +14,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("tollgate-listen", &[]),
     ("tollgate-server", &["tollgate-core", "tollgate-http", "tollgate-listen", "tollgate-store"]),
     ("tollgate-tower", &["tollgate-core", "tollgate-http", "tollgate-store"]),
+    ("tollgate-grpc", &["tollgate-core", "tollgate-envoy", "tollgate-listen", "tollgate-store"]),
     ("tollgate-example-axum", &["tollgate-core", "tollgate-http", "tollgate-store", "tollgate-tower"]),
     (
         "tollgate-gateway",
@@ -32,6 +33,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
             "tollgate-core",
             "tollgate-envoy",
             "tollgate-gateway",
+            "tollgate-grpc",
             "tollgate-http",
             "tollgate-lab",
             "tollgate-listen",

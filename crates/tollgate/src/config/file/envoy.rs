@@ -3,7 +3,9 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::config::meaning::{Compat, FileName};
+use tollgate_grpc::Compat;
+
+use crate::config::meaning::FileName;
 use crate::config::written::{Several, Written};
 
 /// Rules in the files of envoyproxy/ratelimit, for Envoy's rate limit service.

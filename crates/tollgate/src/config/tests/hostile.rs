@@ -155,7 +155,7 @@ fn unknown_names_are_told_with_the_one_that_was_meant() {
     check(
         "listen: {apy: 127.0.0.1:1}",
         expect![[r#"
-            t.yaml:1:10: there is no setting "apy" here; did you mean api? Known are gateway, api, admin, tls
+            t.yaml:1:10: there is no setting "apy" here; did you mean api? Known are gateway, api, grpc, admin, tls
         "#]],
     );
     check(

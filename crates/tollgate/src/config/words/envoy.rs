@@ -4,7 +4,9 @@ use tollgate_core::Policies;
 use tollgate_envoy::{Limit, Rule};
 
 use super::{limits, partition, quota};
-use crate::config::{Compat, EnvoyConfig};
+use tollgate_grpc::Compat;
+
+use crate::config::EnvoyConfig;
 
 /// A line for each domain, and one for each of its rules.
 pub(crate) fn envoy(envoy: &EnvoyConfig, policies: &Policies) -> String {

@@ -1,0 +1,93 @@
+//! The door for Envoy: what it needs of the program, how a reload reaches it, and the same over `POST /json`.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use tokio::net::TcpListener;
+use tollgate_core::{Limiter, Observe, Policies};
+use tollgate_grpc::wire::Code;
+use tollgate_grpc::{Door, Listening, Rls, Rules, SharedRules, json};
+use tollgate_listen::Tls;
+use tollgate_store::WallClock;
+
+use crate::buckets::Buckets;
+use crate::config::EnvoyConfig;
+
+/// The longest body of `POST /json`, in bytes.
+const BODY_MAX: usize = 1024 * 1024;
+
+/// Envoy's rate limit service.
+pub(crate) struct RateLimits<O> {
+    rls: Arc<Rls<Arc<Buckets>, O, WallClock>>,
+}
+
+impl<O: Observe + 'static> RateLimits<O> {
+    /// The service with these rules. Their policies are in force.
+    pub(crate) fn new(limiter: Arc<Limiter<Arc<Buckets>, O>>, config: Option<&EnvoyConfig>) -> Self {
+        let rules: SharedRules = Arc::new(ArcSwap::from_pointee(rules(limiter.policies(), config)));
+        Self { rls: Arc::new(Rls { limiter, rules, clock: WallClock }) }
+    }
+
+    /// Puts other rules in force. Their policies are in force already.
+    pub(crate) fn replace(&self, config: Option<&EnvoyConfig>) {
+        self.rls.rules.store(Arc::new(rules(self.rls.limiter.policies(), config)));
+    }
+
+    /// `POST /json`.
+    pub(crate) fn routes(&self) -> Router {
+        let layer = DefaultBodyLimit::max(BODY_MAX);
+        Router::new().route("/json", post(ask::<O>)).layer(layer).with_state(Arc::clone(&self.rls))
+    }
+
+    /// Serves until `stop` is ready. Probes are told at once.
+    pub(crate) async fn serve(
+        &self,
+        listener: TcpListener,
+        connections_max: usize,
+        tls: Option<Tls>,
+        stop: impl Future<Output = ()>,
+    ) {
+        let (door, health) = Door::new(Arc::clone(&self.rls));
+        health.serve().await;
+        let stop = async {
+            stop.await;
+            health.leave().await;
+        };
+        let listening = Listening { connections_max, ..Listening::default() };
+        tollgate_grpc::serve(listener, door, listening, tls, stop).await;
+    }
+}
+
+fn rules(policies: Arc<Policies>, config: Option<&EnvoyConfig>) -> Rules {
+    let domains = config.map(|config| Arc::clone(&config.domains)).unwrap_or_default();
+    let compat = config.map(|config| config.compat).unwrap_or_default();
+    Rules { domains, policies, compat, headers: Vec::new() }
+}
+
+async fn ask<O: Observe + 'static>(
+    State(rls): State<Arc<Rls<Arc<Buckets>, O, WallClock>>>,
+    body: Bytes,
+) -> Response {
+    let request = match json::read(&body) {
+        Ok(request) => request,
+        Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+    };
+    match rls.answer(&request).await {
+        Err(refusal) => (StatusCode::BAD_REQUEST, format!("{refusal}\n")).into_response(),
+        Ok(answer) => {
+            let status = match answer.overall_code() {
+                Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
+                Code::Ok | Code::Unknown => StatusCode::OK,
+            };
+            let kind = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+            (status, kind, json::write(&answer)).into_response()
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! One Envoy, with the rate limit filter in front of an upstream.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tempfile::TempDir;
+
+use crate::free_port;
+use crate::keeper::Kept;
+
+/// An Envoy of its own.
+#[derive(Debug)]
+pub struct Envoy {
+    port: u16,
+    /// Ends before its folder does.
+    _running: Kept,
+    _folder: TempDir,
+}
+
+/// How the filter asks.
+#[derive(Clone, Debug)]
+pub struct Filter<'a> {
+    /// Where the rate limit service is.
+    pub service: &'a str,
+    /// Where requests go that pass.
+    pub upstream: &'a str,
+    /// Whether requests are denied when the service gives no answer.
+    pub failure_mode_deny: bool,
+    /// `rate_limits` of the route, in YAML, each line by itself.
+    pub rate_limits: &'a str,
+}
+
+const FILE: &str = "\
+static_resources:
+  listeners:
+  - address: {socket_address: {address: 127.0.0.1, port_value: PORT}}
+    filter_chains:
+    - filters:
+      - name: envoy.filters.network.http_connection_manager
+        typed_config:
+          '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
+          stat_prefix: edge
+          route_config:
+            virtual_hosts:
+            - name: all
+              domains: ['*']
+              routes:
+              - match: {prefix: /}
+                route:
+                  cluster: upstream
+                  rate_limits:
+RATE_LIMITS
+          http_filters:
+          - name: envoy.filters.http.ratelimit
+            typed_config:
+              '@type': type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
+              domain: edge
+              failure_mode_deny: DENY
+              timeout: 2s
+              enable_x_ratelimit_headers: DRAFT_VERSION_03
+              rate_limit_service:
+                transport_api_version: V3
+                grpc_service: {envoy_grpc: {cluster_name: tollgate}}
+          - name: envoy.filters.http.router
+            typed_config:
+              '@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
+  clusters:
+  - name: upstream
+    load_assignment:
+      cluster_name: upstream
+      endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: UPSTREAM}}}]}]
+  - name: tollgate
+    typed_extension_protocol_options:
+      envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
+        '@type': type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
+        explicit_http_config: {http2_protocol_options: {}}
+    load_assignment:
+      cluster_name: tollgate
+      endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: SERVICE}}}]}]
+";
+
+impl Envoy {
+    /// Where it is installed, if it is.
+    pub fn program() -> Option<PathBuf> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent()?;
+        Some(root.join("target/envoy/bin/envoy")).filter(|program| program.exists())
+    }
+
+    /// Starts one, and waits until it listens.
+    ///
+    /// # Panics
+    /// If it is not installed, or does not start.
+    pub fn start(filter: &Filter<'_>) -> Self {
+        let program = Self::program().expect("Envoy is missing; `make deps` installs it");
+        let (port, folder) = (free_port(), TempDir::new().expect("a temporary folder"));
+        let rate_limits = filter.rate_limits.lines().map(|line| format!("                  {line}\n"));
+        let text = FILE
+            .replace("PORT", &port.to_string())
+            .replace("RATE_LIMITS\n", &rate_limits.collect::<String>())
+            .replace("DENY", &filter.failure_mode_deny.to_string())
+            .replace("UPSTREAM", &socket(filter.upstream))
+            .replace("SERVICE", &socket(filter.service));
+        let (file, log) = (folder.path().join("envoy.yaml"), folder.path().join("envoy.log"));
+        std::fs::write(&file, text).expect("a file");
+        let errors = File::create(&log).expect("a file");
+        let command = [program.as_os_str(), "-c".as_ref(), file.as_os_str(), "--concurrency".as_ref()];
+        let command =
+            command.into_iter().chain(["1", "--disable-hot-restart", "-l", "warn"].map(AsRef::as_ref));
+        let running = Kept::start(command, Stdio::from(errors));
+        running.wait_for_port(port, &log);
+        Self { port, _running: running, _folder: folder }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+}
+
+/// An address as Envoy writes it.
+fn socket(address: &str) -> String {
+    let (host, port) = address.rsplit_once(':').expect("an address with a port");
+    format!("{{address: {host}, port_value: {port}}}")
+}
