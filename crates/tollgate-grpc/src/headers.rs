@@ -19,7 +19,7 @@ pub(crate) fn render(
         return Vec::new();
     }
     let limited = || told.iter().filter(|told| told.status.current_limit.is_some());
-    let over = limited().filter(|told| told.is_over && !told.is_quota).last();
+    let over = limited().rfind(|told| told.is_over && !told.is_quota);
     let Some(told) = over.or_else(|| limited().min_by_key(|told| told.status.limit_remaining)) else {
         return Vec::new();
     };

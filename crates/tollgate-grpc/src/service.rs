@@ -45,7 +45,7 @@ where
         let described = tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIBED)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
-        let reflection = described.build_v1().ok().map(|reflection| Other::new(reflection));
+        let reflection = described.build_v1().ok().map(Other::new);
         let rls = RateLimitServiceServer::from_arc(rls).max_decoding_message_size(REQUEST_MAX);
         (Self { rls, health: Other::new(health), reflection }, Health(reporter))
     }

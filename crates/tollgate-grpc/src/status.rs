@@ -104,11 +104,9 @@ impl Told {
             (true, Some(wait)) if !wait.is_zero() => wait,
             _ => standing.reset_after,
         };
-        let seconds = match charge.quota.algorithm() {
-            // The window goes on whether anything is spent or not.
-            Algorithm::FixedWindow(_) if told.is_zero() => named.until_reset(now),
-            _ => told.as_secs_ceil(),
-        };
+        // A fixed window goes on whether anything is spent or not.
+        let goes_on = matches!(charge.quota.algorithm(), Algorithm::FixedWindow(_));
+        let seconds = if goes_on && told.is_zero() { named.until_reset(now) } else { told.as_secs_ceil() };
         let remaining = if is_over { 0 } else { standing.remaining };
         Self::new(named, is_over, remaining, seconds)
     }

@@ -74,7 +74,7 @@ async fn a_look_at_a_limit_that_is_just_used_up_is_not_over_it() {
 async fn shadow_counts_and_never_denies() {
     let shadow = Descriptor { shadow_mode: true, ..limit("a", "", 1, "minute") };
     for compat in BOTH {
-        let world = world(&[shadow.clone()], compat);
+        let world = world(std::slice::from_ref(&shadow), compat);
         for _ in 0..3 {
             assert_eq!(world.ask(vec![of(&[("a", "x")])]).await, "OK | OK 1/MINUTE left 0 in 43");
         }
