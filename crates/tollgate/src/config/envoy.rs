@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tollgate_envoy::{Descriptor, Domains, SameDomain};
-use tollgate_grpc::Compat;
+use tollgate_grpc::{Compat, HeaderFamily};
 
 use super::error::ConfigError;
 use super::file;
@@ -25,6 +25,8 @@ use yaml::is_one;
 pub(crate) struct EnvoyConfig {
     pub(crate) domains: Arc<Domains>,
     pub(crate) compat: Compat,
+    /// Which header fields answers add.
+    pub(crate) headers: Vec<HeaderFamily>,
     /// What stands in the files and means nothing, with its place.
     pub(crate) idle: Vec<String>,
 }
@@ -127,7 +129,8 @@ impl Reader<'_> {
         let same = if merges { SameDomain::Merge } else { SameDomain::Refuse };
         let Rules { domains, idle, errors, .. } = Rules::of(&files, same);
         self.errors.extend(errors);
-        EnvoyConfig { domains: Arc::new(domains), compat, idle }
+        let headers = self.read_all("envoy.headers", &written.headers).unwrap_or_default();
+        EnvoyConfig { domains: Arc::new(domains), compat, headers, idle }
     }
 
     /// The files that a name means.

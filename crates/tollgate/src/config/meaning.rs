@@ -13,7 +13,7 @@ use tollgate_core::{
     Algorithm, AttributeName, Leak, Micros, Missing, Mode, OnFailure, Rate, Refill, Share, WindowStart,
 };
 use tollgate_gateway::{Balance, Protocol};
-use tollgate_grpc::Compat;
+use tollgate_grpc::{Compat, HeaderFamily};
 use tollgate_http::LimitMeaning;
 use tollgate_http::address::Forwarding;
 use tollgate_http::jwt::TokenAlgorithm;
@@ -112,6 +112,7 @@ words!(LimitMeaning, "capacity" => LimitMeaning::Capacity, "rate" => LimitMeanin
 words!(Balance, "round_robin" => Balance::RoundRobin, "least_connections" => Balance::LeastConnections);
 words!(Protocol, "http1" => Protocol::Http1, "http2" => Protocol::Http2);
 words!(LogFormat, "auto" => LogFormat::Auto, "text" => LogFormat::Text, "json" => LogFormat::Json);
+words!(HeaderFamily, "x-ratelimit" => HeaderFamily::XRateLimit, "ratelimit" => HeaderFamily::RateLimit, "retry-after" => HeaderFamily::RetryAfter);
 words!(Compat, "all_or_nothing" => Compat::AllOrNothing, "strict" => Compat::Strict);
 words!(Family, "x-ratelimit" => Family::XRateLimit, "ietf" => Family::Ietf);
 words!(LevelFilter, "off" => LevelFilter::OFF, "error" => LevelFilter::ERROR, "warn" => LevelFilter::WARN,

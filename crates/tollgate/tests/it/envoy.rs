@@ -33,9 +33,13 @@ fn has_envoy(n_tests: &str) -> bool {
 
 impl Edge {
     fn start(rules: &str, more: &str) -> Self {
+        Self::with("compat: all_or_nothing", rules, more)
+    }
+
+    fn with(settings: &str, rules: &str, more: &str) -> Self {
         let folder = tempfile::TempDir::new().unwrap();
         std::fs::write(folder.path().join("edge.yaml"), rules).unwrap();
-        let config = format!("envoy: {{files: [{}]}}\n{more}", folder.path().display());
+        let config = format!("envoy: {{files: [{}], {settings}}}\n{more}", folder.path().display());
         let tollgate = Tollgate::start(&config);
         Self { folder, tollgate, upstream: Nginx::start(1, "", "location / { return 200 'through'; }\n") }
     }
@@ -131,7 +135,7 @@ fn without_redis_envoy_notices_nothing_and_without_tollgate_it_does_as_it_was_to
 
 #[test]
 fn the_same_can_be_asked_in_json() {
-    let edge = Edge::start(RULES, "");
+    let edge = Edge::with("headers: retry-after", RULES, "");
     let body = r#"{"domain": "edge", "descriptors": [{"entries": [{"key": "path", "value": "/once"}]}]}"#;
     let ask = |body: &str| {
         let length = body.len();
@@ -142,6 +146,7 @@ fn the_same_can_be_asked_in_json() {
     let (first, second) = (ask(body), ask(body));
     assert_eq!((first.status, &first.json()["overallCode"]), (200, &"OK".into()));
     assert_eq!((second.status, &second.json()["overallCode"]), (429, &"OVER_LIMIT".into()));
+    assert_eq!(second.json()["responseHeadersToAdd"][0]["key"], "Retry-After");
     let wrong = ask(r#"{"domain": ""}"#);
     assert_eq!((wrong.status, wrong.body.as_str()), (400, "rate limit domain must not be empty\n"));
     assert_eq!(ask("{").status, 400);

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use tollgate_grpc::Compat;
+use tollgate_grpc::{Compat, HeaderFamily};
 
 use crate::config::meaning::FileName;
 use crate::config::written::{Several, Written};
@@ -18,6 +18,10 @@ pub(in crate::config) struct Envoy {
     /// `all_or_nothing`: a request that is denied by one of its descriptors costs nothing. `strict`: every descriptor is charged, whatever the
     /// others say, as by envoyproxy/ratelimit. Default: `all_or_nothing`.
     pub(in crate::config) compat: Option<Written<Compat>>,
+    /// Which header fields Envoy is told to add to answers: `x-ratelimit` for `X-RateLimit-Limit`, `-Remaining` and `-Reset` (the time of day), `ratelimit` for
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset` (seconds) as with `LIMIT_RESPONSE_HEADERS_ENABLED`, `retry-after` on denials. Default: none; Envoy can add
+    /// its own.
+    pub(in crate::config) headers: Option<Several<HeaderFamily>>,
     /// Whether files of the same domain are one, as with `MERGE_DOMAIN_CONFIG`. Otherwise that is refused. Default: `false`.
     pub(in crate::config) merge_domains: Option<Written<bool>>,
 }
