@@ -16,6 +16,7 @@
 
 mod brought;
 mod headers;
+mod heard;
 pub mod json;
 mod listen;
 mod rls;

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tollgate_core::{Clock, Observe, Store};
 use tollgate_listen::{Patient, Speaks, Tls};
 
+use crate::heard::Heard;
 use crate::service::Door;
 
 /// How the door listens.
@@ -26,7 +27,7 @@ pub struct Listening {
     pub connections_max: usize,
     /// Calls at once on each.
     pub streams_max: u32,
-    /// Time to shake hands.
+    /// Time to shake hands, and to say what every client says first.
     pub hands_within: Duration,
     /// Time in which a client must take some of an answer.
     pub read_within: Duration,
@@ -144,6 +145,8 @@ async fn converse<S, O, C>(
     if let Some((every, within)) = listening.keep_alive {
         builder.keep_alive_interval(every).keep_alive_timeout(within);
     }
+    let stream = Heard::new(stream);
+    let silent = stream.until_silent(listening.hands_within);
     let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(door));
     let mut connection = std::pin::pin!(connection);
     let old = async {
@@ -155,6 +158,7 @@ async fn converse<S, O, C>(
     // A connection that breaks is its client's affair.
     tokio::select! {
         _ = connection.as_mut() => return,
+        () = silent => return,
         () = old => {}
         _ = stopped.wait_for(|is_stopped| *is_stopped) => {}
     }

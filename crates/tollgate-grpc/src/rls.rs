@@ -27,6 +27,9 @@ use crate::rules::{Compat, Rules, SharedRules};
 use crate::status::{self, Told};
 use crate::wire::{Code, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 
+/// The most of a value that tells buckets apart, in bytes: it stands in Redis' keys.
+const VALUE_MAX: usize = 4_096;
+
 /// Answers requests.
 #[derive(Debug)]
 pub struct Rls<S, O, C> {
@@ -162,6 +165,12 @@ fn hits(descriptor: &RateLimitDescriptor, of_request: u32) -> u32 {
     }
 }
 
+/// As much of a value as tells buckets apart. Refusing a longer one would let its request through, so it is counted with all that begin
+/// like it.
+fn shortened(value: &str) -> &str {
+    &value[..value.floor_char_boundary(VALUE_MAX)]
+}
+
 /// Those that have to be charged.
 fn asking<'a>(domain: &'a str, met: &'a [Met<'_>]) -> SmallVec<[Asking<'a>; 4]> {
     let asking = met.iter().enumerate().filter_map(|(number, met)| match (&met.brought, &met.matched) {
@@ -169,12 +178,14 @@ fn asking<'a>(domain: &'a str, met: &'a [Met<'_>]) -> SmallVec<[Asking<'a>; 4]> 
             number,
             policy: [brought.policy()],
             attributes: [(brought::DOMAIN, domain), (brought::ENTRIES, &*brought.entries)]
-                .map(|(name, value)| Attribute { name: AttributeName::Named(name), value })
+                .map(|(name, value)| Attribute { name: AttributeName::Named(name), value: shortened(value) })
                 .into_iter()
                 .collect(),
         }),
         (None, Matched::Limited(limited)) => {
-            Some(Asking { number, policy: [limited.policy()], attributes: limited.attributes() })
+            let mut attributes = limited.attributes();
+            attributes.iter_mut().for_each(|attribute| attribute.value = shortened(attribute.value));
+            Some(Asking { number, policy: [limited.policy()], attributes })
         }
         (None, Matched::Nothing | Matched::Unlimited(_) | Matched::Blocked(_)) => None,
     });

@@ -136,6 +136,20 @@ async fn the_same_descriptor_twice_is_charged_twice_and_absurd_numbers_do_no_har
     }
 }
 
+/// An attacker could otherwise fill Redis with long keys, or have its requests refused and so let through.
+#[tokio::test]
+async fn values_that_are_very_long_are_counted_by_how_they_begin() {
+    for compat in BOTH {
+        let world = world(&[limit("a", "", 1, "minute")], compat);
+        let long = |end: &str| of(&[("a", &("é".repeat(10_000) + end))]);
+        assert!(world.ask(vec![long("1")]).await.starts_with("OK"));
+        assert!(world.ask(vec![long("2")]).await.starts_with("OVER"));
+        let own = |end| world.ask(vec![bringing(1, RateLimitUnit::Hour, long(end))]);
+        assert!(own("1").await.starts_with("OK"));
+        assert!(own("2").await.starts_with("OVER"));
+    }
+}
+
 #[tokio::test]
 async fn what_is_no_request_is_refused_in_the_originals_words() {
     let world = world(&[], Compat::Strict);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -104,6 +105,21 @@ async fn a_connection_that_is_old_is_told_to_go() {
     let (_sender, connection): (http2::SendRequest<String>, _) = shaken.unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(30), connection).await;
     ended.expect("it ends by itself").unwrap();
+    open.ask("shop").await.unwrap();
+}
+
+/// Nor does one that begins, and says no more.
+#[tokio::test]
+async fn who_says_nothing_does_not_keep_its_place() {
+    let hands_within = Duration::from_millis(50);
+    let open = open(Listening { hands_within, connections_max: 1, ..Listening::default() }).await;
+    for beginning in ["", "PRI * HTTP"] {
+        let mut silent = TcpStream::connect(open.address).await.unwrap();
+        silent.write_all(beginning.as_bytes()).await.unwrap();
+        let mut said = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(30), silent.read_to_end(&mut said)).await;
+        assert!(ended.is_ok(), "it is cut off");
+    }
     open.ask("shop").await.unwrap();
 }
 
