@@ -89,7 +89,7 @@ pub trait Bucket {
     /// state is to be stored, whatever becomes of the charge.
     fn mend(&mut self, quota: &Quota, now: Timestamp) -> bool;
 
-    /// Weighs a demand. Changes nothing.
+    /// Weighs a demand. Changes nothing. A demand for nothing fits unless the bucket is past its limit.
     fn fit(&self, quota: &Quota, demand: Demand, now: Timestamp) -> Fit;
 
     /// Spends `cost` units, whether they fit or not, and tells how many of them were counted: all, unless
@@ -123,24 +123,21 @@ impl Demand {
         self.ahead + u64::from(self.cost)
     }
 
-    /// The answer, where the state does not matter: nothing always fits, more than all never does.
+    /// The answer, where the state does not matter: more than all never fits.
     #[inline]
     fn plain(self, quota: &Quota) -> Option<Fit> {
-        if self.cost == 0 {
-            return Some(Fit::NOW);
-        }
         (self.total() > u64::from(quota.capacity().get())).then_some(Fit::Never)
     }
 }
 
 impl Fit {
     /// It fits, and at once.
-    const NOW: Self = Self::Fits { wait: Micros::ZERO };
+    pub const NOW: Self = Self::Fits { wait: Micros::ZERO };
 }
 
 /// Weighs, spends if `act` says so, and tells what is left.
 fn charge<B: Bucket>(bucket: &mut B, quota: &Quota, demand: Demand, act: Act, now: Timestamp) -> Charged {
-    let fit = bucket.fit(quota, demand, now);
+    let fit = if act.only_tells() { Fit::NOW } else { bucket.fit(quota, demand, now) };
     let spends = act.spends(matches!(fit, Fit::Fits { .. }));
     let counted = spends.then(|| bucket.spend(quota, demand.cost, now));
     Charged { fit, counted, level: bucket.level(quota, now) }

@@ -18,7 +18,7 @@ pub enum Act {
     Take(NonZeroU32),
     /// Spends if it fits and nobody vetoes; never vetoes. What a policy in shadow mode does.
     Try(NonZeroU32),
-    /// Spends even past the limit; never vetoes.
+    /// Spends even past the limit; never vetoes. `Record(0)` learns whether the bucket is past it.
     Record(u32),
     /// Spends nothing; vetoes if it would not fit. `Look(0)` only tells how things stand.
     Look(u32),
@@ -109,6 +109,12 @@ impl Act {
             Self::Take(_) | Self::Look(_) => true,
             Self::Try(_) | Self::Record(_) => false,
         }
+    }
+
+    /// True if the act is no question, and nothing could speak against it: it only learns how things stand.
+    #[inline(always)]
+    pub fn only_tells(self) -> bool {
+        self == Self::Look(0)
     }
 
     /// True if later charges of the same key must leave room for this one. A take that is short claims its

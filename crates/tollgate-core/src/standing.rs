@@ -125,7 +125,7 @@ impl Standing {
     }
 
     /// Takes the receipt out, to give it back: afterwards the charge only fits.
-    pub(crate) fn take_receipt(&mut self) -> Option<Receipt> {
+    pub fn take_receipt(&mut self) -> Option<Receipt> {
         match std::mem::replace(&mut self.outcome, Outcome::Fits) {
             Outcome::Paid(receipt) => Some(receipt),
             other @ (Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown) => {

@@ -45,7 +45,7 @@ pub(crate) fn settle(
         });
         let ahead = ahead.map(|(_, (earlier, _))| u64::from(earlier.act.cost())).sum();
         let demand = Demand { ahead, cost: charge.act.cost(), patience: charge.patience };
-        let fit = buckets.fit(n, charge, demand);
+        let fit = if charge.act.only_tells() { Fit::NOW } else { buckets.fit(n, charge, demand) };
         vetoed |= charge.act.vetoes() && !matches!(fit, Fit::Fits { .. });
         fits.push(fit);
     }

@@ -561,7 +561,7 @@ local function log()
         settle(bucket, window)
         local wanted = bucket.ahead + cost
         local missing = bucket.left + wanted - capacity
-        if missing <= 0 or cost == 0 then
+        if missing <= 0 then
             return true, 0, 0, bucket.left, bucket.oldest_at
         end
         local retry_after, n = -1, 0

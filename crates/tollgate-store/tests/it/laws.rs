@@ -366,6 +366,22 @@ proptest! {
         prop_assert_eq!(u64::from(remaining(&world, &gate)), left);
     }
 
+    /// Recording nothing tells whether the key is past its limit, as the record before it did. Looking is never denied.
+    #[test]
+    fn recording_nothing_tells_whether_the_limit_is_passed(quota in quotas(), start in starts(), records in visits(20)) {
+        let (world, gate) = (World::at(start), Gate::new("g", quota));
+        prop_assume!(gate.capacity() < u32::MAX / 2); // beyond, a count has no room for what is past the limit
+        for (gap, share) in records {
+            if !world.pass(gap, &[&gate]) { break }
+            let before = world.apply(&gate, Act::Record(0));
+            prop_assert!(!before.is_past() || before.remaining == 0);
+            let past = world.apply(&gate, Act::Record(cost(share, &gate.quota))).is_past();
+            let after = world.apply(&gate, Act::Record(0));
+            prop_assert_eq!(after.is_past(), past);
+            prop_assert_eq!(world.peek(&gate).outcome, Outcome::Fits);
+        }
+    }
+
     /// A reset key stands as if never seen.
     #[test]
     fn a_reset_key_stands_as_if_never_seen(quota in quotas(), start in starts(), visits in visits(20)) {
