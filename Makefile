@@ -1,6 +1,6 @@
 # The words that people and CI use. `make test` is the whole gate.
 
-.PHONY: run test test-all chaos lint docs deny deps bench-memory bench-policies bench-redis bench-api bench-gateway mutants fuzz
+.PHONY: run test test-all chaos lint docs deny deps bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc mutants fuzz
 
 run: ## run Tollgate on its defaults
 	cargo run --release
@@ -49,6 +49,11 @@ bench-gateway: deps-gateway ## CPU of a request through the gateway, against ngi
 	cargo build --release --quiet --package tollgate
 	cargo run --release --quiet --package tollgate-bench -- gateway
 
+bench-grpc: deps deps-grpc ## CPU of a call of Envoy's, against a bare tonic service and throttlecrab-server; times behind Envoy
+	cargo install --quiet --locked --root target/peers throttlecrab-server@0.4.40
+	cargo build --release --quiet --package tollgate
+	cargo run --release --quiet --package tollgate-bench -- grpc target/peers/bin/throttlecrab-server
+
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS = $(notdir $(wildcard fuzz/seeds/*))
 
@@ -82,6 +87,10 @@ deps-bench:
 .PHONY: deps-gateway
 deps-gateway:
 	@./.ci/install wrk:wrk nginx:nginx haproxy:haproxy
+
+.PHONY: deps-grpc
+deps-grpc: # without protoc throttlecrab-server has no gRPC
+	@./.ci/install h2load:nghttp2-client protoc:protobuf-compiler
 
 .PHONY: deps-peers
 deps-peers: # what limitador is built with

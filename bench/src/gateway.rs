@@ -99,7 +99,7 @@ fn latencies(proxies: &[Proxy], name: &str) {
     let paced: Vec<_> = proxies.iter().zip(tops).map(|(proxy, [top])| (proxy, top)).collect();
     let figures = in_turn(&paced, LATENCY_ROUNDS, |&(proxy, top)| {
         let answers = load(proxy, Pace::Rate(top * SHARE), LATENCY);
-        [answers.rate, answers.percentile(50), answers.percentile(99)]
+        [answers.rate, answers.permille(500), answers.permille(990)]
     });
     for ((proxy, top), [rate, p50, p99]) in paced.iter().zip(figures) {
         println!("{name:6}  {:7}  {top:7.0} {rate:7.0}  {p50:7.0}  {p99:7.0}", proxy.name());

@@ -1,4 +1,4 @@
-//! Load by wrk over loopback, and what it cost the server.
+//! Load by wrk and h2load over loopback, and what it cost the server.
 
 use std::process::{Child, Command};
 
@@ -26,6 +26,18 @@ pub(crate) fn micros_per_request(server: u32, arguments: &[&str]) -> f64 {
     let line = text.lines().find(|line| line.contains(" requests in ")).expect("wrk counts requests");
     let requests: f64 = line.trim().split(' ').next().and_then(|n| n.parse().ok()).expect("a number");
     (cpu_seconds(server) - before) * 1e6 / requests
+}
+
+/// CPU time of a server for one call, in microseconds, while h2load with these arguments asks it so many times.
+///
+/// # Panics
+/// If a call fails.
+pub(crate) fn micros_per_call(server: u32, n_calls: usize, arguments: &[&str]) -> f64 {
+    let before = cpu_seconds(server);
+    let output = Command::new("h2load").args(arguments).output().expect("h2load is installed");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains(&format!(" {n_calls} succeeded, 0 failed")), "every call is answered: {text}");
+    (cpu_seconds(server) - before) * 1e6 / n_calls as f64
 }
 
 /// User and system time so far, of a process and of all that it started and that still run.

@@ -6,6 +6,7 @@
 
 mod api;
 mod gateway;
+mod grpc;
 mod load;
 mod memory;
 mod openloop;
@@ -24,10 +25,16 @@ fn main() -> ExitCode {
         "redis" => return redis::run(std::env::args().nth(2).as_deref()),
         "api" => return api::run(),
         "gateway" => return gateway::run(std::env::args().nth(2).as_deref()),
+        "grpc" => return grpc::run(std::env::args().nth(2).as_deref()),
         "constant" => api::serve_constant(),
+        "constant-grpc" => {
+            let arguments: Vec<String> = std::env::args().skip(2).collect();
+            let [address, n_descriptors] = &arguments[..] else { return ExitCode::from(2) };
+            grpc::serve_constant(address, n_descriptors.parse().unwrap_or(1));
+        }
         _ => {
             println!(
-                "usage: tollgate-bench memory | policies | redis [LIMITADOR-PEER] | api | gateway [peers]"
+                "usage: tollgate-bench memory | policies | redis [LIMITADOR-PEER] | api | gateway [peers] | grpc [THROTTLECRAB-SERVER]"
             );
             return ExitCode::from(2);
         }

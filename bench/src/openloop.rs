@@ -95,9 +95,9 @@ pub(crate) fn ask(
 }
 
 impl Answers {
-    /// The time in microseconds that so many per cent of the answers stay below.
-    pub(crate) fn percentile(&self, percent: usize) -> f64 {
-        self.took[self.took.len() * percent / 100].as_secs_f64() * 1e6
+    /// The time in microseconds that so many of a thousand answers stay below.
+    pub(crate) fn permille(&self, permille: usize) -> f64 {
+        self.took[self.took.len() * permille / 1_000].as_secs_f64() * 1e6
     }
 }
 

@@ -19,7 +19,7 @@ pub struct Envoy {
 }
 
 /// How the filter asks.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Filter<'a> {
     /// Where the rate limit service is.
     pub service: &'a str,
@@ -27,8 +27,25 @@ pub struct Filter<'a> {
     pub upstream: &'a str,
     /// Whether requests are denied when the service gives no answer.
     pub failure_mode_deny: bool,
+    /// How long it waits for an answer.
+    pub timeout: &'a str,
     /// `rate_limits` of the route, in YAML, each line by itself.
     pub rate_limits: &'a str,
+    /// The same of the route's section for the filter, which alone knows of hits. If there is one, the other does not count.
+    pub counted_limits: &'a str,
+    /// What the service and the filter show each other.
+    pub trust: Trust<'a>,
+}
+
+/// What two show each other, from a folder of [`crate::write_certificates`].
+#[derive(Clone, Copy, Debug)]
+pub enum Trust<'a> {
+    /// Nothing: there is no TLS.
+    Blind,
+    /// The service shows its certificate.
+    OneSided(&'a Path),
+    /// Both show theirs.
+    Mutual(&'a Path),
 }
 
 const FILE: &str = "\
@@ -51,13 +68,14 @@ static_resources:
                   cluster: upstream
                   rate_limits:
 RATE_LIMITS
+COUNTED_LIMITS
           http_filters:
           - name: envoy.filters.http.ratelimit
             typed_config:
               '@type': type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimit
               domain: edge
               failure_mode_deny: DENY
-              timeout: 2s
+              timeout: TIMEOUT
               enable_x_ratelimit_headers: DRAFT_VERSION_03
               rate_limit_service:
                 transport_api_version: V3
@@ -78,7 +96,28 @@ RATE_LIMITS
     load_assignment:
       cluster_name: tollgate
       endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: SERVICE}}}]}]
+TRUST
 ";
+
+/// The route's section for the filter.
+const PER_ROUTE: &str = "                typed_per_filter_config:
+                  envoy.filters.http.ratelimit:
+                    '@type': type.googleapis.com/envoy.extensions.filters.http.ratelimit.v3.RateLimitPerRoute
+                    rate_limits:
+";
+
+impl Filter<'_> {
+    /// One that waits for long and denies nothing for want of an answer.
+    pub const PATIENT: Self = Self {
+        service: "",
+        upstream: "",
+        failure_mode_deny: false,
+        timeout: "2s",
+        rate_limits: "",
+        counted_limits: "",
+        trust: Trust::Blind,
+    };
+}
 
 impl Envoy {
     /// Where it is installed, if it is.
@@ -94,13 +133,20 @@ impl Envoy {
     pub fn start(filter: &Filter<'_>) -> Self {
         let program = Self::program().expect("Envoy is missing; `make deps` installs it");
         let (port, folder) = (free_port(), TempDir::new().expect("a temporary folder"));
-        let rate_limits = filter.rate_limits.lines().map(|line| format!("                  {line}\n"));
+        let rate_limits = indented(filter.rate_limits, 18);
+        let counted_limits = match filter.counted_limits {
+            "" => String::new(),
+            limits => format!("{PER_ROUTE}{}", indented(limits, 20)),
+        };
         let text = FILE
             .replace("PORT", &port.to_string())
-            .replace("RATE_LIMITS\n", &rate_limits.collect::<String>())
+            .replace("COUNTED_LIMITS\n", &counted_limits)
+            .replace("RATE_LIMITS\n", &rate_limits)
+            .replace("TIMEOUT", filter.timeout)
             .replace("DENY", &filter.failure_mode_deny.to_string())
             .replace("UPSTREAM", &socket(filter.upstream))
-            .replace("SERVICE", &socket(filter.service));
+            .replace("SERVICE", &socket(filter.service))
+            .replace("TRUST\n", &filter.trust.transport_socket());
         let (file, log) = (folder.path().join("envoy.yaml"), folder.path().join("envoy.log"));
         std::fs::write(&file, text).expect("a file");
         let errors = File::create(&log).expect("a file");
@@ -116,6 +162,40 @@ impl Envoy {
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
+}
+
+impl Trust<'_> {
+    /// What the cluster of the service needs for it.
+    fn transport_socket(self) -> String {
+        let (folder, own) = match self {
+            Self::Blind => return String::new(),
+            Self::OneSided(folder) => (folder.display(), String::new()),
+            Self::Mutual(folder) => {
+                let folder = folder.display();
+                let [cert, key] = ["pem", "key"].map(|end| format!("{{filename: {folder}/client.{end}}}"));
+                (
+                    folder,
+                    format!(
+                        "\n          tls_certificates: [{{certificate_chain: {cert}, private_key: {key}}}]"
+                    ),
+                )
+            }
+        };
+        format!(
+            "    transport_socket:
+      name: envoy.transport_sockets.tls
+      typed_config:
+        '@type': type.googleapis.com/envoy.extensions.transport_sockets.tls.v3.UpstreamTlsContext
+        common_tls_context:
+          validation_context: {{trusted_ca: {{filename: {folder}/ca.pem}}}}{own}
+"
+        )
+    }
+}
+
+/// Lines, so far to the right.
+fn indented(lines: &str, by: usize) -> String {
+    lines.lines().map(|line| format!("{:by$}{line}\n", "")).collect()
 }
 
 /// An address as Envoy writes it.

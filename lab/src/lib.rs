@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 pub use certificates::write_certificates;
 pub use cluster::Cluster;
-pub use envoy::{Envoy, Filter};
+pub use envoy::{Envoy, Filter, Trust};
 pub use haproxy::Haproxy;
 pub use http::Client;
 pub use nginx::Nginx;

@@ -15,6 +15,8 @@ pub struct Descriptor {
     pub shadow_mode: bool,
     /// A request is denied only if all of its descriptors in this mode are over their limits.
     pub quota_mode: bool,
+    /// Counted even past the limit: for what has happened already when it is told.
+    pub record_mode: bool,
     /// The metric of this descriptor has all values of the request.
     pub detailed_metric: bool,
     /// The metric of this descriptor, and of those below it, has the request's value.

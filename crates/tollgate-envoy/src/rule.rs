@@ -21,6 +21,7 @@ pub struct Rule {
     pub(crate) partition: Vec<String>,
     shadow_mode: bool,
     quota_mode: bool,
+    record_mode: bool,
     detailed_metric: bool,
     metadata: Option<String>,
 }
@@ -120,6 +121,7 @@ impl Rule {
             partition: partition.to_vec(),
             shadow_mode: written.shadow_mode,
             quota_mode: written.quota_mode,
+            record_mode: written.record_mode,
             detailed_metric: written.detailed_metric,
             metadata: written.metadata.clone(),
         };
@@ -164,6 +166,11 @@ impl Rule {
     /// True if a request is denied only if all of its rules in this mode are over their limits.
     pub fn is_quota(&self) -> bool {
         self.quota_mode
+    }
+
+    /// True if it counts even what is past its limit.
+    pub fn is_record(&self) -> bool {
+        self.record_mode
     }
 
     /// True if its metric has all values of the request.

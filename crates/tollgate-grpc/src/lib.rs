@@ -15,6 +15,7 @@
 //! - [`serve`] takes connections.
 
 mod brought;
+mod calls;
 mod headers;
 mod heard;
 pub mod json;
@@ -23,6 +24,7 @@ mod rls;
 mod rules;
 mod service;
 mod status;
+mod unary;
 pub mod wire;
 
 pub use brought::policies as brought_policies;
@@ -30,3 +32,4 @@ pub use listen::{Listening, serve};
 pub use rls::{Refusal, Rls};
 pub use rules::{Compat, HeaderFamily, Rules, SharedRules};
 pub use service::{Door, Health};
+pub use unary::Answer;

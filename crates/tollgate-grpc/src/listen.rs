@@ -8,8 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::service::TowerToHyperService;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
@@ -17,6 +16,7 @@ use tokio::task::JoinSet;
 use tollgate_core::{Clock, Observe, Store};
 use tollgate_listen::{Patient, Speaks, Tls};
 
+use crate::calls::Calls;
 use crate::heard::Heard;
 use crate::service::Door;
 
@@ -31,8 +31,10 @@ pub struct Listening {
     pub hands_within: Duration,
     /// Time in which a client must take some of an answer.
     pub read_within: Duration,
-    /// How often a connection on which nothing happens is tried, and how long that may take.
-    pub keep_alive: Option<(Duration, Duration)>,
+    /// How often a connection on which nothing happens is tried. None: never.
+    pub keep_alive_every: Option<Duration>,
+    /// How long the answer to that may take.
+    pub keep_alive_within: Duration,
     /// How old a connection gets. None: as old as it likes.
     pub age_max: Option<Duration>,
     /// Time for calls under way to finish, after a stop or when a connection is old.
@@ -46,7 +48,8 @@ impl Default for Listening {
             streams_max: 1_024,
             hands_within: Duration::from_secs(10),
             read_within: Duration::from_secs(10),
-            keep_alive: Some((Duration::from_secs(60), Duration::from_secs(20))),
+            keep_alive_every: Some(Duration::from_secs(60)),
+            keep_alive_within: Duration::from_secs(20),
             age_max: None,
             finish_within: Duration::from_secs(10),
         }
@@ -140,14 +143,13 @@ async fn converse<S, O, C>(
     O: Observe + 'static,
     C: Clock + 'static,
 {
-    let mut builder = http2::Builder::new(TokioExecutor::new());
+    let calls = Calls::default();
+    let mut builder = http2::Builder::new(calls.clone());
     builder.timer(TokioTimer::new()).max_concurrent_streams(listening.streams_max);
-    if let Some((every, within)) = listening.keep_alive {
-        builder.keep_alive_interval(every).keep_alive_timeout(within);
-    }
+    builder.keep_alive_interval(listening.keep_alive_every).keep_alive_timeout(listening.keep_alive_within);
     let stream = Heard::new(stream);
     let silent = stream.until_silent(listening.hands_within);
-    let connection = builder.serve_connection(TokioIo::new(stream), TowerToHyperService::new(door));
+    let connection = builder.serve_connection(TokioIo::new(stream), door);
     let mut connection = std::pin::pin!(connection);
     let old = async {
         match listening.age_max {
@@ -157,11 +159,12 @@ async fn converse<S, O, C>(
     };
     // A connection that breaks is its client's affair.
     tokio::select! {
-        _ = connection.as_mut() => return,
+        _ = std::future::poll_fn(|cx| calls.poll(connection.as_mut(), cx)) => return,
         () = silent => return,
         () = old => {}
         _ = stopped.wait_for(|is_stopped| *is_stopped) => {}
     }
     connection.as_mut().graceful_shutdown();
-    let _ = tokio::time::timeout(listening.finish_within, connection).await;
+    let finished = std::future::poll_fn(|cx| calls.poll(connection.as_mut(), cx));
+    let _ = tokio::time::timeout(listening.finish_within, finished).await;
 }

@@ -7,7 +7,8 @@
 //! # Laws
 //! - There is one status for each descriptor, in their order.
 //! - The overall code is never UNKNOWN.
-//! - [`Compat::AllOrNothing`]: who is denied has charged nothing. [`Compat::Strict`]: every descriptor is charged.
+//! - [`Compat::AllOrNothing`]: who is denied has charged nothing but rules in record mode. [`Compat::Strict`]: every descriptor is
+//!   charged.
 
 use std::convert::Infallible;
 use std::num::NonZeroU32;
@@ -17,9 +18,9 @@ use arc_swap::Guard;
 use smallvec::SmallVec;
 use tollgate_core::{
     Act, Ask, Attribute, AttributeName, Charge, Charges, Clock, Limiter, Micros, Observe, Outcome, Query,
-    Refund, Select, Standing, Standings, Store, Verdict,
+    Receipt, Refund, Select, Standing, Standings, Store, Verdict,
 };
-use tollgate_envoy::{Entry, Matched, replace};
+use tollgate_envoy::{Entry, Matched, Rule, replace};
 
 use crate::brought::{self, Brought};
 use crate::headers;
@@ -67,7 +68,15 @@ impl Refusal {
 struct Met<'a> {
     matched: Matched<'a>,
     brought: Option<Brought>,
-    hits: u32,
+    hits: Hits,
+}
+
+/// How many units a descriptor asks for.
+#[derive(Clone, Copy)]
+enum Hits {
+    Spend(u32),
+    /// So many are given back.
+    GiveBack(u32),
 }
 
 /// A descriptor that is to be charged.
@@ -101,20 +110,31 @@ where
         let met = meet(&rules, request);
         let asking = asking(&request.domain, &met);
         let queries: SmallVec<[Query<'_>; 4]> =
-            asking.iter().map(|asking| query(asking, met[asking.number].hits, rules.compat)).collect();
+            asking.iter().map(|asking| query(asking, &met[asking.number], rules.compat)).collect();
         let mut charges = Charges::new();
         let mut ends: SmallVec<[usize; 4]> = SmallVec::new();
         for (asking, query) in asking.iter().zip(&queries) {
             charge(&rules, &met[asking.number], query, &mut charges);
             ends.push(charges.len());
         }
+        let met_by = |charge: usize| &met[asking[ends.partition_point(|end| *end <= charge)].number];
         let mut standings = self.limiter.apply(&charges).await;
+        let is_giving = met.iter().any(|met| matches!(met.hits, Hits::GiveBack(_)));
+        if is_giving {
+            let units = |charge: usize, _: &Receipt| match met_by(charge).hits {
+                Hits::GiveBack(hits) => hits,
+                Hits::Spend(_) => 0,
+            };
+            give_back(&self.limiter, &charges, &mut standings, units).await;
+        }
         let mut told = tell(&met, &asking, &ends, &charges, &standings, self.clock.now());
         let is_over = status::is_over(&told);
         let was_vetoed = Verdict::judge(&charges, &standings) == Verdict::Deny;
         if is_over && !was_vetoed && rules.compat == Compat::AllOrNothing {
-            // All quotas are used up, and nobody could veto for them: the others get back what they paid.
-            give_back(&self.limiter, &charges, &mut standings).await;
+            // Some are past their limits that could not veto: the others get back what they paid.
+            let units =
+                |charge: usize, receipt: &Receipt| if met_by(charge).is_record() { 0 } else { receipt.cost };
+            give_back(&self.limiter, &charges, &mut standings, units).await;
             told = tell(&met, &asking, &ends, &charges, &standings, self.clock.now());
         }
         let against = ends.iter().position(|end| standings[..*end].iter().any(Standing::is_against));
@@ -131,6 +151,13 @@ where
             statuses: told.into_iter().map(|told| told.status).collect(),
             ..RateLimitResponse::default()
         })
+    }
+}
+
+impl Met<'_> {
+    /// True if it is counted even past its limit.
+    fn is_record(&self) -> bool {
+        self.matched.rule().is_some_and(Rule::is_record)
     }
 }
 
@@ -156,13 +183,12 @@ fn meet<'a>(rules: &'a Rules, request: &'a RateLimitRequest) -> SmallVec<[Met<'a
     both.map(|((matched, brought), hits)| Met { matched, brought, hits }).collect()
 }
 
-/// How many units a descriptor asks for. Units cannot be given back this way; who tries only looks.
-fn hits(descriptor: &RateLimitDescriptor, of_request: u32) -> u32 {
-    match descriptor.hits_addend {
-        _ if descriptor.is_negative_hits => 0,
+fn hits(descriptor: &RateLimitDescriptor, of_request: u32) -> Hits {
+    let hits = match descriptor.hits_addend {
         Some(hits) => u32::try_from(hits).unwrap_or(u32::MAX),
         None => of_request.max(1),
-    }
+    };
+    if descriptor.is_negative_hits { Hits::GiveBack(hits) } else { Hits::Spend(hits) }
 }
 
 /// As much of a value as tells buckets apart. Refusing a longer one would let its request through, so it is counted with all that begin
@@ -192,11 +218,11 @@ fn asking<'a>(domain: &'a str, met: &'a [Met<'_>]) -> SmallVec<[Asking<'a>; 4]> 
     asking.collect()
 }
 
-fn query<'a>(asking: &'a Asking<'_>, hits: u32, compat: Compat) -> Query<'a> {
-    let ask = match (compat, NonZeroU32::new(hits)) {
-        (Compat::Strict, _) => Ask::Record(hits),
-        (Compat::AllOrNothing, Some(hits)) => Ask::Spend(hits),
-        (Compat::AllOrNothing, None) => Ask::Look(0),
+fn query<'a>(asking: &'a Asking<'_>, met: &Met<'_>, compat: Compat) -> Query<'a> {
+    let ask = match met.hits {
+        Hits::GiveBack(_) => Ask::Record(0), // which tells the time by the store's clock
+        Hits::Spend(hits) if compat == Compat::Strict || met.is_record() => Ask::Record(hits),
+        Hits::Spend(hits) => NonZeroU32::new(hits).map_or(Ask::Look(0), Ask::Spend),
     };
     let (select, attributes) = (Select::Named(&asking.policy), &*asking.attributes);
     Query { select, attributes, address: None, ask, patience: Micros::ZERO }
@@ -212,7 +238,7 @@ fn charge<'a>(rules: &'a Rules, met: &'a Met<'_>, query: &Query<'a>, charges: &m
         }
         // Alone it never denies.
         if let Act::Take(cost) = charge.act
-            && met.matched.rule().is_some_and(tollgate_envoy::Rule::is_quota)
+            && met.matched.rule().is_some_and(Rule::is_quota)
         {
             charge.act = Act::Try(cost);
         }
@@ -247,24 +273,29 @@ fn tell(
     told.collect()
 }
 
-/// Gives back all that was paid.
-async fn give_back<S, O>(limiter: &Limiter<S, O>, charges: &[Charge<'_>], standings: &mut Standings)
-where
+/// Gives back so many units of each charge that was paid. Those of which none come back stay paid. A bucket past its limit takes none.
+async fn give_back<S, O>(
+    limiter: &Limiter<S, O>,
+    charges: &[Charge<'_>],
+    standings: &mut Standings,
+    units: impl Fn(usize, &Receipt) -> u32,
+) where
     S: Store<Error = Infallible>,
     O: Observe,
 {
-    let paid = charges.iter().zip(standings.iter_mut()).filter_map(|(charge, standing)| {
-        match std::mem::replace(&mut standing.outcome, Outcome::Fits) {
-            Outcome::Paid(receipt) => {
-                standing.remaining = standing.remaining.saturating_add(receipt.cost);
-                Some(Refund { key: charge.key, quota: charge.quota, receipt, basis: standing.basis })
-            }
-            other @ (Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown) => {
-                standing.outcome = other;
-                None
-            }
+    let both = charges.iter().zip(standings.iter_mut()).enumerate();
+    let refunds = both.filter_map(|(n, (charge, standing))| {
+        let cost = match &standing.outcome {
+            Outcome::Paid(receipt) => units(n, receipt),
+            Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => 0,
+        };
+        let receipt = if cost > 0 { standing.take_receipt() } else { None }?;
+        let (quota, basis) = (charge.quota, standing.basis);
+        if !receipt.is_past {
+            standing.remaining = standing.remaining.saturating_add(cost).min(quota.capacity().get());
         }
+        Some(Refund { key: charge.key, quota, receipt: Receipt { cost, ..receipt }, basis })
     });
-    let refunds: Vec<_> = paid.collect();
+    let refunds: Vec<_> = refunds.collect();
     let Ok(()) = limiter.store().refund(&refunds).await;
 }

@@ -3,32 +3,32 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use hyper::body::Incoming;
+use hyper::service::Service;
 use tollgate_core::{Clock, Observe, Store};
+use tonic::Status;
 use tonic::body::Body;
-use tonic::{Code, Status};
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
-use tower_service::Service;
 
 use crate::rls::Rls;
-use crate::wire::{DESCRIBED, RateLimitRequest, RateLimitResponse, RateLimitService, RateLimitServiceServer};
+use crate::unary::{self, Answer};
+use crate::wire::{DESCRIBED, RateLimitRequest};
 
 /// The name under which probes ask for the service, besides the empty one.
 const PROBED: &str = "ratelimit";
 
-/// The longest request, in bytes.
-const REQUEST_MAX: usize = 1024 * 1024;
+/// What Envoy calls.
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
 type Other = BoxCloneSyncService<Request<Incoming>, Response<Body>, Infallible>;
 
 /// Answers all calls of a connection.
 #[derive(Debug)]
 pub struct Door<S, O, C> {
-    rls: RateLimitServiceServer<Rls<S, O, C>>,
+    rls: Arc<Rls<S, O, C>>,
     health: Other,
     reflection: Option<Other>,
 }
@@ -46,7 +46,6 @@ where
             .register_encoded_file_descriptor_set(DESCRIBED)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
         let reflection = described.build_v1().ok().map(Other::new);
-        let rls = RateLimitServiceServer::from_arc(rls).max_decoding_message_size(REQUEST_MAX);
         (Self { rls, health: Other::new(health), reflection }, Health(reporter))
     }
 }
@@ -77,54 +76,55 @@ where
     O: Observe + 'static,
     C: Clock + 'static,
 {
-    type Response = Response<Body>;
+    type Response = Response<Answer>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(())) // so are all behind it
-    }
-
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
-        let service = request.uri().path().strip_prefix('/').and_then(|path| path.split('/').next());
-        let other = match service {
-            Some("envoy.service.ratelimit.v3.RateLimitService") => return self.rls.call(request),
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let path = request.uri().path();
+        if path == SHOULD_RATE_LIMIT {
+            let rls = Arc::clone(&self.rls);
+            return Box::pin(async move { Ok(should_rate_limit(&rls, request.into_body()).await) });
+        }
+        let other = match path.strip_prefix('/').and_then(|path| path.split('/').next()) {
             Some("grpc.health.v1.Health") => Some(&self.health),
             Some("grpc.reflection.v1.ServerReflection") => self.reflection.as_ref(),
             _ => None,
         };
         match other {
-            Some(other) => Box::pin(other.clone().oneshot(request)),
+            Some(other) => {
+                let answer = other.clone().oneshot(request);
+                Box::pin(async { answer.await.map(|answer| answer.map(Answer::Other)) })
+            }
             None => {
-                let status = Status::new(Code::Unimplemented, "there is no such service here");
-                Box::pin(std::future::ready(Ok(status.into_http())))
+                let nothing = Status::unimplemented("there is no such call here");
+                Box::pin(std::future::ready(Ok(unary::refuse(nothing))))
             }
         }
+    }
+}
+
+/// Answers the one call that matters.
+async fn should_rate_limit<S, O, C>(rls: &Rls<S, O, C>, body: Incoming) -> Response<Answer>
+where
+    S: Store<Error = Infallible>,
+    O: Observe,
+    C: Clock,
+{
+    let request = match unary::read::<RateLimitRequest>(body).await {
+        Ok(request) => request,
+        Err(status) => return unary::refuse(status),
+    };
+    match rls.answer(&request).await {
+        Ok(answer) => unary::answer(&answer),
+        // The code that the original has for everything.
+        Err(refusal) => unary::refuse(Status::unknown(refusal.to_string())),
     }
 }
 
 impl<S, O, C> Clone for Door<S, O, C> {
     fn clone(&self) -> Self {
         let Self { rls, health, reflection } = self;
-        Self { rls: rls.clone(), health: health.clone(), reflection: reflection.clone() }
-    }
-}
-
-#[tonic::async_trait]
-impl<S, O, C> RateLimitService for Rls<S, O, C>
-where
-    S: Store<Error = Infallible> + 'static,
-    O: Observe + 'static,
-    C: Clock + 'static,
-{
-    async fn should_rate_limit(
-        &self,
-        request: tonic::Request<RateLimitRequest>,
-    ) -> Result<tonic::Response<RateLimitResponse>, Status> {
-        match self.answer(request.get_ref()).await {
-            Ok(answer) => Ok(tonic::Response::new(answer)),
-            // The code that the original has for everything.
-            Err(refusal) => Err(Status::unknown(refusal.to_string())),
-        }
+        Self { rls: Arc::clone(rls), health: health.clone(), reflection: reflection.clone() }
     }
 }

@@ -50,7 +50,7 @@ impl<O: Observe + 'static> RateLimits<O> {
     pub(crate) async fn serve(
         &self,
         listener: TcpListener,
-        connections_max: usize,
+        listening: Listening,
         tls: Option<Tls>,
         stop: impl Future<Output = ()>,
     ) {
@@ -60,7 +60,6 @@ impl<O: Observe + 'static> RateLimits<O> {
             stop.await;
             health.leave().await;
         };
-        let listening = Listening { connections_max, ..Listening::default() };
         tollgate_grpc::serve(listener, door, listening, tls, stop).await;
     }
 }

@@ -72,14 +72,14 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
             true => None,
             false => Some(Bound::bind("gateway", config.listen.gateway.clone())?),
         };
-        let grpc = match config.envoy.is_some() {
-            true => Some(Bound::bind("grpc", config.listen.grpc.clone())?),
-            false => None,
+        let grpc = match &config.envoy {
+            Some(envoy) => Some((Bound::bind("grpc", config.listen.grpc.clone())?, envoy.listening)),
+            None => None,
         };
         let labels = config.labels.clone();
         let (running, follow) = Running::start(config)?;
         let _reloading = tokio::spawn(running.clone().follow(source, follow)?);
-        greet(&api, [admin.as_ref(), gateway.as_ref(), grpc.as_ref()], &running);
+        greet(&api, [admin.as_ref(), gateway.as_ref(), grpc.as_ref().map(|(bound, _)| bound)], &running);
 
         // The admin door closes last, so that one can watch the others close.
         let (closed, closing) = tokio::sync::oneshot::channel::<()>();
@@ -99,8 +99,9 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
         let mut is_over = stopped.clone();
         let limiting = async {
             let stop = async { while is_over.changed().await.is_ok() {} };
-            if let Some(Bound { listener, config, .. }) = grpc {
-                running.rate_limits.serve(listener, places(), config.tls, stop).await;
+            if let Some((Bound { listener, config, .. }, listening)) = grpc {
+                let listening = tollgate_grpc::Listening { connections_max: places(), ..listening };
+                running.rate_limits.serve(listener, listening, config.tls, stop).await;
             }
             anyhow::Ok(())
         };

@@ -2,7 +2,7 @@
 
 use tollgate_core::Micros;
 use tollgate_envoy::{Descriptor, RateLimit};
-use tollgate_grpc::wire::{RateLimitRequest, RateLimitUnit};
+use tollgate_grpc::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitUnit};
 use tollgate_grpc::{Compat, HeaderFamily, Refusal};
 
 use crate::world::{World, bringing, costing, limit, of};
@@ -66,8 +66,46 @@ async fn a_look_at_a_limit_that_is_just_used_up_is_not_over_it() {
     let world = world(&[limit("a", "", 2, "minute")], Compat::Strict);
     let (spend, look) = (of(&[("a", "x")]), costing(0, of(&[("a", "x")])));
     world.ask(vec![costing(2, spend.clone())]).await;
-    assert_eq!(world.ask(vec![look]).await, "OK | OK 2/MINUTE left 0 in 43");
+    assert_eq!(world.ask(vec![look.clone()]).await, "OK | OK 2/MINUTE left 0 in 43");
     assert_eq!(world.ask(vec![spend]).await, "OVER | OVER 2/MINUTE left 0 in 43");
+    assert_eq!(world.ask(vec![look]).await, "OVER | OVER 2/MINUTE left 0 in 43", "now it is past it");
+}
+
+/// What an answer cost is known when it is sent. It counts even if it is more than was left, and the next request is denied.
+#[tokio::test]
+async fn what_has_happened_already_is_recorded_whatever_is_left() {
+    let tokens = Descriptor { record_mode: true, ..limit("tokens", "", 10, "minute") };
+    for compat in BOTH {
+        let world = world(&[tokens.clone(), limit("client", "", 9, "minute")], compat);
+        let begins = || world.ask(vec![costing(0, of(&[("tokens", "x")])), of(&[("client", "x")])]);
+        let ends = |tokens| world.ask(vec![costing(tokens, of(&[("tokens", "x")]))]);
+        assert_eq!(begins().await, "OK | OK 10/MINUTE left 10 in 43 | OK 9/MINUTE left 8 in 43");
+        assert_eq!(ends(8).await, "OK | OK 10/MINUTE left 2 in 43");
+        assert_eq!(begins().await, "OK | OK 10/MINUTE left 2 in 43 | OK 9/MINUTE left 7 in 43");
+        assert_eq!(ends(8).await, "OVER | OVER 10/MINUTE left 0 in 43");
+        let left = if compat == Compat::Strict { 6 } else { 7 };
+        let denied = format!("OVER | OVER 10/MINUTE left 0 in 43 | OK 9/MINUTE left {left} in 43");
+        assert_eq!(begins().await, denied, "{compat:?}");
+        world.clock.advance(Micros::from_secs(43));
+        assert!(begins().await.starts_with("OK | OK 10/MINUTE left 10 in 60"));
+    }
+}
+
+#[tokio::test]
+async fn negative_hits_are_given_back_and_never_over() {
+    for compat in BOTH {
+        let world = world(&[limit("a", "", 5, "minute")], compat);
+        let back = |hits| RateLimitDescriptor { is_negative_hits: true, ..costing(hits, of(&[("a", "x")])) };
+        world.ask(vec![costing(5, of(&[("a", "x")]))]).await;
+        assert_eq!(world.ask(vec![back(2)]).await, "OK | OK 5/MINUTE left 2 in 43");
+        assert_eq!(world.ask(vec![of(&[("a", "x")])]).await, "OK | OK 5/MINUTE left 1 in 43");
+        assert_eq!(
+            world.ask(vec![back(u64::MAX)]).await,
+            "OK | OK 5/MINUTE left 5 in 43",
+            "not more than all"
+        );
+        assert_eq!(world.ask(vec![of(&[("a", "x")])]).await, "OK | OK 5/MINUTE left 4 in 43");
+    }
 }
 
 #[tokio::test]

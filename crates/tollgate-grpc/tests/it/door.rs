@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -121,6 +123,48 @@ async fn who_says_nothing_does_not_keep_its_place() {
         assert!(ended.is_ok(), "it is cut off");
     }
     open.ask("shop").await.unwrap();
+}
+
+/// Bodies that are no call: they get an answer, and the connection stays.
+#[tokio::test]
+async fn what_is_no_call_is_refused_and_the_connection_stays() {
+    let open = open(Listening::default()).await;
+    let stream = TcpStream::connect(open.address).await.unwrap();
+    let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let (mut sender, connection): (http2::SendRequest<Full<Bytes>>, _) = shaken.unwrap();
+    tokio::spawn(connection);
+    let call = b"\0\0\0\0\x0d\x0a\x04shop\x12\x05\x0a\x03\x0a\x01a".as_slice();
+    let long = [&[0, 0xff, 0xff, 0xff, 0xff][..], &vec![0; 2 * 1024 * 1024]].concat();
+    for (body, status) in [
+        (b"".as_slice(), "13"),
+        (b"\0\0\0", "13"),
+        (b"\0\0\0\0\x01", "13"),
+        (b"\0\0\0\0\x01\xff", "13"),
+        (b"\x01\0\0\0\x01\0", "12"),
+        (&[call, call].concat(), "13"),
+        (&long, "8"),
+        (call, "0"),
+    ] {
+        let uri = "http://a/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+        let request = http::Request::post(uri).body(Full::new(Bytes::copy_from_slice(body))).unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        assert_eq!(answer.headers()["content-type"], "application/grpc");
+        let (head, body_of_answer) = answer.into_parts();
+        let read = body_of_answer.collect().await.unwrap();
+        let told = head.headers.get("grpc-status").or_else(|| read.trailers()?.get("grpc-status"));
+        assert_eq!(told.unwrap(), status, "{} bytes", body.len());
+    }
+}
+
+/// Calls that come together are answered together, and each of them is answered.
+#[tokio::test]
+async fn calls_at_once_are_all_answered() {
+    let open = open(Listening::default()).await;
+    let calls = (0..200).map(|_| open.ask("shop"));
+    let answers = futures_util::future::join_all(calls).await;
+    let n_allowed =
+        answers.iter().filter(|answer| answer.as_ref().unwrap().overall_code() == Code::Ok).count();
+    assert_eq!((answers.len(), n_allowed), (200, 2));
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tollgate_envoy::{Descriptor, Domains, SameDomain};
-use tollgate_grpc::{Compat, HeaderFamily};
+use tollgate_grpc::{Compat, HeaderFamily, Listening};
 
 use super::error::ConfigError;
 use super::file;
@@ -27,6 +27,8 @@ pub(crate) struct EnvoyConfig {
     pub(crate) compat: Compat,
     /// Which header fields answers add.
     pub(crate) headers: Vec<HeaderFamily>,
+    /// How connections are kept.
+    pub(crate) listening: Listening,
     /// What stands in the files and means nothing, with its place.
     pub(crate) idle: Vec<String>,
 }
@@ -130,7 +132,25 @@ impl Reader<'_> {
         let Rules { domains, idle, errors, .. } = Rules::of(&files, same);
         self.errors.extend(errors);
         let headers = self.read_all("envoy.headers", &written.headers).unwrap_or_default();
-        EnvoyConfig { domains: Arc::new(domains), compat, headers, idle }
+        let listening = self.grpc_listening(&written);
+        EnvoyConfig { domains: Arc::new(domains), compat, headers, listening, idle }
+    }
+
+    /// How connections are kept.
+    fn grpc_listening(&mut self, written: &file::Envoy) -> Listening {
+        let default = Listening::default();
+        let every = self.time_or_none("envoy.keep_alive", &written.keep_alive);
+        let within = self.time("envoy.keep_alive_timeout", &written.keep_alive_timeout);
+        let grace = self.time("envoy.connection_grace", &written.connection_grace);
+        Listening {
+            keep_alive_every: every.unwrap_or(default.keep_alive_every),
+            keep_alive_within: within.unwrap_or(default.keep_alive_within),
+            age_max: self
+                .time_or_none("envoy.connection_age", &written.connection_age)
+                .unwrap_or(default.age_max),
+            finish_within: grace.unwrap_or(default.finish_within),
+            ..default
+        }
     }
 
     /// The files that a name means.

@@ -54,15 +54,11 @@ impl Reader<'_> {
         written: &WrittenTimeouts<'_>,
         others: Timeouts,
     ) -> Timeouts {
-        let total = self.read_if(&format!("{path}.total"), written.total);
-        let total = total.map(|TotalTime(total)| {
-            total.and_then(|total| self.bounded(&format!("{path}.total"), written.total, total))
-        });
         Timeouts {
             connect: self.time(&format!("{path}.connect"), written.connect).unwrap_or(others.connect),
             header: self.time(&format!("{path}.header"), written.header).unwrap_or(others.header),
             idle: self.time(&format!("{path}.idle"), written.idle).unwrap_or(others.idle),
-            total: total.unwrap_or(others.total),
+            total: self.time_or_none(&format!("{path}.total"), written.total).unwrap_or(others.total),
             tunnel_idle: self
                 .time(&format!("{path}.tunnel_idle"), written.tunnel_idle)
                 .unwrap_or(others.tunnel_idle),
@@ -87,9 +83,19 @@ impl Reader<'_> {
     }
 
     /// A time in which something must be done.
-    fn time(&mut self, path: &str, written: &Option<Written<Micros>>) -> Option<Duration> {
+    pub(super) fn time(&mut self, path: &str, written: &Option<Written<Micros>>) -> Option<Duration> {
         let time = self.read_if(path, written)?;
         self.bounded(path, written, time)
+    }
+
+    /// The same, or that there is no limit.
+    pub(super) fn time_or_none(
+        &mut self,
+        path: &str,
+        written: &Option<Written<TotalTime>>,
+    ) -> Option<Option<Duration>> {
+        let TotalTime(time) = self.read_if(path, written)?;
+        Some(time.and_then(|time| self.bounded(path, written, time)))
     }
 
     fn bounded<T>(&mut self, path: &str, written: &Option<Written<T>>, time: Micros) -> Option<Duration> {

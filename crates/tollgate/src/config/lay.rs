@@ -141,7 +141,16 @@ lay!(GatewayTimeouts { connect, header, idle, total, tunnel_idle, request_header
 lay!(Route { id, upstream, policies, body_max, host, retries; matched, timeouts });
 lay!(RouteMatch { path, host, method });
 lay!(RouteTimeouts { connect, header, idle, total, tunnel_idle });
-lay!(Envoy { files, compat, headers, merge_domains });
+lay!(Envoy {
+    files,
+    compat,
+    headers,
+    merge_domains,
+    keep_alive,
+    keep_alive_timeout,
+    connection_age,
+    connection_grace
+});
 lay!(Api { tokens; defaults });
 lay!(Defaults { token_bucket, leaky_bucket, sliding_window, sliding_window_counter, fixed_window });
 lay!(Headers { families, retry_after, limit });

@@ -151,6 +151,9 @@ fn leaf(one: &Descriptor, Way { path, when, by }: Way) -> Said<'_> {
                 .to_owned(),
         );
     }
+    if one.record_mode {
+        remarks.push("cannot be said: record_mode, that also what is denied is counted".to_owned());
+    }
     if limits.iter().any(|limit| !limit.replaces.is_empty()) {
         remarks.push("cannot be said: replaces".to_owned());
     }

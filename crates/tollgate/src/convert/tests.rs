@@ -67,7 +67,7 @@ fn policies_stand_as_requests_try_them() {
 fn what_cannot_be_said_is_told() {
     check(
         "[{key: a, rate_limit: {unit: day}, descriptors: [{key: a}]}, {key: 'b*'}, {key: c, value: '${X}'}, \
-          {key: d, quota_mode: true, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: x}]}}]",
+          {key: d, quota_mode: true, record_mode: true, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: x}]}}]",
         expect![[r#"
             policies:
               # domain d
@@ -82,6 +82,7 @@ fn what_cannot_be_said_is_told() {
                 missing: deny
                 quota: {rate: 1/s}
               # cannot be said: quota_mode, that all such descriptors must be over their limits to deny
+              # cannot be said: record_mode, that also what is denied is counted
               # cannot be said: replaces
               - name: "d.d"
                 group: "d"

@@ -10,7 +10,7 @@ pub(crate) struct Fixed {
     /// The doors' names, addresses and certificates.
     doors: Vec<(&'static str, String, Option<Tls>)>,
     /// Settings by their names, in words.
-    settings: [(&'static str, String); 5],
+    settings: [(&'static str, String); 6],
 }
 
 impl Fixed {
@@ -22,6 +22,7 @@ impl Fixed {
         let gateway = gateway.into_iter().map(|gateway| door("listen.gateway", gateway));
         let api = door("listen.api", &config.listen.api);
         let grpc = config.envoy.iter().map(|_| door("listen.grpc", &config.listen.grpc));
+        let listening = config.envoy.as_ref().map(|envoy| envoy.listening).unwrap_or_default();
         Self {
             doors: std::iter::once(api).chain(admin).chain(gateway).chain(grpc).collect(),
             settings: [
@@ -29,6 +30,7 @@ impl Fixed {
                 ("metrics.labels", format!("{:?}", config.labels)),
                 ("log.format", format!("{:?}", config.log.format)),
                 ("log.denials", format!("{:?}", config.log.denials)),
+                ("how connections of Envoy are kept", format!("{listening:?}")),
                 ("traces", format!("{:?}", config.traces)),
             ],
         }
@@ -88,6 +90,12 @@ mod tests {
             "log: {format: json, denials: all}\nmetrics: {labels: {application: t}}\nstore: {local: {max_keys: 5}}\n",
             &["store", "metrics.labels", "log.format", "log.denials"],
         );
+        let folder = tempfile::tempdir().unwrap();
+        let rules = folder.path().join("r.yaml");
+        std::fs::write(&rules, "domain: d\n").unwrap();
+        let kept = |how: &str| format!("envoy: {{files: {}, {how}}}\n", rules.display());
+        changed("", &kept("compat: strict"), &[]);
+        changed(&kept("keep_alive: 5s"), &kept("keep_alive: 6s"), &["how connections of Envoy are kept"]);
     }
 
     #[test]

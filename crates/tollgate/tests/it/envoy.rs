@@ -1,15 +1,27 @@
 //! Envoy itself, with its rate limit filter, in front of nginx: what its clients see.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use tollgate_lab::{Envoy, Filter, Nginx, Redis, wait_until};
+use tollgate_lab::{Envoy, Filter, Nginx, Redis, Trust, wait_until, write_certificates};
 
 use crate::process::{Answer, Tollgate, http};
 
-/// By address, by path, and what a header says it costs.
+/// By address, and by path.
 const BY: &str = "\
 - actions: [{remote_address: {}}]
 - actions: [{request_headers: {header_name: ':path', descriptor_key: path}}]
+";
+
+/// By what a header says, as much as another says; and by tokens, of which the answer tells how many they were.
+const BY_COST: &str = "\
+- actions: [{request_headers: {header_name: x-batch, descriptor_key: batch}}]
+  hits_addend: {format: '%REQ(x-size)%'}
+- actions: [{request_headers: {header_name: x-model, descriptor_key: model}}]
+  hits_addend: {number: 0}
+- actions: [{request_headers: {header_name: x-model, descriptor_key: model}}]
+  hits_addend: {format: '%RESP(x-tokens)%'}
+  apply_on_stream_done: true
 ";
 
 /// Rules for the domain `edge`, and the program with them.
@@ -41,19 +53,49 @@ impl Edge {
         std::fs::write(folder.path().join("edge.yaml"), rules).unwrap();
         let config = format!("envoy: {{files: [{}], {settings}}}\n{more}", folder.path().display());
         let tollgate = Tollgate::start(&config);
-        Self { folder, tollgate, upstream: Nginx::start(1, "", "location / { return 200 'through'; }\n") }
+        Self::of(folder, tollgate)
+    }
+
+    /// The program with these doors.
+    fn opening(doors: &str) -> Self {
+        let folder = tempfile::TempDir::new().unwrap();
+        let [rules, file] = ["edge.yaml", "tollgate.yaml"].map(|name| folder.path().join(name));
+        std::fs::write(&rules, RULES).unwrap();
+        let config = format!("listen: {{{doors}}}\nenvoy: {{files: [{}]}}\n", rules.display());
+        std::fs::write(&file, config).unwrap();
+        Self::of(folder, Tollgate::serve(&["-c".as_ref(), file.as_path()]))
+    }
+
+    fn of(folder: tempfile::TempDir, tollgate: Tollgate) -> Self {
+        let answer = "location / { add_header x-tokens 8; return 200 'through'; }\n";
+        Self { folder, tollgate, upstream: Nginx::start(1, "", answer) }
     }
 
     fn envoy(&self, failure_mode_deny: bool) -> Envoy {
+        self.envoy_with(Filter { failure_mode_deny, rate_limits: BY, ..Filter::PATIENT })
+    }
+
+    fn envoy_with(&self, filter: Filter<'_>) -> Envoy {
         let upstream = self.upstream.address();
-        let filter =
-            Filter { service: &self.tollgate.grpc, upstream: &upstream, failure_mode_deny, rate_limits: BY };
-        Envoy::start(&filter)
+        Envoy::start(&Filter { service: &self.tollgate.grpc, upstream: &upstream, ..filter })
+    }
+
+    /// The same question in JSON.
+    fn ask(&self, body: &str) -> Answer {
+        let (address, length) = (&self.tollgate.address, body.len());
+        let head = format!("POST /json HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}\r\n");
+        http(address, &format!("{head}Connection: close\r\n\r\n{body}"))
     }
 }
 
 fn get(envoy: &Envoy, path: &str) -> Answer {
-    http(&envoy.address(), &format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"))
+    get_with(envoy, path, "")
+}
+
+/// The same with header fields, each with the end of its line.
+fn get_with(envoy: &Envoy, path: &str, fields: &str) -> Answer {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}Connection: close\r\n\r\n");
+    http(&envoy.address(), &request)
 }
 
 fn statuses(envoy: &Envoy, path: &str, n: usize) -> BTreeMap<u16, usize> {
@@ -112,6 +154,94 @@ fn rules_are_changed_while_envoy_asks_and_counters_stay() {
     assert_eq!(statuses(&envoy, "/once", 5), BTreeMap::from([(200, 3), (429, 2)]));
 }
 
+/// While clients ask without a pause, rules are replaced over and over: nobody gets an error, and not one more passes than may.
+#[test]
+fn rules_are_changed_under_load_and_the_limit_stays_exact() {
+    if !has_envoy("1 test of reloads under load") {
+        return;
+    }
+    let rules = |n: usize| {
+        let once = "value: /once, rate_limit: {unit: day, requests_per_unit: 1}";
+        let many = "value: /many, rate_limit: {unit: day, requests_per_unit: 400}";
+        RULES.replace(once, many).replace("per_unit: 1000", &format!("per_unit: {}", 100_000 + n))
+    };
+    let edge = Edge::start(&rules(0), "");
+    let envoy = edge.envoy(true);
+    let is_over = AtomicBool::new(false);
+    let counts: Vec<_> = std::thread::scope(|scope| {
+        let ask = || {
+            let mut counts = BTreeMap::<u16, usize>::new();
+            while !is_over.load(Ordering::Relaxed) || counts.values().sum::<usize>() < 150 {
+                *counts.entry(get(&envoy, "/many").status).or_default() += 1;
+            }
+            counts
+        };
+        let asking: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        for n in 1..=5 {
+            std::fs::write(edge.folder.path().join("edge.yaml"), rules(n)).unwrap();
+            wait_until("it is in force", || edge.tollgate.metric("tollgate_reloads_total") >= n as f64);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        asking.into_iter().map(|asking| asking.join().unwrap()).collect()
+    });
+    let of = |status: u16| counts.iter().filter_map(|counts| counts.get(&status)).sum::<usize>();
+    let all: usize = counts.iter().flat_map(BTreeMap::values).sum();
+    assert_eq!((of(200), of(429)), (400, all - 400), "{counts:?}");
+}
+
+#[test]
+fn a_request_costs_what_it_says_and_an_answer_what_it_turned_out_to_be() {
+    if !has_envoy("1 test of hits") {
+        return;
+    }
+    let rules = "\
+domain: edge
+descriptors:
+- {key: batch, rate_limit: {unit: day, requests_per_unit: 10}}
+- {key: model, record_mode: true, rate_limit: {unit: day, requests_per_unit: 10}}
+";
+    let edge = Edge::start(rules, "");
+    let envoy = edge.envoy_with(Filter { counted_limits: BY_COST, ..Filter::PATIENT });
+    let batch = |size: u32| get_with(&envoy, "/", &format!("x-batch: a\r\nx-size: {size}\r\n"));
+    assert_eq!((batch(7).status, batch(4).status, batch(3).status, batch(1).status), (200, 429, 200, 429));
+
+    let look = r#"{"domain": "edge", "descriptors": [{"entries": [{"key": "model", "value": "m"}], "hitsAddend": "0"}]}"#;
+    let left = || edge.ask(look).json()["statuses"][0]["limitRemaining"].as_u64().unwrap_or(0);
+    let model = || get_with(&envoy, "/", "x-model: m\r\n").status;
+    assert_eq!(model(), 200);
+    wait_until("the answer is counted", || left() == 2);
+    assert_eq!(model(), 200, "of ten tokens two are left");
+    wait_until("the answer is counted", || edge.ask(look).status == 429);
+    assert_eq!(model(), 429);
+}
+
+/// Envoy and Tollgate show each other certificates. One that shows none gets no answers.
+#[test]
+fn only_who_shows_a_certificate_is_answered() {
+    if !has_envoy("1 test of certificates") {
+        return;
+    }
+    let certificates = tempfile::TempDir::new().unwrap();
+    let folder = certificates.path();
+    write_certificates(folder);
+    let [ca, cert, key] = ["ca.pem", "server.pem", "server.key"].map(|name| folder.join(name));
+    let (cert, key) = (cert.display(), key.display());
+    let mutual = format!(", client_ca: {}", ca.display());
+    for (more, trust, expected) in [
+        ("", Trust::Blind, 500),
+        ("", Trust::OneSided(folder), 200),
+        (&*mutual, Trust::OneSided(folder), 500),
+        (&*mutual, Trust::Mutual(folder), 200),
+    ] {
+        let tls = format!("tls: {{cert: {cert}, key: {key}{more}}}");
+        let doors = format!("api: '127.0.0.1:0', admin: off, grpc: {{address: '127.0.0.1:0', {tls}}}");
+        let edge = Edge::opening(&doors);
+        let filter = Filter { failure_mode_deny: true, rate_limits: BY, trust, ..Filter::PATIENT };
+        let status = get(&edge.envoy_with(filter), "/once").status;
+        assert_eq!(status, expected, "{trust:?} {more}");
+    }
+}
+
 /// Envoy must not notice that Redis is gone; that Tollgate is, it handles as it was told.
 #[test]
 fn without_redis_envoy_notices_nothing_and_without_tollgate_it_does_as_it_was_told() {
@@ -137,17 +267,11 @@ fn without_redis_envoy_notices_nothing_and_without_tollgate_it_does_as_it_was_to
 fn the_same_can_be_asked_in_json() {
     let edge = Edge::with("headers: retry-after", RULES, "");
     let body = r#"{"domain": "edge", "descriptors": [{"entries": [{"key": "path", "value": "/once"}]}]}"#;
-    let ask = |body: &str| {
-        let length = body.len();
-        let head =
-            format!("POST /json HTTP/1.1\r\nHost: {}\r\nContent-Length: {length}\r\n", edge.tollgate.address);
-        http(&edge.tollgate.address, &format!("{head}Connection: close\r\n\r\n{body}"))
-    };
-    let (first, second) = (ask(body), ask(body));
+    let (first, second) = (edge.ask(body), edge.ask(body));
     assert_eq!((first.status, &first.json()["overallCode"]), (200, &"OK".into()));
     assert_eq!((second.status, &second.json()["overallCode"]), (429, &"OVER_LIMIT".into()));
     assert_eq!(second.json()["responseHeadersToAdd"][0]["key"], "Retry-After");
-    let wrong = ask(r#"{"domain": ""}"#);
+    let wrong = edge.ask(r#"{"domain": ""}"#);
     assert_eq!((wrong.status, wrong.body.as_str()), (400, "rate limit domain must not be empty\n"));
-    assert_eq!(ask("{").status, 400);
+    assert_eq!(edge.ask("{").status, 400);
 }

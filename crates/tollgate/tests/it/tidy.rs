@@ -42,7 +42,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "tollgate-tower",
         ],
     ),
-    ("tollgate-bench", &["tollgate-core", "tollgate-lab", "tollgate-store"]),
+    ("tollgate-bench", &["tollgate-core", "tollgate-grpc", "tollgate-lab", "tollgate-store"]),
     ("tollgate-lab", &[]),
 ];
 

@@ -38,6 +38,7 @@ impl Understanding {
             rate_limits,
             shadow_mode: self.switch("shadow_mode", &written.shadow_mode),
             quota_mode: self.switch("quota_mode", &written.quota_mode),
+            record_mode: self.switch("record_mode", &written.record_mode),
             detailed_metric: self.switch("detailed_metric", &written.detailed_metric),
             value_to_metric: self.switch("value_to_metric", &written.value_to_metric),
             share_threshold: self.switch("share_threshold", &written.share_threshold),

@@ -15,7 +15,7 @@ use tollgate_envoy::Domains;
 use crate::config::written::{At, Meaning, Sections, Written};
 
 /// All names, ours last.
-pub(super) const NAMES: [&str; 19] = [
+pub(super) const NAMES: [&str; 20] = [
     "domain",
     "key",
     "value",
@@ -35,6 +35,7 @@ pub(super) const NAMES: [&str; 19] = [
     "algorithm",
     "burst",
     "unit_multiplier",
+    "record_mode",
 ];
 
 /// How deep YAML may be nested: a list and a section for each descriptor, and what stands in the last.
@@ -54,6 +55,7 @@ pub(super) struct Descriptor {
     pub(super) rate_limit: Option<Sections<RateLimit>>,
     pub(super) shadow_mode: Option<Written<Switch>>,
     pub(super) quota_mode: Option<Written<Switch>>,
+    pub(super) record_mode: Option<Written<Switch>>,
     pub(super) detailed_metric: Option<Written<Switch>>,
     pub(super) value_to_metric: Option<Written<Switch>>,
     pub(super) share_threshold: Option<Written<Switch>>,
@@ -183,6 +185,7 @@ section!(Descriptor {
     rate_limit,
     shadow_mode,
     quota_mode,
+    record_mode,
     detailed_metric,
     value_to_metric,
     share_threshold,

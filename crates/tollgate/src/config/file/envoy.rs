@@ -3,9 +3,10 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use tollgate_core::Micros;
 use tollgate_grpc::{Compat, HeaderFamily};
 
-use crate::config::meaning::FileName;
+use crate::config::meaning::{FileName, TotalTime};
 use crate::config::written::{Several, Written};
 
 /// Rules in the files of envoyproxy/ratelimit, for Envoy's rate limit service.
@@ -24,4 +25,12 @@ pub(in crate::config) struct Envoy {
     pub(in crate::config) headers: Option<Several<HeaderFamily>>,
     /// Whether files of the same domain are one, as with `MERGE_DOMAIN_CONFIG`. Otherwise that is refused. Default: `false`.
     pub(in crate::config) merge_domains: Option<Written<bool>>,
+    /// How often a connection on which nothing happens is tried, or `none` for never. Default: `60s`.
+    pub(in crate::config) keep_alive: Option<Written<TotalTime>>,
+    /// How long the answer to that may take before the connection is given up. Default: `20s`.
+    pub(in crate::config) keep_alive_timeout: Option<Written<Micros>>,
+    /// When a connection is old: it is told to go, and its client makes another, perhaps to another instance. Or `none`. Default: `none`.
+    pub(in crate::config) connection_age: Option<Written<TotalTime>>,
+    /// How long calls under way may take to finish, once their connection is old or Tollgate stops. Default: `10s`.
+    pub(in crate::config) connection_grace: Option<Written<Micros>>,
 }

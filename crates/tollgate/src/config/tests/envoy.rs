@@ -49,7 +49,7 @@ fn their_files_are_read_as_they_are() {
          - key: client\n    value: friend\n  - key: client\n    value: guest\n    rate_limit: {unlimited: true}\n  \
          - key: version\n    value: 1.10\n    rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: each}]}\n  \
          - key: path\n    value: /a/*\n    share_threshold: yes\n    detailed_metric: on\n    value_to_metric: false\n    metadata: {a: {b: [1, x]}}\n    descriptors:\n      \
-         - key: method\n        quota_mode: true\n        rate_limit: {unit: week, requests_per_unit: 7}\n      \
+         - key: method\n        quota_mode: true\n        record_mode: true\n        rate_limit: {unit: week, requests_per_unit: 7}\n      \
          - {key: foe, rate_limit: {unit: hour}}\n",
         expect![[r#"
             envoy domain shop; all descriptors of a request are charged, or none:
@@ -57,7 +57,7 @@ fn their_files_are_read_as_they_are() {
               client            shadow, never denies: 5 in each second by the clock, for each attribute client
               client_guest      no limit
               version_1.10      1 in each day by the clock, for all together; in place of each
-              path_/a/*.method  7 in each 7 d by the clock, for each attribute method; denies only if all in quota_mode do
+              path_/a/*.method  7 in each 7 d by the clock, for each attribute method; denies only if all in quota_mode do; counts even what is past it
               path_/a/*.foe     none pass: 0 per hour
         "#]],
     );
@@ -129,9 +129,9 @@ fn what_cannot_be_read_at_all_is_told_too() {
     check(
         "0.25: d\n",
         expect![[r#"
-        r.yaml:1:1: config error, unknown key '0.25'; known are domain, key, value, descriptors, rate_limit, unit, requests_per_unit, unlimited, shadow_mode, quota_mode, name, replaces, detailed_metric, value_to_metric, share_threshold, metadata, algorithm, burst, unit_multiplier
-        r.yaml:1:1: config file cannot have empty domain
-    "#]],
+            r.yaml:1:1: config error, unknown key '0.25'; known are domain, key, value, descriptors, rate_limit, unit, requests_per_unit, unlimited, shadow_mode, quota_mode, name, replaces, detailed_metric, value_to_metric, share_threshold, metadata, algorithm, burst, unit_multiplier, record_mode
+            r.yaml:1:1: config file cannot have empty domain
+        "#]],
     );
     check(
         "",
@@ -324,4 +324,48 @@ fn such_a_file_can_be_checked_by_itself() {
     let alone = tempfile::tempdir().unwrap();
     std::fs::write(alone.path().join("a.yaml"), A).unwrap();
     assert!(told(alone.path()).contains("envoy domain a;"));
+}
+
+/// How connections are kept, or everything that is wrong with it.
+#[track_caller]
+fn check_kept(settings: &str, expected: Expect) {
+    let folder = folder(&[("r.yaml", "domain: d\n")]);
+    let text = format!("envoy: {{files: {}, {settings}}}\n", folder.path().join("r.yaml").display());
+    let told = match Config::of_text(&text) {
+        Ok(config) => {
+            let listening = config.envoy.unwrap().listening;
+            let tollgate_grpc::Listening {
+                keep_alive_every, keep_alive_within, age_max, finish_within, ..
+            } = listening;
+            format!(
+                "{keep_alive_every:?} within {keep_alive_within:?}, until {age_max:?} and {finish_within:?}"
+            )
+        }
+        Err(errors) => {
+            // Where the folder's name ends is not the same twice.
+            let problem =
+                |error: &ConfigError| error.to_string().split(": ").skip(1).collect::<Vec<_>>().join(": ");
+            errors.iter().map(problem).collect::<Vec<_>>().join("; ")
+        }
+    };
+    expected.assert_eq(&told);
+}
+
+#[test]
+fn connections_are_kept_as_the_section_says() {
+    check_kept("compat: strict", expect!["Some(60s) within 20s, until None and 10s"]);
+    check_kept(
+        "keep_alive: none, connection_age: 24h, connection_grace: 1h",
+        expect!["None within 20s, until Some(86400s) and 3600s"],
+    );
+    check_kept(
+        "keep_alive: 5s, keep_alive_timeout: 1s, connection_age: none",
+        expect!["Some(5s) within 1s, until None and 10s"],
+    );
+    check_kept(
+        "keep_alive: 0s, keep_alive_timeout: none, connection_age: 2d, connection_grace: soon",
+        expect![[
+            r#"envoy.keep_alive must be more than 0s and at most 1d; use for example 30s; envoy.keep_alive_timeout is "none"; use a whole number and us, ms, s, min, h or d: 5ms, 60s; envoy.connection_age must be more than 0s and at most 1d; use for example 30s; envoy.connection_grace is "soon"; use a whole number and us, ms, s, min, h or d: 5ms, 60s"#
+        ]],
+    );
 }

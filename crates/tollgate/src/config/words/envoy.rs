@@ -49,6 +49,9 @@ fn meaning(rule: &Rule, policies: &Policies) -> String {
     if rule.is_quota() {
         text.push_str("; denies only if all in quota_mode do");
     }
+    if rule.is_record() {
+        text.push_str("; counts even what is past it");
+    }
     let named: Vec<_> = rule.replaces().iter().map(String::as_str).collect();
     if !named.is_empty() {
         text.push_str(&format!("; in place of {}", named.join(", ")));

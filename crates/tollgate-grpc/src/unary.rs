@@ -1,0 +1,128 @@
+//! One call: a message in, a message out.
+//!
+//! tonic can do this, and streams both ways, compression and other codecs besides. A decision takes less time than all of that, so the one
+//! call that matters is read and answered here; what is asked rarely goes through tonic.
+//!
+//! ```text
+//!   ┌ compressed? ┬ length, big-endian ┬ message ┐
+//!   │ 1 byte      │ 4 bytes            │ …       │
+//! ```
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::{BufMut, Bytes, BytesMut};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderValue, Response};
+use http_body::{Body, Frame};
+use http_body_util::BodyExt;
+use prost::Message;
+use tonic::Status;
+
+/// The longest message, in bytes.
+const MESSAGE_MAX: usize = 1024 * 1024;
+
+/// What comes before a message, in bytes.
+const PREFIX: usize = 5;
+
+/// The body of an answer.
+#[derive(Debug)]
+pub enum Answer {
+    /// A message, and then the trailers of a call that went well.
+    Message(Bytes),
+    /// The trailers alone.
+    Trailers,
+    /// Nothing more.
+    Done,
+    /// What tonic answers.
+    Other(tonic::body::Body),
+}
+
+/// Reads the message of a call.
+///
+/// # Errors
+/// If it is too long, compressed, cut short, or not one message.
+pub(crate) async fn read<M: Message + Default>(
+    mut body: impl Body<Data = Bytes, Error: ToString> + Unpin,
+) -> Result<M, Status> {
+    let mut read = Bytes::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Status::cancelled(error.to_string()))?;
+        let Ok(data) = frame.into_data() else { continue };
+        // Nearly always all of it is in one piece.
+        read = if read.is_empty() { data } else { [read, data].concat().into() };
+        if read.len() > MESSAGE_MAX + PREFIX {
+            let why = format!("a request has at most {MESSAGE_MAX} bytes");
+            return Err(Status::resource_exhausted(why));
+        }
+    }
+    let Some((prefix, message)) = read.split_first_chunk::<PREFIX>() else {
+        return Err(Status::internal("the call ended before its message began"));
+    };
+    let [is_compressed, length @ ..] = *prefix;
+    if is_compressed != 0 {
+        return Err(Status::unimplemented("calls cannot be compressed here"));
+    }
+    if usize::try_from(u32::from_be_bytes(length)) != Ok(message.len()) {
+        return Err(Status::internal("a call has one message, and that is as long as it says"));
+    }
+    M::decode(message).map_err(|error| Status::internal(format!("the message cannot be read: {error}")))
+}
+
+/// The answer to a call that went well.
+pub(crate) fn answer(message: &impl Message) -> Response<Answer> {
+    let mut response = Response::new(Answer::of(message));
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
+}
+
+/// The answer to one that did not.
+pub(crate) fn refuse(status: Status) -> Response<Answer> {
+    status.into_http().map(Answer::Other)
+}
+
+impl Answer {
+    fn of(message: &impl Message) -> Self {
+        let length = message.encoded_len();
+        let Ok(told) = u32::try_from(length) else { return Self::Trailers }; // not reached: that would be 4 GB
+        let mut bytes = BytesMut::with_capacity(PREFIX + length);
+        bytes.put_u8(0);
+        bytes.put_u32(told);
+        message.encode_raw(&mut bytes);
+        Self::Message(bytes.freeze())
+    }
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if let Self::Other(body) = &mut *self {
+            return Pin::new(body).poll_frame(cx);
+        }
+        Poll::Ready(match std::mem::replace(&mut *self, Self::Done) {
+            Self::Message(bytes) => {
+                *self = Self::Trailers;
+                Some(Ok(Frame::data(bytes)))
+            }
+            Self::Trailers => {
+                let mut trailers = HeaderMap::with_capacity(1);
+                trailers.insert("grpc-status", HeaderValue::from_static("0"));
+                Some(Ok(Frame::trailers(trailers)))
+            }
+            Self::Done | Self::Other(_) => None,
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match self {
+            Self::Message(_) | Self::Trailers => false,
+            Self::Done => true,
+            Self::Other(body) => body.is_end_stream(),
+        }
+    }
+}
