@@ -23,7 +23,7 @@ use std::time::Duration;
 use tollgate_lab::{Client, Haproxy, Nginx, free_port, wait_until};
 
 use crate::load::{Running, micros_per_request};
-use crate::openloop::{Pace, ask};
+use crate::openloop::{Http1, Pace, ask};
 use crate::rounds::{in_turn, report};
 
 /// What is asked for, and how long the answer is.
@@ -94,7 +94,10 @@ fn compare_cpu(proxies: &[Proxy], name: &str, n_connections: usize) {
 /// One row for each proxy.
 fn latencies(proxies: &[Proxy], name: &str) {
     let path = format!("/{name}");
-    let load = |proxy: &Proxy, pace, span| ask((&proxy.address(), &path), CONNECTIONS[1], pace, span);
+    let load = |proxy: &Proxy, pace, span| {
+        let address = proxy.address();
+        ask((&address, || Http1::new(&address, &path)), CONNECTIONS[1], pace, span)
+    };
     let tops = in_turn(proxies, LATENCY_ROUNDS, |proxy| [load(proxy, Pace::FlatOut, TOP).rate]);
     let paced: Vec<_> = proxies.iter().zip(tops).map(|(proxy, [top])| (proxy, top)).collect();
     let figures = in_turn(&paced, LATENCY_ROUNDS, |&(proxy, top)| {

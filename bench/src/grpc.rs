@@ -28,7 +28,7 @@ use tollgate_lab::{Envoy, Filter, Nginx, Redis, free_port, wait_until};
 use tonic::{Request, Response, Status};
 
 use crate::load::{Running, micros_per_call};
-use crate::openloop::{Pace, ask};
+use crate::openloop::{Answers, Grpc, Http1, Pace, ask};
 use crate::rounds::{in_turn, report};
 
 const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
@@ -74,6 +74,12 @@ struct Server {
     path: &'static str,
     /// The call, as it goes over the wire.
     call: PathBuf,
+}
+
+/// One whose answers are timed.
+enum Asked {
+    Door(Server),
+    Envoy(Envoy),
 }
 
 /// A call of throttlecrab's.
@@ -154,7 +160,7 @@ fn with_redis(tollgate: &Path, folder: &Path) {
     }
 }
 
-/// How long answers take through Envoy with its filter, and through one that asks nobody. The filter waits for 20 ms, its default, and denies
+/// How long answers take at the door, through Envoy with its filter, and through one that asks nobody. The filter waits for 20 ms, its default, and denies
 /// what it has no answer for: an answer later than that ends the run.
 fn behind_envoy(tollgate: &Path, folder: &Path) {
     if Envoy::program().is_none() {
@@ -166,18 +172,38 @@ fn behind_envoy(tollgate: &Path, folder: &Path) {
     let redis = Redis::start();
     let store = format!("store: {{redis: {{url: '{}'}}}}\n", redis.url());
     let (memory, shared) = (Server::ours(tollgate, folder, 1, ""), Server::ours(tollgate, folder, 1, &store));
-    println!("{RATE} requests a second through Envoy   rate/s   p50 µs   p99 µs  p999 µs");
-    let unasked = Filter { service: &memory.address, upstream: &address, rate_limits: "", ..Filter::PATIENT };
+    let unasked = Filter { service: &memory.address, upstream: &address, ..Filter::PATIENT };
     let filter = Filter { rate_limits: ACTIONS, failure_mode_deny: true, timeout: "0.02s", ..unasked };
     let by_redis = Filter { service: &shared.address, ..filter };
-    let envoys = [("asks nobody", unasked), ("asks Tollgate", filter), ("the same with Redis", by_redis)];
-    let envoys = envoys.map(|(name, filter)| (name, Envoy::start(&filter)));
-    let figures = in_turn(&envoys, 3, |(_, envoy)| {
-        let answers = ask((&envoy.address(), "/small"), CONNECTIONS, Pace::Rate(RATE), SPAN);
+    let envoys = [("Envoy that asks nobody", unasked), ("Envoy", filter), ("Envoy, by Redis", by_redis)];
+    let envoys = envoys.map(|(name, filter)| (name, Asked::Envoy(Envoy::start(&filter))));
+    let doors =
+        [("the door itself", Asked::Door(memory)), ("the door itself, by Redis", Asked::Door(shared))];
+    let all: Vec<_> = doors.into_iter().chain(envoys).collect();
+    println!("{RATE} requests a second to    rate/s   p50 µs   p99 µs  p999 µs");
+    let figures = in_turn(&all, 3, |(_, asked)| {
+        let answers = asked.load();
         [answers.rate, answers.permille(500), answers.permille(990), answers.permille(999)]
     });
-    for ((name, _), [rate, p50, p99, p999]) in envoys.iter().zip(figures) {
-        println!("{name:34}  {rate:7.0}  {p50:7.0}  {p99:7.0}  {p999:7.0}");
+    for ((name, _), [rate, p50, p99, p999]) in all.iter().zip(figures) {
+        println!("{name:27}  {rate:7.0}  {p50:7.0}  {p99:7.0}  {p999:7.0}");
+    }
+}
+
+impl Asked {
+    fn load(&self) -> Answers {
+        match self {
+            Self::Door(server) => {
+                let call = std::fs::read(&server.call).expect("a call of ours");
+                let talk = || Grpc::new(&server.address, server.path, call.clone());
+                ask((&server.address, talk), CONNECTIONS, Pace::Rate(RATE), SPAN)
+            }
+            Self::Envoy(envoy) => {
+                let address = envoy.address();
+                let talk = || Http1::new(&address, "/small");
+                ask((&address, talk), CONNECTIONS, Pace::Rate(RATE), SPAN)
+            }
+        }
     }
 }
 

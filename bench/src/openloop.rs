@@ -6,6 +6,9 @@
 //!
 //! One thread with an epoll, because timers of tokio tick in milliseconds and answers take a tenth of that.
 
+mod grpc;
+mod http1;
+
 use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -16,6 +19,23 @@ use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 
 use crate::rounds::now;
+pub(crate) use grpc::Grpc;
+pub(crate) use http1::Http1;
+
+/// The language of a connection that has at most one request under way.
+pub(crate) trait Talk {
+    /// What is said before the first request.
+    fn begin(&self) -> Vec<u8>;
+
+    /// What is said for the next request.
+    fn request(&mut self) -> Vec<u8>;
+
+    /// Hears a piece of the answer. True if it is complete.
+    ///
+    /// # Panics
+    /// If the answer is no yes.
+    fn hear(&mut self, bytes: &[u8]) -> bool;
+}
 
 /// How often a request is due.
 #[derive(Clone, Copy)]
@@ -35,9 +55,8 @@ pub(crate) struct Answers {
 }
 
 /// All connections, and what is under way on them.
-struct Asking {
-    request: String,
-    connections: Vec<Connection>,
+struct Asking<T> {
+    connections: Vec<Connection<T>>,
     /// Longest idle first.
     idle: VecDeque<usize>,
     /// Tells which connections have something to read.
@@ -46,31 +65,29 @@ struct Asking {
     buffer: Vec<u8>,
 }
 
-/// A connection that is kept, with at most one request under way.
-struct Connection {
+/// A connection that is kept.
+struct Connection<T> {
     stream: TcpStream,
     /// When its request was due, from the start.
     due: Duration,
-    /// The answer's head so far, until its end is known.
-    head: Vec<u8>,
-    /// How much of the answer's body is to come, once that is known.
-    left: Option<usize>,
+    talk: T,
 }
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks for a path for so long, and waits for the last answer.
+/// Asks for so long, on so many connections, and waits for the last answer.
 ///
 /// # Panics
-/// If an answer is not 200, has no length, or does not come.
-pub(crate) fn ask(
-    (address, path): (&str, &str),
+/// If an answer is no yes, or does not come.
+pub(crate) fn ask<T: Talk>(
+    (address, talk): (&str, impl Fn() -> T),
     n_connections: usize,
     pace: Pace,
     span: Duration,
 ) -> Answers {
-    let mut asking = Asking::open(address, path, n_connections);
+    let connections = (0..n_connections).map(|_| Connection::open(address, talk()));
+    let mut asking = Asking::new(connections.collect());
     let (start, mut n_sent, mut took) = (now(), 0, Vec::new());
     let due = |n_sent: u32| match pace {
         Pace::FlatOut => start.elapsed(),
@@ -101,20 +118,18 @@ impl Answers {
     }
 }
 
-impl Asking {
-    fn open(address: &str, path: &str, n_connections: usize) -> Self {
-        let connections: Vec<_> = (0..n_connections).map(|_| Connection::open(address)).collect();
+impl<T: Talk> Asking<T> {
+    fn new(connections: Vec<Connection<T>>) -> Self {
         let ready = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll");
         for (n, connection) in (0..).zip(&connections) {
             let data = epoll::EventData::new_u64(n);
             epoll::add(&ready, &connection.stream, data, epoll::EventFlags::IN).expect("room for a socket");
         }
         Self {
-            request: format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n"),
-            connections,
-            idle: (0..n_connections).collect(),
+            idle: (0..connections.len()).collect(),
             ready,
-            events: Vec::with_capacity(n_connections),
+            events: Vec::with_capacity(connections.len()),
+            connections,
             buffer: vec![0; 1 << 18],
         }
     }
@@ -122,7 +137,7 @@ impl Asking {
     /// Sends the request that was due then. False if no connection is idle.
     fn send(&mut self, due: Duration) -> bool {
         let Some(n) = self.idle.pop_front() else { return false };
-        self.connections[n].send(&self.request, due);
+        self.connections[n].send(due);
         true
     }
 
@@ -148,18 +163,18 @@ impl Asking {
     }
 }
 
-impl Connection {
-    fn open(address: &str) -> Self {
-        let stream = TcpStream::connect(address).expect("it listens");
+impl<T: Talk> Connection<T> {
+    fn open(address: &str, talk: T) -> Self {
+        let mut stream = TcpStream::connect(address).expect("it listens");
         stream.set_nodelay(true).expect("an option");
         stream.set_nonblocking(true).expect("an option");
-        Self { stream, due: Duration::ZERO, head: Vec::new(), left: None }
+        stream.write_all(&talk.begin()).expect("a new connection takes a few bytes");
+        Self { stream, due: Duration::ZERO, talk }
     }
 
-    fn send(&mut self, request: &str, due: Duration) {
-        (self.due, self.left) = (due, None);
-        self.head.clear();
-        self.stream.write_all(request.as_bytes()).expect("an idle connection takes a request");
+    fn send(&mut self, due: Duration) {
+        self.due = due;
+        self.stream.write_all(&self.talk.request()).expect("an idle connection takes a request");
     }
 
     /// Reads what is there. True if the answer is complete.
@@ -170,22 +185,6 @@ impl Connection {
             Err(error) => panic!("an answer breaks off: {error}"),
         };
         assert!(n > 0, "the connection is kept");
-        let left = if let Some(left) = self.left {
-            left.checked_sub(n)
-        } else {
-            self.head.extend_from_slice(&buffer[..n]);
-            let Some(end) = self.head.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return false };
-            length(&self.head[..end]).checked_sub(self.head.len() - end - 4)
-        };
-        self.left = Some(left.expect("no more than the answer"));
-        left == Some(0)
+        self.talk.hear(&buffer[..n])
     }
-}
-
-/// How long the body behind this head is.
-fn length(head: &[u8]) -> usize {
-    let head = String::from_utf8_lossy(head).to_ascii_lowercase();
-    assert!(head.starts_with("http/1.1 200 "), "every request is allowed: {head}");
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"));
-    length.and_then(|length| length.trim().parse().ok()).expect("an answer says its length")
 }

@@ -131,8 +131,7 @@ impl Envoy {
     /// # Panics
     /// If it is not installed, or does not start.
     pub fn start(filter: &Filter<'_>) -> Self {
-        let program = Self::program().expect("Envoy is missing; `make deps` installs it");
-        let (port, folder) = (free_port(), TempDir::new().expect("a temporary folder"));
+        let port = free_port();
         let rate_limits = indented(filter.rate_limits, 18);
         let counted_limits = match filter.counted_limits {
             "" => String::new(),
@@ -147,6 +146,16 @@ impl Envoy {
             .replace("UPSTREAM", &socket(filter.upstream))
             .replace("SERVICE", &socket(filter.service))
             .replace("TRUST\n", &filter.trust.transport_socket());
+        Self::serve(&text, port)
+    }
+
+    /// Starts one with this configuration, which listens on this port of loopback.
+    ///
+    /// # Panics
+    /// If it is not installed, or does not start.
+    pub fn serve(text: &str, port: u16) -> Self {
+        let program = Self::program().expect("Envoy is missing; `make deps` installs it");
+        let folder = TempDir::new().expect("a temporary folder");
         let (file, log) = (folder.path().join("envoy.yaml"), folder.path().join("envoy.log"));
         std::fs::write(&file, text).expect("a file");
         let errors = File::create(&log).expect("a file");

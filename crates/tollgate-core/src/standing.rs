@@ -124,6 +124,12 @@ impl Standing {
         matches!(&self.outcome, Outcome::Paid(receipt) if receipt.is_past)
     }
 
+    /// True if the limit has no room: it speaks against the query, or the charge was recorded past it.
+    #[inline]
+    pub fn is_over(&self) -> bool {
+        self.is_against() || self.is_past()
+    }
+
     /// Takes the receipt out, to give it back: afterwards the charge only fits.
     pub fn take_receipt(&mut self) -> Option<Receipt> {
         match std::mem::replace(&mut self.outcome, Outcome::Fits) {

@@ -143,8 +143,8 @@ async fn converse<S, O, C>(
     O: Observe + 'static,
     C: Clock + 'static,
 {
-    let calls = Calls::default();
-    let mut builder = http2::Builder::new(calls.clone());
+    let mut calls = Calls::default();
+    let mut builder = http2::Builder::new(calls.begun());
     builder.timer(TokioTimer::new()).max_concurrent_streams(listening.streams_max);
     builder.keep_alive_interval(listening.keep_alive_every).keep_alive_timeout(listening.keep_alive_within);
     let stream = Heard::new(stream);

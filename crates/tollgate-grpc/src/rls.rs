@@ -137,7 +137,7 @@ where
             give_back(&self.limiter, &charges, &mut standings, units).await;
             told = tell(&met, &asking, &ends, &charges, &standings, self.clock.now());
         }
-        let against = ends.iter().position(|end| standings[..*end].iter().any(Standing::is_against));
+        let against = ends.iter().position(|end| standings[..*end].iter().any(Standing::is_over));
         drop(charges);
         let verdict = if is_over { Verdict::Deny } else { Verdict::Allow };
         if let Some(query) = queries.get(against.unwrap_or(0)) {

@@ -73,7 +73,7 @@ impl Told {
                 let rule = limited.rule();
                 let each = rule.limits().iter().zip(charges.iter().zip(standings));
                 let tightest = each.min_by_key(|(_, (_, standing))| {
-                    (!over(standing), standing.remaining, std::cmp::Reverse(standing.reset_after))
+                    (!standing.is_over(), standing.remaining, std::cmp::Reverse(standing.reset_after))
                 });
                 match tightest {
                     Some((limit, (charge, standing))) => {
@@ -99,7 +99,7 @@ impl Told {
 
     /// A limit that was asked.
     fn counted(named: Named<'_>, charge: &Charge<'_>, standing: &Standing, now: Timestamp) -> Self {
-        let is_over = over(standing);
+        let is_over = standing.is_over();
         let told = match (is_over, standing.retry_after()) {
             (true, Some(wait)) if !wait.is_zero() => wait,
             _ => standing.reset_after,
@@ -136,11 +136,6 @@ impl Told {
         }
         self
     }
-}
-
-/// True if a limit has no room, or was recorded past.
-fn over(standing: &Standing) -> bool {
-    standing.is_against() || standing.is_past()
 }
 
 impl<'a> Named<'a> {

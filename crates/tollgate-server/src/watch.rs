@@ -132,9 +132,9 @@ fn words(decision: &Decision) -> impl Iterator<Item = Word<'_>> {
     let mut standings = decision.standings().peekable();
     let words = std::iter::from_fn(move || {
         let (policy, limit, standing) = standings.next()?;
-        let (mut is_against, mut basis) = (standing.is_against(), standing.basis);
+        let (mut is_against, mut basis) = (standing.is_over(), standing.basis);
         while let Some((_, _, more)) = standings.next_if(|(next, _, _)| std::ptr::eq(*next, policy)) {
-            is_against |= more.is_against();
+            is_against |= more.is_over();
             basis = basis.max(more.basis);
         }
         let ground = Some(Ground { limit, index: standing.limit.policy(), basis });

@@ -9,9 +9,9 @@ use tempfile::TempDir;
 
 use tollgate_gateway::Target;
 use tollgate_http::path::Case;
-use tollgate_lab::{free_port, wait_until};
+use tollgate_lab::{Envoy, free_port, wait_until};
 
-use crate::process::{Tollgate, run};
+use crate::process::{Tollgate, http, run};
 use transcript::{Stage, replay};
 
 const BEGIN: &str = "<!-- reference -->\n";
@@ -123,4 +123,44 @@ fn the_page_on_the_gateway_tells_what_becomes_of_paths() {
             assert_eq!(target.forwarded().as_str(), cells[2].trim_matches('`'), "{written}");
         }
     }
+}
+
+/// A reader's three files, with Envoy itself if it is there.
+#[test]
+fn the_page_on_envoy_limits_a_route() {
+    let page = page("envoy.md");
+    let files = files(&page);
+    let [rules, config, envoy, listen, more] = &files[..] else { panic!("{} files", files.len()) };
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("edge.yaml"), rules).unwrap();
+    std::fs::write(path("more.yaml"), more).unwrap();
+    let more = run(&["check", path("more.yaml").to_str().unwrap()]);
+    assert!(more.status.success(), "{more:?}");
+    assert!(listen.contains("client_ca"), "that needs certificates, and has a test of its own: {listen}");
+    let config = config.replace("edge.yaml", path("edge.yaml").to_str().unwrap());
+    let (tollgate, site) = (Tollgate::start(&config), Site::start(folder.path()));
+    if Envoy::program().is_none() {
+        return; // whoever runs the tests is told elsewhere
+    }
+    let port = free_port();
+    let text = [("10000", port.to_string()), ("3000", port_of(&site.1)), ("8081", port_of(&tollgate.grpc))]
+        .iter()
+        .fold((*envoy).to_owned(), |text, (written, real)| {
+            text.replace(&format!("port_value: {written}"), &format!("port_value: {real}"))
+        });
+    let envoy = Envoy::serve(&text, port);
+    let told = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let seen: String = (0..4)
+        .map(|_| {
+            let request = "GET /login HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+            let answer = http(&envoy.address(), request);
+            format!("{} {}\n", answer.status, answer.headers["x-ratelimit-remaining"])
+        })
+        .collect();
+    assert_eq!(seen, told);
+}
+
+fn port_of(address: &str) -> String {
+    address.rsplit(':').next().unwrap().to_owned()
 }

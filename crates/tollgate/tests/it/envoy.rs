@@ -275,3 +275,22 @@ fn the_same_can_be_asked_in_json() {
     assert_eq!((wrong.status, wrong.body.as_str()), (400, "rate limit domain must not be empty\n"));
     assert_eq!(edge.ask("{").status, 400);
 }
+
+/// Also what was charged although it did not fit.
+#[test]
+fn denials_are_counted_for_the_rule_that_denies() {
+    for compat in ["all_or_nothing", "strict"] {
+        let edge = Edge::with(&format!("compat: {compat}"), &RULES.replace("/once", "once"), "");
+        let body = r#"{"domain": "edge", "descriptors": [{"entries": [{"key": "remote_address", "value": "::1"}]}, {"entries": [{"key": "path", "value": "once"}]}]}"#;
+        let statuses: Vec<_> = (0..3).map(|_| edge.ask(body).status).collect();
+        assert_eq!(statuses, [200, 429, 429]);
+        let counted = |rule: &str, verdict: &str| {
+            edge.tollgate.metric(&format!(
+                r#"tollgate_decisions_total{{policy="envoy.edge.{rule}",verdict="{verdict}",basis="local",mode="enforce"}}"#
+            ))
+        };
+        let of_both =
+            ["path_once", "remote_address"].map(|rule| (counted(rule, "allowed"), counted(rule, "denied")));
+        assert_eq!(of_both, [(1.0, 2.0), (3.0, 0.0)], "{compat}");
+    }
+}
