@@ -133,7 +133,7 @@ pub(crate) fn run(throttlecrab: Option<&str>) -> ExitCode {
         report("grpc-throttlecrab", costs[0][0], costs[1][0]);
     }
     with_redis(&tollgate, &folder);
-    behind_envoy(&tollgate, &folder);
+    behind_envoy((&tollgate, &this), &folder);
     let _ = std::fs::remove_dir_all(folder);
     ExitCode::SUCCESS
 }
@@ -162,7 +162,7 @@ fn with_redis(tollgate: &Path, folder: &Path) {
 
 /// How long answers take at the door, through Envoy with its filter, and through one that asks nobody. The filter waits for 20 ms, its default, and denies
 /// what it has no answer for: an answer later than that ends the run.
-fn behind_envoy(tollgate: &Path, folder: &Path) {
+fn behind_envoy((tollgate, this): (&Path, &Path), folder: &Path) {
     if Envoy::program().is_none() {
         println!("without Envoy: it is not installed; `make deps` installs it");
         return;
@@ -175,7 +175,14 @@ fn behind_envoy(tollgate: &Path, folder: &Path) {
     let unasked = Filter { service: &memory.address, upstream: &address, ..Filter::PATIENT };
     let filter = Filter { rate_limits: ACTIONS, failure_mode_deny: true, timeout: "0.02s", ..unasked };
     let by_redis = Filter { service: &shared.address, ..filter };
-    let envoys = [("Envoy that asks nobody", unasked), ("Envoy", filter), ("Envoy, by Redis", by_redis)];
+    let bare = Server::constant(this, folder, 2);
+    let by_bare = Filter { service: &bare.address, ..filter };
+    let envoys = [
+        ("Envoy that asks nobody", unasked),
+        ("Envoy with a bare service", by_bare),
+        ("Envoy", filter),
+        ("Envoy, by Redis", by_redis),
+    ];
     let envoys = envoys.map(|(name, filter)| (name, Asked::Envoy(Envoy::start(&filter))));
     let doors =
         [("the door itself", Asked::Door(memory)), ("the door itself, by Redis", Asked::Door(shared))];
