@@ -20,6 +20,7 @@ mod headers;
 mod heard;
 pub mod json;
 mod listen;
+mod met;
 mod rls;
 mod rules;
 mod service;
