@@ -31,6 +31,6 @@ pub mod wire;
 pub use brought::policies as brought_policies;
 pub use listen::{Listening, serve};
 pub use rls::{Refusal, Rls};
-pub use rules::{Compat, HeaderFamily, Rules, SharedRules};
+pub use rules::{Compat, HeaderFamily, Manner, Rules, SharedRules};
 pub use service::{Door, Health};
 pub use unary::Answer;

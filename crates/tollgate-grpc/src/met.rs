@@ -130,7 +130,7 @@ pub(crate) fn charge<'a>(rules: &'a Rules, met: &'a Met<'_>, query: &Query<'a>, 
         }
         // Alone it never denies.
         if let Act::Take(cost) = charge.act
-            && met.matched.rule().is_some_and(Rule::is_quota)
+            && (rules.manner.quota_mode || met.matched.rule().is_some_and(Rule::is_quota))
         {
             charge.act = Act::Try(cost);
         }

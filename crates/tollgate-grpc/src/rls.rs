@@ -87,10 +87,11 @@ where
             _ => return Err(Refusal::TooMany),
         }
         let rules = self.rules.load_full();
+        let manner = &rules.manner;
         let met = meet(&rules, request);
         let asking = asking(&request.domain, &met);
         let queries: SmallVec<[Query<'_>; 4]> =
-            asking.iter().map(|asking| query(asking, &met[asking.number], rules.compat)).collect();
+            asking.iter().map(|asking| query(asking, &met[asking.number], manner.compat)).collect();
         let mut bill = Bill { met: &met, charges: Charges::new(), payers: SmallVec::new() };
         for (asking, query) in asking.iter().zip(&queries) {
             charge(&rules, &met[asking.number], query, &mut bill.charges);
@@ -101,9 +102,9 @@ where
             self.give_back(&bill, &mut standings, |payer, _| payer.given_back()).await;
         }
         let mut told = bill.tell(&standings, self.clock.now());
-        let is_over = status::is_over(&told);
+        let is_over = status::is_over(&told, manner.quota_mode);
         let was_vetoed = Verdict::judge(&bill.charges, &standings) == Verdict::Deny;
-        if is_over && !was_vetoed && rules.compat == Compat::AllOrNothing {
+        if is_over && !was_vetoed && manner.compat == Compat::AllOrNothing {
             // Some are past their limits that could not veto: the others get back what they paid.
             let units = |payer: &Met<'_>, paid: &Receipt| if payer.is_record() { 0 } else { paid.cost };
             self.give_back(&bill, &mut standings, units).await;
@@ -111,16 +112,17 @@ where
         }
         let against = standings.iter().position(Standing::is_over).map_or(0, |charge| bill.payers[charge]);
         drop(bill);
-        let verdict = if is_over { Verdict::Deny } else { Verdict::Allow };
+        let is_denied = is_over && !manner.shadow_mode;
+        let verdict = if is_denied { Verdict::Deny } else { Verdict::Allow };
         let against = asking.iter().position(|asking| asking.number == against);
         if let Some(query) = queries.get(against.unwrap_or(0)) {
             let policies = Guard::from_inner(Arc::clone(&rules.policies));
             self.limiter.conclude(policies, verdict, standings, query);
         }
-        let overall_code = if is_over { Code::OverLimit } else { Code::Ok };
+        let overall_code = if is_denied { Code::OverLimit } else { Code::Ok };
         Ok(RateLimitResponse {
             overall_code: overall_code.into(),
-            response_headers_to_add: headers::render(&rules.headers, &told, is_over, self.clock.now()),
+            response_headers_to_add: headers::render(&manner.headers, &told, is_denied, self.clock.now()),
             statuses: told.into_iter().map(|told| told.status).collect(),
             ..RateLimitResponse::default()
         })

@@ -13,10 +13,21 @@ pub struct Rules {
     pub domains: Arc<Domains>,
     /// The rule set that has the policies of these domains, and those of limits that requests bring along.
     pub policies: Arc<Policies>,
+    /// How questions are answered.
+    pub manner: Manner,
+}
+
+/// How questions are answered.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Manner {
     /// How faithful to the original the answers are.
     pub compat: Compat,
     /// Which header fields answers add.
     pub headers: Vec<HeaderFamily>,
+    /// Nobody is denied: the overall code is always OK, and the statuses tell what it would have been.
+    pub shadow_mode: bool,
+    /// Every rule is in quota mode.
+    pub quota_mode: bool,
 }
 
 /// Rules that can be replaced at any time.

@@ -24,11 +24,11 @@ struct Named<'a> {
     name: &'a str,
 }
 
-/// True if a request is over its limits: one that is no quota is, or all quotas are.
-pub(crate) fn is_over(told: &[Told]) -> bool {
+/// True if a request is over its limits: one that is no quota is, or all quotas are. All of them may be quotas.
+pub(crate) fn is_over(told: &[Told], all_are_quotas: bool) -> bool {
     let (mut n_quotas, mut n_left) = (0, 0);
-    for told in told {
-        match (told.is_quota, told.is_over) {
+    for told in told.iter().filter(|told| told.status.current_limit.is_some()) {
+        match (told.is_quota || all_are_quotas, told.is_over) {
             (false, true) => return true,
             (false, false) => {}
             (true, is_over) => {

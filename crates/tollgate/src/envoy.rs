@@ -66,9 +66,8 @@ impl<O: Observe + 'static> RateLimits<O> {
 
 fn rules(policies: Arc<Policies>, config: Option<&EnvoyConfig>) -> Rules {
     let domains = config.map(|config| Arc::clone(&config.domains)).unwrap_or_default();
-    let compat = config.map(|config| config.compat).unwrap_or_default();
-    let headers = config.map(|config| config.headers.clone()).unwrap_or_default();
-    Rules { domains, policies, compat, headers }
+    let manner = config.map(|config| config.manner.clone()).unwrap_or_default();
+    Rules { domains, policies, manner }
 }
 
 async fn ask<O: Observe + 'static>(

@@ -3,14 +3,14 @@
 use tollgate_core::Micros;
 use tollgate_envoy::{Descriptor, RateLimit};
 use tollgate_grpc::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitUnit};
-use tollgate_grpc::{Compat, HeaderFamily, Refusal};
+use tollgate_grpc::{Compat, HeaderFamily, Manner, Refusal};
 
 use crate::world::{World, bringing, costing, limit, of};
 
 const BOTH: [Compat; 2] = [Compat::AllOrNothing, Compat::Strict];
 
 fn world(descriptors: &[Descriptor], compat: Compat) -> World {
-    World::new(descriptors, compat, Vec::new())
+    World::new(descriptors, Manner { compat, ..Manner::default() })
 }
 
 #[tokio::test]
@@ -133,6 +133,24 @@ async fn of_quotas_all_must_be_used_up_and_then_nothing_is_charged() {
     }
 }
 
+/// As with SHADOW_MODE and QUOTA_MODE of the original: for all rules at once.
+#[tokio::test]
+async fn all_rules_can_be_shadows_or_quotas_at_once() {
+    let rules = [limit("a", "", 1, "minute"), limit("b", "", 2, "minute")];
+    for compat in BOTH {
+        let shadow = World::new(&rules, Manner { compat, shadow_mode: true, ..Manner::default() });
+        let ask = || shadow.ask(vec![of(&[("a", "x")])]);
+        assert_eq!(ask().await, "OK | OK 1/MINUTE left 0 in 43");
+        assert_eq!(ask().await, "OK | OVER 1/MINUTE left 0 in 43", "the status says what it would have been");
+
+        let quota = World::new(&rules, Manner { compat, quota_mode: true, ..Manner::default() });
+        let ask = || quota.ask(vec![of(&[("a", "x")]), of(&[("b", "x")]), of(&[("free", "x")])]);
+        assert_eq!(ask().await, "OK | OK 1/MINUTE left 0 in 43 | OK 2/MINUTE left 1 in 43 | OK");
+        assert_eq!(ask().await, "OK | OVER 1/MINUTE left 0 in 43 | OK 2/MINUTE left 0 in 43 | OK");
+        assert_eq!(ask().await, "OVER | OVER 1/MINUTE left 0 in 43 | OVER 2/MINUTE left 0 in 43 | OK");
+    }
+}
+
 #[tokio::test]
 async fn a_limit_that_a_request_brings_along_counts_in_place_of_the_configured_one() {
     for compat in BOTH {
@@ -206,8 +224,8 @@ async fn what_is_no_request_is_refused_in_the_originals_words() {
 
 #[tokio::test]
 async fn header_fields_are_added_as_configured() {
-    let families = vec![HeaderFamily::XRateLimit, HeaderFamily::RateLimit, HeaderFamily::RetryAfter];
-    let world = World::new(&[limit("a", "", 1, "minute")], Compat::AllOrNothing, families);
+    let headers = vec![HeaderFamily::XRateLimit, HeaderFamily::RateLimit, HeaderFamily::RetryAfter];
+    let world = World::new(&[limit("a", "", 1, "minute")], Manner { headers, ..Manner::default() });
     let fields = async || {
         let descriptors = vec![of(&[("b", "x")]), of(&[("a", "x")])];
         let request = RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 0 };

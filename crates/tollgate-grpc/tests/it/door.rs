@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tollgate_grpc::wire::{Code, RateLimitRequest, RateLimitResponse};
-use tollgate_grpc::{Compat, Door, Health, Listening, serve};
+use tollgate_grpc::{Door, Health, Listening, Manner, serve};
 use tonic::client::Grpc;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
@@ -31,7 +31,7 @@ struct Open {
 }
 
 async fn open(listening: Listening) -> Open {
-    let world = World::new(&[limit("client", "", 2, "minute")], Compat::AllOrNothing, Vec::new());
+    let world = World::new(&[limit("client", "", 2, "minute")], Manner::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let (door, health) = Door::new(world.rls);

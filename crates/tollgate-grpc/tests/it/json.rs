@@ -2,13 +2,14 @@
 
 use proptest::prelude::*;
 use tollgate_grpc::wire::RateLimitResponse;
-use tollgate_grpc::{Compat, HeaderFamily, json};
+use tollgate_grpc::{Compat, HeaderFamily, Manner, json};
 
 use crate::world::{World, limit};
 
 async fn answer(text: &str) -> String {
-    let families = vec![HeaderFamily::RetryAfter];
-    let world = World::new(&[limit("client", "", 1, "minute")], Compat::Strict, families);
+    let (compat, headers) = (Compat::Strict, vec![HeaderFamily::RetryAfter]);
+    let manner = Manner { compat, headers, ..Manner::default() };
+    let world = World::new(&[limit("client", "", 1, "minute")], manner);
     let request = json::read(text.as_bytes()).unwrap();
     json::write(&world.rls.answer(&request).await.unwrap())
 }

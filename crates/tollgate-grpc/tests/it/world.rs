@@ -9,7 +9,7 @@ use tollgate_grpc::wire::{
     Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitUnit,
     Unit,
 };
-use tollgate_grpc::{Compat, HeaderFamily, Rls, Rules, brought_policies};
+use tollgate_grpc::{Manner, Rls, Rules, brought_policies};
 use tollgate_store::MemoryStore;
 
 pub(crate) type Service = Rls<MemoryStore<ManualClock>, Unobserved, ManualClock>;
@@ -34,14 +34,14 @@ pub(crate) fn limit(key: &str, value: &str, requests_per_unit: u32, unit: &str) 
 }
 
 impl World {
-    pub(crate) fn new(descriptors: &[Descriptor], compat: Compat, headers: Vec<HeaderFamily>) -> Self {
+    pub(crate) fn new(descriptors: &[Descriptor], manner: Manner) -> Self {
         let mut domains = Domains::default();
         domains.add("shop", descriptors, SameDomain::Refuse).unwrap();
         let all = domains.policies().iter().cloned().chain(brought_policies()).collect();
         let clock = ManualClock::at(NOW);
         let store = MemoryStore::new(clock.clone(), 10_000);
         let limiter = Arc::new(Limiter::new(Policies::new(all).unwrap(), store));
-        let rules = Rules { domains: Arc::new(domains), policies: limiter.policies(), compat, headers };
+        let rules = Rules { domains: Arc::new(domains), policies: limiter.policies(), manner };
         let rules = Arc::new(ArcSwap::from_pointee(rules));
         Self { rls: Arc::new(Rls { limiter, rules, clock: clock.clone() }), clock }
     }

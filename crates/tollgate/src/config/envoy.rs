@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tollgate_envoy::{Descriptor, Domains, SameDomain};
-use tollgate_grpc::{Compat, HeaderFamily, Listening};
+use tollgate_grpc::{Listening, Manner};
 
 use super::error::ConfigError;
 use super::file;
@@ -24,9 +24,8 @@ use yaml::is_one;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EnvoyConfig {
     pub(crate) domains: Arc<Domains>,
-    pub(crate) compat: Compat,
-    /// Which header fields answers add.
-    pub(crate) headers: Vec<HeaderFamily>,
+    /// How questions are answered.
+    pub(crate) manner: Manner,
     /// How connections are kept.
     pub(crate) listening: Listening,
     /// What stands in the files and means nothing, with its place.
@@ -126,14 +125,18 @@ impl Reader<'_> {
             return EnvoyConfig::default();
         };
         let files: Vec<_> = names.items.iter().flat_map(|name| self.rule_files(name)).collect();
-        let compat = self.read_if("envoy.compat", &written.compat).unwrap_or_default();
         let merges = self.read_if("envoy.merge_domains", &written.merge_domains).unwrap_or(false);
         let same = if merges { SameDomain::Merge } else { SameDomain::Refuse };
         let Rules { domains, idle, errors, .. } = Rules::of(&files, same);
         self.errors.extend(errors);
-        let headers = self.read_all("envoy.headers", &written.headers).unwrap_or_default();
+        let manner = Manner {
+            compat: self.read_if("envoy.compat", &written.compat).unwrap_or_default(),
+            headers: self.read_all("envoy.headers", &written.headers).unwrap_or_default(),
+            shadow_mode: self.read_if("envoy.shadow_mode", &written.shadow_mode).unwrap_or_default(),
+            quota_mode: self.read_if("envoy.quota_mode", &written.quota_mode).unwrap_or_default(),
+        };
         let listening = self.grpc_listening(&written);
-        EnvoyConfig { domains: Arc::new(domains), compat, headers, listening, idle }
+        EnvoyConfig { domains: Arc::new(domains), manner, listening, idle }
     }
 
     /// How connections are kept.

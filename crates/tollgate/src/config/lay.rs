@@ -146,6 +146,8 @@ lay!(Envoy {
     compat,
     headers,
     merge_domains,
+    shadow_mode,
+    quota_mode,
     keep_alive,
     keep_alive_timeout,
     connection_age,

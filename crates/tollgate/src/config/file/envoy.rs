@@ -25,6 +25,10 @@ pub(in crate::config) struct Envoy {
     pub(in crate::config) headers: Option<Several<HeaderFamily>>,
     /// Whether files of the same domain are one, as with `MERGE_DOMAIN_CONFIG`. Otherwise that is refused. Default: `false`.
     pub(in crate::config) merge_domains: Option<Written<bool>>,
+    /// Whether nobody is denied, as with `SHADOW_MODE`: the overall code is OK, and the statuses tell what it would have been. Default: `false`.
+    pub(in crate::config) shadow_mode: Option<Written<bool>>,
+    /// Whether a request is denied only if all of its limits are used up, as with `QUOTA_MODE`. Default: `false`.
+    pub(in crate::config) quota_mode: Option<Written<bool>>,
     /// How often a connection on which nothing happens is tried, or `none` for never. Default: `60s`.
     pub(in crate::config) keep_alive: Option<Written<TotalTime>>,
     /// How long the answer to that may take before the connection is given up. Default: `20s`.

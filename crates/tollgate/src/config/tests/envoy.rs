@@ -184,13 +184,13 @@ const A_TOO: &str =
 fn of_a_folder_all_files_are_read_but_hidden_ones() {
     check_section(
         &[("b", B), ("a.yaml", A), ("..data", A), ("z.txt", "domain: z\n")],
-        "envoy: {files: FOLDER, compat: strict}\n",
+        "envoy: {files: FOLDER, compat: strict, shadow_mode: true, quota_mode: true}\n",
         expect![[r#"
-            envoy domain a; every descriptor is charged, whatever the others say:
+            envoy domain a; every descriptor is charged, whatever the others say; shadow, nobody is denied; denied only if all limits are used up:
               k  1 in each 60 s by the clock, for each attribute k
-            envoy domain b; every descriptor is charged, whatever the others say:
+            envoy domain b; every descriptor is charged, whatever the others say; shadow, nobody is denied; denied only if all limits are used up:
               k  2 in each 60 s by the clock, for each attribute k
-            envoy domain z; every descriptor is charged, whatever the others say:
+            envoy domain z; every descriptor is charged, whatever the others say; shadow, nobody is denied; denied only if all limits are used up:
         "#]],
     );
 }
