@@ -141,11 +141,12 @@ impl Standing {
         }
     }
 
-    /// How long until the charge would fit: zero if it does, nothing if it never will. Who was denied because no
-    /// store answered may try again in a second.
+    /// How long until the charge would fit: zero if it does, nothing if it never will. Of one that was recorded past the limit only
+    /// when the limit is as new is known. Who was denied because no store answered may try again in a second.
     pub fn retry_after(&self) -> Option<Micros> {
         match self.outcome {
             Outcome::Unknown if self.basis == Basis::FailClosed => Some(Micros::from_secs(1)),
+            Outcome::Paid(_) if self.is_past() => Some(self.reset_after),
             Outcome::Paid(_) | Outcome::Fits | Outcome::Unknown => Some(Micros::ZERO),
             Outcome::Short { retry_after } => Some(retry_after),
             Outcome::Never => None,

@@ -45,7 +45,7 @@ pub enum Wrong {
     #[error("config file cannot have empty domain")]
     EmptyDomain,
     /// A domain that is there already.
-    #[error("duplicate domain '{domain}' in config file")]
+    #[error("duplicate domain '{domain}' in config file; files of one domain need envoy.merge_domains")]
     DuplicateDomain {
         /// Its name.
         domain: String,

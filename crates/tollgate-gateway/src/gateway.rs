@@ -279,7 +279,7 @@ async fn receive<S, O>(
         Some(tls) => {
             let within = worker.gateway.settings.load().request_header;
             let stream = tokio::select! {
-                stream = tls.accept(stream, Speaks::Http2, within) => stream,
+                stream = tls.accept(stream, peer, Speaks::Http2, within) => stream,
                 _ = stopped.changed() => None,
             };
             if let Some(stream) = stream {

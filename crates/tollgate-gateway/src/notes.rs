@@ -1,11 +1,12 @@
 //! What the log is told of servers: that they fail, once a second for each route at most; that they are left alone, and are back.
 
 use std::error::Error;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use http::request::Parts;
 use tollgate_core::{Micros, Timestamp};
 use tollgate_http::given_id;
+use tollgate_listen::Calm;
 use tracing::{info, warn};
 
 use crate::route::Route;
@@ -13,13 +14,16 @@ use crate::server::Server;
 use crate::trouble::Trouble;
 
 /// Failures are told once in this time.
-const CALM: u64 = Micros::from_secs(1).as_micros();
+const CALM: Duration = Duration::from_secs(1);
 
-/// When something was told last, and what was not told since.
-#[derive(Debug, Default)]
-pub(crate) struct Notes {
-    told_at: AtomicU64,
-    n_untold: AtomicU64,
+/// The log of one route.
+#[derive(Debug)]
+pub(crate) struct Notes(Calm);
+
+impl Default for Notes {
+    fn default() -> Self {
+        Self(Calm::new(CALM))
+    }
 }
 
 impl Notes {
@@ -32,7 +36,7 @@ impl Notes {
         request: &Parts,
         now: Timestamp,
     ) {
-        let Some(suppressed) = self.admit(now.as_micros()) else { return };
+        let Some(suppressed) = self.0.admit(now.as_micros()) else { return };
         let (cause, request_id) = (cause(trouble), given_id(&request.headers));
         warn!(
             route = %route.id, %server, %trouble, cause, request_id, suppressed,
@@ -52,19 +56,6 @@ impl Notes {
     pub(crate) fn back(&self, (route, server): (&Route, &Server)) {
         info!(route = %route.id, %server, "a server that was left alone is back");
     }
-
-    /// How many were not told since the last one that was, if it is time for another.
-    fn admit(&self, now: u64) -> Option<u64> {
-        let told_at = self.told_at.load(Ordering::Relaxed);
-        let is_due = told_at == 0 || now.saturating_sub(told_at) >= CALM;
-        let is_ours = is_due
-            && self.told_at.compare_exchange(told_at, now, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        if !is_ours {
-            self.n_untold.fetch_add(1, Ordering::Relaxed);
-            return None;
-        }
-        Some(self.n_untold.swap(0, Ordering::Relaxed))
-    }
 }
 
 /// All that is behind a trouble, the last word last: `no connection: Connection refused (os error 111)`.
@@ -79,14 +70,6 @@ fn cause(trouble: &Trouble) -> Option<String> {
 mod tests {
     use super::*;
     use crate::dial::DialError;
-
-    #[test]
-    fn a_flood_of_failures_is_told_once_a_second_with_how_many_there_were() {
-        let notes = Notes::default();
-        assert_eq!(notes.admit(CALM), Some(0));
-        assert_eq!([notes.admit(CALM), notes.admit(2 * CALM - 1)], [None, None]);
-        assert_eq!(notes.admit(2 * CALM), Some(2));
-    }
 
     #[test]
     fn the_last_cause_is_told_too() {

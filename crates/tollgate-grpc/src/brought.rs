@@ -80,3 +80,8 @@ pub fn policies() -> Vec<Policy> {
     };
     Unit::ALL.into_iter().filter_map(policy).collect()
 }
+
+/// True if it is one of them, and no rule that somebody wrote.
+pub fn is_brought(policy: &Policy) -> bool {
+    Unit::ALL.into_iter().any(|unit| name(unit) == policy.name())
+}

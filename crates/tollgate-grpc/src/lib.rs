@@ -26,11 +26,13 @@ mod rules;
 mod service;
 mod status;
 mod unary;
+mod unmet;
 pub mod wire;
 
-pub use brought::policies as brought_policies;
+pub use brought::{is_brought, policies as brought_policies};
 pub use listen::{Listening, serve};
 pub use rls::{Refusal, Rls};
 pub use rules::{Compat, HeaderFamily, Manner, Rules, SharedRules};
 pub use service::{Door, Health};
 pub use unary::Answer;
+pub use unmet::Unmet;

@@ -4,6 +4,7 @@
 //! finish, and new ones come on another, perhaps to another instance.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -74,10 +75,10 @@ pub async fn serve<S, O, C>(
     let accepting = async {
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-            let stream = accept(&listener).await;
+            let (stream, peer) = accept(&listener).await;
             let (door, tls, stopped) = (door.clone(), tls.clone(), stopped.clone());
             connections.spawn(async move {
-                receive(stream, door, listening, tls, stopped).await;
+                receive((stream, peer), door, listening, tls, stopped).await;
                 drop(place);
             });
             while connections.try_join_next().is_some() {}
@@ -94,12 +95,12 @@ pub async fn serve<S, O, C>(
 }
 
 /// The next connection. Running out of file descriptors passes; trying without a pause would not help.
-async fn accept(listener: &TcpListener) -> TcpStream {
+async fn accept(listener: &TcpListener) -> (TcpStream, IpAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 let _ = stream.set_nodelay(true);
-                return stream;
+                return (stream, peer.ip());
             }
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
@@ -107,7 +108,7 @@ async fn accept(listener: &TcpListener) -> TcpStream {
 }
 
 async fn receive<S, O, C>(
-    stream: TcpStream,
+    (stream, peer): (TcpStream, IpAddr),
     door: Door<S, O, C>,
     listening: Listening,
     tls: Option<Tls>,
@@ -122,7 +123,7 @@ async fn receive<S, O, C>(
         None => converse(stream, door, listening, stopped).await,
         Some(tls) => {
             let stream = tokio::select! {
-                stream = tls.accept(stream, Speaks::Http2, listening.hands_within) => stream,
+                stream = tls.accept(stream, peer, Speaks::Http2, listening.hands_within) => stream,
                 _ = stopped.changed() => None,
             };
             if let Some(stream) = stream {

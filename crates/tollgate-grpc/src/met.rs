@@ -18,6 +18,8 @@ pub(crate) struct Met<'a> {
     pub(crate) matched: Matched<'a>,
     pub(crate) brought: Option<Brought>,
     pub(crate) hits: Hits,
+    /// Whether the descriptor tells its hits itself.
+    has_own_hits: bool,
 }
 
 /// How many units a descriptor asks for.
@@ -41,6 +43,16 @@ impl Met<'_> {
     /// True if it is counted even past its limit.
     pub(crate) fn is_record(&self) -> bool {
         self.matched.rule().is_some_and(Rule::is_record)
+    }
+
+    /// True if it tells what an answer cost that is sent already: a rule in record mode, and hits of its own.
+    pub(crate) fn is_report(&self) -> bool {
+        self.is_record() && self.has_own_hits && matches!(self.hits, Hits::Spend(1..))
+    }
+
+    /// True if there is no rule for it, and it brings no limit along.
+    pub(crate) fn is_nothing(&self) -> bool {
+        self.brought.is_none() && matches!(self.matched, Matched::Nothing)
     }
 
     /// How many units it gives back.
@@ -69,9 +81,14 @@ pub(crate) fn meet<'a>(rules: &'a Rules, request: &'a RateLimitRequest) -> Small
         brought.push(own);
     }
     replace(&mut matched);
-    let hits = request.descriptors.iter().map(|descriptor| hits(descriptor, request.hits_addend));
-    let both = matched.into_iter().zip(brought).zip(hits);
-    both.map(|((matched, brought), hits)| Met { matched, brought, hits }).collect()
+    let both = matched.into_iter().zip(brought).zip(&request.descriptors);
+    let met = both.map(|((matched, brought), descriptor)| Met {
+        matched,
+        brought,
+        hits: hits(descriptor, request.hits_addend),
+        has_own_hits: descriptor.hits_addend.is_some(),
+    });
+    met.collect()
 }
 
 fn hits(descriptor: &RateLimitDescriptor, of_request: u32) -> Hits {

@@ -22,8 +22,9 @@ use tollgate_core::{
 
 use crate::headers;
 use crate::met::{Met, asking, charge, meet, query};
-use crate::rules::{Compat, SharedRules};
+use crate::rules::{Compat, Rules, SharedRules};
 use crate::status::{self, Told};
+use crate::unmet::Unmet;
 use crate::wire::{Code, RateLimitRequest, RateLimitResponse};
 
 /// Answers requests.
@@ -35,6 +36,8 @@ pub struct Rls<S, O, C> {
     pub rules: SharedRules,
     /// The wall clock: it tells when a window ends of which no store was asked.
     pub clock: C,
+    /// What met no rule.
+    pub unmet: Unmet,
 }
 
 /// Why a request has no answer.
@@ -89,6 +92,7 @@ where
         let rules = self.rules.load_full();
         let manner = &rules.manner;
         let met = meet(&rules, request);
+        self.count_unmet(&rules, &request.domain, &met);
         let asking = asking(&request.domain, &met);
         let queries: SmallVec<[Query<'_>; 4]> =
             asking.iter().map(|asking| query(asking, &met[asking.number], manner.compat)).collect();
@@ -111,9 +115,11 @@ where
             told = bill.tell(&standings, self.clock.now());
         }
         let against = standings.iter().position(Standing::is_over).map_or(0, |charge| bill.payers[charge]);
+        bill.forgive_reports(&mut standings);
         drop(bill);
         let is_denied = is_over && !manner.shadow_mode;
-        let verdict = if is_denied { Verdict::Deny } else { Verdict::Allow };
+        let is_report = met.iter().all(Met::is_report);
+        let verdict = if is_denied && !is_report { Verdict::Deny } else { Verdict::Allow };
         let against = asking.iter().position(|asking| asking.number == against);
         if let Some(query) = queries.get(against.unwrap_or(0)) {
             let policies = Guard::from_inner(Arc::clone(&rules.policies));
@@ -126,6 +132,14 @@ where
             statuses: told.into_iter().map(|told| told.status).collect(),
             ..RateLimitResponse::default()
         })
+    }
+
+    fn count_unmet(&self, rules: &Rules, domain: &str, met: &[Met<'_>]) {
+        if rules.domains.has(domain) {
+            self.unmet.descriptors(met.iter().filter(|met| met.is_nothing()).count() as u64);
+        } else {
+            self.unmet.domain(domain, self.clock.now());
+        }
     }
 
     /// Gives back so many units of each charge that was paid. Those of which none come back stay paid. A bucket past its limit takes none.
@@ -154,6 +168,17 @@ where
 }
 
 impl Bill<'_, '_> {
+    /// What is reported after an answer denies nobody, and is not to be counted so.
+    fn forgive_reports(&self, standings: &mut Standings) {
+        for (standing, payer) in standings.iter_mut().zip(&self.payers) {
+            if let Outcome::Paid(receipt) = &mut standing.outcome
+                && self.met[*payer].is_report()
+            {
+                receipt.is_past = false;
+            }
+        }
+    }
+
     /// How each descriptor stands.
     fn tell(&self, standings: &[Standing], now: Timestamp) -> SmallVec<[Told; 4]> {
         let mut begin = 0;

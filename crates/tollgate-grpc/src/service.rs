@@ -31,6 +31,8 @@ pub struct Door<S, O, C> {
     rls: Arc<Rls<S, O, C>>,
     health: Other,
     reflection: Option<Other>,
+    /// The same for clients that know only its first version.
+    old_reflection: Option<Other>,
 }
 
 impl<S, O, C> Door<S, O, C>
@@ -42,11 +44,14 @@ where
     /// A door to the service, which says that it is well until `health` says otherwise.
     pub fn new(rls: Arc<Rls<S, O, C>>) -> (Self, Health) {
         let (reporter, health) = tonic_health::server::health_reporter();
-        let described = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(DESCRIBED)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET);
-        let reflection = described.build_v1().ok().map(Other::new);
-        (Self { rls, health: Other::new(health), reflection }, Health(reporter))
+        let described = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(DESCRIBED)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        let reflection = described().build_v1().ok().map(Other::new);
+        let old_reflection = described().build_v1alpha().ok().map(Other::new);
+        (Self { rls, health: Other::new(health), reflection, old_reflection }, Health(reporter))
     }
 }
 
@@ -89,6 +94,7 @@ where
         let other = match path.strip_prefix('/').and_then(|path| path.split('/').next()) {
             Some("grpc.health.v1.Health") => Some(&self.health),
             Some("grpc.reflection.v1.ServerReflection") => self.reflection.as_ref(),
+            Some("grpc.reflection.v1alpha.ServerReflection") => self.old_reflection.as_ref(),
             _ => None,
         };
         match other {
@@ -124,7 +130,8 @@ where
 
 impl<S, O, C> Clone for Door<S, O, C> {
     fn clone(&self) -> Self {
-        let Self { rls, health, reflection } = self;
-        Self { rls: Arc::clone(rls), health: health.clone(), reflection: reflection.clone() }
+        let Self { rls, health, reflection, old_reflection } = self;
+        let (rls, health) = (Arc::clone(rls), health.clone());
+        Self { rls, health, reflection: reflection.clone(), old_reflection: old_reflection.clone() }
     }
 }

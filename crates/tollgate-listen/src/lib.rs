@@ -2,14 +2,17 @@
 //!
 //! - [`Tls`]: certificates that can be renewed while a door is open.
 //! - [`Patient`]: a stream that does not wait for ever for its reader.
+//! - [`Calm`]: a log that floods do not fill.
 //! - [`Alarm`]: hyper's timer, with one alarm for each connection.
 //!
 //! Doors never know each other; what they have in common is here, and knows no door.
 
 mod alarm;
+mod calm;
 mod patient;
 mod tls;
 
 pub use alarm::Alarm;
+pub use calm::Calm;
 pub use patient::Patient;
 pub use tls::{Speaks, Tls, TlsError, TlsPart};

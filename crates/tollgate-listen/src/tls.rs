@@ -4,11 +4,13 @@
 //! every handshake from then on. Connections that stand keep theirs.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -16,11 +18,19 @@ use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::server::{NoClientAuth, WebPkiClientVerifier};
 use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
+use tracing::info;
+
+use crate::calm::Calm;
+
+/// Failures are told once in this time.
+const FAILURES_EVERY: Duration = Duration::from_secs(10);
 
 /// What a door shows to its clients, and asks of them.
 #[derive(Clone)]
 pub struct Tls {
     configs: Arc<ArcSwap<Configs>>,
+    failures: Arc<Calm>,
+    began_at: Instant,
 }
 
 /// The same certificates, for doors that speak this and that.
@@ -104,7 +114,8 @@ impl Tls {
         let http1 = Arc::new(config.clone());
         config.alpn_protocols.insert(0, b"h2".to_vec());
         let configs = Configs { http1, http2: Arc::new(config) };
-        Ok(Self { configs: Arc::new(ArcSwap::from_pointee(configs)) })
+        let failures = Arc::new(Calm::new(FAILURES_EVERY));
+        Ok(Self { configs: Arc::new(ArcSwap::from_pointee(configs)), failures, began_at: Instant::now() })
     }
 
     /// Puts another's certificates in place of these, in all clones.
@@ -112,8 +123,15 @@ impl Tls {
         self.configs.store(other.configs.load_full());
     }
 
-    /// Shakes hands with a client; nothing if that fails or takes too long, which is the client's affair.
-    pub async fn accept<I>(&self, stream: I, speaks: Speaks, within: Duration) -> Option<TlsStream<I>>
+    /// Shakes hands with a client; nothing if that fails or takes too long, which is the client's affair. The log is told now and then, since
+    /// a client that cannot show the right certificate may not tell anybody either.
+    pub async fn accept<I>(
+        &self,
+        stream: I,
+        peer: IpAddr,
+        speaks: Speaks,
+        within: Duration,
+    ) -> Option<TlsStream<I>>
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
@@ -121,7 +139,19 @@ impl Tls {
         let config = Arc::clone(if speaks == Speaks::Http1 { &configs.http1 } else { &configs.http2 });
         drop(configs);
         let shaking = TlsAcceptor::from(config).accept(stream);
-        tokio::time::timeout(within, shaking).await.ok()?.ok()
+        let shaken = match tokio::time::timeout(within, shaking).await {
+            Ok(shaken) => shaken.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("the handshake took longer than {within:?}")),
+        };
+        shaken.map_err(|cause| self.failed(peer, &cause)).ok()
+    }
+
+    #[cold]
+    fn failed(&self, peer: IpAddr, cause: &str) {
+        let now = u64::try_from(self.began_at.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if let Some(suppressed) = self.failures.admit(now) {
+            info!(%peer, cause, suppressed, "a client did not get through TLS");
+        }
     }
 }
 

@@ -122,7 +122,7 @@ impl Guest {
     /// Shakes hands, and serves. Who has not shaken hands when the door closes is sent away.
     async fn serve_tls(mut self, stream: Patient, tls: Tls, mut open: watch::Receiver<()>) {
         let stream = tokio::select! {
-            stream = tls.accept(stream, Speaks::Http1, self.listening.head_within) => stream,
+            stream = tls.accept(stream, self.peer.ip(), Speaks::Http1, self.listening.head_within) => stream,
             _ = open.changed() => None,
         };
         if let Some(stream) = stream {

@@ -9,11 +9,12 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tollgate_core::{Limiter, Observe, Policies};
+use tollgate_envoy::Domains;
 use tollgate_grpc::wire::Code;
-use tollgate_grpc::{Door, Listening, Rls, Rules, SharedRules, json};
+use tollgate_grpc::{Door, Listening, Manner, Rls, Rules, SharedRules, Unmet, json};
 use tollgate_listen::Tls;
 use tollgate_store::WallClock;
 
@@ -32,7 +33,19 @@ impl<O: Observe + 'static> RateLimits<O> {
     /// The service with these rules. Their policies are in force.
     pub(crate) fn new(limiter: Arc<Limiter<Arc<Buckets>, O>>, config: Option<&EnvoyConfig>) -> Self {
         let rules: SharedRules = Arc::new(ArcSwap::from_pointee(rules(limiter.policies(), config)));
-        Self { rls: Arc::new(Rls { limiter, rules, clock: WallClock }) }
+        Self { rls: Arc::new(Rls { limiter, rules, clock: WallClock, unmet: Unmet::default() }) }
+    }
+
+    /// True if these rules are not those in force, or are kept in another manner.
+    pub(crate) fn would_change(&self, config: Option<&EnvoyConfig>) -> bool {
+        let told = |domains: &Domains, manner: &Manner| {
+            let mut names: Vec<_> = domains.names().collect();
+            names.sort_unstable();
+            let rules: Vec<_> = names.into_iter().map(|name| (name, domains.rules(name))).collect();
+            format!("{manner:?} {rules:?}")
+        };
+        let (now, config) = (self.rls.rules.load(), config.cloned().unwrap_or_default());
+        told(&now.domains, &now.manner) != told(&config.domains, &config.manner)
     }
 
     /// Puts other rules in force. Their policies are in force already.
@@ -40,10 +53,16 @@ impl<O: Observe + 'static> RateLimits<O> {
         self.rls.rules.store(Arc::new(rules(self.rls.limiter.policies(), config)));
     }
 
-    /// `POST /json`.
+    /// `POST /json`, and the path that probes of the original ask for.
     pub(crate) fn routes(&self) -> Router {
         let layer = DefaultBodyLimit::max(BODY_MAX);
-        Router::new().route("/json", post(ask::<O>)).layer(layer).with_state(Arc::clone(&self.rls))
+        let routes = Router::new().route("/json", post(ask::<O>)).layer(layer);
+        routes.with_state(Arc::clone(&self.rls)).route("/healthcheck", get(async || "OK"))
+    }
+
+    /// What met no rule.
+    pub(crate) fn unmet(&self) -> &Unmet {
+        &self.rls.unmet
     }
 
     /// Serves until `stop` is ready. Probes are told at once.

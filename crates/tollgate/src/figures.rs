@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_core::{Basis, Observe, Policies};
 use tollgate_gateway::Counted;
+use tollgate_grpc::Unmet;
 use tollgate_server::admin::Figure;
 use tollgate_store::{MemoryStats, Traffic};
 
@@ -48,11 +49,21 @@ fn of_traffic(traffic: Traffic) -> [Figure; 3] {
 /// What the rule set in force is.
 pub(crate) fn of_policies(policies: &Policies) -> Vec<Figure> {
     let generation = figure_of(policies.generation());
-    let n_policies = figure_of(policies.n_policies() as u64);
+    let n_brought = policies.iter().filter(|policy| tollgate_grpc::is_brought(policy)).count();
+    let n_policies = figure_of((policies.n_policies() - n_brought) as u64);
     vec![
         Figure::gauge("tollgate_policies_generation", "The number of the rule set in force").of(generation),
         Figure::gauge("tollgate_policies", "Policies in force").of(n_policies),
     ]
+}
+
+/// What Envoy asked for that has no rule.
+pub(crate) fn of_envoy(unmet: &Unmet) -> Vec<Figure> {
+    let help = "Requests for domains that no file of envoy.files has";
+    let domains = Figure::counter("tollgate_envoy_unknown_domain", help).of(figure_of(unmet.n_requests()));
+    let help = "Descriptors of known domains for which there is no rule, and so no limit";
+    let descriptors = Figure::counter("tollgate_envoy_unmatched_descriptors", help);
+    vec![domains, descriptors.of(figure_of(unmet.n_descriptors()))]
 }
 
 /// How reloads went.

@@ -16,7 +16,8 @@ use axum::Router;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
-use tollgate_core::{Clock, Limiter, Timestamp};
+use tollgate_core::{Clock, Limiter, Policy, Timestamp};
+use tollgate_grpc::is_brought;
 use tollgate_server::admin::{self, Admin, Info, Labels, Metrics, Readiness};
 use tollgate_server::watch::{Warnings, Watch};
 use tollgate_server::{Listening, SharedSettings, exposed, guard, rest, serve};
@@ -129,7 +130,10 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
 fn greet(api: &Bound, [admin, gateway, grpc]: [Option<&Bound>; 3], running: &Running) {
     let (url, place) = (api.url(), running.store.place());
     let admin = admin.map_or(String::new(), |admin| format!(", admin on {}", admin.url()));
-    let n_rates = running.limiter.policies().iter().filter(|policy| !is_ad_hoc(policy)).count();
+    let policies = running.limiter.policies();
+    let is_rule = |policy: &Policy| policy.name().starts_with(tollgate_envoy::PREFIX);
+    let n_rates = policies.iter().filter(|policy| !is_ad_hoc(policy) && !is_rule(policy)).count();
+    let n_rules = policies.iter().filter(|policy| is_rule(policy) && !is_brought(policy)).count();
     let n_policies = n_rates + running.passage.permits().n_policies();
     let policies = match n_policies {
         0 => String::new(),
@@ -138,6 +142,10 @@ fn greet(api: &Bound, [admin, gateway, grpc]: [Option<&Bound>; 3], running: &Run
     };
     let call = match gateway {
         Some(gateway) => format!("-i {}/", gateway.url()),
+        None if n_policies == 0 && grpc.is_some() => {
+            let question = r#"{"domain": "…", "descriptors": [{"entries": [{"key": "…", "value": "…"}]}]}"#;
+            format!("{url}/json -d '{question}'")
+        }
         None if n_policies == 0 => format!("'{url}/api/v1/rate-limit/check?key=user:123'"),
         None => {
             let attributes = r#"{"attributes": {"ip": "192.0.2.1", "method": "GET", "path": "/"}}"#;
@@ -145,7 +153,9 @@ fn greet(api: &Bound, [admin, gateway, grpc]: [Option<&Bound>; 3], running: &Run
         }
     };
     let gateway = gateway.map_or(String::new(), |gateway| format!("gateway on {}, ", gateway.url()));
-    let grpc = grpc.map_or(String::new(), |grpc| format!("rate limits for Envoy on {}, ", grpc.url()));
+    let rules = if n_rules == 1 { "1 limit".to_owned() } else { format!("{n_rules} limits") };
+    let grpc =
+        grpc.map_or(String::new(), |grpc| format!("rate limits for Envoy on {}, {rules}, ", grpc.url()));
     let _ = writeln!(
         std::io::stdout(),
         "tollgate {VERSION}: {gateway}{grpc}decisions on {url}{policies}, buckets in {place}{admin}; try: curl {call}",
@@ -212,14 +222,16 @@ impl Running {
 
     /// What the admin door needs.
     fn admin(self: &Arc<Self>, labels: Labels) -> Admin<WallClock> {
-        let [store, policies, reloads, gateway, info, readiness] = std::array::from_fn(|_| self.clone());
+        let [store, policies, reloads, gateway, envoy, info, readiness] =
+            std::array::from_fn(|_| self.clone());
         Admin {
             watch: self.watch.clone(),
             metrics: Metrics::new(labels, self.watch.clone())
                 .with(move || figures::of_store(&store.store))
                 .with(move || figures::of_policies(&policies.limiter.policies()))
                 .with(move || figures::of_reloads(&reloads.reloads))
-                .with(move || figures::of_gateway(&gateway.passage)),
+                .with(move || figures::of_gateway(&gateway.passage))
+                .with(move || figures::of_envoy(envoy.rate_limits.unmet())),
             info: Box::new(move || Info {
                 version: VERSION,
                 generation: info.limiter.policies().generation(),

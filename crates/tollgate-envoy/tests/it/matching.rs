@@ -171,7 +171,10 @@ fn domains_of_one_name_become_one_only_if_they_may() {
     let [first, second] = ["a 1/minute\nb=x* 2/minute", "b=* 3/minute\nc 4/minute"].map(descriptors);
     domains.add(DOMAIN, &first, SameDomain::Refuse).unwrap();
     let refused = domains.add(DOMAIN, &second, SameDomain::Refuse).unwrap_err();
-    assert_eq!(refused[0].to_string(), "duplicate domain 'shop' in config file");
+    assert_eq!(
+        refused[0].to_string(),
+        "duplicate domain 'shop' in config file; files of one domain need envoy.merge_domains"
+    );
     domains.add(DOMAIN, &second, SameDomain::Merge).unwrap();
     let met = ["a=1", "b=xy", "b=y", "c=1"].map(|request| told(&domains.find(DOMAIN, &entries(request))));
     assert_eq!(met, ["shop.a a=1", "shop.b_x* b=xy", "shop.b_* b=y", "shop.c c=1"]);

@@ -182,7 +182,10 @@ impl Speaking {
                     match tls {
                         None => serve(stream, streams_max, answer, leaving).await,
                         Some(tls) => {
-                            let Some(stream) = tls.accept(stream, Speaks::Http2, WITHIN).await else {
+                            let Some(stream) = tls
+                                .accept(stream, std::net::Ipv4Addr::LOCALHOST.into(), Speaks::Http2, WITHIN)
+                                .await
+                            else {
                                 return;
                             };
                             serve(stream, streams_max, answer, leaving).await;

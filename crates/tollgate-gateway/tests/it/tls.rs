@@ -135,7 +135,14 @@ async fn a_server_without_http_2_is_not_spoken_to_in_it() {
     let server = Scripted::start(move |client: Client, _| {
         let tls = tls.clone();
         async move {
-            let shaken = tls.accept(client.stream, Speaks::Http1, Duration::from_secs(5)).await;
+            let shaken = tls
+                .accept(
+                    client.stream,
+                    std::net::Ipv4Addr::LOCALHOST.into(),
+                    Speaks::Http1,
+                    Duration::from_secs(5),
+                )
+                .await;
             assert!(shaken.is_none(), "no handshake without a protocol in common");
         }
     })

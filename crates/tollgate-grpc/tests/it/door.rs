@@ -19,6 +19,9 @@ use tonic::{Request, Status};
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use tonic_prost::ProstCodec;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 
 use crate::world::{World, limit, of};
 
@@ -95,6 +98,28 @@ async fn probes_are_told_whether_calls_should_come() {
     assert_eq!(open.health("other").await.unwrap_err().code(), tonic::Code::NotFound);
     open.health.leave().await;
     assert_eq!(open.health("ratelimit").await.unwrap(), ServingStatus::NotServing);
+}
+
+/// Tools ask what there is, the older ones by an older name.
+#[tokio::test]
+async fn reflection_tells_which_services_there_are() {
+    let open = open(Listening::default()).await;
+    for path in [
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    ] {
+        let question = ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(MessageRequest::ListServices(String::new())),
+        };
+        let answer: ServerReflectionResponse = open.call(path, question).await.unwrap();
+        let Some(MessageResponse::ListServicesResponse(told)) = answer.message_response else {
+            panic!("{answer:?}");
+        };
+        let names: Vec<_> = told.service.into_iter().map(|service| service.name).collect();
+        assert!(names.contains(&"envoy.service.ratelimit.v3.RateLimitService".to_owned()), "{names:?}");
+        assert!(names.contains(&"grpc.health.v1.Health".to_owned()), "{names:?}");
+    }
 }
 
 /// Its client finds another, perhaps at another instance.

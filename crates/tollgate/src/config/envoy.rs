@@ -43,9 +43,9 @@ pub(super) struct Rules {
 }
 
 impl Source {
-    /// True if these are rules for Envoy, and no policy files: there is a domain in each of them.
+    /// True if these are rules for Envoy, and no policy files: there is a domain, or descriptors, in one of them.
     pub(crate) fn is_envoy(&self) -> bool {
-        self.read().is_ok_and(|files| !files.is_empty() && files.iter().all(|file| is_one(&file.text)))
+        self.read().is_ok_and(|files| files.iter().any(|file| is_one(&file.text)))
     }
 }
 

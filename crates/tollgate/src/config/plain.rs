@@ -40,6 +40,9 @@ pub(super) fn likest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 
 /// A name that is not known, with the one that it looks most like.
 fn unknown(name: &str, known: &[&str]) -> String {
+    if matches!(name, "domain" | "descriptors") && known.contains(&"policies") {
+        return "this is a file of rules for Envoy, and no policy file; name it in one: envoy: {files: [FILE]}".to_owned();
+    }
     let known_names = known.join(", ");
     match likest(name, known) {
         Some(best) => {

@@ -149,9 +149,13 @@ fn rules_are_changed_while_envoy_asks_and_counters_stay() {
         "value: /once, rate_limit: {unit: day, requests_per_unit: 1}",
         "value: /once, rate_limit: {unit: day, requests_per_unit: 4}",
     );
-    std::fs::write(edge.folder.path().join("edge.yaml"), more).unwrap();
+    std::fs::write(edge.folder.path().join("edge.yaml"), &more).unwrap();
     wait_until("it is in force", || edge.tollgate.metric("tollgate_reloads_total") == 1.0);
     assert_eq!(statuses(&envoy, "/once", 5), BTreeMap::from([(200, 3), (429, 2)]));
+    // What is no policy is told too.
+    let free = more.replace("value: /free, rate_limit: {unlimited: true}", "value: /free");
+    std::fs::write(edge.folder.path().join("edge.yaml"), free).unwrap();
+    edge.tollgate.wait_for_line(&["policies reloaded", "~envoy"]);
 }
 
 /// While clients ask without a pause, rules are replaced over and over: nobody gets an error, and not one more passes than may.
@@ -239,6 +243,9 @@ fn only_who_shows_a_certificate_is_answered() {
         let filter = Filter { failure_mode_deny: true, rate_limits: BY, trust, ..Filter::PATIENT };
         let status = get(&edge.envoy_with(filter), "/once").status;
         assert_eq!(status, expected, "{trust:?} {more}");
+        if status == 500 {
+            edge.tollgate.wait_for_line(&["a client did not get through TLS", "127.0.0.1"]);
+        }
     }
 }
 
@@ -293,4 +300,46 @@ fn denials_are_counted_for_the_rule_that_denies() {
             ["path_once", "remote_address"].map(|rule| (counted(rule, "allowed"), counted(rule, "denied")));
         assert_eq!(of_both, [(1.0, 2.0), (3.0, 0.0)], "{compat}");
     }
+}
+
+/// A name that is written wrong looks like one that has no limit. It can be seen.
+#[test]
+fn what_meets_no_rule_is_counted_and_told() {
+    let edge = Edge::start(RULES, "");
+    assert!(edge.tollgate.banner.contains("4 limits, "), "{}", edge.tollgate.banner);
+    for (domain, key) in [("egde", "path"), ("edge", "paht"), ("edge", "path")] {
+        let body = format!(
+            r#"{{"domain": "{domain}", "descriptors": [{{"entries": [{{"key": "{key}", "value": "/free"}}]}}]}}"#
+        );
+        assert_eq!(edge.ask(&body).status, 200);
+    }
+    let counted = ["tollgate_envoy_unknown_domain_total", "tollgate_envoy_unmatched_descriptors_total"];
+    assert_eq!(counted.map(|series| edge.tollgate.metric(series)), [1.0, 1.0]);
+    edge.tollgate.wait_for_line(&["a domain that no file of envoy.files has", "egde"]);
+    assert_eq!(edge.tollgate.ask("GET", "/healthcheck").body, "OK");
+}
+
+/// Hits that are told after an answer deny nobody, and are counted so; who looks then is denied.
+#[test]
+fn a_report_is_no_denial() {
+    let rules = "domain: edge\ndescriptors: [{key: model, record_mode: true, rate_limit: {unit: day, requests_per_unit: 10}}]\n";
+    let edge = Edge::start(rules, "");
+    let ask = |hits: u32| {
+        edge.ask(&format!(
+            r#"{{"domain": "edge", "descriptors": [{{"entries": [{{"key": "model", "value": "m"}}], "hitsAddend": {hits}}}]}}"#
+        ))
+        .status
+    };
+    assert_eq!([ask(0), ask(8), ask(8), ask(0)], [200, 200, 429, 429]);
+    let counted = |verdict: &str| {
+        let labels = format!(r#"policy="envoy.edge.model",verdict="{verdict}",basis="local",mode="enforce""#);
+        edge.tollgate.metric(&format!("tollgate_decisions_total{{{labels}}}"))
+    };
+    assert_eq!(["allowed", "denied"].map(counted), [3.0, 1.0]);
+    let line = edge.tollgate.wait_for_line(&["denied", "envoy.edge.model"]);
+    let line: serde_json::Value = serde_json::from_str(&line).unwrap();
+    let retry_after = line["retry_after"].as_u64().unwrap();
+    let left =
+        86_400 - rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec.cast_unsigned() % 86_400;
+    assert!(left <= retry_after && retry_after <= left + 60, "{retry_after} s, until the day ends: {left} s");
 }

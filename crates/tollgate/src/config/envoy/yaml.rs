@@ -98,9 +98,14 @@ pub(super) fn parse(text: &str) -> Result<Root, serde_saphyr::Error> {
 /// True if a text is a file of these, and not one of Tollgate's own. One that cannot be read is judged by its lines.
 pub(super) fn is_one(text: &str) -> bool {
     match serde_saphyr::from_str::<Option<Names>>(text) {
-        Ok(names) => names.is_some_and(|Names(names)| names.iter().any(|name| name == "domain")),
-        Err(_) => text.lines().any(|line| line.starts_with("domain:")),
+        Ok(names) => names.is_some_and(|Names(names)| names.iter().any(|name| is_of_rules(name))),
+        Err(_) => text.lines().any(|line| line.split_once(':').is_some_and(|(name, _)| is_of_rules(name))),
     }
+}
+
+/// A section that stands in no policy file.
+fn is_of_rules(name: &str) -> bool {
+    matches!(name, "domain" | "descriptors")
 }
 
 /// The names of a file's sections.

@@ -56,8 +56,8 @@ fn their_files_are_read_as_they_are() {
               client_red        10 in each 60 s by the clock, for all together
               client            shadow, never denies: 5 in each second by the clock, for each attribute client
               client_guest      no limit
-              version_1.10      1 in each day by the clock, for all together; in place of each
-              path_/a/*.method  7 in each 7 d by the clock, for each attribute method; denies only if all in quota_mode do; counts even what is past it
+              version_1.10      1 in each day by the clock, for all together; in metrics and logs envoy.shop.version_1.10..739b484e79e9b00a; in place of each
+              path_/a/*.method  7 in each 7 d by the clock, for each attribute method; denies only if all in quota_mode do; counts even what is past it; in metrics and logs envoy.shop.path_-a--.method..dfe17f8da9c5e5d2
               path_/a/*.foe     none pass: 0 per hour
         "#]],
     );
@@ -170,7 +170,7 @@ fn a_variable_is_a_text_as_any_other() {
         "domain: d\ndescriptors: [{key: a, value: '${HOME}', rate_limit: {unit: day, requests_per_unit: 1}}]\n",
         expect![[r#"
             envoy domain d; all descriptors of a request are charged, or none:
-              a_${HOME}  1 in each day by the clock, for all together
+              a_${HOME}  1 in each day by the clock, for all together; in metrics and logs envoy.d.a_--home-..dd1e47a49946e526
         "#]],
     );
 }
@@ -202,8 +202,8 @@ fn a_domain_stands_in_one_file_unless_domains_are_merged() {
         &files,
         "envoy: {files: [FOLDER/a, FOLDER/b]}\n",
         expect![[r#"
-        FOLDER/b:1:9: duplicate domain 'a' in config file
-    "#]],
+            FOLDER/b:1:9: duplicate domain 'a' in config file; files of one domain need envoy.merge_domains
+        "#]],
     );
     check_section(
         &files,
@@ -368,4 +368,22 @@ fn connections_are_kept_as_the_section_says() {
             r#"envoy.keep_alive must be more than 0s and at most 1d; use for example 30s; envoy.keep_alive_timeout is "none"; use a whole number and us, ms, s, min, h or d: 5ms, 60s; envoy.connection_age must be more than 0s and at most 1d; use for example 30s; envoy.connection_grace is "soon"; use a whole number and us, ms, s, min, h or d: 5ms, 60s"#
         ]],
     );
+}
+
+#[test]
+fn a_folder_with_one_file_of_rules_is_one_of_rules_and_no_policy_file_takes_them() {
+    let told = |files: &[(&str, &str)]| {
+        let folder = folder(files);
+        let source = Source { path: Some(folder.path().to_owned()), profile: None };
+        let errors = check_source(&source, &|_| None).err().unwrap_or_default();
+        let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        errors.join("\n").replace(folder.path().to_str().unwrap(), "FOLDER")
+    };
+    let lacking = told(&[("a.yaml", A), ("b.yaml", "domian: b\ndescriptors: []\n")]);
+    expect![[r#"
+        FOLDER/b.yaml:1:1: config error, unknown key 'domian'; did you mean domain?
+        FOLDER/b.yaml:1:1: config file cannot have empty domain"#]]
+    .assert_eq(&lacking);
+    let Err(errors) = Config::of_text(A) else { panic!("it has no policies") };
+    expect!["t.yaml:1:1: this is a file of rules for Envoy, and no policy file; name it in one: envoy: {files: [FILE]}"].assert_eq(&errors.iter().map(ToString::to_string).collect::<String>());
 }

@@ -54,6 +54,11 @@ fn meaning(rule: &Rule, policies: &Policies) -> String {
     if rule.is_record() {
         text.push_str("; counts even what is past it");
     }
+    if let Some(name) =
+        rule.policy().filter(|name| *name != format!("{}{}", tollgate_envoy::PREFIX, rule.path()))
+    {
+        text.push_str(&format!("; in metrics and logs {name}"));
+    }
     let named: Vec<_> = rule.replaces().iter().map(String::as_str).collect();
     if !named.is_empty() {
         text.push_str(&format!("; in place of {}", named.join(", ")));
