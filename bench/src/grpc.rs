@@ -121,7 +121,8 @@ pub(crate) fn run(throttlecrab: Option<&str>) -> ExitCode {
     std::fs::create_dir_all(&folder).expect("the temporary folder takes a folder");
     for n_descriptors in [1, 4] {
         let ours = Server::ours(&tollgate, &folder, n_descriptors, "");
-        let bare = Server::constant(&this, &folder, n_descriptors);
+        let reset = ours.answer().statuses[0].duration_until_reset.as_ref().map_or(0, |reset| reset.seconds);
+        let bare = Server::constant(&this, &folder, n_descriptors, reset);
         assert_eq!(ours.answer().encoded_len(), bare.answer().encoded_len(), "both say as much");
         let costs = in_turn(&[ours, bare], ROUNDS, |server| [server.micros_per_call()]);
         report(&format!("grpc-{n_descriptors}"), costs[0][0], costs[1][0]);
@@ -175,7 +176,7 @@ fn behind_envoy((tollgate, this): (&Path, &Path), folder: &Path) {
     let unasked = Filter { service: &memory.address, upstream: &address, ..Filter::PATIENT };
     let filter = Filter { rate_limits: ACTIONS, failure_mode_deny: true, timeout: "0.02s", ..unasked };
     let by_redis = Filter { service: &shared.address, ..filter };
-    let bare = Server::constant(this, folder, 2);
+    let bare = Server::constant(this, folder, 2, 20_000);
     let by_bare = Filter { service: &bare.address, ..filter };
     let envoys = [
         ("Envoy that asks nobody", unasked),
@@ -215,7 +216,7 @@ impl Asked {
 }
 
 /// The peer as a program: serves until it is ended.
-pub(crate) fn serve_constant(address: &str, n_descriptors: usize) {
+pub(crate) fn serve_constant(address: &str, n_descriptors: usize, reset: i64) {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
     let status = DescriptorStatus {
         code: Code::Ok.into(),
@@ -225,7 +226,7 @@ pub(crate) fn serve_constant(address: &str, n_descriptors: usize) {
             name: String::new(),
         }),
         limit_remaining: PLENTY - 1,
-        duration_until_reset: Some(prost_types::Duration { seconds: 20_000, nanos: 0 }),
+        duration_until_reset: Some(prost_types::Duration { seconds: reset, nanos: 0 }),
     };
     let answer = RateLimitResponse {
         overall_code: Code::Ok.into(),
@@ -262,10 +263,11 @@ impl Server {
         Self::start(Command::new(tollgate).arg("-c").arg(&file), address, request(folder, n_descriptors))
     }
 
-    fn constant(this: &Path, folder: &Path, n_descriptors: usize) -> Self {
+    /// The bare service, which says that windows end in so many seconds.
+    fn constant(this: &Path, folder: &Path, n_descriptors: usize, reset: i64) -> Self {
         let address = format!("127.0.0.1:{}", free_port());
         let mut command = Command::new(this);
-        command.args(["constant-grpc", &address, &n_descriptors.to_string()]);
+        command.args(["constant-grpc", &address, &n_descriptors.to_string(), &reset.to_string()]);
         Self::start(&mut command, address, request(folder, n_descriptors))
     }
 

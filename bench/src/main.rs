@@ -29,8 +29,8 @@ fn main() -> ExitCode {
         "constant" => api::serve_constant(),
         "constant-grpc" => {
             let arguments: Vec<String> = std::env::args().skip(2).collect();
-            let [address, n_descriptors] = &arguments[..] else { return ExitCode::from(2) };
-            grpc::serve_constant(address, n_descriptors.parse().unwrap_or(1));
+            let [address, n_descriptors, reset] = &arguments[..] else { return ExitCode::from(2) };
+            grpc::serve_constant(address, n_descriptors.parse().unwrap_or(1), reset.parse().unwrap_or(1));
         }
         _ => {
             println!(

@@ -94,6 +94,8 @@ impl Rule {
                 None => is_sound = false,
             }
         }
+        // The first has the policy's own name, so the order must not depend on how they are written.
+        counted.sort_by(|a, b| a.quota_name.cmp(&b.quota_name));
         is_sound.then(|| Self::of(written, standpoint, counted))
     }
 

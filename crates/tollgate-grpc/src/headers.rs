@@ -1,7 +1,7 @@
 //! Header fields that an answer adds to what the client gets, if the configuration says so.
 //!
 //! They speak of one descriptor: of those with a limit the one with the least left, and of those over their limit, quotas aside, the
-//! last one.
+//! last one. `Retry-After` speaks of all: it ends when the last of them has room again.
 
 use tollgate_core::Timestamp;
 
@@ -11,14 +11,14 @@ use crate::wire::HeaderValue;
 
 pub(crate) fn render(
     families: &[HeaderFamily],
-    told: &[Told],
+    told_all: &[Told],
     is_over: bool,
     now: Timestamp,
 ) -> Vec<HeaderValue> {
     if families.is_empty() {
         return Vec::new();
     }
-    let limited = || told.iter().filter(|told| told.status.current_limit.is_some());
+    let limited = || told_all.iter().filter(|told| told.status.current_limit.is_some());
     let over = limited().rfind(|told| told.is_over && !told.is_quota);
     let Some(told) = over.or_else(|| limited().min_by_key(|told| told.status.limit_remaining)) else {
         return Vec::new();
@@ -43,9 +43,18 @@ pub(crate) fn render(
                 add("RateLimit-Remaining", remaining);
                 add("RateLimit-Reset", seconds.to_string());
             }
-            HeaderFamily::RetryAfter if is_over => add("Retry-After", seconds.max(1).to_string()),
+            HeaderFamily::RetryAfter if is_over => add("Retry-After", retry_after(told_all).to_string()),
             HeaderFamily::RetryAfter => {}
         }
     }
     fields
+}
+
+/// Whole seconds until nothing speaks against the same request any more: all limits have room, and one of the quotas.
+fn retry_after(told: &[Told]) -> i64 {
+    let over = |is_quota| {
+        let over = told.iter().filter(move |told| told.is_over && told.is_quota == is_quota);
+        over.filter_map(|told| Some(told.status.duration_until_reset.as_ref()?.seconds))
+    };
+    over(false).max().or_else(|| over(true).min()).unwrap_or(1).max(1)
 }

@@ -16,6 +16,7 @@
 
 mod brought;
 mod calls;
+mod finishing;
 mod headers;
 mod heard;
 pub mod json;

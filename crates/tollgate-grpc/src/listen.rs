@@ -30,8 +30,10 @@ pub struct Listening {
     pub streams_max: u32,
     /// Time to shake hands, and to say what every client says first.
     pub hands_within: Duration,
-    /// Time in which a client must take some of an answer.
+    /// Time in which a client must take some of what is written to it.
     pub read_within: Duration,
+    /// Time in which the message of a call must be there.
+    pub message_within: Duration,
     /// How often a connection on which nothing happens is tried. None: never.
     pub keep_alive_every: Option<Duration>,
     /// How long the answer to that may take.
@@ -49,6 +51,7 @@ impl Default for Listening {
             streams_max: 1_024,
             hands_within: Duration::from_secs(10),
             read_within: Duration::from_secs(10),
+            message_within: Duration::from_secs(10),
             keep_alive_every: Some(Duration::from_secs(60)),
             keep_alive_within: Duration::from_secs(20),
             age_max: None,
@@ -69,6 +72,7 @@ pub async fn serve<S, O, C>(
     O: Observe + 'static,
     C: Clock + 'static,
 {
+    let door = door.patient(listening.message_within);
     let places = Arc::new(Semaphore::new(listening.connections_max));
     let (stopping, stopped) = watch::channel(false);
     let mut connections = JoinSet::new();

@@ -18,6 +18,8 @@ pub(crate) struct Met<'a> {
     pub(crate) matched: Matched<'a>,
     pub(crate) brought: Option<Brought>,
     pub(crate) hits: Hits,
+    /// Whether it denies only if all quotas of the request do.
+    is_quota: bool,
     /// Whether the descriptor tells its hits itself.
     has_own_hits: bool,
 }
@@ -55,12 +57,19 @@ impl Met<'_> {
         self.brought.is_none() && matches!(self.matched, Matched::Nothing)
     }
 
-    /// How many units it gives back.
-    pub(crate) fn given_back(&self) -> u32 {
-        match self.hits {
-            Hits::GiveBack(hits) => hits,
-            Hits::Spend(_) => 0,
-        }
+    /// True if being over its limit denies the request, whatever the others say.
+    pub(crate) fn can_deny(&self) -> bool {
+        let rule = self.matched.rule();
+        matches!(self.hits, Hits::Spend(_)) && rule.is_none_or(|rule| !rule.is_shadow() && !self.is_quota)
+    }
+
+    /// True if its limit is zero, so that all is lost whatever has been spent.
+    pub(crate) fn is_lost(&self) -> bool {
+        let is_zero = match &self.brought {
+            Some(brought) => brought.quota.is_none(),
+            None => matches!(self.matched, Matched::Blocked(_)),
+        };
+        is_zero && self.can_deny()
     }
 }
 
@@ -83,6 +92,7 @@ pub(crate) fn meet<'a>(rules: &'a Rules, request: &'a RateLimitRequest) -> Small
     replace(&mut matched);
     let both = matched.into_iter().zip(brought).zip(&request.descriptors);
     let met = both.map(|((matched, brought), descriptor)| Met {
+        is_quota: rules.manner.quota_mode || matched.rule().is_some_and(Rule::is_quota),
         matched,
         brought,
         hits: hits(descriptor, request.hits_addend),
@@ -147,7 +157,7 @@ pub(crate) fn charge<'a>(rules: &'a Rules, met: &'a Met<'_>, query: &Query<'a>, 
         }
         // Alone it never denies.
         if let Act::Take(cost) = charge.act
-            && (rules.manner.quota_mode || met.matched.rule().is_some_and(Rule::is_quota))
+            && met.is_quota
         {
             charge.act = Act::Try(cost);
         }

@@ -16,12 +16,12 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use smallvec::SmallVec;
 use tollgate_core::{
-    Charges, Clock, Limiter, Observe, Outcome, Query, Receipt, Refund, Standing, Standings, Store, Timestamp,
-    Verdict,
+    Act, Ask, Charge, Charges, Clock, Limiter, Observe, Outcome, Query, Receipt, Refund, Standing, Standings,
+    Store, Timestamp, Verdict,
 };
 
 use crate::headers;
-use crate::met::{Met, asking, charge, meet, query};
+use crate::met::{Asking, Hits, Met, asking, charge, meet, query};
 use crate::rules::{Compat, Rules, SharedRules};
 use crate::status::{self, Told};
 use crate::unmet::Unmet;
@@ -62,6 +62,12 @@ impl Refusal {
     pub const DESCRIPTORS_MAX: usize = 256;
 }
 
+/// Whether something was given back, so that standings are others.
+enum GivenBack {
+    Nothing,
+    Something,
+}
+
 /// All charges of a request.
 struct Bill<'a, 'm> {
     met: &'a [Met<'m>],
@@ -91,6 +97,9 @@ where
         }
         let rules = self.rules.load_full();
         let manner = &rules.manner;
+        if manner.is_off {
+            return Ok(status::all_pass(request.descriptors.len()));
+        }
         let met = meet(&rules, request);
         self.count_unmet(&rules, &request.domain, &met);
         let asking = asking(&request.domain, &met);
@@ -101,27 +110,28 @@ where
             charge(&rules, &met[asking.number], query, &mut bill.charges);
             bill.payers.resize(bill.charges.len(), asking.number);
         }
-        let mut standings = self.limiter.apply(&bill.charges).await;
-        if met.iter().any(|met| met.given_back() > 0) {
-            self.give_back(&bill, &mut standings, |payer, _| payer.given_back()).await;
-        }
-        let mut told = bill.tell(&standings, self.clock.now());
+        let mut standings = match manner.compat {
+            Compat::Strict => self.limiter.apply(&bill.charges).await,
+            Compat::AllOrNothing => self.settle(&mut bill).await,
+        };
+        let told = bill.tell(&standings, self.clock.now());
         let is_over = status::is_over(&told, manner.quota_mode);
-        let was_vetoed = Verdict::judge(&bill.charges, &standings) == Verdict::Deny;
-        if is_over && !was_vetoed && manner.compat == Compat::AllOrNothing {
-            // Some are past their limits that could not veto: the others get back what they paid.
-            let units = |payer: &Met<'_>, paid: &Receipt| if payer.is_record() { 0 } else { paid.cost };
-            self.give_back(&bill, &mut standings, units).await;
-            told = bill.tell(&standings, self.clock.now());
-        }
-        let against = standings.iter().position(Standing::is_over).map_or(0, |charge| bill.payers[charge]);
+        let is_denied = is_over && !manner.shadow_mode;
+        let told = match self.give_back(&bill, &mut standings, is_over, manner.compat).await {
+            GivenBack::Nothing => told,
+            GivenBack::Something => bill.tell(&standings, self.clock.now()),
+        };
+        let against = standings.iter().position(Standing::is_over).map(|charge| bill.payers[charge]);
         bill.forgive_reports(&mut standings);
         drop(bill);
-        let is_denied = is_over && !manner.shadow_mode;
         let is_report = met.iter().all(Met::is_report);
         let verdict = if is_denied && !is_report { Verdict::Deny } else { Verdict::Allow };
-        let against = asking.iter().position(|asking| asking.number == against);
-        if let Some(query) = queries.get(against.unwrap_or(0)) {
+        let speaks = |(asking, query): &(&Asking<'_>, &Query<'_>)| match against {
+            Some(against) => asking.number == against,
+            None => !matches!(query.ask, Ask::Look(_)), // one that only looks is not counted
+        };
+        let query = asking.iter().zip(&queries).find(speaks).map(|(_, query)| query);
+        if let Some(query) = query.or(queries.first()) {
             let policies = Guard::from_inner(Arc::clone(&rules.policies));
             self.limiter.conclude(policies, verdict, standings, query);
         }
@@ -142,28 +152,95 @@ where
         }
     }
 
-    /// Gives back so many units of each charge that was paid. Those of which none come back stay paid. A bucket past its limit takes none.
+    /// Records what is to be recorded, and charges all of the rest, or nothing. What is lost already is only weighed.
+    async fn settle(&self, bill: &mut Bill<'_, '_>) -> Standings {
+        let mut is_lost = bill.met.iter().any(Met::is_lost);
+        let is_record = |charge: &Charge<'_>| matches!(charge.act, Act::Record(_));
+        let recorded: Charges<'_> = bill.charges.iter().filter(|charge| is_record(charge)).cloned().collect();
+        let mut standings = Standings::new();
+        if !recorded.is_empty() {
+            standings = self.limiter.apply(&recorded).await;
+            let payers = bill.charges.iter().zip(&bill.payers).filter(|(charge, _)| is_record(charge));
+            let both = payers.zip(&standings);
+            is_lost |= both
+                .into_iter()
+                .any(|((_, payer), standing)| bill.met[*payer].can_deny() && standing.is_past());
+        }
+        if is_lost {
+            for charge in &mut bill.charges {
+                if let Act::Take(cost) | Act::Try(cost) = charge.act {
+                    charge.act = Act::Look(cost.get());
+                }
+            }
+        }
+        if recorded.is_empty() {
+            return self.limiter.apply(&bill.charges).await;
+        }
+        let others: Charges<'_> = bill.charges.iter().filter(|charge| !is_record(charge)).cloned().collect();
+        let mut others = match others.is_empty() {
+            true => Standings::new(),
+            false => self.limiter.apply(&others).await,
+        }
+        .into_iter();
+        let mut recorded = standings.into_iter();
+        let each = bill.charges.iter();
+        each.filter_map(|charge| if is_record(charge) { recorded.next() } else { others.next() }).collect()
+    }
+
+    /// Gives back what a request must not have paid, and what it says itself.
+    ///
+    /// Quotas are charged where they fit, since nobody knows before whether all of them are used up; if they are, or if one of several limits
+    /// of a quota is, what was paid comes back.
     async fn give_back(
         &self,
         bill: &Bill<'_, '_>,
         standings: &mut Standings,
-        units: impl Fn(&Met<'_>, &Receipt) -> u32,
-    ) {
-        let both = bill.charges.iter().zip(&bill.payers).zip(standings.iter_mut());
-        let refunds = both.filter_map(|((charge, payer), standing)| {
-            let cost = match &standing.outcome {
-                Outcome::Paid(receipt) => units(&bill.met[*payer], receipt),
-                Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => 0,
-            };
-            let receipt = if cost > 0 { standing.take_receipt() } else { None }?;
-            let (quota, basis) = (charge.quota, standing.basis);
-            if !receipt.is_past {
-                standing.remaining = standing.remaining.saturating_add(cost).min(quota.capacity().get());
+        is_over: bool,
+        compat: Compat,
+    ) -> GivenBack {
+        let is_over_of = |payer: usize| {
+            bill.payers
+                .iter()
+                .zip(standings.iter())
+                .any(|(other, other_standing)| *other == payer && other_standing.is_over())
+        };
+        let units = |charge: usize, receipt: &Receipt| {
+            let payer = bill.payers[charge];
+            match (bill.met[payer].hits, bill.charges[charge].act) {
+                (Hits::GiveBack(_), _) if is_over && compat == Compat::AllOrNothing => 0,
+                (Hits::GiveBack(hits), _) => hits,
+                (Hits::Spend(_), Act::Record(_) | Act::Look(_)) => 0,
+                (Hits::Spend(_), Act::Take(_) | Act::Try(_)) if is_over || is_over_of(payer) => receipt.cost,
+                (Hits::Spend(_), Act::Take(_) | Act::Try(_)) => 0,
             }
-            Some(Refund { key: charge.key, quota, receipt: Receipt { cost, ..receipt }, basis })
-        });
-        let refunds: Vec<_> = refunds.collect();
+        };
+        let costs: SmallVec<[u32; 4]> = standings
+            .iter()
+            .enumerate()
+            .map(|(charge, standing)| match &standing.outcome {
+                Outcome::Paid(receipt) => units(charge, receipt),
+                Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => 0,
+            })
+            .collect();
+        if costs.iter().all(|cost| *cost == 0) {
+            return GivenBack::Nothing;
+        }
+        let mut again = Charges::new();
+        let mut refunds = Vec::new();
+        for ((charge, standing), cost) in bill.charges.iter().zip(standings.iter_mut()).zip(&costs) {
+            if *cost > 0
+                && let Some(receipt) = standing.take_receipt()
+            {
+                let (key, quota, basis) = (charge.key, charge.quota, standing.basis);
+                refunds.push(Refund { key, quota, receipt: Receipt { cost: *cost, ..receipt }, basis });
+                again.push(Charge { act: Act::Look(0), ..charge.clone() });
+            }
+        }
         let Ok(()) = self.limiter.store().refund(&refunds).await;
+        let looked = self.limiter.apply(&again).await;
+        let given = standings.iter_mut().zip(&costs).filter(|(_, cost)| **cost > 0).map(|(given, _)| given);
+        given.zip(looked).for_each(|(given, looked)| *given = looked);
+        GivenBack::Something
     }
 }
 
@@ -186,7 +263,7 @@ impl Bill<'_, '_> {
             let n_charges = self.payers[begin..].iter().take_while(|payer| **payer == number).count();
             let range = begin..begin + n_charges;
             begin = range.end;
-            Told::of(&met.matched, met.brought.as_ref(), &self.charges[range.clone()], &standings[range], now)
+            Told::of(met, &self.charges[range.clone()], &standings[range], now)
         });
         told.collect()
     }

@@ -28,6 +28,8 @@ pub struct Manner {
     pub shadow_mode: bool,
     /// Every rule is in quota mode.
     pub quota_mode: bool,
+    /// Everything passes, and nothing is counted.
+    pub is_off: bool,
 }
 
 /// Rules that can be replaced at any time.

@@ -3,7 +3,9 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::Service;
@@ -13,6 +15,8 @@ use tonic::body::Body;
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 
+use crate::finishing::Finishing;
+use crate::listen::Listening;
 use crate::rls::Rls;
 use crate::unary::{self, Answer};
 use crate::wire::{DESCRIBED, RateLimitRequest};
@@ -33,6 +37,8 @@ pub struct Door<S, O, C> {
     reflection: Option<Other>,
     /// The same for clients that know only its first version.
     old_reflection: Option<Other>,
+    /// Time in which a call's message must be there.
+    message_within: Duration,
 }
 
 impl<S, O, C> Door<S, O, C>
@@ -51,7 +57,8 @@ where
         };
         let reflection = described().build_v1().ok().map(Other::new);
         let old_reflection = described().build_v1alpha().ok().map(Other::new);
-        (Self { rls, health: Other::new(health), reflection, old_reflection }, Health(reporter))
+        let (health, message_within) = (Other::new(health), Listening::default().message_within);
+        (Self { rls, health, reflection, old_reflection, message_within }, Health(reporter))
     }
 }
 
@@ -75,6 +82,13 @@ impl Health {
     }
 }
 
+impl<S, O, C> Door<S, O, C> {
+    /// The same door, for clients that have so long to send a message.
+    pub(crate) fn patient(self, message_within: Duration) -> Self {
+        Self { message_within, ..self }
+    }
+}
+
 impl<S, O, C> Service<Request<Incoming>> for Door<S, O, C>
 where
     S: Store<Error = Infallible> + 'static,
@@ -89,7 +103,8 @@ where
         let path = request.uri().path();
         if path == SHOULD_RATE_LIMIT {
             let rls = Arc::clone(&self.rls);
-            return Box::pin(async move { Ok(should_rate_limit(&rls, request.into_body()).await) });
+            let within = self.message_within;
+            return Box::pin(should_rate_limit(rls, request.into_body(), within).map(Ok));
         }
         let other = match path.strip_prefix('/').and_then(|path| path.split('/').next()) {
             Some("grpc.health.v1.Health") => Some(&self.health),
@@ -111,17 +126,23 @@ where
 }
 
 /// Answers the one call that matters.
-async fn should_rate_limit<S, O, C>(rls: &Rls<S, O, C>, body: Incoming) -> Response<Answer>
+async fn should_rate_limit<S, O, C>(
+    rls: Arc<Rls<S, O, C>>,
+    body: Incoming,
+    within: Duration,
+) -> Response<Answer>
 where
-    S: Store<Error = Infallible>,
-    O: Observe,
-    C: Clock,
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+    C: Clock + 'static,
 {
-    let request = match unary::read::<RateLimitRequest>(body).await {
-        Ok(request) => request,
-        Err(status) => return unary::refuse(status),
+    let reading = unary::read::<RateLimitRequest>(body);
+    let request = match tokio::time::timeout(within, reading).await {
+        Ok(Ok(request)) => request,
+        Ok(Err(status)) => return unary::refuse(status),
+        Err(_) => return unary::refuse(Status::deadline_exceeded("the message did not come in time")),
     };
-    match rls.answer(&request).await {
+    match Finishing::new(async move { rls.answer(&request).await }).await {
         Ok(answer) => unary::answer(&answer),
         // The code that the original has for everything.
         Err(refusal) => unary::refuse(Status::unknown(refusal.to_string())),
@@ -130,8 +151,12 @@ where
 
 impl<S, O, C> Clone for Door<S, O, C> {
     fn clone(&self) -> Self {
-        let Self { rls, health, reflection, old_reflection } = self;
-        let (rls, health) = (Arc::clone(rls), health.clone());
-        Self { rls, health, reflection: reflection.clone(), old_reflection: old_reflection.clone() }
+        Self {
+            rls: Arc::clone(&self.rls),
+            health: self.health.clone(),
+            reflection: self.reflection.clone(),
+            old_reflection: self.old_reflection.clone(),
+            message_within: self.message_within,
+        }
     }
 }

@@ -3,8 +3,8 @@
 use tollgate_core::{Algorithm, Charge, Standing, Timestamp};
 use tollgate_envoy::{Limit, Matched, Rule, Unit};
 
-use crate::brought::Brought;
-use crate::wire::{self, Code, DescriptorStatus, RateLimit};
+use crate::met::{Hits, Met};
+use crate::wire::{self, Code, DescriptorStatus, RateLimit, RateLimitResponse};
 
 /// How a descriptor stands.
 #[derive(Debug)]
@@ -40,16 +40,24 @@ pub(crate) fn is_over(told: &[Told], all_are_quotas: bool) -> bool {
     n_quotas > 0 && n_left == 0
 }
 
+/// The answer to whoever has no limits at all.
+pub(crate) fn all_pass(n_descriptors: usize) -> RateLimitResponse {
+    let statuses = (0..n_descriptors).map(|_| Told::unlimited(0).status).collect();
+    RateLimitResponse { overall_code: Code::Ok.into(), statuses, ..RateLimitResponse::default() }
+}
+
 impl Told {
     /// How a descriptor stands that met this. The charges are its own, and the standings what came of them.
-    pub(crate) fn of(
-        matched: &Matched<'_>,
-        brought: Option<&Brought>,
-        charges: &[Charge<'_>],
-        standings: &[Standing],
-        now: Timestamp,
-    ) -> Self {
-        if let Some(brought) = brought {
+    pub(crate) fn of(met: &Met<'_>, charges: &[Charge<'_>], standings: &[Standing], now: Timestamp) -> Self {
+        let told = Self::of_limit(met, charges, standings, now);
+        match met.hits {
+            Hits::Spend(_) => told,
+            Hits::GiveBack(_) => told.allowed(),
+        }
+    }
+
+    fn of_limit(met: &Met<'_>, charges: &[Charge<'_>], standings: &[Standing], now: Timestamp) -> Self {
+        if let Some(brought) = &met.brought {
             let named = Named {
                 requests_per_unit: brought.requests_per_unit,
                 unit: brought.unit,
@@ -58,10 +66,11 @@ impl Told {
             };
             return match (charges.first(), standings.first()) {
                 (Some(charge), Some(standing)) => Self::counted(named, charge, standing, now),
-                _ => Self::blocked(named, now),
+                _ if brought.quota.is_none() => Self::blocked(named, now),
+                _ => Self::unlimited(0), // its policy is off
             };
         }
-        match matched {
+        match &met.matched {
             Matched::Nothing => Self::unlimited(0),
             Matched::Unlimited(_) => Self::unlimited(u32::MAX),
             Matched::Blocked(rule) => {
@@ -130,10 +139,13 @@ impl Told {
     /// The same under a rule, which may only count, or be one of several quotas.
     fn under(mut self, rule: &Rule) -> Self {
         self.is_quota = rule.is_quota();
-        if rule.is_shadow() {
-            self.is_over = false;
-            self.status.code = Code::Ok.into();
-        }
+        if rule.is_shadow() { self.allowed() } else { self }
+    }
+
+    /// The same, which denies nobody.
+    fn allowed(mut self) -> Self {
+        self.is_over = false;
+        self.status.code = Code::Ok.into();
         self
     }
 }

@@ -19,8 +19,8 @@ use http_body_util::BodyExt;
 use prost::Message;
 use tonic::Status;
 
-/// The longest message, in bytes.
-const MESSAGE_MAX: usize = 1024 * 1024;
+/// The longest message, in bytes. Hundreds of descriptors need some thousands.
+const MESSAGE_MAX: usize = 64 * 1024;
 
 /// What comes before a message, in bytes.
 const PREFIX: usize = 5;
@@ -45,16 +45,24 @@ pub enum Answer {
 pub(crate) async fn read<M: Message + Default>(
     mut body: impl Body<Data = Bytes, Error: ToString> + Unpin,
 ) -> Result<M, Status> {
-    let mut read = Bytes::new();
+    // Nearly always all of it is in one piece.
+    let (mut read, mut more) = (Bytes::new(), BytesMut::new());
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Status::cancelled(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
-        // Nearly always all of it is in one piece.
-        read = if read.is_empty() { data } else { [read, data].concat().into() };
-        if read.len() > MESSAGE_MAX + PREFIX {
+        if read.is_empty() && more.is_empty() {
+            read = data;
+        } else {
+            more.extend_from_slice(&std::mem::take(&mut read));
+            more.extend_from_slice(&data);
+        }
+        if read.len().max(more.len()) > MESSAGE_MAX + PREFIX {
             let why = format!("a request has at most {MESSAGE_MAX} bytes");
             return Err(Status::resource_exhausted(why));
         }
+    }
+    if read.is_empty() {
+        read = more.freeze();
     }
     let Some((prefix, message)) = read.split_first_chunk::<PREFIX>() else {
         return Err(Status::internal("the call ended before its message began"));

@@ -27,7 +27,6 @@
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use aws_lc_rs::digest::{SHA256, SHA256_OUTPUT_LEN, digest};
@@ -74,11 +73,27 @@ pub struct Certified;
 
 /// Lays the access control of an exposed door around its routes: who has no token gets 401.
 pub fn guard(routes: Router, settings: SharedSettings) -> Router {
+    judged(routes, settings, |access, caller| access.admit(caller))
+}
+
+/// The same around routes that speak for others, on whichever door: who may not gets 403.
+pub fn entrusted(
+    routes: Router,
+    settings: SharedSettings,
+    what: &'static str,
+    instead: &'static str,
+) -> Router {
+    judged(routes, settings, move |access, caller| access.entrust(caller, what, instead))
+}
+
+fn judged<J>(routes: Router, settings: SharedSettings, judge: J) -> Router
+where
+    J: Fn(&Access, Caller<'_>) -> Result<(), Problem> + Clone + Send + Sync + 'static,
+{
     routes.layer(axum::middleware::from_fn(move |request: Request, next: Next| {
-        let settings = Arc::clone(&settings);
+        let judged = judge(&settings.load().access, Caller::of(&request));
         async move {
-            let admitted = settings.load().access.admit(Caller::of(&request));
-            match admitted {
+            match judged {
                 Ok(()) => next.run(request).await,
                 Err(problem) => Refusal::from(problem).into_response(),
             }

@@ -20,7 +20,7 @@ mod settings;
 mod url;
 pub mod watch;
 
-pub use access::{Access, Caller, Certified, TokenDigest, exposed, guard};
+pub use access::{Access, Caller, Certified, TokenDigest, entrusted, exposed, guard};
 pub use listen::{Listening, serve};
 pub use settings::{Settings, SharedSettings};
 pub use tollgate_listen::Tls;

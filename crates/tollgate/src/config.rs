@@ -237,14 +237,15 @@ impl Reader<'_> {
         let routes = self.routes(file.routes, &gateway, clients.rules.case);
         let routed = routes::named(&routes);
         let written = policies::written_names(file.policies.as_deref());
-        let envoy = file.envoy.map(|written| self.envoy(written));
+        let enabled = self.read_if("enabled", &file.enabled).unwrap_or(true);
+        let envoy = file.envoy.map(|written| self.envoy(written, enabled));
         let others = envoy.iter().flat_map(|envoy: &EnvoyConfig| envoy.domains.policies()).cloned();
         let brought = envoy.iter().flat_map(|_| tollgate_grpc::brought_policies());
         let others: Vec<_> = others.chain(brought).collect();
         let whole = Whole {
             others: &others,
             routed: &routed,
-            enabled: self.read_if("enabled", &file.enabled).unwrap_or(true),
+            enabled,
             on_failure: self.read_if("store.on_failure", &store.on_failure).unwrap_or(OnFailure::Local),
             case: clients.rules.case,
         };

@@ -9,7 +9,7 @@ use axum::extract::{DefaultBodyLimit, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::post;
 use tokio::net::TcpListener;
 use tollgate_core::{Limiter, Observe, Policies};
 use tollgate_envoy::Domains;
@@ -53,11 +53,10 @@ impl<O: Observe + 'static> RateLimits<O> {
         self.rls.rules.store(Arc::new(rules(self.rls.limiter.policies(), config)));
     }
 
-    /// `POST /json`, and the path that probes of the original ask for.
+    /// `POST /json`.
     pub(crate) fn routes(&self) -> Router {
         let layer = DefaultBodyLimit::max(BODY_MAX);
-        let routes = Router::new().route("/json", post(ask::<O>)).layer(layer);
-        routes.with_state(Arc::clone(&self.rls)).route("/healthcheck", get(async || "OK"))
+        Router::new().route("/json", post(ask::<O>)).layer(layer).with_state(Arc::clone(&self.rls))
     }
 
     /// What met no rule.
@@ -97,7 +96,10 @@ async fn ask<O: Observe + 'static>(
         Ok(request) => request,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     };
-    match rls.answer(&request).await {
+    // By itself, so that what is to be given back is, also if nobody waits for the answer.
+    let answered = tokio::spawn(async move { rls.answer(&request).await }).await;
+    let Ok(answered) = answered else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    match answered {
         Err(refusal) => (StatusCode::BAD_REQUEST, format!("{refusal}\n")).into_response(),
         Ok(answer) => {
             let status = match answer.overall_code() {

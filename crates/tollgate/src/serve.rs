@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use axum::Router;
+use axum::routing::get;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,7 +21,7 @@ use tollgate_core::{Clock, Limiter, Policy, Timestamp};
 use tollgate_grpc::is_brought;
 use tollgate_server::admin::{self, Admin, Info, Labels, Metrics, Readiness};
 use tollgate_server::watch::{Warnings, Watch};
-use tollgate_server::{Listening, SharedSettings, exposed, guard, rest, serve};
+use tollgate_server::{Listening, SharedSettings, entrusted, exposed, guard, rest, serve};
 use tollgate_store::WallClock;
 
 use tracing::info;
@@ -77,6 +78,7 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
             Some(envoy) => Some((Bound::bind("grpc", config.listen.grpc.clone())?, envoy.listening)),
             None => None,
         };
+        let n_doors = 1 + u64::from(grpc.is_some());
         let labels = config.labels.clone();
         let (running, follow) = Running::start(config)?;
         let _reloading = tokio::spawn(running.clone().follow(source, follow)?);
@@ -101,7 +103,7 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
         let limiting = async {
             let stop = async { while is_over.changed().await.is_ok() {} };
             if let Some((Bound { listener, config, .. }, listening)) = grpc {
-                let listening = tollgate_grpc::Listening { connections_max: places(), ..listening };
+                let listening = tollgate_grpc::Listening { connections_max: places(n_doors), ..listening };
                 running.rate_limits.serve(listener, listening, config.tls, stop).await;
             }
             anyhow::Ok(())
@@ -113,7 +115,7 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
             }
         };
         let deciding = async {
-            api.serve(routes, places(), stop).await;
+            api.serve(routes, places(n_doors), stop).await;
             anyhow::Ok(())
         };
         // A gateway that cannot open ends the program: whoever started it must not take it for one that is there.
@@ -193,7 +195,16 @@ impl Running {
     }
 
     fn api_routes(&self, is_exposed: bool) -> Router {
-        let routes = rest::router(self.rest()).merge(self.rate_limits.routes());
+        let questions = self.rate_limits.routes();
+        let what = "a question of Envoy's";
+        let questions = entrusted(
+            questions,
+            self.settings.clone(),
+            what,
+            "ask about yourself at /api/v1/rate-limit/check",
+        );
+        let healthcheck = Router::new().route("/healthcheck", get(async || "OK")); // where probes of the original ask
+        let routes = rest::router(self.rest()).merge(questions).merge(healthcheck);
         let routes = if is_exposed { guard(routes, self.settings.clone()) } else { routes };
         #[cfg(feature = "otel")]
         let routes = routes.layer(axum::middleware::from_fn(crate::traces::trace));
@@ -291,9 +302,9 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 /// Connections to the admin door: those who run it, and their machines.
 const ADMIN_PLACES: usize = 256;
 
-/// How many connections the API door takes: as many as there are file descriptors for, some left for everything else. The
+/// How many connections each of so many doors takes: as many as there are file descriptors for, some left for everything else. The
 /// limit is raised as far as the system allows without asking.
-fn places() -> usize {
+fn places(n_doors: u64) -> usize {
     const LEFT_FOR_OTHERS: u64 = 512;
     const PLACES_MAX: u64 = 20_000;
     let limits = getrlimit(Resource::Nofile);
@@ -302,7 +313,7 @@ fn places() -> usize {
         Ok(()) => limits.maximum,
         Err(_) => limits.current,
     };
-    let places = limit.unwrap_or(PLACES_MAX).saturating_sub(LEFT_FOR_OTHERS) / 4 * 3;
+    let places = limit.unwrap_or(PLACES_MAX).saturating_sub(LEFT_FOR_OTHERS) / 4 * 3 / n_doors;
     usize::try_from(places.clamp(LEFT_FOR_OTHERS, PLACES_MAX)).unwrap_or(1_024)
 }
 

@@ -37,7 +37,7 @@ fn buckets_are_told_apart_by_the_values_that_are_not_written() {
     expect![[r#"
         envoy.shop.c_red[] 
         envoy.shop.c["blue"] 
-        envoy.shop.c.m_get["blue"] envoy.shop.c.m_get.fixed_window.minute["blue"] 
+        envoy.shop.c.m_get["blue"] envoy.shop.c.m_get.fixed_window.second["blue"] 
         envoy.shop.c.m_x-..ab318275d0074ddb["blue"] 
         envoy.shop.c.m_y-..ab2de075d00404be["blue", "y1"] "#]]
     .assert_eq(&all.join("\n"));

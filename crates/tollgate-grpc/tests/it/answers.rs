@@ -1,6 +1,6 @@
 //! What the service answers, as the original does, and in what it differs.
 
-use tollgate_core::Micros;
+use tollgate_core::{Algorithm, Micros, Refill};
 use tollgate_envoy::{Descriptor, RateLimit};
 use tollgate_grpc::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitUnit};
 use tollgate_grpc::{Compat, HeaderFamily, Manner, Refusal};
@@ -89,6 +89,95 @@ async fn what_has_happened_already_is_recorded_whatever_is_left() {
         world.clock.advance(Micros::from_secs(43));
         assert!(begins().await.starts_with("OK | OK 10/MINUTE left 10 in 60"));
     }
+}
+
+/// Also if another descriptor of the same request denies: it has happened.
+#[tokio::test]
+async fn what_is_recorded_is_recorded_whatever_others_say() {
+    let tokens = Descriptor { record_mode: true, ..limit("tokens", "", 10, "minute") };
+    for (key, others) in
+        [("client", limit("client", "", 1, "minute")), ("never", limit("never", "", 0, "minute"))]
+    {
+        for compat in BOTH {
+            let world = world(&[tokens.clone(), others.clone()], compat);
+            world.ask(vec![of(&[(key, "x")])]).await;
+            let both = world.ask(vec![costing(8, of(&[("tokens", "x")])), of(&[(key, "x")])]).await;
+            assert!(both.starts_with("OVER | OK 10/MINUTE left 2 in 43 | OVER"), "{both}");
+            let left = world.ask(vec![costing(0, of(&[("tokens", "x")]))]).await;
+            assert_eq!(left, "OK | OK 10/MINUTE left 2 in 43");
+        }
+    }
+}
+
+/// A limit of zero is known before anything is charged; of a quota with several limits all are charged, or none.
+#[tokio::test]
+async fn a_request_that_is_lost_charges_nobody() {
+    let several = Descriptor {
+        quota_mode: true,
+        rate_limits: [limit("q", "", 10, "hour"), limit("q", "", 1, "day")]
+            .into_iter()
+            .flat_map(|one| one.rate_limits)
+            .collect(),
+        ..limit("q", "", 0, "")
+    };
+    let rules = [limit("a", "", 5, "minute"), limit("never", "", 0, "minute"), several];
+    let world = world(&rules, Compat::AllOrNothing);
+    let lost = world.ask(vec![of(&[("a", "x")]), of(&[("never", "x")])]).await;
+    assert_eq!(lost, "OVER | OK 5/MINUTE left 5 in 43 | OVER 0/MINUTE left 0 in 43");
+    assert_eq!(world.ask(vec![of(&[("a", "x")])]).await, "OK | OK 5/MINUTE left 4 in 43");
+
+    for _ in 0..5 {
+        world.ask(vec![of(&[("q", "x")]), of(&[("a", "x")])]).await;
+    }
+    world.clock.advance(Micros::from_secs(86_400)); // the day's limit is new, and so is the hour's
+    assert!(world.ask(vec![of(&[("q", "y")])]).await.starts_with("OK | OK 1/DAY left 0"));
+    assert!(world.ask(vec![of(&[("q", "y")])]).await.starts_with("OVER | OVER 1/DAY left 0"));
+    let hour = world.rls.limiter.policies();
+    assert_eq!(hour.named("envoy.shop.q").unwrap().limits().len(), 2);
+    let standings = world.standings("envoy.shop.q", "q", "y").await;
+    assert_eq!(
+        standings.iter().map(|standing| standing.remaining).collect::<Vec<_>>(),
+        [0, 9],
+        "one of the hour's"
+    );
+}
+
+#[tokio::test]
+async fn what_is_off_lets_pass_whatever_is_brought_along() {
+    let rules = [limit("a", "", 1, "minute"), limit("never", "", 0, "minute")];
+    let world = World::new(&rules, Manner { is_off: true, ..Manner::default() });
+    for _ in 0..3 {
+        let own = bringing(1, RateLimitUnit::Hour, of(&[("a", "x")]));
+        let all = world.ask(vec![of(&[("a", "x")]), of(&[("never", "x")]), own]).await;
+        assert_eq!(all, "OK | OK | OK | OK");
+    }
+}
+
+/// What is given back is told as it is then, whatever the algorithm; a request that is denied gives nothing back.
+#[tokio::test]
+async fn what_is_given_back_is_told_truly() {
+    let with = |key: &str, algorithm| {
+        let mut descriptor = limit(key, "", 5, "minute");
+        descriptor.rate_limits[0].algorithm = algorithm;
+        descriptor
+    };
+    let rules = [
+        with("bucket", Algorithm::TokenBucket(Refill::Smooth)),
+        with("log", Algorithm::SlidingWindow),
+        limit("once", "", 1, "minute"),
+    ];
+    let world = world(&rules, Compat::AllOrNothing);
+    let back = |key: &str| RateLimitDescriptor { is_negative_hits: true, ..costing(2, of(&[(key, "x")])) };
+    for key in ["bucket", "log"] {
+        let look = || world.ask(vec![costing(0, of(&[(key, "x")]))]);
+        world.ask(vec![costing(5, of(&[(key, "x")]))]).await;
+        let told = world.ask(vec![back(key)]).await;
+        assert_eq!(told, look().await, "{key}");
+    }
+    assert_eq!(world.ask(vec![back("bucket")]).await, "OK | OK 5/MINUTE left 4 in 12");
+    world.ask(vec![of(&[("once", "x")])]).await;
+    let denied = world.ask(vec![back("bucket"), of(&[("once", "x")])]).await;
+    assert!(denied.starts_with("OVER | OK 5/MINUTE left 4 in 12 | OVER"), "{denied}");
 }
 
 #[tokio::test]
@@ -239,4 +328,15 @@ async fn header_fields_are_added_as_configured() {
          RateLimit-Limit: 1; RateLimit-Remaining: 0; RateLimit-Reset: 43"
     );
     assert!(fields().await.ends_with("RateLimit-Reset: 43; Retry-After: 43"));
+
+    // Who must wait for several waits for the longest.
+    let rules = [limit("hour", "", 1, "hour"), limit("second", "", 1, "second")];
+    let world = World::new(
+        &rules,
+        Manner { headers: vec![HeaderFamily::RetryAfter], compat: Compat::Strict, ..Manner::default() },
+    );
+    let descriptors = vec![of(&[("hour", "x")]), of(&[("second", "x")])];
+    let request = RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 2 };
+    let answer = world.rls.answer(&request).await.unwrap();
+    assert_eq!(answer.response_headers_to_add[0].value, "2743");
 }

@@ -1,10 +1,14 @@
 //! The door over real sockets, spoken to by gRPC.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full};
+use futures_util::stream::{self, Stream, StreamExt};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::Frame;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -178,6 +182,30 @@ async fn what_is_no_call_is_refused_and_the_connection_stays() {
         let read = body_of_answer.collect().await.unwrap();
         let told = head.headers.get("grpc-status").or_else(|| read.trailers()?.get("grpc-status"));
         assert_eq!(told.unwrap(), status, "{} bytes", body.len());
+    }
+}
+
+/// A message that does not come holds nothing for long; nor does one that comes in a thousand pieces cost more than another.
+#[tokio::test]
+async fn a_message_must_come_in_time_in_however_many_pieces() {
+    let message_within = Duration::from_millis(300);
+    let open = open(Listening { message_within, ..Listening::default() }).await;
+    let stream = TcpStream::connect(open.address).await.unwrap();
+    let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    type Pieces = Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
+    let (mut sender, connection): (http2::SendRequest<StreamBody<Pieces>>, _) = shaken.unwrap();
+    tokio::spawn(connection);
+    let call = b"\0\0\0\0\x0d\x0a\x04shop\x12\x05\x0a\x03\x0a\x01a";
+    let pieces = || stream::iter(call.iter().map(|byte| Ok(Frame::data(Bytes::copy_from_slice(&[*byte])))));
+    let whole: Pieces = Box::pin(pieces());
+    let endless: Pieces = Box::pin(pieces().chain(stream::pending()));
+    for (body, status) in [(whole, "0"), (endless, "4")] {
+        let uri = "http://a/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+        let request = http::Request::post(uri).body(StreamBody::new(body)).unwrap();
+        let (head, body) = sender.send_request(request).await.unwrap().into_parts();
+        let read = body.collect().await.unwrap();
+        let told = head.headers.get("grpc-status").or_else(|| read.trailers()?.get("grpc-status"));
+        assert_eq!(told.unwrap(), status);
     }
 }
 

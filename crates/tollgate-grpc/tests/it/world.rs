@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use tollgate_core::{Limiter, ManualClock, Policies, Timestamp, Unobserved};
+use tollgate_core::{
+    Ask, Attribute, AttributeName, Charges, Limiter, ManualClock, Micros, Policies, Query, Select, Standings,
+    Timestamp, Unobserved,
+};
 use tollgate_envoy::{Descriptor, Domains, RateLimit, SameDomain};
 use tollgate_grpc::wire::{
     Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitUnit,
@@ -44,6 +47,22 @@ impl World {
         let rules = Rules { domains: Arc::new(domains), policies: limiter.policies(), manner };
         let rules = Arc::new(ArcSwap::from_pointee(rules));
         Self { rls: Arc::new(Rls { limiter, rules, clock: clock.clone(), unmet: Unmet::default() }), clock }
+    }
+
+    /// How all limits of a rule stand for a value.
+    pub(crate) async fn standings(&self, policy: &str, name: &str, value: &str) -> Standings {
+        let attributes = [Attribute { name: AttributeName::Named(name), value }];
+        let (select, ask) = ([policy], Ask::Look(0));
+        let query = Query {
+            select: Select::Named(&select),
+            attributes: &attributes,
+            address: None,
+            ask,
+            patience: Micros::ZERO,
+        };
+        let (policies, mut charges) = (self.rls.limiter.policies(), Charges::new());
+        policies.select(&query, &mut charges);
+        self.rls.limiter.apply(&charges).await
     }
 
     /// Asks with these descriptors, and tells the answer in words: `OVER | OK 10/MINUTE left 3 in 43 | OK`.

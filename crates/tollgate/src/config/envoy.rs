@@ -119,7 +119,7 @@ impl file::Envoy {
 
 impl Reader<'_> {
     /// The rules of the files that the section names.
-    pub(super) fn envoy(&mut self, written: file::Envoy) -> EnvoyConfig {
+    pub(super) fn envoy(&mut self, written: file::Envoy, enabled: bool) -> EnvoyConfig {
         let Some(names) = &written.files else {
             self.wrong(None, "envoy has no files; write files: [ratelimit.yaml], or a folder".to_owned());
             return EnvoyConfig::default();
@@ -134,6 +134,7 @@ impl Reader<'_> {
             headers: self.read_all("envoy.headers", &written.headers).unwrap_or_default(),
             shadow_mode: self.read_if("envoy.shadow_mode", &written.shadow_mode).unwrap_or_default(),
             quota_mode: self.read_if("envoy.quota_mode", &written.quota_mode).unwrap_or_default(),
+            is_off: !enabled,
         };
         let listening = self.grpc_listening(&written);
         EnvoyConfig { domains: Arc::new(domains), manner, listening, idle }

@@ -278,6 +278,12 @@ fn the_same_can_be_asked_in_json() {
     assert_eq!((first.status, &first.json()["overallCode"]), (200, &"OK".into()));
     assert_eq!((second.status, &second.json()["overallCode"]), (429, &"OVER_LIMIT".into()));
     assert_eq!(second.json()["responseHeadersToAdd"][0]["key"], "Retry-After");
+    let page = format!(
+        "POST /json HTTP/1.1\r\nHost: {}\r\nOrigin: https://evil.example\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        edge.tollgate.address,
+        body.len()
+    );
+    assert_eq!(http(&edge.tollgate.address, &page).status, 403, "a page of another site speaks for nobody");
     let wrong = edge.ask(r#"{"domain": ""}"#);
     assert_eq!((wrong.status, wrong.body.as_str()), (400, "rate limit domain must not be empty\n"));
     assert_eq!(edge.ask("{").status, 400);
