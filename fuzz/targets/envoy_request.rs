@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use prost::Message;
 use tollgate_core::{Limiter, ManualClock, Policies, Timestamp, Unobserved};
 use tollgate_grpc::wire::{Code, RateLimitRequest};
-use tollgate_grpc::{Compat, HeaderFamily, Manner, Rls, Rules, Unmet, brought_policies, json};
+use tollgate_grpc::{Compat, HeaderFamily, Manner, Rls, Rules, brought_policies, json};
 use tollgate_store::MemoryStore;
 
 type Service = Rls<MemoryStore<ManualClock>, Unobserved, ManualClock>;
@@ -36,7 +36,7 @@ static SERVICES: LazyLock<[Service; 2]> = LazyLock::new(|| {
         let headers = vec![HeaderFamily::XRateLimit, HeaderFamily::RateLimit, HeaderFamily::RetryAfter];
         let manner = Manner { compat, headers, ..Manner::default() };
         let rules = Rules { domains: Arc::new(domains), policies: limiter.policies(), manner };
-        Rls { limiter, rules: Arc::new(ArcSwap::from_pointee(rules)), clock, unmet: Unmet::default() }
+        Rls::new(limiter, Arc::new(ArcSwap::from_pointee(rules)), clock)
     })
 });
 

@@ -66,6 +66,13 @@ impl Default for RateLimit {
 }
 
 impl Descriptor {
+    /// True if metrics have values of requests in their names, here or below.
+    pub(crate) fn has_values_in_metrics(&self) -> bool {
+        self.detailed_metric
+            || self.value_to_metric
+            || self.descriptors.iter().any(Self::has_values_in_metrics)
+    }
+
     /// The text that a request's entry is compared with: `key_value`, or `key` alone.
     pub fn composite(&self) -> String {
         if self.value.is_empty() { self.key.clone() } else { format!("{}_{}", self.key, self.value) }

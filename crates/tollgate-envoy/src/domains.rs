@@ -16,6 +16,7 @@ use crate::rule::{Rule, Standpoint};
 pub struct Domains {
     domains: HashMap<String, Level>,
     policies: Vec<Policy>,
+    has_values_in_metrics: bool,
 }
 
 /// What becomes of a domain that is added again.
@@ -62,6 +63,7 @@ impl Domains {
         } else {
             growth.all(self.domains.entry(domain.to_owned()).or_default(), descriptors);
             self.policies.append(&mut growth.policies);
+            self.has_values_in_metrics |= descriptors.iter().any(Descriptor::has_values_in_metrics);
         }
         if growth.errors.is_empty() { Ok(()) } else { Err(growth.errors) }
     }
@@ -69,6 +71,11 @@ impl Domains {
     /// The policies that count, of all descriptors with limits. They are asked for by name: see [`Rule::policy`].
     pub fn policies(&self) -> &[Policy] {
         &self.policies
+    }
+
+    /// True if some [`metric_name`](Self::metric_name) has values of requests in it. Otherwise it is the [`Rule::path`].
+    pub fn has_values_in_metrics(&self) -> bool {
+        self.has_values_in_metrics
     }
 
     /// The names of all domains, in no order.

@@ -19,6 +19,7 @@ mod calls;
 mod finishing;
 mod headers;
 mod heard;
+mod hits;
 pub mod json;
 mod listen;
 mod met;
@@ -31,6 +32,7 @@ mod unmet;
 pub mod wire;
 
 pub use brought::{is_brought, policies as brought_policies};
+pub use hits::{HitCounts, HitsOf};
 pub use listen::{Listening, serve};
 pub use rls::{Refusal, Rls};
 pub use rules::{Compat, HeaderFamily, Manner, Rules, SharedRules};

@@ -79,8 +79,7 @@ pub(crate) fn meet<'a>(rules: &'a Rules, request: &'a RateLimitRequest) -> Small
     let mut brought: SmallVec<[Option<Brought>; 4]> = SmallVec::new();
     let mut matched: SmallVec<[Matched<'a>; 4]> = SmallVec::new();
     for descriptor in &request.descriptors {
-        let entries = descriptor.entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value });
-        let entries: SmallVec<[Entry<'a>; 8]> = entries.collect();
+        let entries: SmallVec<[Entry<'a>; 8]> = entries(descriptor).collect();
         let own = descriptor.limit.as_ref().filter(|_| has_domain);
         let own = own.and_then(|limit| Brought::new(limit, &entries));
         matched.push(match own {
@@ -99,6 +98,11 @@ pub(crate) fn meet<'a>(rules: &'a Rules, request: &'a RateLimitRequest) -> Small
         has_own_hits: descriptor.hits_addend.is_some(),
     });
     met.collect()
+}
+
+/// A descriptor's entries.
+pub(crate) fn entries(descriptor: &RateLimitDescriptor) -> impl Iterator<Item = Entry<'_>> {
+    descriptor.entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value })
 }
 
 fn hits(descriptor: &RateLimitDescriptor, of_request: u32) -> Hits {

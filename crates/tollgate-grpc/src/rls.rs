@@ -19,9 +19,11 @@ use tollgate_core::{
     Act, Ask, Charge, Charges, Clock, Limiter, Observe, Outcome, Query, Receipt, Refund, Standing, Standings,
     Store, Timestamp, Verdict,
 };
+use tollgate_envoy::Entry;
 
 use crate::headers;
-use crate::met::{Asking, Hits, Met, asking, charge, meet, query};
+use crate::hits::HitCounts;
+use crate::met::{Asking, Hits, Met, asking, charge, entries, meet, query};
 use crate::rules::{Compat, Rules, SharedRules};
 use crate::status::{self, Told};
 use crate::unmet::Unmet;
@@ -38,6 +40,8 @@ pub struct Rls<S, O, C> {
     pub clock: C,
     /// What met no rule.
     pub unmet: Unmet,
+    /// What met one.
+    pub hits: HitCounts,
 }
 
 /// Why a request has no answer.
@@ -82,6 +86,11 @@ where
     O: Observe,
     C: Clock,
 {
+    /// The service with these rules, of which nobody has asked anything yet.
+    pub fn new(limiter: Arc<Limiter<S, O>>, rules: SharedRules, clock: C) -> Self {
+        Self { limiter, rules, clock, unmet: Unmet::default(), hits: HitCounts::default() }
+    }
+
     /// Answers a request.
     ///
     /// # Errors
@@ -121,6 +130,7 @@ where
             GivenBack::Nothing => told,
             GivenBack::Something => bill.tell(&standings, self.clock.now()),
         };
+        self.count_hits(&rules, request, &met, &told);
         let against = standings.iter().position(Standing::is_over).map(|charge| bill.payers[charge]);
         bill.forgive_reports(&mut standings);
         drop(bill);
@@ -149,6 +159,21 @@ where
             self.unmet.descriptors(met.iter().filter(|met| met.is_nothing()).count() as u64);
         } else {
             self.unmet.domain(domain, self.clock.now());
+        }
+    }
+
+    fn count_hits(&self, rules: &Rules, request: &RateLimitRequest, met: &[Met<'_>], told: &[Told]) {
+        let each = met.iter().zip(told).zip(&request.descriptors);
+        for ((met, told), descriptor) in each {
+            let (Some(rule), Hits::Spend(hits)) = (met.matched.rule(), met.hits) else { continue };
+            if !rules.domains.has_values_in_metrics() {
+                self.hits.add(rule.path(), hits, told.has_no_room);
+                continue;
+            }
+            let entries: SmallVec<[Entry<'_>; 8]> = entries(descriptor).collect();
+            if let Some(name) = rules.domains.metric_name(&request.domain, &entries) {
+                self.hits.add(&name, hits, told.has_no_room);
+            }
         }
     }
 

@@ -10,7 +10,9 @@ use crate::wire::{self, Code, DescriptorStatus, RateLimit, RateLimitResponse};
 #[derive(Debug)]
 pub(crate) struct Told {
     pub(crate) status: DescriptorStatus,
-    /// Whether it is over its limit, and that counts.
+    /// Whether it is over its limit.
+    pub(crate) has_no_room: bool,
+    /// Whether that counts.
     pub(crate) is_over: bool,
     pub(crate) is_quota: bool,
 }
@@ -98,7 +100,7 @@ impl Told {
     fn unlimited(limit_remaining: u32) -> Self {
         let status =
             DescriptorStatus { code: Code::Ok.into(), limit_remaining, ..DescriptorStatus::default() };
-        Self { status, is_over: false, is_quota: false }
+        Self { status, has_no_room: false, is_over: false, is_quota: false }
     }
 
     /// A limit of zero.
@@ -133,7 +135,7 @@ impl Told {
             limit_remaining,
             duration_until_reset: Some(duration),
         };
-        Self { status, is_over, is_quota: false }
+        Self { status, has_no_room: is_over, is_over, is_quota: false }
     }
 
     /// The same under a rule, which may only count, or be one of several quotas.

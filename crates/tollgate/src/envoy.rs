@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 use tollgate_core::{Limiter, Observe, Policies};
 use tollgate_envoy::Domains;
 use tollgate_grpc::wire::Code;
-use tollgate_grpc::{Door, Listening, Manner, Rls, Rules, SharedRules, Unmet, json};
+use tollgate_grpc::{Door, HitCounts, Listening, Manner, Rls, Rules, SharedRules, Unmet, json};
 use tollgate_listen::Tls;
 use tollgate_store::WallClock;
 
@@ -33,7 +33,7 @@ impl<O: Observe + 'static> RateLimits<O> {
     /// The service with these rules. Their policies are in force.
     pub(crate) fn new(limiter: Arc<Limiter<Arc<Buckets>, O>>, config: Option<&EnvoyConfig>) -> Self {
         let rules: SharedRules = Arc::new(ArcSwap::from_pointee(rules(limiter.policies(), config)));
-        Self { rls: Arc::new(Rls { limiter, rules, clock: WallClock, unmet: Unmet::default() }) }
+        Self { rls: Arc::new(Rls::new(limiter, rules, WallClock)) }
     }
 
     /// True if these rules are not those in force, or are kept in another manner.
@@ -59,9 +59,9 @@ impl<O: Observe + 'static> RateLimits<O> {
         Router::new().route("/json", post(ask::<O>)).layer(layer).with_state(Arc::clone(&self.rls))
     }
 
-    /// What met no rule.
-    pub(crate) fn unmet(&self) -> &Unmet {
-        &self.rls.unmet
+    /// What met a rule, and what met none.
+    pub(crate) fn counts(&self) -> (&HitCounts, &Unmet) {
+        (&self.rls.hits, &self.rls.unmet)
     }
 
     /// Serves until `stop` is ready. Probes are told at once.

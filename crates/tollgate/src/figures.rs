@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tollgate_core::{Basis, Observe, Policies};
 use tollgate_gateway::Counted;
-use tollgate_grpc::Unmet;
+use tollgate_grpc::{HitCounts, HitsOf, Unmet};
 use tollgate_server::admin::Figure;
 use tollgate_store::{MemoryStats, Traffic};
 
@@ -57,13 +57,20 @@ pub(crate) fn of_policies(policies: &Policies) -> Vec<Figure> {
     ]
 }
 
-/// What Envoy asked for that has no rule.
-pub(crate) fn of_envoy(unmet: &Unmet) -> Vec<Figure> {
+/// What Envoy asked for.
+pub(crate) fn of_envoy((hits, unmet): (&HitCounts, &Unmet)) -> Vec<Figure> {
+    let mut all = Figure::counter("tollgate_envoy_hits", "Hits of rules for Envoy");
+    let mut over =
+        Figure::counter("tollgate_envoy_over_limit_hits", "Of these the ones that were over their limit");
+    for HitsOf { rule, n_all, n_over } in hits.read() {
+        all = all.labelled("rule", &rule, figure_of(n_all));
+        over = over.labelled("rule", &rule, figure_of(n_over));
+    }
     let help = "Requests for domains that no file of envoy.files has";
     let domains = Figure::counter("tollgate_envoy_unknown_domain", help).of(figure_of(unmet.n_requests()));
     let help = "Descriptors of known domains for which there is no rule, and so no limit";
     let descriptors = Figure::counter("tollgate_envoy_unmatched_descriptors", help);
-    vec![domains, descriptors.of(figure_of(unmet.n_descriptors()))]
+    vec![all, over, domains, descriptors.of(figure_of(unmet.n_descriptors()))]
 }
 
 /// How reloads went.

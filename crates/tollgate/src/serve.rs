@@ -242,7 +242,7 @@ impl Running {
                 .with(move || figures::of_policies(&policies.limiter.policies()))
                 .with(move || figures::of_reloads(&reloads.reloads))
                 .with(move || figures::of_gateway(&gateway.passage))
-                .with(move || figures::of_envoy(envoy.rate_limits.unmet())),
+                .with(move || figures::of_envoy(envoy.rate_limits.counts())),
             info: Box::new(move || Info {
                 version: VERSION,
                 generation: info.limiter.policies().generation(),

@@ -12,7 +12,7 @@ use tollgate_grpc::wire::{
     Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitUnit,
     Unit,
 };
-use tollgate_grpc::{Manner, Rls, Rules, Unmet, brought_policies};
+use tollgate_grpc::{Manner, Rls, Rules, brought_policies};
 use tollgate_store::MemoryStore;
 
 pub(crate) type Service = Rls<MemoryStore<ManualClock>, Unobserved, ManualClock>;
@@ -46,7 +46,7 @@ impl World {
         let limiter = Arc::new(Limiter::new(Policies::new(all).unwrap(), store));
         let rules = Rules { domains: Arc::new(domains), policies: limiter.policies(), manner };
         let rules = Arc::new(ArcSwap::from_pointee(rules));
-        Self { rls: Arc::new(Rls { limiter, rules, clock: clock.clone(), unmet: Unmet::default() }), clock }
+        Self { rls: Arc::new(Rls::new(limiter, rules, clock.clone())), clock }
     }
 
     /// How all limits of a rule stand for a value.

@@ -325,6 +325,28 @@ fn what_meets_no_rule_is_counted_and_told() {
     assert_eq!(edge.tollgate.ask("GET", "/healthcheck").body, "OK");
 }
 
+/// By the rule as it is written, and by values of requests where the file asks for that.
+#[test]
+fn hits_are_counted_by_rule() {
+    let rules = "domain: edge\ndescriptors:
+- {key: path, value: /once, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: path, value: /shadow, shadow_mode: true, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: user, detailed_metric: true, rate_limit: {unit: day, requests_per_unit: 1}}
+";
+    let edge = Edge::start(rules, "");
+    for (key, value, expected) in [("path", "/once", 429), ("path", "/shadow", 200), ("user", "u1", 429)] {
+        let body = format!(
+            r#"{{"domain": "edge", "hitsAddend": 3, "descriptors": [{{"entries": [{{"key": "{key}", "value": "{value}"}}]}}]}}"#
+        );
+        assert_eq!(edge.ask(&body).status, expected);
+    }
+    for rule in ["edge.path_/once", "edge.path_/shadow", "edge.user_u1"] {
+        let counted = ["tollgate_envoy_hits_total", "tollgate_envoy_over_limit_hits_total"]
+            .map(|series| edge.tollgate.metric(&format!(r#"{series}{{rule="{rule}"}}"#)));
+        assert_eq!(counted, [3.0, 3.0], "{rule}");
+    }
+}
+
 /// Hits that are told after an answer deny nobody, and are counted so; who looks then is denied.
 #[test]
 fn a_report_is_no_denial() {
