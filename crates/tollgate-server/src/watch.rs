@@ -29,7 +29,7 @@ use std::sync::Arc;
 use crate::key::Escaped;
 use aws_lc_rs::digest::{SHA256, digest};
 use tollgate_core::{
-    Ask, AttributeName, Basis, Clock, Decision, Key, Limit, Mode, Observe, Policy, Query, Verdict,
+    Ask, Attribute, AttributeName, Basis, Clock, Decision, Key, Limit, Mode, Observe, Policy, Query, Verdict,
 };
 
 pub use checks::{Check, Checks};
@@ -162,10 +162,9 @@ fn write_client(client: &mut String, query: &Query<'_>, limit: Option<&Limit>) {
         // There is always room for none of it.
         let _ = match attribute.name {
             AttributeName::Header(_) | AttributeName::Cookie(_) | AttributeName::Param(_) => {
-                let digest = digest(&SHA256, attribute.value.as_bytes());
-                let [a, b, c, d, ..] = digest.as_ref() else { continue };
-                write!(Short(client), "{bar}{}:#{a:02x}{b:02x}{c:02x}{d:02x}", attribute.name)
+                digested(client, bar, attribute)
             }
+            AttributeName::Named(name) if sounds_secret(name) => digested(client, bar, attribute),
             AttributeName::Ip
             | AttributeName::User
             | AttributeName::Method
@@ -180,6 +179,21 @@ fn write_client(client: &mut String, query: &Query<'_>, limit: Option<&Limit>) {
             }
         };
     }
+}
+
+/// Writes what tells a value from others without telling the value, since it may be a secret.
+fn digested(client: &mut String, bar: &str, attribute: Attribute<'_>) -> fmt::Result {
+    let digest = digest(&SHA256, attribute.value.as_bytes());
+    let [a, b, c, d, ..] = digest.as_ref() else { return Ok(()) };
+    write!(Short(client), "{bar}{}:#{a:02x}{b:02x}{c:02x}{d:02x}", attribute.name)
+}
+
+/// True for names that people give to secrets. Envoy can put any header field under any name.
+fn sounds_secret(name: &str) -> bool {
+    const WORDS: [&str; 9] =
+        ["apikey", "api_key", "api-key", "token", "secret", "auth", "cookie", "passw", "session"];
+    let name = name.to_ascii_lowercase();
+    WORDS.iter().any(|word| name.contains(word))
 }
 
 /// What a decision rests on, as metrics and logs write it.

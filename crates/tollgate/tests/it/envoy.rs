@@ -347,6 +347,27 @@ fn hits_are_counted_by_rule() {
     }
 }
 
+/// Envoy can send any header field as a value. What sounds like a secret is not shown.
+#[test]
+fn what_sounds_like_a_secret_stays_out_of_the_log() {
+    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
+    let rules = format!("domain: edge\ndescriptors: [{{key: X-Api-Key, {limit}}}, {{key: user, {limit}}}]\n");
+    let edge = Edge::start(&rules, "");
+    for (key, value) in [("X-Api-Key", "s3cret"), ("user", "ada")] {
+        let body = format!(
+            r#"{{"domain": "edge", "hitsAddend": 2, "descriptors": [{{"entries": [{{"key": "{key}", "value": "{value}"}}]}}]}}"#
+        );
+        assert_eq!(edge.ask(&body).status, 429);
+    }
+    edge.tollgate.wait_for_line(&["denied", "ada"]);
+    let (log, recent) = (edge.tollgate.logged(), edge.tollgate.admin("/api/v1/admin/denials").body);
+    assert!(log.iter().any(|line| line.contains("X-Api-Key:#")), "{log:#?}");
+    assert!(
+        log.iter().all(|line| !line.contains("s3cret")) && !recent.contains("s3cret"),
+        "{log:#?} {recent}"
+    );
+}
+
 /// Hits that are told after an answer deny nobody, and are counted so; who looks then is denied.
 #[test]
 fn a_report_is_no_denial() {
