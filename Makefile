@@ -8,6 +8,7 @@ run: ## run Tollgate on its defaults
 test: deps lint ## format, lints and all tests; installs what is missing
 	cargo test --workspace --quiet
 	cargo test --package tollgate-store --features shuttle --test shuttle --quiet
+	@[ -x target/envoy/bin/envoy ] || echo "skipped $$(grep -c '!has_envoy(' crates/tollgate/tests/it/envoy.rs) tests with Envoy: it could not be installed"
 
 test-all: test ## the same laws over many more histories: some minutes
 	cargo test --package tollgate --features otel --test it --quiet traces::
