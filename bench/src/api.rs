@@ -16,7 +16,7 @@ use axum::Router;
 use axum::http::header;
 use axum::routing::{get, post};
 
-use crate::load::{Running, micros_per_request};
+use crate::load::{Running, folder, micros_per_request, tollgate};
 use crate::rounds::{median, report};
 
 /// Short and many: a neighbour's load comes and goes.
@@ -50,13 +50,14 @@ struct Server {
 /// Runs all of it.
 pub(crate) fn run() -> ExitCode {
     let this = std::env::current_exe().expect("the path of this program");
-    let tollgate = this.with_file_name("tollgate");
-    if !tollgate.exists() {
-        println!("error: {} is missing; build it with cargo build --release", tollgate.display());
-        return ExitCode::from(2);
-    }
-    let folder = std::env::temp_dir().join(format!("tollgate-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("the temporary folder takes a folder");
+    let tollgate = match tollgate() {
+        Ok(program) => program,
+        Err(why) => {
+            println!("error: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    let folder = folder();
     let start = |name: &str, text: String| {
         let file = folder.join(name);
         std::fs::write(&file, text).expect("the folder takes a file");

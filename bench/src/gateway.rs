@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use tollgate_lab::{Client, Haproxy, Nginx, free_port, wait_until};
 
-use crate::load::{Running, micros_per_request};
+use crate::load::{Running, micros_per_request, tollgate};
 use crate::openloop::{Http1, Pace, ask};
 use crate::rounds::{in_turn, report};
 
@@ -112,11 +112,7 @@ fn latencies(proxies: &[Proxy], name: &str) {
 impl Proxy {
     /// The program beside this one, or why there is none.
     fn ours(upstream: &Nginx) -> Result<Self, String> {
-        let program = std::env::current_exe().expect("the path of this program").with_file_name("tollgate");
-        if !program.exists() {
-            let program = program.display();
-            return Err(format!("{program} is missing; build it with cargo build --release"));
-        }
+        let program = tollgate()?;
         let address = format!("127.0.0.1:{}", free_port());
         let file = upstream.folder().join("gateway.yaml");
         let text = format!(

@@ -27,7 +27,7 @@ use tollgate_grpc::wire::{
 use tollgate_lab::{Envoy, Filter, Nginx, Redis, free_port, wait_until};
 use tonic::{Request, Response, Status};
 
-use crate::load::{Running, micros_per_call};
+use crate::load::{Running, folder, micros_per_call, tollgate};
 use crate::openloop::{Answers, Grpc, Http1, Pace, ask};
 use crate::rounds::{in_turn, report};
 
@@ -112,13 +112,14 @@ struct Constant(RateLimitResponse);
 /// Runs all of it; against throttlecrab, if its program is given.
 pub(crate) fn run(throttlecrab: Option<&str>) -> ExitCode {
     let this = std::env::current_exe().expect("the path of this program");
-    let tollgate = this.with_file_name("tollgate");
-    if !tollgate.exists() {
-        println!("error: {} is missing; build it with cargo build --release", tollgate.display());
-        return ExitCode::from(2);
-    }
-    let folder = std::env::temp_dir().join(format!("tollgate-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("the temporary folder takes a folder");
+    let tollgate = match tollgate() {
+        Ok(program) => program,
+        Err(why) => {
+            println!("error: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    let folder = folder();
     for n_descriptors in [1, 4] {
         let ours = Server::ours(&tollgate, &folder, n_descriptors, "");
         let reset = ours.answer().statuses[0].duration_until_reset.as_ref().map_or(0, |reset| reset.seconds);

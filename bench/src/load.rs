@@ -1,5 +1,6 @@
 //! Load by wrk and h2load over loopback, and what it cost the server.
 
+use std::path::PathBuf;
 use std::process::{Child, Command};
 
 /// A program in hand. Ends with the benchmark.
@@ -11,6 +12,22 @@ struct Process {
     parent: u32,
     /// User and system time of all its threads.
     ticks: f64,
+}
+
+/// The program beside this one, or that there is none.
+pub(crate) fn tollgate() -> Result<PathBuf, String> {
+    let program = std::env::current_exe().expect("the path of this program").with_file_name("tollgate");
+    match program.exists() {
+        true => Ok(program),
+        false => Err(format!("{} is missing; build it with cargo build --release", program.display())),
+    }
+}
+
+/// An empty folder for a benchmark's files.
+pub(crate) fn folder() -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("tollgate-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("the temporary folder takes a folder");
+    folder
 }
 
 /// CPU time of a server for one request, in microseconds, while wrk with these arguments asks it.

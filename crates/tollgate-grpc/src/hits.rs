@@ -53,12 +53,13 @@ impl HitCounts {
 
     /// All hits so far, by rule.
     pub fn read(&self) -> Vec<HitsOf> {
-        let read = |(rule, counts): (&Box<str>, &Counts)| HitsOf {
+        let by_name = self.by_name.read();
+        let all = by_name.iter().map(|(rule, counts)| HitsOf {
             rule: rule.to_string(),
             n_all: counts.n_all.load(Ordering::Relaxed),
             n_over: counts.n_over.load(Ordering::Relaxed),
-        };
-        let mut all: Vec<_> = self.by_name.read().iter().map(read).collect();
+        });
+        let mut all: Vec<_> = all.collect();
         all.sort_by(|a, b| a.rule.cmp(&b.rule));
         all
     }
