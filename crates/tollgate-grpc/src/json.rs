@@ -3,6 +3,7 @@
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::wire::{
     Code, DescriptorStatus, Entry, HeaderValue, RateLimit, RateLimitDescriptor, RateLimitOverride,
@@ -14,12 +15,49 @@ use crate::wire::{
 /// # Errors
 /// If it is none.
 pub fn read(text: &[u8]) -> Result<RateLimitRequest, serde_json::Error> {
-    if text.trim_ascii_start().first() == Some(&b'[') {
-        return Err(de::Error::custom("invalid type: sequence, expected an object"));
-    }
-    let Request { domain, descriptors, hits_addend } = serde_json::from_slice(text)?;
+    let mut value: Value = serde_json::from_slice(text)?;
+    check_objects(&value)?;
+    let Request { domain, descriptors, hits_addend } = serde_json::from_slice(text).or_else(|error| {
+        tidy(&mut value);
+        serde_json::from_value(value).map_err(|_| error) // which knows where it is
+    })?;
     let descriptors = descriptors.into_iter().map(Descriptor::meant).collect();
     Ok(RateLimitRequest { domain, descriptors, hits_addend: hits_addend.0 })
+}
+
+/// Refuses lists in the place of objects, which the library would take.
+fn check_objects(request: &Value) -> Result<(), serde_json::Error> {
+    fn items<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
+        value.get(name).and_then(Value::as_array).into_iter().flatten()
+    }
+    let descriptors = || items(request, "descriptors");
+    let entries = descriptors().flat_map(|descriptor| items(descriptor, "entries"));
+    let limits = descriptors().filter_map(|descriptor| descriptor.get("limit"));
+    let mut all = std::iter::once(request).chain(descriptors()).chain(entries).chain(limits);
+    match all.any(Value::is_array) {
+        true => Err(de::Error::custom("invalid type: sequence, expected an object")),
+        false => Ok(()),
+    }
+}
+
+/// Leaves out what is null, which means the same, and writes whole numbers as such: 1e1 is 10.
+fn tidy(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(tidy);
+        }
+        Value::Array(items) => items.iter_mut().for_each(tidy),
+        Value::Number(number) => {
+            let whole = number.as_f64().filter(|float| float.fract() == 0.0 && (0.0..1e15).contains(float));
+            if let Some(float) = whole
+                && let Ok(whole) = format!("{float:.0}").parse::<u64>()
+            {
+                *value = whole.into();
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
 }
 
 /// Writes an answer.

@@ -24,6 +24,8 @@ async fn names_may_be_written_in_two_ways_and_numbers_in_quotes() {
     assert!(denied.starts_with(r#"{"overallCode":"OVER_LIMIT""#), "{denied}");
     assert!(denied.ends_with(r#""responseHeadersToAdd":[{"key":"Retry-After","value":"43"}]}"#), "{denied}");
     let own = r#"{"domain": "shop", "descriptors": [{"entries": [{"key": "client"}], "hitsAddend": 3, "limit": {"requestsPerUnit": 5, "unit": "HOUR"}}]}"#;
+    let odd = r#"{"domain": "shop", "hitsAddend": 1.0, "descriptors": [{"limit": null, "entries": [{"key": "client", "value": "a"}]}]}"#;
+    assert_eq!(answer(odd).await, expected);
     assert!(answer(own).await.contains(r#""requestsPerUnit":5,"unit":"HOUR"},"limitRemaining":2"#));
 }
 
@@ -32,6 +34,9 @@ fn what_is_no_request_is_told() {
     for (text, told) in [
         ("", "EOF"),
         ("[]", "invalid type"),
+        (r#"{"descriptors": [[[["k", "v"]]]]}"#, "invalid type: sequence, expected an object"),
+        (r#"{"descriptors": [{"entries": [["k", "v"]]}]}"#, "invalid type: sequence, expected an object"),
+        (r#"{"hitsAddend": 1.5}"#, "expected a whole number at line 1"),
         (r#"{"domain": 5}"#, "invalid type: integer `5`, expected a string"),
         (r#"{"domian": "a"}"#, "unknown field `domian`"),
         (r#"{"hitsAddend": -1}"#, "expected a whole number"),
