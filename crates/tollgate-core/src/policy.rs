@@ -175,6 +175,14 @@ impl Policy {
         self
     }
 
+    /// Gives its only quota a name, by which its buckets stay its own whatever quotas come before or after it.
+    #[must_use]
+    pub fn with_quota_named(mut self, quota_name: &str) -> Self {
+        let limits = std::mem::take(&mut self.limits);
+        self.limits = limits.into_iter().map(|limit| self.limit(Some(quota_name), limit.quota)).collect();
+        self
+    }
+
     /// Adds a second quota, which must be met too. Its name tells its buckets apart.
     #[must_use]
     pub fn and(mut self, quota_name: &str, quota: Quota) -> Self {

@@ -101,6 +101,35 @@ impl Domains {
         rules
     }
 
+    /// True if a request's descriptor is written somewhere, with a limit or without.
+    pub fn knows(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
+        self.walk(domain, entries, |_, _, _| {}).is_some()
+    }
+
+    /// True if there are no domains.
+    pub fn is_empty(&self) -> bool {
+        self.domains.is_empty()
+    }
+
+    /// All that is written, in a text that is the same for the same.
+    pub fn outline(&self) -> String {
+        fn tell(level: &Level, text: &mut String) {
+            for Node { text: name, shares, varies, value_to_metric, rule, below, .. } in level.iter() {
+                text.push_str(&format!("{name:?} {shares} {varies} {value_to_metric} {rule:?} ["));
+                tell(below, text);
+                text.push(']');
+            }
+        }
+        let mut domains: Vec<_> = self.domains.iter().collect();
+        domains.sort_unstable_by_key(|(name, _)| *name);
+        let mut text = String::new();
+        for (name, level) in domains {
+            text.push_str(&format!("{name:?} "));
+            tell(level, &mut text);
+        }
+        text
+    }
+
     /// What a request's descriptor meets.
     pub fn find<'a>(&'a self, domain: &str, entries: &[Entry<'a>]) -> Matched<'a> {
         let mut values = SmallVec::new();

@@ -1,5 +1,7 @@
 //! What the metric of a descriptor is called, for one request.
 
+use tollgate_core::sounds_secret;
+
 use crate::domains::Domains;
 use crate::level::{By, Entry, Node};
 
@@ -15,7 +17,8 @@ impl Domains {
         let node = self.walk(domain, entries, |node, by, entry| {
             let shared = (node.shares && by == By::Wildcard).then(|| pattern(node, entry));
             plain.push_str(&format!(".{}", named(node, by, entry)));
-            whole.push_str(&format!(".{}_{}", entry.key, entry.value));
+            let is_secret = sounds_secret(entry.key);
+            whole.push_str(&format!(".{}_{}", entry.key, if is_secret { "#" } else { entry.value }));
             shares |= shared.is_some();
             detailed.push_str(&format!(".{}", shared.unwrap_or_else(|| valued(entry))));
         });
@@ -37,9 +40,13 @@ fn named(node: &Node, by: By, entry: Entry<'_>) -> String {
     }
 }
 
-/// The key, and the value if there is one.
+/// The key, and the value if there is one and it is no secret.
 fn valued(entry: Entry<'_>) -> String {
-    if entry.value.is_empty() { entry.key.to_owned() } else { format!("{}_{}", entry.key, entry.value) }
+    if entry.value.is_empty() || sounds_secret(entry.key) {
+        entry.key.to_owned()
+    } else {
+        format!("{}_{}", entry.key, entry.value)
+    }
 }
 
 /// The key, and the pattern in the place of the value.

@@ -94,8 +94,6 @@ impl Rule {
                 None => is_sound = false,
             }
         }
-        // The first has the policy's own name, so the order must not depend on how they are written.
-        counted.sort_by(|a, b| a.quota_name.cmp(&b.quota_name));
         is_sound.then(|| Self::of(written, standpoint, counted))
     }
 
@@ -220,7 +218,7 @@ impl Counted {
     }
 }
 
-/// What tells a limit from others of the same descriptor, also if their order is changed.
+/// What tells a limit from others of the same descriptor, also if others come or go, or their order is changed.
 fn quota_name(limit: &Limit, algorithm: Algorithm) -> String {
     let unit = limit.unit.name();
     let algorithm = algorithm.name();
@@ -236,10 +234,10 @@ fn policy(name: &str, counted: Vec<Counted>, partition: &[String]) -> Option<Pol
         return None;
     }
     let mut quotas = counted.into_iter().filter_map(|limit| Some((limit.quota_name, limit.quota?)));
-    let (_, first) = quotas.next()?;
+    let (first_name, first) = quotas.next()?;
     let parts = partition.iter().map(|name| Part::one(AttributeName::Named(name.clone())));
     let policy = Policy::new(name, first).ok()?; // not reached: names are made to fit
-    let policy = policy.partitioned(parts.collect()).covering(Selector::Named);
+    let policy = policy.partitioned(parts.collect()).covering(Selector::Named).with_quota_named(&first_name);
     Some(quotas.fold(policy, |policy, (name, quota)| policy.and(&name, quota)))
 }
 

@@ -32,6 +32,7 @@ impl<T: Send + 'static> Future for Finishing<T> {
 impl<T: Send + 'static> Drop for Finishing<T> {
     fn drop(&mut self) {
         if let Some(work) = self.0.take()
+            && !std::thread::panicking() // then it is the work that did
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             runtime.spawn(work);

@@ -56,5 +56,7 @@ fn retry_after(told: &[Told]) -> i64 {
         let over = told.iter().filter(move |told| told.is_over && told.is_quota == is_quota);
         over.filter_map(|told| Some(told.status.duration_until_reset.as_ref()?.seconds))
     };
-    over(false).max().or_else(|| over(true).min()).unwrap_or(1).max(1)
+    let has_quota_left = told.iter().any(|told| told.is_quota && !told.is_over);
+    let of_quotas = over(true).min().filter(|_| !has_quota_left);
+    over(false).max().max(of_quotas).unwrap_or(1).max(1)
 }

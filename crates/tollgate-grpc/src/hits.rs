@@ -4,7 +4,7 @@
 //! when there are too many is counted together.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::RwLock;
 
@@ -21,6 +21,18 @@ const OTHERS: &str = "others";
 #[derive(Debug, Default)]
 pub struct HitCounts {
     by_name: RwLock<HashMap<Box<str>, Counts>>,
+    /// How many of them have values of clients in their names.
+    n_by_clients: AtomicUsize,
+    others: Counts,
+}
+
+/// Where a name is from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Named {
+    /// All of it stands in the file.
+    ByFile,
+    /// A client's values are in it.
+    ByClient,
 }
 
 #[derive(Debug, Default)]
@@ -41,31 +53,38 @@ pub struct HitsOf {
 }
 
 impl HitCounts {
-    pub(crate) fn add(&self, rule: &str, hits: u32, is_over: bool) {
+    pub(crate) fn add(&self, rule: &str, named: Named, hits: u32, is_over: bool) {
         let rule = &rule[..rule.floor_char_boundary(NAME_MAX)];
         if let Some(counts) = self.by_name.read().get(rule) {
             return counts.add(hits, is_over);
         }
+        let is_full = self.n_by_clients.load(Ordering::Relaxed) >= NAMES_MAX;
+        if named == Named::ByClient && is_full {
+            return self.others.add(hits, is_over);
+        }
         let mut by_name = self.by_name.write();
-        let rule = if by_name.len() < NAMES_MAX || by_name.contains_key(rule) { rule } else { OTHERS };
+        if !by_name.contains_key(rule) && named == Named::ByClient {
+            self.n_by_clients.fetch_add(1, Ordering::Relaxed);
+        }
         by_name.entry(rule.into()).or_default().add(hits, is_over);
     }
 
     /// All hits so far, by rule.
     pub fn read(&self) -> Vec<HitsOf> {
         let by_name = self.by_name.read();
-        let all = by_name.iter().map(|(rule, counts)| HitsOf {
-            rule: rule.to_string(),
-            n_all: counts.n_all.load(Ordering::Relaxed),
-            n_over: counts.n_over.load(Ordering::Relaxed),
-        });
-        let mut all: Vec<_> = all.collect();
+        let mut all: Vec<_> = by_name.iter().map(|(rule, counts)| counts.read(rule)).collect();
+        all.extend(Some(self.others.read(OTHERS)).filter(|others| others.n_all > 0));
         all.sort_by(|a, b| a.rule.cmp(&b.rule));
         all
     }
 }
 
 impl Counts {
+    fn read(&self, rule: &str) -> HitsOf {
+        let [n_all, n_over] = [&self.n_all, &self.n_over].map(|n| n.load(Ordering::Relaxed));
+        HitsOf { rule: rule.to_owned(), n_all, n_over }
+    }
+
     fn add(&self, hits: u32, is_over: bool) {
         self.n_all.fetch_add(hits.into(), Ordering::Relaxed);
         if is_over {
@@ -81,11 +100,17 @@ mod tests {
     #[test]
     fn there_is_an_end_to_names() {
         let counts = HitCounts::default();
-        (0..NAMES_MAX + 5).for_each(|n| counts.add(&format!("{n:?}é").repeat(200), 2, n % 2 == 0));
+        let name = |n: usize| format!("{n}é").repeat(200);
+        (0..NAMES_MAX + 5).for_each(|n| counts.add(&name(n), Named::ByClient, 2, n % 2 == 0));
+        counts.add("shop.a", Named::ByFile, 1, false);
         let all = counts.read();
-        assert_eq!(all.len(), NAMES_MAX + 1);
+        assert_eq!(all.len(), NAMES_MAX + 2);
         assert!(all.iter().all(|one| one.rule.len() <= NAME_MAX));
-        let others = all.iter().find(|one| one.rule == OTHERS).unwrap();
-        assert_eq!((others.n_all, others.n_over), (10, 6));
+        let of = |rule: &str| all.iter().find(|one| one.rule == rule).map(|one| (one.n_all, one.n_over));
+        assert_eq!(
+            [of(OTHERS), of("shop.a")],
+            [Some((10, 6)), Some((1, 0))],
+            "the file's have places of their own"
+        );
     }
 }

@@ -12,7 +12,7 @@ use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use tollgate_core::{Clock, Observe, Store};
 use tollgate_listen::{Patient, Speaks, Tls};
@@ -48,7 +48,7 @@ impl Default for Listening {
     fn default() -> Self {
         Self {
             connections_max: 10_000,
-            streams_max: 1_024,
+            streams_max: 256, // each may have a message of a megabyte under way
             hands_within: Duration::from_secs(10),
             read_within: Duration::from_secs(10),
             message_within: Duration::from_secs(10),
@@ -72,7 +72,8 @@ pub async fn serve<S, O, C>(
     O: Observe + 'static,
     C: Clock + 'static,
 {
-    let door = door.patient(listening.message_within);
+    let (alive, mut over) = mpsc::channel::<Infallible>(1);
+    let door = door.serving(listening.message_within, alive);
     let places = Arc::new(Semaphore::new(listening.connections_max));
     let (stopping, stopped) = watch::channel(false);
     let mut connections = JoinSet::new();
@@ -92,9 +93,12 @@ pub async fn serve<S, O, C>(
         () = accepting => {}
         () = stop => {}
     }
-    drop(listener);
+    drop((listener, door));
     let _ = stopping.send(true);
-    let finish = async { while connections.join_next().await.is_some() {} };
+    let finish = async {
+        while connections.join_next().await.is_some() {}
+        let _all_finished = over.recv().await;
+    };
     let _ = tokio::time::timeout(listening.finish_within, finish).await;
 }
 

@@ -19,9 +19,11 @@ pub(crate) struct Met<'a> {
     pub(crate) brought: Option<Brought>,
     pub(crate) hits: Hits,
     /// Whether it denies only if all quotas of the request do.
-    is_quota: bool,
+    pub(crate) is_quota: bool,
     /// Whether the descriptor tells its hits itself.
     has_own_hits: bool,
+    /// Whether nothing is written for it anywhere, with a limit or without.
+    pub(crate) is_unknown: bool,
 }
 
 /// How many units a descriptor asks for.
@@ -52,15 +54,10 @@ impl Met<'_> {
         self.is_record() && self.has_own_hits && matches!(self.hits, Hits::Spend(1..))
     }
 
-    /// True if there is no rule for it, and it brings no limit along.
-    pub(crate) fn is_nothing(&self) -> bool {
-        self.brought.is_none() && matches!(self.matched, Matched::Nothing)
-    }
-
     /// True if being over its limit denies the request, whatever the others say.
     pub(crate) fn can_deny(&self) -> bool {
-        let rule = self.matched.rule();
-        matches!(self.hits, Hits::Spend(_)) && rule.is_none_or(|rule| !rule.is_shadow() && !self.is_quota)
+        let is_shadow = self.matched.rule().is_some_and(Rule::is_shadow);
+        matches!(self.hits, Hits::Spend(_)) && !self.is_quota && !is_shadow
     }
 
     /// True if its limit is zero, so that all is lost whatever has been spent.
@@ -88,9 +85,22 @@ pub(crate) fn meet<'a>(rules: &'a Rules, request: &'a RateLimitRequest) -> Small
         });
         brought.push(own);
     }
+    let is_unknown: SmallVec<[bool; 4]> = matched
+        .iter()
+        .zip(&brought)
+        .zip(&request.descriptors)
+        .map(|((matched, brought), descriptor)| {
+            let is_nothing = brought.is_none() && matches!(matched, Matched::Nothing);
+            is_nothing && {
+                let entries: SmallVec<[Entry<'_>; 8]> = entries(descriptor).collect();
+                !rules.domains.knows(&request.domain, &entries)
+            }
+        })
+        .collect();
     replace(&mut matched);
-    let both = matched.into_iter().zip(brought).zip(&request.descriptors);
-    let met = both.map(|((matched, brought), descriptor)| Met {
+    let both = matched.into_iter().zip(brought).zip(request.descriptors.iter().zip(is_unknown));
+    let met = both.map(|((matched, brought), (descriptor, is_unknown))| Met {
+        is_unknown,
         is_quota: rules.manner.quota_mode || matched.rule().is_some_and(Rule::is_quota),
         matched,
         brought,

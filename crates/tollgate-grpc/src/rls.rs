@@ -16,13 +16,13 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use smallvec::SmallVec;
 use tollgate_core::{
-    Act, Ask, Charge, Charges, Clock, Limiter, Observe, Outcome, Query, Receipt, Refund, Standing, Standings,
-    Store, Timestamp, Verdict,
+    Act, Ask, Charge, Charges, Clock, Limiter, Micros, Mode, Observe, Outcome, Query, Receipt, Refund,
+    Standing, Standings, Store, Timestamp, Verdict,
 };
 use tollgate_envoy::Entry;
 
 use crate::headers;
-use crate::hits::HitCounts;
+use crate::hits::{HitCounts, Named};
 use crate::met::{Asking, Hits, Met, asking, charge, entries, meet, query};
 use crate::rules::{Compat, Rules, SharedRules};
 use crate::status::{self, Told};
@@ -124,18 +124,22 @@ where
             Compat::AllOrNothing => self.settle(&mut bill).await,
         };
         let told = bill.tell(&standings, self.clock.now());
-        let is_over = status::is_over(&told, manner.quota_mode);
+        let is_over = status::is_over(&told);
         let is_denied = is_over && !manner.shadow_mode;
         let told = match self.give_back(&bill, &mut standings, is_over, manner.compat).await {
             GivenBack::Nothing => told,
             GivenBack::Something => bill.tell(&standings, self.clock.now()),
         };
         self.count_hits(&rules, request, &met, &told);
-        let against = standings.iter().position(Standing::is_over).map(|charge| bill.payers[charge]);
-        bill.forgive_reports(&mut standings);
+        if met.iter().all(Met::is_report) {
+            forgive(&mut standings);
+        }
+        // The one that a decision speaks of: the last that has to wait longest.
+        let over = standings.iter().zip(&bill.payers).filter(|(standing, _)| is_denial(standing));
+        let against = over.max_by_key(|(standing, _)| longest(standing)).map(|(_, payer)| *payer);
         drop(bill);
-        let is_report = met.iter().all(Met::is_report);
-        let verdict = if is_denied && !is_report { Verdict::Deny } else { Verdict::Allow };
+        // A limit of zero is no policy, and no other is to be blamed for it.
+        let verdict = if is_denied && against.is_some() { Verdict::Deny } else { Verdict::Allow };
         let speaks = |(asking, query): &(&Asking<'_>, &Query<'_>)| match against {
             Some(against) => asking.number == against,
             None => !matches!(query.ask, Ask::Look(_)), // one that only looks is not counted
@@ -156,7 +160,7 @@ where
 
     fn count_unmet(&self, rules: &Rules, domain: &str, met: &[Met<'_>]) {
         if rules.domains.has(domain) {
-            self.unmet.descriptors(met.iter().filter(|met| met.is_nothing()).count() as u64);
+            self.unmet.descriptors(met.iter().filter(|met| met.is_unknown).count() as u64);
         } else {
             self.unmet.domain(domain, self.clock.now());
         }
@@ -166,13 +170,14 @@ where
         let each = met.iter().zip(told).zip(&request.descriptors);
         for ((met, told), descriptor) in each {
             let (Some(rule), Hits::Spend(hits)) = (met.matched.rule(), met.hits) else { continue };
-            if !rules.domains.has_values_in_metrics() {
-                self.hits.add(rule.path(), hits, told.has_no_room);
-                continue;
+            let mut name = None;
+            if rules.domains.has_values_in_metrics() {
+                let entries: SmallVec<[Entry<'_>; 8]> = entries(descriptor).collect();
+                name = rules.domains.metric_name(&request.domain, &entries);
             }
-            let entries: SmallVec<[Entry<'_>; 8]> = entries(descriptor).collect();
-            if let Some(name) = rules.domains.metric_name(&request.domain, &entries) {
-                self.hits.add(&name, hits, told.has_no_room);
+            match name.filter(|name| *name != rule.path()) {
+                None => self.hits.add(rule.path(), Named::ByFile, hits, told.has_no_room),
+                Some(name) => self.hits.add(&name, Named::ByClient, hits, told.has_no_room),
             }
         }
     }
@@ -270,17 +275,6 @@ where
 }
 
 impl Bill<'_, '_> {
-    /// What is reported after an answer denies nobody, and is not to be counted so.
-    fn forgive_reports(&self, standings: &mut Standings) {
-        for (standing, payer) in standings.iter_mut().zip(&self.payers) {
-            if let Outcome::Paid(receipt) = &mut standing.outcome
-                && self.met[*payer].is_report()
-            {
-                receipt.is_past = false;
-            }
-        }
-    }
-
     /// How each descriptor stands.
     fn tell(&self, standings: &[Standing], now: Timestamp) -> SmallVec<[Told; 4]> {
         let mut begin = 0;
@@ -292,4 +286,23 @@ impl Bill<'_, '_> {
         });
         told.collect()
     }
+}
+
+/// What is reported after an answer denies nobody, and is not to be counted so.
+fn forgive(standings: &mut Standings) {
+    for standing in standings {
+        if let Outcome::Paid(receipt) = &mut standing.outcome {
+            receipt.is_past = false;
+        }
+    }
+}
+
+/// True if it speaks against its request, and that counts.
+fn is_denial(standing: &Standing) -> bool {
+    standing.is_over() && standing.limit.mode() == Mode::Enforce
+}
+
+/// How long it has to wait, in an order in which never is longest.
+fn longest(standing: &Standing) -> (bool, Micros) {
+    standing.retry_after().map_or((true, Micros::ZERO), |wait| (false, wait))
 }

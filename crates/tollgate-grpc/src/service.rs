@@ -9,6 +9,7 @@ use futures_util::FutureExt;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::Service;
+use tokio::sync::mpsc;
 use tollgate_core::{Clock, Observe, Store};
 use tonic::Status;
 use tonic::body::Body;
@@ -39,6 +40,8 @@ pub struct Door<S, O, C> {
     old_reflection: Option<Other>,
     /// Time in which a call's message must be there.
     message_within: Duration,
+    /// Is dropped when the last call is over.
+    alive: Option<mpsc::Sender<Infallible>>,
 }
 
 impl<S, O, C> Door<S, O, C>
@@ -58,7 +61,7 @@ where
         let reflection = described().build_v1().ok().map(Other::new);
         let old_reflection = described().build_v1alpha().ok().map(Other::new);
         let (health, message_within) = (Other::new(health), Listening::default().message_within);
-        (Self { rls, health, reflection, old_reflection, message_within }, Health(reporter))
+        (Self { rls, health, reflection, old_reflection, message_within, alive: None }, Health(reporter))
     }
 }
 
@@ -83,9 +86,9 @@ impl Health {
 }
 
 impl<S, O, C> Door<S, O, C> {
-    /// The same door, for clients that have so long to send a message.
-    pub(crate) fn patient(self, message_within: Duration) -> Self {
-        Self { message_within, ..self }
+    /// The same door, for clients that have so long to send a message. Calls that are not finished keep `alive`.
+    pub(crate) fn serving(self, message_within: Duration, alive: mpsc::Sender<Infallible>) -> Self {
+        Self { message_within, alive: Some(alive), ..self }
     }
 }
 
@@ -103,8 +106,8 @@ where
         let path = request.uri().path();
         if path == SHOULD_RATE_LIMIT {
             let rls = Arc::clone(&self.rls);
-            let within = self.message_within;
-            return Box::pin(should_rate_limit(rls, request.into_body(), within).map(Ok));
+            let (within, alive) = (self.message_within, self.alive.clone());
+            return Box::pin(should_rate_limit(rls, request.into_body(), within, alive).map(Ok));
         }
         let other = match path.strip_prefix('/').and_then(|path| path.split('/').next()) {
             Some("grpc.health.v1.Health") => Some(&self.health),
@@ -130,6 +133,7 @@ async fn should_rate_limit<S, O, C>(
     rls: Arc<Rls<S, O, C>>,
     body: Incoming,
     within: Duration,
+    alive: Option<mpsc::Sender<Infallible>>,
 ) -> Response<Answer>
 where
     S: Store<Error = Infallible> + 'static,
@@ -142,7 +146,12 @@ where
         Ok(Err(status)) => return unary::refuse(status),
         Err(_) => return unary::refuse(Status::deadline_exceeded("the message did not come in time")),
     };
-    match Finishing::new(async move { rls.answer(&request).await }).await {
+    let answering = async move {
+        let answer = rls.answer(&request).await;
+        drop(alive);
+        answer
+    };
+    match Finishing::new(answering).await {
         Ok(answer) => unary::answer(&answer),
         // The code that the original has for everything.
         Err(refusal) => unary::refuse(Status::unknown(refusal.to_string())),
@@ -157,6 +166,7 @@ impl<S, O, C> Clone for Door<S, O, C> {
             reflection: self.reflection.clone(),
             old_reflection: self.old_reflection.clone(),
             message_within: self.message_within,
+            alive: self.alive.clone(),
         }
     }
 }

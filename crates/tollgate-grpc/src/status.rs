@@ -26,11 +26,11 @@ struct Named<'a> {
     name: &'a str,
 }
 
-/// True if a request is over its limits: one that is no quota is, or all quotas are. All of them may be quotas.
-pub(crate) fn is_over(told: &[Told], all_are_quotas: bool) -> bool {
+/// True if a request is over its limits: one that is no quota is, or all quotas are.
+pub(crate) fn is_over(told: &[Told]) -> bool {
     let (mut n_quotas, mut n_left) = (0, 0);
-    for told in told.iter().filter(|told| told.status.current_limit.is_some()) {
-        match (told.is_quota || all_are_quotas, told.is_over) {
+    for told in told {
+        match (told.is_quota, told.is_over) {
             (false, true) => return true,
             (false, false) => {}
             (true, is_over) => {
@@ -51,7 +51,8 @@ pub(crate) fn all_pass(n_descriptors: usize) -> RateLimitResponse {
 impl Told {
     /// How a descriptor stands that met this. The charges are its own, and the standings what came of them.
     pub(crate) fn of(met: &Met<'_>, charges: &[Charge<'_>], standings: &[Standing], now: Timestamp) -> Self {
-        let told = Self::of_limit(met, charges, standings, now);
+        let mut told = Self::of_limit(met, charges, standings, now);
+        told.is_quota = met.is_quota && told.status.current_limit.is_some();
         match met.hits {
             Hits::Spend(_) => told,
             Hits::GiveBack(_) => told.allowed(),
@@ -138,9 +139,8 @@ impl Told {
         Self { status, has_no_room: is_over, is_over, is_quota: false }
     }
 
-    /// The same under a rule, which may only count, or be one of several quotas.
-    fn under(mut self, rule: &Rule) -> Self {
-        self.is_quota = rule.is_quota();
+    /// The same under a rule, which may only count.
+    fn under(self, rule: &Rule) -> Self {
         if rule.is_shadow() { self.allowed() } else { self }
     }
 

@@ -19,8 +19,8 @@ use http_body_util::BodyExt;
 use prost::Message;
 use tonic::Status;
 
-/// The longest message, in bytes. Hundreds of descriptors need some thousands.
-const MESSAGE_MAX: usize = 64 * 1024;
+/// The longest message, in bytes. A refusal lets its request pass, so what Envoy can take from long header fields must fit many times.
+const MESSAGE_MAX: usize = 1024 * 1024;
 
 /// What comes before a message, in bytes.
 const PREFIX: usize = 5;

@@ -30,6 +30,7 @@ use crate::key::Escaped;
 use aws_lc_rs::digest::{SHA256, digest};
 use tollgate_core::{
     Ask, Attribute, AttributeName, Basis, Clock, Decision, Key, Limit, Mode, Observe, Policy, Query, Verdict,
+    sounds_secret,
 };
 
 pub use checks::{Check, Checks};
@@ -164,7 +165,10 @@ fn write_client(client: &mut String, query: &Query<'_>, limit: Option<&Limit>) {
             AttributeName::Header(_) | AttributeName::Cookie(_) | AttributeName::Param(_) => {
                 digested(client, bar, attribute)
             }
-            AttributeName::Named(name) if sounds_secret(name) => digested(client, bar, attribute),
+            // Entries are all of a descriptor in one text, for limits that a request brought along.
+            AttributeName::Named(name) if sounds_secret(name) || name == "entries" => {
+                digested(client, bar, attribute)
+            }
             AttributeName::Ip
             | AttributeName::User
             | AttributeName::Method
@@ -186,14 +190,6 @@ fn digested(client: &mut String, bar: &str, attribute: Attribute<'_>) -> fmt::Re
     let digest = digest(&SHA256, attribute.value.as_bytes());
     let [a, b, c, d, ..] = digest.as_ref() else { return Ok(()) };
     write!(Short(client), "{bar}{}:#{a:02x}{b:02x}{c:02x}{d:02x}", attribute.name)
-}
-
-/// True for names that people give to secrets. Envoy can put any header field under any name.
-fn sounds_secret(name: &str) -> bool {
-    const WORDS: [&str; 9] =
-        ["apikey", "api_key", "api-key", "token", "secret", "auth", "cookie", "passw", "session"];
-    let name = name.to_ascii_lowercase();
-    WORDS.iter().any(|word| name.contains(word))
 }
 
 /// What a decision rests on, as metrics and logs write it.

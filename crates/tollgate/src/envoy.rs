@@ -12,9 +12,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use tokio::net::TcpListener;
 use tollgate_core::{Limiter, Observe, Policies};
-use tollgate_envoy::Domains;
 use tollgate_grpc::wire::Code;
-use tollgate_grpc::{Door, HitCounts, Listening, Manner, Rls, Rules, SharedRules, Unmet, json};
+use tollgate_grpc::{Door, HitCounts, Listening, Rls, Rules, SharedRules, Unmet, json};
 use tollgate_listen::Tls;
 use tollgate_store::WallClock;
 
@@ -38,14 +37,13 @@ impl<O: Observe + 'static> RateLimits<O> {
 
     /// True if these rules are not those in force, or are kept in another manner.
     pub(crate) fn would_change(&self, config: Option<&EnvoyConfig>) -> bool {
-        let told = |domains: &Domains, manner: &Manner| {
-            let mut names: Vec<_> = domains.names().collect();
-            names.sort_unstable();
-            let rules: Vec<_> = names.into_iter().map(|name| (name, domains.rules(name))).collect();
-            format!("{manner:?} {rules:?}")
-        };
         let (now, config) = (self.rls.rules.load(), config.cloned().unwrap_or_default());
-        told(&now.domains, &now.manner) != told(&config.domains, &config.manner)
+        now.manner != config.manner || now.domains.outline() != config.domains.outline()
+    }
+
+    /// True if there are rules.
+    pub(crate) fn has_rules(&self) -> bool {
+        !self.rls.rules.load().domains.is_empty()
     }
 
     /// Puts other rules in force. Their policies are in force already.

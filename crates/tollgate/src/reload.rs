@@ -253,7 +253,7 @@ impl Running {
     fn lost(&self, config: &Config) -> Option<Lost> {
         let policies = self.limiter.policies();
         let is_envoy = |policy: &Policy| policy.name().starts_with(tollgate_envoy::PREFIX);
-        let has_envoy = policies.iter().any(|policy| is_envoy(policy) && !tollgate_grpc::is_brought(policy));
+        let has_envoy = self.rate_limits.has_rules();
         let has_policies = policies.iter().any(|policy| !is_ad_hoc(policy) && !is_envoy(policy))
             || self.passage.permits().n_policies() > 0;
         let has_routes = !self.passage.settings().routes.is_empty();

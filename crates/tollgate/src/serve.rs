@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
 use axum::Router;
+use axum::http::StatusCode;
 use axum::routing::get;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::{TcpListener, TcpSocket};
@@ -194,7 +195,7 @@ impl Running {
         Ok((Arc::new(running), users))
     }
 
-    fn api_routes(&self, is_exposed: bool) -> Router {
+    fn api_routes(self: &Arc<Self>, is_exposed: bool) -> Router {
         let questions = self.rate_limits.routes();
         let what = "a question of Envoy's";
         let questions = entrusted(
@@ -203,9 +204,17 @@ impl Running {
             what,
             "ask about yourself at /api/v1/rate-limit/check",
         );
-        let healthcheck = Router::new().route("/healthcheck", get(async || "OK")); // where probes of the original ask
-        let routes = rest::router(self.rest()).merge(questions).merge(healthcheck);
+        let routes = rest::router(self.rest()).merge(questions);
         let routes = if is_exposed { guard(routes, self.settings.clone()) } else { routes };
+        // Where probes of the original ask, and get a yes or a no.
+        let ready = self.clone();
+        let healthcheck = move || async move {
+            match ready.readiness() {
+                Readiness::Ready => (StatusCode::OK, "OK"),
+                Readiness::NotReady { .. } => (StatusCode::INTERNAL_SERVER_ERROR, ""),
+            }
+        };
+        let routes = routes.route("/healthcheck", get(healthcheck));
         #[cfg(feature = "otel")]
         let routes = routes.layer(axum::middleware::from_fn(crate::traces::trace));
         routes

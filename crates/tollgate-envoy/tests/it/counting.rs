@@ -35,11 +35,11 @@ fn buckets_are_told_apart_by_the_values_that_are_not_written() {
     let all = ["c=red", "c=blue", "c=blue m=get", "c=blue m=x1", "c=blue m=y1"]
         .map(|request| buckets(tree, request));
     expect![[r#"
-        envoy.shop.c_red[] 
-        envoy.shop.c["blue"] 
-        envoy.shop.c.m_get["blue"] envoy.shop.c.m_get.fixed_window.second["blue"] 
-        envoy.shop.c.m_x-..ab318275d0074ddb["blue"] 
-        envoy.shop.c.m_y-..ab2de075d00404be["blue", "y1"] "#]]
+        envoy.shop.c_red.fixed_window.minute[] 
+        envoy.shop.c.fixed_window.minute["blue"] 
+        envoy.shop.c.m_get.fixed_window.second["blue"] envoy.shop.c.m_get.fixed_window.minute["blue"] 
+        envoy.shop.c.m_x-..ab318275d0074ddb.fixed_window.minute["blue"] 
+        envoy.shop.c.m_y-..ab2de075d00404be.fixed_window.day["blue", "y1"] "#]]
     .assert_eq(&all.join("\n"));
 }
 

@@ -137,7 +137,7 @@ async fn a_request_that_is_lost_charges_nobody() {
     let standings = world.standings("envoy.shop.q", "q", "y").await;
     assert_eq!(
         standings.iter().map(|standing| standing.remaining).collect::<Vec<_>>(),
-        [0, 9],
+        [9, 0],
         "one of the hour's"
     );
 }
@@ -237,6 +237,14 @@ async fn all_rules_can_be_shadows_or_quotas_at_once() {
         assert_eq!(ask().await, "OK | OK 1/MINUTE left 0 in 43 | OK 2/MINUTE left 1 in 43 | OK");
         assert_eq!(ask().await, "OK | OVER 1/MINUTE left 0 in 43 | OK 2/MINUTE left 0 in 43 | OK");
         assert_eq!(ask().await, "OVER | OVER 1/MINUTE left 0 in 43 | OVER 2/MINUTE left 0 in 43 | OK");
+
+        // Also a limit of zero that is brought along is one quota of several.
+        let quota = World::new(&rules, Manner { compat, quota_mode: true, ..Manner::default() });
+        let ask = || quota.ask(vec![bringing(0, RateLimitUnit::Hour, of(&[("z", "x")])), of(&[("b", "x")])]);
+        for left in [1, 0] {
+            assert_eq!(ask().await, format!("OK | OVER 0/HOUR left 0 in 2743 | OK 2/MINUTE left {left} in 43"));
+        }
+        assert_eq!(ask().await, "OVER | OVER 0/HOUR left 0 in 2743 | OVER 2/MINUTE left 0 in 43");
     }
 }
 
@@ -339,4 +347,14 @@ async fn header_fields_are_added_as_configured() {
     let request = RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 2 };
     let answer = world.rls.answer(&request).await.unwrap();
     assert_eq!(answer.response_headers_to_add[0].value, "2743");
+
+    // With quotas besides, for the first of them to have room again.
+    let quota = |key: &str, unit: &str| Descriptor { quota_mode: true, ..limit(key, "", 1, unit) };
+    let rules = [limit("second", "", 1, "second"), quota("minute", "minute"), quota("hour", "hour")];
+    let manner = Manner { headers: vec![HeaderFamily::RetryAfter], compat: Compat::Strict, ..Manner::default() };
+    let world = World::new(&rules, manner);
+    let descriptors = ["second", "minute", "hour"].map(|key| of(&[(key, "x")])).to_vec();
+    let request = RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 2 };
+    let answer = world.rls.answer(&request).await.unwrap();
+    assert_eq!(answer.response_headers_to_add[0].value, "43");
 }

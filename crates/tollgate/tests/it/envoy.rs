@@ -152,6 +152,14 @@ fn rules_are_changed_while_envoy_asks_and_counters_stay() {
     std::fs::write(edge.folder.path().join("edge.yaml"), &more).unwrap();
     wait_until("it is in force", || edge.tollgate.metric("tollgate_reloads_total") == 1.0);
     assert_eq!(statuses(&envoy, "/once", 5), BTreeMap::from([(200, 3), (429, 2)]));
+    // A limit that comes beside it does not forget it.
+    let both = more.replace(
+        "rate_limit: {unit: day, requests_per_unit: 4}",
+        "rate_limit: [{unit: hour, requests_per_unit: 9}, {unit: day, requests_per_unit: 4}]",
+    );
+    std::fs::write(edge.folder.path().join("edge.yaml"), both).unwrap();
+    wait_until("it is in force", || edge.tollgate.metric("tollgate_reloads_total") == 2.0);
+    assert_eq!(get(&envoy, "/once").status, 429);
     // What is no policy is told too.
     let free = more.replace("value: /free, rate_limit: {unlimited: true}", "value: /free");
     std::fs::write(edge.folder.path().join("edge.yaml"), free).unwrap();
@@ -311,9 +319,10 @@ fn denials_are_counted_for_the_rule_that_denies() {
 /// A name that is written wrong looks like one that has no limit. It can be seen.
 #[test]
 fn what_meets_no_rule_is_counted_and_told() {
-    let edge = Edge::start(RULES, "");
+    let edge = Edge::start(&format!("{RULES}- {{key: open}}\n"), "");
     assert!(edge.tollgate.banner.contains("4 limits, "), "{}", edge.tollgate.banner);
-    for (domain, key) in [("egde", "path"), ("edge", "paht"), ("edge", "path")] {
+    // What is written without a limit is meant so.
+    for (domain, key) in [("egde", "path"), ("edge", "paht"), ("edge", "path"), ("edge", "open")] {
         let body = format!(
             r#"{{"domain": "{domain}", "descriptors": [{{"entries": [{{"key": "{key}", "value": "/free"}}]}}]}}"#
         );
