@@ -14,6 +14,7 @@
 //! - [`json`] is the same in JSON.
 //! - [`serve`] takes connections.
 
+mod bill;
 mod brought;
 mod calls;
 mod finishing;

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use smallvec::SmallVec;
 use tollgate_core::{
-    Act, Ask, Charge, Charges, Clock, Limiter, Micros, Mode, Observe, Outcome, Query, Receipt, Refund,
-    Standing, Standings, Store, Timestamp, Verdict,
+    Ask, Charges, Clock, Limiter, Micros, Mode, Observe, Outcome, Query, Standing, Standings, Store, Verdict,
 };
 use tollgate_envoy::Entry;
 
+use crate::bill::{Bill, GivenBack};
 use crate::headers;
 use crate::hits::{HitCounts, Named};
 use crate::met::{Asking, Hits, Met, asking, charge, entries, meet, query};
@@ -66,20 +66,6 @@ impl Refusal {
     pub const DESCRIPTORS_MAX: usize = 256;
 }
 
-/// Whether something was given back, so that standings are others.
-enum GivenBack {
-    Nothing,
-    Something,
-}
-
-/// All charges of a request.
-struct Bill<'a, 'm> {
-    met: &'a [Met<'m>],
-    charges: Charges<'a>,
-    /// Whose each of them is: the number of a descriptor, in their order.
-    payers: SmallVec<[usize; 4]>,
-}
-
 impl<S, O, C> Rls<S, O, C>
 where
     S: Store<Error = Infallible>,
@@ -121,12 +107,12 @@ where
         }
         let mut standings = match manner.compat {
             Compat::Strict => self.limiter.apply(&bill.charges).await,
-            Compat::AllOrNothing => self.settle(&mut bill).await,
+            Compat::AllOrNothing => bill.settle(&self.limiter).await,
         };
         let told = bill.tell(&standings, self.clock.now());
         let is_over = status::is_over(&told);
         let is_denied = is_over && !manner.shadow_mode;
-        let told = match self.give_back(&bill, &mut standings, is_over, manner.compat).await {
+        let told = match bill.give_back(&self.limiter, &mut standings, is_over, manner.compat).await {
             GivenBack::Nothing => told,
             GivenBack::Something => bill.tell(&standings, self.clock.now()),
         };
@@ -180,111 +166,6 @@ where
                 Some(name) => self.hits.add(&name, Named::ByClient, hits, told.has_no_room),
             }
         }
-    }
-
-    /// Records what is to be recorded, and charges all of the rest, or nothing. What is lost already is only weighed.
-    async fn settle(&self, bill: &mut Bill<'_, '_>) -> Standings {
-        let mut is_lost = bill.met.iter().any(Met::is_lost);
-        let is_record = |charge: &Charge<'_>| matches!(charge.act, Act::Record(_));
-        let recorded: Charges<'_> = bill.charges.iter().filter(|charge| is_record(charge)).cloned().collect();
-        let mut standings = Standings::new();
-        if !recorded.is_empty() {
-            standings = self.limiter.apply(&recorded).await;
-            let payers = bill.charges.iter().zip(&bill.payers).filter(|(charge, _)| is_record(charge));
-            let both = payers.zip(&standings);
-            is_lost |= both
-                .into_iter()
-                .any(|((_, payer), standing)| bill.met[*payer].can_deny() && standing.is_past());
-        }
-        if is_lost {
-            for charge in &mut bill.charges {
-                if let Act::Take(cost) | Act::Try(cost) = charge.act {
-                    charge.act = Act::Look(cost.get());
-                }
-            }
-        }
-        if recorded.is_empty() {
-            return self.limiter.apply(&bill.charges).await;
-        }
-        let others: Charges<'_> = bill.charges.iter().filter(|charge| !is_record(charge)).cloned().collect();
-        let mut others = match others.is_empty() {
-            true => Standings::new(),
-            false => self.limiter.apply(&others).await,
-        }
-        .into_iter();
-        let mut recorded = standings.into_iter();
-        let each = bill.charges.iter();
-        each.filter_map(|charge| if is_record(charge) { recorded.next() } else { others.next() }).collect()
-    }
-
-    /// Gives back what a request must not have paid, and what it says itself.
-    ///
-    /// Quotas are charged where they fit, since nobody knows before whether all of them are used up; if they are, or if one of several limits
-    /// of a quota is, what was paid comes back.
-    async fn give_back(
-        &self,
-        bill: &Bill<'_, '_>,
-        standings: &mut Standings,
-        is_over: bool,
-        compat: Compat,
-    ) -> GivenBack {
-        let is_over_of = |payer: usize| {
-            bill.payers
-                .iter()
-                .zip(standings.iter())
-                .any(|(other, other_standing)| *other == payer && other_standing.is_over())
-        };
-        let units = |charge: usize, receipt: &Receipt| {
-            let payer = bill.payers[charge];
-            match (bill.met[payer].hits, bill.charges[charge].act) {
-                (Hits::GiveBack(_), _) if is_over && compat == Compat::AllOrNothing => 0,
-                (Hits::GiveBack(hits), _) => hits,
-                (Hits::Spend(_), Act::Record(_) | Act::Look(_)) => 0,
-                (Hits::Spend(_), Act::Take(_) | Act::Try(_)) if is_over || is_over_of(payer) => receipt.cost,
-                (Hits::Spend(_), Act::Take(_) | Act::Try(_)) => 0,
-            }
-        };
-        let costs: SmallVec<[u32; 4]> = standings
-            .iter()
-            .enumerate()
-            .map(|(charge, standing)| match &standing.outcome {
-                Outcome::Paid(receipt) => units(charge, receipt),
-                Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => 0,
-            })
-            .collect();
-        if costs.iter().all(|cost| *cost == 0) {
-            return GivenBack::Nothing;
-        }
-        let mut again = Charges::new();
-        let mut refunds = Vec::new();
-        for ((charge, standing), cost) in bill.charges.iter().zip(standings.iter_mut()).zip(&costs) {
-            if *cost > 0
-                && let Some(receipt) = standing.take_receipt()
-            {
-                let (key, quota, basis) = (charge.key, charge.quota, standing.basis);
-                refunds.push(Refund { key, quota, receipt: Receipt { cost: *cost, ..receipt }, basis });
-                again.push(Charge { act: Act::Look(0), ..charge.clone() });
-            }
-        }
-        let Ok(()) = self.limiter.store().refund(&refunds).await;
-        let looked = self.limiter.apply(&again).await;
-        let given = standings.iter_mut().zip(&costs).filter(|(_, cost)| **cost > 0).map(|(given, _)| given);
-        given.zip(looked).for_each(|(given, looked)| *given = looked);
-        GivenBack::Something
-    }
-}
-
-impl Bill<'_, '_> {
-    /// How each descriptor stands.
-    fn tell(&self, standings: &[Standing], now: Timestamp) -> SmallVec<[Told; 4]> {
-        let mut begin = 0;
-        let told = self.met.iter().enumerate().map(|(number, met)| {
-            let n_charges = self.payers[begin..].iter().take_while(|payer| **payer == number).count();
-            let range = begin..begin + n_charges;
-            begin = range.end;
-            Told::of(met, &self.charges[range.clone()], &standings[range], now)
-        });
-        told.collect()
     }
 }
 

@@ -242,7 +242,10 @@ async fn all_rules_can_be_shadows_or_quotas_at_once() {
         let quota = World::new(&rules, Manner { compat, quota_mode: true, ..Manner::default() });
         let ask = || quota.ask(vec![bringing(0, RateLimitUnit::Hour, of(&[("z", "x")])), of(&[("b", "x")])]);
         for left in [1, 0] {
-            assert_eq!(ask().await, format!("OK | OVER 0/HOUR left 0 in 2743 | OK 2/MINUTE left {left} in 43"));
+            assert_eq!(
+                ask().await,
+                format!("OK | OVER 0/HOUR left 0 in 2743 | OK 2/MINUTE left {left} in 43")
+            );
         }
         assert_eq!(ask().await, "OVER | OVER 0/HOUR left 0 in 2743 | OVER 2/MINUTE left 0 in 43");
     }
@@ -351,7 +354,8 @@ async fn header_fields_are_added_as_configured() {
     // With quotas besides, for the first of them to have room again.
     let quota = |key: &str, unit: &str| Descriptor { quota_mode: true, ..limit(key, "", 1, unit) };
     let rules = [limit("second", "", 1, "second"), quota("minute", "minute"), quota("hour", "hour")];
-    let manner = Manner { headers: vec![HeaderFamily::RetryAfter], compat: Compat::Strict, ..Manner::default() };
+    let manner =
+        Manner { headers: vec![HeaderFamily::RetryAfter], compat: Compat::Strict, ..Manner::default() };
     let world = World::new(&rules, manner);
     let descriptors = ["second", "minute", "hour"].map(|key| of(&[(key, "x")])).to_vec();
     let request = RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 2 };
