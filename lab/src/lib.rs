@@ -15,6 +15,7 @@ mod proxy;
 mod redis;
 mod sentinel;
 
+use std::hash::{BuildHasher, RandomState};
 use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
@@ -45,8 +46,11 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A port on loopback that nobody uses now.
+/// A port on loopback that nobody uses now. Not one of those that the system gives to connections: a server that is started again would
+/// find it taken.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
-    listener.local_addr().expect("a bound socket has an address").port()
+    let guess = || RandomState::new().hash_one(std::process::id()) % 10_000;
+    let ports = std::iter::repeat_with(guess).filter_map(|guess| u16::try_from(10_000 + guess).ok());
+    let mut free = ports.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    free.next().expect("guesses have no end")
 }

@@ -109,6 +109,9 @@ impl Bucket for SlidingLog {
 
     fn spend(&mut self, quota: &Quota, cost: u32, now: Timestamp) -> u32 {
         self.settle(quota, now);
+        if cost == 0 {
+            return 0; // and what a lowered quota would not keep stays until something is spent
+        }
         let counted = match self.entries.back_mut() {
             Some(newest) if now <= newest.at => deepen(&mut newest.cost, cost, quota),
             _ => {

@@ -577,6 +577,9 @@ local function log()
     end
 
     function kind.spend(bucket, cost, capacity, over, units, _, window)
+        if cost == 0 then
+            return 0 -- it stands as it did
+        end
         if bucket.is_stale then
             settle(bucket, window)
         end
@@ -592,9 +595,6 @@ local function log()
             end
         else
             cost = counted(0, cost, capacity)
-            if cost == 0 then
-                return 0
-            end
             if not bucket.found then
                 call('DEL', bucket.key) -- what may be there is of another kind
                 call('RPUSH', bucket.key, 0)
