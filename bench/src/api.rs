@@ -10,7 +10,7 @@
 //! | `api-decide` | `POST /api/v1/decide` with five attributes, under two policies, with the full header set |
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 
 use axum::Router;
 use axum::http::header;
@@ -48,15 +48,9 @@ struct Server {
 }
 
 /// Runs all of it.
-pub(crate) fn run() -> ExitCode {
+pub(crate) fn run() -> Result<(), String> {
     let this = std::env::current_exe().expect("the path of this program");
-    let tollgate = match tollgate() {
-        Ok(program) => program,
-        Err(why) => {
-            println!("error: {why}");
-            return ExitCode::from(2);
-        }
-    };
+    let tollgate = tollgate()?;
     let folder = folder();
     let start = |name: &str, text: String| {
         let file = folder.join(name);
@@ -82,7 +76,7 @@ pub(crate) fn run() -> ExitCode {
         report(name, median(of_ours), median(of_peer));
     }
     let _ = std::fs::remove_dir_all(folder);
-    ExitCode::SUCCESS
+    Ok(())
 }
 
 /// The peer: the least that an axum program can do.

@@ -17,7 +17,7 @@
 //!
 //! Then a table: how long answers take at 70 % of what each can do itself.
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tollgate_lab::{Client, Haproxy, Nginx, free_port, wait_until};
@@ -47,18 +47,12 @@ enum Proxy {
 }
 
 /// Runs all of it; without ours, if only the peers are wanted.
-pub(crate) fn run(only: Option<&str>) -> ExitCode {
+pub(crate) fn run(only: Option<&str>) -> Result<(), String> {
     let upstream = Nginx::upstream();
     let n_cores = std::thread::available_parallelism().map_or(1, usize::from);
     let mut proxies = vec![Proxy::nginx(&upstream, n_cores), Proxy::haproxy(&upstream, n_cores)];
     if only != Some("peers") {
-        match Proxy::ours(&upstream) {
-            Ok(ours) => proxies.insert(0, ours),
-            Err(why) => {
-                println!("error: {why}");
-                return ExitCode::from(2);
-            }
-        }
+        proxies.insert(0, Proxy::ours(&upstream)?);
     }
     proxies.iter().for_each(Proxy::verify);
     for (name, _) in ANSWERS {
@@ -73,7 +67,7 @@ pub(crate) fn run(only: Option<&str>) -> ExitCode {
     }
     let warnings = upstream.warnings();
     assert!(warnings.is_empty(), "the upstream is content: {warnings}");
-    ExitCode::SUCCESS
+    Ok(())
 }
 
 fn compare_cpu(proxies: &[Proxy], name: &str, n_connections: usize) {

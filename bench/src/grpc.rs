@@ -16,7 +16,7 @@
 //! | `grpc-throttlecrab` | one descriptor, against throttlecrab |
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use prost::Message;
@@ -110,15 +110,9 @@ struct Throttled {
 struct Constant(RateLimitResponse);
 
 /// Runs all of it; against throttlecrab, if its program is given.
-pub(crate) fn run(throttlecrab: Option<&str>) -> ExitCode {
+pub(crate) fn run(throttlecrab: Option<&str>) -> Result<(), String> {
     let this = std::env::current_exe().expect("the path of this program");
-    let tollgate = match tollgate() {
-        Ok(program) => program,
-        Err(why) => {
-            println!("error: {why}");
-            return ExitCode::from(2);
-        }
-    };
+    let tollgate = tollgate()?;
     let folder = folder();
     for n_descriptors in [1, 4] {
         let ours = Server::ours(&tollgate, &folder, n_descriptors, "");
@@ -137,7 +131,7 @@ pub(crate) fn run(throttlecrab: Option<&str>) -> ExitCode {
     with_redis(&tollgate, &folder);
     behind_envoy((&tollgate, &this), &folder);
     let _ = std::fs::remove_dir_all(folder);
-    ExitCode::SUCCESS
+    Ok(())
 }
 
 /// Decisions a second, and what each costs.

@@ -17,27 +17,27 @@ mod rounds;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let name = std::env::args().nth(1).unwrap_or_default();
-    match name.as_str() {
-        "memory" => memory::run(),
-        "memory-bytes" => memory::bytes(&std::env::args().nth(2).unwrap_or_default()),
-        "policies" => policies::run(),
-        "redis" => return redis::run(std::env::args().nth(2).as_deref()),
-        "api" => return api::run(),
-        "gateway" => return gateway::run(std::env::args().nth(2).as_deref()),
-        "grpc" => return grpc::run(std::env::args().nth(2).as_deref()),
-        "constant" => api::serve_constant(),
-        "constant-grpc" => {
-            let arguments: Vec<String> = std::env::args().skip(2).collect();
-            let [address, n_descriptors, reset] = &arguments[..] else { return ExitCode::from(2) };
-            grpc::serve_constant(address, n_descriptors.parse().unwrap_or(1), reset.parse().unwrap_or(1));
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match arguments[..] {
+        ["memory"] => Ok(memory::run()),
+        ["memory-bytes", whose] => Ok(memory::bytes(whose)),
+        ["policies"] => Ok(policies::run()),
+        ["redis", ref peer @ ..] => return redis::run(peer.first().copied()),
+        ["api"] => api::run(),
+        ["gateway", ref only @ ..] => gateway::run(only.first().copied()),
+        ["grpc", ref peer @ ..] => grpc::run(peer.first().copied()),
+        ["constant"] => Ok(api::serve_constant()),
+        ["constant-grpc", address, n_descriptors, reset] => {
+            Ok(grpc::serve_constant(address, n_descriptors.parse().unwrap_or(1), reset.parse().unwrap_or(1)))
         }
-        _ => {
-            println!(
-                "usage: tollgate-bench memory | policies | redis [LIMITADOR-PEER] | api | gateway [peers] | grpc [THROTTLECRAB-SERVER]"
-            );
-            return ExitCode::from(2);
+        _ => Err("usage: tollgate-bench memory | policies | redis [LIMITADOR-PEER] | api | gateway [peers] | grpc [THROTTLECRAB-SERVER]".to_owned()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            println!("error: {why}");
+            ExitCode::from(2)
         }
     }
-    ExitCode::SUCCESS
 }

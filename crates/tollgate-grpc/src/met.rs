@@ -73,39 +73,29 @@ impl Met<'_> {
 /// What each descriptor meets.
 pub(crate) fn meet<'a>(rules: &'a Rules, request: &'a RateLimitRequest) -> SmallVec<[Met<'a>; 4]> {
     let has_domain = rules.domains.has(&request.domain);
-    let mut brought: SmallVec<[Option<Brought>; 4]> = SmallVec::new();
+    let mut alone: SmallVec<[(Option<Brought>, bool); 4]> = SmallVec::new();
     let mut matched: SmallVec<[Matched<'a>; 4]> = SmallVec::new();
     for descriptor in &request.descriptors {
         let entries: SmallVec<[Entry<'a>; 8]> = entries(descriptor).collect();
         let own = descriptor.limit.as_ref().filter(|_| has_domain);
         let own = own.and_then(|limit| Brought::new(limit, &entries));
-        matched.push(match own {
+        let rule = match own {
             Some(_) => Matched::Nothing,
             None => rules.domains.find(&request.domain, &entries),
-        });
-        brought.push(own);
+        };
+        let is_nothing = own.is_none() && matches!(rule, Matched::Nothing);
+        alone.push((own, is_nothing && !rules.domains.knows(&request.domain, &entries)));
+        matched.push(rule);
     }
-    let is_unknown: SmallVec<[bool; 4]> = matched
-        .iter()
-        .zip(&brought)
-        .zip(&request.descriptors)
-        .map(|((matched, brought), descriptor)| {
-            let is_nothing = brought.is_none() && matches!(matched, Matched::Nothing);
-            is_nothing && {
-                let entries: SmallVec<[Entry<'_>; 8]> = entries(descriptor).collect();
-                !rules.domains.knows(&request.domain, &entries)
-            }
-        })
-        .collect();
     replace(&mut matched);
-    let both = matched.into_iter().zip(brought).zip(request.descriptors.iter().zip(is_unknown));
-    let met = both.map(|((matched, brought), (descriptor, is_unknown))| Met {
-        is_unknown,
+    let each = matched.into_iter().zip(alone).zip(&request.descriptors);
+    let met = each.map(|((matched, (brought, is_unknown)), descriptor)| Met {
         is_quota: rules.manner.quota_mode || matched.rule().is_some_and(Rule::is_quota),
         matched,
         brought,
         hits: hits(descriptor, request.hits_addend),
         has_own_hits: descriptor.hits_addend.is_some(),
+        is_unknown,
     });
     met.collect()
 }

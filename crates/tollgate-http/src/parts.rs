@@ -74,9 +74,11 @@ pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
         if place.starts_with('[') { place.find(']')? + 1 } else { place.find(':').unwrap_or(place.len()) };
     let (name, port) = place.split_at(end);
     let name = name.strip_suffix('.').unwrap_or(name);
-    let is_port =
-        port.is_empty() || port[1..].bytes().all(|byte| byte.is_ascii_digit()) && port.starts_with(':');
-    let is_name = !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || "/\\?#,".contains(c));
+    let is_port = port.is_empty()
+        || port.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+    let is_name = !name.is_empty()
+        && !name.ends_with('.')
+        && !name.contains(|c: char| c.is_whitespace() || "/\\?#,".contains(c));
     (is_port && is_name).then(|| lower_case(name))
 }
 
@@ -185,9 +187,9 @@ mod tests {
     fn what_is_no_host_is_none() {
         check_host("/", &[], None);
         check_host("/", &[b"a.example", b"a.example"], None);
-        for odd in
-            ["", ":80", ".", "a b", "a/b", "a:b", "a:1:2", "[::1", "[::1]x", "[::1]80", "user@", "a, b"]
-        {
+        let names = ["", ":80", ".", "a b", "a/b", "a:b", "a:1:2", "user@", "a, b", "a.."];
+        let brackets = ["[::1", "[::1]x", "[::1]80", "[]é", "[::1]é:80"];
+        for odd in names.into_iter().chain(brackets) {
             check_host("/", &[odd.as_bytes()], None);
         }
     }
@@ -201,6 +203,15 @@ mod tests {
             let query = String::from_utf8_lossy(&bytes);
             param(&query, &name);
             host_of(&query);
+        }
+
+        /// Short, and of what a host is cut at.
+        #[test]
+        fn a_host_of_rubbish_is_a_host_or_none(text in r"[\[\]:@.aZé0 /]{0,8}") {
+            if let Some(host) = host_of(&text) {
+                let again = host_of(&host);
+                prop_assert_eq!(again.as_deref(), Some(&*host), "{}", text);
+            }
         }
     }
 }
