@@ -16,28 +16,35 @@ mod rounds;
 
 use std::process::ExitCode;
 
+const USAGE: &str = "usage: tollgate-bench \
+    memory | policies | redis [LIMITADOR-PEER] | api | gateway [peers] | grpc [THROTTLECRAB-SERVER]";
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let outcome = match arguments[..] {
-        ["memory"] => Ok(memory::run()),
-        ["memory-bytes", whose] => Ok(memory::bytes(whose)),
-        ["policies"] => Ok(policies::run()),
-        ["redis", ref peer @ ..] => return redis::run(peer.first().copied()),
-        ["api"] => api::run(),
-        ["gateway", ref only @ ..] => gateway::run(only.first().copied()),
-        ["grpc", ref peer @ ..] => grpc::run(peer.first().copied()),
-        ["constant"] => Ok(api::serve_constant()),
-        ["constant-grpc", address, n_descriptors, reset] => {
-            Ok(grpc::serve_constant(address, n_descriptors.parse().unwrap_or(1), reset.parse().unwrap_or(1)))
-        }
-        _ => Err("usage: tollgate-bench memory | policies | redis [LIMITADOR-PEER] | api | gateway [peers] | grpc [THROTTLECRAB-SERVER]".to_owned()),
-    };
-    match outcome {
+    match run(&arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             println!("error: {why}");
             ExitCode::from(2)
         }
     }
+}
+
+fn run(arguments: &[&str]) -> Result<(), String> {
+    match *arguments {
+        ["memory"] => memory::run(),
+        ["memory-bytes", whose] => memory::bytes(whose),
+        ["policies"] => policies::run(),
+        ["redis", ref peer @ ..] => return redis::run(peer.first().copied()),
+        ["api"] => return api::run(),
+        ["gateway", ref only @ ..] => return gateway::run(only.first().copied()),
+        ["grpc", ref peer @ ..] => return grpc::run(peer.first().copied()),
+        ["constant"] => api::serve_constant(),
+        ["constant-grpc", address, n_descriptors, reset] => {
+            grpc::serve_constant(address, n_descriptors.parse().unwrap_or(1), reset.parse().unwrap_or(1));
+        }
+        _ => return Err(USAGE.to_owned()),
+    }
+    Ok(())
 }

@@ -54,7 +54,7 @@ pub struct HitsOf {
 
 impl HitCounts {
     pub(crate) fn add(&self, rule: &str, named: Named, hits: u32, is_over: bool) {
-        let rule = &rule[..rule.floor_char_boundary(NAME_MAX)];
+        let rule = rule.split_at(rule.floor_char_boundary(NAME_MAX)).0;
         if let Some(counts) = self.by_name.read().get(rule) {
             return counts.add(hits, is_over);
         }

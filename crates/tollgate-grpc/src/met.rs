@@ -116,7 +116,7 @@ fn hits(descriptor: &RateLimitDescriptor, of_request: u32) -> Hits {
 /// As much of a value as tells buckets apart. Refusing a longer one would let its request through, so it is counted with all that begin
 /// like it.
 fn shortened(value: &str) -> &str {
-    &value[..value.floor_char_boundary(VALUE_MAX)]
+    value.split_at(value.floor_char_boundary(VALUE_MAX)).0
 }
 
 /// Those that have to be charged.

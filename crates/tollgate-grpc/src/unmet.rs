@@ -33,7 +33,7 @@ impl Unmet {
     pub(crate) fn domain(&self, domain: &str, now: Timestamp) {
         self.n_requests.fetch_add(1, Ordering::Relaxed);
         if let Some(suppressed) = self.warnings.admit(now.as_micros()) {
-            let domain = &domain[..domain.floor_char_boundary(NAME_MAX)];
+            let domain = domain.split_at(domain.floor_char_boundary(NAME_MAX)).0;
             warn!(
                 domain,
                 suppressed, "requests for a domain that no file of envoy.files has; they have no limits"

@@ -85,12 +85,12 @@ mod tests {
 
     #[test]
     fn an_id_that_could_do_harm_counts_as_absent() {
-        let long = "x".repeat(129);
+        let (longest, long) = ("x".repeat(128), "x".repeat(129));
         for bad in ["", " ", "a b", "a\tb", "\"", "it's", "a\\n", "é", "\u{80}", &long] {
             assert_eq!(id(&[("x-correlation-id", bad)]), FRESH, "{bad:?}");
             assert_eq!(id(&[("x-correlation-id", bad), ("x-request-id", "next")]), "next", "{bad:?}");
         }
-        assert_eq!(id(&[("x-request-id", &long[1..])]), long[1..]);
+        assert_eq!(id(&[("x-request-id", &longest)]), longest);
     }
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
             format!("00-{trace}-{parent}-01-more"),
             format!("00-{trace}-{parent}-1"),
             format!("00-{trace}-{parent}"),
-            format!("00-{}-{parent}-01", &trace[1..]),
+            format!("00-{}-{parent}-01", "1".repeat(31)),
         ] {
             assert_eq!(id(&[("traceparent", &bad)]), FRESH, "{bad:?}");
         }

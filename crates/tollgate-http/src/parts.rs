@@ -67,7 +67,7 @@ pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
     let is_port =
         matches!(bytes[end..], [] | [b':', ..]) && bytes[end..].iter().skip(1).all(u8::is_ascii_digit);
     if end > 0 && is_port && bytes[end - 1] != b'.' {
-        return Some(Cow::Borrowed(&authority[..end]));
+        return Some(Cow::Borrowed(authority.split_at(end).0));
     }
     let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
     let end =

@@ -77,7 +77,7 @@ fn is_normal_segment(segment: &str, case: Case) -> bool {
             return false;
         }
         if char == '%' {
-            rest = rest.as_str()[2..].chars();
+            rest = rest.as_str().split_at(2).1.chars();
         }
     }
     true

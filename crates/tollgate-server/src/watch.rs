@@ -205,7 +205,7 @@ fn push(text: &mut String, more: Option<&str>) {
 impl fmt::Write for Short<'_> {
     fn write_str(&mut self, more: &str) -> fmt::Result {
         let room = TEXT_MAX.saturating_sub(self.0.len());
-        self.0.push_str(&more[..more.floor_char_boundary(room)]);
+        self.0.push_str(more.split_at(more.floor_char_boundary(room)).0);
         Ok(())
     }
 }

@@ -71,7 +71,8 @@ fn policies(domains: &[(String, Vec<Descriptor>)]) -> String {
             }
         }
     }
-    let list = if text[n_head..].contains("\n  - name: ") { "policies:\n" } else { "policies: []\n" };
+    let list =
+        if text.split_at(n_head).1.contains("\n  - name: ") { "policies:\n" } else { "policies: []\n" };
     text.insert_str(n_head, list);
     text
 }

@@ -233,7 +233,9 @@ impl Running {
         let mut changes =
             changes((&self.limiter.policies(), &self.passage.permits()), (&config.policies, &config.permits));
         changes.extend(routes_changes(&self.passage.settings().routes, &config.gateway.routes));
-        let is_told = changes.iter().any(|change| change[1..].starts_with(tollgate_envoy::PREFIX));
+        let is_told = changes
+            .iter()
+            .any(|change| change.get(1..).is_some_and(|name| name.starts_with(tollgate_envoy::PREFIX)));
         if !is_told && self.rate_limits.would_change(config.envoy.as_ref()) {
             changes.push("~envoy".to_owned());
         }

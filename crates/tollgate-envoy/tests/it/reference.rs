@@ -25,7 +25,7 @@ fn reference(descriptors: &[Descriptor], entries: &[(String, String)]) -> Option
 fn fits(pattern: &str, text: &str) -> bool {
     match pattern.split_at_checked(1) {
         None => text.is_empty(),
-        Some(("*", rest)) => (0..=text.len()).any(|n| fits(rest, &text[n..])),
+        Some(("*", rest)) => (0..=text.len()).any(|n| fits(rest, text.split_at(n).1)),
         Some((first, rest)) => text.strip_prefix(first).is_some_and(|text| fits(rest, text)),
     }
 }
@@ -104,7 +104,8 @@ proptest! {
             let tree = [Descriptor { key, value, rate_limits: vec![limit.clone()], ..Descriptor::default() }];
             let splits = |text: &str| -> Vec<_> {
                 let at = text.match_indices('_').map(|(at, _)| at).filter(|at| *at > 0);
-                at.map(|at| vec![(text[..at].to_owned(), text[at + 1..].to_owned())]).collect()
+                let halves = at.filter_map(|at| Some((text.get(..at)?.to_owned(), text.get(at + 1..)?.to_owned())));
+                halves.map(|half| vec![half]).collect()
             };
             let buckets: Vec<_> = texts.iter().map(|text| splits(text).iter().map(|one| find(&tree, one).1).collect::<Vec<_>>()).collect();
             for same in &buckets {

@@ -73,7 +73,7 @@ impl World {
     /// Says something, and tells which statuses come back and what the server has seen.
     async fn hear(&self, text: &str) -> (Vec<String>, Vec<String>) {
         let answers = self.say(text.as_bytes()).await;
-        let statuses = answers.split("HTTP/1.1 ").skip(1).map(|answer| answer[..3].to_owned());
+        let statuses = answers.split("HTTP/1.1 ").skip(1).map(|answer| answer.split_at(3).0.to_owned());
         (statuses.collect(), std::mem::take(&mut *self.seen.lock()))
     }
 }

@@ -120,8 +120,7 @@ fn host_and_port(text: &str) -> Result<(Cow<'_, str>, Option<u16>), Framing> {
     if host.len() == text.len() {
         return Ok((host, None));
     }
-    let colon = text.as_bytes().iter().rposition(|byte| *byte == b':');
-    let port = colon.map(|at| &text[at + 1..]).filter(|port| !port.contains(']'));
+    let port = text.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.contains(']'));
     match port {
         None | Some("") => Ok((host, None)),
         Some(port) => port.parse().map(|port| (host, Some(port))).map_err(|_| Framing::Host),

@@ -83,6 +83,6 @@ fn is_one_of(value: &Value, accepted: &[String]) -> bool {
 fn find<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     claims.get(name).or_else(|| {
         let mut steps = name.match_indices('.');
-        steps.find_map(|(dot, _)| find(claims.get(&name[..dot])?.as_object()?, &name[dot + 1..]))
+        steps.find_map(|(dot, _)| find(claims.get(name.get(..dot)?)?.as_object()?, name.get(dot + 1..)?))
     })
 }

@@ -293,7 +293,7 @@ fn a_token_that_is_cut_or_lengthened_names_nobody() {
         let verifier = Verifier::new(issuer.keys(), strict());
         let token = issuer.sign(&claims(json!({})));
         for length in 0..token.len() {
-            assert!(verifier.verify(&token[..length], NOW).is_err(), "{length}");
+            assert!(verifier.verify(token.split_at(length).0, NOW).is_err(), "{length}");
         }
         for more in [".", "A", "=", " ", "\n", ".e30"] {
             assert!(verifier.verify(&format!("{token}{more}"), NOW).is_err());

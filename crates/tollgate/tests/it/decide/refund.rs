@@ -105,7 +105,7 @@ fn a_denied_query_has_no_receipt_and_neither_has_a_look() {
 fn garbage_is_no_receipt() {
     let tollgate = Tollgate::start(&policy("api", "{rate: 1/h, burst: 10}", ""));
     let receipt = spend(&tollgate, 4);
-    let shortened = &receipt[..receipt.len() - 4];
+    let shortened = receipt.split_at(receipt.len() - 4).0;
     for garbage in ["", "x", "!!!!", "W10x", "e30", "bnVsbA", shortened, &"A".repeat(70_000)] {
         let refused = refund(&tollgate, garbage);
         assert_eq!((refused.status, &refused.json()["parameter"]), (400, &json!("receipt")), "{refused:?}");

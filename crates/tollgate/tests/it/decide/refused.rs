@@ -40,7 +40,7 @@ fn a_body_that_is_no_query_is_a_clear_400() {
         (&deep(r#"{"other":"#), "invalid type: map"),
     ] {
         let answer = tollgate.post("/api/v1/decide", &[], body);
-        let shown = &body[..body.len().min(60)];
+        let shown = body.split_at(body.floor_char_boundary(60)).0;
         assert_eq!(
             (answer.status, &*answer.headers["content-type"]),
             (400, "application/problem+json"),

@@ -100,9 +100,10 @@ fn pieces(text: &str) -> Vec<Piece> {
     for line in text.lines().filter(|line| !is_made(line)) {
         let line = line.split_once("\"timestamp\": ").map_or(line, |(before, _)| before);
         for piece in line.split_inclusive(|c: char| !c.is_ascii_digit()) {
-            let digits = piece.trim_end_matches(|c: char| !c.is_ascii_digit());
+            let n_digits = piece.trim_end_matches(|c: char| !c.is_ascii_digit()).len();
+            let (digits, words) = piece.split_at(n_digits);
             pieces.extend(digits.parse().ok().map(Piece::Figure));
-            pieces.push(Piece::Words(piece[digits.len()..].to_owned()));
+            pieces.push(Piece::Words(words.to_owned()));
         }
     }
     pieces
