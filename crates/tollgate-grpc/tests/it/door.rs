@@ -1,19 +1,21 @@
 //! The door over real sockets, spoken to by gRPC.
 
 use std::convert::Infallible;
+use std::error::Error;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::{self, Stream, StreamExt};
+use http::Response;
 use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::Frame;
+use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tollgate_grpc::wire::{Code, RateLimitRequest, RateLimitResponse};
 use tollgate_grpc::{Door, Health, Listening, Manner, serve};
@@ -74,6 +76,32 @@ impl Open {
         let answer: HealthCheckResponse = self.call("/grpc.health.v1.Health/Check", request).await?;
         Ok(answer.status())
     }
+}
+
+const CALL: &str = "http://a/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+/// `RateLimitRequest { domain: "shop", descriptors: [{ entries: [{ key: "a" }] }] }`, with what goes before a message.
+const MESSAGE: &[u8] = b"\0\0\0\0\x0d\x0a\x04shop\x12\x05\x0a\x03\x0a\x01a";
+
+/// A body of which more may come.
+type Pieces = StreamBody<Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>>;
+
+/// A connection that speaks HTTP/2 without a gRPC client, which would take care of what is said.
+async fn plain<B>(address: SocketAddr) -> http2::SendRequest<B>
+where
+    B: Body<Data: Send, Error: Error + Send + Sync> + Send + Unpin + 'static,
+{
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// The `grpc-status` of an answer, which is among its headers if there is nothing but an error.
+async fn status_of(answer: Response<Incoming>) -> String {
+    let (head, body) = answer.into_parts();
+    let read = body.collect().await.unwrap();
+    let told = head.headers.get("grpc-status").or_else(|| read.trailers()?.get("grpc-status"));
+    told.unwrap().to_str().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -158,11 +186,7 @@ async fn who_says_nothing_does_not_keep_its_place() {
 #[tokio::test]
 async fn what_is_no_call_is_refused_and_the_connection_stays() {
     let open = open(Listening::default()).await;
-    let stream = TcpStream::connect(open.address).await.unwrap();
-    let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
-    let (mut sender, connection): (http2::SendRequest<Full<Bytes>>, _) = shaken.unwrap();
-    tokio::spawn(connection);
-    let call = b"\0\0\0\0\x0d\x0a\x04shop\x12\x05\x0a\x03\x0a\x01a".as_slice();
+    let mut sender = plain::<Full<Bytes>>(open.address).await;
     let long = [&[0, 0xff, 0xff, 0xff, 0xff][..], &vec![0; 2 * 1024 * 1024]].concat();
     for (body, status) in [
         (b"".as_slice(), "13"),
@@ -170,18 +194,14 @@ async fn what_is_no_call_is_refused_and_the_connection_stays() {
         (b"\0\0\0\0\x01", "13"),
         (b"\0\0\0\0\x01\xff", "13"),
         (b"\x01\0\0\0\x01\0", "12"),
-        (&[call, call].concat(), "13"),
+        (&[MESSAGE, MESSAGE].concat(), "13"),
         (&long, "8"),
-        (call, "0"),
+        (MESSAGE, "0"),
     ] {
-        let uri = "http://a/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-        let request = http::Request::post(uri).body(Full::new(Bytes::copy_from_slice(body))).unwrap();
+        let request = http::Request::post(CALL).body(Full::new(Bytes::copy_from_slice(body))).unwrap();
         let answer = sender.send_request(request).await.unwrap();
         assert_eq!(answer.headers()["content-type"], "application/grpc");
-        let (head, body_of_answer) = answer.into_parts();
-        let read = body_of_answer.collect().await.unwrap();
-        let told = head.headers.get("grpc-status").or_else(|| read.trailers()?.get("grpc-status"));
-        assert_eq!(told.unwrap(), status, "{} bytes", body.len());
+        assert_eq!(status_of(answer).await, status, "{} bytes", body.len());
     }
 }
 
@@ -190,23 +210,30 @@ async fn what_is_no_call_is_refused_and_the_connection_stays() {
 async fn a_message_must_come_in_time_in_however_many_pieces() {
     let message_within = Duration::from_millis(300);
     let open = open(Listening { message_within, ..Listening::default() }).await;
-    let stream = TcpStream::connect(open.address).await.unwrap();
-    let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
-    type Pieces = Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>;
-    let (mut sender, connection): (http2::SendRequest<StreamBody<Pieces>>, _) = shaken.unwrap();
-    tokio::spawn(connection);
-    let call = b"\0\0\0\0\x0d\x0a\x04shop\x12\x05\x0a\x03\x0a\x01a";
-    let pieces = || stream::iter(call.iter().map(|byte| Ok(Frame::data(Bytes::copy_from_slice(&[*byte])))));
-    let whole: Pieces = Box::pin(pieces());
-    let endless: Pieces = Box::pin(pieces().chain(stream::pending()));
+    let mut sender = plain::<Pieces>(open.address).await;
+    let pieces = || stream::iter(MESSAGE.chunks(1).map(|byte| Ok(Frame::data(Bytes::from_static(byte)))));
+    let whole: Pieces = StreamBody::new(Box::pin(pieces()));
+    let endless: Pieces = StreamBody::new(Box::pin(pieces().chain(stream::pending())));
     for (body, status) in [(whole, "0"), (endless, "4")] {
-        let uri = "http://a/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-        let request = http::Request::post(uri).body(StreamBody::new(body)).unwrap();
-        let (head, body) = sender.send_request(request).await.unwrap().into_parts();
-        let read = body.collect().await.unwrap();
-        let told = head.headers.get("grpc-status").or_else(|| read.trailers()?.get("grpc-status"));
-        assert_eq!(told.unwrap(), status);
+        let request = http::Request::post(CALL).body(body).unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        assert_eq!(status_of(answer).await, status);
     }
+}
+
+/// Who is gone without a word, and who no longer listens, does not keep its place.
+#[tokio::test]
+async fn who_does_not_answer_a_ping_is_cut_off() {
+    let keep_alive_every = Some(Duration::from_millis(20));
+    let keep_alive_within = Duration::from_millis(20);
+    let open = open(Listening { keep_alive_every, keep_alive_within, ..Listening::default() }).await;
+    let mut deaf = TcpStream::connect(open.address).await.unwrap();
+    deaf.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let mut said = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(30), deaf.read_to_end(&mut said)).await;
+    ended.expect("it is cut off").unwrap();
+    let ping = b"\0\0\x08\x06\0\0\0\0\0";
+    assert!(said.windows(ping.len()).any(|frame| frame == ping), "it was asked: {said:?}");
 }
 
 /// Calls that come together are answered together, and each of them is answered.
@@ -227,4 +254,32 @@ async fn a_stop_ends_it() {
     let Open { stop, served, .. } = open;
     stop.send(()).unwrap();
     tokio::time::timeout(Duration::from_secs(30), served).await.expect("it stops").unwrap();
+}
+
+/// The door closes for new connections, and waits for a message of which half has come.
+#[tokio::test]
+async fn a_call_under_way_at_a_stop_is_answered() {
+    let open = open(Listening::default()).await;
+    let mut sender = plain::<Pieces>(open.address).await;
+    let (more, rest) = mpsc::unbounded_channel::<&'static [u8]>();
+    let pieces = stream::unfold(rest, async |mut rest| {
+        rest.recv().await.map(|piece| (Ok(Frame::data(Bytes::from_static(piece))), rest))
+    });
+    let call = |body: Pieces| http::Request::post(CALL).body(body).unwrap();
+    let (half, other_half) = MESSAGE.split_at(7);
+    more.send(half).unwrap();
+    let under_way = sender.send_request(call(StreamBody::new(Box::pin(pieces))));
+    // Frames of a connection come in order: with the answer to the second call the first has begun.
+    let second = StreamBody::new(Box::pin(stream::iter([Ok(Frame::data(Bytes::from_static(MESSAGE)))])) as _);
+    let answer = sender.send_request(call(second)).await.unwrap();
+    assert_eq!(status_of(answer).await, "0");
+
+    open.stop.send(()).unwrap();
+    let closed = async { while TcpStream::connect(open.address).await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(30), closed).await.expect("nobody is let in any more");
+    assert!(!open.served.is_finished());
+    more.send(other_half).unwrap();
+    drop(more);
+    assert_eq!(status_of(under_way.await.unwrap()).await, "0");
+    tokio::time::timeout(Duration::from_secs(30), open.served).await.expect("it stops").unwrap();
 }
