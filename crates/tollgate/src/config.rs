@@ -49,6 +49,7 @@ pub(crate) use envoy::{EnvoyConfig, of_text as envoy_of_text, written as envoy_w
 pub(crate) use error::ConfigError;
 use file::File;
 use lay::{How, Lay, Laying};
+use listen::Doors;
 pub(crate) use listen::{DoorConfig, ListenConfig};
 use meaning::Family;
 pub(crate) use meaning::{LogDenials, LogFormat};
@@ -255,6 +256,11 @@ impl Reader<'_> {
         let defaults = api.defaults.unwrap_or_default();
         let store = self.store(store);
         let ad_hoc = defaults.written();
+        let doors = Doors {
+            has_tokens: access.has_tokens(),
+            has_routes: !routes.is_empty(),
+            has_envoy: envoy.is_some(),
+        };
         let RuleSets { policies, permits } = self.rule_sets(file.policies, defaults, exempt, whole);
         Config {
             is_enabled: whole.enabled,
@@ -265,7 +271,7 @@ impl Reader<'_> {
             store_words: format!("{store:?} {:x}", self.unshown.finish()),
             is_store_required: matches!(store, StoreConfig::Redis(_))
                 && whole.on_failure == OnFailure::Closed,
-            listen: self.listen(file.listen.unwrap_or_default(), access.has_tokens()),
+            listen: self.listen(file.listen.unwrap_or_default(), doors),
             gateway: Settings { routes: self.all_routes(routes, written, [&policies, &permits]), ..gateway },
             policies,
             permits,

@@ -49,8 +49,28 @@ enum Admits {
     ClientsOfTheCa,
 }
 
+/// What the rest of the file says of doors.
+pub(super) struct Doors {
+    /// There are tokens by which those who may decide are known.
+    pub(super) has_tokens: bool,
+    /// There are routes, and so the gateway's door.
+    pub(super) has_routes: bool,
+    /// There are rules for Envoy, and so its door.
+    pub(super) has_envoy: bool,
+}
+
+/// True if one address takes the port of the other: it is the same, or stands for all of them.
+fn clash(a: SocketAddr, b: SocketAddr) -> bool {
+    let takes_all = |ip: IpAddr, other: IpAddr| ip.is_unspecified() && (ip.is_ipv6() || other.is_ipv4());
+    let (x, y) = (a.ip(), b.ip());
+    a.port() == b.port() && a.port() != 0 && (x == y || takes_all(x, y) || takes_all(y, x))
+}
+
 impl Reader<'_> {
-    pub(super) fn listen(&mut self, written: file::Listen, has_tokens: bool) -> ListenConfig {
+    pub(super) fn listen(&mut self, written: file::Listen, doors: Doors) -> ListenConfig {
+        let Doors { has_tokens, has_routes, has_envoy } = doors;
+        let place = |door: &Option<At<Listener>>| door.as_ref().and_then(|door| door.place);
+        let places = [&written.gateway, &written.api, &written.grpc, &written.admin].map(place);
         let shared = written.tls.map(|tls| self.tls("listen.tls", &tls));
         let gateway = self.door("listen.gateway", written.gateway.as_ref(), GATEWAY, &shared, For::Anybody);
         let deciders = For::Deciders { has_tokens };
@@ -62,7 +82,25 @@ impl Reader<'_> {
         };
         let admin = written.admin.as_ref();
         let admin = (!is_off).then(|| self.door("listen.admin", admin, ADMIN, &shared, deciders));
+        let open = [has_routes.then_some(&gateway), Some(&api), has_envoy.then_some(&grpc), admin.as_ref()];
+        let names = ["listen.gateway", "listen.api", "listen.grpc", "listen.admin"];
+        let open = open.into_iter().zip(names).zip(places);
+        let open: Vec<_> =
+            open.filter_map(|((door, name), place)| Some((name, door?.address, place))).collect();
+        self.keep_apart(&open);
         ListenConfig { gateway, api, grpc, admin }
+    }
+
+    /// Notes doors of which the second could not be opened.
+    fn keep_apart(&mut self, open: &[(&str, SocketAddr, Option<Place>)]) {
+        for (n, (name, address, place)) in open.iter().enumerate() {
+            let earlier = open.iter().take(n).find(|(_, earlier, _)| clash(*earlier, *address));
+            if let Some((other, taken, place_of_other)) = earlier {
+                self.wrong(place.or(*place_of_other), format!(
+                    "{name} is {address}, where {other} listens ({taken}); give each door a port of its own"
+                ));
+            }
+        }
     }
 
     fn door(

@@ -56,6 +56,57 @@ fn doors_open_on_loopback_unless_somebody_says_otherwise() {
     );
 }
 
+/// Of two doors on one port the second would not open. Those that stay closed take none.
+#[test]
+fn each_door_has_a_port_of_its_own() {
+    let check = |text, expected| Files::of(text).check_as(doors, expected);
+    check(
+        "listen: {api: 127.0.0.1:1, admin: 127.0.0.1:1}",
+        expect![[r#"
+        t.yaml:1:35: listen.admin is 127.0.0.1:1, where listen.api listens (127.0.0.1:1); give each door a port of its own
+    "#]],
+    );
+    check(
+        "listen: {api: 127.0.0.1:9090}",
+        expect![[r#"
+        t.yaml:1:15: listen.admin is 127.0.0.1:9090, where listen.api listens (127.0.0.1:9090); give each door a port of its own
+    "#]],
+    );
+    check(
+        "listen: {api: 127.0.0.1:1, admin: 0.0.0.0:1}\napi: {tokens: x}",
+        expect![[r#"
+        t.yaml:1:35: listen.admin is 0.0.0.0:1, where listen.api listens (127.0.0.1:1); give each door a port of its own
+    "#]],
+    );
+    check(
+        "listen: {api: 127.0.0.1:1, admin: '[::]:1'}\napi: {tokens: x}",
+        expect![[r#"
+        t.yaml:1:35: listen.admin is [::]:1, where listen.api listens (127.0.0.1:1); give each door a port of its own
+    "#]],
+    );
+    check(
+        "listen: {api: 127.0.0.1:8081}\nenvoy: {}",
+        expect![[r#"
+        t.yaml: envoy has no files; write files: [ratelimit.yaml], or a folder
+        t.yaml:1:15: listen.grpc is 127.0.0.1:8081, where listen.api listens (127.0.0.1:8081); give each door a port of its own
+    "#]],
+    );
+    check(
+        "listen: {gateway: 127.0.0.1:8080}\nroutes: [{id: r, match: {path: /**}, upstream: http://h}]",
+        expect![[r#"
+        t.yaml:1:19: listen.api is 127.0.0.1:8080, where listen.gateway listens (127.0.0.1:8080); give each door a port of its own
+    "#]],
+    );
+    for apart in [
+        "listen: {api: 127.0.0.1:1, admin: 127.0.0.2:1}",
+        "listen: {api: 127.0.0.1:0, admin: 127.0.0.1:0}",
+        "listen: {api: '[::1]:1', admin: 0.0.0.0:1}\napi: {tokens: x}",
+        "listen: {api: 127.0.0.1:1, grpc: 127.0.0.1:1, gateway: 127.0.0.1:1}",
+    ] {
+        assert!(Config::of_text(apart).is_ok(), "{apart}");
+    }
+}
+
 /// A certificate with its key, in a folder.
 fn certificate(folder: &Path) -> String {
     let rcgen::CertifiedKey { cert, signing_key } =
