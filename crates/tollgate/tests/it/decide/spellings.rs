@@ -28,6 +28,18 @@ fn b3_a_host_is_the_same_with_a_port_and_a_dot() {
     one_bucket("when: {host: api.example.com}", &told);
 }
 
+/// It counts as absent: under a policy by host nothing is counted, however often it is told.
+#[test]
+fn what_is_no_host_is_decided_on_without_one() {
+    let tollgate = Tollgate::start("policies: [{name: p, by: host, quota: {rate: 1/d}}]\n");
+    for rubbish in ["[]é", "[::1]é:80", "[", "é:é", "a..", "@"] {
+        for told in [json!({ "host": rubbish }), json!({ "headers": { "Host": rubbish } })] {
+            let answer = tollgate.decide(&told);
+            assert_eq!(answer.status, 200, "{told}: {}", answer.body);
+        }
+    }
+}
+
 #[test]
 fn b5_a_cookie_and_a_header_count_however_they_are_told() {
     let cookies = [
