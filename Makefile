@@ -10,7 +10,7 @@ test: deps lint ## format, lints and all tests; installs what is missing
 	cargo test --package tollgate-store --features shuttle --test shuttle --quiet
 	@[ -x target/envoy/bin/envoy ] || echo "skipped $$(grep -c '!has_envoy(' crates/tollgate/tests/it/envoy.rs) tests with Envoy: it could not be installed"
 
-test-all: test ## the same laws over many more histories: some minutes
+test-all: test ## the same laws over many more histories: half an hour more
 	cargo test --package tollgate --features otel --test it --quiet traces::
 	cargo clippy --package tollgate --all-targets --features otel --quiet -- --deny warnings
 	PROPTEST_CASES=50000 cargo test --package tollgate-store --release --test it --quiet on_memory::
