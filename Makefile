@@ -2,58 +2,58 @@
 
 .PHONY: run test test-all chaos lint docs deny deps bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc mutants fuzz
 
-run: ## run Tollgate on its defaults
+run: ## run Ratewright on its defaults
 	cargo run --release
 
 test: deps lint ## format, lints and all tests; installs what is missing
 	cargo test --workspace --quiet
-	cargo test --package tollgate-store --features shuttle --test shuttle --quiet
-	@[ -x target/envoy/bin/envoy ] || echo "skipped $$(grep -c '!has_envoy(' crates/tollgate/tests/it/envoy.rs) tests with Envoy: it could not be installed"
+	cargo test --package ratewright-store --features shuttle --test shuttle --quiet
+	@[ -x target/envoy/bin/envoy ] || echo "skipped $$(grep -c '!has_envoy(' crates/ratewright/tests/it/envoy.rs) tests with Envoy: it could not be installed"
 
 test-all: test ## the same laws over many more histories: half an hour more
-	cargo test --package tollgate --features otel --test it --quiet traces::
-	cargo clippy --package tollgate --all-targets --features otel --quiet -- --deny warnings
-	PROPTEST_CASES=50000 cargo test --package tollgate-store --release --test it --quiet on_memory::
-	PROPTEST_CASES=5000 cargo test --package tollgate-store --release --test it --quiet -- on_redis:: twins:: redis::
+	cargo test --package ratewright --features otel --test it --quiet traces::
+	cargo clippy --package ratewright --all-targets --features otel --quiet -- --deny warnings
+	PROPTEST_CASES=50000 cargo test --package ratewright-store --release --test it --quiet on_memory::
+	PROPTEST_CASES=5000 cargo test --package ratewright-store --release --test it --quiet -- on_redis:: twins:: redis::
 
 chaos: deps ## faults while under load, some minutes: the rows of docs/reliability.md, and times by exit code
 	@echo "| fault | decisions | by Redis | local | p99 ms | slowest ms | over, Redis | over, local | back after s |"
-	CHAOS_SECONDS=5 cargo test --release --package tollgate-store --test it --quiet chaos:: -- --nocapture --test-threads 1
+	CHAOS_SECONDS=5 cargo test --release --package ratewright-store --test it --quiet chaos:: -- --nocapture --test-threads 1
 	@echo "| attack | others answered | slowest ms | resident MiB |"
-	CHAOS_SECONDS=5 cargo test --release --package tollgate --test it --quiet attack:: -- --nocapture --test-threads 1
-	CHAOS_SECONDS=10 cargo test --release --package tollgate-store --package tollgate --test it --quiet c9_ -- --test-threads 1
+	CHAOS_SECONDS=5 cargo test --release --package ratewright --test it --quiet attack:: -- --nocapture --test-threads 1
+	CHAOS_SECONDS=10 cargo test --release --package ratewright-store --package ratewright --test it --quiet c9_ -- --test-threads 1
 
 lint: ## formatting, and clippy without warnings
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --workspace --all-targets --quiet -- --deny warnings
-	cargo clippy --package tollgate-store --all-targets --features shuttle --quiet -- --deny warnings
+	cargo clippy --package ratewright-store --all-targets --features shuttle --quiet -- --deny warnings
 
 docs: ## the libraries' documentation, without warnings
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --document-private-items --quiet
 
 bench-memory: ## decisions in memory, against governor
-	cargo run --release --quiet --package tollgate-bench -- memory
+	cargo run --release --quiet --package ratewright-bench -- memory
 
 bench-policies: ## a decision under 10,000 policies, against one under 10
-	cargo run --release --quiet --package tollgate-bench -- policies
+	cargo run --release --quiet --package ratewright-bench -- policies
 
 bench-redis: deps deps-peers ## decisions in Redis, against a plain script and limitador; p99 under load by exit code
 	cargo build --release --quiet --manifest-path bench/limitador/Cargo.toml
-	cargo run --release --quiet --package tollgate-bench -- redis bench/limitador/target/release/limitador-peer
+	cargo run --release --quiet --package ratewright-bench -- redis bench/limitador/target/release/limitador-peer
 
 bench-api: deps-bench ## CPU of a check over HTTP, against a bare axum handler
-	cargo build --release --quiet --package tollgate
-	cargo run --release --quiet --package tollgate-bench -- api
+	cargo build --release --quiet --package ratewright
+	cargo run --release --quiet --package ratewright-bench -- api
 
 bench-gateway: deps-gateway ## CPU of a request through the gateway, against nginx and HAProxy
-	cargo build --release --quiet --package tollgate
-	cargo run --release --quiet --package tollgate-bench -- gateway
+	cargo build --release --quiet --package ratewright
+	cargo run --release --quiet --package ratewright-bench -- gateway
 
 bench-grpc: deps deps-grpc ## CPU of a call of Envoy's, against a bare tonic service and throttlecrab-server; times behind Envoy
 	cargo install --quiet --locked --root target/peers throttlecrab-server@0.4.40
-	cargo build --release --quiet --package tollgate
-	cargo run --release --quiet --package tollgate-bench -- grpc target/peers/bin/throttlecrab-server
+	cargo build --release --quiet --package ratewright
+	cargo run --release --quiet --package ratewright-bench -- grpc target/peers/bin/throttlecrab-server
 
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS = $(notdir $(wildcard fuzz/seeds/*))
@@ -71,9 +71,9 @@ deny: ## licences, bans and sources of what comes in (needs cargo-deny)
 	cargo deny check bans licenses sources
 
 mutants: ## how many changed lines the tests notice (needs cargo-mutants)
-	cargo mutants --package tollgate-core --file 'crates/tollgate-core/src/algorithm.rs' \
-		--file 'crates/tollgate-core/src/algorithm/*.rs' \
-		--test-package tollgate-core --test-package tollgate-store --timeout 20 -- -- --skip memory:: --skip clock::
+	cargo mutants --package ratewright-core --file 'crates/ratewright-core/src/algorithm.rs' \
+		--file 'crates/ratewright-core/src/algorithm/*.rs' \
+		--test-package ratewright-core --test-package ratewright-store --timeout 20 -- -- --skip memory:: --skip clock::
 
 deps: ## what the tests need
 	@./.ci/install redis-server:redis-server nginx:nginx faketime:faketime prometheus:prometheus curl:curl jq:jq \

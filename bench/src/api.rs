@@ -16,7 +16,7 @@ use axum::Router;
 use axum::http::header;
 use axum::routing::{get, post};
 
-use crate::load::{Running, folder, micros_per_request, tollgate};
+use crate::load::{Running, folder, micros_per_request, ratewright};
 use crate::rounds::{median, report};
 
 /// Short and many: a neighbour's load comes and goes.
@@ -50,12 +50,12 @@ struct Server {
 /// Runs all of it.
 pub(crate) fn run() -> Result<(), String> {
     let this = std::env::current_exe().expect("the path of this program");
-    let tollgate = tollgate()?;
+    let ratewright = ratewright()?;
     let folder = folder();
     let start = |name: &str, text: String| {
         let file = folder.join(name);
         std::fs::write(&file, text).expect("the folder takes a file");
-        Server::start(Command::new(&tollgate).arg("-c").arg(&file))
+        Server::start(Command::new(&ratewright).arg("-c").arg(&file))
     };
     let plain = start("plain.yaml", format!("{FILE}headers: {{families: [x-ratelimit]}}\n"));
     let full = start("full.yaml", FILE.to_owned());

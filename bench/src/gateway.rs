@@ -20,9 +20,9 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use tollgate_lab::{Client, Haproxy, Nginx, free_port, wait_until};
+use ratewright_lab::{Client, Haproxy, Nginx, free_port, wait_until};
 
-use crate::load::{Running, micros_per_request, tollgate};
+use crate::load::{Running, micros_per_request, ratewright};
 use crate::openloop::{Http1, Pace, ask};
 use crate::rounds::{in_turn, report};
 
@@ -106,7 +106,7 @@ fn latencies(proxies: &[Proxy], name: &str) {
 impl Proxy {
     /// The program beside this one, or why there is none.
     fn ours(upstream: &Nginx) -> Result<Self, String> {
-        let program = tollgate()?;
+        let program = ratewright()?;
         let address = format!("127.0.0.1:{}", free_port());
         let file = upstream.folder().join("gateway.yaml");
         let text = format!(

@@ -20,14 +20,14 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use prost::Message;
-use tollgate_grpc::wire::{
+use ratewright_lab::{Envoy, Filter, Nginx, Redis, free_port, wait_until};
+use ratewright_rls::wire::{
     Code, DescriptorStatus, Entry, RateLimit, RateLimitDescriptor, RateLimitRequest, RateLimitResponse,
     RateLimitService, RateLimitServiceServer, Unit,
 };
-use tollgate_lab::{Envoy, Filter, Nginx, Redis, free_port, wait_until};
 use tonic::{Request, Response, Status};
 
-use crate::load::{Running, folder, micros_per_call, tollgate};
+use crate::load::{Running, folder, micros_per_call, ratewright};
 use crate::openloop::{Answers, Grpc, Http1, Pace, ask};
 use crate::rounds::{in_turn, report};
 
@@ -112,10 +112,10 @@ struct Constant(RateLimitResponse);
 /// Runs all of it; against throttlecrab, if its program is given.
 pub(crate) fn run(throttlecrab: Option<&str>) -> Result<(), String> {
     let this = std::env::current_exe().expect("the path of this program");
-    let tollgate = tollgate()?;
+    let ratewright = ratewright()?;
     let folder = folder();
     for n_descriptors in [1, 4] {
-        let ours = Server::ours(&tollgate, &folder, n_descriptors, "");
+        let ours = Server::ours(&ratewright, &folder, n_descriptors, "");
         let reset = ours.answer().statuses[0].duration_until_reset.as_ref().map_or(0, |reset| reset.seconds);
         let bare = Server::constant(&this, &folder, n_descriptors, reset);
         assert_eq!(ours.answer().encoded_len(), bare.answer().encoded_len(), "both say as much");
@@ -123,24 +123,24 @@ pub(crate) fn run(throttlecrab: Option<&str>) -> Result<(), String> {
         report(&format!("grpc-{n_descriptors}"), costs[0][0], costs[1][0]);
     }
     if let Some(throttlecrab) = throttlecrab {
-        let ours = Server::ours(&tollgate, &folder, 1, "");
+        let ours = Server::ours(&ratewright, &folder, 1, "");
         let peer = Server::throttlecrab(throttlecrab, &folder);
         let costs = in_turn(&[ours, peer], ROUNDS, |server| [server.micros_per_call()]);
         report("grpc-throttlecrab", costs[0][0], costs[1][0]);
     }
-    with_redis(&tollgate, &folder);
-    behind_envoy((&tollgate, &this), &folder);
+    with_redis(&ratewright, &folder);
+    behind_envoy((&ratewright, &this), &folder);
     let _ = std::fs::remove_dir_all(folder);
     Ok(())
 }
 
 /// Decisions a second, and what each costs.
-fn with_redis(tollgate: &Path, folder: &Path) {
-    println!("descriptors  calls/s  Redis µs  Tollgate µs, for each call, decided by Redis");
+fn with_redis(ratewright: &Path, folder: &Path) {
+    println!("descriptors  calls/s  Redis µs  Ratewright µs, for each call, decided by Redis");
     for n_descriptors in [1, 4] {
         let redis = Redis::start();
         let store = format!("store: {{redis: {{url: '{}', deadline: 10s}}}}\n", redis.url());
-        let ours = Server::ours(tollgate, folder, n_descriptors, &store);
+        let ours = Server::ours(ratewright, folder, n_descriptors, &store);
         wait_until("it decides by Redis", || {
             ours.answer();
             !redis.cli(&["KEYS", "*"]).is_empty()
@@ -158,7 +158,7 @@ fn with_redis(tollgate: &Path, folder: &Path) {
 
 /// How long answers take at the door, through Envoy with its filter, and through one that asks nobody. The filter waits for 20 ms, its default, and denies
 /// what it has no answer for: an answer later than that ends the run.
-fn behind_envoy((tollgate, this): (&Path, &Path), folder: &Path) {
+fn behind_envoy((ratewright, this): (&Path, &Path), folder: &Path) {
     if Envoy::program().is_none() {
         println!("without Envoy: it is not installed; `make deps` installs it");
         return;
@@ -167,7 +167,8 @@ fn behind_envoy((tollgate, this): (&Path, &Path), folder: &Path) {
     let address = upstream.address();
     let redis = Redis::start();
     let store = format!("store: {{redis: {{url: '{}'}}}}\n", redis.url());
-    let (memory, shared) = (Server::ours(tollgate, folder, 1, ""), Server::ours(tollgate, folder, 1, &store));
+    let (memory, shared) =
+        (Server::ours(ratewright, folder, 1, ""), Server::ours(ratewright, folder, 1, &store));
     let unasked = Filter { service: &memory.address, upstream: &address, ..Filter::PATIENT };
     let filter = Filter { rate_limits: ACTIONS, failure_mode_deny: true, timeout: "0.02s", ..unasked };
     let by_redis = Filter { service: &shared.address, ..filter };
@@ -246,16 +247,16 @@ impl RateLimitService for Constant {
 }
 
 impl Server {
-    fn ours(tollgate: &Path, folder: &Path, n_descriptors: usize, more: &str) -> Self {
+    fn ours(ratewright: &Path, folder: &Path, n_descriptors: usize, more: &str) -> Self {
         let (rules, address) = (folder.join("rules.yaml"), format!("127.0.0.1:{}", free_port()));
         std::fs::write(&rules, RULES).expect("the folder takes a file");
-        let file = folder.join(format!("tollgate-{}.yaml", address.replace(':', "-")));
+        let file = folder.join(format!("ratewright-{}.yaml", address.replace(':', "-")));
         let rules = rules.display();
         let text = format!(
             "listen: {{api: '127.0.0.1:0', grpc: '{address}', admin: 'off'}}\nenvoy: {{files: ['{rules}']}}\n{more}"
         );
         std::fs::write(&file, text).expect("the folder takes a file");
-        Self::start(Command::new(tollgate).arg("-c").arg(&file), address, request(folder, n_descriptors))
+        Self::start(Command::new(ratewright).arg("-c").arg(&file), address, request(folder, n_descriptors))
     }
 
     /// The bare service, which says that windows end in so many seconds.

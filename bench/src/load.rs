@@ -15,8 +15,8 @@ struct Process {
 }
 
 /// The program beside this one, or that there is none.
-pub(crate) fn tollgate() -> Result<PathBuf, String> {
-    let program = std::env::current_exe().expect("the path of this program").with_file_name("tollgate");
+pub(crate) fn ratewright() -> Result<PathBuf, String> {
+    let program = std::env::current_exe().expect("the path of this program").with_file_name("ratewright");
     match program.exists() {
         true => Ok(program),
         false => Err(format!("{} is missing; build it with cargo build --release", program.display())),
@@ -25,7 +25,7 @@ pub(crate) fn tollgate() -> Result<PathBuf, String> {
 
 /// An empty folder for a benchmark's files.
 pub(crate) fn folder() -> PathBuf {
-    let folder = std::env::temp_dir().join(format!("tollgate-bench-{}", std::process::id()));
+    let folder = std::env::temp_dir().join(format!("ratewright-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("the temporary folder takes a folder");
     folder
 }

@@ -1,4 +1,4 @@
-//! Tollgate beside its peers, in one run.
+//! Ratewright beside its peers, in one run.
 //!
 //! Each benchmark plays ours and the peer in turn, several rounds, and compares CPU time per operation. A
 //! line reads `bench NAME ours=… peer=… ratio=…`; the ratio is ours ÷ peer, so lower is better.
@@ -16,7 +16,7 @@ mod rounds;
 
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: tollgate-bench \
+const USAGE: &str = "usage: ratewright-bench \
     memory | policies | redis [LIMITADOR-PEER] | api | gateway [peers] | grpc [THROTTLECRAB-SERVER]";
 
 fn main() -> ExitCode {

@@ -9,11 +9,11 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use governor::{DefaultKeyedRateLimiter, RateLimiter};
-use tollgate_core::{
+use ratewright_core::{
     Algorithm, Ask, Attribute, AttributeName, Decision, Limiter, Micros, Policies, Policy, Query, Quota,
     Rate, Refill, Select, Selector, Verdict,
 };
-use tollgate_store::{MemoryStore, SystemClock};
+use ratewright_store::{MemoryStore, SystemClock};
 
 use crate::rounds::{compare, report, thread_cpu_nanos};
 

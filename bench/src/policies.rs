@@ -7,11 +7,11 @@
 
 use std::hint::black_box;
 
-use tollgate_core::{
+use ratewright_core::{
     Algorithm, Ask, Attribute, AttributeName, Condition, Limiter, Micros, Pattern, Policies, Policy, Query,
     Quota, Refill, Select, Selector, Verdict,
 };
-use tollgate_store::{MemoryStore, SystemClock};
+use ratewright_store::{MemoryStore, SystemClock};
 
 use crate::memory::{ONE, ready};
 use crate::rounds::{compare, thread_cpu_nanos};

@@ -1,4 +1,4 @@
-//! Decisions in Redis: what they cost Redis and Tollgate, against a plain script and against limitador.
+//! Decisions in Redis: what they cost Redis and Ratewright, against a plain script and against limitador.
 //!
 //! Redis runs on the same machine. The plain script is sent by redis-benchmark, pipelined; ours goes the way of any
 //! caller, `Store::apply`, with so many tasks waiting. Nothing is denied, so that every decision writes.
@@ -8,13 +8,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::runtime::Runtime;
-use tollgate_core::{
+use ratewright_core::{
     Act, Algorithm, Attribute, AttributeName, BucketName, Charge, Key, LimitId, Micros, OnFailure, Part,
     Quota, Refill, Standings, Store,
 };
-use tollgate_lab::Redis;
-use tollgate_store::{RedisSettings, RedisStore, Servers};
+use ratewright_lab::Redis;
+use ratewright_store::{RedisSettings, RedisStore, Servers};
+use tokio::runtime::Runtime;
 
 use crate::rounds::{median, now, report};
 
@@ -26,7 +26,7 @@ const DECISIONS: usize = 60_000;
 #[derive(Clone, Copy)]
 struct Cost {
     redis: f64,
-    tollgate: f64,
+    ratewright: f64,
     wall: f64,
 }
 
@@ -56,10 +56,10 @@ pub(crate) fn run(peer: Option<&str>) -> Result<(), String> {
     if let Some(peer) = peer {
         against_limitador(peer, &runtime, &server, &store);
     }
-    println!("tasks  Redis µs  Tollgate µs  wall µs, for each decision with one charge");
+    println!("tasks  Redis µs  Ratewright µs  wall µs, for each decision with one charge");
     for n_tasks in [1, 16, 128] {
         let cost = ours(&runtime, &server, &store, 1, n_tasks);
-        println!("{n_tasks:5}  {:8.2}  {:11.2}  {:7.2}", cost.redis, cost.tollgate, cost.wall);
+        println!("{n_tasks:5}  {:8.2}  {:11.2}  {:7.2}", cost.redis, cost.ratewright, cost.wall);
     }
     let terse = runtime.block_on(async { store_with(&server, false) });
     wait(&runtime, &terse);
@@ -199,7 +199,7 @@ fn ours(
     let n = (n_decisions / n_tasks * n_tasks) as f64 * 1e3;
     Cost {
         redis: (server.cpu_nanos() - redis) / n,
-        tollgate: (process_cpu_nanos() - own) / n,
+        ratewright: (process_cpu_nanos() - own) / n,
         wall: start.elapsed().as_nanos() as f64 / n,
     }
 }

@@ -9,12 +9,12 @@ use std::sync::{Arc, LazyLock};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::ConnectInfo;
-use tollgate_core::{
+use ratewright_core::{
     Algorithm, AttributeName, Condition, Cost, Limiter, ManualClock, Missing, Part, Pattern, Policies,
     Policy, Quota, Refill, Selector,
 };
-use tollgate_server::{Settings, rest};
-use tollgate_store::MemoryStore;
+use ratewright_server::{Settings, rest};
+use ratewright_store::MemoryStore;
 use tower::ServiceExt as _;
 
 static DOOR: LazyLock<Router> = LazyLock::new(door);

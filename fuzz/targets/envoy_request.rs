@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Waker};
 
 use arc_swap::ArcSwap;
 use prost::Message;
-use tollgate_core::{Limiter, ManualClock, Policies, Timestamp, Unobserved};
-use tollgate_grpc::wire::{Code, RateLimitRequest};
-use tollgate_grpc::{Compat, HeaderFamily, Manner, Rls, Rules, brought_policies, json};
-use tollgate_store::MemoryStore;
+use ratewright_core::{Limiter, ManualClock, Policies, Timestamp, Unobserved};
+use ratewright_rls::wire::{Code, RateLimitRequest};
+use ratewright_rls::{Compat, HeaderFamily, Manner, Rls, Rules, brought_policies, json};
+use ratewright_store::MemoryStore;
 
 type Service = Rls<MemoryStore<ManualClock>, Unobserved, ManualClock>;
 
@@ -28,7 +28,7 @@ descriptors:
 
 static SERVICES: LazyLock<[Service; 2]> = LazyLock::new(|| {
     [Compat::AllOrNothing, Compat::Strict].map(|compat| {
-        let domains = tollgate::understand_envoy(RULES).expect("sound rules");
+        let domains = ratewright::understand_envoy(RULES).expect("sound rules");
         let all = domains.policies().iter().cloned().chain(brought_policies()).collect();
         let clock = ManualClock::at(Timestamp::from_micros(1_700_000_057_000_000));
         let store = MemoryStore::new(clock.clone(), 1_000);

@@ -2,11 +2,11 @@
 //! set, and answers whoever asks.
 #![no_main]
 
-use tollgate_core::Policies;
-use tollgate_envoy::{Entry, Matched};
+use ratewright_core::Policies;
+use ratewright_rls_rules::{Entry, Matched};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    let domains = match tollgate::understand_envoy(text) {
+    let domains = match ratewright::understand_envoy(text) {
         Ok(domains) => domains,
         Err(problems) => {
             assert!(!problems.is_empty(), "it is refused without a reason");

@@ -10,12 +10,12 @@ use std::task::{Context, Poll, Waker};
 use arbitrary::Arbitrary;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::{Corpus, fuzz_target};
-use tollgate_core::{
+use ratewright_core::{
     Algorithm, Ask, Decision, Leak, Limiter, ManualClock, Micros, Policies, Policy, Query, Quota, Refill,
     Select, Timestamp, Verdict, WindowStart,
 };
-use tollgate_http::{FieldStyle, Fields, QuotaPolicy, Received, ServiceLimit, Shown};
-use tollgate_store::MemoryStore;
+use ratewright_http::{FieldStyle, Fields, QuotaPolicy, Received, ServiceLimit, Shown};
+use ratewright_store::MemoryStore;
 
 const NAMES: [&str; 6] = [
     "x-ratelimit-limit",

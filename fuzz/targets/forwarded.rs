@@ -6,7 +6,7 @@
 use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderValue};
-use tollgate_http::address::{Forwarding, Proxies, client, client_address};
+use ratewright_http::address::{Forwarding, Proxies, client, client_address};
 
 const NAMES: [&str; 3] = ["x-forwarded-for", "forwarded", "x-real-ip"];
 

@@ -3,8 +3,8 @@
 //! The input is a path, `?`, and a query, as in a request's first line. The path need be none that a server lets through.
 #![no_main]
 
-use tollgate_http::parts;
-use tollgate_http::path::{self, Case};
+use ratewright_http::parts;
+use ratewright_http::path::{self, Case};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
     let (path, query) = text.split_once('?').unwrap_or((text, ""));

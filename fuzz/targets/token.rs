@@ -6,9 +6,9 @@ use std::sync::LazyLock;
 use http::{HeaderMap, HeaderValue, header};
 use jsonwebtoken::crypto::sign;
 use jsonwebtoken::{Algorithm, EncodingKey};
+use ratewright_core::Timestamp;
+use ratewright_http::jwt::{KeySet, TokenError, TokenRules, Verifier, bearer};
 use serde_json::Value;
-use tollgate_core::Timestamp;
-use tollgate_http::jwt::{KeySet, TokenError, TokenRules, Verifier, bearer};
 
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
 const SECRET: &[u8] = b"a secret of thirty-two bytes or so";

@@ -79,7 +79,7 @@ COUNTED_LIMITS
               enable_x_ratelimit_headers: DRAFT_VERSION_03
               rate_limit_service:
                 transport_api_version: V3
-                grpc_service: {envoy_grpc: {cluster_name: tollgate}}
+                grpc_service: {envoy_grpc: {cluster_name: ratewright}}
           - name: envoy.filters.http.router
             typed_config:
               '@type': type.googleapis.com/envoy.extensions.filters.http.router.v3.Router
@@ -88,13 +88,13 @@ COUNTED_LIMITS
     load_assignment:
       cluster_name: upstream
       endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: UPSTREAM}}}]}]
-  - name: tollgate
+  - name: ratewright
     typed_extension_protocol_options:
       envoy.extensions.upstreams.http.v3.HttpProtocolOptions:
         '@type': type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions
         explicit_http_config: {http2_protocol_options: {}}
     load_assignment:
-      cluster_name: tollgate
+      cluster_name: ratewright
       endpoints: [{lb_endpoints: [{endpoint: {address: {socket_address: SERVICE}}}]}]
 TRUST
 ";

@@ -37,7 +37,7 @@ impl Prometheus {
         let text = format!(
             "global: {{scrape_interval: 250ms, scrape_timeout: 250ms}}\n\
              scrape_configs:\n\
-             - {{job_name: tollgate, metrics_path: {path}, static_configs: [{{targets: ['{address}']}}]}}\n"
+             - {{job_name: ratewright, metrics_path: {path}, static_configs: [{{targets: ['{address}']}}]}}\n"
         );
         std::fs::write(&file, text).expect("a file");
         let log = File::create(folder.path().join("prometheus.log")).expect("a file");

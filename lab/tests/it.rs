@@ -2,7 +2,7 @@
 
 use std::net::TcpStream;
 
-use tollgate_lab::{Client, Nginx, wait_until};
+use ratewright_lab::{Client, Nginx, wait_until};
 
 #[test]
 fn an_upstream_gives_its_fixed_answers() {

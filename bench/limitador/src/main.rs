@@ -1,5 +1,5 @@
 //! Decisions by limitador's Redis storage: `limitador-peer URL TASKS DECISIONS KEYS` prints the microseconds of wall
-//! time for each. The keys and the limit are those of `tollgate-bench redis`.
+//! time for each. The keys and the limit are those of `ratewright-bench redis`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! An axum program with rate limits inside: `cargo run -p tollgate-example-axum`, then
+//! An axum program with rate limits inside: `cargo run -p ratewright-example-axum`, then
 //!
 //! ```text
 //! for i in $(seq 7); do curl -s -o /dev/null -w '%{http_code} ' localhost:3000/; done
@@ -15,11 +15,11 @@ use axum::Router;
 use axum::extract::ConnectInfo;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use tollgate_core::{
+use ratewright_core::{
     Algorithm, AttributeName, Condition, Counted, Limiter, Pattern, Policies, Policy, Quota, Refill, Selector,
 };
-use tollgate_store::{MemoryStore, SystemClock, WallClock};
-use tollgate_tower::{Door, RateLimitLayer};
+use ratewright_store::{MemoryStore, SystemClock, WallClock};
+use ratewright_tower::{Door, RateLimitLayer};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {

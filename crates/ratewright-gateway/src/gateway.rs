@@ -1,0 +1,366 @@
+//! The gateway as a whole: takes connections, and gives each to a worker.
+//!
+//! ```text
+//!   accept ── place? place for this address? ──► the worker with the fewest ── thread: [TLS] ─► HTTP/1.1 or HTTP/2
+//! ```
+//!
+//! There is one runtime for each core, because work that moves between threads costs more than it helps: a request is
+//! read, limited, sent on and answered by one thread.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::net::{IpAddr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::{Request, Version};
+use hyper::body::Incoming;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use parking_lot::Mutex;
+use ratewright_core::{Clock, Limiter, Observe, Store};
+use ratewright_http::SharedDialect;
+use ratewright_http::address::network;
+use ratewright_listen::{Alarm, Patient, Speaks, Tls};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::access_log::AccessLog;
+use crate::client_tls::ClientTls;
+use crate::counts::Counts;
+use crate::headers::Peer;
+use crate::idle::{Passing, until_idle};
+use crate::scheme::Scheme;
+use crate::settings::SharedSettings;
+use crate::stages::Client;
+use crate::strict::Strict;
+use crate::tunnel::Opening;
+use crate::window::Streams;
+use crate::worker::{PermitLimiter, Worker};
+
+/// How often idle connections to servers are looked through while they are kept.
+const N_SWEEPS: u32 = 6;
+
+/// Streams that an HTTP/2 client may have open at once.
+const STREAMS_MAX: u32 = 250;
+
+/// What the gateway needs.
+pub struct Gateway<S, O> {
+    /// Who decides.
+    pub limiter: Arc<Limiter<S, O>>,
+    /// Who gives permits to be under way.
+    pub permits: Arc<PermitLimiter<O>>,
+    /// Whom to believe, and what answers carry.
+    pub dialect: SharedDialect,
+    /// Routes and bounds.
+    pub settings: SharedSettings,
+    /// Tells how long things take.
+    pub clock: Arc<dyn Clock>,
+    /// Tells the time of day.
+    pub wall: Arc<dyn Clock>,
+    /// Whose certificates of servers are good, where an upstream says nothing else.
+    pub client_tls: ClientTls,
+    /// What is counted.
+    pub counts: Arc<Counts>,
+    /// Who is told of every request, if the settings say so.
+    pub access_log: Arc<dyn AccessLog>,
+}
+
+/// How the gateway listens.
+#[derive(Clone, Debug)]
+pub struct Listening {
+    /// Threads, each with a runtime of its own.
+    pub n_workers: NonZeroUsize,
+    /// With or without TLS.
+    pub tls: Option<Tls>,
+    /// Time in which a client must take some of an answer.
+    pub read_within: Duration,
+    /// Time for requests in hand to finish after a stop.
+    pub finish_within: Duration,
+    /// How long an idle connection to a server is kept.
+    pub kept_for: Duration,
+}
+
+impl Listening {
+    /// What clients are usually given to take some of an answer.
+    pub const READ_WITHIN: Duration = Duration::from_secs(60);
+
+    /// How long idle connections to servers are usually kept.
+    pub const KEPT_FOR: Duration = Duration::from_secs(60);
+}
+
+/// A connection of a client, and its place.
+struct Guest {
+    stream: std::net::TcpStream,
+    peer: SocketAddr,
+    place: Place,
+}
+
+/// How many connections there are, in all and from each address; of IPv6 from each network that makes one client.
+#[derive(Debug, Default)]
+struct Places {
+    by_address: Mutex<HashMap<IpAddr, u32>>,
+    n: AtomicUsize,
+}
+
+/// A place that is free again when this is dropped.
+struct Place {
+    places: Arc<Places>,
+    address: IpAddr,
+    n_of_worker: Arc<AtomicUsize>,
+}
+
+/// Where a worker takes its connections from.
+struct Desk {
+    guests: mpsc::UnboundedSender<Guest>,
+    n_connections: Arc<AtomicUsize>,
+}
+
+impl<S, O> Gateway<S, O>
+where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+{
+    /// Serves until `stop` is ready. Then no connection is accepted any more, and requests in hand finish.
+    ///
+    /// # Errors
+    /// If the operating system refuses threads.
+    pub async fn serve(
+        self: Arc<Self>,
+        listener: TcpListener,
+        listening: Listening,
+        stop: impl Future<Output = ()>,
+    ) -> std::io::Result<()> {
+        let (stopping, stopped) = watch::channel(false);
+        let mut finished = JoinSet::new();
+        let mut desks = Vec::new();
+        for n in 0..listening.n_workers.get() {
+            let (guests, waiting) = mpsc::unbounded_channel();
+            let n_connections = Arc::default();
+            desks.push(Desk { guests, n_connections });
+            let (gateway, listening, stopped) = (Arc::clone(&self), listening.clone(), stopped.clone());
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let (done, is_done) = tokio::sync::oneshot::channel();
+            let work = move || {
+                runtime.block_on(work(gateway, waiting, listening, stopped));
+                runtime.shutdown_background(); // what was not done in time ends before we say so
+                let _ = done.send(());
+            };
+            std::thread::Builder::new().name(format!("gateway-{n}")).spawn(work)?;
+            finished.spawn(is_done);
+        }
+        tokio::select! {
+            () = self.accept(&listener, &desks) => {}
+            () = stop => {}
+        }
+        drop((listener, desks));
+        let _ = stopping.send(true);
+        while finished.join_next().await.is_some() {}
+        Ok(())
+    }
+
+    /// Takes connections for ever.
+    async fn accept(&self, listener: &TcpListener, desks: &[Desk]) {
+        let places = Arc::new(Places::default());
+        loop {
+            let Ok((stream, peer)) = listener.accept().await else {
+                // Running out of file descriptors passes; trying without a pause would not help.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            };
+            let settings = self.settings.load();
+            let per_address = settings.connections_per_address.map_or(u32::MAX, u32::from);
+            let all = usize::try_from(settings.connections_max.get()).unwrap_or(usize::MAX);
+            let fewest = desks.iter().min_by_key(|desk| desk.n_connections.load(Ordering::Relaxed));
+            let Some(desk) = fewest else { return };
+            let client = network(peer.ip(), self.dialect.load().rules.ipv6_prefix);
+            let Some(place) = places.take(client, per_address, all, &desk.n_connections) else {
+                continue; // closed at once
+            };
+            let _ = stream.set_nodelay(true);
+            if let Ok(stream) = stream.into_std() {
+                let _ = desk.guests.send(Guest { stream, peer, place });
+            }
+        }
+    }
+}
+
+impl Places {
+    fn take(
+        self: &Arc<Self>,
+        address: IpAddr,
+        per_address: u32,
+        all: usize,
+        n_of_worker: &Arc<AtomicUsize>,
+    ) -> Option<Place> {
+        if self.n.load(Ordering::Relaxed) >= all {
+            return None;
+        }
+        let mut by_address = self.by_address.lock();
+        let n = by_address.entry(address).or_insert(0);
+        if *n >= per_address {
+            return None;
+        }
+        *n += 1;
+        drop(by_address);
+        self.n.fetch_add(1, Ordering::Relaxed);
+        n_of_worker.fetch_add(1, Ordering::Relaxed);
+        Some(Place { places: Arc::clone(self), address, n_of_worker: Arc::clone(n_of_worker) })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.n_of_worker.fetch_sub(1, Ordering::Relaxed);
+        self.places.n.fetch_sub(1, Ordering::Relaxed);
+        let mut by_address = self.places.by_address.lock();
+        if let Some(n) = by_address.get_mut(&self.address) {
+            *n = n.saturating_sub(1);
+            if *n == 0 {
+                by_address.remove(&self.address);
+            }
+        }
+    }
+}
+
+/// One worker's life.
+async fn work<S, O>(
+    gateway: Arc<Gateway<S, O>>,
+    mut guests: mpsc::UnboundedReceiver<Guest>,
+    listening: Listening,
+    stopped: watch::Receiver<bool>,
+) where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+{
+    let worker = Arc::new(Worker::new(gateway, listening.kept_for));
+    let mut connections = JoinSet::new();
+    let mut sweep = tokio::time::interval(listening.kept_for / N_SWEEPS);
+    loop {
+        tokio::select! {
+            guest = guests.recv() => {
+                let Some(guest) = guest else { break };
+                let (worker, listening, stopped) = (Arc::clone(&worker), listening.clone(), stopped.clone());
+                connections.spawn(async move {
+                    receive(&worker, guest, listening, stopped).await;
+                });
+            }
+            _ = connections.join_next(), if !connections.is_empty() => {}
+            _ = sweep.tick() => worker.shared.pool.sweep(),
+        }
+    }
+    let finish = async { while connections.join_next().await.is_some() {} };
+    let _ = tokio::time::timeout(listening.finish_within, finish).await;
+}
+
+/// Receives one connection.
+async fn receive<S, O>(
+    worker: &Arc<Worker<S, O>>,
+    guest: Guest,
+    listening: Listening,
+    mut stopped: watch::Receiver<bool>,
+) where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+{
+    let Guest { stream, peer, place } = guest;
+    let Ok(stream) = TcpStream::from_std(stream) else { return };
+    let stream = Patient::new(stream, listening.read_within);
+    let peer = peer.ip();
+    match listening.tls {
+        None => converse(worker, (peer, Scheme::Http), stream, stopped).await,
+        Some(tls) => {
+            let within = worker.gateway.settings.load().request_header;
+            let stream = tokio::select! {
+                stream = tls.accept(stream, peer, Speaks::Http2, within) => stream,
+                _ = stopped.changed() => None,
+            };
+            if let Some(stream) = stream {
+                converse(worker, (peer, Scheme::Https), stream, stopped).await;
+            }
+        }
+    }
+    drop(place);
+}
+
+/// Answers requests until the client or the gateway has enough.
+async fn converse<S, O>(
+    worker: &Arc<Worker<S, O>>,
+    (peer, scheme): (IpAddr, Scheme),
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    mut stopped: watch::Receiver<bool>,
+) where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+{
+    let settings = worker.gateway.settings.load_full();
+    let header_max = usize::try_from(settings.header_max).unwrap_or(usize::MAX);
+    let stream = Strict::new(stream, header_max);
+    let tunnel = Opening::default();
+    let client = Client { peer: Peer::new(peer), scheme, flag: stream.flag(), tunnel: tunnel.clone() };
+    let here = Arc::new((Arc::clone(worker), client));
+    let idle = until_idle(Arc::downgrade(&here), stream.flag(), settings.request_header);
+    let pause_max = settings.timeouts.idle;
+    let untaken = until_idle(Arc::downgrade(&here), stream.flag(), pause_max);
+    let service = hyper::service::service_fn(move |request: Request<Incoming>| {
+        let here = Arc::clone(&here);
+        async move {
+            let is_stream = request.version() == Version::HTTP_2;
+            let answer = here.0.answer(&here.1, request).await;
+            let answer = answer.map(|body| Passing::new(body, here));
+            Ok::<_, Infallible>(if is_stream { answer.map(|body| body.of_stream(pause_max)) } else { answer })
+        }
+    });
+    let mut builder = auto::Builder::new(Streams);
+    builder
+        .http1()
+        .timer(Alarm::default())
+        .header_read_timeout(settings.request_header)
+        .max_buf_size(header_max);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS_MAX)
+        .max_header_list_size(settings.header_max)
+        .keep_alive_interval(Some(Duration::from_secs(30)))
+        .keep_alive_timeout(Duration::from_secs(20));
+    drop(settings);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    // A connection that breaks is its client's affair.
+    let stops = async { drop(stopped.wait_for(|is_stopped| *is_stopped).await) };
+    let ends = async {
+        tokio::select! {
+            () = stops => {}
+            () = idle => {}
+        }
+    };
+    let served = tokio::select! {
+        served = connection.as_mut() => served,
+        () = ends => {
+            connection.as_mut().graceful_shutdown();
+            tokio::select! {
+                served = connection => served,
+                // All answers are over, and hyper has some of them still: the client makes no room.
+                () = untaken => Ok(()),
+            }
+        }
+    };
+    if let Err(error) = served {
+        worker.count_unread(&*error);
+    }
+    tunnel.pass().await;
+}
+
+impl<S, O> std::fmt::Debug for Gateway<S, O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gateway").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,143 @@
+use super::*;
+use proptest::prelude::*;
+use ratewright_http::address::{Proxies, client_address};
+
+fn rules(source: Forwarding) -> Rules {
+    Rules {
+        proxies: Proxies { trusted: vec!["10.0.0.0/8".parse().unwrap()], source },
+        user_header: Some(HeaderName::from_static("x-user-id")),
+        ..Rules::default()
+    }
+}
+
+fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
+    fields.iter().fold(HeaderMap::new(), |mut headers, (name, value)| {
+        headers.append(*name, HeaderValue::from_str(value).unwrap());
+        headers
+    })
+}
+
+/// What the server is told, in words.
+fn told(source: Forwarding, peer: &str, fields: &[(&'static str, &str)]) -> String {
+    let (rules, mut headers) = (rules(source), headers(fields));
+    let peer = peer.parse().unwrap();
+    let client = client_address(&headers, peer, &rules.proxies);
+    let host = Some(HeaderValue::from_static("a.example:8443"));
+    let hop = Hop { peer: &Peer::new(peer), client, scheme: Scheme::Https, host };
+    let told = hop.tell(&mut headers, &rules);
+    told.each(|name, _| assert!(!headers.contains_key(name), "{name}"));
+    told.add_to(&mut headers);
+    let mut lines: Vec<_> =
+        headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+    lines.sort();
+    lines.join("; ")
+}
+
+#[track_caller]
+fn check(peer: &str, fields: &[(&'static str, &str)], expected: &str) {
+    assert_eq!(told(Forwarding::XForwardedFor, peer, fields), expected);
+}
+
+const SPOOFED: [(&str, &str); 11] = [
+    ("x-forwarded-for", "6.6.6.6"),
+    ("x-forwarded-for", "7.7.7.7"),
+    ("x-forwarded-proto", "gopher"),
+    ("x-forwarded-host", "evil.example"),
+    ("x-forwarded-port", "1"),
+    ("x-real-ip", "6.6.6.6"),
+    ("forwarded", "for=6.6.6.6"),
+    ("x-user-id", "root"),
+    ("x_user_id", "root"),
+    ("x-original-url", "/admin"),
+    ("x-rewrite-url", "/admin"),
+];
+
+#[test]
+fn what_a_client_says_of_itself_is_not_passed_on() {
+    let plain = "x-forwarded-for: 192.0.2.7; x-forwarded-host: a.example:8443; x-forwarded-proto: https; x-real-ip: 192.0.2.7";
+    check("192.0.2.7", &[], plain);
+    check("192.0.2.7", &SPOOFED, plain);
+    check("::ffff:192.0.2.7", &SPOOFED, plain);
+}
+
+#[test]
+fn what_a_trusted_proxy_says_is_passed_on_and_the_proxy_is_added() {
+    check(
+        "10.0.0.1",
+        &[
+            ("x-forwarded-for", "198.51.100.7, 10.0.0.2"),
+            ("x-forwarded-proto", "http"),
+            ("x-forwarded-host", "b"),
+            ("x-user-id", "anna"),
+        ],
+        "x-forwarded-for: 198.51.100.7, 10.0.0.2, 10.0.0.1; x-forwarded-host: b; x-forwarded-proto: http; x-real-ip: 198.51.100.7; x-user-id: anna",
+    );
+    check(
+        "10.0.0.1",
+        &[
+            ("x-forwarded-for", "198.51.100.7"),
+            ("x-forwarded-for", "10.0.0.3"),
+            ("forwarded", "for=6.6.6.6"),
+            ("x_forwarded_for", "6.6.6.6"),
+        ],
+        "x-forwarded-for: 198.51.100.7, 10.0.0.3, 10.0.0.1; x-forwarded-host: a.example:8443; x-forwarded-proto: https; x-real-ip: 198.51.100.7",
+    );
+}
+
+#[test]
+fn a_client_that_was_named_otherwise_begins_the_chain() {
+    check(
+        "10.0.0.1",
+        &[("x-real-ip", "198.51.100.7")],
+        "x-forwarded-for: 198.51.100.7, 10.0.0.1; x-forwarded-host: a.example:8443; x-forwarded-proto: https; x-real-ip: 198.51.100.7",
+    );
+    assert_eq!(
+        told(
+            Forwarding::Forwarded,
+            "10.0.0.1",
+            &[("forwarded", "for=\"[2001:db8::1]\""), ("x-forwarded-for", "6.6.6.6")]
+        ),
+        "forwarded: for=\"[2001:db8::1]\"; x-forwarded-for: 2001:db8::1, 10.0.0.1; x-forwarded-host: a.example:8443; x-forwarded-proto: https; x-real-ip: 2001:db8::1",
+    );
+}
+
+#[test]
+fn a_chain_without_end_is_made_anew() {
+    let long = "6.6.6.6, ".repeat(2_000) + "198.51.100.7";
+    let told = told(Forwarding::XForwardedFor, "10.0.0.1", &[("x-forwarded-for", &long)]);
+    assert!(told.starts_with("x-forwarded-for: 198.51.100.7, 10.0.0.1;"), "{told}");
+}
+
+#[test]
+fn without_a_host_none_is_told() {
+    let mut headers = headers(&[("x-forwarded-host", "evil.example")]);
+    let peer = "192.0.2.7".parse().unwrap();
+    let hop = Hop { peer: &Peer::new(peer), client: peer, scheme: Scheme::Http, host: None };
+    hop.tell(&mut headers, &rules(Forwarding::XForwardedFor)).add_to(&mut headers);
+    assert!(!headers.contains_key("x-forwarded-host"));
+    assert_eq!(headers["x-forwarded-proto"], "http");
+}
+
+proptest! {
+    /// From a peer that nobody trusts no field changes what the server is told of the client.
+    #[test]
+    fn nobody_can_speak_for_itself(picks in prop::collection::vec((prop::sample::select(SPOOFED.to_vec()), "[ -~]{0,20}"), 0..8)) {
+        let fields: Vec<_> = picks.iter().map(|((name, _), value)| (*name, value.as_str())).collect();
+        for source in [Forwarding::XForwardedFor, Forwarding::Forwarded] {
+            prop_assert_eq!(told(source, "192.0.2.7", &fields), told(source, "192.0.2.7", &[]));
+        }
+    }
+
+    /// The server behind us, if it trusts us, finds the client that we found.
+    #[test]
+    fn the_next_one_finds_the_same_client(entries in prop::collection::vec(prop::sample::select(vec!["6.6.6.6", "10.0.0.2", "unknown", "2001:db8::1", ""]), 0..5)) {
+        let rules = rules(Forwarding::XForwardedFor);
+        let line = entries.join(", ");
+        let mut headers = headers(&[("x-forwarded-for", &line)]);
+        let peer = "10.0.0.1".parse().unwrap();
+        let client = client_address(&headers, peer, &rules.proxies);
+        let hop = Hop { peer: &Peer::new(peer), client, scheme: Scheme::Http, host: None };
+        hop.tell(&mut headers, &rules).add_to(&mut headers);
+        prop_assert_eq!(client_address(&headers, "10.9.9.9".parse().unwrap(), &rules.proxies), client, "{:?}", headers);
+    }
+}

@@ -1,0 +1,84 @@
+//! Fields at the end of a request's body.
+//!
+//! Some servers add them to those of the head. So nothing may come here that was judged, taken away or made anew there: who is
+//! asking and for whom, what for, how long the body is.
+
+use http::header::{
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE, EXPECT, FORWARDED,
+    HOST, TRAILER,
+};
+use http::{HeaderMap, HeaderName};
+use ratewright_http::Rules;
+
+use super::forwarded::is_claim;
+use super::hop_by_hop::hop_by_hop;
+
+/// Fields that count only in the head.
+const OF_HEADS: [HeaderName; 10] = [
+    HOST,
+    AUTHORIZATION,
+    COOKIE,
+    FORWARDED,
+    EXPECT,
+    TRAILER,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    CONTENT_ENCODING,
+    CONTENT_RANGE,
+];
+
+/// More of them, those that http has no names for.
+const OF_HEADS_TOO: [&str; 2] = ["x-request-id", "x-correlation-id"];
+
+/// Takes away what would have counted only in the head.
+pub fn clean_trailers(trailers: &mut HeaderMap, rules: &Rules) {
+    let user = rules.user_header.as_ref().map(HeaderName::as_str);
+    let is_removed = |name: &&HeaderName| {
+        OF_HEADS.contains(name)
+            || OF_HEADS_TOO.contains(&name.as_str())
+            || hop_by_hop(name).is_some()
+            || is_claim(name.as_str(), user)
+    };
+    let removed: Vec<_> = trailers.keys().filter(is_removed).cloned().collect();
+    for name in removed {
+        trailers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::HeaderValue;
+
+    #[test]
+    fn nothing_that_counts_in_the_head_comes_at_the_end() {
+        let rules = Rules { user_header: Some(HeaderName::from_static("x-user-id")), ..Rules::default() };
+        let mut trailers = HeaderMap::new();
+        for name in [
+            "x-user-id",
+            "x_user_id",
+            "x-forwarded-for",
+            "x-real-ip",
+            "forwarded",
+            "host",
+            "authorization",
+            "cookie",
+            "content-length",
+            "transfer-encoding",
+            "connection",
+            "te",
+            "x-original-url",
+            "x-request-id",
+            "expect",
+            "trailer",
+            "x-checksum",
+            "grpc-status",
+        ] {
+            trailers.insert(name, HeaderValue::from_static("1"));
+        }
+        clean_trailers(&mut trailers, &rules);
+        let mut left: Vec<_> = trailers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["grpc-status", "x-checksum"]);
+    }
+}

@@ -1,0 +1,237 @@
+//! The stages of a request, from the outside in. This is the whole way; each stage is a file of its own.
+//!
+//! ```text
+//!   1  count      how many, with which status, how long           counts.rs, access_log.rs
+//!   2  name       an id to find the request by                    ratewright_http::given_id
+//!   3  framing    refuse what two servers could read differently  strict.rs, headers/framing.rs
+//!   4  target     the one path: matched, limited, forwarded       target.rs
+//!   5  route      host, path and method; or 404, 405              routes.rs
+//!   6  permit     requests under way; or 429                      ratewright_tower::InFlight
+//!   7  rates      identify, decide, render; or 429                ratewright_tower::RateLimit
+//!   8  forward    headers, server, connection, bodies; or 502…    forward.rs
+//! ```
+//!
+//! Whatever refuses a request answers it itself, with a problem; the stages within never see it.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http::header::{ALLOW, CONNECTION};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use hyper::body::Incoming;
+use ratewright_core::{Observe, Store, Timestamp};
+use ratewright_http::address::client_address;
+use ratewright_http::{Occasion, Problem, given_id};
+use ratewright_tower::{InFlight, Peer, RateLimit};
+use tower_service::Service;
+
+use crate::access_log::{Arrival, Noted};
+use crate::body::{Body, Inbound};
+use crate::forward::{Arriving, Forward};
+use crate::headers::{self, Framing, check_framing};
+use crate::route::Route;
+use crate::routes::Found;
+use crate::scheme::Scheme;
+use crate::strict::Flag;
+use crate::target::Target;
+use crate::trouble::Gone;
+use crate::tunnel::Opening;
+use crate::worker::{Live, Worker};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// A route's stages from the permit on.
+pub(crate) enum Limited<S, O> {
+    /// Nothing limits what is under way.
+    Rated(RateLimit<Forward, S, O>),
+    /// Something does.
+    Permitted(InFlight<RateLimit<Forward, S, O>, O>),
+}
+
+/// Who is at the other end of a connection, and how it is spoken to.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) peer: headers::Peer,
+    pub(crate) scheme: Scheme,
+    /// What the connection's stream tells of its requests.
+    pub(crate) flag: Flag,
+    /// Where a tunnel is left that the connection becomes.
+    pub(crate) tunnel: Opening,
+}
+
+/// A request that goes no further.
+struct Refused {
+    problem: Problem,
+    allow: Vec<Method>,
+    /// True if nothing that comes after it on its connection can be relied on.
+    is_last: bool,
+}
+
+impl<S, O> Worker<S, O>
+where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+{
+    /// Answers one request.
+    pub(crate) async fn answer(&self, client: &Client, request: Request<Incoming>) -> Response<Body> {
+        let began_at = self.shared.clock.now();
+        let live = self.live();
+        let (mut head, body) = request.into_parts();
+        let body = Inbound::new(body, &head);
+        let placed = self.place(&live, client, &mut head);
+        let route = placed.as_ref().ok().and_then(|number| live.settings.routes.nth(*number));
+        let noted = live.settings.has_access_log.then(|| self.note(client, &head, began_at, route));
+        let count = placed.as_ref().map_or(&live.nowhere, |number| &live.limited[*number].1);
+        let counting = count.begin(&*self.shared.clock, began_at);
+        let mut answer = match placed {
+            Ok(number) => {
+                let arriving = Arriving { body, peer: client.peer.clone(), scheme: client.scheme };
+                let request = Request::from_parts(head, arriving);
+                match &live.limited[number].0 {
+                    Limited::Rated(service) => {
+                        let Ok(answer) = service.call_from(client.peer.address, request).await;
+                        answer
+                    }
+                    Limited::Permitted(service) => {
+                        Box::pin(permitted(service.clone(), client.peer.address, request)).await
+                    }
+                }
+            }
+            Err(refused) => {
+                if refused.is_last {
+                    body.abandon();
+                }
+                self.refuse(&head, &refused)
+            }
+        };
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            client.flag.let_through(); // before the client is told that it may
+            if let Some(opening) = answer.extensions_mut().remove::<Opening>() {
+                let body = std::mem::replace(answer.body_mut(), Body::empty());
+                client.tunnel.take_over(&opening, body);
+            }
+        }
+        if answer.extensions().get::<Gone>().is_none() {
+            counting.answered(answer.status());
+            if let Some(noted) = noted {
+                noted.answered(answer.status());
+            }
+        }
+        answer
+    }
+
+    /// Notes a request for the log. Boxed: mostly there is no log, and requests need not have the room for it.
+    #[cold]
+    fn note<'a>(
+        &'a self,
+        client: &Client,
+        head: &Parts,
+        began_at: Timestamp,
+        route: Option<&'a Arc<Route>>,
+    ) -> Box<Noted<'a>> {
+        let dialect = self.shared.dialect.load();
+        let arrival = Arrival {
+            clock: &*self.shared.clock,
+            began_at,
+            at: self.shared.wall.now(),
+            client: client_address(&head.headers, client.peer.address, &dialect.rules.proxies),
+        };
+        Box::new(Noted::new(&*self.gateway.access_log, arrival, head, route.map(|route| &*route.id)))
+    }
+
+    /// Finds the route of a request, and makes the request ready for it.
+    fn place(&self, live: &Live<S, O>, client: &Client, head: &mut Parts) -> Result<usize, Box<Refused>> {
+        name(head);
+        let host = client.flag.take().map_or_else(|| check_framing(head), Err).map_err(Refused::at_once)?;
+        let case = self.shared.dialect.load().rules.case;
+        let target = Target::of(&head.method, &head.uri, case)
+            .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error.to_string()))?;
+        let number = match live.settings.routes.find(host.as_deref(), target.path(), &head.method) {
+            Found::Route(_, number) => number,
+            Found::WrongMethod(allow) => {
+                let detail = format!("{} does not go with this path", head.method);
+                let mut refused = Refused::new(StatusCode::METHOD_NOT_ALLOWED, detail);
+                refused.allow = allow;
+                return Err(refused);
+            }
+            Found::Nowhere => {
+                return Err(Refused::new(StatusCode::NOT_FOUND, "there is no route for this host and path"));
+            }
+        };
+        if let Some(rewritten) = target.rewritten().cloned() {
+            let mut uri = std::mem::take(&mut head.uri).into_parts();
+            uri.path_and_query = Some(rewritten);
+            head.uri = Uri::from_parts(uri)
+                .map_err(|_| Refused::new(StatusCode::BAD_REQUEST, "the path is no path"))?;
+        }
+        Ok(number)
+    }
+
+    /// The answer to a request that goes no further.
+    fn refuse(&self, head: &Parts, refused: &Refused) -> Response<Body> {
+        let occasion = Occasion {
+            kind: Problem::BLANK,
+            instance: Some(head.uri.path()),
+            correlation_id: given_id(&head.headers).unwrap_or_default(),
+            now: self.shared.wall.now(),
+        };
+        let mut answer = refused.problem.clone().on(&occasion).render().map(Body::from);
+        if !refused.allow.is_empty() {
+            let names: Vec<_> = refused.allow.iter().map(Method::as_str).collect();
+            let allow = HeaderValue::from_str(&names.join(", "));
+            answer.headers_mut().extend(allow.map(|allow| (ALLOW, allow)));
+        }
+        if refused.is_last && head.version < Version::HTTP_2 {
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        answer
+    }
+}
+
+/// Answers a request that needs a permit.
+async fn permitted<S, O>(
+    mut service: InFlight<RateLimit<Forward, S, O>, O>,
+    peer: IpAddr,
+    mut request: Request<Arriving>,
+) -> Response<Body>
+where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+{
+    request.extensions_mut().insert(Peer(peer)); // where both layers look for it
+    let Ok(answer) = service.call(request).await;
+    answer.map(|body| Body::Held(Box::new(body)))
+}
+
+/// Gives a request that has no id to be found by one, for the server and for problems.
+fn name(head: &mut Parts) {
+    if given_id(&head.headers).is_none() {
+        let id = HeaderValue::from_bytes(&hex(fastrand::u128(..))).expect("digits are a value");
+        head.headers.insert(REQUEST_ID, id);
+    }
+}
+
+/// A number in 32 hexadecimal digits.
+fn hex(number: u128) -> [u8; 32] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut digits = [0; 32];
+    for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(number.to_be_bytes()) {
+        *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+    }
+    digits
+}
+
+impl Refused {
+    fn new(status: StatusCode, detail: impl Into<String>) -> Box<Self> {
+        Box::new(Self { problem: Problem::new(status, detail), allow: Vec::new(), is_last: false })
+    }
+
+    /// Refused because nobody can tell where it ends.
+    fn at_once(framing: Framing) -> Box<Self> {
+        let mut refused = Self::new(StatusCode::BAD_REQUEST, framing.to_string());
+        refused.is_last = true;
+        refused
+    }
+}

@@ -1,0 +1,92 @@
+//! What is told of requests.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use expect_test::{Expect, expect};
+use ratewright_gateway::{AccessLog, Entry, Settings};
+
+use crate::world::{Scripted, Setup, World, route, settings, until};
+
+/// Collects what it is told.
+#[derive(Default)]
+struct Lines(Mutex<Vec<String>>);
+
+impl AccessLog for Lines {
+    fn record(&self, entry: &Entry<'_>) {
+        let Entry { client, method, path, id, version, .. } = entry;
+        let (host, route) = (entry.host.unwrap_or("-"), entry.route.unwrap_or("-"));
+        let status = entry.status.map_or("-".to_owned(), |status| status.as_u16().to_string());
+        let agent = String::from_utf8_lossy(entry.agent.unwrap_or(b"-"));
+        let line = format!("{client} {method} {host} {path} {route} {status} {id} {agent:?} {version:?}");
+        self.0.lock().unwrap().push(line);
+    }
+}
+
+impl Lines {
+    fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+async fn logged(server: SocketAddr) -> (World, Arc<Lines>) {
+    let lines = Arc::new(Lines::default());
+    let settings = Settings { has_access_log: true, ..settings(route(&[server])) };
+    let log: Arc<dyn AccessLog> = lines.clone();
+    (World::start(Setup { settings, access_log: Some(log), ..Setup::default() }).await, lines)
+}
+
+async fn check(request: &str, expected: Expect) {
+    let (world, lines) = logged(Scripted::echo().await.address).await;
+    world.connect().await.ask(request).await;
+    expected.assert_eq(&lines.all().join("\n"));
+}
+
+#[tokio::test]
+async fn a_request_is_told_as_it_was_forwarded_and_without_its_query() {
+    check(
+        "GET //a/./b%20c/?password=secret HTTP/1.1\r\nHost: Shop.Example:8000\r\nX-Request-Id: r-1\r\nUser-Agent: x\\\"yä\r\n\r\n",
+        expect![[r#"127.0.0.1 GET shop.example /a/b%20c/ all 200 r-1 "x\\\"yä" HTTP/1.1"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_request_that_leads_nowhere_is_told_too() {
+    check(
+        "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nX-Request-Id: r-2\r\n\r\n",
+        expect![[r#"127.0.0.1 CONNECT a  - 400 r-2 "-" HTTP/1.1"#]],
+    )
+    .await;
+    check(
+        "POST /x HTTP/1.1\r\nHost: a\r\nX-Request-Id: r-3\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\n",
+        expect![[r#"127.0.0.1 POST a /x - 400 r-3 "-" HTTP/1.1"#]],
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_is_told_without_a_status() {
+    let server = Scripted::start(|mut client, _| async move {
+        client.until(b"never").await;
+    })
+    .await;
+    let (world, lines) = logged(server.address).await;
+    let mut client = world.connect().await;
+    client.send("GET /slow HTTP/1.1\r\nHost: a\r\nX-Request-Id: r-4\r\n\r\n").await;
+    until("it is under way", || server.n_connections.load(std::sync::atomic::Ordering::SeqCst) == 1).await;
+    drop(client);
+    until("it is told", || !lines.all().is_empty()).await;
+    assert_eq!(lines.all(), [r#"127.0.0.1 GET a /slow all - r-4 "-" HTTP/1.1"#]);
+}
+
+#[tokio::test]
+async fn a_reload_switches_it_on_and_off() {
+    let server = Scripted::echo().await;
+    let (world, lines) = logged(server.address).await;
+    for (has_access_log, n) in [(false, 0), (true, 1), (false, 1), (true, 2)] {
+        world.settings.store(Arc::new(Settings { has_access_log, ..settings(route(&[server.address])) }));
+        assert_eq!(world.get("/").await.status, 200);
+        assert_eq!(lines.all().len(), n);
+    }
+}

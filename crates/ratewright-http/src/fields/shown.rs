@@ -1,0 +1,97 @@
+//! One limit, in the numbers that the fields show.
+
+use std::fmt;
+
+use ratewright_core::{Algorithm, Limit, Micros, Outcome, Quota, Refill, Standing};
+
+/// One limit, as the fields show it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct Shown<'a> {
+    /// The policy's name.
+    pub policy: &'a str,
+    /// The quota's own name, if the policy has several.
+    pub quota: Option<&'a str>,
+    /// What it holds when full: `q`.
+    pub capacity: u32,
+    /// The units of its rate, as written.
+    pub units: u32,
+    /// Seconds in which all of it comes back, at least 1: `w`.
+    pub refill_within: u64,
+    /// Units left: `r`.
+    pub remaining: u32,
+    /// Seconds in which no more than those can be spent; nothing if nothing is spent: `t`.
+    pub more_after: Option<u64>,
+}
+
+impl<'a> Shown<'a> {
+    /// A limit as it stands.
+    pub(super) fn of(limit: &'a Limit, standing: &Standing) -> Self {
+        let (remaining, more_after) =
+            (standing.remaining, more_after(limit.quota(), standing).as_secs_ceil());
+        Self { remaining, more_after: (more_after > 0).then_some(more_after), ..Self::untouched(limit) }
+    }
+
+    /// A limit from which nothing is spent.
+    pub(crate) fn untouched(limit: &'a Limit) -> Self {
+        let (name, quota) = (limit.name(), limit.quota());
+        let capacity = quota.capacity().get();
+        Self {
+            policy: name.policy(),
+            quota: name.quota(),
+            capacity,
+            units: quota.units(),
+            refill_within: refill_within(quota).as_secs_ceil().max(1),
+            remaining: capacity,
+            more_after: None,
+        }
+    }
+}
+
+/// The name under which the limit is shown: `login`, or `login.minute`.
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.policy)?;
+        self.quota.map_or(Ok(()), |quota| write!(f, ".{quota}"))
+    }
+}
+
+/// The time in which all of a quota comes back.
+fn refill_within(quota: &Quota) -> Micros {
+    match quota.algorithm() {
+        Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => quota.time_to_fill().ceil(),
+        Algorithm::TokenBucket(Refill::Stepped) => {
+            let steps = quota.capacity().get().div_ceil(quota.units());
+            Micros::new(u64::from(steps).saturating_mul(quota.window().as_micros()))
+        }
+        Algorithm::SlidingWindow | Algorithm::SlidingWindowCounter | Algorithm::FixedWindow(_) => {
+            quota.window()
+        }
+    }
+}
+
+/// How long no more than what remains can be spent. For a bucket until its next unit comes, for a window until
+/// it or its oldest entry leaves; but not longer than until a charge that was short fits. Zero if nothing is
+/// spent, otherwise never, also where the standing is one of a share of the quota.
+fn more_after(quota: &Quota, standing: &Standing) -> Micros {
+    let all_after = standing.reset_after;
+    if all_after.is_zero() {
+        return Micros::ZERO;
+    }
+    let more_after = match quota.algorithm() {
+        Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => {
+            let missing = quota.capacity().get().saturating_sub(standing.remaining);
+            let others = quota.time_to_earn(u64::from(missing.saturating_sub(1)));
+            all_after.saturating_sub(Micros::new(others.micros()))
+        }
+        Algorithm::TokenBucket(Refill::Stepped) => {
+            Micros::new((all_after.as_micros() - 1) % quota.window().as_micros() + 1)
+        }
+        Algorithm::SlidingWindow | Algorithm::SlidingWindowCounter | Algorithm::FixedWindow(_) => all_after,
+    };
+    let more_after = match standing.outcome {
+        Outcome::Short { retry_after } => more_after.min(retry_after),
+        Outcome::Paid(_) | Outcome::Fits | Outcome::Never | Outcome::Unknown => more_after,
+    };
+    more_after.max(Micros::new(1))
+}

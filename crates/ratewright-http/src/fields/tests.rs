@@ -1,0 +1,304 @@
+use super::*;
+use crate::testing::{FRESH, NOW, Recorded, decide, login, quota, spend, spent};
+use proptest::prelude::*;
+use ratewright_core::{Algorithm, Basis, Leak, Mode, Policy, Refill, WindowStart};
+
+const BUCKET: Algorithm = Algorithm::TokenBucket(Refill::Smooth);
+
+/// The fields of a decision, one to a line, in the default style.
+fn rendered(decision: &Decision) -> String {
+    rendered_as(FieldStyle::default(), decision)
+}
+
+fn rendered_as(style: FieldStyle, decision: &Decision) -> String {
+    let mut headers = HeaderMap::new();
+    if let Some(fields) = Fields::of(decision, NOW) {
+        fields.render(style, &mut headers);
+    }
+    lines(&headers)
+}
+
+fn lines(headers: &HeaderMap) -> String {
+    let line = |(name, value): (&HeaderName, &HeaderValue)| format!("{name}: {}", value.to_str().unwrap());
+    headers.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[track_caller]
+fn ietf(policy: Policy, store: Recorded, expected: &str) {
+    let style = FieldStyle { x_ratelimit: false, ..FieldStyle::default() };
+    assert_eq!(rendered_as(style, &decide(vec![policy], store, spend(1))).replace('\n', " | "), expected);
+}
+
+#[test]
+fn a6_an_allowed_answer_has_both_families() {
+    let expected = "\
+x-ratelimit-limit: 10
+x-ratelimit-remaining: 3
+x-ratelimit-reset: 1700000043
+ratelimit-policy: \"login\";q=10;w=60
+ratelimit: \"login\";r=3;t=6";
+    assert_eq!(rendered(&decide(vec![login()], spent(6), spend(1))), expected);
+}
+
+#[test]
+fn a7_a_denied_answer_says_when_to_come_back() {
+    let expected = "\
+x-ratelimit-limit: 10
+x-ratelimit-remaining: 0
+x-ratelimit-reset: 1700000061
+ratelimit-policy: \"login\";q=10;w=60
+ratelimit: \"login\";r=0;t=6
+retry-after: 6";
+    assert_eq!(rendered(&decide(vec![login()], spent(10), spend(1))), expected);
+}
+
+#[test]
+fn a6_the_limit_may_be_the_rate_as_written() {
+    let style =
+        FieldStyle { ietf: false, retry_after: false, limit: LimitMeaning::Rate, ..FieldStyle::default() };
+    let expected = "x-ratelimit-limit: 1\nx-ratelimit-remaining: 0\nx-ratelimit-reset: 1700000061";
+    assert_eq!(rendered_as(style, &decide(vec![login()], spent(10), spend(1))), expected);
+}
+
+#[test]
+fn when_retrying_never_helps_there_is_no_retry_after() {
+    let fields = rendered(&decide(vec![login()], FRESH, spend(11)));
+    assert!(fields.contains("x-ratelimit-remaining: 10") && !fields.contains("retry-after"), "{fields}");
+}
+
+#[test]
+fn each_enforced_limit_is_shown_in_order_and_none_in_shadow() {
+    let minute = quota(Algorithm::SlidingWindow, "10/min", 10);
+    let shadow = Policy::new("trial", minute.clone()).unwrap().in_mode(Mode::Shadow);
+    let user = Policy::new("per-user", quota(BUCKET, "100/s", 5)).unwrap();
+    let decision = decide(vec![shadow, login().and("minute", minute), user], spent(4), spend(1));
+    let expected = "\
+x-ratelimit-limit: 5
+x-ratelimit-remaining: 0
+x-ratelimit-reset: 1700000001
+ratelimit-policy: \"login\";q=10;w=60, \"login.minute\";q=10;w=60, \"per-user\";q=5;w=1
+ratelimit: \"login\";r=5;t=6, \"login.minute\";r=5;t=60, \"per-user\";r=0;t=1";
+    assert_eq!(rendered(&decision), expected);
+}
+
+#[test]
+fn nothing_enforced_nothing_shown() {
+    assert_eq!(rendered(&decide(vec![], FRESH, spend(1))), "");
+    assert_eq!(rendered(&decide(vec![login().in_mode(Mode::Shadow)], spent(10), spend(1))), "");
+}
+
+#[test]
+fn of_very_many_limits_only_the_tightest_is_shown() {
+    let policy = |n: u32| Policy::new(&format!("p{n}"), quota(BUCKET, "1/s", 100 - n)).unwrap();
+    let shown = |n: u32| {
+        let decision = decide((0..n).map(policy).collect(), FRESH, spend(1));
+        let mut headers = HeaderMap::new();
+        Fields::of(&decision, NOW).unwrap().render(FieldStyle::default(), &mut headers);
+        Fields::parse(&headers).limits.into_iter().map(|limit| limit.name).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(16).len(), 16);
+    assert_eq!(shown(17), ["p16"]);
+}
+
+/// `t` of each algorithm: until more can be spent than `r` says.
+#[test]
+fn t_lasts_until_the_next_unit_comes_or_the_window_leaves() {
+    let policy = |algorithm, rate, burst| Policy::new("p", quota(algorithm, rate, burst)).unwrap();
+    let ago = |seconds| Recorded { ago: Micros::from_secs(seconds), ..spent(4) };
+    let smooth = policy(BUCKET, "1/10s", 6);
+    ietf(smooth.clone(), ago(3), r#"ratelimit-policy: "p";q=6;w=60 | ratelimit: "p";r=1;t=7"#);
+    ietf(smooth, spent(6), r#"ratelimit-policy: "p";q=6;w=60 | ratelimit: "p";r=0;t=10 | retry-after: 10"#);
+    let stepped = policy(Algorithm::TokenBucket(Refill::Stepped), "2/10s", 6);
+    ietf(stepped, ago(3), r#"ratelimit-policy: "p";q=6;w=30 | ratelimit: "p";r=1;t=7"#);
+    let queue = policy(Algorithm::LeakyBucket(Leak::Queue), "1/10s", 6);
+    ietf(queue, ago(3), r#"ratelimit-policy: "p";q=6;w=60 | ratelimit: "p";r=2;t=7 | retry-after: 37"#);
+    let log = policy(Algorithm::SlidingWindow, "6/min", 6);
+    ietf(log, ago(3), r#"ratelimit-policy: "p";q=6;w=60 | ratelimit: "p";r=1;t=57"#);
+    let fixed = policy(Algorithm::FixedWindow(WindowStart::FirstHit), "6/min", 6);
+    ietf(fixed, ago(3), r#"ratelimit-policy: "p";q=6;w=60 | ratelimit: "p";r=1;t=57"#);
+}
+
+/// The previous window fades, so that the next unit comes before the window's end; only the wait is known.
+#[test]
+fn a_counter_that_denies_says_the_wait_not_the_end_of_its_window() {
+    let counter = Policy::new("p", quota(Algorithm::SlidingWindowCounter, "60/min", 0)).unwrap();
+    let store = Recorded { ago: Micros::from_secs(30), ..spent(60) };
+    let decision = decide(vec![counter], store, spend(40));
+    let fields = Fields::of(&decision, NOW).unwrap();
+    assert_eq!(fields.tightest().more_after, fields.retry_after());
+}
+
+#[test]
+fn what_cannot_be_checked_is_shown_without_a_window() {
+    let closed = Recorded { basis: Basis::FailClosed, ..FRESH };
+    ietf(login(), closed, r#"ratelimit-policy: "login";q=10;w=60 | ratelimit: "login";r=0 | retry-after: 1"#);
+}
+
+#[test]
+fn an_upstreams_own_limits_stay_beside_ours() {
+    let mut headers = HeaderMap::new();
+    headers.insert(LIMIT, HeaderValue::from_static(r#""upstream";r=1;t=2"#));
+    headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("ETag"));
+    let decision = decide(vec![login()], FRESH, spend(1));
+    Fields::of(&decision, NOW).unwrap().render(FieldStyle::default(), &mut headers);
+    Fields::expose(&mut headers);
+    let names: Vec<_> = Fields::parse(&headers).limits.into_iter().map(|limit| limit.name).collect();
+    assert_eq!(names, ["upstream", "login"]);
+    let exposed: Vec<_> = headers.get_all(header::ACCESS_CONTROL_EXPOSE_HEADERS).iter().collect();
+    assert_eq!(exposed, [&HeaderValue::from_static("ETag"), &EXPOSED]);
+    for name in [X_LIMIT, X_REMAINING, X_RESET, POLICY, LIMIT, header::RETRY_AFTER] {
+        let listed =
+            EXPOSED.to_str().unwrap().split(", ").any(|exposed| exposed.eq_ignore_ascii_case(name.as_str()));
+        assert!(listed, "{name}");
+    }
+}
+
+/// What is read from these two fields.
+fn read(policy: &str, limit: &str) -> (Vec<QuotaPolicy>, Vec<ServiceLimit>) {
+    let mut headers = HeaderMap::new();
+    headers.insert(POLICY, HeaderValue::from_str(policy).unwrap());
+    headers.insert(LIMIT, HeaderValue::from_str(limit).unwrap());
+    let received = Fields::parse(&headers);
+    (received.policies, received.limits)
+}
+
+#[test]
+fn other_servers_fields_are_read() {
+    let (policies, limits) =
+        read(r#""a";q=100;pk=:cHsdsRa894==:, "b";qu="content-bytes";q=0;w=1"#, r#""b";c=1;a=0;w=9"#);
+    let policy = |name: &str, quota, window| QuotaPolicy { name: name.to_owned(), quota, window };
+    assert_eq!(policies, [policy("a", 100, None), policy("b", 0, Some(1))]);
+    assert_eq!(limits, [ServiceLimit { name: "b".to_owned(), available: 0, window: Some(9) }]);
+}
+
+#[test]
+fn a_malformed_field_is_ignored_as_a_whole() {
+    for bad in [
+        r#""ok";q=1;r=1, "#,
+        r#""ok";q=1;r=1, ("x");q=1;r=1"#,
+        r#""ok";q=1;r=1, token;q=1;r=1"#,
+        r#""ok";q=1;r=1, "x";w=1;t=1"#,
+        r#""ok";q=1;r=1, "x";q=-1;r=-1"#,
+        r#""ok";q=1;r=1, "x";q="1";r="1""#,
+        r#""ok";q=1;r=1, "x";q=1;r=1;w=1.5;t=1.5"#,
+        r#""ok";q=1;r=1, "x";q=1234567890123456;r=1234567890123456"#,
+        r#"limit=100, remaining=50, reset=5"#,
+    ] {
+        assert_eq!(read(bad, bad), (vec![], vec![]), "{bad}");
+    }
+    assert_eq!(read(r#""x";q=1;w=0"#, "").0, []);
+    let long = r#""ok";q=1;r=1, "#.repeat(1_000) + r#""ok";q=1;r=1"#;
+    assert_eq!(read(&long, &long), (vec![], vec![]), "it has a limit too");
+}
+
+#[test]
+fn what_is_no_number_is_not_there() {
+    for bad in ["", "soon", "-1", "+1", "1.5", "1, 2", "99999999999999999999"] {
+        let mut headers = HeaderMap::new();
+        for name in [X_LIMIT, X_REMAINING, X_RESET, header::RETRY_AFTER] {
+            headers.insert(name, HeaderValue::from_str(bad).unwrap());
+        }
+        assert_eq!(Fields::parse(&headers), Received::default(), "{bad}");
+    }
+}
+
+prop_compose! {
+    fn shown_limits()(
+        policy in "[a-z0-9._-]{1,64}",
+        quota in prop::option::of("[a-z0-9._-]{1,64}"),
+        numbers: (u32, u32, u32),
+        refill_within in 1u64..10_000_000_000,
+        more_after in prop::option::of(1u64..10_000_000_000),
+    ) -> (String, Option<String>, (u32, u32, u32), u64, Option<u64>) {
+        (policy, quota, numbers, refill_within, more_after)
+    }
+}
+
+fn algorithms() -> impl Strategy<Value = Algorithm> {
+    prop::sample::select(vec![
+        BUCKET,
+        Algorithm::TokenBucket(Refill::Stepped),
+        Algorithm::LeakyBucket(Leak::Meter),
+        Algorithm::LeakyBucket(Leak::Queue),
+        Algorithm::SlidingWindow,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::FixedWindow(WindowStart::Epoch),
+        Algorithm::FixedWindow(WindowStart::FirstHit),
+    ])
+}
+
+proptest! {
+    #[test]
+    fn rendered_fields_parse_back(
+        limits in prop::collection::vec(shown_limits(), 1..=Fields::SHOWN_MAX),
+        reset_at: u64,
+        retry_after in prop::option::of(1u64..),
+    ) {
+        let shown: SmallVec<[Shown<'_>; 2]> = limits.iter().map(|(policy, quota, numbers, refill_within, more_after)| {
+            let &(capacity, units, remaining) = numbers;
+            let (refill_within, more_after) = (*refill_within, *more_after);
+            Shown { policy, quota: quota.as_deref(), capacity, units, refill_within, remaining, more_after }
+        }).collect();
+        let fields = Fields { tightest: shown[0], reset_after: 0, reset_at, retry_after, shown };
+        let mut headers = HeaderMap::new();
+        fields.render(FieldStyle::default(), &mut headers);
+        let policy = |shown: &Shown<'_>| {
+            let (quota, window) = (shown.capacity.into(), Some(shown.refill_within));
+            QuotaPolicy { name: shown.to_string(), quota, window }
+        };
+        let limit = |shown: &Shown<'_>| {
+            let (available, window) = (shown.remaining.into(), shown.more_after);
+            ServiceLimit { name: shown.to_string(), available, window }
+        };
+        let said = Received {
+            limit: Some(fields.tightest.capacity.into()),
+            remaining: Some(fields.tightest.remaining.into()),
+            reset: Some(reset_at),
+            retry_after,
+            policies: fields.shown.iter().map(policy).collect(),
+            limits: fields.shown.iter().map(limit).collect(),
+        };
+        prop_assert_eq!(Fields::parse(&headers), said);
+    }
+
+    /// The draft: who waits as long as `Retry-After` says has outlasted the window of which `RateLimit` speaks.
+    #[test]
+    fn retry_after_is_never_earlier_than_t_and_never_zero(
+        algorithm in algorithms(),
+        (units, window, burst) in (1u32..50, 1u64..100_000_000, 1u32..50),
+        (spent, ago, cost) in (0u32..200, 0u64..100_000_000, 1u32..50),
+    ) {
+        let policy = Policy::new("p", quota(algorithm, &format!("{units}/{window}us"), burst)).unwrap();
+        let store = Recorded { spent, ago: Micros::new(ago), basis: Basis::Shared };
+        let decision = decide(vec![policy], store, spend(cost));
+        let fields = Fields::of(&decision, NOW).unwrap();
+        let shown = fields.tightest();
+        prop_assert!(shown.remaining <= shown.capacity);
+        prop_assert_eq!(shown.more_after.is_none(), shown.remaining == shown.capacity);
+        if let Some(t) = shown.more_after {
+            prop_assert!((1..=fields.reset_after()).contains(&t));
+        }
+        if let Some(retry_after) = fields.retry_after() {
+            prop_assert!(retry_after >= shown.more_after.unwrap_or(1));
+        }
+        prop_assert_eq!(fields.retry_after().is_some(), decision.verdict() == Verdict::Deny && decision.retry_after().is_some());
+    }
+
+    #[test]
+    fn no_bytes_confuse_the_parser(values in prop::collection::vec((0usize..6, prop::collection::vec(any::<u8>(), 0..100)), 0..8)) {
+        let names = [X_LIMIT, X_REMAINING, X_RESET, POLICY, LIMIT, header::RETRY_AFTER];
+        let mut headers = HeaderMap::new();
+        for (name, value) in values {
+            if let Ok(value) = HeaderValue::from_bytes(&value) {
+                headers.append(&names[name], value);
+            }
+        }
+        Fields::parse(&headers);
+    }
+
+    #[test]
+    fn no_list_confuses_the_parser(list in r#"("[a-z]{0,3}"|[a-z(]{1,2})?(;[a-z]{1,2}=?-?[0-9.":]{0,17}){0,4}[, )]{0,3}"#) {
+        let (policies, limits) = read(&list, &list);
+        prop_assert!(policies.len() <= 1 && limits.len() <= 1);
+    }
+}

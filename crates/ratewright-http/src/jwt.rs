@@ -1,0 +1,221 @@
+//! Who is asking, by a token that somebody we trust has signed.
+//!
+//! ```text
+//!   Authorization: Bearer eyJhbGciOi….eyJzdWIiOi….MEUCIQDx…
+//!                         header      payload     signature
+//!                         which key   claims      over both
+//! ```
+//!
+//! The header is the attacker's until the signature is checked, so it chooses nothing but a key among ours. The
+//! algorithm belongs to the key: an RSA key's public half, used as an HMAC secret, opens nothing, nor does `none`.
+//! No claim can be seen before everything is checked, since [`Claims`] come only out of [`Verifier::verify`].
+//!
+//! Time is a parameter, and the library that checks signatures is not asked about it: it would read a clock.
+//!
+//! # Laws
+//! - A token counts only if a key of ours signed exactly these bytes, with the algorithm of that key, which the
+//!   rules name, and every claim that the rules ask for is there, of the right type, and fits.
+//! - Whatever the text, there is an answer, and nothing that is longer than [`TOKEN_LENGTH_MAX`] is looked at.
+//! - Nothing secret is ever printed.
+
+mod claims;
+mod keys;
+
+use arc_swap::ArcSwap;
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use http::{HeaderMap, header};
+use ratewright_core::{Micros, Timestamp};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny};
+
+pub use claims::Claims;
+pub use keys::{KEYS_MAX, KeyError, KeySet, TokenAlgorithm};
+
+/// The longest token that is looked at, in bytes.
+pub const TOKEN_LENGTH_MAX: usize = 8 * 1024;
+
+/// How many keys are tried for a token that names none.
+const KEYS_TRIED_MAX: usize = 4;
+
+/// Decides which tokens count. Its keys can be replaced while it is in use.
+#[derive(Debug)]
+pub struct Verifier {
+    keys: ArcSwap<KeySet>,
+    rules: TokenRules,
+}
+
+/// What a token must be like, besides being signed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TokenRules {
+    /// The algorithms that count. All by default: each key has its own anyway.
+    pub algorithms: Vec<TokenAlgorithm>,
+    /// Who may have issued it (`iss`); empty: anybody who has a key.
+    pub issuers: Vec<String>,
+    /// For whom it may be (`aud`); empty: for anybody.
+    pub audiences: Vec<String>,
+    /// Whether it must end.
+    pub expiry: Expiry,
+    /// How far the issuer's clock may be from ours. A minute by default.
+    pub leeway: Micros,
+}
+
+/// Whether a token must say when it ends (`exp`). If it does, that always counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Expiry {
+    /// It must.
+    #[default]
+    Required,
+    /// A token that never ends will do.
+    Optional,
+}
+
+/// Why a token does not count.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokenError {
+    /// No key of ours is meant. Newer keys may help.
+    #[error("the token is signed with a key that is not known")]
+    UnknownKey,
+
+    /// It ended.
+    #[error("the token has expired")]
+    Expired,
+
+    /// It did not begin.
+    #[error("the token is not valid yet")]
+    NotYet,
+
+    /// It is not signed in a way that the rules name.
+    #[error("the token's algorithm is not accepted")]
+    Algorithm,
+
+    /// Somebody else made it, or changed it.
+    #[error("the token's signature is wrong")]
+    Signature,
+
+    /// A claim is missing, of the wrong type, or not as the rules ask.
+    #[error("the token's claim {claim} is missing or not as it must be")]
+    Claim {
+        /// Its name.
+        claim: &'static str,
+    },
+
+    /// It asks for an extension, and there is none here.
+    #[error("the token has critical header parameters, of which none is supported")]
+    Critical,
+
+    /// It is no token.
+    #[error("the token's {part} cannot be read")]
+    Malformed {
+        /// Which part.
+        part: &'static str,
+    },
+
+    /// It is too long to be looked at.
+    #[error("the token has {length} bytes; at most {length_max} are read")]
+    TooLong {
+        /// Its length in bytes.
+        length: usize,
+        /// [`TOKEN_LENGTH_MAX`].
+        length_max: usize,
+    },
+}
+
+/// What of a token's header matters here.
+#[derive(serde::Deserialize)]
+struct Header {
+    alg: String,
+    kid: Option<String>,
+    #[serde(default, deserialize_with = "is_present")]
+    crit: bool,
+}
+
+/// The token that a request carries, if it carries one.
+pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let mut lines = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else { return None };
+    let (scheme, token) = line.to_str().ok()?.trim().split_once(' ')?;
+    let token = token.trim_start();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() && !token.contains([' ', '\t']))
+        .then_some(token)
+}
+
+impl Verifier {
+    /// A verifier with these keys and rules.
+    pub fn new(keys: KeySet, rules: TokenRules) -> Self {
+        Self { keys: ArcSwap::from_pointee(keys), rules }
+    }
+
+    /// Takes other keys from now on. Tokens of keys that are gone no longer count.
+    pub fn replace_keys(&self, keys: KeySet) {
+        self.keys.store(keys.into());
+    }
+
+    /// Takes the keys that another has.
+    pub fn adopt_keys(&self, other: &Self) {
+        self.keys.store(other.keys.load_full());
+    }
+
+    /// The claims of a token that counts at `now`.
+    ///
+    /// # Errors
+    /// If it does not count, or not yet, or no longer.
+    pub fn verify(&self, token: &str, now: Timestamp) -> Result<Claims, TokenError> {
+        if token.len() > TOKEN_LENGTH_MAX {
+            return Err(TokenError::TooLong { length: token.len(), length_max: TOKEN_LENGTH_MAX });
+        }
+        let (message, signature) =
+            token.rsplit_once('.').ok_or(TokenError::Malformed { part: "signature" })?;
+        let (header, payload) = message.split_once('.').ok_or(TokenError::Malformed { part: "payload" })?;
+        self.check_signature(header, message, signature)?;
+
+        let claims = Claims::new(parse(payload, "payload")?);
+        claims.check(&self.rules, now)?;
+        Ok(claims)
+    }
+
+    fn check_signature(&self, header: &str, message: &str, signature: &str) -> Result<(), TokenError> {
+        let header: Header = parse(header, "header")?;
+        if header.crit {
+            return Err(TokenError::Critical);
+        }
+        let algorithm =
+            TokenAlgorithm::named(&header.alg).filter(|named| self.rules.algorithms.contains(named));
+        let algorithm = algorithm.ok_or(TokenError::Algorithm)?;
+
+        let keys = self.keys.load();
+        let mut candidates =
+            keys.candidates(header.kid.as_deref(), algorithm).take(KEYS_TRIED_MAX).peekable();
+        if candidates.peek().is_none() {
+            return Err(TokenError::UnknownKey);
+        }
+        let signed = candidates.any(|key| key.signed(message.as_bytes(), signature));
+        if signed { Ok(()) } else { Err(TokenError::Signature) }
+    }
+}
+
+impl Default for TokenRules {
+    fn default() -> Self {
+        Self {
+            algorithms: TokenAlgorithm::ALL.to_vec(),
+            issuers: Vec::new(),
+            audiences: Vec::new(),
+            expiry: Expiry::Required,
+            leeway: Micros::from_secs(60),
+        }
+    }
+}
+
+/// One part of a token: base64url without padding, of JSON.
+fn parse<T: DeserializeOwned>(encoded: &str, part: &'static str) -> Result<T, TokenError> {
+    let json = BASE64_URL_SAFE_NO_PAD.decode(encoded).ok();
+    json.and_then(|json| serde_json::from_slice(&json).ok()).ok_or(TokenError::Malformed { part })
+}
+
+/// True for a member that is there, be it `null`.
+fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    IgnoredAny::deserialize(deserializer).map(|_| true)
+}
+
+#[cfg(test)]
+mod tests;

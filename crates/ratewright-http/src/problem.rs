@@ -1,0 +1,261 @@
+//! Error bodies after RFC 9457, `application/problem+json`.
+//!
+//! ```text
+//!   {"type":"https://ratewright.example/problems/login","title":"Too Many Requests","status":429,
+//!    "detail":"Rate limit \"login\" exceeded. Try again in 60 seconds.","instance":"/api/login",
+//!    "correlationId":"4bf92f35","limitType":"login","retryAfter":60,
+//!    "timestamp":"2026-11-15T12:00:00.123Z","violated-policies":["login"]}
+//! ```
+//!
+//! The last line's second member is the draft's of the rate limit fields, and has its spelling.
+
+mod date;
+
+pub use date::iso;
+
+use std::borrow::Cow;
+
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+use ratewright_core::{Basis, Decision, Micros, Outcome, Timestamp};
+use serde::Serialize;
+
+use crate::fields::{Fields, Shown};
+
+const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
+
+/// What went wrong, for programs and for people.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Problem {
+    #[serde(rename = "type")]
+    kind: Cow<'static, str>,
+    title: &'static str,
+    status: u16,
+    detail: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    parameter: Option<&'static str>,
+    #[serde(flatten)]
+    denied: Option<Box<Denied>>,
+    #[serde(flatten)]
+    occurred: Option<Box<Occurred>>,
+}
+
+/// To which request it happened, and when.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Occurred {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance: Option<String>,
+    correlation_id: String,
+    timestamp: String,
+}
+
+/// What a denial says more.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Denied {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    instance: Option<String>,
+    correlation_id: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    limit_type: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after: Option<u64>,
+    timestamp: String,
+    #[serde(rename = "violated-policies")]
+    violated_policies: Vec<String>,
+}
+
+/// The request that was denied, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Occasion<'a> {
+    /// The problem's type, a URI in which `{name}` stands for the policy; [`Problem::BLANK`] says no more than the status.
+    pub kind: &'a str,
+    /// The path that was asked for, if it is known.
+    pub instance: Option<&'a str>,
+    /// The request's id.
+    pub correlation_id: &'a str,
+    /// The time of day.
+    pub now: Timestamp,
+}
+
+impl Problem {
+    /// The type of a problem that its status names.
+    pub const BLANK: &'static str = "about:blank";
+
+    /// A problem that its status names; `detail` says what is wrong here, and what to do.
+    pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
+        let (kind, title) = (Cow::Borrowed(Self::BLANK), status.canonical_reason().unwrap_or("Error"));
+        let (status, detail) = (status.as_u16(), detail.into());
+        Self { kind, title, status, detail, parameter: None, denied: None, occurred: None }
+    }
+
+    /// The problem of who is denied. It names the limit that lasts longest, and all that said no.
+    pub fn denial(decision: &Decision, occasion: &Occasion<'_>) -> Self {
+        let refused = decision.refused().map(|(policy, _)| policy.name());
+        let limit_type = refused.or_else(|| decision.tightest().map(|(policy, _, _)| policy.name()));
+        let mut problem = Self::new(Fields::status(decision), detail(decision));
+        problem.kind = occasion.kind.replace("{name}", limit_type.unwrap_or("unknown")).into();
+        problem.denied = Some(Box::new(Denied {
+            instance: occasion.instance.map(str::to_owned),
+            correlation_id: occasion.correlation_id.to_owned(),
+            limit_type: limit_type.map(str::to_owned),
+            retry_after: Fields::seconds_to_wait(decision),
+            timestamp: date::iso(occasion.now),
+            violated_policies: violated(decision),
+        }));
+        problem
+    }
+
+    /// Says to which request it happened, and when. The occasion's kind says nothing here.
+    #[must_use]
+    pub fn on(mut self, occasion: &Occasion<'_>) -> Self {
+        self.occurred = Some(Box::new(Occurred {
+            instance: occasion.instance.map(str::to_owned),
+            correlation_id: occasion.correlation_id.to_owned(),
+            timestamp: date::iso(occasion.now),
+        }));
+        self
+    }
+
+    /// The status that it is answered with.
+    pub fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    /// Names the parameter that is to blame.
+    #[must_use]
+    pub fn about(mut self, parameter: &'static str) -> Self {
+        self.parameter = Some(parameter);
+        self
+    }
+
+    /// The answer. It is of this moment, so nobody may store it. Who is not known is told how to say who they are.
+    pub fn render(&self) -> Response<String> {
+        let body = serde_json::to_string(self).unwrap_or_else(|_| "{}".to_owned()); // strings and numbers only
+        let mut response = Response::new(body);
+        let status = self.status();
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        let id = self.occurred.as_ref().map(|occurred| HeaderValue::from_str(&occurred.correlation_id));
+        if let Some(Ok(id)) = id.filter(|id| id.as_ref().is_ok_and(|id| !id.is_empty())) {
+            headers.insert(CORRELATION_ID, id);
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+/// Which limit said no, and when to come back.
+fn detail(decision: &Decision) -> String {
+    if let Some((policy, partition)) = decision.refused() {
+        let names: Vec<_> = partition.iter().flat_map(|part| part.names()).map(ToString::to_string).collect();
+        return format!(
+            "Rate limit \"{}\" counts by {}, and this request has none.",
+            policy.name(),
+            names.join(", ")
+        );
+    }
+    let Some((policy, limit, standing)) = decision.tightest() else {
+        return "Rate limit exceeded.".to_owned();
+    };
+    let name = policy.name();
+    let Some(seconds) = Fields::seconds_to_wait(decision) else {
+        let capacity = limit.quota().capacity();
+        return format!(
+            "Rate limit \"{name}\" never has more than {capacity}, and this request needs more. Trying again does not help."
+        );
+    };
+    let plural = if seconds == 1 { "" } else { "s" };
+    if standing.outcome == Outcome::Unknown && standing.basis == Basis::FailClosed {
+        return format!("Rate limits cannot be checked. Try again in {seconds} second{plural}.");
+    }
+    format!("Rate limit \"{name}\" exceeded. Try again in {seconds} second{plural}.")
+}
+
+/// The limits that said no, by the names that the fields give them.
+fn violated(decision: &Decision) -> Vec<String> {
+    let enforced = decision.enforced();
+    let violated = enforced.filter(|(_, _, standing)| standing.retry_after() != Some(Micros::ZERO));
+    violated.take(Fields::SHOWN_MAX).map(|(_, limit, _)| Shown::untouched(limit).to_string()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{FRESH, NOW, Recorded, decide, login, quota, spend, spent};
+    use ratewright_core::{Algorithm, Mode, Policy};
+
+    const OCCASION: Occasion<'_> =
+        Occasion { kind: Problem::BLANK, instance: None, correlation_id: "c-1", now: NOW };
+
+    fn body(decision: &Decision, occasion: Occasion<'_>) -> String {
+        let response = Problem::denial(decision, &occasion).render();
+        assert_eq!(response.status(), 429);
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
+        assert_eq!(response.headers()[header::CACHE_CONTROL], "no-store");
+        response.into_body()
+    }
+
+    #[test]
+    fn a_problem_names_what_is_wrong() {
+        let problem = Problem::new(StatusCode::BAD_REQUEST, "permits is \"0\"").about("permits");
+        let response = problem.render();
+        assert_eq!(response.status(), 400);
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
+        assert_eq!(
+            response.body(),
+            r#"{"type":"about:blank","title":"Bad Request","status":400,"detail":"permits is \"0\"","parameter":"permits"}"#
+        );
+    }
+
+    #[test]
+    fn a7_b6_a_denial_names_the_limit_the_wait_and_the_request() {
+        let kind = "https://ratewright.example/problems/{name}";
+        let occasion = Occasion { kind, instance: Some("/api/login"), ..OCCASION };
+        assert_eq!(
+            body(&decide(vec![login()], spent(10), spend(10)), occasion),
+            r#"{"type":"https://ratewright.example/problems/login","title":"Too Many Requests","status":429,"detail":"Rate limit \"login\" exceeded. Try again in 60 seconds.","instance":"/api/login","correlationId":"c-1","limitType":"login","retryAfter":60,"timestamp":"2023-11-14T22:13:20.250Z","violated-policies":["login"]}"#
+        );
+    }
+
+    #[test]
+    fn all_limits_that_said_no_are_named_and_none_in_shadow() {
+        let minute = quota(Algorithm::SlidingWindow, "10/min", 10);
+        let shadow = Policy::new("trial", minute.clone()).unwrap().in_mode(Mode::Shadow);
+        let roomy = Policy::new("roomy", quota(Algorithm::SlidingWindow, "100/min", 100)).unwrap();
+        let decision = decide(vec![shadow, roomy, login().and("minute", minute)], spent(10), spend(1));
+        assert_eq!(
+            body(&decision, OCCASION),
+            r#"{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Rate limit \"login\" exceeded. Try again in 60 seconds.","correlationId":"c-1","limitType":"login","retryAfter":60,"timestamp":"2023-11-14T22:13:20.250Z","violated-policies":["login","login.minute"]}"#
+        );
+    }
+
+    #[test]
+    fn when_retrying_never_helps_the_denial_says_so() {
+        assert_eq!(
+            body(&decide(vec![login()], FRESH, spend(11)), OCCASION),
+            r#"{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Rate limit \"login\" never has more than 10, and this request needs more. Trying again does not help.","correlationId":"c-1","limitType":"login","timestamp":"2023-11-14T22:13:20.250Z","violated-policies":["login"]}"#
+        );
+    }
+
+    #[test]
+    fn c7_when_limits_cannot_be_checked_the_denial_says_so() {
+        let closed = Recorded { basis: Basis::FailClosed, ..FRESH };
+        assert_eq!(
+            body(&decide(vec![login()], closed, spend(1)), OCCASION),
+            r#"{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Rate limits cannot be checked. Try again in 1 second.","correlationId":"c-1","limitType":"login","retryAfter":1,"timestamp":"2023-11-14T22:13:20.250Z","violated-policies":["login"]}"#
+        );
+    }
+
+    #[test]
+    fn who_is_not_known_is_told_how_to_say_who_they_are() {
+        let response = Problem::new(StatusCode::UNAUTHORIZED, "a token is needed").render();
+        assert_eq!(response.headers()[header::WWW_AUTHENTICATE], "Bearer");
+        let response = Problem::new(StatusCode::FORBIDDEN, "not for you").render();
+        assert!(!response.headers().contains_key(header::WWW_AUTHENTICATE));
+    }
+}

@@ -1,0 +1,121 @@
+//! Decisions for tests: the model's own arithmetic, without a store and without waiting.
+
+use std::convert::Infallible;
+use std::num::NonZeroU32;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use ratewright_core::algorithm::fixed_window::FixedWindow;
+use ratewright_core::algorithm::leaky_bucket::Queue;
+use ratewright_core::algorithm::sliding_counter::SlidingCounter;
+use ratewright_core::algorithm::sliding_log::SlidingLog;
+use ratewright_core::algorithm::stepped::Stepped;
+use ratewright_core::algorithm::token_bucket::TokenBucket;
+use ratewright_core::algorithm::{Bucket, Demand};
+use ratewright_core::{
+    Act, Algorithm, Ask, Basis, Charge, Decision, Key, Leak, Limiter, Micros, Policies, Policy, Quota,
+    Receipt, Refill, Refund, Select, Standing, Standings, Store, Timestamp,
+};
+
+/// When tests happen: 2023-11-14T22:13:20.250Z.
+pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_250_000);
+
+/// A store in which `spent` units were recorded `ago`, in each bucket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Recorded {
+    pub(crate) spent: u32,
+    pub(crate) ago: Micros,
+    pub(crate) basis: Basis,
+}
+
+/// Nothing is spent.
+pub(crate) const FRESH: Recorded = spent(0);
+
+/// So many units were spent just now.
+pub(crate) const fn spent(spent: u32) -> Recorded {
+    Recorded { spent, ago: Micros::ZERO, basis: Basis::Shared }
+}
+
+/// A quota such as `1/6s` with a burst of its own, if the algorithm has one.
+pub(crate) fn quota(algorithm: Algorithm, rate: &str, burst: u32) -> Quota {
+    let quota = Quota::new(algorithm, rate.parse().unwrap()).unwrap();
+    if algorithm.has_burst() { quota.with_burst(NonZeroU32::new(burst).unwrap()).unwrap() } else { quota }
+}
+
+/// The policy of the examples: ten logins, one more every six seconds.
+pub(crate) fn login() -> Policy {
+    Policy::new("login", quota(Algorithm::TokenBucket(Refill::Smooth), "1/6s", 10)).unwrap()
+}
+
+/// Decides a query that falls under all these policies.
+pub(crate) fn decide(policies: Vec<Policy>, store: Recorded, ask: Ask) -> Decision {
+    let limiter = Limiter::new(Policies::new(policies).unwrap(), store);
+    let query = ratewright_core::Query {
+        select: Select::Covering(&[]),
+        address: None,
+        attributes: &[],
+        ask,
+        patience: Micros::ZERO,
+    };
+    let mut deciding = pin!(limiter.decide(&query));
+    match deciding.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(decision) => decision,
+        Poll::Pending => panic!("this store waits for nobody"),
+    }
+}
+
+/// Spends so many units, or asks in vain.
+pub(crate) fn spend(cost: u32) -> Ask {
+    Ask::Spend(NonZeroU32::new(cost).unwrap())
+}
+
+impl Recorded {
+    fn standing(self, charge: &Charge<'_>) -> Standing {
+        if matches!(self.basis, Basis::FailOpen | Basis::FailClosed) {
+            return Standing::unknown(charge, self.basis);
+        }
+        match charge.quota.algorithm() {
+            Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(Leak::Meter) => {
+                self.play(TokenBucket::full(charge.quota), charge)
+            }
+            Algorithm::LeakyBucket(Leak::Queue) => self.play(Queue(TokenBucket::full(charge.quota)), charge),
+            Algorithm::TokenBucket(Refill::Stepped) => self.play(Stepped::default(), charge),
+            Algorithm::SlidingWindow => self.play(SlidingLog::default(), charge),
+            Algorithm::SlidingWindowCounter => self.play(SlidingCounter::default(), charge),
+            Algorithm::FixedWindow(_) => self.play(FixedWindow::default(), charge),
+        }
+    }
+
+    fn play(self, mut bucket: impl Bucket, charge: &Charge<'_>) -> Standing {
+        let before = Timestamp::from_micros(NOW.as_micros().saturating_sub(self.ago.as_micros()));
+        bucket.spend(charge.quota, self.spent, before);
+        let demand = Demand { ahead: 0, cost: charge.act.cost(), patience: charge.patience };
+        let charged = bucket.charge(charge.quota, demand, charge.act, NOW);
+        let receipt = charged.counted.map(|counted| Receipt::new(counted, charge.quota, NOW));
+        Standing::derive(charge, charged.fit, receipt, charged.level, self.basis)
+    }
+}
+
+impl Store for Recorded {
+    type Error = Infallible;
+
+    async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), Infallible> {
+        let vetoed = charges
+            .iter()
+            .any(|charge| charge.act.vetoes() && self.standing(charge).retry_after() != Some(Micros::ZERO));
+        for charge in charges {
+            // A veto leaves every bucket as it was: the others only look.
+            let act = if vetoed { Act::Look(charge.act.cost()) } else { charge.act };
+            standings.push(self.standing(&Charge { act, ..charge.clone() }));
+        }
+        Ok(())
+    }
+
+    async fn refund(&self, _: &[Refund<'_>]) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    async fn reset(&self, _: &[Key<'_>]) -> Result<Basis, Infallible> {
+        Ok(self.basis)
+    }
+}

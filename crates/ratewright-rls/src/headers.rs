@@ -1,0 +1,62 @@
+//! Header fields that an answer adds to what the client gets, if the configuration says so.
+//!
+//! They speak of one descriptor: of those with a limit the one with the least left, and of those over their limit, quotas aside, the
+//! last one. `Retry-After` speaks of all: it ends when the last of them has room again.
+
+use ratewright_core::Timestamp;
+
+use crate::rules::HeaderFamily;
+use crate::status::Told;
+use crate::wire::HeaderValue;
+
+pub(crate) fn render(
+    families: &[HeaderFamily],
+    told_all: &[Told],
+    is_over: bool,
+    now: Timestamp,
+) -> Vec<HeaderValue> {
+    if families.is_empty() {
+        return Vec::new();
+    }
+    let limited = || told_all.iter().filter(|told| told.status.current_limit.is_some());
+    let over = limited().rfind(|told| told.is_over && !told.is_quota);
+    let Some(told) = over.or_else(|| limited().min_by_key(|told| told.status.limit_remaining)) else {
+        return Vec::new();
+    };
+    let limit = told.status.current_limit.as_ref().map_or(0, |limit| limit.requests_per_unit);
+    let seconds = told.status.duration_until_reset.as_ref().map_or(0, |reset| reset.seconds);
+    let reset_at = now.as_micros().div_ceil(1_000_000).saturating_add(seconds.unsigned_abs());
+    let mut fields = Vec::new();
+    let mut add = |key: &str, value: String| {
+        fields.push(HeaderValue { key: key.to_owned(), value, raw_value: Vec::new() });
+    };
+    for family in families {
+        let remaining = told.status.limit_remaining.to_string();
+        match family {
+            HeaderFamily::XRateLimit => {
+                add("X-RateLimit-Limit", limit.to_string());
+                add("X-RateLimit-Remaining", remaining);
+                add("X-RateLimit-Reset", reset_at.to_string());
+            }
+            HeaderFamily::RateLimit => {
+                add("RateLimit-Limit", limit.to_string());
+                add("RateLimit-Remaining", remaining);
+                add("RateLimit-Reset", seconds.to_string());
+            }
+            HeaderFamily::RetryAfter if is_over => add("Retry-After", retry_after(told_all).to_string()),
+            HeaderFamily::RetryAfter => {}
+        }
+    }
+    fields
+}
+
+/// Whole seconds until nothing speaks against the same request any more: all limits have room, and one of the quotas.
+fn retry_after(told: &[Told]) -> i64 {
+    let over = |is_quota| {
+        let over = told.iter().filter(move |told| told.is_over && told.is_quota == is_quota);
+        over.filter_map(|told| Some(told.status.duration_until_reset.as_ref()?.seconds))
+    };
+    let has_quota_left = told.iter().any(|told| told.is_quota && !told.is_over);
+    let of_quotas = over(true).min().filter(|_| !has_quota_left);
+    over(false).max().max(of_quotas).unwrap_or(1).max(1)
+}

@@ -1,0 +1,179 @@
+//! Accepts connections for the gRPC door, and knows when to stop.
+//!
+//! Envoy keeps a few connections for as long as they live, so they have an age: after it a connection is told to go, calls under way
+//! finish, and new ones come on another, perhaps to another instance.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use ratewright_core::{Clock, Observe, Store};
+use ratewright_listen::{Patient, Speaks, Tls};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::JoinSet;
+
+use crate::calls::Calls;
+use crate::heard::Heard;
+use crate::service::Door;
+
+/// How the door listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Listening {
+    /// Connections at once; more wait in the operating system's queue.
+    pub connections_max: usize,
+    /// Calls at once on each.
+    pub streams_max: u32,
+    /// Time to shake hands, and to say what every client says first.
+    pub hands_within: Duration,
+    /// Time in which a client must take some of what is written to it.
+    pub read_within: Duration,
+    /// Time in which the message of a call must be there.
+    pub message_within: Duration,
+    /// How often a connection on which nothing happens is tried. None: never.
+    pub keep_alive_every: Option<Duration>,
+    /// How long the answer to that may take.
+    pub keep_alive_within: Duration,
+    /// How old a connection gets. None: as old as it likes.
+    pub age_max: Option<Duration>,
+    /// Time for calls under way to finish, after a stop or when a connection is old.
+    pub finish_within: Duration,
+}
+
+impl Default for Listening {
+    fn default() -> Self {
+        Self {
+            connections_max: 10_000,
+            streams_max: 256, // each may have a message of a megabyte under way
+            hands_within: Duration::from_secs(10),
+            read_within: Duration::from_secs(10),
+            message_within: Duration::from_secs(10),
+            keep_alive_every: Some(Duration::from_secs(60)),
+            keep_alive_within: Duration::from_secs(20),
+            age_max: None,
+            finish_within: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Serves the door until `stop` is ready. Then no connection is accepted any more, and calls under way finish.
+pub async fn serve<S, O, C>(
+    listener: TcpListener,
+    door: Door<S, O, C>,
+    listening: Listening,
+    tls: Option<Tls>,
+    stop: impl Future<Output = ()>,
+) where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+    C: Clock + 'static,
+{
+    let (alive, mut over) = mpsc::channel::<Infallible>(1);
+    let door = door.serving(listening.message_within, alive);
+    let places = Arc::new(Semaphore::new(listening.connections_max));
+    let (stopping, stopped) = watch::channel(false);
+    let mut connections = JoinSet::new();
+    let accepting = async {
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let (stream, peer) = accept(&listener).await;
+            let (door, tls, stopped) = (door.clone(), tls.clone(), stopped.clone());
+            connections.spawn(async move {
+                receive((stream, peer), door, listening, tls, stopped).await;
+                drop(place);
+            });
+            while connections.try_join_next().is_some() {}
+        }
+    };
+    tokio::select! {
+        () = accepting => {}
+        () = stop => {}
+    }
+    drop((listener, door));
+    let _ = stopping.send(true);
+    let finish = async {
+        while connections.join_next().await.is_some() {}
+        let _all_finished = over.recv().await;
+    };
+    let _ = tokio::time::timeout(listening.finish_within, finish).await;
+}
+
+/// The next connection. Running out of file descriptors passes; trying without a pause would not help.
+async fn accept(listener: &TcpListener) -> (TcpStream, IpAddr) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let _ = stream.set_nodelay(true);
+                return (stream, peer.ip());
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+async fn receive<S, O, C>(
+    (stream, peer): (TcpStream, IpAddr),
+    door: Door<S, O, C>,
+    listening: Listening,
+    tls: Option<Tls>,
+    mut stopped: watch::Receiver<bool>,
+) where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+    C: Clock + 'static,
+{
+    let stream = Patient::new(stream, listening.read_within);
+    match tls {
+        None => converse(stream, door, listening, stopped).await,
+        Some(tls) => {
+            let stream = tokio::select! {
+                stream = tls.accept(stream, peer, Speaks::Http2, listening.hands_within) => stream,
+                _ = stopped.changed() => None,
+            };
+            if let Some(stream) = stream {
+                converse(stream, door, listening, stopped).await;
+            }
+        }
+    }
+}
+
+/// Answers calls until the client or the door has enough, or the connection is old.
+async fn converse<S, O, C>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    door: Door<S, O, C>,
+    listening: Listening,
+    mut stopped: watch::Receiver<bool>,
+) where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+    C: Clock + 'static,
+{
+    let mut calls = Calls::default();
+    let mut builder = http2::Builder::new(calls.begun());
+    builder.timer(TokioTimer::new()).max_concurrent_streams(listening.streams_max);
+    builder.keep_alive_interval(listening.keep_alive_every).keep_alive_timeout(listening.keep_alive_within);
+    let stream = Heard::new(stream);
+    let silent = stream.until_silent(listening.hands_within);
+    let connection = builder.serve_connection(TokioIo::new(stream), door);
+    let mut connection = std::pin::pin!(connection);
+    let old = async {
+        match listening.age_max {
+            Some(age) => tokio::time::sleep(age).await,
+            None => std::future::pending().await,
+        }
+    };
+    // A connection that breaks is its client's affair.
+    tokio::select! {
+        _ = std::future::poll_fn(|cx| calls.poll(connection.as_mut(), cx)) => return,
+        () = silent => return,
+        () = old => {}
+        _ = stopped.wait_for(|is_stopped| *is_stopped) => {}
+    }
+    connection.as_mut().graceful_shutdown();
+    let finished = std::future::poll_fn(|cx| calls.poll(connection.as_mut(), cx));
+    let _ = tokio::time::timeout(listening.finish_within, finished).await;
+}

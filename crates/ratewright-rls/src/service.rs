@@ -1,0 +1,172 @@
+//! The gRPC door: the rate limit service, health and reflection, each found by its path.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::service::Service;
+use ratewright_core::{Clock, Observe, Store};
+use tokio::sync::mpsc;
+use tonic::Status;
+use tonic::body::Body;
+use tower::ServiceExt;
+use tower::util::BoxCloneSyncService;
+
+use crate::finishing::Finishing;
+use crate::listen::Listening;
+use crate::rls::Rls;
+use crate::unary::{self, Answer};
+use crate::wire::{DESCRIBED, RateLimitRequest};
+
+/// The name under which probes ask for the service, besides the empty one.
+const PROBED: &str = "ratelimit";
+
+/// What Envoy calls.
+const SHOULD_RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+type Other = BoxCloneSyncService<Request<Incoming>, Response<Body>, Infallible>;
+
+/// Answers all calls of a connection.
+#[derive(Debug)]
+pub struct Door<S, O, C> {
+    rls: Arc<Rls<S, O, C>>,
+    health: Other,
+    reflection: Option<Other>,
+    /// The same for clients that know only its first version.
+    old_reflection: Option<Other>,
+    /// Time in which a call's message must be there.
+    message_within: Duration,
+    /// Is dropped when the last call is over.
+    alive: Option<mpsc::Sender<Infallible>>,
+}
+
+impl<S, O, C> Door<S, O, C>
+where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+    C: Clock + 'static,
+{
+    /// A door to the service, which says that it is well until `health` says otherwise.
+    pub fn new(rls: Arc<Rls<S, O, C>>) -> (Self, Health) {
+        let (reporter, health) = tonic_health::server::health_reporter();
+        let described = || {
+            tonic_reflection::server::Builder::configure()
+                .register_encoded_file_descriptor_set(DESCRIBED)
+                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        };
+        let reflection = described().build_v1().ok().map(Other::new);
+        let old_reflection = described().build_v1alpha().ok().map(Other::new);
+        let (health, message_within) = (Other::new(health), Listening::default().message_within);
+        (Self { rls, health, reflection, old_reflection, message_within, alive: None }, Health(reporter))
+    }
+}
+
+/// Says whether calls should come.
+#[derive(Clone, Debug)]
+pub struct Health(tonic_health::server::HealthReporter);
+
+impl Health {
+    /// Tells probes that all is well.
+    pub async fn serve(&self) {
+        for name in ["", PROBED] {
+            self.0.set_service_status(name, tonic_health::ServingStatus::Serving).await;
+        }
+    }
+
+    /// Tells probes to look elsewhere.
+    pub async fn leave(&self) {
+        for name in ["", PROBED] {
+            self.0.set_service_status(name, tonic_health::ServingStatus::NotServing).await;
+        }
+    }
+}
+
+impl<S, O, C> Door<S, O, C> {
+    /// The same door, for clients that have so long to send a message. Calls that are not finished keep `alive`.
+    pub(crate) fn serving(self, message_within: Duration, alive: mpsc::Sender<Infallible>) -> Self {
+        Self { message_within, alive: Some(alive), ..self }
+    }
+}
+
+impl<S, O, C> Service<Request<Incoming>> for Door<S, O, C>
+where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+    C: Clock + 'static,
+{
+    type Response = Response<Answer>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let path = request.uri().path();
+        if path == SHOULD_RATE_LIMIT {
+            let rls = Arc::clone(&self.rls);
+            let (within, alive) = (self.message_within, self.alive.clone());
+            return Box::pin(should_rate_limit(rls, request.into_body(), within, alive).map(Ok));
+        }
+        let other = match path.strip_prefix('/').and_then(|path| path.split('/').next()) {
+            Some("grpc.health.v1.Health") => Some(&self.health),
+            Some("grpc.reflection.v1.ServerReflection") => self.reflection.as_ref(),
+            Some("grpc.reflection.v1alpha.ServerReflection") => self.old_reflection.as_ref(),
+            _ => None,
+        };
+        match other {
+            Some(other) => {
+                let answer = other.clone().oneshot(request);
+                Box::pin(async { answer.await.map(|answer| answer.map(Answer::Other)) })
+            }
+            None => {
+                let nothing = Status::unimplemented("there is no such call here");
+                Box::pin(std::future::ready(Ok(unary::refuse(nothing))))
+            }
+        }
+    }
+}
+
+/// Answers the one call that matters.
+async fn should_rate_limit<S, O, C>(
+    rls: Arc<Rls<S, O, C>>,
+    body: Incoming,
+    within: Duration,
+    alive: Option<mpsc::Sender<Infallible>>,
+) -> Response<Answer>
+where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+    C: Clock + 'static,
+{
+    let reading = unary::read::<RateLimitRequest>(body);
+    let request = match tokio::time::timeout(within, reading).await {
+        Ok(Ok(request)) => request,
+        Ok(Err(status)) => return unary::refuse(status),
+        Err(_) => return unary::refuse(Status::deadline_exceeded("the message did not come in time")),
+    };
+    let answering = async move {
+        let answer = rls.answer(&request).await;
+        drop(alive);
+        answer
+    };
+    match Finishing::new(answering).await {
+        Ok(answer) => unary::answer(&answer),
+        // The code that the original has for everything.
+        Err(refusal) => unary::refuse(Status::unknown(refusal.to_string())),
+    }
+}
+
+impl<S, O, C> Clone for Door<S, O, C> {
+    fn clone(&self) -> Self {
+        Self {
+            rls: Arc::clone(&self.rls),
+            health: self.health.clone(),
+            reflection: self.reflection.clone(),
+            old_reflection: self.old_reflection.clone(),
+            message_within: self.message_within,
+            alive: self.alive.clone(),
+        }
+    }
+}

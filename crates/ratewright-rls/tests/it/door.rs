@@ -1,0 +1,285 @@
+//! The door over real sockets, spoken to by gRPC.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::stream::{self, Stream, StreamExt};
+use http::Response;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Body, Frame, Incoming};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use ratewright_rls::wire::{Code, RateLimitRequest, RateLimitResponse};
+use ratewright_rls::{Door, Health, Listening, Manner, serve};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinHandle;
+use tonic::client::Grpc;
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use tonic_prost::ProstCodec;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
+
+use crate::world::{World, limit, of};
+
+struct Open {
+    address: SocketAddr,
+    channel: Channel,
+    health: Health,
+    stop: oneshot::Sender<()>,
+    served: JoinHandle<()>,
+}
+
+async fn open(listening: Listening) -> Open {
+    let world = World::new(&[limit("client", "", 2, "minute")], Manner::default());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (door, health) = Door::new(world.rls);
+    let (stop, stopped) = oneshot::channel::<()>();
+    let stopped = async { stopped.await.unwrap_or_default() };
+    let served = tokio::spawn(serve(listener, door, listening, None, stopped));
+    let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect_lazy();
+    Open { address, channel, health, stop, served }
+}
+
+impl Open {
+    async fn call<M, A>(&self, path: &'static str, message: M) -> Result<A, Status>
+    where
+        M: prost::Message + Send + Sync + 'static,
+        A: prost::Message + Default + Send + Sync + 'static,
+    {
+        let mut client = Grpc::new(self.channel.clone());
+        client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let (path, codec) = (http::uri::PathAndQuery::from_static(path), ProstCodec::<M, A>::default());
+        let answer = client.unary(Request::new(message), path, codec);
+        let answer = tokio::time::timeout(Duration::from_secs(30), answer).await.expect("an answer in time");
+        answer.map(tonic::Response::into_inner)
+    }
+
+    async fn ask(&self, domain: &str) -> Result<RateLimitResponse, Status> {
+        let (domain, descriptors) = (domain.to_owned(), vec![of(&[("client", "red")])]);
+        let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+        self.call(path, RateLimitRequest { domain, descriptors, hits_addend: 0 }).await
+    }
+
+    async fn health(&self, service: &str) -> Result<ServingStatus, Status> {
+        let request = HealthCheckRequest { service: service.to_owned() };
+        let answer: HealthCheckResponse = self.call("/grpc.health.v1.Health/Check", request).await?;
+        Ok(answer.status())
+    }
+}
+
+const CALL: &str = "http://a/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+/// `RateLimitRequest { domain: "shop", descriptors: [{ entries: [{ key: "a" }] }] }`, with what goes before a message.
+const MESSAGE: &[u8] = b"\0\0\0\0\x0d\x0a\x04shop\x12\x05\x0a\x03\x0a\x01a";
+
+/// A body of which more may come.
+type Pieces = StreamBody<Pin<Box<dyn Stream<Item = Result<Frame<Bytes>, Infallible>> + Send>>>;
+
+/// A connection that speaks HTTP/2 without a gRPC client, which would take care of what is said.
+async fn plain<B>(address: SocketAddr) -> http2::SendRequest<B>
+where
+    B: Body<Data: Send, Error: Error + Send + Sync> + Send + Unpin + 'static,
+{
+    let stream = TcpStream::connect(address).await.unwrap();
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    sender
+}
+
+/// The `grpc-status` of an answer, which is among its headers if there is nothing but an error.
+async fn status_of(answer: Response<Incoming>) -> String {
+    let (head, body) = answer.into_parts();
+    let read = body.collect().await.unwrap();
+    let told = head.headers.get("grpc-status").or_else(|| read.trailers()?.get("grpc-status"));
+    told.unwrap().to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_client_is_limited_over_grpc() {
+    let open = open(Listening::default()).await;
+    for code in [Code::Ok, Code::Ok, Code::OverLimit, Code::OverLimit] {
+        let answer = open.ask("shop").await.unwrap();
+        assert_eq!((answer.overall_code(), answer.statuses.len()), (code, 1));
+    }
+    let refused = open.ask("").await.unwrap_err();
+    assert_eq!(
+        (refused.code(), refused.message()),
+        (tonic::Code::Unknown, "rate limit domain must not be empty")
+    );
+    let nothing: Result<RateLimitResponse, _> = open.call("/no.such/Call", RateLimitRequest::default()).await;
+    assert_eq!(nothing.unwrap_err().code(), tonic::Code::Unimplemented);
+}
+
+#[tokio::test]
+async fn probes_are_told_whether_calls_should_come() {
+    let open = open(Listening::default()).await;
+    open.health.serve().await;
+    for name in ["", "ratelimit"] {
+        assert_eq!(open.health(name).await.unwrap(), ServingStatus::Serving);
+    }
+    assert_eq!(open.health("other").await.unwrap_err().code(), tonic::Code::NotFound);
+    open.health.leave().await;
+    assert_eq!(open.health("ratelimit").await.unwrap(), ServingStatus::NotServing);
+}
+
+/// Tools ask what there is, the older ones by an older name.
+#[tokio::test]
+async fn reflection_tells_which_services_there_are() {
+    let open = open(Listening::default()).await;
+    for path in [
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    ] {
+        let question = ServerReflectionRequest {
+            host: String::new(),
+            message_request: Some(MessageRequest::ListServices(String::new())),
+        };
+        let answer: ServerReflectionResponse = open.call(path, question).await.unwrap();
+        let Some(MessageResponse::ListServicesResponse(told)) = answer.message_response else {
+            panic!("{answer:?}");
+        };
+        let names: Vec<_> = told.service.into_iter().map(|service| service.name).collect();
+        assert!(names.contains(&"envoy.service.ratelimit.v3.RateLimitService".to_owned()), "{names:?}");
+        assert!(names.contains(&"grpc.health.v1.Health".to_owned()), "{names:?}");
+    }
+}
+
+/// Its client finds another, perhaps at another instance.
+#[tokio::test]
+async fn a_connection_that_is_old_is_told_to_go() {
+    let age_max = Some(Duration::from_millis(20));
+    let open = open(Listening { age_max, ..Listening::default() }).await;
+    let stream = TcpStream::connect(open.address).await.unwrap();
+    let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let (_sender, connection): (http2::SendRequest<String>, _) = shaken.unwrap();
+    let ended = tokio::time::timeout(Duration::from_secs(30), connection).await;
+    ended.expect("it ends by itself").unwrap();
+    open.ask("shop").await.unwrap();
+}
+
+/// Nor does one that begins, and says no more.
+#[tokio::test]
+async fn who_says_nothing_does_not_keep_its_place() {
+    let hands_within = Duration::from_millis(50);
+    let open = open(Listening { hands_within, connections_max: 1, ..Listening::default() }).await;
+    for beginning in ["", "PRI * HTTP"] {
+        let mut silent = TcpStream::connect(open.address).await.unwrap();
+        silent.write_all(beginning.as_bytes()).await.unwrap();
+        let mut said = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(30), silent.read_to_end(&mut said)).await;
+        assert!(ended.is_ok(), "it is cut off");
+    }
+    open.ask("shop").await.unwrap();
+}
+
+/// Bodies that are no call: they get an answer, and the connection stays.
+#[tokio::test]
+async fn what_is_no_call_is_refused_and_the_connection_stays() {
+    let open = open(Listening::default()).await;
+    let mut sender = plain::<Full<Bytes>>(open.address).await;
+    let long = [&[0, 0xff, 0xff, 0xff, 0xff][..], &vec![0; 2 * 1024 * 1024]].concat();
+    for (body, status) in [
+        (b"".as_slice(), "13"),
+        (b"\0\0\0", "13"),
+        (b"\0\0\0\0\x01", "13"),
+        (b"\0\0\0\0\x01\xff", "13"),
+        (b"\x01\0\0\0\x01\0", "12"),
+        (&[MESSAGE, MESSAGE].concat(), "13"),
+        (&long, "8"),
+        (MESSAGE, "0"),
+    ] {
+        let request = http::Request::post(CALL).body(Full::new(Bytes::copy_from_slice(body))).unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        assert_eq!(answer.headers()["content-type"], "application/grpc");
+        assert_eq!(status_of(answer).await, status, "{} bytes", body.len());
+    }
+}
+
+/// A message that does not come holds nothing for long; nor does one that comes in a thousand pieces cost more than another.
+#[tokio::test]
+async fn a_message_must_come_in_time_in_however_many_pieces() {
+    let message_within = Duration::from_millis(300);
+    let open = open(Listening { message_within, ..Listening::default() }).await;
+    let mut sender = plain::<Pieces>(open.address).await;
+    let pieces = || stream::iter(MESSAGE.chunks(1).map(|byte| Ok(Frame::data(Bytes::from_static(byte)))));
+    let whole: Pieces = StreamBody::new(Box::pin(pieces()));
+    let endless: Pieces = StreamBody::new(Box::pin(pieces().chain(stream::pending())));
+    for (body, status) in [(whole, "0"), (endless, "4")] {
+        let request = http::Request::post(CALL).body(body).unwrap();
+        let answer = sender.send_request(request).await.unwrap();
+        assert_eq!(status_of(answer).await, status);
+    }
+}
+
+/// Who is gone without a word, and who no longer listens, does not keep its place.
+#[tokio::test]
+async fn who_does_not_answer_a_ping_is_cut_off() {
+    let keep_alive_every = Some(Duration::from_millis(20));
+    let keep_alive_within = Duration::from_millis(20);
+    let open = open(Listening { keep_alive_every, keep_alive_within, ..Listening::default() }).await;
+    let mut deaf = TcpStream::connect(open.address).await.unwrap();
+    deaf.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+    let mut said = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(30), deaf.read_to_end(&mut said)).await;
+    ended.expect("it is cut off").unwrap();
+    let ping = b"\0\0\x08\x06\0\0\0\0\0";
+    assert!(said.windows(ping.len()).any(|frame| frame == ping), "it was asked: {said:?}");
+}
+
+/// Calls that come together are answered together, and each of them is answered.
+#[tokio::test]
+async fn calls_at_once_are_all_answered() {
+    let open = open(Listening::default()).await;
+    let calls = (0..200).map(|_| open.ask("shop"));
+    let answers = futures_util::future::join_all(calls).await;
+    let n_allowed =
+        answers.iter().filter(|answer| answer.as_ref().unwrap().overall_code() == Code::Ok).count();
+    assert_eq!((answers.len(), n_allowed), (200, 2));
+}
+
+#[tokio::test]
+async fn a_stop_ends_it() {
+    let open = open(Listening::default()).await;
+    open.ask("shop").await.unwrap();
+    let Open { stop, served, .. } = open;
+    stop.send(()).unwrap();
+    tokio::time::timeout(Duration::from_secs(30), served).await.expect("it stops").unwrap();
+}
+
+/// The door closes for new connections, and waits for a message of which half has come.
+#[tokio::test]
+async fn a_call_under_way_at_a_stop_is_answered() {
+    let open = open(Listening::default()).await;
+    let mut sender = plain::<Pieces>(open.address).await;
+    let (more, rest) = mpsc::unbounded_channel::<&'static [u8]>();
+    let pieces = stream::unfold(rest, async |mut rest| {
+        rest.recv().await.map(|piece| (Ok(Frame::data(Bytes::from_static(piece))), rest))
+    });
+    let call = |body: Pieces| http::Request::post(CALL).body(body).unwrap();
+    let (half, other_half) = MESSAGE.split_at(7);
+    more.send(half).unwrap();
+    let under_way = sender.send_request(call(StreamBody::new(Box::pin(pieces))));
+    // Frames of a connection come in order: with the answer to the second call the first has begun.
+    let second = StreamBody::new(Box::pin(stream::iter([Ok(Frame::data(Bytes::from_static(MESSAGE)))])) as _);
+    let answer = sender.send_request(call(second)).await.unwrap();
+    assert_eq!(status_of(answer).await, "0");
+
+    open.stop.send(()).unwrap();
+    let closed = async { while TcpStream::connect(open.address).await.is_ok() {} };
+    tokio::time::timeout(Duration::from_secs(30), closed).await.expect("nobody is let in any more");
+    assert!(!open.served.is_finished());
+    more.send(other_half).unwrap();
+    drop(more);
+    assert_eq!(status_of(under_way.await.unwrap()).await, "0");
+    tokio::time::timeout(Duration::from_secs(30), open.served).await.expect("it stops").unwrap();
+}

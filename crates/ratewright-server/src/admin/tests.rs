@@ -1,0 +1,246 @@
+//! The door as its callers meet it.
+
+use std::num::NonZeroU32;
+
+use expect_test::{Expect, expect};
+use http::Method;
+use ratewright_core::{
+    Algorithm, Ask, Attribute, AttributeName, Histogram, Limiter, ManualClock, Policies, Policy, Query,
+    Quota, Refill, Select, Timestamp, Verdict,
+};
+use ratewright_store::MemoryStore;
+use tower::ServiceExt;
+
+use super::*;
+use crate::watch::Warnings;
+
+/// What Prometheus accepts.
+const OPEN_METRICS: &str = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+
+/// A door after two queries of one client under a limit of one.
+async fn door(readiness: Readiness, labels: &[(&str, &str)]) -> Router {
+    let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_250_000));
+    let watch = Arc::new(Watch::new(Warnings::default(), clock.clone()));
+    let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1/h".parse().unwrap()).unwrap();
+    let policy = Policy::new("login", quota).unwrap().by(&[AttributeName::Ip]);
+    let store = MemoryStore::new(clock, 1_000);
+    let limiter = Limiter::observed(Policies::new(vec![policy]).unwrap(), store, watch.clone());
+    let attributes = [
+        Attribute { name: AttributeName::Ip, value: "192.0.2.1" },
+        Attribute { name: AttributeName::Method, value: "POST" },
+        Attribute { name: AttributeName::Path, value: "/login" },
+    ];
+    let ask = Ask::Spend(NonZeroU32::MIN);
+    let (select, patience) = (Select::Covering(&[]), Micros::ZERO);
+    let query = Query { select, attributes: &attributes, address: None, ask, patience };
+    for _ in 0..2 {
+        limiter.decide(&query).await;
+    }
+    watch.checks().observe(Algorithm::SlidingWindow, Verdict::Deny, Micros::from_millis(3));
+    let calls = Histogram::default();
+    calls.observe(Micros::from_millis(3));
+    let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+    let metrics = Metrics::new(Labels::new(labels.collect()).unwrap(), watch.clone()).with(move || {
+        vec![
+            Figure::gauge("ratewright_store_up", "Whether the shared store is in reach").of(1.0),
+            Figure::counter("ratewright_standings", "Standings").labelled("basis", "local", 2.0),
+            Figure::durations("ratewright_store_call", "How long calls took").took([], calls.read()),
+        ]
+    });
+    let info = Info { version: "1.2.3", generation: 4, uptime: Micros::from_millis(5_999) };
+    let admin = Arc::new(Admin {
+        watch,
+        metrics,
+        info: Box::new(move || info.clone()),
+        readiness: Box::new(move || readiness.clone()),
+    });
+    open(admin.clone()).merge(guarded(admin))
+}
+
+async fn ask(door: Router, method: Method, path: &str, accept: &str) -> (u16, String, String) {
+    let request = http::Request::builder().method(method).uri(path).header(header::ACCEPT, accept);
+    let response = door.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    let status = response.status().as_u16();
+    let kind = response.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
+    let body = axum::body::to_bytes(response.into_body(), 100_000).await.unwrap();
+    (status, kind, String::from_utf8(body.into()).unwrap())
+}
+
+async fn check(path: &str, expected: Expect) {
+    let (status, kind, body) = ask(door(Readiness::Ready, &[]).await, Method::GET, path, "*/*").await;
+    expected.assert_eq(&format!("{status} {kind} {body}"));
+}
+
+#[tokio::test]
+async fn c8_health_is_up_at_both_paths() {
+    for path in ["/health", "/actuator/health", "/ready"] {
+        check(path, expect![[r#"200 application/json {"status":"UP"}"#]]).await;
+    }
+}
+
+#[tokio::test]
+async fn who_is_not_ready_says_why_and_is_healthy_all_the_same() {
+    let door = door(Readiness::NotReady { reason: "it is stopping" }, &[]).await;
+    let (status, _, body) = ask(door.clone(), Method::GET, "/ready", "").await;
+    assert_eq!((status, body.as_str()), (503, r#"{"status":"OUT_OF_SERVICE","reason":"it is stopping"}"#));
+    assert_eq!(ask(door, Method::GET, "/health", "").await.0, 200);
+}
+
+#[tokio::test]
+async fn c8_info_says_what_runs_here() {
+    let expected = expect![[
+        r#"200 application/json {"name":"ratewright","version":"1.2.3","generation":4,"uptimeSeconds":5}"#
+    ]];
+    check("/actuator/info", expected).await;
+}
+
+#[tokio::test]
+async fn who_is_being_denied_can_be_asked() {
+    let expected = expect![[
+        r#"200 application/json {"windowSeconds":300,"top":[{"policy":"login","client":"192.0.2.1","atLeast":1,"atMost":1}]}"#
+    ]];
+    check("/api/v1/admin/top", expected).await;
+    let expected = expect![[r#"200 application/json {"windowSeconds":300,"top":[]}"#]];
+    check("/api/v1/admin/top?policy=other&n=5", expected).await;
+    let expected = expect![[
+        r#"200 application/json {"denials":[{"atUnixMs":1700000000250,"policy":"login","client":"192.0.2.1","method":"POST","path":"/login","retryAfterSeconds":3600,"basis":"local"}]}"#
+    ]];
+    check("/api/v1/admin/denials?n=1", expected).await;
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_a_problem() {
+    check(
+        "/nowhere",
+        expect![[
+            r#"404 application/problem+json {"type":"about:blank","title":"Not Found","status":404,"detail":"there is nothing at /nowhere; try /metrics, /health, /ready, /actuator/info or /api/v1/admin/top"}"#
+        ]],
+    )
+    .await;
+    check(
+        "/api/v1/admin/top?n=0",
+        expect![[
+            r#"400 application/problem+json {"type":"about:blank","title":"Bad Request","status":400,"detail":"n is \"0\"; use a whole number from 1 to 1000","parameter":"n"}"#
+        ]],
+    )
+    .await;
+    for path in ["/metrics", "/health"] {
+        let door = door(Readiness::Ready, &[]).await;
+        let (status, kind, _) = ask(door, Method::POST, path, "").await;
+        assert_eq!((status, kind.as_str()), (405, "application/problem+json"));
+    }
+}
+
+#[tokio::test]
+async fn c8_figures_have_the_names_and_labels_that_were_asked_for() {
+    let (_, _, page) =
+        ask(door(Readiness::Ready, &[]).await, Method::GET, "/actuator/prometheus", OPEN_METRICS).await;
+    let told = |line: &&str| {
+        let series = line.contains("SLIDING_WINDOW\"") && line.contains("\"false\"");
+        line.starts_with('#') || series || line.starts_with("ratewright")
+    };
+    expect![[r##"
+        # HELP rate_limiter_requests Checks that were decided
+        # TYPE rate_limiter_requests counter
+        rate_limiter_requests_total{algorithm="SLIDING_WINDOW",allowed="false"} 1
+        # HELP rate_limiter_check_seconds How long checks took
+        # TYPE rate_limiter_check_seconds histogram
+        # UNIT rate_limiter_check_seconds seconds
+        rate_limiter_check_seconds_sum{algorithm="SLIDING_WINDOW",allowed="false"} 0.003
+        rate_limiter_check_seconds_count{algorithm="SLIDING_WINDOW",allowed="false"} 1
+        rate_limiter_check_seconds_bucket{le="0.00001",algorithm="SLIDING_WINDOW",allowed="false"} 0
+        rate_limiter_check_seconds_bucket{le="0.000025",algorithm="SLIDING_WINDOW",allowed="false"} 0
+        rate_limiter_check_seconds_bucket{le="0.00005",algorithm="SLIDING_WINDOW",allowed="false"} 0
+        rate_limiter_check_seconds_bucket{le="0.0001",algorithm="SLIDING_WINDOW",allowed="false"} 0
+        rate_limiter_check_seconds_bucket{le="0.00025",algorithm="SLIDING_WINDOW",allowed="false"} 0
+        rate_limiter_check_seconds_bucket{le="0.0005",algorithm="SLIDING_WINDOW",allowed="false"} 0
+        rate_limiter_check_seconds_bucket{le="0.001",algorithm="SLIDING_WINDOW",allowed="false"} 0
+        rate_limiter_check_seconds_bucket{le="0.0025",algorithm="SLIDING_WINDOW",allowed="false"} 0
+        rate_limiter_check_seconds_bucket{le="0.005",algorithm="SLIDING_WINDOW",allowed="false"} 1
+        rate_limiter_check_seconds_bucket{le="0.01",algorithm="SLIDING_WINDOW",allowed="false"} 1
+        rate_limiter_check_seconds_bucket{le="0.025",algorithm="SLIDING_WINDOW",allowed="false"} 1
+        rate_limiter_check_seconds_bucket{le="0.05",algorithm="SLIDING_WINDOW",allowed="false"} 1
+        rate_limiter_check_seconds_bucket{le="0.1",algorithm="SLIDING_WINDOW",allowed="false"} 1
+        rate_limiter_check_seconds_bucket{le="0.25",algorithm="SLIDING_WINDOW",allowed="false"} 1
+        rate_limiter_check_seconds_bucket{le="1.0",algorithm="SLIDING_WINDOW",allowed="false"} 1
+        rate_limiter_check_seconds_bucket{le="+Inf",algorithm="SLIDING_WINDOW",allowed="false"} 1
+        # HELP ratewright_decisions What each policy said of each query
+        # TYPE ratewright_decisions counter
+        ratewright_decisions_total{policy="login",verdict="allowed",basis="local",mode="enforce"} 1
+        ratewright_decisions_total{policy="login",verdict="denied",basis="local",mode="enforce"} 1
+        # HELP ratewright_store_up Whether the shared store is in reach
+        # TYPE ratewright_store_up gauge
+        ratewright_store_up 1.0
+        # HELP ratewright_standings Standings
+        # TYPE ratewright_standings counter
+        ratewright_standings_total{basis="local"} 2.0
+        # HELP ratewright_store_call_seconds How long calls took
+        # TYPE ratewright_store_call_seconds histogram
+        # UNIT ratewright_store_call_seconds seconds
+        ratewright_store_call_seconds_sum 0.003
+        ratewright_store_call_seconds_count 1
+        ratewright_store_call_seconds_bucket{le="0.00001"} 0
+        ratewright_store_call_seconds_bucket{le="0.000025"} 0
+        ratewright_store_call_seconds_bucket{le="0.00005"} 0
+        ratewright_store_call_seconds_bucket{le="0.0001"} 0
+        ratewright_store_call_seconds_bucket{le="0.00025"} 0
+        ratewright_store_call_seconds_bucket{le="0.0005"} 0
+        ratewright_store_call_seconds_bucket{le="0.001"} 0
+        ratewright_store_call_seconds_bucket{le="0.0025"} 0
+        ratewright_store_call_seconds_bucket{le="0.005"} 1
+        ratewright_store_call_seconds_bucket{le="0.01"} 1
+        ratewright_store_call_seconds_bucket{le="0.025"} 1
+        ratewright_store_call_seconds_bucket{le="0.05"} 1
+        ratewright_store_call_seconds_bucket{le="0.1"} 1
+        ratewright_store_call_seconds_bucket{le="0.25"} 1
+        ratewright_store_call_seconds_bucket{le="1.0"} 1
+        ratewright_store_call_seconds_bucket{le="+Inf"} 1
+        # EOF
+    "##]]
+    .assert_eq(&page.lines().filter(told).map(|line| format!("{line}\n")).collect::<String>());
+}
+
+#[tokio::test]
+async fn every_series_carries_the_configured_labels() {
+    let labels = [("application", "shop \"eu\"")];
+    let (_, _, page) = ask(door(Readiness::Ready, &labels).await, Method::GET, "/metrics", "").await;
+    let series: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
+    assert!(series.len() > 180, "{}", series.len());
+    for line in series {
+        assert!(line.contains(r#"{application="shop \"eu\""#), "{line}");
+    }
+}
+
+#[tokio::test]
+async fn no_client_is_in_a_label() {
+    let (_, _, page) = ask(door(Readiness::Ready, &[]).await, Method::GET, "/metrics", "").await;
+    assert!(!page.contains("192.0.2.1") && !page.contains("/login"), "{page}");
+}
+
+#[tokio::test]
+async fn the_content_type_is_what_the_scraper_asked_for() {
+    let kind = async |accept| ask(door(Readiness::Ready, &[]).await, Method::GET, "/metrics", accept).await.1;
+    assert_eq!(kind(OPEN_METRICS).await, "application/openmetrics-text; version=1.0.0; charset=utf-8");
+    assert_eq!(kind("*/*").await, "text/plain; version=0.0.4; charset=utf-8");
+}
+
+#[tokio::test]
+async fn in_the_older_format_the_heads_of_counters_have_the_names_of_their_series() {
+    let (_, _, page) = ask(door(Readiness::Ready, &[]).await, Method::GET, "/metrics", "text/plain").await;
+    let heads = page.lines().filter(|line| line.starts_with("# HELP") || line.starts_with("# TYPE"));
+    expect![[r#"
+        # HELP rate_limiter_requests_total Checks that were decided
+        # TYPE rate_limiter_requests_total counter
+        # HELP rate_limiter_check_seconds How long checks took
+        # TYPE rate_limiter_check_seconds histogram
+        # HELP ratewright_decisions_total What each policy said of each query
+        # TYPE ratewright_decisions_total counter
+        # HELP ratewright_store_up Whether the shared store is in reach
+        # TYPE ratewright_store_up gauge
+        # HELP ratewright_standings_total Standings
+        # TYPE ratewright_standings_total counter
+        # HELP ratewright_store_call_seconds How long calls took
+        # TYPE ratewright_store_call_seconds histogram
+    "#]]
+    .assert_eq(&heads.map(|line| format!("{line}\n")).collect::<String>());
+}

@@ -1,0 +1,101 @@
+//! The door's answers.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde::Serialize;
+
+use super::{Info, Readiness};
+use crate::watch::{Denial, Denied, basis_name};
+
+/// The answer to `health` and `ready`.
+#[derive(Serialize)]
+pub(super) struct Health {
+    pub(super) status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<&'static str>,
+}
+
+/// The answer to `info`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Told {
+    name: &'static str,
+    version: &'static str,
+    generation: u64,
+    uptime_seconds: u64,
+}
+
+/// The answer to `top`.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Top<'a> {
+    window_seconds: u64,
+    top: Vec<TopRow<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct TopRow<'a> {
+    policy: &'a str,
+    client: &'a str,
+    at_least: u64,
+    at_most: u64,
+}
+
+/// The answer to `denials`.
+#[derive(Serialize)]
+pub(super) struct Recent<'a> {
+    denials: Vec<DenialRow<'a>>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct DenialRow<'a> {
+    at_unix_ms: u64,
+    policy: &'a str,
+    client: &'a str,
+    method: &'a str,
+    path: &'a str,
+    /// Null if it will never be allowed.
+    retry_after_seconds: Option<u64>,
+    basis: &'static str,
+}
+
+pub(super) fn readiness(readiness: &Readiness) -> (StatusCode, Health) {
+    match readiness {
+        Readiness::Ready => (StatusCode::OK, Health { status: "UP", reason: None }),
+        Readiness::NotReady { reason } => {
+            (StatusCode::SERVICE_UNAVAILABLE, Health { status: "OUT_OF_SERVICE", reason: Some(reason) })
+        }
+    }
+}
+
+pub(super) fn info(info: &Info) -> Told {
+    let Info { version, generation, uptime } = *info;
+    let uptime_seconds = uptime.as_micros() / ratewright_core::quantity::SECOND;
+    Told { name: "ratewright", version, generation, uptime_seconds }
+}
+
+pub(super) fn top(denied: &[Denied]) -> Top<'_> {
+    let rows = denied.iter().map(|Denied { policy, client, at_least, at_most }| TopRow {
+        policy,
+        client,
+        at_least: *at_least,
+        at_most: *at_most,
+    });
+    Top { window_seconds: Denied::WINDOW.as_secs_ceil(), top: rows.collect() }
+}
+
+pub(super) fn denials(recent: &[Arc<Denial>]) -> Recent<'_> {
+    let rows = recent.iter().map(|denial| DenialRow {
+        at_unix_ms: denial.at.as_micros() / 1_000,
+        policy: &denial.policy,
+        client: &denial.client,
+        method: &denial.method,
+        path: &denial.path,
+        retry_after_seconds: denial.retry_after.map(|wait| wait.as_secs_ceil().max(1)),
+        basis: basis_name(denial.basis),
+    });
+    Recent { denials: rows.collect() }
+}

@@ -1,0 +1,189 @@
+//! Accepts connections for a door, and knows when to stop.
+//!
+//! Everything is bounded: connections at once, the size of a request's head and the time to send it, the time
+//! that an answer may wait for its reader, the time to finish after a stop. With TLS the handshake has the time
+//! of a head, and happens in the connection's own task, so that a slow one keeps nobody else waiting.
+//!
+//! ```text
+//!   accept ─place?─► task:  [TLS handshake] ─► head ─► answer ─┐
+//!                              head_within      ▲  head_within │ read_within
+//!                                               └──────────────┘
+//! ```
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::ConnectInfo;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use ratewright_listen::{Alarm, Patient, Speaks, Tls};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tower::{Service, ServiceExt};
+
+use crate::access::Certified;
+
+/// How a door listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Listening {
+    /// Connections at once; more wait in the operating system's queue.
+    pub connections_max: usize,
+    /// Bytes that a request's head may have; also the size up to which a connection's buffers grow. At least 8 KiB.
+    pub head_bytes_max: usize,
+    /// Time to shake hands, and to send a request's head.
+    pub head_within: Duration,
+    /// Time in which a client must take some of an answer.
+    pub read_within: Duration,
+    /// Time for requests in hand to finish after a stop.
+    pub finish_within: Duration,
+}
+
+impl Default for Listening {
+    fn default() -> Self {
+        Self {
+            connections_max: 10_000,
+            head_bytes_max: 16 * 1024,
+            head_within: Duration::from_secs(10),
+            read_within: Duration::from_secs(10),
+            finish_within: Duration::from_secs(10),
+        }
+    }
+}
+
+/// One client's connection, before a word is said.
+struct Guest {
+    peer: SocketAddr,
+    door: Router,
+    listening: Listening,
+    /// Says when to stop, and is gone when the connection is.
+    watcher: Watcher,
+    certified: Option<Certified>,
+}
+
+/// Serves a door until `stop` is ready. Then no connection is accepted any more, handshakes end, and connections
+/// in hand finish what they are doing.
+pub async fn serve(
+    listener: TcpListener,
+    door: Router,
+    listening: Listening,
+    tls: Option<Tls>,
+    stop: impl Future<Output = ()>,
+) {
+    let places = Arc::new(Semaphore::new(listening.connections_max));
+    let graceful = GracefulShutdown::new();
+    let (open, _) = watch::channel(());
+    let accepting = async {
+        loop {
+            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let (stream, peer) = accept(&listener).await;
+            let (door, watcher) = (door.clone(), graceful.watcher());
+            let guest = Guest { peer, door, listening, watcher, certified: None };
+            let (tls, open) = (tls.clone(), open.subscribe());
+            tokio::spawn(async move {
+                let stream = Patient::new(stream, listening.read_within);
+                match tls {
+                    None => guest.serve(stream).await,
+                    // Boxed, so that plain connections need not have the room for it.
+                    Some(tls) => Box::pin(guest.serve_tls(stream, tls, open)).await,
+                }
+                drop(place);
+            });
+        }
+    };
+    tokio::select! {
+        () = accepting => {}
+        () = stop => {}
+    }
+    drop((listener, open));
+    let _ = tokio::time::timeout(listening.finish_within, graceful.shutdown()).await;
+}
+
+/// The next connection. Running out of file descriptors passes; trying without a pause would not help.
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                // Answers are small; waiting to fill a packet only adds to the latency. Failing to say so is no harm.
+                let _ = stream.set_nodelay(true);
+                return (stream, peer);
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    }
+}
+
+impl Guest {
+    /// Shakes hands, and serves. Who has not shaken hands when the door closes is sent away.
+    async fn serve_tls(mut self, stream: Patient, tls: Tls, mut open: watch::Receiver<()>) {
+        let stream = tokio::select! {
+            stream = tls.accept(stream, self.peer.ip(), Speaks::Http1, self.listening.head_within) => stream,
+            _ = open.changed() => None,
+        };
+        if let Some(stream) = stream {
+            // One that was shown was checked: TLS asks for none unless it can.
+            self.certified = stream.get_ref().1.peer_certificates().map(|_| Certified);
+            self.serve(stream).await;
+        }
+    }
+
+    /// Answers requests until the client or the door has enough.
+    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+        let Self { peer, door, listening, watcher, certified } = self;
+        let door = door.into_service::<Incoming>();
+        let service = hyper::service::service_fn(move |mut request: http::Request<Incoming>| {
+            request.extensions_mut().insert(ConnectInfo(peer));
+            if let Some(certified) = certified {
+                request.extensions_mut().insert(certified);
+            }
+            let mut door = door.clone();
+            async move { door.ready().await?.call(request).await }
+        });
+        let connection = http1::Builder::new()
+            .timer(Alarm::default())
+            .header_read_timeout(listening.head_within)
+            .max_buf_size(listening.head_bytes_max.max(8 * 1024))
+            .serve_connection(TokioIo::new(stream), service);
+        // A connection that breaks is its client's affair.
+        let _ = watcher.watch(connection).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::routing::get;
+    use tokio::io::AsyncWriteExt;
+
+    /// A client that asks and never reads loses its connection, and its place goes to the next.
+    #[tokio::test]
+    async fn a_client_that_never_reads_does_not_keep_its_place() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let door = Router::new().route("/", get(|| async { "x".repeat(10_000) }));
+        let read_within = Duration::from_millis(100);
+        let listening = Listening { connections_max: 1, read_within, ..Listening::default() };
+        let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+        let served =
+            tokio::spawn(serve(listener, door, listening, None, async { stopped.await.unwrap_or_default() }));
+
+        let mut deaf = TcpStream::connect(address).await.unwrap();
+        let asks_until_it_is_cut_off =
+            async { while deaf.write_all(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await.is_ok() {} };
+        let within = Duration::from_secs(30);
+        tokio::time::timeout(within, asks_until_it_is_cut_off).await.expect("it is cut off");
+        let mut next = TcpStream::connect(address).await.unwrap();
+        next.write_all(b"GET / HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n").await.unwrap();
+        let mut answer = String::new();
+        let reads = tokio::io::AsyncReadExt::read_to_string(&mut next, &mut answer);
+        tokio::time::timeout(within, reads).await.expect("the next is served").unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK"), "{answer}");
+        stop.send(()).unwrap();
+        served.await.unwrap();
+    }
+}

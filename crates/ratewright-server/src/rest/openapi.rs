@@ -1,0 +1,283 @@
+//! What the door understands and answers, for programs: OpenAPI 3.1.
+//!
+//! Bodies are described by the types that are read and written, so that the description cannot differ from them; the
+//! calls are listed here, beside the router.
+
+use std::sync::LazyLock;
+
+use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde_json::{Map, Value, json};
+
+use super::decide::{Batch, Batched, Decide, Decided};
+use super::params::{self, KEY_MAX};
+use super::receipt::Refund;
+use super::wire::{Checked, Forgotten, Looked, Refunded};
+
+/// What the name of a policy looks like.
+pub(super) const NAME: &str = "^[a-z0-9._-]{1,64}$";
+
+/// What has no control characters.
+const PRINTABLE: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
+
+/// The document, as JSON text.
+pub(super) fn document() -> &'static str {
+    static DOCUMENT: LazyLock<String> = LazyLock::new(|| write().to_string());
+    &DOCUMENT
+}
+
+fn write() -> Value {
+    let mut settings = SchemaSettings::draft2020_12();
+    settings.definitions_path = "/components/schemas".into();
+    let mut schemas = settings.into_generator();
+    let paths = json!({
+        "/api/v1/rate-limit/check": {
+            "get": check(&mut schemas, "check"),
+            "post": check(&mut schemas, "checkByPost"),
+        },
+        "/api/v1/rate-limit/remaining": { "get": remaining(&mut schemas) },
+        "/api/v1/rate-limit/reset": { "delete": reset(&mut schemas) },
+        "/api/v1/decide": { "post": decide(&mut schemas) },
+        "/api/v1/decide/batch": { "post": decide_batch(&mut schemas) },
+        "/api/v1/refund": { "post": refund(&mut schemas) },
+    });
+    let mut definitions: Map<String, Value> = schemas.take_definitions(true);
+    definitions.insert("Problem".to_owned(), problem());
+    definitions.insert(
+        "Denied".to_owned(),
+        json!({ "allOf": [
+        { "$ref": "#/components/schemas/Problem" }, { "$ref": "#/components/schemas/Decided" }
+    ] }),
+    );
+    json!({
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Ratewright decisions",
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": "May this client go on? Callers on the same machine may ask anything; others need a token to speak for anybody but themselves.",
+            "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
+        },
+        "security": [{}, { "token": [] }],
+        "paths": paths,
+        "components": {
+            "schemas": definitions,
+            "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
+            "responses": problems(),
+        },
+    })
+}
+
+fn check(schemas: &mut SchemaGenerator, id: &str) -> Value {
+    let body = content::<Checked<'_>>(schemas);
+    let mut parameters = which();
+    parameters.push(json!({
+        "name": "permits", "in": "query", "description": "Units to spend. Default: 1.",
+        "schema": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
+    }));
+    call(
+        id,
+        "Spend, and tell whether that is allowed",
+        &parameters,
+        None,
+        json!({
+            "200": { "description": "Allowed", "headers": fields(), "content": body },
+            "429": { "description": "Denied", "headers": fields(), "content": body },
+        }),
+    )
+}
+
+fn remaining(schemas: &mut SchemaGenerator) -> Value {
+    let body = content::<Looked<'_>>(schemas);
+    let answers =
+        json!({ "200": { "description": "How things stand", "headers": fields(), "content": body } });
+    call("remaining", "Tell how a key stands, and spend nothing", &which(), None, answers)
+}
+
+fn reset(schemas: &mut SchemaGenerator) -> Value {
+    let body = content::<Forgotten<'_>>(schemas);
+    let answers = json!({ "200": { "description": "Forgotten", "content": body } });
+    call("reset", "Forget a key: it is as if never seen", &which(), None, answers)
+}
+
+fn decide(schemas: &mut SchemaGenerator) -> Value {
+    let (mut asked, body) = (content::<Decide<'_>>(schemas), content::<Decided<'_>>(schemas));
+    show(&mut asked, "login", example_query());
+    let denied =
+        json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Denied" } } });
+    let mut call = call(
+        "decide",
+        "Decide a request under the policy file",
+        &[],
+        Some(asked),
+        json!({
+            "200": { "description": "Allowed", "headers": fields(), "content": body },
+            "429": { "description": "Denied", "headers": fields(), "content": denied },
+        }),
+    );
+    call["responses"]["403"] = json!({
+        "description": "The caller may not speak for others, or a policy refuses a request that lacks what it counts by",
+        "content": problem_content(),
+    });
+    call
+}
+
+fn decide_batch(schemas: &mut SchemaGenerator) -> Value {
+    let (mut asked, body) = (content::<Batch<'_>>(schemas), content::<Batched<'_>>(schemas));
+    show(&mut asked, "two", json!({ "queries": [example_query(), { "look": true }] }));
+    let answers = json!({ "200": { "description": "Decided, in order", "content": body } });
+    call("decideBatch", "Decide up to 1,000 requests", &[], Some(asked), answers)
+}
+
+fn refund(schemas: &mut SchemaGenerator) -> Value {
+    let (mut asked, body) = (content::<Refund>(schemas), content::<Refunded>(schemas));
+    show(&mut asked, "login", json!({ "receipt": RECEIPT }));
+    let answers = json!({ "200": { "description": "Given back", "content": body } });
+    call("refund", "Give back what a decision charged", &[], Some(asked), answers)
+}
+
+/// One call, with the refusals that all have.
+fn call(id: &str, summary: &str, parameters: &[Value], body: Option<Value>, answers: Value) -> Value {
+    let mut call = json!({ "operationId": id, "summary": summary, "responses": answers });
+    let refusals: &[&str] = match body {
+        Some(_) => &["400", "401", "403", "408", "413"],
+        None => &["400", "401", "403", "404"],
+    };
+    for status in refusals {
+        call["responses"][*status] = json!({ "$ref": format!("#/components/responses/{status}") });
+    }
+    if !parameters.is_empty() {
+        call["parameters"] = parameters.into();
+    }
+    if let Some(body) = body {
+        call["requestBody"] = json!({ "required": true, "content": body });
+    }
+    call
+}
+
+/// The parameters that say which buckets are meant.
+fn which() -> Vec<Value> {
+    let names = params::Algorithm::ALL.map(params::Algorithm::name);
+    vec![
+        json!({ "name": "algorithm", "in": "query", "description": "Whose ad hoc buckets. Default: TOKEN_BUCKET.",
+                "schema": { "type": "string", "enum": names } }),
+        json!({ "name": "policy", "in": "query", "description": "The policy whose buckets are meant, in place of algorithm.",
+                "schema": { "type": "string", "pattern": NAME } }),
+        json!({ "name": "key", "in": "query", "description": "The bucket. Without it, the caller's own.",
+                "schema": { "type": "string", "minLength": 1, "maxLength": KEY_MAX, "pattern": PRINTABLE } }),
+    ]
+}
+
+/// An address, or none.
+pub(super) fn address(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "anyOf": [{ "type": "string", "format": "ipv4" }, { "type": "string", "format": "ipv6" }, { "type": "null" }] })
+}
+
+/// A body in JSON.
+fn content<T: JsonSchema>(schemas: &mut SchemaGenerator) -> Value {
+    json!({ "application/json": { "schema": schemas.subschema_for::<T>() } })
+}
+
+/// Adds an example to a body.
+fn show(content: &mut Value, name: &str, example: Value) {
+    content["application/json"]["examples"] = json!({ name: { "value": example } });
+}
+
+/// A query as a gateway would put it.
+fn example_query() -> Value {
+    let headers = json!({ "X-Api-Key": "k-17" });
+    json!({ "attributes": { "ip": "192.0.2.7", "method": "POST", "path": "/api/login", "headers": headers }, "receipt": true })
+}
+
+/// What such a query is told: one unit of the policy `login`, 10 at once and one every 6 s.
+const RECEIPT: &str = "eyJpIjo3LCJjIjpbeyJwIjoibG9naW4iLCJ2IjpbIjE5Mi4wLjIuNyJdLCJjIjoxLCJ0IjoxNzAwMDAwMDAwMDAwMDAwLCJiIjoibG9jYWwiLCJyIjoiMS82cyIsImsiOiJ0b2tlbl9idWNrZXQiLCJuIjoxMH1dfQ";
+
+fn problem_content() -> Value {
+    json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } })
+}
+
+fn problems() -> Value {
+    let problem = |description: &str| json!({ "description": description, "content": problem_content() });
+    json!({
+        "400": problem("Not understood; `detail` says what is wrong and what to do"),
+        "401": problem("The token is missing or not valid"),
+        "403": problem("The caller may not speak for others"),
+        "404": problem("There is no such policy"),
+        "408": problem("The body came too slowly"),
+        "413": problem("The body is too long"),
+    })
+}
+
+/// After RFC 9457; the members beyond `detail` are on denials.
+fn problem() -> Value {
+    json!({
+        "type": "object",
+        "required": ["type", "title", "status", "detail"],
+        "properties": {
+            "type": { "type": "string" },
+            "title": { "type": "string" },
+            "status": { "type": "integer" },
+            "detail": { "type": "string" },
+            "parameter": { "type": "string" },
+            "instance": { "type": "string" },
+            "correlationId": { "type": "string" },
+            "limitType": { "type": "string" },
+            "retryAfter": { "type": "integer" },
+            "timestamp": { "type": "string" },
+            "violated-policies": { "type": "array", "items": { "type": "string" } },
+        },
+    })
+}
+
+/// The rate limit fields.
+fn fields() -> Value {
+    let field =
+        |kind: &str, description: &str| json!({ "description": description, "schema": { "type": kind } });
+    json!({
+        "X-RateLimit-Limit": field("integer", "What the tightest limit holds"),
+        "X-RateLimit-Remaining": field("integer", "Units that are left of it"),
+        "X-RateLimit-Reset": field("integer", "Unix seconds at which all is back"),
+        "RateLimit-Policy": field("string", "Every limit: q units, refilled in w seconds"),
+        "RateLimit": field("string", "Every limit: r units are left, and no more for t seconds"),
+        "Retry-After": field("integer", "Seconds to wait, on denials"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::expect;
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        fn walk(whole: &Value, value: &Value) {
+            match value {
+                Value::Object(members) => {
+                    if let Some(Value::String(reference)) = members.get("$ref") {
+                        let there = reference.strip_prefix('#').and_then(|pointer| whole.pointer(pointer));
+                        assert!(there.is_some(), "{reference}");
+                    }
+                    members.values().for_each(|value| walk(whole, value));
+                }
+                Value::Array(items) => items.iter().for_each(|value| walk(whole, value)),
+                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            }
+        }
+        let document: Value = serde_json::from_str(document()).unwrap();
+        walk(&document, &document);
+        assert_eq!(document["openapi"], "3.1.0");
+        assert_eq!(document["paths"].as_object().unwrap().len(), 6);
+        let names: Vec<_> = document["components"]["schemas"].as_object().unwrap().keys().collect();
+        expect![[r#"["Batch", "Batched", "Checked", "Decide", "Decided", "Denied", "Forgotten", "InBatch", "LimitState", "Looked", "Problem", "Refund", "Refunded", "Told"]"#]]
+            .assert_eq(&format!("{names:?}"));
+    }
+
+    /// What is shown is understood, or nobody can learn from it.
+    #[test]
+    fn examples_are_understood() {
+        let query = example_query().to_string();
+        assert!(super::super::decide::parse(query.as_bytes()).is_ok());
+        let refund = json!({ "receipt": RECEIPT }).to_string();
+        let receipt = super::super::receipt::parse(refund.as_bytes()).unwrap();
+        assert_eq!(receipt.paid().unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,161 @@
+//! Receipts: what a decision charged, as a text that its asker can bring back.
+//!
+//! ```text
+//!   base64url of  {"i":7,"c":[{"p":"login","v":["192.0.2.7"],"c":1,"t":1700000000000000,"b":"shared",
+//!                              "r":"1/6s","k":"token_bucket","n":10}]}
+//! ```
+//!
+//! It is not signed: only who may decide for others may bring it back, and a refund never gives more than its cost,
+//! less what time has repaid, to a limit that is still the same. Brought back a second time, because the first answer was
+//! lost, it gives nothing: each instance remembers the last that were brought to it.
+
+use std::collections::{HashSet, VecDeque};
+use std::num::NonZeroU32;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use http::StatusCode;
+use parking_lot::Mutex;
+use ratewright_core::{Attribute, Basis, Decision, Key, Outcome, Paid, Rate, Timestamp};
+use ratewright_http::Problem;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::body;
+
+/// How many receipts that were brought back are remembered.
+const USED_MAX: usize = 65_536;
+
+/// The longest receipt, and the most charges in it.
+const RECEIPT_MAX: usize = 64 * 1024;
+const CHARGES_MAX: usize = 256;
+
+/// Gives back what a decision charged.
+#[derive(Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Refund {
+    /// What the decision told. It is good for one refund.
+    #[schemars(length(max = RECEIPT_MAX), regex(pattern = "^[A-Za-z0-9_-]+$"))]
+    receipt: String,
+}
+
+/// One charge.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Charged {
+    #[serde(rename = "p")]
+    policy: String,
+    #[serde(rename = "q", default, skip_serializing_if = "Option::is_none")]
+    quota: Option<String>,
+    #[serde(rename = "v")]
+    values: Vec<String>,
+    #[serde(rename = "c")]
+    cost: u32,
+    #[serde(rename = "t")]
+    paid_at: u64,
+    #[serde(rename = "b")]
+    basis: String,
+    #[serde(rename = "r")]
+    rate: String,
+    /// The kind of quota.
+    #[serde(rename = "k")]
+    kind: String,
+    #[serde(rename = "n")]
+    capacity: NonZeroU32,
+}
+
+/// What a decision charged.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Receipt {
+    /// Tells receipts apart.
+    #[serde(rename = "i")]
+    id: u64,
+    #[serde(rename = "c")]
+    charged: Vec<Charged>,
+}
+
+/// The receipts that were brought back, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Used(Mutex<(HashSet<u64>, VecDeque<u64>)>);
+
+impl Used {
+    /// True if the receipt is brought back for the first time; from now on it is not.
+    pub(super) fn admit(&self, receipt: &Receipt) -> bool {
+        let (known, order) = &mut *self.0.lock();
+        if !known.insert(receipt.id) {
+            return false;
+        }
+        order.push_back(receipt.id);
+        if order.len() > USED_MAX
+            && let Some(oldest) = order.pop_front()
+        {
+            known.remove(&oldest);
+        }
+        true
+    }
+}
+
+/// What a decision charged. Nothing, if it charged nothing.
+pub(super) fn of(decision: &Decision, attributes: &[Attribute<'_>]) -> Option<String> {
+    let charged = decision.standings().filter_map(|(policy, limit, standing)| {
+        let Outcome::Paid(receipt) = &standing.outcome else { return None };
+        let key = Key::new(limit.name(), attributes)?;
+        Some(Charged {
+            policy: policy.name().to_owned(),
+            quota: limit.name().quota().map(str::to_owned),
+            values: key.values().map(|value| value.to_string()).collect(),
+            cost: receipt.cost,
+            paid_at: receipt.paid_at.as_micros(),
+            basis: standing.basis.name().to_owned(),
+            rate: limit.quota().rate().to_string(),
+            kind: limit.quota().kind(),
+            capacity: limit.quota().capacity(),
+        })
+    });
+    let charged: Vec<_> = charged.collect();
+    if charged.is_empty() {
+        return None;
+    }
+    let text = serde_json::to_string(&Receipt { id: fastrand::u64(..), charged }).ok()?;
+    Some(BASE64_URL_SAFE_NO_PAD.encode(text))
+}
+
+/// Reads what is brought back.
+pub(super) fn parse(body: &[u8]) -> Result<Receipt, Problem> {
+    let Refund { receipt } = body::parse(body)?;
+    let receipt = Some(receipt)
+        .filter(|receipt| receipt.len() <= RECEIPT_MAX)
+        .and_then(|receipt| BASE64_URL_SAFE_NO_PAD.decode(receipt).ok())
+        .and_then(|text| serde_json::from_slice::<Receipt>(&text).ok())
+        .filter(|receipt| receipt.charged.len() <= CHARGES_MAX);
+    receipt.ok_or_else(unknown)
+}
+
+impl Receipt {
+    /// The charges, as the model has them.
+    pub(super) fn paid(&self) -> Result<Vec<Paid<'_>>, Problem> {
+        self.charged.iter().map(|charged| charged.paid().ok_or_else(unknown)).collect()
+    }
+}
+
+impl Charged {
+    fn paid(&self) -> Option<Paid<'_>> {
+        Some(Paid {
+            policy: &self.policy,
+            quota: self.quota.as_deref(),
+            rate: self.rate.parse::<Rate>().ok()?,
+            kind: &self.kind,
+            capacity: self.capacity,
+            values: self.values.iter().map(String::as_str).collect(),
+            cost: self.cost,
+            paid_at: Timestamp::from_micros(self.paid_at),
+            basis: [Basis::Shared, Basis::Local].into_iter().find(|basis| basis.name() == self.basis)?,
+        })
+    }
+}
+
+fn unknown() -> Problem {
+    let detail = "the receipt is not one of ours; bring it back as /api/v1/decide told it";
+    Problem::new(StatusCode::BAD_REQUEST, detail).about("receipt")
+}

@@ -1,0 +1,211 @@
+//! What is counted and told of the decisions that are made.
+//!
+//! ```text
+//!   a door ─ how long it took ───────────────────────→ Checks      rate_limiter_*
+//!   Limiter ─observe→ Watch ─ each decision ─────────→ Decisions   ratewright_decisions_total
+//!                           └ each denial, at its time → Denials   who is being denied
+//!                                                      → the log   a bounded rate of warnings
+//! ```
+//!
+//! Counting must cost next to nothing where most requests go through: an allowed decision adds to one atomic for
+//! each of its policies, takes no lock, allocates nothing and reads no clock. A denial may cost a little more.
+//!
+//! No client ever becomes a label: labels are bounded by what an administrator wrote, clients by nobody. Who is being
+//! denied is kept apart, in a sketch of fixed size.
+//!
+//! A look at how things stand lets nobody through and holds nobody back; it is not counted.
+
+mod checks;
+mod decisions;
+mod denials;
+mod tally;
+#[cfg(test)]
+mod tests;
+mod warn;
+
+use std::fmt::{self, Write};
+use std::sync::Arc;
+
+use crate::key::Escaped;
+use aws_lc_rs::digest::{SHA256, digest};
+use ratewright_core::{
+    Ask, Attribute, AttributeName, Basis, Clock, Decision, Key, Limit, Mode, Observe, Policy, Query, Verdict,
+    sounds_secret,
+};
+
+pub use checks::{Check, Checks};
+pub use decisions::{Count, Decisions};
+pub use denials::{Denial, Denials, Denied};
+pub use warn::{WarnLimit, Warnings};
+
+/// The longest text kept of a client, a method or a path, in bytes.
+const TEXT_MAX: usize = 256;
+
+/// Is told of each decision: counts it, remembers whom it denied, and logs it.
+#[derive(Debug)]
+pub struct Watch<C> {
+    checks: Arc<Checks>,
+    decisions: Decisions,
+    denials: Denials,
+    warnings: WarnLimit,
+    /// Tells the time of day of a denial.
+    clock: C,
+}
+
+/// What one policy says of a query, over all its limits.
+struct Word<'a> {
+    policy: &'a Policy,
+    mode: Mode,
+    is_against: bool,
+    /// What it rests on; nothing if it needed no store to say so.
+    ground: Option<Ground<'a>>,
+}
+
+/// What a policy's word rests on.
+struct Ground<'a> {
+    /// The first of the policy's limits.
+    limit: &'a Limit,
+    /// The policy's number within the rule set.
+    index: usize,
+    /// The least firm basis of all its limits.
+    basis: Basis,
+}
+
+/// A text that takes as much as there is room for.
+struct Short<'a>(&'a mut String);
+
+impl<C: Clock> Watch<C> {
+    /// Nothing seen yet. `clock` is the wall clock; it is read at denials only.
+    pub fn new(warnings: Warnings, clock: C) -> Self {
+        Self {
+            checks: Arc::default(),
+            decisions: Decisions::default(),
+            denials: Denials::default(),
+            warnings: WarnLimit::new(warnings),
+            clock,
+        }
+    }
+
+    /// How long checks took. Doors tell it themselves.
+    pub fn checks(&self) -> &Arc<Checks> {
+        &self.checks
+    }
+
+    /// Decisions so far, by policy.
+    pub fn decisions(&self) -> &Decisions {
+        &self.decisions
+    }
+
+    /// Who is being denied.
+    pub fn denials(&self) -> &Denials {
+        &self.denials
+    }
+
+    /// The wall clock.
+    pub fn clock(&self) -> &C {
+        &self.clock
+    }
+}
+
+impl<C: Clock> Observe for Watch<C> {
+    #[inline]
+    fn observe(&self, query: &Query<'_>, decision: &Decision) {
+        if matches!(query.ask, Ask::Look(_)) {
+            return;
+        }
+        self.decisions.count(decision);
+        match decision.verdict() {
+            Verdict::Allow => warn::allowed(query, decision),
+            Verdict::Deny => {
+                let now = self.clock.now();
+                self.denials.record(query, decision, now);
+                if let Some(suppressed) = self.warnings.admit(now) {
+                    warn::denied(query, decision, suppressed);
+                }
+            }
+        }
+    }
+}
+
+/// What each policy says, in the order of selection. The limits of a policy stand together there.
+#[inline]
+fn words(decision: &Decision) -> impl Iterator<Item = Word<'_>> {
+    let mut standings = decision.standings().peekable();
+    let words = std::iter::from_fn(move || {
+        let (policy, limit, standing) = standings.next()?;
+        let (mut is_against, mut basis) = (standing.is_over(), standing.basis);
+        while let Some((_, _, more)) = standings.next_if(|(next, _, _)| std::ptr::eq(*next, policy)) {
+            is_against |= more.is_over();
+            basis = basis.max(more.basis);
+        }
+        let ground = Some(Ground { limit, index: standing.limit.policy(), basis });
+        Some(Word { policy, mode: standing.limit.mode(), is_against, ground })
+    });
+    words.chain(decision.refused().map(|(policy, _)| {
+        Word { policy, mode: Mode::Enforce, is_against: true, ground: None } // it lacks what it is counted by
+    }))
+}
+
+/// The policy that an account of a decision names, if it can name one only, and the limit.
+fn speaker(decision: &Decision) -> Option<(&Policy, Option<&Limit>)> {
+    let refused = decision.refused().map(|(policy, _)| (policy, None));
+    refused.or_else(|| decision.tightest().map(|(policy, limit, _)| (policy, Some(limit))))
+}
+
+/// Writes who a limit counts a query for: its key, as one can ask for it. Who is counted under no limit is known
+/// by their address. What stands in a header, a cookie or a parameter may be a secret, so only a digest of it is told.
+fn write_client(client: &mut String, query: &Query<'_>, limit: Option<&Limit>) {
+    let Some(key) = limit.and_then(|limit| Key::new(limit.name(), query.attributes)) else {
+        return push(client, query.value(&AttributeName::<&str>::Ip));
+    };
+    for (n, (value, attribute)) in key.values().zip(key.attributes()).enumerate() {
+        let bar = if n > 0 { "|" } else { "" };
+        // There is always room for none of it.
+        let _ = match attribute.name {
+            AttributeName::Header(_) | AttributeName::Cookie(_) | AttributeName::Param(_) => {
+                digested(client, bar, attribute)
+            }
+            // Entries are all of a descriptor in one text, for limits that a request brought along.
+            AttributeName::Named(name) if sounds_secret(name) || name == "entries" => {
+                digested(client, bar, attribute)
+            }
+            AttributeName::Ip
+            | AttributeName::User
+            | AttributeName::Method
+            | AttributeName::Path
+            | AttributeName::Host
+            | AttributeName::Route
+            | AttributeName::Key
+            | AttributeName::Claim(_)
+            | AttributeName::Named(_) => {
+                push(client, Some(bar));
+                write!(Escaped(Short(client)), "{value}")
+            }
+        };
+    }
+}
+
+/// Writes what tells a value from others without telling the value, since it may be a secret.
+fn digested(client: &mut String, bar: &str, attribute: Attribute<'_>) -> fmt::Result {
+    let digest = digest(&SHA256, attribute.value.as_bytes());
+    let [a, b, c, d, ..] = digest.as_ref() else { return Ok(()) };
+    write!(Short(client), "{bar}{}:#{a:02x}{b:02x}{c:02x}{d:02x}", attribute.name)
+}
+
+/// What a decision rests on, as metrics and logs write it.
+pub(crate) fn basis_name(basis: Option<Basis>) -> &'static str {
+    basis.map_or("none", Basis::name)
+}
+
+/// Adds as much of a text as there is room for.
+fn push(text: &mut String, more: Option<&str>) {
+    let _ = Short(text).write_str(more.unwrap_or_default());
+}
+
+impl fmt::Write for Short<'_> {
+    fn write_str(&mut self, more: &str) -> fmt::Result {
+        let room = TEXT_MAX.saturating_sub(self.0.len());
+        self.0.push_str(more.split_at(more.floor_char_boundary(room)).0);
+        Ok(())
+    }
+}

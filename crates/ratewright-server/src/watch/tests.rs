@@ -1,0 +1,252 @@
+//! The watch as a limiter's observer.
+
+use std::num::NonZeroU32;
+
+use expect_test::{Expect, expect};
+use ratewright_core::{
+    Algorithm, Attribute, Limiter, ManualClock, Micros, Missing, Mode, Policies, Quota, Refill, Select,
+    Selector, Timestamp,
+};
+use ratewright_store::MemoryStore;
+
+use super::denials::RECENT_MAX;
+use super::tally::CLIENTS_MAX;
+use super::*;
+
+type Watched = Limiter<MemoryStore<ManualClock>, Arc<Watch<ManualClock>>>;
+
+fn watch() -> Arc<Watch<ManualClock>> {
+    let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
+    Arc::new(Watch::new(Warnings::All, clock))
+}
+
+/// A policy of two a day for each client.
+fn policy(name: &str) -> Policy {
+    Policy::new(name, quota("2/d")).unwrap().by(&[AttributeName::Key])
+}
+
+fn quota(rate: &str) -> Quota {
+    Quota::new(Algorithm::TokenBucket(Refill::Smooth), rate.parse().unwrap()).unwrap()
+}
+
+fn limiter(watch: &Arc<Watch<ManualClock>>, policies: Vec<Policy>) -> Watched {
+    let store = MemoryStore::new(watch.clock().clone(), 100_000);
+    Limiter::observed(Policies::new(policies).unwrap(), store, watch.clone())
+}
+
+fn attributes(client: &str) -> [Attribute<'_>; 3] {
+    [
+        Attribute { name: AttributeName::Key, value: client },
+        Attribute { name: AttributeName::Method, value: "GET" },
+        Attribute { name: AttributeName::Path, value: "/orders" },
+    ]
+}
+
+fn query<'a>(policies: &'a [&'a str], attributes: &'a [Attribute<'a>]) -> Query<'a> {
+    let ask = Ask::Spend(NonZeroU32::MIN);
+    let select = Select::Covering(policies);
+    Query { select, attributes, address: None, ask, patience: Micros::ZERO }
+}
+
+/// Asks `n` times.
+async fn ask(limiter: &Watched, n: usize, policies: &[&str], client: &str) {
+    for _ in 0..n {
+        limiter.decide(&query(policies, &attributes(client))).await;
+    }
+}
+
+#[track_caller]
+fn counted(decisions: &Decisions, expected: Expect) {
+    let shown = decisions.read().into_iter().map(|count| {
+        let Count { policy, verdict, basis, mode, n } = count;
+        format!("{policy} {verdict:?} {} {mode} {n}", basis_name(basis))
+    });
+    expected.assert_eq(&shown.collect::<Vec<_>>().join("\n"));
+}
+
+#[tokio::test]
+async fn c7_each_policy_counts_what_it_said_itself() {
+    let watch = watch();
+    let tight = policy("tight");
+    let wide = Policy::new("wide", quota("100/d")).unwrap().and("minute", quota("50/min"));
+    ask(&limiter(&watch, vec![tight, wide]), 5, &[], "a").await;
+    counted(
+        watch.decisions(),
+        expect![[r#"
+            tight Allow local enforce 2
+            tight Deny local enforce 3
+            wide Allow local enforce 5
+            wide Deny local enforce 0"#]],
+    );
+}
+
+#[tokio::test]
+async fn a_policy_in_shadow_mode_counts_whom_it_would_have_denied() {
+    let watch = watch();
+    let limiter =
+        limiter(&watch, vec![policy("tried").in_mode(Mode::Shadow), policy("off").in_mode(Mode::Off)]);
+    ask(&limiter, 5, &[], "a").await;
+    counted(
+        watch.decisions(),
+        expect![[r#"
+            tried Allow local shadow 2
+            tried Deny local shadow 3"#]],
+    );
+    assert!(watch.denials().recent(10).is_empty(), "nobody was denied");
+}
+
+#[tokio::test]
+async fn who_lacks_what_a_policy_counts_by_is_denied_without_a_store() {
+    let watch = watch();
+    let policy = policy("users").by(&[AttributeName::User]).lacking(Missing::Deny);
+    let limiter = limiter(&watch, vec![policy]);
+    let attributes = [Attribute { name: AttributeName::Ip, value: "192.0.2.1" }];
+    limiter.decide(&query(&[], &attributes)).await;
+    counted(
+        watch.decisions(),
+        expect![[r#"
+            users Allow none enforce 0
+            users Deny none enforce 1"#]],
+    );
+    let [denial] = watch.denials().recent(10).try_into().unwrap();
+    let Denial { policy, client, retry_after, basis, .. } = &*denial;
+    assert_eq!((policy.as_str(), client.as_str(), *retry_after, *basis), ("users", "192.0.2.1", None, None));
+    assert_eq!(watch.denials().top(Some("users"), 1, watch.clock().now())[0].client, "192.0.2.1");
+}
+
+#[tokio::test]
+async fn counts_go_on_over_a_reload_and_outlast_their_policy() {
+    let watch = watch();
+    let limiter = limiter(&watch, vec![policy("old"), policy("kept")]);
+    ask(&limiter, 1, &[], "a").await;
+    let before = limiter.decide(&query(&[], &attributes("a"))).await;
+    limiter.swap(Policies::new(vec![policy("kept"), policy("new")]).unwrap());
+    ask(&limiter, 1, &[], "a").await;
+    watch.observe(&query(&[], &attributes("a")), &before);
+    counted(
+        watch.decisions(),
+        expect![[r#"
+            kept Allow local enforce 3
+            kept Deny local enforce 1
+            new Allow local enforce 1
+            new Deny local enforce 0
+            old Allow local enforce 3
+            old Deny local enforce 0"#]],
+    );
+}
+
+#[tokio::test]
+async fn policies_past_the_most_are_counted_together() {
+    let watch = watch();
+    let limiter = limiter(&watch, ["a", "b", "c", "d"].map(policy).into());
+    let decision = limiter.decide(&query(&[], &attributes("x"))).await;
+    let decisions = Decisions::at_most(2);
+    (0..3).for_each(|_| decisions.count(&decision));
+    counted(
+        &decisions,
+        expect![[r#"
+            a Allow local enforce 3
+            a Deny local enforce 0
+            b Allow local enforce 3
+            b Deny local enforce 0
+            other Allow local enforce 6
+            other Deny local enforce 0"#]],
+    );
+}
+
+#[tokio::test]
+async fn a_look_is_not_counted() {
+    let watch = watch();
+    let limiter = limiter(&watch, vec![policy("p")]);
+    let attributes = attributes("a");
+    for n in [0, 1, 1_000] {
+        limiter.decide(&Query { ask: Ask::Look(n), ..query(&[], &attributes) }).await;
+    }
+    assert!(watch.denials().recent(10).is_empty(), "nor is one that does not fit");
+    counted(watch.decisions(), expect![[""]]);
+}
+
+#[tokio::test]
+async fn who_is_denied_most_comes_first_with_the_policy_that_did_it() {
+    let watch = watch();
+    let limiter = limiter(&watch, vec![policy("p"), policy("named").covering(Selector::Named)]);
+    ask(&limiter, 12, &[], "much").await;
+    ask(&limiter, 5, &["named"], "some").await;
+    ask(&limiter, 2, &[], "none").await;
+    let now = watch.clock().now();
+    let shown = |denied: Denied| format!("{} {} {}", denied.policy, denied.client, denied.at_least);
+    let top = |policy, n| watch.denials().top(policy, n, now).into_iter().map(shown).collect::<Vec<_>>();
+    assert_eq!(top(None, 10), ["p much 10", "named some 3", "p some 3"]);
+    assert_eq!(
+        (top(None, 1), top(Some("named"), 10)),
+        (vec!["p much 10".into()], vec!["named some 3".into()])
+    );
+    assert!(top(Some("nobody"), 10).is_empty());
+    watch.clock().advance(Micros::from_secs(400));
+    assert!(watch.denials().top(None, 10, watch.clock().now()).is_empty());
+}
+
+#[tokio::test]
+async fn the_last_denials_are_kept_the_latest_first() {
+    let watch = watch();
+    let limiter = limiter(&watch, vec![policy("p")]);
+    for n in 0..=RECENT_MAX {
+        watch.clock().advance(Micros::from_millis(1));
+        ask(&limiter, 3, &[], &format!("{n}-{}", "é".repeat(300))).await;
+    }
+    let recent = watch.denials().recent(usize::MAX);
+    assert_eq!(recent.len(), RECENT_MAX);
+    let [first, .., last] = recent.as_slice() else { panic!("there are many") };
+    assert!(first.client.starts_with("1000-é") && last.client.starts_with("1-é"));
+    assert!(recent.iter().all(|denial| (TEXT_MAX - 1..=TEXT_MAX).contains(&denial.client.len())));
+    let Denial { policy, method, path, basis, .. } = &**first;
+    assert_eq!([policy, method, path], ["p", "GET", "/orders"]);
+    assert_eq!((*basis, first.retry_after), (Some(Basis::Local), Some(Micros::from_secs(43_200))));
+}
+
+/// Promise 6: a flood of unique keys, under more policies than have a tally, meets a limit everywhere.
+#[tokio::test]
+async fn a_flood_of_unique_clients_is_remembered_up_to_a_limit() {
+    let watch = watch();
+    let names: Vec<_> = (0..1_100).map(|n| format!("p{n}")).collect();
+    let named = |name: &String| policy(name).covering(Selector::Named);
+    let limiter = limiter(&watch, names.iter().map(named).collect());
+    let mut clients = 0..;
+    for name in &names {
+        watch.clock().advance(Micros::new(1));
+        let n = if name == "p1099" { 3_000 } else { 3 };
+        for client in clients.by_ref().take(n) {
+            ask(&limiter, 3, &[name], &format!("client-{client}")).await;
+        }
+    }
+    let kept = watch.denials().kept();
+    assert_eq!(kept.n_policies, 1_000);
+    assert!(kept.n_clients <= 999 * 3 + CLIENTS_MAX, "{kept:?}");
+    assert_eq!(kept.n_recent, RECENT_MAX);
+    let now = watch.clock().now();
+    assert!(watch.denials().top(Some("p99"), 9, now).is_empty(), "the idlest made room");
+    assert_eq!(watch.denials().top(Some("p100"), 9, now).len(), 3);
+}
+
+#[tokio::test]
+async fn counting_an_allowed_decision_allocates_nothing_nor_does_a_denial_of_somebody_known() {
+    let watch = watch();
+    let limiter = limiter(&watch, vec![policy("p"), policy("q")]);
+    let attributes = attributes("a");
+    let query = query(&[], &attributes);
+    let allowed = limiter.decide(&query).await;
+    limiter.decide(&query).await;
+    let denied = limiter.decide(&query).await;
+    let allocations = |decision: &Decision| {
+        let watched = || watch.decisions().count(decision);
+        let denials = || watch.denials().record(&query, decision, watch.clock().now());
+        let counts = allocation_counter::measure(watched).count_total;
+        let records = match decision.verdict() {
+            Verdict::Allow => 0,
+            Verdict::Deny => allocation_counter::measure(denials).count_total,
+        };
+        counts + records
+    };
+    (0..=RECENT_MAX).for_each(|_| watch.denials().record(&query, &denied, watch.clock().now()));
+    assert_eq!((allocations(&allowed), allocations(&denied)), (0, 0));
+}

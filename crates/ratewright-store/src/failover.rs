@@ -1,0 +1,308 @@
+//! An answer whatever happens: the shared store, and who stands in for it.
+//!
+//! ```text
+//!   charges ─→ shared store ─→ standings, Shared
+//!                  │ no answer
+//!                  ▼
+//!   a charge says what then:   closed ─→ denied, and nothing is charged here      FailClosed
+//!                              local  ─→ this instance's memory, at its share     Local
+//!                              open   ─→ let through, unchecked                   FailOpen
+//! ```
+//!
+//! Charges that were sent and not answered may have been spent. They are not sent again and not given back: such a
+//! query may be charged twice, in two places, and is admitted once at most.
+//!
+//! While the shared store is out, each instance grants a share of every quota. What was spent here is remembered for
+//! a while after the return, so that a store that comes and goes does not grant a new burst each time.
+//!
+//! An outage is one episode, told twice: a warning with the cause when the first decision is made without the shared
+//! store, and a word when a decision is shared again and none was made without it for a second.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use ratewright_core::{
+    Act, Basis, Charge, Clock, Key, Micros, OnFailure, Outcome, Quota, Receipt, Refund, Share, Standing,
+    Standings, Store, Timestamp,
+};
+use smallvec::SmallVec;
+use tracing::{debug, error, info, warn};
+
+use crate::memory::{MemoryStats, MemoryStore};
+use crate::redis::StoreError;
+
+const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
+
+/// An episode ends when nothing was decided without the shared store for so long.
+const CALM: Micros = Micros::from_secs(1);
+
+/// A store that always answers.
+pub struct Failover<S, C> {
+    shared: S,
+    local: MemoryStore<C>,
+    clock: C,
+    settings: FailoverSettings,
+    is_out: AtomicBool,
+    episode: Mutex<Episode>,
+    counts: [AtomicU64; 4],
+    /// When a stumbling script was told of last.
+    told_at: AtomicU64,
+}
+
+/// How an instance stands in for the shared store.
+#[derive(Clone, Debug)]
+pub struct FailoverSettings {
+    /// How much of each quota this instance grants.
+    pub share: LocalShare,
+    /// How long local buckets are remembered after the shared store is back.
+    pub ttl: Micros,
+    /// The most keys in memory.
+    pub n_keys_max: usize,
+}
+
+/// How much of each quota an instance grants by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LocalShare {
+    /// A fixed share.
+    Fixed(Share),
+    /// One part for each instance that was alive when the shared store was last seen; a half before it was.
+    Auto,
+}
+
+/// A store that knows how many instances use it.
+pub trait Peers {
+    /// How many were alive when it was last seen; nothing if it never was.
+    fn n_instances(&self) -> Option<u32>;
+}
+
+/// How decisions are being made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FailoverStatus {
+    /// True while decisions are made without the shared store.
+    pub is_out: bool,
+    /// Since when, by the local clock.
+    pub since: Timestamp,
+    /// Decisions made without it since then.
+    pub n_substituted: u64,
+}
+
+/// The last outage, or the time since it.
+#[derive(Debug)]
+struct Episode {
+    since: Timestamp,
+    last_at: Timestamp,
+    n_substituted: u64,
+    /// When the last outage ended.
+    ended_at: Option<Timestamp>,
+}
+
+impl Default for FailoverSettings {
+    fn default() -> Self {
+        let half = Share { part: 1, of: TWO };
+        Self { share: LocalShare::Fixed(half), ttl: Micros::from_secs(60), n_keys_max: 1_000_000 }
+    }
+}
+
+impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
+    /// Stands in for `shared`, by this clock.
+    pub fn new(shared: S, clock: C, settings: FailoverSettings) -> Self {
+        let now = clock.now();
+        Self {
+            shared,
+            local: MemoryStore::new(clock.clone(), settings.n_keys_max),
+            clock,
+            settings,
+            is_out: AtomicBool::new(false),
+            episode: Mutex::new(Episode { since: now, last_at: now, n_substituted: 0, ended_at: None }),
+            counts: Default::default(),
+            told_at: AtomicU64::new(0),
+        }
+    }
+
+    /// The store that instances share.
+    pub fn shared(&self) -> &S {
+        &self.shared
+    }
+
+    /// What this instance's memory holds.
+    pub fn local_stats(&self) -> MemoryStats {
+        self.local.stats()
+    }
+
+    /// How decisions are being made, and since when.
+    pub fn status(&self) -> FailoverStatus {
+        let Episode { since, n_substituted, .. } = *self.episode.lock();
+        FailoverStatus { is_out: self.is_out.load(Ordering::Acquire), since, n_substituted }
+    }
+
+    /// Standings so far, by their basis.
+    pub fn n_by_basis(&self, basis: Basis) -> u64 {
+        self.counts[basis as usize].load(Ordering::Relaxed)
+    }
+
+    /// The share of a quota that this instance grants by itself.
+    fn local_quota(&self, quota: &Quota) -> Quota {
+        let share = match self.settings.share {
+            LocalShare::Fixed(share) => share,
+            LocalShare::Auto => {
+                let of = self.shared.n_instances().and_then(NonZeroU32::new).unwrap_or(TWO);
+                Share { part: 1, of }
+            }
+        };
+        quota.share(share)
+    }
+
+    /// Decides without the shared store.
+    fn substitute(&self, charges: &[Charge<'_>], standings: &mut Standings) {
+        let is = |charge: &Charge<'_>, what: OnFailure| charge.on_failure == what;
+        let denied = charges.iter().any(|charge| is(charge, OnFailure::Closed) && charge.act.vetoes());
+        let quotas: SmallVec<[Quota; 4]> = charges
+            .iter()
+            .filter(|charge| is(charge, OnFailure::Local))
+            .map(|charge| self.local_quota(charge.quota))
+            .collect();
+        let locals = charges.iter().filter(|charge| is(charge, OnFailure::Local)).zip(&quotas);
+        let locals: SmallVec<[Charge<'_>; 4]> = locals
+            .map(|(charge, quota)| {
+                // Who is denied anyway is not charged.
+                let act = if denied { Act::Look(charge.act.cost()) } else { charge.act };
+                Charge { quota, act, ..charge.clone() }
+            })
+            .collect();
+        let mut local_standings = Standings::new();
+        self.local.apply_now(&locals, &mut local_standings);
+        let mut local_standings = local_standings.into_iter();
+        standings.clear();
+        standings.extend(charges.iter().map(|charge| match charge.on_failure {
+            OnFailure::Local => {
+                let standing = local_standings.next();
+                patient(standing.unwrap_or_else(|| Standing::unknown(charge, Basis::FailClosed)), charge)
+            }
+            OnFailure::Open => Standing::unknown(charge, Basis::FailOpen),
+            OnFailure::Closed => Standing::unknown(charge, Basis::FailClosed),
+        }));
+    }
+
+    /// Takes note of a decision made without the shared store.
+    #[cold]
+    fn goes_without(&self, error: &StoreError, charges: &[Charge<'_>]) {
+        let now = self.clock.now();
+        let mut episode = self.episode.lock();
+        let begins = !self.is_out.load(Ordering::Acquire);
+        if begins {
+            // What was spent in an outage long ago is no debt any more.
+            if episode.ended_at.is_some_and(|ended_at| self.settings.ttl <= now.since(ended_at)) {
+                self.local.clear();
+            }
+            *episode = Episode { since: now, last_at: now, n_substituted: 0, ended_at: None };
+            self.is_out.store(true, Ordering::Release);
+        }
+        episode.n_substituted += 1;
+        episode.last_at = episode.last_at.max(now);
+        drop(episode);
+        if begins {
+            warn!(cause = %error, "deciding without Redis; each policy's on_failure says how");
+        }
+        if let StoreError::Garbled { .. } = error {
+            self.tell_of_stumbling(error, charges, now);
+        }
+    }
+
+    /// Tells of a script that stumbled, with the key it stumbled over, once a second at most.
+    fn tell_of_stumbling(&self, error: &StoreError, charges: &[Charge<'_>], now: Timestamp) {
+        let told_at = self.told_at.swap(now.as_micros(), Ordering::Relaxed);
+        if CALM <= now.since(Timestamp::from_micros(told_at)) {
+            let keys: Vec<_> = charges.iter().map(|charge| &charge.key).collect();
+            error!(cause = %error, ?keys, "the answer for these keys makes no sense");
+        } else {
+            self.told_at.store(told_at, Ordering::Relaxed);
+        }
+    }
+
+    /// Takes note of a decision made with the shared store, while the last ones were not.
+    #[cold]
+    fn goes_with(&self) {
+        let now = self.clock.now();
+        let mut episode = self.episode.lock();
+        if !self.is_out.load(Ordering::Acquire) || now.since(episode.last_at) < CALM {
+            return;
+        }
+        self.is_out.store(false, Ordering::Release);
+        let (lasted, n_substituted) = (now.since(episode.since), episode.n_substituted);
+        *episode = Episode { since: now, last_at: now, n_substituted: 0, ended_at: Some(now) };
+        drop(episode);
+        info!(after = ?Duration::from(lasted), decisions = n_substituted, "deciding with Redis again");
+    }
+
+    fn count(&self, standings: &Standings) {
+        for standing in standings {
+            self.counts[standing.basis as usize].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What never fits into a share may fit into the whole, when that is back.
+fn patient(standing: Standing, charge: &Charge<'_>) -> Standing {
+    let fits_the_whole = charge.act.cost() <= charge.quota.capacity().get();
+    if standing.outcome == Outcome::Never && fits_the_whole {
+        return Standing { outcome: Outcome::Short { retry_after: CALM }, ..standing };
+    }
+    standing
+}
+
+impl<S: fmt::Debug, C: Clock> fmt::Debug for Failover<S, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failover")
+            .field("shared", &self.shared)
+            .field("local", &self.local)
+            .field("episode", &self.episode)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Store for Failover<S, C> {
+    type Error = Infallible;
+
+    async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), Infallible> {
+        match self.shared.apply(charges, standings).await {
+            Ok(()) => {
+                if self.is_out.load(Ordering::Acquire) && !charges.is_empty() {
+                    self.goes_with();
+                }
+            }
+            Err(error) => {
+                self.goes_without(&error, charges);
+                self.substitute(charges, standings);
+            }
+        }
+        self.count(standings);
+        Ok(())
+    }
+
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), Infallible> {
+        for Refund { key, quota, receipt, basis } in refunds {
+            let (quota, receipt) = (&self.local_quota(quota), Receipt { ..*receipt });
+            let Ok(()) = self.local.refund(&[Refund { key: *key, quota, receipt, basis: *basis }]).await;
+        }
+        // One that does not arrive is lost: sent again, it might be given back twice.
+        if let Err(error) = self.shared.refund(refunds).await {
+            debug!(cause = %error, "a refund is lost");
+        }
+        Ok(())
+    }
+
+    async fn reset(&self, keys: &[Key<'_>]) -> Result<Basis, Infallible> {
+        let Ok(basis) = self.local.reset(keys).await;
+        Ok(match self.shared.reset(keys).await {
+            Ok(shared) => shared,
+            Err(error) => {
+                warn!(cause = %error, "reset in this instance only");
+                basis
+            }
+        })
+    }
+}

@@ -1,0 +1,319 @@
+//! The memory store: a sharded table of small states.
+//!
+//! ```text
+//!   key ─keyed 128-bit hash→ shard ─lock→ slot ─→ state ─weigh→ all fit? ─→ spend, all of them
+//!                                                              └ veto? ──→ none
+//! ```
+//!
+//! Time is read under the lock: who waited for it must not come with an older time than who had it before.
+//! The locks of all shards that a call touches are held together, taken in the order of the shards, so
+//! that calls cannot wait for each other in a circle. Within them a call first weighs every charge, and
+//! moves something only if none vetoes.
+//!
+//! Keys are known by a hash under a key that each process draws anew (SipHash-1-3, 120 bits kept): nobody
+//! can craft two clients that share a bucket, and a slot takes 32 bytes whatever the client's name is.
+//!
+//! # Laws
+//! `tests/it/laws.rs` for what it answers, `tests/it/memory.rs` for caps, floods and threads.
+
+mod shard;
+mod siphash;
+mod slot;
+mod sync;
+mod table;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+
+use ratewright_core::algorithm::{Bucket, Charged, Demand, Fit, Level};
+use ratewright_core::{
+    Act, Basis, Charge, Clock, Key, Quota, Receipt, Refund, Standing, Standings, Store, Timestamp,
+};
+use smallvec::SmallVec;
+
+use crate::settle::{Buckets, Purpose, settle};
+use shard::{Change, Shard, Visit};
+use slot::Identity;
+use sync::{Mutex, MutexGuard};
+
+/// Keys that a shard holds when the store is at its cap: clearly under 3/4 of 4,096, where its table would
+/// have to double.
+const KEYS_PER_SHARD: usize = 2_900;
+
+/// At least so many shards, so that threads seldom meet, if each then still has some keys.
+const SHARDS_MIN: usize = 64;
+
+/// Holds buckets in memory.
+pub struct MemoryStore<C> {
+    shards: Box<[Padded]>,
+    clock: C,
+    /// The hash's key. Who knew it could craft keys that share a bucket, so it is never shown.
+    secret: [u64; 2],
+}
+
+/// What a memory store holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MemoryStats {
+    /// Keys in the table. Some of them may mean nothing any more.
+    pub n_keys: usize,
+    /// The most keys that it will hold.
+    pub n_keys_max: usize,
+    /// Keys that were let go although they still meant something, because the table was full.
+    pub n_evicted: u64,
+    /// Bytes on the heap.
+    pub n_bytes: usize,
+}
+
+/// A shard in cache lines of its own.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Padded(Mutex<Shard>);
+
+/// The buckets of the call in hand: where each charge's lies, and the shards.
+struct Held<'a> {
+    places: SmallVec<[(usize, Identity); 4]>,
+    locked: SmallVec<[Locked<'a>; 4]>,
+    now: Timestamp,
+}
+
+/// A shard of the call in hand.
+struct Locked<'a> {
+    shard: usize,
+    guard: MutexGuard<'a, Shard>,
+}
+
+/// Weighs, spends, and tells what is left: all of a call with one charge.
+struct ChargeIt(Demand, Act);
+
+/// Only weighs.
+struct Weigh(Demand);
+
+/// Spends what was weighed, and tells what is left.
+struct Spend(u32);
+
+/// Only tells what is left.
+struct Measure;
+
+/// Gives back.
+struct GiveBack<'a>(&'a Receipt);
+
+impl<C: Clock> MemoryStore<C> {
+    /// A store that holds at most `n_keys_max` keys, at least one.
+    ///
+    /// A part of the table may be full a little before the whole is.
+    pub fn new(clock: C, n_keys_max: usize) -> Self {
+        let n_keys_max = n_keys_max.max(1);
+        let spread = SHARDS_MIN.min(n_keys_max / 64);
+        let n_shards = n_keys_max.div_ceil(KEYS_PER_SHARD).max(spread);
+        // The first shards take the rest, so that all caps add up to the whole.
+        let share = |n: usize| n_keys_max / n_shards + usize::from(n < n_keys_max % n_shards);
+        let shards = (0..n_shards).map(|n| Padded(Mutex::new(Shard::new(share(n))))).collect();
+        let random = RandomState::new();
+        Self { shards, clock, secret: [random.hash_one(0), random.hash_one(1)] }
+    }
+
+    /// Forgets all keys.
+    pub fn clear(&self) {
+        for padded in &self.shards {
+            padded.0.lock().clear();
+        }
+    }
+
+    /// What it holds now. Looks at one shard after the other.
+    pub fn stats(&self) -> MemoryStats {
+        let mut stats = MemoryStats { n_bytes: size_of_val(&*self.shards), ..MemoryStats::default() };
+        for padded in &self.shards {
+            let shard = padded.0.lock();
+            stats.n_keys += shard.n_keys();
+            stats.n_keys_max += shard.n_max();
+            stats.n_evicted += shard.n_evicted();
+            stats.n_bytes += shard.n_bytes();
+        }
+        stats
+    }
+
+    /// In which shard a key lies, and what it is called there.
+    #[inline(always)]
+    fn locate(&self, key: &Key<'_>) -> (usize, Identity) {
+        let [high, low] = self.hash(key);
+        // The first half alone, its high bits for the shard and its low bits for the place in it: the lock can
+        // be taken while the processor still works on the other half.
+        let shard = (u128::from(high) * self.shards.len() as u128) >> 64;
+        (usize::try_from(shard).unwrap_or(0), Identity::new(high, low))
+    }
+
+    /// The keyed hash of all that tells keys apart. The bucket's name goes into the hash's key, which so
+    /// is another one for each name. Of several values each ends with a byte that no text has, so that
+    /// `a|bc` is not `ab|c`; how many there are belongs to the name.
+    #[inline(always)]
+    fn hash(&self, key: &Key<'_>) -> [u64; 2] {
+        let [a, b] = key.name().digest();
+        let secret = [self.secret[0] ^ a, self.secret[1] ^ b];
+        if let Some(value) = key.single_value() {
+            return siphash::hash(secret, value.as_bytes());
+        }
+        let mut text = SmallVec::<[u8; 128]>::new();
+        for value in key.values() {
+            if let Some(tag) = value.tag {
+                text.extend_from_slice(tag.kind().as_bytes());
+                text.push(0xff);
+                text.extend_from_slice(tag.text().unwrap_or_default().as_bytes());
+                text.push(0xff);
+            }
+            text.extend_from_slice(value.text.as_bytes());
+            text.push(0xff);
+        }
+        siphash::hash(secret, &text)
+    }
+
+    /// Applies charges, all or nothing. Memory keeps nobody waiting.
+    #[inline(always)]
+    pub(crate) fn apply_now(&self, charges: &[Charge<'_>], standings: &mut Standings) {
+        match charges {
+            [charge] => standings.push(self.apply_one(charge)),
+            _ => self.apply_all(charges, standings),
+        }
+    }
+
+    /// Applies one charge, which has nobody to agree with.
+    #[inline(always)]
+    fn apply_one(&self, charge: &Charge<'_>) -> Standing {
+        let (shard, id) = self.locate(&charge.key);
+        let demand = Demand { ahead: 0, cost: charge.act.cost(), patience: charge.patience };
+        let mut shard = self.shards[shard].0.lock();
+        let now = self.clock.now();
+        let Charged { fit, counted, level } =
+            shard.visit(id, charge.quota, now, ChargeIt(demand, charge.act));
+        drop(shard);
+        let receipt = counted.map(|counted| Receipt::new(counted, charge.quota, now));
+        Standing::derive(charge, fit, receipt, level, Basis::Local)
+    }
+
+    /// Applies several charges, which must agree.
+    #[inline(never)]
+    fn apply_all(&self, charges: &[Charge<'_>], standings: &mut Standings) {
+        let places: SmallVec<[_; 4]> = charges.iter().map(|charge| self.locate(&charge.key)).collect();
+        let locked = self.lock(places.iter().map(|place| place.0));
+        let now = self.clock.now();
+        settle(charges, &mut Held { places, locked, now }, now, Basis::Local, Purpose::Spend, standings);
+    }
+
+    /// Locks shards, each once, in their order.
+    fn lock(&self, shards: impl Iterator<Item = usize>) -> SmallVec<[Locked<'_>; 4]> {
+        let mut shards: SmallVec<[usize; 4]> = shards.collect();
+        shards.sort_unstable();
+        shards.dedup();
+        shards.into_iter().map(|shard| Locked { shard, guard: self.shards[shard].0.lock() }).collect()
+    }
+}
+
+impl Held<'_> {
+    /// Visits the bucket of the n-th charge.
+    fn visit<V: Visit>(&mut self, n: usize, charge: &Charge<'_>, visit: V) -> V::Answer {
+        let (shard, id) = self.places[n];
+        let locked = self.locked.iter_mut().find(|locked| locked.shard == shard);
+        let shard = &mut locked.expect("every shard that a call touches is locked").guard;
+        shard.visit(id, charge.quota, self.now, visit)
+    }
+}
+
+impl Buckets for Held<'_> {
+    fn is_same(&self, n: usize, other: usize) -> bool {
+        self.places[n] == self.places[other]
+    }
+
+    fn fit(&mut self, n: usize, charge: &Charge<'_>, demand: Demand) -> Fit {
+        self.visit(n, charge, Weigh(demand))
+    }
+
+    fn spend(&mut self, n: usize, charge: &Charge<'_>) -> (u32, Level) {
+        self.visit(n, charge, Spend(charge.act.cost()))
+    }
+
+    fn level(&mut self, n: usize, charge: &Charge<'_>) -> Level {
+        self.visit(n, charge, Measure)
+    }
+}
+
+impl Visit for ChargeIt {
+    type Answer = Charged;
+
+    #[inline(always)]
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, Change) {
+        let answer = bucket.charge(quota, self.0, self.1, now);
+        (answer, if answer.counted.is_some() { Change::Spent } else { Change::Nothing })
+    }
+}
+
+impl Visit for Weigh {
+    type Answer = Fit;
+
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Fit, Change) {
+        (bucket.fit(quota, self.0, now), Change::Nothing)
+    }
+}
+
+impl Visit for Spend {
+    type Answer = (u32, Level);
+
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, Change) {
+        let counted = bucket.spend(quota, self.0, now);
+        ((counted, bucket.level(quota, now)), Change::Spent)
+    }
+}
+
+impl Visit for Measure {
+    type Answer = Level;
+
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Level, Change) {
+        (bucket.level(quota, now), Change::Nothing)
+    }
+}
+
+impl Visit for GiveBack<'_> {
+    type Answer = ();
+
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> ((), Change) {
+        let Receipt { cost, paid_at, .. } = *self.0;
+        (bucket.refund(quota, cost, paid_at, now), Change::Changed)
+    }
+}
+
+impl<C: Clock> fmt::Debug for MemoryStore<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryStore").field("stats", &self.stats()).finish_non_exhaustive()
+    }
+}
+
+impl<C: Clock> Store for MemoryStore<C> {
+    type Error = Infallible;
+
+    #[inline(always)]
+    async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), Infallible> {
+        self.apply_now(charges, standings);
+        Ok(())
+    }
+
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), Infallible> {
+        for refund in refunds.iter().filter(|refund| refund.basis == Basis::Local) {
+            let (shard, id) = self.locate(&refund.key);
+            let mut shard = self.shards[shard].0.lock();
+            shard.visit(id, refund.quota, self.clock.now(), GiveBack(&refund.receipt));
+        }
+        Ok(())
+    }
+
+    async fn reset(&self, keys: &[Key<'_>]) -> Result<Basis, Infallible> {
+        for key in keys {
+            let (shard, id) = self.locate(key);
+            self.shards[shard].0.lock().forget(id);
+        }
+        Ok(Basis::Local)
+    }
+
+    #[inline(always)]
+    fn never_waits(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,255 @@
+//! A part of the table, behind one lock.
+//!
+//! Expiry is free: a bucket that is full again is no bucket. Nobody sweeps; each new key makes its shard look
+//! at a few slots, and those that mean nothing any more go. The hand moves on from there, and as keys lie in
+//! the order of a keyed hash, what it meets next is a random sample that no client can arrange.
+//!
+//! At the cap, of a sample the state with the least-spent fraction of its quota goes, to make room for the
+//! new key. A flood of new keys therefore pushes out itself: each of its keys has spent one unit, while a
+//! client that is over its limit has spent all. What is lost is the least that could be. The entries of sliding
+//! window logs have a cap of their own, in bytes, and meet it in the same way.
+
+use ratewright_core::algorithm::Bucket;
+use ratewright_core::algorithm::fixed_window::FixedWindow;
+use ratewright_core::algorithm::leaky_bucket::Queue;
+use ratewright_core::algorithm::sliding_counter::SlidingCounter;
+use ratewright_core::algorithm::sliding_log::SlidingLog;
+use ratewright_core::algorithm::stepped::Stepped;
+use ratewright_core::algorithm::token_bucket::TokenBucket;
+use ratewright_core::{Algorithm, Leak, Quota, Refill, Timestamp};
+
+use super::slot::{Identity, Inline, Slot};
+use super::table::Table;
+
+/// Slots that each new key looks at for ones that mean nothing any more.
+const SWEPT: usize = 4;
+
+/// States of which the least spent goes, when room must be made.
+const SAMPLED: usize = 16;
+
+/// Bytes of log entries that a shard may hold for each key it may hold, and at least so many.
+const LOG_BYTES_PER_KEY: usize = 256;
+const LOG_BYTES_MIN: usize = 1 << 20;
+
+/// A part of the table.
+#[derive(Debug, Default)]
+pub(super) struct Shard {
+    table: Table,
+    logs: Vec<SlidingLog>,
+    free_logs: Vec<u32>,
+    n_log_bytes: usize,
+    hand: usize,
+    n_max: usize,
+    n_evicted: u64,
+}
+
+/// Something to do with a bucket, whichever kind it is of.
+pub(super) trait Visit {
+    /// What comes of it.
+    type Answer;
+
+    /// Does it, and says what became of the bucket.
+    fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, Change);
+}
+
+/// What became of a bucket that was visited.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// It is as it was.
+    Nothing,
+    /// It was changed; if it was never seen before, there was nothing to change.
+    Changed,
+    /// It was spent from.
+    Spent,
+}
+
+impl Shard {
+    pub(super) fn new(n_max: usize) -> Self {
+        Self { n_max, ..Self::default() }
+    }
+
+    pub(super) fn n_keys(&self) -> usize {
+        self.table.n_keys()
+    }
+
+    pub(super) fn n_max(&self) -> usize {
+        self.n_max
+    }
+
+    pub(super) fn n_evicted(&self) -> u64 {
+        self.n_evicted
+    }
+
+    /// Bytes on the heap.
+    pub(super) fn n_bytes(&self) -> usize {
+        self.table.n_bytes()
+            + self.n_log_bytes
+            + self.logs.capacity() * size_of::<SlidingLog>()
+            + self.free_logs.capacity() * size_of::<u32>()
+    }
+
+    /// Visits a key's bucket; a fresh one if there is none.
+    #[inline(always)]
+    pub(super) fn visit<V: Visit>(
+        &mut self,
+        id: Identity,
+        quota: &Quota,
+        now: Timestamp,
+        visit: V,
+    ) -> V::Answer {
+        match quota.algorithm() {
+            Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(Leak::Meter) => {
+                self.visit_inline::<TokenBucket, V>(id, quota, now, visit)
+            }
+            Algorithm::LeakyBucket(Leak::Queue) => self.visit_inline::<Queue, V>(id, quota, now, visit),
+            Algorithm::TokenBucket(Refill::Stepped) => self.visit_inline::<Stepped, V>(id, quota, now, visit),
+            Algorithm::SlidingWindowCounter => self.visit_inline::<SlidingCounter, V>(id, quota, now, visit),
+            Algorithm::FixedWindow(_) => self.visit_inline::<FixedWindow, V>(id, quota, now, visit),
+            Algorithm::SlidingWindow => self.visit_log(id, quota, now, visit),
+        }
+    }
+
+    #[inline(always)]
+    fn visit_inline<B: Inline, V: Visit>(
+        &mut self,
+        id: Identity,
+        quota: &Quota,
+        now: Timestamp,
+        visit: V,
+    ) -> V::Answer {
+        let Some(slot) = self.table.find(id) else {
+            let mut bucket = B::fresh(quota);
+            let (answer, change) = visit.visit(&mut bucket, quota, now);
+            if change == Change::Spent {
+                self.insert(Slot::pack(id, &bucket, quota), now);
+            }
+            return answer;
+        };
+        let mut bucket = slot.unpack::<B>(quota);
+        let mended = bucket.mend(quota, now);
+        let (answer, change) = visit.visit(&mut bucket, quota, now);
+        if mended || change != Change::Nothing {
+            *slot = Slot::pack(id, &bucket, quota);
+        }
+        answer
+    }
+
+    fn visit_log<V: Visit>(&mut self, id: Identity, quota: &Quota, now: Timestamp, visit: V) -> V::Answer {
+        let found = self.table.find(id).and_then(|slot| Some((slot.log()?, slot)));
+        let Some((index, slot)) = found else {
+            let mut log = SlidingLog::default();
+            let (answer, change) = visit.visit(&mut log, quota, now);
+            if change == Change::Spent {
+                let index = self.free_log();
+                let slot = Slot::pack_log(id, &log, index, quota);
+                self.n_log_bytes += log.n_bytes();
+                self.logs[index as usize] = log;
+                self.insert(slot, now);
+                self.evict_logs(id, now);
+            }
+            return answer;
+        };
+        let log = &mut self.logs[index as usize];
+        let n_bytes = log.n_bytes();
+        let mended = log.mend(quota, now);
+        let (answer, change) = visit.visit(log, quota, now);
+        if mended || change != Change::Nothing {
+            *slot = Slot::pack_log(id, log, index, quota);
+        }
+        self.n_log_bytes = self.n_log_bytes - n_bytes + log.n_bytes();
+        self.evict_logs(id, now);
+        answer
+    }
+
+    /// Puts a new key in.
+    #[cold]
+    fn insert(&mut self, slot: Slot, now: Timestamp) {
+        self.sweep(now);
+        if self.n_max <= self.table.n_keys() {
+            self.evict(now);
+        }
+        self.table.insert(slot);
+    }
+
+    /// Forgets a key.
+    pub(super) fn forget(&mut self, id: Identity) {
+        if let Some(place) = self.table.place_of(id) {
+            self.remove(place);
+        }
+    }
+
+    /// Forgets all keys, and lets their memory go.
+    pub(super) fn clear(&mut self) {
+        *self = Self { n_max: self.n_max, n_evicted: self.n_evicted, ..Self::default() };
+    }
+
+    /// Removes the key at a place, with its log.
+    fn remove(&mut self, place: usize) {
+        if let Some(index) = self.table.remove(place).and_then(|slot| slot.log()) {
+            let log = std::mem::take(&mut self.logs[index as usize]);
+            self.n_log_bytes -= log.n_bytes();
+            self.free_logs.push(index);
+        }
+    }
+
+    /// Lets go of states that mean nothing any more, among the next few slots.
+    fn sweep(&mut self, now: Timestamp) {
+        for _ in 0..SWEPT.min(self.table.n_places()) {
+            let place = self.next_place();
+            if self.table.at(place).is_some_and(|slot| slot.is_gone(now)) {
+                self.remove(place);
+            }
+        }
+    }
+
+    /// Lets go of the least-spent state of the next few.
+    fn evict(&mut self, now: Timestamp) {
+        if let Some((place, heat)) = self.coolest(now, |_| true) {
+            self.remove(place);
+            self.n_evicted += u64::from(heat > 0);
+        }
+    }
+
+    /// Lets go of logs, the least-spent of the next few each time, while they take more than their share of
+    /// memory. The one in hand stays.
+    fn evict_logs(&mut self, in_hand: Identity, now: Timestamp) {
+        while self.n_log_bytes > LOG_BYTES_MIN.max(self.n_max * LOG_BYTES_PER_KEY) {
+            let of_another = |slot: &Slot| slot.log().is_some() && slot.identity() != in_hand;
+            let Some((place, heat)) = self.coolest(now, of_another) else { return };
+            self.remove(place);
+            self.n_evicted += u64::from(heat > 0);
+        }
+    }
+
+    /// Of the next few states that are eligible the least spent, and how much it is: zero if nothing.
+    fn coolest(&mut self, now: Timestamp, eligible: impl Fn(&Slot) -> bool) -> Option<(usize, u64)> {
+        let mut coolest = None;
+        let mut n_seen = 0;
+        for _ in 0..self.table.n_places() {
+            let place = self.next_place();
+            let Some(slot) = self.table.at(place).filter(|slot| eligible(slot)) else { continue };
+            let heat = if slot.is_gone(now) { 0 } else { 1 + slot.heat(now) };
+            if coolest.is_none_or(|(_, least)| heat < least) {
+                coolest = Some((place, heat));
+            }
+            n_seen += 1;
+            if n_seen == SAMPLED {
+                break;
+            }
+        }
+        coolest
+    }
+
+    fn next_place(&mut self) -> usize {
+        self.hand = if self.hand + 1 < self.table.n_places() { self.hand + 1 } else { 0 };
+        self.hand
+    }
+
+    /// The index of a log that nobody uses.
+    fn free_log(&mut self) -> u32 {
+        self.free_logs.pop().unwrap_or_else(|| {
+            self.logs.push(SlidingLog::default());
+            u32::try_from(self.logs.len() - 1).unwrap_or(u32::MAX)
+        })
+    }
+}

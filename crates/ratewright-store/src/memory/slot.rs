@@ -1,0 +1,311 @@
+//! One key in 32 bytes.
+//!
+//! ```text
+//!   identity                        state
+//!   ┌──────────────┬────────────┬──┐┌───────────────────┬───┬───┐┌───────┬───────┐
+//!   │ 64 bits      │ 56 bits    │h ││ time, 53 bits     │s 8│k 3││ a, 32 │ b, 32 │
+//!   └──────────────┴────────────┴──┘└───────────────────┴───┴───┘└───────┴───────┘
+//!                   heat, 8 bits ┘         kind of state ┘   └ span, 8 bits
+//!
+//!   k        time               span                 a           b          heat
+//!   token    full_at            a full refill        part        over       (from time and span)
+//!   stepped  since              until it is full     spent       -          spent / burst
+//!   counter  opened_at          two windows          previous    current    the larger / units
+//!   window   opened_at          window               count       -          count / units
+//!   log      newest entry       window               where it is -          spent / units
+//! ```
+//!
+//! The identity is 120 bits of a keyed 128-bit hash. The first 64 say in which shard it lies, and where there.
+//!
+//! Span and heat are there for whoever must make room without knowing the quota: when the state is gone,
+//! and how much of the quota it stands for. The span is rounded up, by a quarter at most: a state is let go
+//! late, never early, and a token bucket looks up to a fifth cooler than it is.
+
+use ratewright_core::algorithm::Bucket;
+use ratewright_core::algorithm::fixed_window::FixedWindow;
+use ratewright_core::algorithm::leaky_bucket::Queue;
+use ratewright_core::algorithm::sliding_counter::SlidingCounter;
+use ratewright_core::algorithm::sliding_log::SlidingLog;
+use ratewright_core::algorithm::stepped::Stepped;
+use ratewright_core::algorithm::token_bucket::TokenBucket;
+use ratewright_core::quantity::{Moment, TIME_MAX};
+use ratewright_core::{Quota, Timestamp};
+
+/// Which bucket, as far as a shard can tell: 120 bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Identity {
+    high: u64,
+    low: u64,
+}
+
+/// One key and its state.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slot {
+    high: u64,
+    low_heat: u64,
+    time_span_kind: u64,
+    a: u32,
+    b: u32,
+}
+
+const _: () = assert!(size_of::<Slot>() == 32, "two slots to a cache line");
+
+/// A state that fits into a slot: 53 bits of time and two numbers.
+pub(super) trait Inline: Bucket + Sized {
+    /// Tells its slots from those of others: 1 to 7.
+    const KIND: u64;
+
+    /// The state of a key that was never seen.
+    fn fresh(quota: &Quota) -> Self;
+
+    /// The state from what was stored.
+    fn from_parts(time: u64, a: u32, b: u32) -> Self;
+
+    /// What to store, and for whoever must make room: the span, and the heat.
+    fn parts(&self, quota: &Quota) -> Parts;
+}
+
+/// What a slot stores of a state.
+pub(super) struct Parts {
+    time: u64,
+    a: u32,
+    b: u32,
+    span: u64,
+    heat: u64,
+}
+
+const KIND_BITS: u32 = 3;
+const SPAN_BITS: u32 = 8;
+const TIME_BITS: u32 = 53;
+const HEAT_MAX: u64 = 0xff;
+
+/// The kind of a slot whose log lies elsewhere.
+const LOG: u64 = 5;
+
+const _: () = assert!(KIND_BITS + SPAN_BITS + TIME_BITS == u64::BITS && TIME_MAX >> TIME_BITS == 0);
+
+impl Identity {
+    pub(super) fn new(high: u64, low: u64) -> Self {
+        Self { high, low: low & !HEAT_MAX }
+    }
+
+    /// Where in its shard's table to begin to look, before it is cut to the table's size.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "only the low bits are wanted")]
+    pub(super) fn home(self) -> usize {
+        self.high as usize
+    }
+}
+
+impl Slot {
+    /// The slot of a state.
+    #[inline(always)]
+    pub(super) fn pack<B: Inline>(id: Identity, bucket: &B, quota: &Quota) -> Self {
+        Self::new(id, B::KIND, bucket.parts(quota))
+    }
+
+    /// The slot of a log that lies elsewhere, at `index`.
+    pub(super) fn pack_log(id: Identity, log: &SlidingLog, index: u32, quota: &Quota) -> Self {
+        let window = quota.window().as_micros();
+        let time = log.gone_at(quota).as_micros().saturating_sub(window);
+        let spent = quota.units() - log.level(quota, Timestamp::from_micros(time)).remaining;
+        Self::new(id, LOG, Parts { time, a: index, b: 0, span: window, heat: heat(spent, quota) })
+    }
+
+    #[inline(always)]
+    fn new(id: Identity, kind: u64, parts: Parts) -> Self {
+        let Parts { time, a, b, span, heat } = parts;
+        let time_span_kind =
+            time.min(TIME_MAX) << (SPAN_BITS + KIND_BITS) | shorten(span) << KIND_BITS | kind;
+        Self { high: id.high, low_heat: id.low | heat, time_span_kind, a, b }
+    }
+
+    /// The state, or a fresh one if the slot is of another kind.
+    #[inline(always)]
+    pub(super) fn unpack<B: Inline>(&self, quota: &Quota) -> B {
+        if self.kind() == B::KIND { B::from_parts(self.time(), self.a, self.b) } else { B::fresh(quota) }
+    }
+
+    /// A slot that holds nothing: its kind is none.
+    pub(super) const VACANT: Self = Self { high: 0, low_heat: 0, time_span_kind: 0, a: 0, b: 0 };
+
+    #[inline(always)]
+    pub(super) fn is_vacant(&self) -> bool {
+        self.kind() == 0
+    }
+
+    #[inline(always)]
+    pub(super) fn identity(&self) -> Identity {
+        Identity::new(self.high, self.low_heat)
+    }
+
+    /// The index of its log, if it has one.
+    #[inline(always)]
+    pub(super) fn log(&self) -> Option<u32> {
+        (self.kind() == LOG).then_some(self.a)
+    }
+
+    /// True if the state means the same as none.
+    pub(super) fn is_gone(&self, now: Timestamp) -> bool {
+        self.gone_at() <= now.as_micros()
+    }
+
+    /// How much of its quota is spent, from 0 to [`HEAT_MAX`] or, past the limit, beyond.
+    pub(super) fn heat(&self, now: Timestamp) -> u64 {
+        let span = lengthen(self.span()).max(1);
+        let left = u128::from(self.gone_at().saturating_sub(now.as_micros()).min(4 * span));
+        let share = |whole: u64| u64::try_from(left * u128::from(whole) / u128::from(span)).unwrap_or(whole);
+        let heat = self.low_heat & HEAT_MAX;
+        match self.kind() {
+            TokenBucket::KIND => share(HEAT_MAX),
+            Stepped::KIND => share(heat),
+            _ => heat,
+        }
+    }
+
+    fn gone_at(&self) -> u64 {
+        let whole = self.time().saturating_add(u64::from(self.a > 0));
+        if self.kind() == TokenBucket::KIND { whole } else { self.time() + lengthen(self.span()) }
+    }
+
+    #[inline(always)]
+    fn time(&self) -> u64 {
+        self.time_span_kind >> (SPAN_BITS + KIND_BITS)
+    }
+
+    fn span(&self) -> u64 {
+        self.time_span_kind >> KIND_BITS & 0xff
+    }
+
+    #[inline(always)]
+    fn kind(&self) -> u64 {
+        self.time_span_kind & 0b111
+    }
+}
+
+impl Inline for TokenBucket {
+    const KIND: u64 = 1;
+
+    #[inline(always)]
+    fn fresh(quota: &Quota) -> Self {
+        Self::full(quota)
+    }
+
+    #[inline(always)]
+    fn from_parts(time: u64, a: u32, b: u32) -> Self {
+        Self { full_at: Moment::from_parts(time, a, b) }
+    }
+
+    #[inline(always)]
+    fn parts(&self, quota: &Quota) -> Parts {
+        let span = quota.time_to_fill().ceil().as_micros();
+        Parts { time: self.full_at.micros(), a: self.full_at.part(), b: self.full_at.over(), span, heat: 0 }
+    }
+}
+
+impl Inline for Queue {
+    const KIND: u64 = TokenBucket::KIND;
+
+    fn fresh(quota: &Quota) -> Self {
+        Self(TokenBucket::fresh(quota))
+    }
+
+    fn from_parts(time: u64, a: u32, b: u32) -> Self {
+        Self(TokenBucket::from_parts(time, a, b))
+    }
+
+    fn parts(&self, quota: &Quota) -> Parts {
+        self.0.parts(quota)
+    }
+}
+
+impl Inline for Stepped {
+    const KIND: u64 = 2;
+
+    fn fresh(_: &Quota) -> Self {
+        Self::default()
+    }
+
+    fn from_parts(time: u64, a: u32, _: u32) -> Self {
+        Self { since: Timestamp::from_micros(time), spent: a }
+    }
+
+    fn parts(&self, quota: &Quota) -> Parts {
+        let span = self.gone_at(quota).since(self.since).as_micros();
+        Parts { time: self.since.as_micros(), a: self.spent, b: 0, span, heat: heat(self.spent, quota) }
+    }
+}
+
+impl Inline for SlidingCounter {
+    const KIND: u64 = 3;
+
+    fn fresh(_: &Quota) -> Self {
+        Self::default()
+    }
+
+    fn from_parts(time: u64, a: u32, b: u32) -> Self {
+        Self { opened_at: Timestamp::from_micros(time), previous: a, current: b }
+    }
+
+    fn parts(&self, quota: &Quota) -> Parts {
+        let span = self.gone_at(quota).since(self.opened_at).as_micros();
+        let heat = heat(self.previous.max(self.current), quota);
+        Parts { time: self.opened_at.as_micros(), a: self.previous, b: self.current, span, heat }
+    }
+}
+
+impl Inline for FixedWindow {
+    const KIND: u64 = 4;
+
+    fn fresh(_: &Quota) -> Self {
+        Self::default()
+    }
+
+    fn from_parts(time: u64, a: u32, _: u32) -> Self {
+        Self { opened_at: Timestamp::from_micros(time), count: a }
+    }
+
+    fn parts(&self, quota: &Quota) -> Parts {
+        let span = self.gone_at(quota).since(self.opened_at).as_micros();
+        Parts { time: self.opened_at.as_micros(), a: self.count, b: 0, span, heat: heat(self.count, quota) }
+    }
+}
+
+/// The spent share of a quota, from 0 to [`HEAT_MAX`], rounded up.
+fn heat(spent: u32, quota: &Quota) -> u64 {
+    (u64::from(spent) * HEAT_MAX).div_ceil(u64::from(quota.capacity().get())).min(HEAT_MAX)
+}
+
+/// A span in eight bits, six for the position of its highest bit and two for what follows, rounded up.
+fn shorten(span: u64) -> u64 {
+    let shift = (u64::BITS - span.leading_zeros()).saturating_sub(3);
+    let top = (span + ((1 << shift) - 1)) >> shift; // rounded up: 4 to 8, or less if the span is
+    let (top, shift) = if top == 8 { (4, shift + 1) } else { (top, shift) };
+    if top < 4 { top } else { (u64::from(shift) + 1) << 2 | (top & 0b11) }
+}
+
+/// The longest span that [`shorten`] makes this of.
+fn lengthen(short: u64) -> u64 {
+    let top = short & 0b11;
+    match short >> 2 {
+        0 => top,
+        shift => (4 | top) << (shift - 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// A state may be let go late, by a quarter of its life at most, never early.
+        #[test]
+        fn spans_are_rounded_up_and_not_by_much(span in 0u64..=TIME_MAX, shift in 0u32..53) {
+            let span = span >> shift;
+            let long = lengthen(shorten(span));
+            prop_assert!(shorten(span) <= 0xff);
+            prop_assert!(span <= long && long <= span + span / 4 + 1, "{span} {long}");
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The Redis store: one script, one call, one meaning.
+//!
+//! ```text
+//!   charges ─pack→ frame ─link→ EVALSHA apply.lua ─→ states and time ─derive→ standings
+//! ```
+//!
+//! Any number of instances share the buckets, and Redis' clock is the only one. The script weighs and spends in one
+//! step; what a state means to a client is derived here, by the functions that the memory store uses, so that both
+//! give the same answers to the same history. `docs/redis.md` tells people about keys, fields and times to live.
+//!
+//! # Laws
+//! `tests/it/laws.rs`, and `tests/it/twins.rs`: the same standings as the memory store, for every history.
+
+mod cluster;
+mod error;
+mod frame;
+mod link;
+mod name;
+mod presence;
+mod servers;
+mod traffic;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ratewright_core::{Basis, Charge, Key, ManualClock, Micros, Refund, Standings, Store};
+use redis::Cmd;
+
+pub use error::{Endpoint, FailureKind, StoreError};
+pub use link::LinkStatus;
+pub use servers::{Certificates, Servers, ServersError};
+pub use traffic::Traffic;
+
+use crate::failover::Peers;
+use crate::settle::Purpose;
+use frame::Answer;
+use link::Link;
+use name::Naming;
+use presence::Presence;
+
+/// How the store uses Redis.
+#[derive(Clone, Debug)]
+pub struct RedisSettings {
+    /// What all keys begin with.
+    pub prefix: String,
+    /// How long a decision may wait for Redis.
+    pub deadline: Duration,
+    /// Keys live at least so long. Zero: one second longer than they mean something.
+    pub min_ttl: Micros,
+    /// Whether buckets also show `tokens` and `lastRefill`, for people.
+    pub readable: bool,
+    /// Whether this instance announces itself, and learns how many there are.
+    pub announces: bool,
+    /// The time, for tests that move it. Redis' own if nothing.
+    pub clock: Option<ManualClock>,
+}
+
+/// Holds buckets in Redis.
+#[derive(Debug)]
+pub struct RedisStore {
+    shared: Arc<Shared>,
+    presence: Arc<Presence>,
+}
+
+/// What a decision needs. One that goes to several nodes may outlive who asked.
+#[derive(Debug)]
+struct Shared {
+    link: Arc<Link>,
+    naming: Naming,
+}
+
+impl Default for RedisSettings {
+    fn default() -> Self {
+        Self {
+            prefix: "ratelimit".to_owned(),
+            deadline: Duration::from_millis(5),
+            min_ttl: Micros::ZERO,
+            readable: true,
+            announces: false,
+            clock: None,
+        }
+    }
+}
+
+impl RedisStore {
+    /// A store on these servers. It connects in the background, whenever they are in reach.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    pub fn new(servers: Servers, settings: RedisSettings) -> Self {
+        let naming = Naming { prefix: settings.prefix, is_tagged: servers.is_cluster() };
+        let header = frame::header(settings.min_ttl, settings.readable);
+        let link = Arc::new(Link::new(servers, settings.deadline, header, settings.clock));
+        let presence = Arc::new(Presence::default());
+        if settings.announces {
+            presence.clone().announce(&link, naming.instances());
+        }
+        Self { shared: Arc::new(Shared { link, naming }), presence }
+    }
+
+    /// Where it is.
+    pub fn endpoint(&self) -> &Endpoint {
+        self.shared.link.endpoint()
+    }
+
+    /// Whether Redis is in reach, and since when.
+    pub fn status(&self) -> LinkStatus {
+        self.shared.link.status()
+    }
+
+    /// What became of the traffic with Redis so far.
+    pub fn traffic(&self) -> Traffic {
+        self.shared.link.traffic()
+    }
+}
+
+impl Shared {
+    /// Applies charges whose keys lie on one node, and tells whether none vetoed, with Redis' own words.
+    async fn apply_together(
+        &self,
+        charges: &[Charge<'_>],
+        purpose: Purpose,
+        standings: &mut Standings,
+        until: Instant,
+    ) -> Result<(bool, Answer), StoreError> {
+        let answer = self.link.ask(frame::pack(charges, purpose, &self.naming), until).await?;
+        if let Some(fits) = frame::derive(charges, purpose, &answer, standings) {
+            return Ok((fits, answer));
+        }
+        standings.clear();
+        let got = format!("{:?}", answer.numbers).chars().take(200).collect();
+        let endpoint = self.link.endpoint().clone();
+        self.link.count(Err(StoreError::Garbled {
+            endpoint,
+            got,
+            expected: "states that explain the verdict",
+        }))
+    }
+
+    /// Gives back, each in a call of its own where they may lie on several nodes.
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        let until = self.link.until();
+        let n_together = if self.naming.is_tagged { 1 } else { refunds.len().max(1) };
+        for refunds in refunds.chunks(n_together) {
+            let packed = frame::pack_refunds(refunds, &self.naming);
+            if !packed.keys.is_empty() {
+                self.link.ask(packed, until).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Peers for RedisStore {
+    fn n_instances(&self) -> Option<u32> {
+        self.presence.n_instances()
+    }
+}
+
+impl Store for RedisStore {
+    type Error = StoreError;
+
+    async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), StoreError> {
+        if charges.is_empty() {
+            return Ok(());
+        }
+        if self.shared.naming.is_tagged && cluster::is_spread(charges) {
+            return self.shared.clone().apply_in_groups(charges, standings).await;
+        }
+        let until = self.shared.link.until();
+        self.shared.apply_together(charges, Purpose::Spend, standings, until).await.map(drop)
+    }
+
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+        self.shared.refund(refunds).await
+    }
+
+    async fn reset(&self, keys: &[Key<'_>]) -> Result<Basis, StoreError> {
+        for key in keys {
+            let mut command = Cmd::new();
+            command.arg("UNLINK").arg(self.shared.naming.name(key));
+            self.shared.link.command(&command).await?;
+        }
+        Ok(Basis::Shared)
+    }
+}

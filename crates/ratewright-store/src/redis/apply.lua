@@ -1,0 +1,779 @@
+#!lua
+--[[ Applies charges to buckets, in one step.
+
+Redis runs one script at a time. What is read here is still true when it is written, so two instances that ask
+at the same moment cannot both be given the last unit.
+
+    KEYS     ratelimit:login:10.0.0.1   ratelimit:all   …          one for each charge
+    ARGV[1]  │ header │ charge │ charge │ charge │ …               packed, see frame.rs
+                      └─ one decision ──┘└─ the next …
+    reply    now,  paid, state, state,  paid, state, …             a state is four numbers
+
+A decision is all or nothing. First each of its charges is weighed against its bucket; then, if none vetoes, those
+that fit are spent. Buckets are written last, each once, however many charges met it. The reply has the states as
+they were weighed, and the time: from these Rust derives remaining, reset_after and retry_after, by the very
+functions that the memory store uses. The script need only know whether a charge fits.
+
+    act         vetoes if it does not fit   spends
+    0 take      yes                         if it fits and nobody vetoes
+    1 try       no                          if it fits and nobody vetoes
+    2 record    no                          if nobody vetoes
+    3 look      yes                         never
+    4 refund    no                          gives back
+    + 64        nothing of the decision is spent: it only weighs
+    + 128       another charge of the decision has the same key
+
+Each kind of bucket below is the twin of a file in ratewright-core/src/algorithm, which says what it means.
+
+    kind        key is a   holds
+    1 token     hash       full_at: "MICROS", or "MICROS PART/OVER" with a fraction
+    2 queue     hash       the same
+    3 stepped   hash       since, spent
+    4 counter   hash       window, opened_at, previous, current
+    5 fixed     hash       window, opened_at, count
+    6 log       list       units spent, then each charge, oldest first: "MICROS", or "MICROS COST"
+
+Numbers are whole and below 2^53, where a double is exact. Time ends there: no bucket is charged past it. Sums that lie
+beyond are rounded, but never to below 2^53, so that they compare as they should with all that may be kept.
+`redis.call` writes numbers with all their digits; `..` and `tostring` would keep 14. A state of another kind, or one
+that somebody tampered with, reads as never seen.
+
+The clock may be set back. A state that lies further ahead than it ever could is mended: pulled back, and written
+even if the charge is denied, or its key would be shut out until the clock has caught up. --]]
+
+local call, pcall, format = redis.call, redis.pcall, string.format
+local ceil, max, min = math.ceil, math.max, math.min
+
+local TIME_MAX = 9007199254740991 -- quantity.rs
+
+local frame = ARGV[1]
+local min_ttl, readable, position = struct.unpack('<I8B', frame)
+
+local now = tonumber(ARGV[2]) -- tests bring their own time
+if not now then
+    local time = call('TIME')
+    now = time[1] * 1000000 + time[2]
+end
+
+-- A whole number from 0 up, or nothing.
+local function whole(text)
+    local number = tonumber(text)
+    return number and number >= 0 and min(ceil(number), TIME_MAX) or nil
+end
+
+-- A number of units.
+local function count(text)
+    local number = whole(text)
+    return number and min(number, 4294967295)
+end
+
+-- How many of `cost` units may be added to a count: none gets deeper than two capacities.
+local function counted(spent, cost, capacity)
+    return min(max(min(2 * capacity, 4294967295) - spent, 0), cost)
+end
+
+-- Lets a key live one second longer than it means something.
+local function renew(key, gone_at)
+    local left = min(max(gone_at - now, 0), TIME_MAX)
+    call('PEXPIRE', key, format('%d', max(ceil(left / 1000) + 1000, min_ttl)))
+end
+
+-- The half second in which a state is gone. Within it a key need not be given a new time to live: the one it has, from
+-- the first state that was gone in the same half second, is still half a second longer than that.
+local function half(gone_at)
+    return gone_at - gone_at % 500000
+end
+
+-- Every kind has the same functions. `bucket` is the state as it is worked on; the other arguments are the charge's,
+-- in the order of the frame.
+--   load(key, …)        the state behind a key
+--   weigh(bucket, …)    mends it, and tells whether the charge fits, and the state for the reply
+--   spend(bucket, …)    spends
+--   refund(bucket, …)   gives back
+--   gone_at(bucket)     from when on it means nothing
+--   write(bucket)       writes it; a log is written as it is spent from
+
+-- ═══ token bucket, and leaky bucket as a meter ═══
+-- at, part/over: when it will be full again.
+
+local function token_bucket()
+    local kind = {}
+    local stamp = format('%d', now / 1000)
+
+    function kind.load(key)
+        local text = pcall('HGET', key, 'full_at')
+        local at, part, over = tonumber(text), 0, 1
+        if not at and type(text) == 'string' then
+            at, part, over = text:match('^(%d+) (%d+)/(%d+)$')
+            part, over = count(part), count(over)
+        end
+        at = at and whole(at)
+        local found = at and true or false
+        if not found then
+            at, part, over = 0, 0, 1
+        end
+        return {
+            key = key, kind = kind, found = found, dirty = false, gone = half(at), at = at, part = part, over = over,
+            ahead = 0, ahead_earn = 0, ahead_part = 0, capacity = 0, fill = 0,
+        }
+    end
+
+    -- When a bucket will be full, seen from now, with so much more to earn.
+    function kind.after(bucket, earn, earn_part)
+        local at, part = bucket.at, bucket.part
+        if at < now then
+            return now + earn, earn_part
+        end
+        at, part = at + earn, part + earn_part
+        if part >= bucket.over then
+            return at + 1, part - bucket.over
+        end
+        return at, part
+    end
+
+    -- No moment lies later than two refills from now, or than the end of time. Tells whether this one did.
+    local function no_deeper(at, part, over, fill, fill_part)
+        local deepest, deepest_part = now + 2 * fill, 2 * fill_part
+        if deepest_part >= over then
+            deepest, deepest_part = deepest + 1, deepest_part - over
+        end
+        if deepest >= TIME_MAX then
+            deepest, deepest_part = TIME_MAX, 0
+        end
+        if at > deepest or at == deepest and part > deepest_part then
+            return deepest, deepest_part, true
+        end
+        return at, part, false
+    end
+
+    function kind.weigh(bucket, cost, capacity, over, earn, earn_part, fill, fill_part)
+        if bucket.over ~= over then
+            if bucket.part > 0 then
+                bucket.at, bucket.part = bucket.at + 1, 0
+            end
+            bucket.over = over
+        elseif bucket.part >= over then
+            bucket.at, bucket.part = bucket.at + 1, 0
+        end
+        local latest, latest_part = now + fill, fill_part
+        if latest >= TIME_MAX then
+            latest, latest_part = TIME_MAX, 0
+        end
+        if bucket.at >= latest then
+            local mended
+            bucket.at, bucket.part, mended = no_deeper(bucket.at, bucket.part, over, fill, fill_part)
+            bucket.dirty = bucket.dirty or mended
+        end
+        bucket.capacity, bucket.fill = capacity, fill + fill_part / over
+        if bucket.ahead > 0 then
+            earn, earn_part = earn + bucket.ahead_earn, earn_part + bucket.ahead_part
+            if earn_part >= over then
+                earn, earn_part = earn + 1, earn_part - over
+            end
+        end
+        local at, part = kind.after(bucket, earn, earn_part)
+        local fits = at < latest or at == latest and part <= latest_part
+        return fits, bucket.at, bucket.part, over, 0
+    end
+
+    -- Notes what a charge of the same decision takes before the next is weighed.
+    function kind.claim(bucket, cost, capacity, over, earn, earn_part)
+        earn, earn_part = bucket.ahead_earn + earn, bucket.ahead_part + earn_part
+        if earn_part >= over then
+            earn, earn_part = earn + 1, earn_part - over
+        end
+        bucket.ahead_earn, bucket.ahead_part = earn, earn_part
+    end
+
+    function kind.spend(bucket, cost, capacity, over, earn, earn_part, fill, fill_part)
+        local at, part = kind.after(bucket, earn, earn_part)
+        if at >= now + fill or at >= TIME_MAX then
+            at, part = no_deeper(at, part, over, fill, fill_part)
+        end
+        bucket.at, bucket.part = at, part
+    end
+
+    function kind.refund(bucket, cost, capacity, over, earn, earn_part, fill, fill_part, paid_at)
+        local at, part = kind.after(bucket, 0, 0)
+        bucket.at, bucket.part = at, part
+        local latest, latest_part = now + fill, fill_part
+        if latest >= TIME_MAX then
+            latest, latest_part = TIME_MAX, 0
+        end
+        local unpaid = earn - (now - paid_at)
+        if latest < at or latest == at and latest_part < part or now < paid_at or unpaid < 0 then
+            return
+        end
+        at, part = at - unpaid, part - earn_part
+        if part < 0 then
+            at, part = at - 1, part + over
+        end
+        if at < now then
+            at, part = now, 0
+        end
+        bucket.at, bucket.part = at, part
+    end
+
+    function kind.gone_at(bucket)
+        return bucket.at
+    end
+
+    function kind.write(bucket)
+        local full_at = bucket.part > 0 and format('%d %d/%d', bucket.at, bucket.part, bucket.over) or format('%d', bucket.at)
+        if readable == 1 then
+            local tokens = bucket.capacity * (1 - (bucket.at - now) / bucket.fill)
+            call('HSET', bucket.key, 'full_at', full_at, 'tokens', format('%.3f', tokens), 'lastRefill', stamp)
+        else
+            call('HSET', bucket.key, 'full_at', full_at)
+        end
+    end
+
+    return kind
+end
+
+-- ═══ leaky bucket as a queue ═══
+-- A token bucket whose charges fit only if their turn comes before the asker's patience ends.
+
+local function queue()
+    local kind = token_bucket()
+    local weigh = kind.weigh
+
+    function kind.weigh(bucket, cost, capacity, over, earn, earn_part, fill, fill_part, patience)
+        local fits, at, part, over, none = weigh(bucket, cost, capacity, over, earn, earn_part, fill, fill_part)
+        local turn, turn_part = kind.after(bucket, bucket.ahead_earn, bucket.ahead_part)
+        local is_patient = turn < now + patience or turn == now + patience and turn_part == 0
+        return fits and is_patient, at, part, over, none
+    end
+
+    return kind
+end
+
+-- ═══ buckets that begin at some time and count since ═══
+-- at: when it began. a, b: what it counted. The kinds differ in their fields, and in what is left of a count now.
+
+-- Pulls a beginning back to now that lies more than a window ahead.
+local function pull_back(bucket, window)
+    if now + window < bucket.at then
+        bucket.at, bucket.dirty = now, true
+    end
+end
+
+-- Takes the units of a charge back from a count, if it was paid in the window that began at `at`.
+local function uncount(spent, at, cost, capacity, window, paid_at)
+    if capacity < spent or now < paid_at or paid_at < at or window <= paid_at - at then
+        return spent
+    end
+    return max(spent - cost, 0)
+end
+
+-- Token bucket, refilled in steps. at: the last step, or the charge that found the bucket full. a: units that have
+-- not come back yet.
+local function stepped()
+    local kind = {}
+
+    function kind.gone_at(bucket)
+        return bucket.at + ceil(bucket.a / bucket.units) * bucket.window
+    end
+
+    function kind.load(key)
+        local state = pcall('HMGET', key, 'since', 'spent')
+        local at, a = whole(state[1]), count(state[2])
+        local found = at and a and true
+        if not found then
+            at, a = 0, 0
+        end
+        -- How long it lives was set under a window that may have been another one.
+        return { key = key, kind = kind, found = found, gone = -1, at = at, a = a, ahead = 0 }
+    end
+
+    -- The last step and the units that are spent, with all steps taken that are due.
+    local function settled(bucket, units, window)
+        local passed = max(now - bucket.at, 0)
+        local steps = (passed - passed % window) / window
+        local spent = max(bucket.a - steps * units, 0)
+        if spent == 0 then
+            return now, 0
+        end
+        return bucket.at + steps * window, spent
+    end
+
+    function kind.weigh(bucket, cost, capacity, over, units, _, window)
+        pull_back(bucket, window)
+        bucket.units, bucket.window = units, window
+        local _, spent = settled(bucket, units, window)
+        return spent + bucket.ahead + cost <= capacity, bucket.at, bucket.a, 0, 0
+    end
+
+    function kind.spend(bucket, cost, capacity, over, units, _, window)
+        local since, spent = settled(bucket, units, window)
+        bucket.at, bucket.a = since, spent + counted(spent, cost, capacity)
+    end
+
+    function kind.refund(bucket, cost, capacity, over, units, _, window, _, paid_at)
+        local since, spent = settled(bucket, units, window)
+        bucket.at, bucket.a = since, spent
+        if spent <= capacity and paid_at <= now then
+            local repaid = ceil(max(since - paid_at, 0) / window) * units
+            bucket.a = max(spent - max(cost - repaid, 0), 0)
+        end
+    end
+
+    function kind.write(bucket)
+        call('HSET', bucket.key, 'since', format('%d', bucket.at), 'spent', bucket.a)
+    end
+
+    return kind
+end
+
+-- Sliding window counter. a, b: units spent in the window before it, and in it. A weight is units times ticks.
+local function counter()
+    local kind = {}
+
+    local function gone_at(at, previous, current, window)
+        return at + (current > 0 and 2 or previous > 0 and 1 or 0) * window
+    end
+
+    function kind.gone_at(bucket)
+        return gone_at(bucket.at, bucket.a, bucket.b, bucket.window)
+    end
+
+    function kind.load(key, cost, capacity, over, tick, _, window)
+        local state = pcall('HMGET', key, 'window', 'opened_at', 'previous', 'current')
+        local at, a, b = whole(state[2]), count(state[3]), count(state[4])
+        local found = tonumber(state[1]) == window and at and a and b and true
+        if not found then
+            at, a, b = 0, 0, 0
+        end
+        return { key = key, kind = kind, found = found, gone = half(gone_at(at, a, b, window)), at = at, a = a, b = b, ahead = 0 }
+    end
+
+    local function settled(bucket, window)
+        local next_at = bucket.at + window
+        if now < next_at then
+            return bucket.at, bucket.a, bucket.b
+        elseif now < next_at + window then
+            return next_at, bucket.b, 0
+        end
+        return now - now % window, 0, 0
+    end
+
+    function kind.weigh(bucket, cost, capacity, over, tick, _, window, _, ticks)
+        pull_back(bucket, window)
+        bucket.window = window
+        local at, previous, current = settled(bucket, window)
+        local passed = max(now - at, 0)
+        local elapsed = (passed - passed % tick) / tick
+        local weight = previous * max(ticks - elapsed, 0) + current * ticks
+        return weight <= (capacity - bucket.ahead - cost) * ticks, bucket.at, bucket.a, bucket.b, 0
+    end
+
+    function kind.spend(bucket, cost, capacity, over, tick, _, window)
+        local at, previous, current = settled(bucket, window)
+        bucket.at, bucket.a, bucket.b = at, previous, current + counted(current, cost, capacity)
+    end
+
+    function kind.refund(bucket, cost, capacity, over, tick, _, window, _, paid_at)
+        local at, previous, current = settled(bucket, window)
+        bucket.at, bucket.a, bucket.b = at, previous, uncount(current, at, cost, capacity, window, paid_at)
+    end
+
+    function kind.write(bucket)
+        call('HSET', bucket.key, 'window', bucket.window, 'opened_at', format('%d', bucket.at),
+            'previous', bucket.a, 'current', bucket.b)
+    end
+
+    return kind
+end
+
+-- Fixed window. a: units spent in it.
+local function fixed_window()
+    local kind = {}
+
+    local function gone_at(at, spent, window)
+        return at + (spent > 0 and 1 or 0) * window
+    end
+
+    function kind.gone_at(bucket)
+        return gone_at(bucket.at, bucket.a, bucket.window)
+    end
+
+    function kind.load(key, cost, capacity, over, units, _, window)
+        local state = pcall('HMGET', key, 'window', 'opened_at', 'count')
+        local at, a = whole(state[2]), count(state[3])
+        local found = tonumber(state[1]) == window and at and a and true
+        if not found then
+            at, a = 0, 0
+        end
+        return { key = key, kind = kind, found = found, gone = half(gone_at(at, a, window)), at = at, a = a, ahead = 0 }
+    end
+
+    local function settled(bucket, window, from_first_hit)
+        local opening = from_first_hit == 1 and now or now - now % window
+        local ends_at = bucket.at + window
+        if bucket.a == 0 then
+            return opening, 0
+        elseif now < ends_at then
+            return bucket.at, bucket.a
+        end
+        return max(opening, ends_at), 0
+    end
+
+    function kind.weigh(bucket, cost, capacity, over, units, _, window, _, from_first_hit)
+        pull_back(bucket, window)
+        bucket.window = window
+        local _, spent = settled(bucket, window, from_first_hit)
+        return spent + bucket.ahead + cost <= capacity, bucket.at, bucket.a, 0, 0
+    end
+
+    function kind.spend(bucket, cost, capacity, over, units, _, window, _, from_first_hit)
+        local at, spent = settled(bucket, window, from_first_hit)
+        bucket.at, bucket.a = at, spent + counted(spent, cost, capacity)
+    end
+
+    function kind.refund(bucket, cost, capacity, over, units, _, window, _, paid_at)
+        local at, spent = settled(bucket, window)
+        bucket.at, bucket.a = at, uncount(spent, at, cost, capacity, window, paid_at)
+    end
+
+    function kind.write(bucket)
+        call('HSET', bucket.key, 'window', bucket.window, 'opened_at', format('%d', bucket.at), 'count', bucket.a)
+    end
+
+    return kind
+end
+
+-- ═══ sliding window log ═══
+-- A list: how many units its charges have together, then the charges. It may be long, so it is read by the page
+-- and written at once. In the reply it is: how long until the charge fits (0 now, -1 never), the units that were
+-- counted, the units that then are spent, and the oldest charge that counts (-1 if none).
+
+local function log()
+    local kind = {}
+    local PAGE = 128
+
+    local function entry_text(at, cost)
+        return cost == 1 and format('%d', at) or format('%d %d', at, cost)
+    end
+
+    local function entry_of(text)
+        local at = tonumber(text)
+        if at and at >= 0 and at <= TIME_MAX and at % 1 == 0 then
+            return at, 1
+        end
+        local time, cost = text:match('^(%d+) (%d+)$')
+        return whole(time or text) or 0, count(cost) or 1
+    end
+
+    local function keep(bucket, page, from)
+        for i = from, #page do
+            bucket.n = bucket.n + 1
+            bucket.ats[bucket.n], bucket.costs[bucket.n] = entry_of(page[i])
+        end
+    end
+
+    -- The n-th charge from the oldest, if there are so many.
+    local function entry(bucket, n)
+        while bucket.n < n and not bucket.is_complete do
+            local page = call('LRANGE', bucket.key, bucket.n + 1, bucket.n + PAGE)
+            bucket.is_complete = #page < PAGE
+            keep(bucket, page, 1)
+        end
+        return bucket.ats[n], bucket.costs[n]
+    end
+
+    local function reload(bucket)
+        bucket.ats, bucket.costs, bucket.n, bucket.spent, bucket.found = {}, {}, 0, 0, nil
+        local page = pcall('LRANGE', bucket.key, 0, PAGE)
+        local spent = whole(page[1])
+        bucket.is_complete, bucket.is_stale = #page <= PAGE, false
+        if spent then
+            keep(bucket, page, 2)
+            bucket.spent, bucket.found = spent, true
+        end
+    end
+
+    function kind.load(key)
+        local bucket = { key = key, kind = kind, ahead = 0 }
+        reload(bucket)
+        return bucket
+    end
+
+    -- All that lies ahead of now was charged now.
+    local function mend(bucket, window)
+        local n, ahead = 0, 0
+        while (entry(bucket, n + 1) or math.huge) <= now do
+            n = n + 1
+        end
+        local i = n + 1
+        while entry(bucket, i) do
+            ahead, i = ahead + bucket.costs[i], i + 1
+        end
+        call('LTRIM', bucket.key, 0, n)
+        call('RPUSH', bucket.key, entry_text(now, ahead))
+        renew(bucket.key, now + window)
+        reload(bucket)
+        bucket.newest_at, bucket.newest_cost = now, ahead
+    end
+
+    -- Lets the first charges go. The last one to go makes place for the units spent.
+    local function cut(bucket, spent, gone)
+        if gone > 0 then
+            call('LTRIM', bucket.key, gone, -1)
+        end
+        call('LSET', bucket.key, 0, format('%d', spent))
+    end
+
+    -- Mends, and lets go of charges that have left the window: they have left for good.
+    local function settle(bucket, window)
+        if bucket.is_stale then
+            reload(bucket)
+        end
+        bucket.newest_at, bucket.newest_cost = nil, nil
+        if bucket.n > 0 then
+            bucket.newest_at, bucket.newest_cost = entry_of(call('LINDEX', bucket.key, -1))
+            if now + window < bucket.newest_at then
+                mend(bucket, window)
+            end
+        end
+        local gone, left = 0, bucket.spent
+        while true do
+            local at, cost = entry(bucket, gone + 1)
+            if not at then
+                left = 0
+                break
+            elseif now - at < window then
+                break
+            end
+            gone, left = gone + 1, max(left - cost, 0)
+        end
+        if gone > 0 then
+            cut(bucket, left, gone)
+            for i = 1, bucket.n do
+                bucket.ats[i], bucket.costs[i] = bucket.ats[i + gone], bucket.costs[i + gone]
+            end
+            bucket.n = bucket.n - gone
+        end
+        bucket.spent, bucket.left, bucket.window = left, left, window
+        bucket.oldest_at = bucket.ats[1] or -1
+    end
+
+    function kind.weigh(bucket, cost, capacity, over, units, _, window)
+        settle(bucket, window)
+        local wanted = bucket.ahead + cost
+        local missing = bucket.left + wanted - capacity
+        if missing <= 0 then
+            return true, 0, 0, bucket.left, bucket.oldest_at
+        end
+        local retry_after, n = -1, 0
+        while missing > 0 and wanted <= capacity do
+            n = n + 1
+            local at, cost = entry(bucket, n)
+            if not at then
+                break
+            end
+            retry_after, missing = max(at - now + window, 1), missing - cost
+        end
+        return false, retry_after, 0, bucket.left, bucket.oldest_at
+    end
+
+    function kind.spend(bucket, cost, capacity, over, units, _, window)
+        if cost == 0 then
+            return 0 -- it stands as it did
+        end
+        if bucket.is_stale then
+            settle(bucket, window)
+        end
+        bucket.is_stale = true
+        local gone, oldest_at, oldest_cost = 0, entry(bucket, 1)
+        local newest_at = bucket.newest_at
+        if newest_at and now <= newest_at then
+            -- Charges of one instant share their entry, and so does one by a clock that is behind.
+            cost = counted(bucket.newest_cost, cost, capacity)
+            call('LSET', bucket.key, -1, entry_text(newest_at, bucket.newest_cost + cost))
+            if oldest_at == newest_at then
+                oldest_cost = oldest_cost + cost
+            end
+        else
+            cost = counted(0, cost, capacity)
+            if not bucket.found then
+                call('DEL', bucket.key) -- what may be there is of another kind
+                call('RPUSH', bucket.key, 0)
+            end
+            call('RPUSH', bucket.key, entry_text(now, cost))
+            newest_at = now
+            if not oldest_at then
+                oldest_at, oldest_cost = now, cost
+            end
+        end
+        -- While the newer ones are two limits deep by themselves, the oldest says nothing.
+        local spent, deepest = bucket.left + cost, min(2 * capacity, 4294967295)
+        while oldest_at < newest_at and spent - oldest_cost >= deepest do
+            spent, gone = spent - oldest_cost, gone + 1
+            oldest_at, oldest_cost = entry(bucket, gone + 1)
+            if not oldest_at or oldest_at == newest_at then
+                oldest_at, oldest_cost = newest_at, 0
+            end
+        end
+        cut(bucket, spent, gone)
+        renew(bucket.key, newest_at + window)
+        bucket.left, bucket.oldest_at, bucket.newest_at = spent, oldest_at, newest_at
+        return cost
+    end
+
+    function kind.refund(bucket, cost, capacity, over, units, _, window, _, paid_at)
+        settle(bucket, window)
+        if not bucket.found then
+            return
+        end
+        bucket.is_stale = true
+        if capacity < bucket.left or now < paid_at then
+            return
+        end
+        -- They are in order of time.
+        local low, high = 1, call('LLEN', bucket.key) - 1
+        while low <= high do
+            local middle = (low + high - (low + high) % 2) / 2
+            local at, spent = entry_of(call('LINDEX', bucket.key, middle))
+            if at == paid_at then
+                local back = min(spent, cost)
+                if back == spent then
+                    call('LSET', bucket.key, middle, 'gone')
+                    call('LREM', bucket.key, 1, 'gone')
+                else
+                    call('LSET', bucket.key, middle, entry_text(at, spent - back))
+                end
+                call('LSET', bucket.key, 0, bucket.left - back)
+                return
+            elseif at < paid_at then
+                low = middle + 1
+            else
+                high = middle - 1
+            end
+        end
+    end
+
+    function kind.gone_at(bucket)
+        return (bucket.newest_at or now) + bucket.window
+    end
+
+    return kind
+end
+
+-- ═══ decisions ═══
+
+local makers, kinds = { token_bucket, queue, stepped, counter, fixed_window, log }, {}
+local buckets, order, n_buckets = {}, {}, 0
+local reply, n_reply, n_keys = { now }, 1, 0
+
+-- What the reply says of a log is how it stands after the charge.
+local function correct(bucket, at_state, cost)
+    reply[at_state + 2], reply[at_state + 3], reply[at_state + 4] = cost, bucket.left, bucket.oldest_at
+end
+
+while position <= #frame do
+    local n, vetoed, only_weighs, charges = 0, false, false, nil
+    n_reply = n_reply + 1
+    local at_reply = n_reply
+
+    -- Weigh each.
+    repeat
+        local id, left, act, cost, capacity, over, p, p_part, q, q_part, r
+        id, left, act, cost, capacity, over, p, p_part, q, q_part, r, position =
+            struct.unpack('<BHBI4I4I4I8I4I8I4I8', frame, position)
+        n, n_keys = n + 1, n_keys + 1
+        local meets_again = act >= 128 -- another charge of the decision has the same key
+        if meets_again then
+            act = act - 128
+        end
+        if act >= 64 then
+            act, only_weighs = act - 64, true
+        end
+
+        local kind = kinds[id]
+        if not kind then
+            kind = makers[id]()
+            kinds[id] = kind
+        end
+        local key = KEYS[n_keys]
+        local bucket = buckets[key]
+        if not bucket or bucket.kind ~= kind then
+            bucket = kind.load(key, cost, capacity, over, p, p_part, q, q_part, r)
+            n_buckets = n_buckets + 1
+            buckets[key], order[n_buckets] = bucket, bucket
+        end
+
+        local fits, a, b, c, d = kind.weigh(bucket, cost, capacity, over, p, p_part, q, q_part, r)
+        fits = cost == 0 or fits and bucket.ahead + cost <= capacity
+        local spends = act == 2 or fits and act < 2
+        vetoed = vetoed or not fits and (act == 0 or act == 3)
+        local at_state = n_reply
+        if act < 4 then
+            reply[n_reply + 1], reply[n_reply + 2], reply[n_reply + 3], reply[n_reply + 4] = a, b, c, d
+            n_reply = n_reply + 4
+        end
+
+        if n == 1 and left == 0 then
+            -- The only one: nobody else can veto.
+            if act == 4 then
+                kind.refund(bucket, cost, capacity, over, p, p_part, q, q_part, r)
+                bucket.dirty = bucket.dirty or bucket.found
+            elseif spends and not vetoed and not only_weighs then
+                local cost = kind.spend(bucket, cost, capacity, over, p, p_part, q, q_part, r)
+                bucket.dirty = true
+                if cost then
+                    correct(bucket, at_state, cost)
+                end
+            end
+        else
+            charges = charges or {}
+            charges[n] = { kind, bucket, act, spends, at_state, cost, capacity, over, p, p_part, q, q_part, r }
+            -- The next of the same key must leave room. A take that is short claims its units too.
+            if meets_again and (act == 0 or act == 2 or act == 1 and fits) then
+                if kind.claim then
+                    kind.claim(bucket, cost, capacity, over, p, p_part)
+                end
+                bucket.ahead = bucket.ahead + cost
+            end
+        end
+    until left == 0
+
+    -- Spend all, or none.
+    for i = 1, charges and n or 0 do
+        local charge = charges[i]
+        local kind, bucket, act, spends, at_state = charge[1], charge[2], charge[3], charge[4], charge[5]
+        if bucket.ahead > 0 then
+            bucket.ahead, bucket.ahead_earn, bucket.ahead_part = 0, 0, 0
+        end
+        if act == 4 then
+            kind.refund(bucket, unpack(charge, 6))
+            bucket.dirty = bucket.dirty or bucket.found
+        else
+            spends = spends and not vetoed and not only_weighs
+            local cost = spends and kind.spend(bucket, unpack(charge, 6))
+            bucket.dirty = bucket.dirty or spends
+            if bucket.is_stale then
+                correct(bucket, at_state, cost or 0)
+            end
+        end
+    end
+    reply[at_reply] = vetoed and 0 or 1
+end
+
+-- Write.
+for i = 1, n_buckets do
+    local bucket = order[i]
+    local kind, gone_at = bucket.kind, bucket.kind.gone_at(bucket)
+    if bucket.dirty and kind.write then
+        if not bucket.found then
+            call('DEL', bucket.key) -- what may be there is of another kind
+        end
+        kind.write(bucket)
+        if not bucket.found or min_ttl > 0 or half(gone_at) ~= bucket.gone then
+            renew(bucket.key, gone_at)
+        end
+    elseif bucket.found and min_ttl > 0 then
+        renew(bucket.key, gone_at)
+    end
+end
+
+return reply

@@ -1,0 +1,118 @@
+//! What a bucket is called in Redis.
+//!
+//! ```text
+//!   ratelimit:login:10.0.0.1              prefix, policy, partition value
+//!   ratelimit:login/minute:10.0.0.1       of a policy with several quotas, each has its own name
+//!   ratelimit:login~fixed_window.60000000:10.0.0.1   of an override with another kind of quota, its own bucket
+//!   ratelimit:per-route:orders|10.0.0.1   several values
+//!   ratelimit:api:user:anna               of a part with several attributes, which one it is
+//!   ratelimit:all                         no partition: one bucket for everybody
+//!   ratelimit:login:{10.0.0.1}            in a cluster, where all buckets of a client lie on one node
+//!   ratelimit:@instances                  who shares these buckets, with `share: auto`
+//! ```
+//!
+//! Values are percent-encoded, except for letters, digits and `. - _ : / @`: an address reads as itself, and no
+//! value can reach another key, whatever a client sends.
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use ratewright_core::Key;
+
+/// What is encoded in a value.
+const ENCODED: &AsciiSet =
+    &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_').remove(b':').remove(b'/').remove(b'@');
+
+/// How keys are written.
+#[derive(Clone, Debug)]
+pub(super) struct Naming {
+    /// What all keys begin with.
+    pub(super) prefix: String,
+    /// True in a cluster: the values say on which node a key lies.
+    pub(super) is_tagged: bool,
+}
+
+impl Naming {
+    /// Where instances announce themselves. No policy has an `@` in its name.
+    pub(super) fn instances(&self) -> String {
+        format!("{}:@instances", self.prefix)
+    }
+
+    /// The Redis key of a bucket.
+    pub(super) fn name(&self, key: &Key<'_>) -> String {
+        let mut name = String::with_capacity(64);
+        name.push_str(&self.prefix);
+        name.push(':');
+        name.push_str(key.name().policy());
+        if let Some(quota) = key.name().quota() {
+            name.push('/');
+            name.push_str(quota);
+        }
+        if let Some(kind) = key.name().kind() {
+            name.push('~'); // no policy and no quota has it in its name
+            name.push_str(kind);
+        }
+        let (open, close) = if self.is_tagged { (":{", "}") } else { (":", "") };
+        let n_values = key.name().partition().len();
+        for (n, value) in key.values().enumerate() {
+            name.push_str(if n == 0 { open } else { "|" });
+            if let Some(tag) = value.tag {
+                name.push_str(tag.kind());
+                name.push(':');
+                if let Some(text) = tag.text() {
+                    name.extend(utf8_percent_encode(text, ENCODED));
+                    name.push(':');
+                }
+            }
+            name.extend(utf8_percent_encode(value.text, ENCODED));
+        }
+        if n_values > 0 {
+            if self.is_tagged && name.ends_with('{') {
+                name.push('%'); // an empty tag would be none; no encoded value is a single %
+            }
+            name.push_str(close);
+        }
+        name
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+    use ratewright_core::{Algorithm, Attribute, AttributeName, BucketName, Quota, Refill};
+
+    #[track_caller]
+    fn check(quota_name: Option<&str>, values: &[&str], is_tagged: bool, expected: Expect) {
+        let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1/s".parse().unwrap()).unwrap();
+        let names: Vec<String> = (0..values.len()).map(|n| n.to_string()).collect();
+        let partition = names.iter().map(|name| AttributeName::Named(name.as_str()).into()).collect();
+        let attributes: Vec<_> = names
+            .iter()
+            .zip(values)
+            .map(|(name, value)| Attribute { name: AttributeName::Named(name.as_str()), value })
+            .collect();
+        let bucket = BucketName::new("login", quota_name, &quota, partition);
+        let naming = Naming { prefix: "ratelimit".to_owned(), is_tagged };
+        expected.assert_eq(&naming.name(&Key::new(&bucket, &attributes).unwrap()));
+    }
+
+    #[test]
+    fn a_key_is_prefix_policy_and_values() {
+        check(None, &["10.0.0.1"], false, expect!["ratelimit:login:10.0.0.1"]);
+        check(None, &["2001:db8::/64"], false, expect!["ratelimit:login:2001:db8::/64"]);
+        check(Some("minute"), &["10.0.0.1"], false, expect!["ratelimit:login/minute:10.0.0.1"]);
+        check(None, &["orders", "ann@example.com"], false, expect!["ratelimit:login:orders|ann@example.com"]);
+        check(None, &[], false, expect!["ratelimit:login"]);
+        check(None, &[""], false, expect!["ratelimit:login:"]);
+        check(None, &["10.0.0.1", "b"], true, expect!["ratelimit:login:{10.0.0.1|b}"]);
+        check(None, &[], true, expect!["ratelimit:login"]);
+        check(None, &[""], true, expect!["ratelimit:login:{%}"]);
+    }
+
+    #[test]
+    fn no_value_reaches_another_key() {
+        check(None, &["a|b", "c"], false, expect!["ratelimit:login:a%7Cb|c"]);
+        check(None, &["a", "b|c"], false, expect!["ratelimit:login:a|b%7Cc"]);
+        check(None, &["}x{"], true, expect!["ratelimit:login:{%7Dx%7B}"]);
+        check(None, &["a\0\r\n é%"], false, expect!["ratelimit:login:a%00%0D%0A%20%C3%A9%25"]);
+    }
+}

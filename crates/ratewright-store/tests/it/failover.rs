@@ -1,0 +1,241 @@
+//! What happens without Redis: a real server that is not there, or goes and comes.
+
+use std::num::NonZeroU32;
+
+use ratewright_core::{
+    Act, Algorithm, Attribute, AttributeName, Basis, BucketName, Charge, Clock, Key, LimitId, ManualClock,
+    Micros, OnFailure, Outcome, Part, Quota, Refill, Refund, Share, Standing, Standings, Store, Timestamp,
+    Verdict,
+};
+use ratewright_lab::{Redis, wait_until};
+use ratewright_store::{Failover, FailoverSettings, LocalShare, Peers, RedisStore, Servers};
+
+use crate::redis::{connected, quota, settings};
+use crate::world::{RUNTIME, take, trial};
+
+type Tested = Failover<RedisStore, ManualClock>;
+
+const TOKEN: Algorithm = Algorithm::TokenBucket(Refill::Smooth);
+
+const START: Timestamp = Timestamp::from_micros(1_700_000_000_000_000);
+
+/// A store whose Redis is that server, and its clock.
+fn store_on(server: &Redis, settings: FailoverSettings) -> (Tested, ManualClock) {
+    let _in_it = RUNTIME.enter();
+    let shared =
+        RedisStore::new(Servers::single(&server.url()).unwrap(), crate::redis::settings("ratelimit"));
+    let clock = ManualClock::at(START);
+    (Failover::new(shared, clock.clone(), settings), clock)
+}
+
+/// A store whose Redis is gone.
+fn alone(settings: FailoverSettings) -> (Tested, ManualClock) {
+    let mut server = Redis::start();
+    server.kill();
+    store_on(&server, settings)
+}
+
+/// Applies charges of one client: policy, quota, act, and what to do without the store.
+fn apply(store: &Tested, charges: &[(&str, &Quota, Act, OnFailure)]) -> (Verdict, Standings) {
+    let names: Vec<_> = charges
+        .iter()
+        .map(|(name, quota, _, _)| BucketName::new(name, None, quota, vec![Part::one(AttributeName::Ip)]))
+        .collect();
+    let client = [Attribute { name: AttributeName::Ip, value: "c" }];
+    let charges: Vec<_> = charges
+        .iter()
+        .zip(&names)
+        .map(|(&(_, quota, act, on_failure), name)| {
+            let (limit, patience) = (LimitId::default(), Micros::ZERO);
+            Charge { limit, key: Key::new(name, &client).unwrap(), quota, act, patience, on_failure }
+        })
+        .collect();
+    let mut standings = Standings::new();
+    let Ok(()) = RUNTIME.block_on(store.apply(&charges, &mut standings));
+    (Verdict::judge(&charges, &standings), standings)
+}
+
+fn apply_one(store: &Tested, quota: &Quota, act: Act, on_failure: OnFailure) -> (Verdict, Standing) {
+    let (verdict, mut standings) = apply(store, &[("p", quota, act, on_failure)]);
+    (verdict, standings.remove(0))
+}
+
+fn share(part: u32, of: u32) -> FailoverSettings {
+    let share = LocalShare::Fixed(Share { part, of: NonZeroU32::new(of).unwrap() });
+    FailoverSettings { share, ..FailoverSettings::default() }
+}
+
+#[test]
+fn a9_without_redis_half_of_the_policy_is_granted_here() {
+    let (store, _) = alone(FailoverSettings::default());
+    let quota = quota(TOKEN, "10/h");
+    for left in (0..5).rev() {
+        let (verdict, standing) = apply_one(&store, &quota, take(1), OnFailure::Local);
+        assert_eq!((verdict, standing.remaining, standing.basis), (Verdict::Allow, left, Basis::Local));
+    }
+    let (verdict, standing) = apply_one(&store, &quota, take(1), OnFailure::Local);
+    assert_eq!(verdict, Verdict::Deny);
+    assert_eq!(standing.retry_after(), Some(Micros::from_secs(720)), "five an hour come back");
+    assert!(store.status().is_out);
+}
+
+#[test]
+fn a9_the_share_is_a_setting_and_never_below_one_unit() {
+    for (part, of, granted) in [(1, 2, 5), (1, 1, 10), (1, 4, 2), (1, 1_000, 1)] {
+        let (store, _) = alone(share(part, of));
+        let quota = quota(TOKEN, "10/h");
+        let paid =
+            (0..20).filter(|_| apply_one(&store, &quota, take(1), OnFailure::Local).0 == Verdict::Allow);
+        assert_eq!(paid.count(), granted, "{part}/{of}");
+    }
+}
+
+#[test]
+fn c7_open_lets_through_unchecked_and_closed_denies() {
+    let (store, _) = alone(FailoverSettings::default());
+    let quota = quota(TOKEN, "1/h");
+    for _ in 0..3 {
+        let (verdict, standing) = apply_one(&store, &quota, take(1), OnFailure::Open);
+        assert_eq!(
+            (verdict, standing.outcome, standing.basis),
+            (Verdict::Allow, Outcome::Unknown, Basis::FailOpen)
+        );
+        let (verdict, standing) = apply_one(&store, &quota, take(1), OnFailure::Closed);
+        assert_eq!((verdict, standing.basis), (Verdict::Deny, Basis::FailClosed));
+        assert_eq!(standing.retry_after(), Some(Micros::from_secs(1)), "never at once");
+    }
+    assert_eq!([Basis::FailOpen, Basis::FailClosed].map(|basis| store.n_by_basis(basis)), [3, 3]);
+    let (verdict, _) = apply_one(&store, &quota, trial(1), OnFailure::Closed);
+    assert_eq!(verdict, Verdict::Allow, "what may not veto does not");
+}
+
+#[test]
+fn c7_closed_denies_before_anything_local_is_charged() {
+    let (store, _) = alone(FailoverSettings::default());
+    let quota = quota(TOKEN, "10/h");
+    let local = ("local", &quota, take(1), OnFailure::Local);
+    let open = ("open", &quota, take(1), OnFailure::Open);
+    let closed = ("closed", &quota, take(1), OnFailure::Closed);
+    for _ in 0..10 {
+        let (verdict, standings) = apply(&store, &[local, open, closed]);
+        assert_eq!(verdict, Verdict::Deny);
+        let bases: Vec<_> = standings.iter().map(|standing| standing.basis).collect();
+        assert_eq!(bases, [Basis::Local, Basis::FailOpen, Basis::FailClosed]);
+        assert_eq!(standings[0].remaining, 5, "nothing was charged");
+    }
+    let (verdict, standings) = apply(&store, &[local, open]);
+    assert_eq!((verdict, standings[0].remaining), (Verdict::Allow, 4));
+}
+
+#[test]
+fn a2_local_charges_are_all_or_nothing() {
+    let (store, _) = alone(FailoverSettings::default());
+    let (wide, narrow) = (quota(TOKEN, "10/h"), quota(TOKEN, "2/h"));
+    let both = [("wide", &wide, take(1), OnFailure::Local), ("narrow", &narrow, take(1), OnFailure::Local)];
+    assert_eq!(apply(&store, &both).0, Verdict::Allow);
+    assert_eq!(apply(&store, &both).0, Verdict::Deny);
+    assert_eq!(apply(&store, &both[..1]).1[0].remaining, 3, "the denied one cost nothing");
+}
+
+#[test]
+fn what_never_fits_a_share_may_fit_later() {
+    let (store, _) = alone(FailoverSettings::default());
+    let quota = quota(TOKEN, "10/h");
+    let (verdict, standing) = apply_one(&store, &quota, take(8), OnFailure::Local);
+    assert_eq!((verdict, standing.retry_after()), (Verdict::Deny, Some(Micros::from_secs(1))));
+    assert_eq!(apply_one(&store, &quota, take(11), OnFailure::Local).1.outcome, Outcome::Never);
+}
+
+#[test]
+fn a_refund_goes_where_it_was_paid() {
+    let (store, clock) = alone(FailoverSettings::default());
+    let quota = quota(TOKEN, "10/h");
+    let (_, paid) = apply_one(&store, &quota, take(3), OnFailure::Local);
+    let Outcome::Paid(receipt) = paid.outcome else { panic!("it is paid") };
+    assert_eq!(receipt.paid_at, clock.now());
+    let name = BucketName::new("p", None, &quota, vec![Part::one(AttributeName::Ip)]);
+    let client = [Attribute { name: AttributeName::Ip, value: "c" }];
+    let key = Key::new(&name, &client).unwrap();
+    let Ok(()) = RUNTIME.block_on(store.refund(&[Refund { key, quota: &quota, receipt, basis: paid.basis }]));
+    assert_eq!(apply_one(&store, &quota, Act::Look(0), OnFailure::Local).1.remaining, 5);
+}
+
+/// A8: an outage begins and ends by itself, and says so once each time.
+#[test]
+fn a8_redis_goes_and_comes_back() {
+    let mut server = Redis::start();
+    let (store, clock) = store_on(&server, FailoverSettings::default());
+    wait_until("the link is up", || store.shared().status().is_up);
+    let quota = quota(TOKEN, "100/h");
+    let basis = || apply_one(&store, &quota, take(1), OnFailure::Local).1.basis;
+    assert_eq!(basis(), Basis::Shared);
+    assert!(!store.status().is_out);
+    server.kill();
+    wait_until("the outage is noticed", || basis() == Basis::Local);
+    let out = store.status();
+    assert!(out.is_out && out.since == START);
+    assert_eq!(basis(), Basis::Local);
+    assert_eq!(store.status().n_substituted, out.n_substituted + 1);
+    server.run();
+    wait_until("the return is noticed", || basis() == Basis::Shared);
+    assert!(store.status().is_out, "not calm for a second yet");
+    clock.advance(Micros::from_secs(1));
+    assert_eq!(basis(), Basis::Shared);
+    let back = store.status();
+    assert_eq!((back.is_out, back.since), (false, START + Micros::from_secs(1)));
+}
+
+/// A store that comes and goes does not grant a new burst each time; one that was there for long does.
+#[test]
+fn a9_local_buckets_are_remembered_for_their_ttl() {
+    let mut server = Redis::start();
+    let (store, clock) = store_on(&server, FailoverSettings::default());
+    let quota = quota(TOKEN, "4/d");
+    let mut outage = |pause: u64| {
+        wait_until("Redis decides", || {
+            apply_one(&store, &quota, Act::Look(0), OnFailure::Local).1.basis == Basis::Shared
+        });
+        clock.advance(Micros::from_secs(1));
+        apply_one(&store, &quota, Act::Look(0), OnFailure::Local);
+        clock.advance(Micros::from_secs(pause));
+        server.kill();
+        wait_until("Redis does not decide", || {
+            apply_one(&store, &quota, Act::Look(0), OnFailure::Local).1.basis == Basis::Local
+        });
+        let paid =
+            (0..5).filter(|_| apply_one(&store, &quota, take(1), OnFailure::Local).0 == Verdict::Allow);
+        let n_paid = paid.count();
+        server.run();
+        n_paid
+    };
+    assert_eq!(outage(0), 2);
+    assert_eq!(outage(58), 0, "spent in the last outage");
+    assert_eq!(outage(60), 2, "forgotten");
+}
+
+#[test]
+fn share_auto_is_one_part_for_each_instance() {
+    let mut server = Redis::start();
+    let announcing = || ratewright_store::RedisSettings { announces: true, ..settings("ratelimit") };
+    let servers = || Servers::single(&server.url()).unwrap();
+    let stores: Vec<_> = (0..3)
+        .map(|_| {
+            let shared = connected(servers(), announcing());
+            let settings = FailoverSettings { share: LocalShare::Auto, ..FailoverSettings::default() };
+            Failover::new(shared, ManualClock::at(START), settings)
+        })
+        .collect();
+    wait_until("all know of all", || stores.iter().all(|store| store.shared().n_instances() == Some(3)));
+    server.kill();
+    let quota = quota(TOKEN, "9/h");
+    let n_paid = stores
+        .iter()
+        .map(|store| {
+            wait_until("the outage is noticed", || {
+                apply_one(store, &quota, Act::Look(0), OnFailure::Local).1.basis == Basis::Local
+            });
+            (0..9).filter(|_| apply_one(store, &quota, take(1), OnFailure::Local).0 == Verdict::Allow).count()
+        })
+        .sum::<usize>();
+    assert_eq!(n_paid, 9, "all together, the policy");
+}

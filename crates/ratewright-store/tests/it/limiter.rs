@@ -1,0 +1,204 @@
+//! The engine over the memory store.
+
+use std::num::NonZeroU32;
+use std::sync::Mutex;
+
+use ratewright_core::{
+    Algorithm, Ask, Attribute, AttributeName, Basis, Decision, Leak, Limiter, ManualClock, Micros, Mode,
+    Observe, Policies, Policy, Query, Quota, Refill, Select, Timestamp, Verdict,
+};
+use ratewright_store::MemoryStore;
+
+use crate::world::ready;
+
+const CLIENT: [Attribute<'static>; 1] = [Attribute { name: AttributeName::Ip, value: "192.0.2.1" }];
+
+fn policy(name: &str, algorithm: Algorithm, rate: &str) -> Policy {
+    let quota = Quota::new(algorithm, rate.parse().unwrap()).unwrap();
+    Policy::new(name, quota).unwrap().by(&[AttributeName::Ip])
+}
+
+fn smooth(name: &str, rate: &str) -> Policy {
+    policy(name, Algorithm::TokenBucket(Refill::Smooth), rate)
+}
+
+fn rules<const N: usize>(policies: [Policy; N]) -> Policies {
+    Policies::new(policies.into()).unwrap()
+}
+
+fn limiter<const N: usize>(policies: [Policy; N]) -> (Limiter<MemoryStore<ManualClock>>, ManualClock) {
+    let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
+    (Limiter::new(rules(policies), MemoryStore::new(clock.clone(), 1_000)), clock)
+}
+
+fn query(cost: u32) -> Query<'static> {
+    let ask = Ask::Spend(NonZeroU32::new(cost).unwrap());
+    Query { select: Select::Covering(&[]), attributes: &CLIENT, address: None, ask, patience: Micros::ZERO }
+}
+
+fn spend<O: Observe>(limiter: &Limiter<MemoryStore<ManualClock>, O>, cost: u32) -> Decision {
+    ready(limiter.decide(&query(cost)))
+}
+
+fn remaining(limiter: &Limiter<MemoryStore<ManualClock>>) -> u32 {
+    let decision = ready(limiter.decide(&Query { ask: Ask::Look(0), ..query(1) }));
+    decision.tightest().unwrap().2.remaining
+}
+
+#[test]
+fn a_query_without_policies_is_allowed_and_asks_no_store() {
+    let (limiter, _) = limiter([smooth("off", "1/h").in_mode(Mode::Off)]);
+    let decision = spend(&limiter, 5);
+    assert_eq!(
+        (decision.verdict(), decision.basis(), decision.standings().count()),
+        (Verdict::Allow, None, 0)
+    );
+}
+
+#[test]
+fn a_denial_tells_the_longest_wait_and_names_its_policy() {
+    let (limiter, clock) = limiter([smooth("short", "3/s"), smooth("long", "3/min")]);
+    assert_eq!(spend(&limiter, 3).verdict(), Verdict::Allow);
+    let denied = spend(&limiter, 1);
+    assert_eq!((denied.verdict(), denied.basis()), (Verdict::Deny, Some(Basis::Local)));
+    assert_eq!(denied.retry_after(), Some(Micros::from_secs(20)));
+    assert_eq!(denied.tightest().unwrap().0.name(), "long");
+    clock.advance(Micros::new(19_999_999));
+    assert_eq!(spend(&limiter, 1).verdict(), Verdict::Deny);
+    clock.advance(Micros::new(1));
+    assert_eq!(spend(&limiter, 1).verdict(), Verdict::Allow);
+    assert_eq!(spend(&limiter, 4).retry_after(), None, "more than there can ever be");
+}
+
+#[test]
+fn an_allowed_decision_speaks_of_the_smallest_share() {
+    let (limiter, _) = limiter([smooth("ten", "10/h"), smooth("hundred", "100/h")]);
+    assert_eq!(spend(&limiter, 5).tightest().unwrap().0.name(), "ten", "5 of 10, not 95 of 100");
+}
+
+#[test]
+fn a_shadow_policy_counts_and_has_no_say() {
+    let (limiter, clock) =
+        limiter([smooth("enforced", "3/3s"), smooth("shadow", "2/h").in_mode(Mode::Shadow)]);
+    assert_eq!(spend(&limiter, 2).verdict(), Verdict::Allow);
+    assert_eq!(spend(&limiter, 1).verdict(), Verdict::Allow, "the shadow is empty, and silent");
+    let denied = spend(&limiter, 2);
+    assert_eq!((denied.verdict(), denied.retry_after()), (Verdict::Deny, Some(Micros::from_secs(2))));
+    assert_eq!(denied.tightest().unwrap().0.name(), "enforced");
+    assert_eq!(
+        spend(&limiter, 3).retry_after(),
+        Some(Micros::from_secs(3)),
+        "not never, though the shadow says so"
+    );
+    clock.advance(Micros::from_secs(2));
+    assert_eq!(spend(&limiter, 2).verdict(), Verdict::Allow);
+}
+
+#[test]
+fn a_queue_is_paid_with_a_wait_and_a_door_that_cannot_wait_is_denied() {
+    let (limiter, _) = limiter([policy("queue", Algorithm::LeakyBucket(Leak::Queue), "2/s")]);
+    let patient = |millis| {
+        let query = Query { patience: Micros::from_millis(millis), ..query(1) };
+        let decision = ready(limiter.decide(&query));
+        (decision.verdict(), decision.wait(), decision.retry_after())
+    };
+    assert_eq!(patient(0), (Verdict::Allow, Micros::ZERO, Some(Micros::ZERO)));
+    assert_eq!(patient(0), (Verdict::Deny, Micros::ZERO, Some(Micros::from_millis(500))));
+    assert_eq!(patient(499), (Verdict::Deny, Micros::ZERO, Some(Micros::from_millis(1))));
+    assert_eq!(patient(500), (Verdict::Allow, Micros::from_millis(500), Some(Micros::ZERO)));
+}
+
+#[test]
+fn a_refund_gives_back_what_was_charged_to_every_policy() {
+    let (limiter, _) = limiter([smooth("a", "10/h"), policy("b", Algorithm::SlidingWindow, "10/h")]);
+    let decision = spend(&limiter, 4);
+    assert_eq!(remaining(&limiter), 6);
+    ready(limiter.refund(&query(4), decision));
+    assert_eq!(remaining(&limiter), 10);
+    let denied = spend(&limiter, 11);
+    ready(limiter.refund(&query(11), denied));
+    assert_eq!(remaining(&limiter), 10, "a denial has nothing to give back");
+    spend(&limiter, 7);
+    ready(limiter.reset(&query(1)));
+    assert_eq!(remaining(&limiter), 10);
+}
+
+/// What was spent stays spent when a quota changes. A tightened rate may grant one new burst, and no more.
+#[test]
+fn a_reload_keeps_what_was_spent() {
+    let windows = [
+        Algorithm::SlidingWindow,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::named("fixed_window").unwrap(),
+    ];
+    for algorithm in windows {
+        let (limiter, _) = limiter([policy("p", algorithm, "10/h")]);
+        spend(&limiter, 7);
+        limiter.swap(rules([policy("p", algorithm, "20/h")]));
+        assert_eq!(remaining(&limiter), 13, "{algorithm:?}");
+        limiter.swap(rules([policy("p", algorithm, "5/h")]));
+        assert_eq!(remaining(&limiter), 0, "{algorithm:?}");
+    }
+    let (limiter, _) = limiter([smooth("p", "10/s")]);
+    spend(&limiter, 10);
+    limiter.swap(rules([smooth("p", "10/h")]));
+    assert_eq!(remaining(&limiter), 9, "a second of debt is one unit of ten an hour");
+    spend(&limiter, 9);
+    limiter.swap(rules([smooth("p", "10/s")]));
+    assert_eq!(remaining(&limiter), 0, "an hour of debt is more than a burst of ten a second");
+}
+
+/// A refund must not be worth more than the charge was, whatever became of the quota meanwhile.
+#[test]
+fn a_refund_across_a_changed_quota_gives_nothing_back() {
+    for algorithm in [Algorithm::TokenBucket(Refill::Smooth), Algorithm::TokenBucket(Refill::Stepped)] {
+        let (limiter, clock) = limiter([policy("p", algorithm, "10/s")]);
+        let early = spend(&limiter, 1);
+        limiter.swap(rules([policy("p", algorithm, "10/h")]));
+        while spend(&limiter, 1).verdict() == Verdict::Allow {}
+        clock.advance(Micros::new(1));
+        ready(limiter.refund(&query(1), early));
+        assert_eq!(remaining(&limiter), 0, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn the_observer_is_told_of_each_decision() {
+    #[derive(Default)]
+    struct Seen(Mutex<Vec<(Verdict, usize)>>);
+    impl Observe for &Seen {
+        fn observe(&self, query: &Query<'_>, decision: &Decision) {
+            self.0.lock().unwrap().push((decision.verdict(), query.attributes.len()));
+        }
+    }
+    let seen = Seen::default();
+    let clock = ManualClock::at(Timestamp::from_micros(1));
+    let limiter = Limiter::observed(rules([smooth("p", "1/h")]), MemoryStore::new(clock, 10), &seen);
+    spend(&limiter, 1);
+    spend(&limiter, 1);
+    assert_eq!(*seen.0.lock().unwrap(), [(Verdict::Allow, 1), (Verdict::Deny, 1)]);
+}
+
+/// Deciding allocates nothing, for up to four charges of keys that are known.
+#[test]
+fn a_decision_allocates_nothing() {
+    let policies = || {
+        [
+            smooth("a", "1000/h"),
+            policy("b", Algorithm::TokenBucket(Refill::Stepped), "1000/h"),
+            policy("c", Algorithm::SlidingWindowCounter, "1000/h"),
+            policy("d", Algorithm::named("fixed_window").unwrap(), "1000/h"),
+        ]
+    };
+    let (one, _) = limiter([smooth("a", "1000/h")]);
+    let (four, _) = limiter(policies());
+    for limiter in [one, four] {
+        spend(&limiter, 1);
+        let allocated = allocation_counter::measure(|| {
+            for cost in [1, 5, 2_000] {
+                drop(spend(&limiter, cost));
+            }
+        });
+        assert_eq!(allocated.count_total, 0);
+    }
+}

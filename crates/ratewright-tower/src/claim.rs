@@ -1,0 +1,84 @@
+//! A charge that may have to be given back: when its request goes away while it waits, or when its answer does not count.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use ratewright_core::{
+    Ask, Attribute, AttributeName, Decision, Limiter, Micros, Observe, Query, Select, Store, Verdict,
+};
+use smallvec::SmallVec;
+use tokio::runtime::Handle;
+
+use crate::gate::at_once;
+
+/// What a request was counted by, for longer than the request.
+#[derive(Debug)]
+pub(crate) struct Owned(Vec<(AttributeName<String>, String)>);
+
+/// A charge that is given back if this is dropped.
+#[derive(Debug)]
+pub(crate) struct Claim<S: Store<Error = Infallible> + 'static, O: Observe + 'static> {
+    limiter: Arc<Limiter<S, O>>,
+    paid: Option<(Owned, Decision)>,
+}
+
+impl Owned {
+    /// What to keep of a query whose charge may have to be given back.
+    pub(crate) fn kept(query: &Query<'_>, decision: &Decision) -> Option<Self> {
+        let may_give_back = !decision.wait().is_zero() || decision.awaits_answer();
+        (may_give_back && decision.verdict() == Verdict::Allow).then(|| Self::of(query.attributes))
+    }
+
+    fn of(attributes: &[Attribute<'_>]) -> Self {
+        let owned = attributes.iter().map(|Attribute { name, value }| (name.to_owned(), (*value).to_owned()));
+        Self(owned.collect())
+    }
+
+    fn attributes(&self) -> SmallVec<[Attribute<'_>; 6]> {
+        self.0.iter().map(|(name, value)| Attribute { name: name.as_deref(), value }).collect()
+    }
+}
+
+/// Gives back what a decision charged under the policies that count no answer of this status.
+pub(crate) async fn refund_uncounted<S: Store<Error = Infallible>, O: Observe>(
+    limiter: &Limiter<S, O>,
+    owned: &Owned,
+    decision: &mut Decision,
+    status: u16,
+) {
+    let attributes = owned.attributes();
+    limiter.refund_uncounted(&query(&attributes), decision, status).await;
+}
+
+/// The query that was decided, as far as its buckets' names go.
+fn query<'a>(attributes: &'a [Attribute<'a>]) -> Query<'a> {
+    Query { select: Select::Named(&[]), attributes, address: None, ask: Ask::Look(0), patience: Micros::ZERO }
+}
+
+impl<S: Store<Error = Infallible> + 'static, O: Observe + 'static> Claim<S, O> {
+    pub(crate) fn new(limiter: Arc<Limiter<S, O>>, owned: Owned, decision: Decision) -> Self {
+        Self { limiter, paid: Some((owned, decision)) }
+    }
+
+    /// The charge stands.
+    pub(crate) fn keep(mut self) -> Option<(Owned, Decision)> {
+        self.paid.take()
+    }
+}
+
+/// A store that must be waited for is waited for by a task of its own: who was asked is gone.
+impl<S: Store<Error = Infallible> + 'static, O: Observe + 'static> Drop for Claim<S, O> {
+    fn drop(&mut self) {
+        let Some((owned, decision)) = self.paid.take() else { return };
+        let (limiter, never_waits) = (Arc::clone(&self.limiter), self.limiter.never_waits());
+        let refund = async move {
+            let attributes = owned.attributes();
+            limiter.refund(&query(&attributes), decision).await;
+        };
+        if never_waits {
+            at_once(refund);
+        } else if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(refund);
+        }
+    }
+}

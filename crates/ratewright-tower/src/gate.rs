@@ -1,0 +1,159 @@
+//! Identify, decide, and the answer of who is denied: what both layers do alike.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::num::NonZeroU32;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use http::header::ORIGIN;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use ratewright_core::{
+    Ask, AttributeName, Decision, Limiter, Observe, Policies, Query, Store, Timestamp, Verdict,
+};
+use ratewright_http::{Dialect, Facts, FieldStyle, Fields, Occasion, Problem, correlation_id, identify};
+use smallvec::SmallVec;
+use tracing::error;
+
+use crate::door::Door;
+
+const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
+
+/// A limiter behind a door.
+#[derive(Debug)]
+pub(crate) struct Gate<S, O> {
+    pub(crate) limiter: Arc<Limiter<S, O>>,
+    pub(crate) door: Door,
+}
+
+/// What was decided about a request, and what is needed until its answer is there.
+#[derive(Debug)]
+pub(crate) struct Asked<K> {
+    pub(crate) decision: Decision,
+    /// What is kept of the query.
+    pub(crate) kept: K,
+    pub(crate) manner: Manner,
+}
+
+/// How an answer speaks of limits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    /// When the limiter decided.
+    now: Timestamp,
+    style: FieldStyle,
+    is_cross_origin: bool,
+}
+
+/// The value of a future that is there at the first poll.
+pub(crate) fn at_once<F: Future>(future: F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(value) => Some(value),
+        Poll::Pending => None,
+    }
+}
+
+impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
+    /// Finds out who asks, and decides. Unless `peer` is told, the door finds it out. The query lives no longer than that; `keep` says what is kept of it.
+    pub(crate) async fn ask<K>(
+        &self,
+        request: &Parts,
+        peer: Option<IpAddr>,
+        keep: impl FnOnce(&Query<'_>, &Decision) -> K,
+    ) -> Result<Asked<K>, Problem> {
+        let door = &self.door;
+        let Some(peer) = peer.or_else(|| (door.peer)(request)) else { return Err(unknown_peer()) };
+        let now = door.clock.now();
+        let policies = self.limiter.load();
+        let needs = Arc::clone(policies.needs());
+        let dialect = door.dialect.load();
+        let mut facts = identify(request, peer, &dialect.rules, &needs, now);
+        self.tell_more(request, &policies, &mut facts);
+        dialect.heed(&facts);
+        let style = dialect.fields;
+        drop(dialect);
+        let attributes = facts.attributes();
+        let named: SmallVec<[&str; 4]> = door.policies.iter().map(AsRef::as_ref).collect();
+        let query = Query {
+            select: facts.select(&named),
+            attributes: &attributes,
+            address: facts.address,
+            ask: Ask::Spend(door.cost.as_ref().map_or(NonZeroU32::MIN, |cost| cost(request))),
+            patience: door.patience,
+        };
+        let decision = self.limiter.decide_under(policies, &query).await;
+        let kept = keep(&query, &decision);
+        let manner = Manner { now, style, is_cross_origin: request.headers.contains_key(ORIGIN) };
+        Ok(Asked { decision, kept, manner })
+    }
+
+    /// What the door knows besides what the request says.
+    fn tell_more<'a>(&'a self, request: &Parts, policies: &Policies, facts: &mut Facts<'a>) {
+        if let Some(route) = &self.door.route {
+            facts.tell(AttributeName::Route, &**route);
+        }
+        for (name, value) in &self.door.attributes {
+            let own = AttributeName::Named(&**name);
+            if policies.needs().iter().any(|need| need.is(&own))
+                && let Some(value) = value(request)
+            {
+                facts.tell(own, value);
+            }
+        }
+    }
+
+    /// The answer of who is denied.
+    pub(crate) fn deny<K>(&self, request: &Parts, asked: &Asked<K>) -> Response<String> {
+        let dialect = self.door.dialect.load();
+        let id = correlation_id(&request.headers, || fastrand::u128(..));
+        let mut answer = denial(request, &id, asked, &dialect);
+        asked.render(answer.headers_mut());
+        answer
+    }
+}
+
+impl<K> Asked<K> {
+    pub(crate) fn is_denied(&self) -> bool {
+        self.decision.verdict() == Verdict::Deny
+    }
+
+    /// The same, with no more to say of limits than when to come back.
+    #[must_use]
+    pub(crate) fn tersely(mut self) -> Self {
+        self.manner.style = FieldStyle { x_ratelimit: false, ietf: false, ..self.manner.style };
+        self
+    }
+
+    /// Adds the rate limit fields to an answer.
+    pub(crate) fn render(&self, headers: &mut HeaderMap) {
+        let Manner { now, style, is_cross_origin } = self.manner;
+        let Some(fields) = Fields::of(&self.decision, now) else { return };
+        fields.render(style, headers);
+        if is_cross_origin {
+            Fields::expose(headers);
+        }
+    }
+}
+
+fn denial<K>(request: &Parts, id: &str, asked: &Asked<K>, dialect: &Dialect) -> Response<String> {
+    let path = request.uri.path();
+    let occasion = Occasion {
+        kind: &dialect.problem_type,
+        instance: Some(path),
+        correlation_id: id,
+        now: asked.manner.now,
+    };
+    let mut answer = Problem::denial(&asked.decision, &occasion).render();
+    if let Ok(id) = HeaderValue::from_str(id) {
+        answer.headers_mut().insert(CORRELATION_ID, id);
+    }
+    answer
+}
+
+/// Nobody told who is asking: a slip of the program that must not open the gate.
+#[cold]
+fn unknown_peer() -> Problem {
+    error!("a request has no peer address, so it cannot be limited; give the Door a `peer` function");
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "it is not known from where this request came")
+}

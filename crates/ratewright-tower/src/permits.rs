@@ -1,0 +1,136 @@
+//! Permits: how many requests of a key are under way.
+//!
+//! A limit on requests in flight is judged like any other, with the same selection, partition and modes; only its buckets are
+//! counts that go up when a request begins and down when its answer has been taken. They belong to this process.
+//!
+//! A key that has nothing under way is not in the table, so the table is as large as what is under way.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use ratewright_core::{
+    Basis, Charge, Decision, Key, Micros, Outcome, Query, Receipt, Refund, Standing, Standings, Store,
+    Timestamp,
+};
+use smallvec::SmallVec;
+
+/// Who is told to come back is told to do so after this time: nobody knows when others will be done.
+const RETRY_AFTER: Micros = Micros::from_secs(1);
+
+/// Counts what is under way. A policy's capacity is the most that may be at once.
+#[derive(Debug, Default)]
+pub struct Permits {
+    under_way: Mutex<HashMap<u64, u32>>,
+    secret: RandomState,
+}
+
+/// Leave to be under way, given back when it is dropped.
+#[derive(Debug)]
+pub struct Permit {
+    permits: Arc<Permits>,
+    taken: SmallVec<[(u64, u32); 2]>,
+}
+
+impl Permits {
+    /// How many keys have something under way.
+    pub fn n_keys(&self) -> usize {
+        self.under_way.lock().len()
+    }
+
+    /// The permit that an allowed query has, by a limiter over these permits.
+    pub(crate) fn permit(self: &Arc<Self>, query: &Query<'_>, decision: &Decision) -> Permit {
+        let taken = decision.standings().filter_map(|(_, limit, standing)| match &standing.outcome {
+            Outcome::Paid(receipt) => {
+                Some((self.identity(&Key::new(limit.name(), query.attributes)?), receipt.cost))
+            }
+            Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => None,
+        });
+        Permit { taken: taken.collect(), permits: Arc::clone(self) }
+    }
+
+    /// A keyed hash of all that tells keys apart.
+    fn identity(&self, key: &Key<'_>) -> u64 {
+        let values: SmallVec<[_; 2]> = key.values().map(|value| (value.tag, value.text)).collect();
+        self.secret.hash_one((key.name().digest(), values.as_slice()))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if self.taken.is_empty() {
+            return;
+        }
+        let mut under_way = self.permits.under_way.lock();
+        for (key, n) in self.taken.drain(..) {
+            if let Some(count) = under_way.get_mut(&key) {
+                *count = count.saturating_sub(n);
+                if *count == 0 {
+                    under_way.remove(&key);
+                }
+            }
+        }
+    }
+}
+
+impl Store for Permits {
+    type Error = Infallible;
+
+    async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), Infallible> {
+        let keys: SmallVec<[u64; 4]> = charges.iter().map(|charge| self.identity(&charge.key)).collect();
+        let mut under_way = self.under_way.lock();
+        // Weighed first, each with those before it counted; then all are taken, or none.
+        let mut claimed: SmallVec<[u32; 4]> = SmallVec::new();
+        let mut is_vetoed = false;
+        for (n, charge) in charges.iter().enumerate() {
+            let before = claimed.iter().zip(&keys).filter(|(_, key)| **key == keys[n]);
+            let ahead: u32 = before.map(|(claim, _)| *claim).sum();
+            let used = under_way.get(&keys[n]).copied().unwrap_or(0).saturating_add(ahead);
+            let (cost, capacity) = (charge.act.cost(), charge.quota.capacity().get());
+            let fits = used.checked_add(cost).is_some_and(|all| all <= capacity);
+            is_vetoed |= charge.act.vetoes() && !fits;
+            claimed.push(if charge.act.claims(fits) { cost } else { 0 });
+            standings.push(weighed(charge, fits, capacity.saturating_sub(used)));
+        }
+        if !is_vetoed {
+            for (n, (charge, standing)) in charges.iter().zip(standings.iter_mut()).enumerate() {
+                let cost = charge.act.cost();
+                if charge.act.spends(standing.outcome == Outcome::Fits) && cost > 0 {
+                    *under_way.entry(keys[n]).or_default() += cost;
+                    standing.outcome =
+                        Outcome::Paid(Receipt { cost, paid_at: Timestamp::default(), is_past: false });
+                    standing.remaining = standing.remaining.saturating_sub(cost);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Permits are given back by being dropped.
+    async fn refund(&self, _: &[Refund<'_>]) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    /// What is under way stays so, whatever anybody wishes: its permits come back all the same.
+    async fn reset(&self, _: &[Key<'_>]) -> Result<Basis, Infallible> {
+        Ok(Basis::Local)
+    }
+
+    fn never_waits(&self) -> bool {
+        true
+    }
+}
+
+fn weighed(charge: &Charge<'_>, fits: bool, remaining: u32) -> Standing {
+    let outcome = if fits {
+        Outcome::Fits
+    } else if charge.act.cost() > charge.quota.capacity().get() {
+        Outcome::Never
+    } else {
+        Outcome::Short { retry_after: RETRY_AFTER }
+    };
+    let (reset_after, wait) = (Micros::ZERO, Micros::ZERO);
+    Standing { limit: charge.limit, outcome, remaining, reset_after, wait, basis: Basis::Local }
+}

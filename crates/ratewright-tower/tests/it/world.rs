@@ -1,0 +1,80 @@
+//! A service behind a limiter with a clock that stands still.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use http::{HeaderMap, Request, Response};
+use http_body_util::BodyExt;
+use ratewright_core::{
+    Algorithm, AttributeName, Basis, Charge, Key, Limiter, ManualClock, Policies, Policy, Quota, Refill,
+    Refund, Standings, Store, Timestamp,
+};
+use ratewright_store::MemoryStore;
+use ratewright_tower::{Door, Peer};
+
+pub(crate) type Memory = MemoryStore<ManualClock>;
+pub(crate) type Body = http_body_util::Full<bytes::Bytes>;
+
+/// A moment on 2023-11-14.
+pub(crate) const NOW: u64 = 1_700_000_000;
+
+pub(crate) fn quota(algorithm: Algorithm, rate: &str) -> Quota {
+    Quota::new(algorithm, rate.parse().unwrap()).unwrap()
+}
+
+/// A token bucket for each address.
+pub(crate) fn bucket(name: &str, rate: &str) -> Policy {
+    Policy::new(name, quota(Algorithm::TokenBucket(Refill::Smooth), rate)).unwrap().by(&[AttributeName::Ip])
+}
+
+pub(crate) fn clock() -> ManualClock {
+    ManualClock::at(Timestamp::from_micros(NOW * 1_000_000))
+}
+
+pub(crate) fn limiter<const N: usize>(policies: [Policy; N]) -> (Arc<Limiter<Memory>>, ManualClock) {
+    let clock = clock();
+    let policies = Policies::new(policies.into()).unwrap();
+    (Arc::new(Limiter::new(policies, MemoryStore::new(clock.clone(), 1_000))), clock)
+}
+
+pub(crate) fn door() -> Door {
+    Door::new(clock())
+}
+
+/// A request from an address that ends in `client`.
+pub(crate) fn request(client: u8, path: &str) -> Request<Body> {
+    let peer = Peer(IpAddr::V4(Ipv4Addr::new(192, 0, 2, client)));
+    Request::get(path).extension(peer).body(Body::default()).unwrap()
+}
+
+pub(crate) async fn text<B: http_body::Body<Error: std::fmt::Debug>>(answer: Response<B>) -> String {
+    let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A field's value, or nothing in words.
+pub(crate) fn field<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).map_or("-", |value| value.to_str().unwrap())
+}
+
+/// The memory store, behind something that must be waited for.
+pub(crate) struct Distant(pub(crate) Memory);
+
+impl Store for Distant {
+    type Error = Infallible;
+
+    async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), Infallible> {
+        tokio::task::yield_now().await;
+        self.0.apply(charges, standings).await
+    }
+
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), Infallible> {
+        tokio::task::yield_now().await;
+        self.0.refund(refunds).await
+    }
+
+    async fn reset(&self, keys: &[Key<'_>]) -> Result<Basis, Infallible> {
+        self.0.reset(keys).await
+    }
+}

@@ -1,0 +1,367 @@
+//! The access log: one JSON object for each request to the gateway, a line each, to standard output.
+//!
+//! ```text
+//!   workers ── record: one line, if there is room ──► lines ──► writer's thread ──► standard output
+//!                      └─ none: counted
+//! ```
+//!
+//! Nobody may be reading, or slowly, and that must not be felt by requests. So workers only add to a text in memory, which has
+//! a limit, and a thread of its own takes all of it at once and writes. It waits a moment before it does, because writing every
+//! line alone would cost more than answering its request.
+//!
+//! # Laws
+//! - A line is written whole or not at all, and what was not written was counted.
+//! - Whatever a client sends, a line is one line of ASCII, and no longer than some thousand bytes.
+//! - What was recorded before [`Writing::finish`] is written, if somebody reads.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use http::Version;
+use parking_lot::{Condvar, Mutex};
+use ratewright_gateway::{AccessLog, Entry};
+use serde::{Serialize, Serializer};
+use serde_json::ser::Formatter;
+use tokio::sync::oneshot;
+use tracing::warn;
+
+/// The most text that waits to be written, in bytes: some thousand lines.
+const WAITING_MAX: usize = 4 * 1024 * 1024;
+
+/// With so much waiting nobody waits for more.
+const ENOUGH: usize = 64 * 1024;
+
+/// How long a line waits for others to be written with it.
+const GATHERED_FOR: Duration = Duration::from_millis(10);
+
+/// How long texts of clients may be, in bytes.
+const METHOD_MAX: usize = 32;
+const HOST_MAX: usize = 256;
+const PATH_MAX: usize = 2_048;
+const AGENT_MAX: usize = 256;
+
+/// Lines on their way to a writer.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+    n_dropped: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    text: Vec<u8>,
+    n_lines: u64,
+    is_over: bool,
+}
+
+/// The thread that writes.
+#[derive(Debug)]
+pub(crate) struct Writing {
+    lines: Arc<Lines>,
+    is_done: oneshot::Receiver<()>,
+}
+
+/// A request as it is written.
+#[derive(Serialize)]
+struct Line<'a> {
+    time: String,
+    client: std::net::IpAddr,
+    method: Cow<'a, str>,
+    host: Option<Cow<'a, str>>,
+    path: Cow<'a, str>,
+    route: Option<&'a str>,
+    status: Option<u16>,
+    #[serde(serialize_with = "millis")]
+    duration_ms: u64,
+    request_id: &'a str,
+    user_agent: Option<Cow<'a, str>>,
+    http: &'static str,
+}
+
+/// JSON in ASCII: what a terminal might obey, or show from right to left, is escaped.
+struct Ascii;
+
+impl Lines {
+    /// Begins to write what is recorded.
+    ///
+    /// # Errors
+    /// If the operating system refuses a thread.
+    pub(crate) fn write_to(self: &Arc<Self>, out: impl Write + Send + 'static) -> io::Result<Writing> {
+        self.waiting.lock().is_over = false;
+        let (done, is_done) = oneshot::channel();
+        let lines = Arc::clone(self);
+        std::thread::Builder::new().name("access-log".to_owned()).spawn(move || {
+            lines.write(out);
+            let _ = done.send(());
+        })?;
+        Ok(Writing { lines: Arc::clone(self), is_done })
+    }
+
+    /// Lines that were not written, because nobody took them in time.
+    pub(crate) fn n_dropped(&self) -> u64 {
+        self.n_dropped.load(Ordering::Relaxed)
+    }
+
+    /// Adds a line, if there is room.
+    fn add(&self, line: &[u8]) {
+        let mut waiting = self.waiting.lock();
+        let before = waiting.text.len();
+        if before + line.len() > WAITING_MAX {
+            self.n_dropped.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        waiting.text.extend_from_slice(line);
+        waiting.n_lines += 1;
+        let is_enough = before < ENOUGH && waiting.text.len() >= ENOUGH;
+        drop(waiting);
+        if before == 0 || is_enough {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Writes until it is over and nothing is left.
+    fn write(&self, mut out: impl Write) {
+        let mut text = Vec::new();
+        let mut is_failing = false;
+        while let Some(n_lines) = self.take(&mut text) {
+            let written = out.write_all(&text).and_then(|()| out.flush());
+            if let Err(error) = &written {
+                self.n_dropped.fetch_add(n_lines, Ordering::Relaxed);
+                if !is_failing {
+                    warn!(%error, "the access log cannot be written; lines are dropped until it can");
+                }
+            }
+            is_failing = written.is_err();
+            text.clear();
+        }
+    }
+
+    /// Waits for lines, and takes all that there are. Nothing, if it is over.
+    fn take(&self, text: &mut Vec<u8>) -> Option<u64> {
+        let mut waiting = self.waiting.lock();
+        while waiting.text.is_empty() {
+            if waiting.is_over {
+                return None;
+            }
+            self.changed.wait(&mut waiting);
+        }
+        if !waiting.is_over && waiting.text.len() < ENOUGH {
+            self.changed.wait_for(&mut waiting, GATHERED_FOR);
+        }
+        std::mem::swap(&mut waiting.text, text);
+        Some(std::mem::take(&mut waiting.n_lines))
+    }
+}
+
+impl Writing {
+    /// Writes what is left, and ends. Whoever does not read is not waited for.
+    pub(crate) async fn finish(self, within: Duration) {
+        self.lines.waiting.lock().is_over = true;
+        self.lines.changed.notify_one();
+        if tokio::time::timeout(within, self.is_done).await.is_err() {
+            let lines = self.lines.waiting.lock().n_lines;
+            warn!(lines, "nobody reads the access log; what is left of it is lost");
+        }
+    }
+}
+
+impl AccessLog for Lines {
+    fn record(&self, entry: &Entry<'_>) {
+        let line = Line {
+            time: ratewright_http::iso(entry.at),
+            client: entry.client,
+            method: cut(entry.method.as_str().as_bytes(), METHOD_MAX),
+            host: entry.host.map(|host| cut(host.as_bytes(), HOST_MAX)),
+            path: cut(entry.path.as_bytes(), PATH_MAX),
+            route: entry.route,
+            status: entry.status.map(|status| status.as_u16()),
+            duration_ms: entry.took.as_micros(),
+            request_id: entry.id,
+            user_agent: entry.agent.map(|agent| cut(agent, AGENT_MAX)),
+            http: version(entry.version),
+        };
+        let mut text = Vec::with_capacity(512);
+        if line.serialize(&mut serde_json::Serializer::with_formatter(&mut text, Ascii)).is_ok() {
+            text.push(b'\n');
+            self.add(&text);
+        }
+    }
+}
+
+impl Formatter for Ascii {
+    fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, text: &str) -> io::Result<()> {
+        if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
+            return writer.write_all(text.as_bytes());
+        }
+        for char in text.chars() {
+            match char {
+                ' '..='~' => writer.write_all(&[char as u8])?,
+                _ => {
+                    for unit in char.encode_utf16(&mut [0; 2]) {
+                        write!(writer, "\\u{unit:04x}")?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A text of a client, not longer than this. One that was cut ends with dots.
+fn cut(bytes: &[u8], max: usize) -> Cow<'_, str> {
+    match bytes.get(..max) {
+        Some(beginning) if bytes.len() > max => {
+            Cow::Owned(format!("{}…", String::from_utf8_lossy(beginning).trim_end_matches('\u{fffd}')))
+        }
+        _ => String::from_utf8_lossy(bytes),
+    }
+}
+
+fn version(version: Version) -> &'static str {
+    match version {
+        Version::HTTP_09 => "0.9",
+        Version::HTTP_10 => "1.0",
+        Version::HTTP_2 => "2",
+        Version::HTTP_3 => "3",
+        _ => "1.1",
+    }
+}
+
+/// Microseconds as milliseconds.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn millis<S: Serializer>(micros: &u64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64(*micros as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+    use http::{Method, StatusCode};
+    use ratewright_core::{Micros, Timestamp};
+    use std::sync::mpsc;
+
+    /// Hands on what is written, a piece each, and takes no more while nobody takes it.
+    struct Pipe(mpsc::SyncSender<String>);
+
+    impl Write for Pipe {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            let text = String::from_utf8(bytes.to_owned()).expect("lines are ASCII");
+            self.0.send(text).map_err(|_| io::ErrorKind::BrokenPipe)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    const LIMIT: Duration = Duration::from_secs(20);
+
+    fn entry<'a>(path: &'a str, agent: &'a [u8]) -> Entry<'a> {
+        Entry {
+            at: Timestamp::from_micros(1_794_744_000_123_999),
+            client: [192, 0, 2, 7].into(),
+            method: &Method::GET,
+            host: Some("a"),
+            path,
+            route: Some("all"),
+            status: Some(StatusCode::OK),
+            took: Micros::new(1_234),
+            id: "r-1",
+            agent: Some(agent),
+            version: Version::HTTP_11,
+        }
+    }
+
+    fn check(entry: &Entry<'_>, expected: Expect) {
+        let lines = Lines::default();
+        lines.record(entry);
+        let text = String::from_utf8(lines.waiting.into_inner().text).unwrap();
+        expected.assert_eq(text.strip_suffix('\n').unwrap());
+        serde_json::from_str::<serde_json::Value>(&text).unwrap();
+    }
+
+    #[test]
+    fn a_request_is_one_line_whatever_a_client_sends() {
+        check(
+            &entry("/a", b"curl/8"),
+            expect![[
+                r#"{"time":"2026-11-15T12:00:00.123Z","client":"192.0.2.7","method":"GET","host":"a","path":"/a","route":"all","status":200,"duration_ms":1.234,"request_id":"r-1","user_agent":"curl/8","http":"1.1"}"#
+            ]],
+        );
+        let hostile = "\"}\r\n{\"x\":\"\x1b[2J\u{9b}2J\u{202e}\u{1f600}\\\t".as_bytes();
+        check(
+            &Entry {
+                host: None,
+                route: None,
+                status: None,
+                took: Micros::new(0),
+                version: Version::HTTP_2,
+                ..entry("/\"\u{7f}", &[hostile, b"\xff"].concat())
+            },
+            expect![[
+                r#"{"time":"2026-11-15T12:00:00.123Z","client":"192.0.2.7","method":"GET","host":null,"path":"/\"\u007f","route":null,"status":null,"duration_ms":0.0,"request_id":"r-1","user_agent":"\"}\r\n{\"x\":\"\u001b[2J\u009b2J\u202e\ud83d\ude00\\\t\ufffd","http":"2"}"#
+            ]],
+        );
+    }
+
+    #[test]
+    fn long_texts_are_cut() {
+        assert_eq!(cut(b"abc", 3), "abc");
+        assert_eq!(cut(b"abcd", 3), "abc…");
+        assert_eq!(cut("abä".as_bytes(), 3), "ab…");
+        let lines = Lines::default();
+        lines.record(&entry(&format!("/{}", "\"".repeat(60_000)), &[0xff; 30_000]));
+        assert!(lines.waiting.into_inner().text.len() < 8_000);
+    }
+
+    #[tokio::test]
+    async fn nothing_is_lost_at_the_end() {
+        let (to, from) = mpsc::sync_channel(0);
+        let lines = Arc::new(Lines::default());
+        let writing = lines.write_to(Pipe(to)).unwrap();
+        let reading = std::thread::spawn(move || from.iter().collect::<String>());
+        for n in 0..5_000 {
+            lines.record(&entry(&format!("/{n}"), b""));
+        }
+        writing.finish(LIMIT).await;
+        let text = reading.join().unwrap();
+        assert_eq!((text.lines().count(), lines.n_dropped()), (5_000, 0));
+        assert!(text.ends_with('\n') && text.contains("\"/4999\""));
+    }
+
+    #[tokio::test]
+    async fn who_does_not_read_holds_up_nobody_and_what_did_not_fit_was_counted() {
+        let (to, from) = mpsc::sync_channel(0);
+        let lines = Arc::new(Lines::default());
+        let writing = lines.write_to(Pipe(to)).unwrap();
+        let path = format!("/{}", "x".repeat(2_000));
+        for _ in 0..5_000 {
+            lines.record(&entry(&path, b""));
+        }
+        let n_dropped = lines.n_dropped();
+        assert!(n_dropped > 1_000, "{n_dropped}");
+        writing.finish(Duration::from_millis(1)).await;
+        let reading = std::thread::spawn(move || from.iter().collect::<String>());
+        let text = reading.join().unwrap();
+        assert_eq!(text.lines().count() as u64 + n_dropped, 5_000, "whole lines");
+    }
+
+    #[tokio::test]
+    async fn lines_that_cannot_be_written_are_counted() {
+        let (to, from) = mpsc::sync_channel(0);
+        drop(from);
+        let lines = Arc::new(Lines::default());
+        let writing = lines.write_to(Pipe(to)).unwrap();
+        for _ in 0..10 {
+            lines.record(&entry("/", b""));
+        }
+        writing.finish(LIMIT).await;
+        assert_eq!(lines.n_dropped(), 10);
+    }
+}

@@ -1,0 +1,47 @@
+//! `ratewright check`: reads a policy file as the program would, and says what it means.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::config::{Config, ConfigError, Environment, Source, StoreConfig, envoy_words, words};
+
+/// What a file means, in plain words.
+///
+/// # Errors
+/// Everything that is wrong with it.
+pub(crate) fn check(source: &Source, environment: Environment<'_>) -> Result<String, Vec<ConfigError>> {
+    if let Some(path) = source.path.as_ref().filter(|_| source.is_envoy()) {
+        return check_envoy(path);
+    }
+    let config = Config::read(source, environment)?;
+    let name = match (&source.path, &source.profile) {
+        (None, _) => "no file: the defaults count".to_owned(),
+        (Some(path), None) => format!("{} is sound", path.display()),
+        (Some(path), Some(profile)) => format!("{} with profile {profile} is sound", path.display()),
+    };
+    let place = match config.store {
+        StoreConfig::Memory { .. } => "memory",
+        StoreConfig::Redis(_) => "Redis",
+    };
+    Ok(format!("{name}; buckets in {place}\n{}", indented(&words(&config))))
+}
+
+/// What rules for Envoy mean, by themselves.
+fn check_envoy(path: &Path) -> Result<String, Vec<ConfigError>> {
+    let config = Config::of_envoy(path)?;
+    let words = config.envoy.map(|envoy| envoy_words(&envoy, &config.policies)).unwrap_or_default();
+    Ok(format!(
+        "{} is sound; rules for Envoy, to be named in envoy.files\n{}",
+        path.display(),
+        indented(&words)
+    ))
+}
+
+fn indented(lines: &str) -> String {
+    let mut text = String::new();
+    for line in lines.lines() {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "  {line}");
+    }
+    text
+}

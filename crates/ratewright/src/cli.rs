@@ -1,0 +1,287 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use http::Uri;
+
+use crate::admin::AdminKey;
+use crate::config::Source;
+use crate::fetch;
+
+/// Rate limiting that you can put anywhere
+///
+/// Without a command, Ratewright serves. Without a file, it serves its defaults: REST decisions on
+/// 127.0.0.1:8080, buckets in memory.
+#[derive(Parser, Debug)]
+#[command(version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) serve: ServeArgs,
+
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Open the doors and answer until told to stop
+    ///
+    /// SIGTERM and ctrl-c stop it: requests in hand are finished, new ones are not accepted.
+    #[command(after_help = EXAMPLES)]
+    Serve(ServeArgs),
+
+    /// Say what policy files mean, or what is wrong with them
+    ///
+    /// Nothing is started and nothing is sent. The environment counts as it would for the program, and so do files that a
+    /// policy file names: certificates, keys, and rules for Envoy, which can also be checked by themselves.
+    #[command(after_help = CHECK_EXAMPLES)]
+    Check(CheckArgs),
+
+    /// Write a policy file that means the same as the files of another limiter
+    Convert(ConvertArgs),
+
+    /// Tell how a key stands in a running program
+    ///
+    /// Nothing is spent. It asks the admin door.
+    #[command(after_help = INSPECT_EXAMPLES)]
+    Inspect(KeyArgs),
+
+    /// Forget a key in a running program, so that it stands as if never seen
+    ///
+    /// All quotas of the policy are forgotten. It asks the admin door.
+    #[command(after_help = RESET_EXAMPLES)]
+    Reset(KeyArgs),
+
+    /// Tell whom a running program denies: most, and last
+    ///
+    /// Counts are of the last five minutes, of the one program that is asked.
+    #[command(after_help = TOP_EXAMPLES)]
+    Top(TopArgs),
+
+    /// Print the JSON Schema of the policy file, for editors
+    #[command(after_help = SCHEMA_EXAMPLES)]
+    Schema(SchemaArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ServeArgs {
+    #[command(flatten)]
+    pub(crate) source: SourceArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// Policy files in YAML, or folders of them, each by itself; without any, the defaults
+    #[arg(value_name = "FILE", env = "RATEWRIGHT_CONFIG")]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// Lay a second file over each: ratewright.NAME.yaml over ratewright.yaml
+    #[arg(long, value_name = "NAME", env = "RATEWRIGHT_PROFILE", requires = "files")]
+    pub(crate) profile: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ConvertArgs {
+    #[command(subcommand)]
+    pub(crate) from: ConvertFrom,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum ConvertFrom {
+    /// From the files of envoyproxy/ratelimit: a policy for each limit
+    ///
+    /// The policies are for callers of POST /api/v1/decide, with a descriptor's entries as attributes.other. What policies
+    /// cannot say stands in comments. Envoy itself needs no conversion: name the files in envoy.files.
+    #[command(after_help = CONVERT_EXAMPLES)]
+    Envoy {
+        /// Files with a domain and its descriptors, or folders of them; files of the same domain are one
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct KeyArgs {
+    /// Policy and values, as Redis and `ratewright top` show them: login:10.0.0.1; for an ad hoc key the algorithm: token_bucket:user:123
+    #[arg(value_name = "KEY")]
+    pub(crate) key: AdminKey,
+
+    #[command(flatten)]
+    pub(crate) door: AdminArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct TopArgs {
+    /// Only those that this policy denies
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) policy: Option<String>,
+
+    /// Rows to show
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=i64::from(ROWS_MAX)))]
+    pub(crate) rows: u16,
+
+    /// Go on, every two seconds
+    #[arg(short, long)]
+    pub(crate) watch: bool,
+
+    #[command(flatten)]
+    pub(crate) door: AdminArgs,
+}
+
+/// Where to ask, and how to answer.
+#[derive(Args, Debug)]
+pub(crate) struct AdminArgs {
+    /// Where the program's admin door is: listen.admin
+    #[arg(long, value_name = "URL", env = "RATEWRIGHT_ADMIN", default_value = "http://127.0.0.1:9090", value_parser = url)]
+    pub(crate) admin: Uri,
+
+    /// One of api.tokens, for a door on another machine; the variable hides it from who lists processes
+    #[arg(long, value_name = "TOKEN", env = "RATEWRIGHT_TOKEN", hide_env_values = true)]
+    pub(crate) token: Option<String>,
+
+    /// Who signed the door's certificate, in PEM, if this machine does not trust it
+    #[arg(long, value_name = "FILE", env = "RATEWRIGHT_CA")]
+    pub(crate) ca: Option<PathBuf>,
+
+    /// A certificate to show, in PEM, to a door that has a client_ca
+    #[arg(long, value_name = "FILE", env = "RATEWRIGHT_CERT", requires_all = ["cert_key", "ca"])]
+    pub(crate) cert: Option<PathBuf>,
+
+    /// The key of that certificate, in PEM
+    #[arg(long, value_name = "FILE", env = "RATEWRIGHT_CERT_KEY", requires = "cert")]
+    pub(crate) cert_key: Option<PathBuf>,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SchemaArgs {
+    /// Print a reference in Markdown instead
+    #[arg(long)]
+    pub(crate) reference: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SourceArgs {
+    /// Policy file in YAML, or a folder of them
+    #[arg(short, long, value_name = "FILE", env = "RATEWRIGHT_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Lay a second file over the first: ratewright.NAME.yaml over ratewright.yaml
+    #[arg(long, value_name = "NAME", env = "RATEWRIGHT_PROFILE", requires = "config")]
+    pub(crate) profile: Option<String>,
+}
+
+impl From<SourceArgs> for Source {
+    fn from(SourceArgs { config: path, profile }: SourceArgs) -> Self {
+        Self { path, profile }
+    }
+}
+
+/// The URL of a door.
+fn url(text: &str) -> Result<Uri, &'static str> {
+    fetch::parse(text).ok_or("use http:// or https://, a host and a port: http://127.0.0.1:9090")
+}
+
+impl CheckArgs {
+    /// What to check, one after the other.
+    pub(crate) fn sources(self) -> Vec<Source> {
+        let Self { files, profile } = self;
+        if files.is_empty() {
+            return vec![Source::default()];
+        }
+        files.into_iter().map(|path| Source { path: Some(path), profile: profile.clone() }).collect()
+    }
+}
+
+/// The most rows that the admin door tells.
+pub(crate) const ROWS_MAX: u16 = 1_000;
+
+const EXAMPLES: &str = "\
+Exit status:
+  0  it was told to stop, and did
+  1  it could not go on, for example because the address is in use
+  2  an option or the policy file is wrong; nothing was started
+
+Examples:
+  ratewright
+  ratewright serve -c ratewright.yaml
+  ratewright serve -c ratewright.yaml --profile dev
+  curl 'http://127.0.0.1:8080/api/v1/rate-limit/check?key=user:123'";
+
+const CHECK_EXAMPLES: &str = "\
+Exit status:
+  0  all files are sound; what each policy means is on standard output
+  2  an option or a file is wrong; all that is wrong is on standard error, with its place
+
+Examples:
+  ratewright check ratewright.yaml
+  ratewright check ratewright.yaml --profile production
+  ratewright check /etc/ratewright && systemctl reload ratewright";
+
+const CONVERT_EXAMPLES: &str = "\
+Exit status:
+  0  the policy file is on standard output
+  2  an option or a file is wrong; all that is wrong is on standard error, with its place
+
+Examples:
+  ratewright convert envoy ratelimit.yaml > ratewright.yaml
+  ratewright convert envoy /etc/ratelimit/config > ratewright.yaml && ratewright check ratewright.yaml";
+
+const INSPECT_EXAMPLES: &str = "\
+Exit status:
+  0  how it stands is on standard output
+  1  the door cannot be reached, or refuses
+  2  an option is wrong; nothing was asked
+
+Examples:
+  ratewright inspect login:10.0.0.1
+  ratewright inspect token_bucket:user:123 --json | jq .remaining
+  ratewright inspect api:user:anna --admin https://10.0.0.7:9090";
+
+const RESET_EXAMPLES: &str = "\
+Exit status:
+  0  it is forgotten
+  1  the door cannot be reached, or refuses
+  2  an option is wrong; nothing was asked
+
+Examples:
+  ratewright reset login:10.0.0.1
+  ratewright reset token_bucket:user:123";
+
+const TOP_EXAMPLES: &str = "\
+Exit status:
+  0  who is denied is on standard output
+  1  the door cannot be reached, or refuses
+  2  an option is wrong; nothing was asked
+
+Examples:
+  ratewright top
+  ratewright top --policy login -n 3
+  ratewright top --watch
+  ratewright top --json | jq -r '.top[].client'";
+
+const SCHEMA_EXAMPLES: &str = "\
+Exit status:
+  0  it is on standard output
+
+Examples:
+  ratewright schema > ratewright.schema.json
+  ratewright schema --reference | less
+
+An editor with a YAML language server reads the schema if the file begins with
+  # yaml-language-server: $schema=ratewright.schema.json";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,346 @@
+//! The configuration: from what a person wrote to what the program needs.
+//!
+//! ```text
+//!   source ──► file ──► lay ──► reader: one function for each section ──► Config
+//!   which      serde    many    what each value means; everything that
+//!   files      types    as one  is wrong is collected, with its place
+//! ```
+//!
+//! Reading never opens a socket, and can be done again while the program runs.
+
+mod ad_hoc;
+mod clients;
+mod conditions;
+mod envoy;
+mod error;
+mod file;
+mod gateway;
+mod in_flight;
+mod lay;
+mod listen;
+mod meaning;
+mod named;
+mod plain;
+mod policies;
+mod quotas;
+mod reader;
+mod reference;
+mod routes;
+mod source;
+mod store;
+mod upstream;
+mod words;
+mod written;
+
+use std::collections::BTreeMap;
+use std::hash::Hasher as _;
+use std::num::NonZeroU32;
+use std::path::{Path, PathBuf};
+
+use ratewright_core::{OnFailure, Policies};
+use ratewright_gateway::Settings;
+use ratewright_http::{FieldStyle, Problem};
+use ratewright_server::admin::Labels;
+use ratewright_server::{Access, TokenDigest};
+use tracing::level_filters::LevelFilter;
+
+pub(crate) use clients::ClientsConfig;
+pub(crate) use envoy::{EnvoyConfig, of_text as envoy_of_text, written as envoy_written};
+pub(crate) use error::ConfigError;
+use file::File;
+use lay::{How, Lay, Laying};
+use listen::Doors;
+pub(crate) use listen::{DoorConfig, ListenConfig};
+use meaning::Family;
+pub(crate) use meaning::{LogDenials, LogFormat};
+use named::Named;
+use policies::{RuleSets, Whole};
+pub(crate) use reader::Environment;
+use reader::Reader;
+pub(crate) use reference::{reference, schema};
+pub(crate) use source::Source;
+use source::SourceFile;
+pub(crate) use store::{RedisConfig, StoreConfig};
+pub(crate) use words::{envoy as envoy_words, words};
+use written::Place;
+
+/// What the program runs with.
+pub(crate) struct Config {
+    pub(crate) listen: ListenConfig,
+    pub(crate) store: StoreConfig,
+    pub(crate) clients: ClientsConfig,
+    /// The switch for everything; the policies are off if it is.
+    pub(crate) is_enabled: bool,
+    /// The rule set.
+    pub(crate) policies: Policies,
+    /// The rule set for requests under way: the capacity of each policy is the most at once. No name is in both.
+    pub(crate) permits: Policies,
+    /// The reverse proxy, and where requests go.
+    pub(crate) gateway: Settings,
+    /// The rules for Envoy. Their policies are in the rule set.
+    pub(crate) envoy: Option<EnvoyConfig>,
+    /// True if somebody wrote which policies there are, be it none.
+    pub(crate) lists_policies: bool,
+    /// True if somebody wrote where requests go, be it nowhere.
+    pub(crate) lists_routes: bool,
+    /// Which of the policies behind ad hoc keys somebody wrote. The others have their defaults.
+    pub(crate) ad_hoc: Vec<&'static str>,
+    /// Who may ask.
+    pub(crate) access: Access,
+    pub(crate) answers: AnswersConfig,
+    /// Labels that every series carries.
+    pub(crate) labels: Labels,
+    pub(crate) log: LogConfig,
+    /// Where traces go, if anywhere.
+    pub(crate) traces: Option<TracesConfig>,
+    /// The store section in words, to tell whether it has changed.
+    pub(crate) store_words: String,
+    /// True if all is denied while the store is out of reach.
+    pub(crate) is_store_required: bool,
+    /// What it was read from, to tell whether that has changed.
+    pub(crate) fingerprint: Fingerprint,
+}
+
+/// Denials that are logged in each second, at most.
+const DENIALS: NonZeroU32 = NonZeroU32::new(10).expect("not zero");
+
+/// What answers look like.
+#[derive(Clone, Debug)]
+pub(crate) struct AnswersConfig {
+    pub(crate) fields: FieldStyle,
+    /// The type of a denial.
+    pub(crate) problem_type: String,
+}
+
+/// What is logged.
+#[derive(Clone, Debug)]
+pub(crate) struct LogConfig {
+    pub(crate) level: LevelFilter,
+    pub(crate) modules: Vec<(String, LevelFilter)>,
+    pub(crate) format: LogFormat,
+    pub(crate) denials: LogDenials,
+}
+
+/// Where traces go.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct TracesConfig {
+    pub(crate) endpoint: String,
+    /// How many of the requests that nobody traces yet are traced.
+    pub(crate) ratio: f64,
+}
+
+/// What a configuration was read from: the policy files, and those that they name. Equal ones mean the same, but for the
+/// environment.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub(crate) struct Fingerprint {
+    files: Vec<SourceFile>,
+    named: Named,
+}
+
+impl Config {
+    /// The configuration of these files, or the defaults without any.
+    pub(crate) fn read(source: &Source, environment: Environment<'_>) -> Result<Self, Vec<ConfigError>> {
+        Self::of(&mut Fingerprint::default().again(source)?, environment)
+    }
+
+    /// The configuration that these texts describe. Files that they name are read, unless they have been.
+    pub(crate) fn of(
+        texts: &mut Fingerprint,
+        environment: Environment<'_>,
+    ) -> Result<Self, Vec<ConfigError>> {
+        let mut reader = Reader::new(&texts.files, std::mem::take(&mut texts.named), environment);
+        let config = reader.one_of_all().map(|file| reader.config(file));
+        let Reader { mut errors, named, .. } = reader;
+        texts.named = named.settle();
+        errors.sort_by_key(ConfigError::order);
+        match config {
+            Some(config) if errors.is_empty() => Ok(Self { fingerprint: texts.clone(), ..config }),
+            _ => Err(errors),
+        }
+    }
+
+    /// The defaults, with the rules for Envoy in this file or folder.
+    pub(crate) fn of_envoy(path: &Path) -> Result<Self, Vec<ConfigError>> {
+        let mut reader = Reader::new(&[], Named::default(), &|_| None);
+        let config = reader.config(File { envoy: Some(file::Envoy::naming(path)), ..File::default() });
+        reader.errors.sort_by_key(ConfigError::order);
+        if reader.errors.is_empty() { Ok(config) } else { Err(reader.errors) }
+    }
+
+    /// The configuration that a text describes, without an environment.
+    pub(crate) fn of_text(text: &str) -> Result<Self, Vec<ConfigError>> {
+        let file = SourceFile { path: "t.yaml".into(), text: text.to_owned(), is_profile: false };
+        Self::of(&mut Fingerprint { files: vec![file], ..Fingerprint::default() }, &|_| None)
+    }
+}
+
+impl Fingerprint {
+    /// The policy files as they are now, and what these texts named as it is now.
+    pub(crate) fn again(&self, source: &Source) -> Result<Self, Vec<ConfigError>> {
+        let files = source.read();
+        let files = files.map_err(|error| vec![ConfigError::of_file(error.path, error.problem)])?;
+        Ok(Self { files, named: self.named.again() })
+    }
+
+    /// The folders in which a change of the files that are named shows.
+    pub(crate) fn folders(&self) -> impl Iterator<Item = PathBuf> {
+        self.named.folders()
+    }
+}
+
+impl Reader<'_> {
+    /// All files as one. Nothing, if one of them cannot be read: what the others lack may stand in that one.
+    fn one_of_all(&mut self) -> Option<File> {
+        let mut whole = File::default();
+        let mut is_whole = true;
+        for (number, source) in self.files.iter().enumerate() {
+            let parsed = written::in_file(number, || {
+                file::parse(&source.text)
+                    .map_err(|error| (error.location().and_then(Place::of), plain::words(&error)))
+            });
+            match parsed {
+                Err((place, problem)) => {
+                    is_whole = false;
+                    let place = place.unwrap_or(Place { file: number, line: 1, column: 1 });
+                    // Nobody knows what is a secret in a file that cannot be read.
+                    if error::may_hold_secrets(&source.text, place.line) {
+                        self.secret.insert((number, place.line));
+                    }
+                    self.wrong(Some(place), problem);
+                }
+                Ok(file) => {
+                    self.secret.extend(file.secrets().map(|place| (place.file, place.line)));
+                    let how = if source.is_profile { How::Over } else { How::Beside };
+                    let mut laying = Laying { how, twice: Vec::new() };
+                    whole.lay(file, &mut laying);
+                    laying.twice.into_iter().for_each(|(place, other)| self.twice(place, other));
+                }
+            }
+        }
+        is_whole.then_some(whole)
+    }
+
+    /// Notes that a setting stands in two files of a folder.
+    fn twice(&mut self, place: Option<Place>, other: Option<Place>) {
+        let other = self.whereabouts(other, place);
+        self.wrong(
+            place,
+            format!("this is set {other} too; set it once, or put one of the two into a profile"),
+        );
+    }
+
+    fn config(&mut self, file: File) -> Config {
+        let store = file.store.unwrap_or_default();
+        let api = file.api.unwrap_or_default();
+        let clients = self.clients(file.clients.unwrap_or_default());
+        let gateway = self.gateway(file.gateway.unwrap_or_default());
+        let (lists_policies, lists_routes) = (file.policies.is_some(), file.routes.is_some());
+        let routes = self.routes(file.routes, &gateway, clients.rules.case);
+        let routed = routes::named(&routes);
+        let written = policies::written_names(file.policies.as_deref());
+        let enabled = self.read_if("enabled", &file.enabled).unwrap_or(true);
+        let envoy = file.envoy.map(|written| self.envoy(written, enabled));
+        let others = envoy.iter().flat_map(|envoy: &EnvoyConfig| envoy.domains.policies()).cloned();
+        let brought = envoy.iter().flat_map(|_| ratewright_rls::brought_policies());
+        let others: Vec<_> = others.chain(brought).collect();
+        let whole = Whole {
+            others: &others,
+            routed: &routed,
+            enabled,
+            on_failure: self.read_if("store.on_failure", &store.on_failure).unwrap_or(OnFailure::Local),
+            case: clients.rules.case,
+        };
+        let tokens = self.read_all("api.tokens", &api.tokens).unwrap_or_default();
+        let access = Access::new(tokens.iter().map(|token| TokenDigest::of(&token.0)).collect());
+        let exempt = file.exempt.unwrap_or_default();
+        let defaults = api.defaults.unwrap_or_default();
+        let store = self.store(store);
+        let ad_hoc = defaults.written();
+        let doors = Doors {
+            has_tokens: access.has_tokens(),
+            has_routes: !routes.is_empty(),
+            has_envoy: envoy.is_some(),
+        };
+        let RuleSets { policies, permits } = self.rule_sets(file.policies, defaults, exempt, whole);
+        Config {
+            is_enabled: whole.enabled,
+            envoy,
+            lists_policies,
+            lists_routes,
+            ad_hoc,
+            store_words: format!("{store:?} {:x}", self.unshown.finish()),
+            is_store_required: matches!(store, StoreConfig::Redis(_))
+                && whole.on_failure == OnFailure::Closed,
+            listen: self.listen(file.listen.unwrap_or_default(), doors),
+            gateway: Settings { routes: self.all_routes(routes, written, [&policies, &permits]), ..gateway },
+            policies,
+            permits,
+            store,
+            clients,
+            access,
+            answers: self.answers(&file.headers.unwrap_or_default(), &file.problem.unwrap_or_default()),
+            labels: self.labels(file.metrics.unwrap_or_default()),
+            log: self.log(file.log.unwrap_or_default()),
+            traces: file.traces.and_then(|traces| self.traces(&traces)),
+            fingerprint: Fingerprint::default(),
+        }
+    }
+
+    fn answers(&mut self, headers: &file::Headers, problem: &file::Problem) -> AnswersConfig {
+        let default = FieldStyle::default();
+        let families = self.read_all("headers.families", &headers.families);
+        let has = |family| families.as_ref().is_none_or(|families| families.contains(&family));
+        let fields = FieldStyle {
+            x_ratelimit: has(Family::XRateLimit),
+            ietf: has(Family::Ietf),
+            retry_after: self
+                .read_if("headers.retry_after", &headers.retry_after)
+                .unwrap_or(default.retry_after),
+            limit: self.read_if("headers.limit", &headers.limit).unwrap_or(default.limit),
+        };
+        let kind = self.read_if("problem.type", &problem.kind);
+        AnswersConfig { fields, problem_type: kind.unwrap_or_else(|| Problem::BLANK.to_owned()) }
+    }
+
+    fn labels(&mut self, written: file::Metrics) -> Labels {
+        let mut labels = BTreeMap::new();
+        for (name, value) in written.labels.unwrap_or_default() {
+            let Some(text) = self.read(&format!("metrics.labels.{name}"), &value) else { continue };
+            match Labels::new([(name.clone(), text.clone())].into()) {
+                Ok(_) => drop(labels.insert(name, text)),
+                Err(error) => self.wrong(value.place, format!("metrics.labels: {error}")),
+            }
+        }
+        let labels = Labels::new(labels);
+        labels.map_err(|error| self.wrong(None, format!("metrics.labels: {error}"))).unwrap_or_default()
+    }
+
+    fn traces(&mut self, written: &file::Traces) -> Option<TracesConfig> {
+        let place = written.endpoint.as_ref().and_then(|endpoint| endpoint.place);
+        let endpoint = self.read_if("traces.endpoint", &written.endpoint);
+        let ratio = self.read_if("traces.ratio", &written.ratio).map_or(0.01, |ratio| ratio.0);
+        let Some(endpoint) = endpoint.filter(|endpoint| endpoint.starts_with("http://")) else {
+            let problem =
+                "traces.endpoint must be a collector's http:// address, for example http://127.0.0.1:4318";
+            self.wrong(place, problem.to_owned());
+            return None;
+        };
+        if !cfg!(feature = "otel") {
+            let problem = "traces: this program is built without them; build it with --features otel, or leave traces out";
+            self.wrong(place, problem.to_owned());
+        }
+        Some(TracesConfig { endpoint, ratio })
+    }
+
+    fn log(&mut self, written: file::Log) -> LogConfig {
+        LogConfig {
+            level: self.read_if("log.level", &written.level).unwrap_or(LevelFilter::INFO),
+            modules: self.read_table("log.modules", written.modules),
+            format: self.read_if("log.format", &written.format).unwrap_or(LogFormat::Auto),
+            denials: self.read_if("log.denials", &written.denials).unwrap_or(LogDenials::PerSecond(DENIALS)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,151 @@
+//! The `clients` section: whom to believe.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratewright_http::address::{Forwarding, Proxies};
+use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
+use ratewright_http::path::Case;
+use ratewright_http::{Rules, TokenUser};
+
+use super::file;
+use super::meaning::FileName;
+use super::reader::Reader;
+use super::written::{Place, Written};
+use crate::jwks::JwksSource;
+
+/// Whom to believe.
+pub(crate) struct ClientsConfig {
+    pub(crate) rules: Rules,
+    /// From where the keys of tokens are fetched, if they are.
+    pub(crate) jwks: Option<JwksSource>,
+}
+
+/// Where keys come from.
+enum Keys {
+    Here(KeySet),
+    Fetched(JwksSource),
+}
+
+impl Reader<'_> {
+    pub(super) fn clients(&mut self, written: file::Clients) -> ClientsConfig {
+        let trusted = self.read_all("clients.trusted_proxies", &written.trusted_proxies).unwrap_or_default();
+        let source =
+            self.read_if("clients.forwarded_by", &written.forwarded_by).unwrap_or(Forwarding::XForwardedFor);
+        let user = written.user.unwrap_or_default();
+        let (token, jwks) = user.jwt.and_then(|jwt| self.jwt(&jwt)).unzip();
+        let user_header = self.read_if("clients.user.header", &user.header);
+        if let (Some(header), true) =
+            (user.header.as_ref().filter(|_| user_header.is_some()), trusted.is_empty())
+        {
+            let problem = "clients.user.header is believed from trusted proxies only, and there are none; set clients.trusted_proxies";
+            self.wrong(header.place, problem.to_owned());
+        }
+        let case = match self.read_if("clients.ignore_path_case", &written.ignore_path_case) {
+            Some(true) => Case::Insensitive,
+            Some(false) | None => Case::Sensitive,
+        };
+        let ipv6_prefix = self.ipv6_prefix(&written.ipv6_prefix);
+        let rules = Rules { proxies: Proxies { trusted, source }, ipv6_prefix, case, token, user_header };
+        ClientsConfig { rules, jwks: jwks.flatten() }
+    }
+
+    fn ipv6_prefix(&mut self, written: &Option<Written<u32>>) -> u8 {
+        let bits = self.read_if("clients.ipv6_prefix", written).unwrap_or(64);
+        match u8::try_from(bits) {
+            Ok(bits @ 16..=128) => bits,
+            _ => {
+                let place = written.as_ref().and_then(|written| written.place);
+                self.wrong(
+                    place,
+                    format!("clients.ipv6_prefix is {bits}; use 16 to 128, for example 64 or 56"),
+                );
+                64
+            }
+        }
+    }
+
+    /// The token that names users, and from where its keys are fetched. Nothing, if something is wrong with it.
+    fn jwt(&mut self, jwt: &file::Jwt) -> Option<(TokenUser, Option<JwksSource>)> {
+        const PATH: &str = "clients.user.jwt";
+        let default = TokenRules::default();
+        let rules = TokenRules {
+            algorithms: self
+                .read_all(&format!("{PATH}.algorithms"), &jwt.algorithms)
+                .unwrap_or(default.algorithms),
+            issuers: self.read_all(&format!("{PATH}.issuer"), &jwt.issuer).unwrap_or_default(),
+            audiences: self.read_all(&format!("{PATH}.audience"), &jwt.audience).unwrap_or_default(),
+            leeway: self.read_if(&format!("{PATH}.leeway"), &jwt.leeway).unwrap_or(default.leeway),
+            expiry: default.expiry,
+        };
+        let claim = self.read_if(&format!("{PATH}.claim"), &jwt.claim).unwrap_or_else(|| "sub".to_owned());
+        let refresh = self.read_if(&format!("{PATH}.refresh"), &jwt.refresh);
+        let (keys, jwks) = match self.keys(jwt)? {
+            Keys::Here(keys) => (keys, None),
+            Keys::Fetched(mut jwks) => {
+                if let Some(refresh) = refresh {
+                    jwks.refresh = Duration::from(refresh).max(Duration::from_secs(1));
+                }
+                (KeySet::default(), Some(jwks))
+            }
+        };
+        Some((TokenUser { verifier: Arc::new(Verifier::new(keys, rules)), claim }, jwks))
+    }
+
+    fn keys(&mut self, jwt: &file::Jwt) -> Option<Keys> {
+        const PATH: &str = "clients.user.jwt";
+        let places = [
+            jwt.secret.as_ref().and_then(|written| written.place),
+            jwt.public_key.as_ref().and_then(|written| written.place),
+            jwt.jwks.as_ref().and_then(|written| written.place),
+        ];
+        let n_given = [jwt.secret.is_some(), jwt.public_key.is_some(), jwt.jwks.is_some()]
+            .iter()
+            .filter(|is| **is)
+            .count();
+        if n_given != 1 {
+            let place =
+                places.into_iter().flatten().last().or(jwt.claim.as_ref().and_then(|claim| claim.place));
+            let problem = if n_given == 0 {
+                "has no key to verify tokens with; give one of secret, public_key and jwks"
+            } else {
+                "has several keys to verify tokens with; leave one of secret, public_key and jwks"
+            };
+            self.wrong(place, format!("{PATH} {problem}"));
+            return None;
+        }
+        if let Some(written) = &jwt.secret {
+            let secret = self.read(&format!("{PATH}.secret"), written)?;
+            return self.key_set(
+                &format!("{PATH}.secret"),
+                written.place,
+                KeySet::secret(secret.0.as_bytes()),
+            );
+        }
+        if let Some(written) = &jwt.public_key {
+            let pem = self.content(&format!("{PATH}.public_key"), written)?;
+            return self.key_set(&format!("{PATH}.public_key"), written.place, KeySet::pem(&pem));
+        }
+        let written = jwt.jwks.as_ref()?;
+        let path = format!("{PATH}.jwks");
+        let text = self.read(&path, written)?;
+        if text.contains("://") {
+            let source = JwksSource::new(&text);
+            return source
+                .map_err(|error| self.wrong(written.place, format!("{path}: {error}")))
+                .ok()
+                .map(Keys::Fetched);
+        }
+        let json = self.content(&path, &written.meaning::<FileName>())?;
+        self.key_set(&path, written.place, KeySet::jwks(&json))
+    }
+
+    fn key_set(
+        &mut self,
+        path: &str,
+        place: Option<Place>,
+        keys: Result<KeySet, ratewright_http::jwt::KeyError>,
+    ) -> Option<Keys> {
+        keys.map_err(|error| self.wrong(place, format!("{path}: {error}"))).ok().map(Keys::Here)
+    }
+}

@@ -1,0 +1,214 @@
+//! A file of envoyproxy/ratelimit as written.
+//!
+//! Names may stand anywhere there, as long as they are known: one in the wrong place means nothing. So those that mean nothing are kept
+//! apart, to be told of.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use ratewright_core::Algorithm;
+use ratewright_rls_rules::Domains;
+use schemars::{Schema, json_schema};
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use crate::config::written::{At, Meaning, Sections, Written};
+
+/// All names, ours last.
+pub(super) const NAMES: [&str; 20] = [
+    "domain",
+    "key",
+    "value",
+    "descriptors",
+    "rate_limit",
+    "unit",
+    "requests_per_unit",
+    "unlimited",
+    "shadow_mode",
+    "quota_mode",
+    "name",
+    "replaces",
+    "detailed_metric",
+    "value_to_metric",
+    "share_threshold",
+    "metadata",
+    "algorithm",
+    "burst",
+    "unit_multiplier",
+    "record_mode",
+];
+
+/// How deep YAML may be nested: a list and a section for each descriptor, and what stands in the last.
+const DEPTH_MAX: usize = 2 * Domains::DEPTH_MAX + 32;
+
+#[derive(Default)]
+pub(super) struct Root {
+    pub(super) domain: Option<Written<String>>,
+    pub(super) descriptors: Option<Vec<At<Descriptor>>>,
+    pub(super) odd: Vec<Written<String>>,
+}
+
+#[derive(Default)]
+pub(super) struct Descriptor {
+    pub(super) key: Option<Written<String>>,
+    pub(super) value: Option<Written<String>>,
+    pub(super) rate_limit: Option<Sections<RateLimit>>,
+    pub(super) shadow_mode: Option<Written<Switch>>,
+    pub(super) quota_mode: Option<Written<Switch>>,
+    pub(super) record_mode: Option<Written<Switch>>,
+    pub(super) detailed_metric: Option<Written<Switch>>,
+    pub(super) value_to_metric: Option<Written<Switch>>,
+    pub(super) share_threshold: Option<Written<Switch>>,
+    pub(super) metadata: Option<At<serde_json::Value>>,
+    pub(super) descriptors: Option<Vec<At<Descriptor>>>,
+    pub(super) odd: Vec<Written<String>>,
+}
+
+#[derive(Default)]
+pub(super) struct RateLimit {
+    pub(super) unit: Option<Written<String>>,
+    pub(super) requests_per_unit: Option<Written<u32>>,
+    pub(super) unlimited: Option<Written<Switch>>,
+    pub(super) name: Option<Written<String>>,
+    pub(super) replaces: Option<Vec<At<Replaced>>>,
+    pub(super) algorithm: Option<Written<Algorithm>>,
+    pub(super) burst: Option<Written<u32>>,
+    pub(super) unit_multiplier: Option<Written<u32>>,
+    pub(super) odd: Vec<Written<String>>,
+}
+
+#[derive(Default)]
+pub(super) struct Replaced {
+    pub(super) name: Option<Written<String>>,
+    pub(super) odd: Vec<Written<String>>,
+}
+
+/// True or false, in all words that YAML once had for it.
+#[derive(Clone, Copy)]
+pub(super) struct Switch(pub(super) bool);
+
+/// Reads a file's text.
+pub(super) fn parse(text: &str) -> Result<Root, serde_saphyr::Error> {
+    let options = serde_saphyr::options! {
+        budget: serde_saphyr::budget! { max_depth: DEPTH_MAX },
+    };
+    serde_saphyr::from_str_with_options::<Option<Root>>(text, options).map(Option::unwrap_or_default)
+}
+
+/// True if a text is a file of these, and not one of Ratewright's own. One that cannot be read is judged by its lines.
+pub(super) fn is_one(text: &str) -> bool {
+    match serde_saphyr::from_str::<Option<Names>>(text) {
+        Ok(names) => names.is_some_and(|Names(names)| names.iter().any(|name| is_of_rules(name))),
+        Err(_) => text.lines().any(|line| line.split_once(':').is_some_and(|(name, _)| is_of_rules(name))),
+    }
+}
+
+/// A section that stands in no policy file.
+fn is_of_rules(name: &str) -> bool {
+    matches!(name, "domain" | "descriptors")
+}
+
+/// The names of a file's sections.
+struct Names(Vec<String>);
+
+impl<'d> Deserialize<'d> for Names {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visit;
+        impl<'d> Visitor<'d> for Visit {
+            type Value = Names;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a section")
+            }
+            fn visit_map<A: MapAccess<'d>>(self, mut map: A) -> Result<Names, A::Error> {
+                let mut names = Vec::new();
+                while let Some((name, IgnoredAny)) = map.next_entry::<Written<String>, _>()? {
+                    names.push(name.text);
+                }
+                Ok(Names(names))
+            }
+        }
+        deserializer.deserialize_map(Visit)
+    }
+}
+
+/// A section that takes the names that it knows.
+trait Section<'d>: Default {
+    /// Reads the value of a name, if it knows it.
+    fn take<A: MapAccess<'d>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error>;
+
+    /// Keeps a name that it does not know.
+    fn keep(&mut self, name: Written<String>);
+}
+
+fn section<'d, T: Section<'d>, D: Deserializer<'d>>(deserializer: D) -> Result<T, D::Error> {
+    struct Visit<T>(PhantomData<fn() -> T>);
+    impl<'d, T: Section<'d>> Visitor<'d> for Visit<T> {
+        type Value = T;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a section of names and values")
+        }
+        fn visit_map<A: MapAccess<'d>>(self, mut map: A) -> Result<T, A::Error> {
+            let mut section = T::default();
+            while let Some(name) = map.next_key::<Written<String>>()? {
+                if !section.take(&name.text, &mut map)? {
+                    map.next_value::<IgnoredAny>()?;
+                    section.keep(name);
+                }
+            }
+            Ok(section)
+        }
+    }
+    deserializer.deserialize_map(Visit(PhantomData))
+}
+
+macro_rules! section {
+    ($section:ty { $($name:ident),+ }) => {
+        impl<'d> Section<'d> for $section {
+            fn take<A: MapAccess<'d>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error> {
+                match name {
+                    $(stringify!($name) => self.$name = map.next_value()?,)+
+                    _ => return Ok(false),
+                }
+                Ok(true)
+            }
+            fn keep(&mut self, name: Written<String>) {
+                self.odd.push(name);
+            }
+        }
+        impl<'d> Deserialize<'d> for $section {
+            fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+                section(deserializer)
+            }
+        }
+    };
+}
+
+section!(Root { domain, descriptors });
+section!(Descriptor {
+    key,
+    value,
+    rate_limit,
+    shadow_mode,
+    quota_mode,
+    record_mode,
+    detailed_metric,
+    value_to_metric,
+    share_threshold,
+    metadata,
+    descriptors
+});
+section!(RateLimit { unit, requests_per_unit, unlimited, name, replaces, algorithm, burst, unit_multiplier });
+section!(Replaced { name });
+
+impl Meaning for Switch {
+    fn understand(text: &str) -> Result<Self, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "true" | "yes" | "on" | "y" => Ok(Self(true)),
+            "false" | "no" | "off" | "n" => Ok(Self(false)),
+            _ => Err("use true or false".to_owned()),
+        }
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "boolean" })
+    }
+}

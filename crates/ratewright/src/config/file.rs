@@ -1,0 +1,468 @@
+//! The policy file as written. Nothing here is understood yet, except that there are no other names.
+//!
+//! What stands above a field is its documentation: `ratewright schema` tells it to editors, and the reference in
+//! docs/configuration.md is made from it.
+
+mod envoy;
+mod gateway;
+mod shapes;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+
+use http::HeaderName;
+use ipnet::IpNet;
+use ratewright_core::{Algorithm, AttributeName, Leak, Micros, Mode, OnFailure, Rate, Refill, WindowStart};
+use ratewright_http::LimitMeaning;
+use ratewright_http::address::Forwarding;
+use ratewright_http::jwt::TokenAlgorithm;
+use ratewright_store::LocalShare;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::Deserializer;
+use tracing::level_filters::LevelFilter;
+
+use super::meaning::{
+    Burst, Family, FileName, InFlight, LogDenials, LogFormat, Name, OnMissing, Ratio, Secret, Statuses, Token,
+};
+use super::written::{At, Place, Sections, Several, Written};
+pub(super) use envoy::Envoy;
+pub(super) use gateway::{
+    Gateway, GatewayTimeouts, Route, RouteMatch, RouteTimeouts, Upstream, UpstreamSection,
+};
+
+/// The policy file of Ratewright. Every value may have `${NAME}` in it, a variable of the environment, or
+/// `${NAME:-default}`.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct File {
+    /// The switch for everything. `false` lets every request pass, uncounted. Default: `true`.
+    pub(super) enabled: Option<Written<bool>>,
+    /// Where Ratewright listens.
+    pub(super) listen: Option<Listen>,
+    /// Where buckets live.
+    pub(super) store: Option<Store>,
+    /// How it is found out who is asking.
+    pub(super) clients: Option<Clients>,
+    /// What is never charged.
+    pub(super) exempt: Option<Exempt>,
+    /// The limits. Those without a group all apply; of a group the first that matches does.
+    pub(super) policies: Option<Vec<At<Policy>>>,
+    /// The reverse proxy as a whole. It opens if there are routes.
+    pub(super) gateway: Option<Gateway>,
+    /// Where requests go. The most specific route counts, whatever the order.
+    pub(super) routes: Option<Vec<At<Route>>>,
+    /// Rules in the files of envoyproxy/ratelimit.
+    pub(super) envoy: Option<Envoy>,
+    /// The REST door.
+    pub(super) api: Option<Api>,
+    /// Which header fields answers carry.
+    pub(super) headers: Option<Headers>,
+    /// What denials say of themselves.
+    pub(super) problem: Option<Problem>,
+    /// What Prometheus is told.
+    pub(super) metrics: Option<Metrics>,
+    /// What is logged.
+    pub(super) log: Option<Log>,
+    /// Traces of requests. Only a build with `--features otel` has them.
+    pub(super) traces: Option<Traces>,
+}
+
+/// Where Ratewright listens.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Listen {
+    /// The reverse proxy. Default: `127.0.0.1:8000`. It opens if there are routes.
+    pub(super) gateway: Option<At<Listener>>,
+    /// REST decisions. Default: `127.0.0.1:8080`. Off loopback it needs `api.tokens`, or `client_ca`.
+    pub(super) api: Option<At<Listener>>,
+    /// Envoy's rate limit service, over gRPC. Default: `127.0.0.1:8081`. It opens if there is a section `envoy`. Whoever reaches it can use up
+    /// limits, so off loopback keep it in a network of your own, or ask for certificates with `client_ca`.
+    pub(super) grpc: Option<At<Listener>>,
+    /// Metrics, health, inspection. Default: `127.0.0.1:9090`; `off` to have none. Off loopback it needs
+    /// `api.tokens`, or `client_ca`.
+    pub(super) admin: Option<At<Listener>>,
+    /// The certificate of every door that has none of its own.
+    pub(super) tls: Option<ListenTls>,
+}
+
+/// A door's address, alone or with a certificate of its own.
+#[derive(Clone)]
+pub(super) enum Listener {
+    Address(String),
+    Section(ListenerSection),
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ListenerSection {
+    /// The address and the port.
+    pub(super) address: Option<Written<SocketAddr>>,
+    /// The door's own certificate.
+    pub(super) tls: Option<ListenTls>,
+}
+
+/// Files in PEM.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ListenTls {
+    /// The certificate, with those that lead to its root.
+    pub(super) cert: Option<Written<FileName>>,
+    /// The certificate's private key.
+    pub(super) key: Option<Written<FileName>>,
+    /// Who must have signed the certificates of clients. Without it, clients need none.
+    pub(super) client_ca: Option<Written<FileName>>,
+}
+
+/// Where buckets live. Without `redis`, in this process.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Store {
+    /// The Redis that all instances share. `redis:` alone means the one on this machine.
+    #[serde(deserialize_with = "written")]
+    pub(super) redis: Option<Redis>,
+    /// What answers when Redis does not: `local` memory, `open` (allow), `closed` (deny). Default: `local`.
+    pub(super) on_failure: Option<Written<OnFailure>>,
+    /// This process' own memory.
+    pub(super) local: Option<Local>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Redis {
+    /// `redis://`, `rediss://` (TLS) or `unix://`. Several mean a Cluster. Default: `redis://127.0.0.1:6379`.
+    pub(super) url: Option<Several<Secret>>,
+    /// True if the one url is a Cluster's.
+    pub(super) cluster: Option<Written<bool>>,
+    /// The Sentinels that know the master.
+    pub(super) sentinel: Option<Sentinel>,
+    /// Certificates, for `rediss://`.
+    pub(super) tls: Option<RedisTls>,
+    /// What all keys begin with. Default: `ratelimit`.
+    pub(super) prefix: Option<Written<String>>,
+    /// How long Redis may take to answer. Default: `5ms`.
+    pub(super) deadline: Option<Written<Micros>>,
+    /// The shortest time to live of a key. Default: `0s`, as long as its state means something.
+    pub(super) min_ttl: Option<Written<Micros>>,
+    /// Whether buckets show `tokens` and `lastRefill` for people. Default: `true`.
+    pub(super) readable: Option<Written<bool>>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Sentinel {
+    /// The master's name.
+    pub(super) master: Option<Written<String>>,
+    /// The Sentinels' urls.
+    pub(super) nodes: Option<Several<Secret>>,
+}
+
+/// Files in PEM.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RedisTls {
+    /// Who must have signed the server's certificate. Default: who the system trusts.
+    pub(super) ca: Option<Written<FileName>>,
+    /// Our own certificate.
+    pub(super) cert: Option<Written<FileName>>,
+    /// The certificate's private key.
+    pub(super) key: Option<Written<FileName>>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Local {
+    /// How much of each quota this instance gives out while Redis is gone: a decimal up to 1, or `auto` for one part
+    /// for each live instance. Default: `0.5`.
+    pub(super) share: Option<Written<LocalShare>>,
+    /// How long it remembers whom it charged while Redis was gone. Default: `60s`.
+    pub(super) ttl: Option<Written<Micros>>,
+    /// The most keys in memory. Default: `1000000`.
+    pub(super) max_keys: Option<Written<NonZeroU32>>,
+}
+
+/// How it is found out who is asking. Nothing that a client says of itself is believed by default.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Clients {
+    /// Networks whose proxies tell the truth about whom they forward. Default: none.
+    pub(super) trusted_proxies: Option<Several<IpNet>>,
+    /// Which header trusted proxies write: `x-forwarded-for` (and `X-Real-IP`), or `forwarded`. Default:
+    /// `x-forwarded-for`.
+    pub(super) forwarded_by: Option<Written<Forwarding>>,
+    /// How many bits of an IPv6 address make one client. Default: `64`.
+    pub(super) ipv6_prefix: Option<Written<u32>>,
+    /// Whether `/Login` is `/login`. Default: `false`.
+    pub(super) ignore_path_case: Option<Written<bool>>,
+    /// Who proved to be somebody.
+    pub(super) user: Option<User>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct User {
+    /// The bearer token that names the user, if it is genuine.
+    pub(super) jwt: Option<Jwt>,
+    /// A header that names the user. It is believed from trusted proxies only.
+    pub(super) header: Option<Written<HeaderName>>,
+}
+
+/// Give one of `secret`, `public_key` and `jwks`.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Jwt {
+    /// The claim that names the user; dots reach into objects. Default: `sub`.
+    pub(super) claim: Option<Written<String>>,
+    /// The secret of HS256, of 32 bytes or more.
+    pub(super) secret: Option<Written<Secret>>,
+    /// A file with the public key, in PEM.
+    pub(super) public_key: Option<Written<FileName>>,
+    /// A file or an http(s) url with a set of keys.
+    pub(super) jwks: Option<Written<String>>,
+    /// Which algorithms are accepted. Default: those of the keys.
+    pub(super) algorithms: Option<Several<TokenAlgorithm>>,
+    /// Who must have made the token.
+    pub(super) issuer: Option<Several<String>>,
+    /// For whom it must be made.
+    pub(super) audience: Option<Several<String>>,
+    /// How much clocks may differ. Default: `60s`.
+    pub(super) leeway: Option<Written<Micros>>,
+    /// How often keys are fetched again from a url. Default: `5min`.
+    pub(super) refresh: Option<Written<Micros>>,
+}
+
+/// What is never charged. What is written here takes the place of the default.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Exempt {
+    /// Patterns of paths. Default: `[/actuator/**, /health**, /metrics**, /static/**, /css/**, /js/**, /images/**]`.
+    pub(super) paths: Option<Several<String>>,
+    /// Methods, in any case. Default: `[OPTIONS]`.
+    pub(super) methods: Option<Several<String>>,
+    /// Networks and addresses. Default: none.
+    pub(super) clients: Option<Several<IpNet>>,
+}
+
+/// One limit.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Policy {
+    /// Its name. It stands in keys, headers and metrics.
+    pub(super) name: Option<Written<Name>>,
+    /// Of a group only the first policy that matches applies. One that is off still matches. Policies with `in_flight` have
+    /// groups of their own.
+    pub(super) group: Option<Written<Name>>,
+    /// Which requests it covers. Default: all; or, if routes name the policy, those of these routes.
+    pub(super) when: Option<Condition>,
+    /// Who gets a bucket of their own: `ip`, `user`, `header:X-Api-Key`, `cookie:…`, `query:…`, `claim:…`, `route`, `method`,
+    /// `path`, `host`. A list is a composite key; `{first_of: [user, ip]}` takes the first that is present. Default:
+    /// one bucket for everybody.
+    pub(super) by: Option<At<By>>,
+    /// What happens to a request that has no such attribute: `skip` the policy, count by `ip`, `deny`. Default: `skip`.
+    pub(super) missing: Option<Written<OnMissing>>,
+    /// How much. A list means several quotas, all of which apply.
+    pub(super) quota: Option<Sections<Quota>>,
+    /// In place of `quota`: how many requests may be under way at once, each until its answer has been sent. Only the gateway
+    /// counts them, each instance its own.
+    pub(super) in_flight: Option<Written<InFlight>>,
+    /// What a request costs: a number, `{header: X-Cost}`, or a number for each method:
+    /// `{GET: 1, POST: 5, default: 1}`. Default: `1`.
+    pub(super) cost: Option<At<Cost>>,
+    /// Which answers count: `{status: [401, 403]}`, of which each is a status, a class (`5xx`) or a range (`500-599`). A request
+    /// is charged when it comes, and gets its charge back if its answer does not count. Doors that do not see the answer count
+    /// all. Default: all.
+    pub(super) count: Option<At<Count>>,
+    /// Other terms for some. The first that matches counts.
+    pub(super) overrides: Option<Vec<At<Override>>>,
+    /// The shortest wait that a denial tells. Default: as long as it takes; with `in_flight`, `1s`.
+    pub(super) retry_after: Option<Written<Micros>>,
+    /// `enforce`, `shadow` (counts, never denies) or `off`. Default: `enforce`.
+    pub(super) mode: Option<Written<Mode>>,
+    /// What answers when Redis does not. Default: that of `store`.
+    pub(super) on_failure: Option<Written<OnFailure>>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Quota {
+    /// Tells several quotas of a policy apart. The first needs none.
+    pub(super) name: Option<Written<Name>>,
+    /// `token_bucket`, `leaky_bucket`, `sliding_window`, `sliding_window_counter` or `fixed_window`. Default:
+    /// `token_bucket`, or in an override that of the policy.
+    pub(super) algorithm: Option<Written<Algorithm>>,
+    /// Units and time: `10/s`, `1/6s`, `250/min`.
+    pub(super) rate: Option<Written<Rate>>,
+    /// How many at once, for the buckets. Default: the units of the rate.
+    pub(super) burst: Option<Written<Burst>>,
+    /// How a token bucket fills: `smooth`, or `stepped` at whole periods. Default: `smooth`.
+    pub(super) refill: Option<Written<Refill>>,
+    /// What a leaky bucket does with those who come too fast: a `meter` denies them, a `queue` makes them wait, where the
+    /// door can. Default: `meter`.
+    pub(super) leak: Option<Written<Leak>>,
+    /// When a fixed window begins: by the clock (`epoch`), or at the `first_hit`. Default: `epoch`.
+    pub(super) start: Option<Written<WindowStart>>,
+}
+
+/// Which answers count.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Count {
+    /// Statuses from 100 to 599: `401`, a class such as `5xx`, a range such as `500-599`.
+    pub(super) status: Option<Several<Statuses>>,
+}
+
+/// Other terms for some. They keep the policy's buckets: what was spent stays spent.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Override {
+    /// Whom they are for.
+    #[serde(rename = "match")]
+    pub(super) condition: Option<Condition>,
+    /// How much. Default: the policy's.
+    pub(super) quota: Option<Sections<Quota>>,
+    /// How many under way at once, for a policy with `in_flight`. Default: the policy's.
+    pub(super) in_flight: Option<Written<InFlight>>,
+    /// `off` means no limit. Default: the policy's.
+    pub(super) mode: Option<Written<Mode>>,
+}
+
+/// Attributes, and what they must be: all of them, each one of the patterns it has. In a path `*` stays in a segment and
+/// `**` crosses them. `ip` takes networks.
+#[derive(Clone, Default, Deserialize)]
+#[serde(transparent)]
+pub(super) struct Condition(pub(super) BTreeMap<String, Several<String>>);
+
+/// The attributes of a partition.
+#[derive(Clone)]
+pub(super) enum By {
+    One(String),
+    FirstOf(Vec<Written<AttributeName<String>>>),
+    All(Vec<At<By>>),
+}
+
+/// What a request costs.
+#[derive(Clone)]
+pub(super) enum Cost {
+    Fixed(String),
+    Table(BTreeMap<String, Written<String>>),
+}
+
+/// The REST door.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Api {
+    /// What `/check` uses when no policy is named.
+    pub(super) defaults: Option<Defaults>,
+    /// Bearer tokens, several for rotation. They are needed for reset and explicit keys from other machines, and by every door
+    /// that is not on loopback; `/health` and `/ready` excepted.
+    pub(super) tokens: Option<Several<Token>>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Defaults {
+    /// Default: `{rate: 10/s, burst: 100}`.
+    pub(super) token_bucket: Option<At<Quota>>,
+    /// Default: `{rate: 10/s, burst: 100}`.
+    pub(super) leaky_bucket: Option<At<Quota>>,
+    /// Default: `{rate: 100/60s}`.
+    pub(super) sliding_window: Option<At<Quota>>,
+    /// Default: `{rate: 100/60s}`.
+    pub(super) sliding_window_counter: Option<At<Quota>>,
+    /// Default: `{rate: 100/60s}`.
+    pub(super) fixed_window: Option<At<Quota>>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Headers {
+    /// Which families answers carry: `x-ratelimit`, `ietf`, both, or none. Default: both.
+    pub(super) families: Option<Several<Family>>,
+    /// Whether denials carry `Retry-After`. Default: `true`.
+    pub(super) retry_after: Option<Written<bool>>,
+    /// What `X-RateLimit-Limit` says: the `capacity`, or the `rate` as it is written. Default: `capacity`.
+    pub(super) limit: Option<Written<LimitMeaning>>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Problem {
+    /// The type of a denial, a URI; `{name}` is the policy. Default: `about:blank`.
+    #[serde(rename = "type")]
+    pub(super) kind: Option<Written<String>>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Metrics {
+    /// Labels that every series carries.
+    pub(super) labels: Option<BTreeMap<String, Written<String>>>,
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Log {
+    /// `off`, `error`, `warn`, `info`, `debug` or `trace`. Default: `info`.
+    pub(super) level: Option<Written<LevelFilter>>,
+    /// Levels of single modules, for example `{ratewright_store: debug}`.
+    pub(super) modules: Option<BTreeMap<String, Written<LevelFilter>>>,
+    /// `text`, `json`, or `auto`: text on a terminal, JSON otherwise. Default: `auto`.
+    pub(super) format: Option<Written<LogFormat>>,
+    /// How many denials are logged in each second at most, or `all`. Default: `10`.
+    pub(super) denials: Option<Written<LogDenials>>,
+}
+
+impl File {
+    /// Where secrets stand: passwords in addresses, tokens, keys.
+    pub(super) fn secrets(&self) -> impl Iterator<Item = Place> {
+        let redis = self.store.as_ref().and_then(|store| store.redis.as_ref());
+        let nodes = redis.and_then(|redis| redis.sentinel.as_ref()?.nodes.as_ref());
+        let tokens = self.api.as_ref().and_then(|api| api.tokens.as_ref());
+        let tokens = tokens.into_iter().flat_map(|tokens| &tokens.items).map(|token| token.place);
+        let lists = [redis.and_then(|redis| redis.url.as_ref()), nodes];
+        let jwt = self.clients.as_ref().and_then(|clients| clients.user.as_ref()?.jwt.as_ref());
+        let secret = jwt.and_then(|jwt| jwt.secret.as_ref());
+        let jwks = jwt.and_then(|jwt| jwt.jwks.as_ref()).filter(|jwks| jwks.text.contains("://"));
+        let secrets = lists.into_iter().flatten().flat_map(|list| &list.items).chain(secret);
+        let urls = self.routes.iter().flatten().flat_map(|route| route.value.secrets());
+        let places = secrets.map(|secret| secret.place).chain(tokens).chain(jwks.map(|jwks| jwks.place));
+        places.flatten().chain(urls)
+    }
+}
+
+impl Defaults {
+    /// Those that somebody wrote, in their order.
+    pub(super) fn each(&self) -> [(&'static str, Option<&At<Quota>>); 5] {
+        let Self { token_bucket, leaky_bucket, sliding_window, sliding_window_counter, fixed_window } = self;
+        let quotas = [token_bucket, leaky_bucket, sliding_window, sliding_window_counter, fixed_window];
+        let mut quotas = quotas.into_iter();
+        Algorithm::NAMES.map(|name| (name, quotas.next().and_then(Option::as_ref)))
+    }
+
+    /// The names of those that somebody wrote.
+    pub(super) fn written(&self) -> Vec<&'static str> {
+        self.each().into_iter().filter(|(_, quota)| quota.is_some()).map(|(name, _)| name).collect()
+    }
+}
+
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Traces {
+    /// The collector, over OTLP and plain HTTP, for example `http://127.0.0.1:4318`.
+    pub(super) endpoint: Option<Written<String>>,
+    /// How many of the requests that nobody traces yet are traced: a decimal from 0 to 1. Default: `0.01`. A request that comes with
+    /// a `traceparent` goes by that.
+    pub(super) ratio: Option<Written<Ratio>>,
+}
+
+/// A section that is there, also if nothing stands under it: who writes `redis:` means Redis.
+fn written<'d, D: Deserializer<'d>>(section: D) -> Result<Option<Redis>, D::Error> {
+    Option::<Redis>::deserialize(section).map(|redis| Some(redis.unwrap_or_default()))
+}
+
+/// Reads a file's text. The only place that knows which YAML crate does it.
+pub(super) fn parse(text: &str) -> Result<File, serde_saphyr::Error> {
+    let options = serde_saphyr::options! { strict_booleans: true };
+    serde_saphyr::from_str_with_options::<Option<File>>(text, options).map(Option::unwrap_or_default)
+}

@@ -1,0 +1,164 @@
+//! The sections `gateway` and `routes` as written.
+
+use std::num::NonZeroU32;
+
+use http::Method;
+use ratewright_core::Micros;
+use ratewright_gateway::{Balance, HostPolicy, Protocol, Server};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::config::meaning::{BodyMax, ByteCount, FileName, Name, TotalTime};
+use crate::config::written::{At, Place, Several, Written};
+
+/// The reverse proxy as a whole. It opens if there are routes.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::config) struct Gateway {
+    /// The most connections of clients, in all. Default: `10000`.
+    pub(in crate::config) connections_max: Option<Written<NonZeroU32>>,
+    /// The most connections from one address; `0` for no such limit, for example behind a load balancer. Default: `1000`.
+    pub(in crate::config) connections_per_address: Option<Written<u32>>,
+    /// The longest head of a request, `8KB` to `1MB`. Default: `32KB`.
+    pub(in crate::config) header_max: Option<Written<ByteCount>>,
+    /// The longest body of a request, or `none` for any length. Default: `1GB`.
+    pub(in crate::config) body_max: Option<Written<BodyMax>>,
+    /// How long things may take.
+    pub(in crate::config) timeouts: Option<GatewayTimeouts>,
+    /// Whether every request is written to standard output, a JSON object on a line each. Default: `false`.
+    pub(in crate::config) access_log: Option<Written<bool>>,
+}
+
+/// How long things may take. A route may say otherwise, but for `request_header`.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::config) struct GatewayTimeouts {
+    /// Until there is a connection to a server. Default: `2s`.
+    pub(in crate::config) connect: Option<Written<Micros>>,
+    /// Until the head of the server's answer, from when it has all of the request. Default: `30s`.
+    pub(in crate::config) header: Option<Written<Micros>>,
+    /// Between two pieces of a body. Default: `60s`.
+    pub(in crate::config) idle: Option<Written<Micros>>,
+    /// For all of a request and its answer, or `none`. Default: `none`.
+    pub(in crate::config) total: Option<Written<TotalTime>>,
+    /// How long nothing may go through a WebSocket, or whatever else a connection was switched to. Default: `1h`.
+    pub(in crate::config) tunnel_idle: Option<Written<Micros>>,
+    /// Until a client has sent a request's head, and how long one may say nothing at all. Default: `10s`.
+    pub(in crate::config) request_header: Option<Written<Micros>>,
+}
+
+/// Where requests go. The most specific route counts, whatever the order: the host first (exact, then with stars, then any),
+/// then the path segment by segment (a text, then `{id}` or `*`, then `**`), then the method.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::config) struct Route {
+    /// Its name, in logs and for `by: route`.
+    pub(in crate::config) id: Option<Written<Name>>,
+    /// Which requests it takes.
+    #[serde(rename = "match")]
+    pub(in crate::config) matched: Option<RouteMatch>,
+    /// The servers: a url such as `http://127.0.0.1:3000`, a list of them, or a section.
+    pub(in crate::config) upstream: Option<At<Upstream>>,
+    /// Policies that apply to its requests, beside those whose `when` covers them. A policy without `when` that a route
+    /// names applies on the routes that name it, and nowhere else.
+    pub(in crate::config) policies: Option<Several<Name>>,
+    /// How long things may take. Default: as in `gateway`.
+    pub(in crate::config) timeouts: Option<RouteTimeouts>,
+    /// The longest body of a request, or `none` for any length. Default: as in `gateway`.
+    pub(in crate::config) body_max: Option<Written<BodyMax>>,
+    /// Which `Host` the server sees: `keep` the client's, `upstream` for the server's own, or a host. Default: `keep`.
+    pub(in crate::config) host: Option<Written<HostPolicy>>,
+    /// How often a request is sent again that a server may have seen something of, 0 to 8: only if that is harmless. One that
+    /// certainly never arrived is sent to every other server anyway. Default: `1`.
+    pub(in crate::config) retries: Option<Written<u32>>,
+}
+
+/// Which requests a route takes: what is written must all fit, and of each list one. Give at least a path or a host.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::config) struct RouteMatch {
+    /// Paths: `/api/orders`, `/users/{id}` with any one segment, `/api/orders/**` with all below it. Default: all.
+    pub(in crate::config) path: Option<Several<String>>,
+    /// Hosts, without a port; `*.example.com` has one name for the star, `**` any number. Default: all.
+    pub(in crate::config) host: Option<Several<String>>,
+    /// Methods, in any case. `GET` also takes `HEAD`. Default: all.
+    pub(in crate::config) method: Option<Several<Method>>,
+}
+
+/// How long things may take.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::config) struct RouteTimeouts {
+    /// Until there is a connection to a server.
+    pub(in crate::config) connect: Option<Written<Micros>>,
+    /// Until the head of the server's answer, from when it has all of the request.
+    pub(in crate::config) header: Option<Written<Micros>>,
+    /// Between two pieces of a body.
+    pub(in crate::config) idle: Option<Written<Micros>>,
+    /// For all of a request and its answer, or `none`.
+    pub(in crate::config) total: Option<Written<TotalTime>>,
+    /// How long nothing may go through a WebSocket, or whatever else a connection was switched to.
+    pub(in crate::config) tunnel_idle: Option<Written<Micros>>,
+}
+
+/// The servers of a route.
+#[derive(Clone)]
+pub(in crate::config) enum Upstream {
+    Url(String),
+    All(Vec<At<Upstream>>),
+    Section(Box<UpstreamSection>),
+}
+
+/// The servers of a route, and how they are used.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::config) struct UpstreamSection {
+    /// Their urls: `http://host:port` or `https://host`, without a path.
+    pub(in crate::config) servers: Option<Several<Server>>,
+    /// Who gets the next request: `round_robin`, or the one with the `least_connections`. Default: `round_robin`.
+    pub(in crate::config) balance: Option<Written<Balance>>,
+    /// How they are spoken to: `http1` or `http2`. Default: `http1`.
+    pub(in crate::config) protocol: Option<Written<Protocol>>,
+    /// When a server is left alone.
+    pub(in crate::config) health: Option<Health>,
+    /// Whom to trust, for `https://` servers: `{ca: FILE}`, in PEM, has those who must have signed their certificates. Default: who the
+    /// system trusts.
+    pub(in crate::config) tls: Option<UpstreamTls>,
+}
+
+/// Files in PEM.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::config) struct UpstreamTls {
+    /// Who must have signed the servers' certificates. Default: who the system trusts.
+    pub(in crate::config) ca: Option<Written<FileName>>,
+}
+
+/// When a server is left alone. When the time is over, one request finds out whether it is back.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(in crate::config) struct Health {
+    /// After so many failures in a row. Default: `3`.
+    pub(in crate::config) failures: Option<Written<NonZeroU32>>,
+    /// For how long at first; it doubles while the server stays away, up to 5 minutes. Default: `10s`.
+    pub(in crate::config) eject: Option<Written<Micros>>,
+}
+
+impl Route {
+    /// Where urls stand that have a password in them. None should.
+    pub(in crate::config) fn secrets(&self) -> Vec<Place> {
+        fn urls(upstream: &At<Upstream>, found: &mut Vec<(String, Option<Place>)>) {
+            match &upstream.value {
+                Upstream::Url(text) => found.push((text.clone(), upstream.place)),
+                Upstream::All(all) => all.iter().for_each(|one| urls(one, found)),
+                Upstream::Section(section) => {
+                    let servers = section.servers.iter().flat_map(|servers| &servers.items);
+                    found.extend(servers.map(|server| (server.text.clone(), server.place)));
+                }
+            }
+        }
+        let mut found = Vec::new();
+        self.upstream.iter().for_each(|upstream| urls(upstream, &mut found));
+        found.into_iter().filter(|(text, _)| text.contains('@')).filter_map(|(_, place)| place).collect()
+    }
+}

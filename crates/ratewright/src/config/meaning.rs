@@ -1,0 +1,359 @@
+//! What single values can be meant to be: one rule for each, what it accepts and what to write instead.
+
+mod gateway;
+mod statuses;
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+
+use http::HeaderName;
+use ipnet::IpNet;
+use ratewright_core::{
+    Algorithm, AttributeName, Leak, Micros, Missing, Mode, OnFailure, Rate, Refill, Share, WindowStart,
+};
+use ratewright_gateway::{Balance, Protocol};
+use ratewright_http::LimitMeaning;
+use ratewright_http::address::Forwarding;
+use ratewright_http::jwt::TokenAlgorithm;
+use ratewright_rls::{Compat, HeaderFamily};
+use ratewright_store::LocalShare;
+use schemars::{Schema, json_schema};
+use tracing::level_filters::LevelFilter;
+
+use super::written::Meaning;
+pub(crate) use gateway::{BodyMax, ByteCount, TotalTime};
+pub(crate) use statuses::Statuses;
+
+/// A text that must not be shown.
+#[derive(Clone)]
+pub(crate) struct Secret(pub(crate) String);
+
+/// A bearer token.
+#[derive(Clone)]
+pub(crate) struct Token(pub(crate) String);
+
+/// A file's name.
+#[derive(Clone)]
+pub(crate) struct FileName(pub(crate) String);
+
+/// The name of a policy, a group or a quota.
+#[derive(Clone)]
+pub(crate) struct Name(pub(crate) String);
+
+/// How many at once.
+#[derive(Clone, Copy)]
+pub(crate) struct Burst(pub(crate) NonZeroU32);
+
+/// How many under way at once.
+#[derive(Clone, Copy)]
+pub(crate) struct InFlight(pub(crate) NonZeroU32);
+
+/// How log lines look.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LogFormat {
+    /// Text on a terminal, JSON otherwise.
+    Auto,
+    Text,
+    Json,
+}
+
+/// How many denials are logged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum LogDenials {
+    /// At most so many each second.
+    PerSecond(NonZeroU32),
+    All,
+}
+
+/// A part of a whole, from 0 to 1.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct Ratio(pub(crate) f64);
+
+/// A family of rate limit fields.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Family {
+    XRateLimit,
+    Ietf,
+}
+
+/// What `missing` says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OnMissing {
+    /// The client's address stands in.
+    Ip,
+    Otherwise(Missing),
+}
+
+/// A closed set of words: the words, and what each means.
+macro_rules! words {
+    ($meaning:ty, $($word:literal => $value:expr),+ $(,)?) => {
+        impl Meaning for $meaning {
+            fn understand(text: &str) -> Result<Self, String> {
+                match text {
+                    $($word => Ok($value),)+
+                    _ => Err(format!("use one of {}", [$($word),+].join(", "))),
+                }
+            }
+            fn schema() -> Schema {
+                json_schema!({ "enum": [$($word),+] })
+            }
+        }
+    };
+}
+
+words!(Mode, "enforce" => Mode::Enforce, "shadow" => Mode::Shadow, "off" => Mode::Off);
+words!(OnFailure, "local" => OnFailure::Local, "open" => OnFailure::Open, "closed" => OnFailure::Closed);
+words!(OnMissing, "skip" => OnMissing::Otherwise(Missing::Skip), "ip" => OnMissing::Ip, "deny" => OnMissing::Otherwise(Missing::Deny));
+words!(Refill, "smooth" => Refill::Smooth, "stepped" => Refill::Stepped);
+words!(Leak, "meter" => Leak::Meter, "queue" => Leak::Queue);
+words!(WindowStart, "epoch" => WindowStart::Epoch, "first_hit" => WindowStart::FirstHit);
+words!(Forwarding, "x-forwarded-for" => Forwarding::XForwardedFor, "forwarded" => Forwarding::Forwarded);
+words!(LimitMeaning, "capacity" => LimitMeaning::Capacity, "rate" => LimitMeaning::Rate);
+words!(Balance, "round_robin" => Balance::RoundRobin, "least_connections" => Balance::LeastConnections);
+words!(Protocol, "http1" => Protocol::Http1, "http2" => Protocol::Http2);
+words!(LogFormat, "auto" => LogFormat::Auto, "text" => LogFormat::Text, "json" => LogFormat::Json);
+words!(HeaderFamily, "x-ratelimit" => HeaderFamily::XRateLimit, "ratelimit" => HeaderFamily::RateLimit, "retry-after" => HeaderFamily::RetryAfter);
+words!(Compat, "all_or_nothing" => Compat::AllOrNothing, "strict" => Compat::Strict);
+words!(Family, "x-ratelimit" => Family::XRateLimit, "ietf" => Family::Ietf);
+words!(LevelFilter, "off" => LevelFilter::OFF, "error" => LevelFilter::ERROR, "warn" => LevelFilter::WARN,
+    "info" => LevelFilter::INFO, "debug" => LevelFilter::DEBUG, "trace" => LevelFilter::TRACE);
+words!(Algorithm, "token_bucket" => Algorithm::TokenBucket(Refill::default()),
+    "leaky_bucket" => Algorithm::LeakyBucket(Leak::default()), "sliding_window" => Algorithm::SlidingWindow,
+    "sliding_window_counter" => Algorithm::SlidingWindowCounter,
+    "fixed_window" => Algorithm::FixedWindow(WindowStart::default()));
+words!(TokenAlgorithm, "HS256" => TokenAlgorithm::Hs256, "RS256" => TokenAlgorithm::Rs256,
+    "ES256" => TokenAlgorithm::Es256, "EdDSA" => TokenAlgorithm::EdDsa);
+
+impl Meaning for bool {
+    fn understand(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| "use true or false".to_owned())
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "boolean" })
+    }
+}
+
+impl Meaning for String {
+    fn understand(text: &str) -> Result<Self, String> {
+        Ok(text.to_owned())
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": ["string", "number", "boolean"] })
+    }
+}
+
+impl Meaning for u32 {
+    fn understand(text: &str) -> Result<Self, String> {
+        whole(text).ok_or_else(|| format!("use a whole number from 0 to {}", u32::MAX))
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "integer", "minimum": 0, "maximum": u32::MAX })
+    }
+}
+
+impl Meaning for NonZeroU32 {
+    fn understand(text: &str) -> Result<Self, String> {
+        let n = whole(text).and_then(Self::new);
+        n.ok_or_else(|| format!("use a whole number from 1 to {}", u32::MAX))
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "integer", "minimum": 1, "maximum": u32::MAX })
+    }
+}
+
+impl Meaning for Burst {
+    fn understand(text: &str) -> Result<Self, String> {
+        if whole(text) == Some(0) {
+            return Err("a burst of 0 would deny everything. Use at least 1".to_owned());
+        }
+        NonZeroU32::understand(text).map(Self)
+    }
+    fn schema() -> Schema {
+        NonZeroU32::schema()
+    }
+}
+
+impl Meaning for InFlight {
+    fn understand(text: &str) -> Result<Self, String> {
+        if whole(text) == Some(0) {
+            return Err("with 0 under way everything would be denied. Use at least 1".to_owned());
+        }
+        NonZeroU32::understand(text).map(Self)
+    }
+    fn schema() -> Schema {
+        NonZeroU32::schema()
+    }
+}
+
+/// A whole number, in digits alone.
+fn whole(text: &str) -> Option<u32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
+}
+
+impl Meaning for Micros {
+    fn understand(text: &str) -> Result<Self, String> {
+        Self::parse(text).ok_or_else(|| "use a whole number and us, ms, s, min, h or d: 5ms, 60s".to_owned())
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[0-9]+ *(us|ms|s|min|h|d)$", "examples": ["5ms", "60s", "5min"] })
+    }
+}
+
+impl Meaning for Rate {
+    fn understand(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error: ratewright_core::RateError| error.to_string())
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "examples": ["10/s", "1/6s", "250/min", "1000/h"] })
+    }
+}
+
+impl Meaning for SocketAddr {
+    fn understand(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| "use an address and a port, for example 127.0.0.1:8080".to_owned())
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "examples": ["127.0.0.1:8080", "[::1]:8080"] })
+    }
+}
+
+impl Meaning for IpNet {
+    fn understand(text: &str) -> Result<Self, String> {
+        let network =
+            text.parse().ok().or_else(|| text.parse().ok().map(|address: std::net::IpAddr| address.into()));
+        network.ok_or_else(|| "use a network or an address, for example 10.0.0.0/8 or 192.0.2.7".to_owned())
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "examples": ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"] })
+    }
+}
+
+impl Meaning for HeaderName {
+    fn understand(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| "use the name of a header field, for example X-User-Id".to_owned())
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "examples": ["X-User-Id"] })
+    }
+}
+
+impl Meaning for AttributeName<String> {
+    fn understand(text: &str) -> Result<Self, String> {
+        let known = Self::parse(text).filter(|name| !matches!(name, Self::Key));
+        known.ok_or_else(|| {
+            "use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME"
+                .to_owned()
+        })
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "pattern": ATTRIBUTE, "examples": ["ip", "user", "header:X-Api-Key"] })
+    }
+}
+
+/// The names of attributes, for editors.
+pub(super) const ATTRIBUTE: &str =
+    "^(ip|user|route|method|path|host|(header|cookie|query|claim|attribute):.+)$";
+
+impl Meaning for LocalShare {
+    fn understand(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let share = decimal(text).filter(|share| (1..=share.of.get()).contains(&share.part));
+        share.map(Self::Fixed).ok_or_else(|| {
+            "use a decimal above 0 and up to 1 such as 0.5, or auto for one part for each instance".to_owned()
+        })
+    }
+    fn schema() -> Schema {
+        json_schema!({ "anyOf": [{ "type": "number", "exclusiveMinimum": 0, "maximum": 1 }, { "const": "auto" }] })
+    }
+}
+
+/// A decimal such as `0.5`, exactly.
+fn decimal(text: &str) -> Option<Share> {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let digits = format!("{whole}{fraction}");
+    if digits.len() > 9 || fraction.len() > 6 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let of = 10_u32.pow(u32::try_from(fraction.len()).ok()?);
+    Some(Share { part: digits.parse().ok()?, of: NonZeroU32::new(of)? })
+}
+
+impl Meaning for Ratio {
+    fn understand(text: &str) -> Result<Self, String> {
+        let ratio = decimal(text).map(|share| f64::from(share.part) / f64::from(share.of.get()));
+        ratio
+            .filter(|ratio| *ratio <= 1.0)
+            .map(Self)
+            .ok_or_else(|| "use a decimal from 0 to 1 such as 0.01".to_owned())
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "number", "minimum": 0, "maximum": 1 })
+    }
+}
+
+impl Meaning for Secret {
+    const IS_SECRET: bool = true;
+
+    fn understand(text: &str) -> Result<Self, String> {
+        if text.is_empty() {
+            Err("it is empty; write it, or a variable: ${NAME}".to_owned())
+        } else {
+            Ok(Self(text.to_owned()))
+        }
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "minLength": 1, "examples": ["${RATEWRIGHT_TOKEN}"] })
+    }
+}
+
+impl Meaning for Token {
+    const IS_SECRET: bool = true;
+
+    fn understand(text: &str) -> Result<Self, String> {
+        if (1..=1_024).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err("no request could carry it; use 1 to 1024 visible ASCII characters without blanks".to_owned())
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "minLength": 1, "maxLength": 1024, "examples": ["${RATEWRIGHT_TOKEN}"] })
+    }
+}
+
+impl Meaning for FileName {
+    fn understand(text: &str) -> Result<Self, String> {
+        if text.is_empty() { Err("use a file's name".to_owned()) } else { Ok(Self(text.to_owned())) }
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "minLength": 1 })
+    }
+}
+
+impl Meaning for Name {
+    fn understand(text: &str) -> Result<Self, String> {
+        let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b".-_".contains(&b);
+        let n_max = ratewright_core::Policy::NAME_MAX;
+        if (1..=n_max).contains(&text.len()) && text.bytes().all(known) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!("a name has 1 to {n_max} of a-z 0-9 . _ -"))
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[a-z0-9._-]{1,64}$" })
+    }
+}
+
+impl Meaning for LogDenials {
+    fn understand(text: &str) -> Result<Self, String> {
+        match (text, whole(text)) {
+            ("all", _) => Ok(Self::All),
+            (_, Some(n)) if n > 0 => Ok(Self::PerSecond(NonZeroU32::new(n).unwrap_or(NonZeroU32::MIN))),
+            _ => Err("use all, or how many are logged in each second at most, for example 10".to_owned()),
+        }
+    }
+    fn schema() -> Schema {
+        json_schema!({ "anyOf": [{ "const": "all" }, { "type": "integer", "minimum": 1 }] })
+    }
+}

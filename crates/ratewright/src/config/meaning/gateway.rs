@@ -1,0 +1,110 @@
+//! What single values of `gateway` and `routes` can be meant to be.
+
+use http::{HeaderValue, Method};
+use ratewright_core::Micros;
+use ratewright_gateway::{HostPolicy, Server};
+use schemars::{Schema, json_schema};
+
+use crate::config::written::Meaning;
+
+/// A number of bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ByteCount(pub(crate) u64);
+
+/// The longest body, in bytes. None: any length.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BodyMax(pub(crate) Option<u64>);
+
+/// The time for all of something. None: as long as it takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TotalTime(pub(crate) Option<Micros>);
+
+impl Meaning for ByteCount {
+    fn understand(text: &str) -> Result<Self, String> {
+        let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+        let (digits, unit) = text.split_at(end);
+        let factor = match unit.trim_start().to_ascii_uppercase().as_str() {
+            "B" => 1,
+            "KB" => 1_u64 << 10,
+            "MB" => 1 << 20,
+            "GB" => 1 << 30,
+            "TB" => 1 << 40,
+            _ => 0,
+        };
+        let n_bytes = digits.parse().ok().and_then(|n: u64| n.checked_mul(factor)).filter(|n| *n > 0);
+        n_bytes.map(Self).ok_or_else(|| {
+            "use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB".to_owned()
+        })
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[0-9]+ *([kKmMgGtT]?[bB])$", "examples": ["32KB", "10MB", "1GB"] })
+    }
+}
+
+impl Meaning for BodyMax {
+    fn understand(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        let n_bytes = ByteCount::understand(text).map_err(|why| format!("{why}; or none for any length"))?;
+        Ok(Self(Some(n_bytes.0)))
+    }
+    fn schema() -> Schema {
+        json_schema!({ "anyOf": [ByteCount::schema(), { "const": "none" }] })
+    }
+}
+
+impl Meaning for TotalTime {
+    fn understand(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        Micros::understand(text)
+            .map(|time| Self(Some(time)))
+            .map_err(|why| format!("{why}; or none for as long as it takes"))
+    }
+    fn schema() -> Schema {
+        json_schema!({ "anyOf": [Micros::schema(), { "const": "none" }] })
+    }
+}
+
+impl Meaning for Method {
+    fn understand(text: &str) -> Result<Self, String> {
+        let method = Self::from_bytes(text.to_ascii_uppercase().as_bytes());
+        method.map_err(|_| "use a method such as GET or POST".to_owned())
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "minLength": 1, "examples": ["GET", "POST"] })
+    }
+}
+
+impl Meaning for HostPolicy {
+    fn understand(text: &str) -> Result<Self, String> {
+        match text {
+            "keep" => return Ok(Self::Keep),
+            "upstream" => return Ok(Self::Upstream),
+            _ => {}
+        }
+        let is_host =
+            !text.contains('@') && text.is_ascii() && ratewright_http::parts::host_of(text).is_some();
+        let value = HeaderValue::from_str(text).ok().filter(|_| is_host);
+        value.map(Self::Fixed).ok_or_else(|| {
+            "use keep, upstream, or a host such as api.internal or api.internal:8080".to_owned()
+        })
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "minLength": 1, "examples": ["keep", "upstream", "api.internal"] })
+    }
+}
+
+impl Meaning for Server {
+    /// There should be no password in it, but there may be.
+    const IS_SECRET: bool = true;
+
+    fn understand(text: &str) -> Result<Self, String> {
+        Self::parse(text).map_err(|error| error.to_string())
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "pattern": "^[hH][tT][tT][pP][sS]?://", "examples": ["http://127.0.0.1:3000"] })
+    }
+}

@@ -1,0 +1,177 @@
+//! The files that the policy file names: keys, key sets, certificates, and rules in other languages.
+//!
+//! They are followed as the policy file itself is, so what was read of them is kept, to tell whether it has changed. A
+//! configuration is made of what was read, and not of what stands there a moment later: certificate and key belong together.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{DirEntry, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::source::parent;
+
+/// What a file holds. A device is not read to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// A key, a key set or a certificate.
+    Key,
+    /// Rules.
+    Rules,
+}
+
+/// What was read of a file, or why nothing was.
+type Content = Result<Vec<u8>, String>;
+
+/// The files in a folder by name, without those that begin with a dot; nothing of what is no folder. Or why nobody knows.
+type Listing = Result<Option<Vec<PathBuf>>, String>;
+
+/// Files by their names, as they were read.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub(super) struct Named {
+    files: BTreeMap<PathBuf, (Kind, Content)>,
+    listings: BTreeMap<PathBuf, Listing>,
+    /// Those that were asked for. The others are not named any more.
+    asked: BTreeSet<PathBuf>,
+}
+
+impl Named {
+    /// A file's content, read now if it has not been.
+    pub(super) fn content(&mut self, path: &Path, kind: Kind) -> Content {
+        self.asked.insert(path.to_owned());
+        let (_, content) = self.files.entry(path.to_owned()).or_insert_with(|| (kind, read(path, kind)));
+        content.clone()
+    }
+
+    /// The files in a folder, listed now if they have not been; nothing if it is no folder.
+    pub(super) fn list(&mut self, path: &Path) -> Listing {
+        self.asked.insert(path.to_owned());
+        self.listings.entry(path.to_owned()).or_insert_with(|| list(path)).clone()
+    }
+
+    /// The same files as they are now. What is no file, a pipe for example, can be read only once.
+    pub(super) fn again(&self) -> Self {
+        let again = |(path, (kind, before)): (&PathBuf, &(Kind, Content))| {
+            let is_other = path.metadata().is_ok_and(|metadata| !metadata.is_file());
+            (path.clone(), (*kind, if is_other { before.clone() } else { read(path, *kind) }))
+        };
+        Self {
+            files: self.files.iter().map(again).collect(),
+            listings: self.listings.keys().map(|path| (path.clone(), list(path))).collect(),
+            asked: BTreeSet::new(),
+        }
+    }
+
+    /// Forgets what was not asked for.
+    pub(super) fn settle(mut self) -> Self {
+        self.files.retain(|path, _| self.asked.contains(path));
+        self.listings.retain(|path, _| self.asked.contains(path));
+        self.asked.clear();
+        self
+    }
+
+    /// The folders in which a change of the files shows.
+    pub(super) fn folders(&self) -> impl Iterator<Item = PathBuf> {
+        let listed = self.listings.iter().filter(|(_, listing)| !matches!(listing, Ok(None)));
+        let listed = listed.map(|(path, _)| path.clone());
+        self.files.keys().map(|path| parent(path).to_owned()).chain(listed)
+    }
+}
+
+impl Kind {
+    /// More than any of them has, in bytes.
+    const fn bytes_max(self) -> u64 {
+        match self {
+            Self::Key => 1024 * 1024,
+            Self::Rules => 64 * 1024 * 1024,
+        }
+    }
+
+    const fn plural(self) -> &'static str {
+        match self {
+            Self::Key => "keys and certificates",
+            Self::Rules => "files of rules",
+        }
+    }
+}
+
+fn list(path: &Path) -> Listing {
+    if !path.is_dir() {
+        return Ok(None);
+    }
+    let entries = std::fs::read_dir(path).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+    let entries = entries.map_err(|error| format!("cannot read the folder {}: {error}", path.display()))?;
+    let is_hidden = |entry: &DirEntry| entry.file_name().to_string_lossy().starts_with('.');
+    let paths = entries.iter().filter(|entry| !is_hidden(entry)).map(DirEntry::path);
+    let mut paths: Vec<_> = paths.filter(|path| !path.is_dir()).collect();
+    paths.sort();
+    Ok(Some(paths))
+}
+
+fn read(path: &Path, kind: Kind) -> Content {
+    let name = path.display();
+    let mut content = Vec::new();
+    let bytes_max = kind.bytes_max();
+    match File::open(path).and_then(|file| file.take(bytes_max + 1).read_to_end(&mut content)) {
+        Ok(n_bytes) if n_bytes as u64 <= bytes_max => Ok(content),
+        Ok(_) => Err(format!("{name} has more than {bytes_max} bytes; {} are shorter", kind.plural())),
+        Err(error) => Err(format!("cannot read {name}: {error}; give a file that Ratewright may read")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_again_differs_only_if_a_file_that_is_named_does() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
+        std::fs::write(&one, "1").unwrap();
+        std::fs::write(&other, "1").unwrap();
+        let mut named = Named::default();
+        assert_eq!(named.content(&one, Kind::Key), Ok(b"1".to_vec()));
+        assert_eq!(named.content(&other, Kind::Key), Ok(b"1".to_vec()));
+        let named = named.settle();
+        assert!(named.again() == named);
+        std::fs::write(&one, "2").unwrap();
+        let mut again = named.again();
+        assert!(again != named);
+        std::fs::write(&one, "3").unwrap();
+        assert_eq!(again.content(&one, Kind::Key), Ok(b"2".to_vec()), "what held still counts");
+        let one_only = again.settle();
+        std::fs::remove_file(&other).unwrap();
+        std::fs::write(&one, "2").unwrap();
+        assert!(one_only.again() == one_only, "the other is not named any more");
+        std::fs::remove_file(&one).unwrap();
+        assert!(one_only.again() != one_only);
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_read_again() {
+        let mut named = Named::default();
+        let Err(endless) = named.content(Path::new("/dev/zero"), Kind::Key) else { panic!("it never ends") };
+        assert!(endless.contains("/dev/zero has more than 1048576 bytes"), "{endless}");
+        named.files.insert("/dev/null".into(), (Kind::Key, Ok(b"from a pipe".to_vec())));
+        let named = Named { asked: BTreeSet::new(), ..named };
+        assert!(named.again() == named);
+    }
+
+    #[test]
+    fn a_folder_is_its_files_as_they_come_and_go() {
+        let folder = tempfile::tempdir().unwrap();
+        let [one, other, hidden] = ["b.yaml", "a", ".hidden"].map(|name| folder.path().join(name));
+        std::fs::write(&one, "1").unwrap();
+        std::fs::write(&hidden, "1").unwrap();
+        std::fs::create_dir(folder.path().join("inner")).unwrap();
+        let mut named = Named::default();
+        assert_eq!(named.list(folder.path()), Ok(Some(vec![one.clone()])));
+        assert_eq!(named.list(&one), Ok(None));
+        let named = named.settle();
+        assert!(named.again() == named);
+        assert_eq!(named.folders().collect::<Vec<_>>(), [folder.path()]);
+        std::fs::write(&other, "1").unwrap();
+        let mut again = named.again();
+        assert!(again != named);
+        assert_eq!(again.list(folder.path()), Ok(Some(vec![other, one])));
+    }
+}

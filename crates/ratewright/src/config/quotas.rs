@@ -1,0 +1,178 @@
+//! What stands under `quota`, `cost` and `count`: how much, what a request takes of it, and when that counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use ratewright_core::{Algorithm, AttributeName, Cost, Counted, Quota};
+
+use super::file;
+use super::meaning::{Name, Statuses};
+use super::reader::Reader;
+use super::written::{At, Meaning, Place, Sections, Written};
+
+/// The quotas of a policy, the first without a name.
+pub(super) type Quotas = Vec<(Option<String>, Quota)>;
+
+impl Reader<'_> {
+    /// One or several quotas. All but the first need a name.
+    pub(super) fn quotas(
+        &mut self,
+        path: &str,
+        written: &Sections<file::Quota>,
+        inherited: Option<Algorithm>,
+    ) -> Option<Quotas> {
+        let mut quotas = Vec::new();
+        let mut names = BTreeSet::new();
+        let mut is_sound = !written.items.is_empty();
+        if !is_sound {
+            self.wrong(written.place, format!("{path} is an empty list; write {{rate: 10/s}}"));
+        }
+        for (n, At { value: quota, place }) in written.items.iter().enumerate() {
+            let path = if written.items.len() == 1 { path.to_owned() } else { format!("{path}[{n}]") };
+            let name = self.read_if(&format!("{path}.name"), &quota.name).map(|Name(name)| name);
+            if n > 0 && quota.name.is_none() {
+                self.wrong(
+                    *place,
+                    format!(
+                        "{path} has no name; the second quota and later ones need one, for example name: hour"
+                    ),
+                );
+                is_sound = false;
+            }
+            if name.as_ref().is_some_and(|name| !names.insert(name.clone())) {
+                let place = quota.name.as_ref().and_then(|name| name.place);
+                self.wrong(
+                    place,
+                    format!("{path}: another quota of the policy has this name; give each its own"),
+                );
+                is_sound = false;
+            }
+            match self.quota(&path, quota, *place, inherited) {
+                Some(quota) => quotas.push((if n == 0 { None } else { name }, quota)),
+                None => is_sound = false,
+            }
+        }
+        is_sound.then_some(quotas)
+    }
+
+    /// One quota.
+    pub(super) fn quota(
+        &mut self,
+        path: &str,
+        written: &file::Quota,
+        place: Option<Place>,
+        inherited: Option<Algorithm>,
+    ) -> Option<Quota> {
+        let algorithm = self.algorithm(path, written, inherited);
+        let Some(rate_written) = &written.rate else {
+            self.wrong(place, format!("{path} has no rate; write rate: 10/s"));
+            return None;
+        };
+        let rate = self.read(&format!("{path}.rate"), rate_written);
+        let burst =
+            written.burst.as_ref().map(|burst| (burst.place, self.read(&format!("{path}.burst"), burst)));
+        let (algorithm, rate) = (algorithm?, rate?);
+        let wrong = |reader: &mut Self, place, error: ratewright_core::QuotaError| {
+            reader.wrong(place, format!("{path}: {error}"))
+        };
+        let quota =
+            Quota::new(algorithm, rate).map_err(|error| wrong(self, rate_written.place, error)).ok()?;
+        match burst {
+            None => Some(quota),
+            Some((place, burst)) => {
+                quota.with_burst(burst?.0).map_err(|error| wrong(self, place, error)).ok()
+            }
+        }
+    }
+
+    /// The algorithm with its variant.
+    fn algorithm(
+        &mut self,
+        path: &str,
+        written: &file::Quota,
+        inherited: Option<Algorithm>,
+    ) -> Option<Algorithm> {
+        let algorithm = match &written.algorithm {
+            None => inherited.unwrap_or(Algorithm::TokenBucket(Default::default())),
+            Some(algorithm) => self.read(&format!("{path}.algorithm"), algorithm)?,
+        };
+        let refill = self.variant(path, "refill", &written.refill, algorithm, "token_bucket")?;
+        let leak = self.variant(path, "leak", &written.leak, algorithm, "leaky_bucket")?;
+        let start = self.variant(path, "start", &written.start, algorithm, "fixed_window")?;
+        Some(match algorithm {
+            Algorithm::TokenBucket(default) => Algorithm::TokenBucket(refill.unwrap_or(default)),
+            Algorithm::LeakyBucket(default) => Algorithm::LeakyBucket(leak.unwrap_or(default)),
+            Algorithm::FixedWindow(default) => Algorithm::FixedWindow(start.unwrap_or(default)),
+            Algorithm::SlidingWindow | Algorithm::SlidingWindowCounter => algorithm,
+        })
+    }
+
+    /// A variant that one algorithm has. The outer nothing says that something is wrong.
+    fn variant<T: Meaning>(
+        &mut self,
+        path: &str,
+        what: &str,
+        written: &Option<Written<T>>,
+        algorithm: Algorithm,
+        of: &str,
+    ) -> Option<Option<T>> {
+        let Some(variant) = written else { return Some(None) };
+        if algorithm.name() != of {
+            self.wrong(
+                variant.place,
+                format!("{path}.{what} is for {of} only, and this is {}; leave it out", algorithm.name()),
+            );
+            return None;
+        }
+        self.read(&format!("{path}.{what}"), variant).map(Some)
+    }
+
+    pub(super) fn cost(&mut self, path: &str, written: &At<file::Cost>) -> Option<Cost> {
+        match &written.value {
+            file::Cost::Fixed(text) => {
+                let mut fixed = Written::unwritten(text);
+                fixed.place = written.place;
+                self.read(path, &fixed).map(Cost::Fixed)
+            }
+            file::Cost::Table(table) => match table.get("header") {
+                Some(header) if table.len() == 1 => {
+                    let name = self.read(&format!("{path}.header"), &header.meaning::<http::HeaderName>())?;
+                    Some(Cost::Of(AttributeName::Header(name.as_str().to_owned())))
+                }
+                Some(header) => {
+                    self.wrong(header.place, format!("{path} has a header and methods; use one of the two"));
+                    None
+                }
+                None => self.method_costs(path, table),
+            },
+        }
+    }
+
+    fn method_costs(&mut self, path: &str, table: &BTreeMap<String, Written<String>>) -> Option<Cost> {
+        let mut costs = Vec::new();
+        let mut others = 1;
+        for (method, cost) in table {
+            let cost = self.read(&format!("{path}.{method}"), &cost.meaning::<u32>())?;
+            if method == "default" {
+                others = cost;
+            } else {
+                costs.push((method.to_ascii_uppercase(), cost));
+            }
+        }
+        Some(Cost::ByMethod { costs, others })
+    }
+
+    /// Which answers count.
+    pub(super) fn counted(&mut self, path: &str, written: Option<&At<file::Count>>) -> Counted {
+        let Some(At { value: file::Count { status }, place }) = written else { return Counted::default() };
+        let Some(statuses) = status.as_ref().filter(|statuses| !statuses.items.is_empty()) else {
+            let place = status.as_ref().map_or(*place, |statuses| statuses.place);
+            self.wrong(
+                place,
+                format!("{path} has no status, so nothing would count; write {{status: [401, 403]}}, or leave it out"),
+            );
+            return Counted::default();
+        };
+        let statuses = self.read_each(&format!("{path}.status"), statuses);
+        Counted::only(statuses.into_iter().map(|Statuses(range)| range).collect())
+    }
+}

@@ -1,0 +1,189 @@
+//! The file's names, for editors and for docs/configuration.md. Both come from the types in `file.rs`.
+
+use schemars::generate::SchemaSettings;
+use serde_json::Value;
+
+use super::file::File;
+
+/// The JSON Schema of the policy file.
+pub(crate) fn schema() -> Value {
+    let generator = SchemaSettings::draft2020_12().into_generator();
+    let mut schema = generator.into_root_schema_for::<File>();
+    schema.insert("title".to_owned(), "Ratewright policy file".into());
+    schema.to_value()
+}
+
+/// Names in the order in which one writes them; others follow by the alphabet.
+const ORDER: [&str; 40] = [
+    "enabled",
+    "listen",
+    "store",
+    "clients",
+    "exempt",
+    "id",
+    "match",
+    "upstream",
+    "servers",
+    "path",
+    "policies",
+    "gateway",
+    "routes",
+    "envoy",
+    "files",
+    "api",
+    "headers",
+    "problem",
+    "metrics",
+    "log",
+    "admin",
+    "address",
+    "redis",
+    "url",
+    "name",
+    "group",
+    "when",
+    "by",
+    "missing",
+    "quota",
+    "in_flight",
+    "algorithm",
+    "rate",
+    "burst",
+    "cost",
+    "count",
+    "overrides",
+    "retry_after",
+    "mode",
+    "on_failure",
+];
+
+/// The reference as a table for each section, in Markdown.
+pub(crate) fn reference() -> String {
+    let root = schema();
+    let mut reference = Reference { root: &root, written: Vec::new(), text: String::new() };
+    reference.section(&root, "");
+    reference.text
+}
+
+/// A reference that is being written.
+struct Reference<'a> {
+    root: &'a Value,
+    /// The sections that are there already, with where they are.
+    written: Vec<(&'a Value, String)>,
+    text: String,
+}
+
+impl<'a> Reference<'a> {
+    /// Writes one section, then those in it. What several places have is written once.
+    fn section(&mut self, schema: &'a Value, path: &str) {
+        let Some(Value::Object(properties)) = schema.get("properties") else { return };
+        self.written.push((schema, path.to_owned()));
+        let mut properties: Vec<_> = properties.iter().collect();
+        let order = |name: &str| ORDER.iter().position(|known| *known == name).unwrap_or(ORDER.len());
+        properties.sort_by_key(|(name, _)| order(name));
+        let title = if path.is_empty() { "The whole file".to_owned() } else { format!("`{path}`") };
+        self.text.push_str(&format!("### {title}\n\n"));
+        if let Some(description) = description(schema).filter(|_| !path.is_empty()) {
+            self.text.push_str(&format!("{description}\n\n"));
+        }
+        self.text.push_str("| name | meaning |\n|---|---|\n");
+        let inner: Vec<_> = properties
+            .into_iter()
+            .map(|(name, property)| (join(path, name), name, property, inner(self.root, property)))
+            .collect();
+        for (_, name, property, inner) in &inner {
+            self.row(name, property, *inner);
+        }
+        self.text.push('\n');
+        let is_nested = !path.is_empty();
+        for (path, _, _, inner) in inner {
+            match inner {
+                Some(inner) if self.place(inner).is_none() && !(is_nested && is_explained(inner)) => {
+                    self.section(inner, &path)
+                }
+                Some(_) | None => {}
+            }
+        }
+    }
+
+    fn row(&mut self, name: &str, property: &Value, inner: Option<&Value>) {
+        let mut told = description(property).unwrap_or_default();
+        match inner {
+            Some(inner) => {
+                if let Some(place) = self.place(inner) {
+                    told.push_str(&format!(" Its names are those of `{place}`."));
+                }
+            }
+            None => {
+                let more = referred(self.root, property).and_then(description);
+                told.extend(more.map(|more| format!(" {more}")));
+            }
+        }
+        self.text.push_str(&format!("| `{name}` | {told} |\n"));
+    }
+
+    /// Where a section is written already.
+    fn place(&self, section: &Value) -> Option<&str> {
+        let same = |(other, _): &&(&Value, String)| std::ptr::eq(*other, section);
+        self.written.iter().find(same).map(|(_, path)| path.as_str())
+    }
+}
+
+/// True if a section within another has a single name, which is explained where the section stands.
+fn is_explained(section: &Value) -> bool {
+    section.get("properties").and_then(Value::as_object).is_some_and(|names| names.len() == 1)
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+fn description(schema: &Value) -> Option<String> {
+    schema.get("description")?.as_str().map(|text| text.replace('\n', " ").replace('|', "\\|"))
+}
+
+/// The definition that a property refers to.
+fn referred<'a>(root: &'a Value, property: &'a Value) -> Option<&'a Value> {
+    let name = |schema: &'a Value| schema.get("$ref").and_then(Value::as_str);
+    let name = name(property).or_else(|| choices(property).iter().find_map(name))?;
+    root.pointer(name.strip_prefix('#')?)
+}
+
+fn choices(schema: &Value) -> &[Value] {
+    schema.get("anyOf").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// The section that a property is, or has.
+fn inner<'a>(root: &'a Value, property: &'a Value) -> Option<&'a Value> {
+    if property.get("properties").is_some() {
+        return Some(property);
+    }
+    if property.get("$ref").is_some() {
+        return inner(root, referred(root, property)?);
+    }
+    let items = property.get("items").and_then(|items| inner(root, items));
+    items.or_else(|| choices(property).iter().find_map(|choice| inner(root, choice)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Map;
+
+    #[test]
+    fn every_name_of_the_file_is_explained() {
+        fn walk(schema: &Value, path: &str) {
+            let none = Map::new();
+            let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&none);
+            for (name, property) in properties {
+                let path = format!("{path}.{name}");
+                assert!(description(property).is_some_and(|text| text.len() > 8), "{path} is not explained");
+            }
+        }
+        let schema = schema();
+        walk(&schema, "");
+        let definitions = schema["$defs"].as_object().unwrap();
+        assert!(definitions.len() > 10);
+        definitions.iter().for_each(|(name, definition)| walk(definition, name));
+    }
+}

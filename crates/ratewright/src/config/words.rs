@@ -1,0 +1,380 @@
+//! What a configuration means, in plain words: for people who want to read back what they wrote.
+//!
+//! ```text
+//!   of endpoint, the first that matches:
+//!     login    10 at once, then 1 every 6 s, for each client address; on **/login**, **/auth**
+//!     default  100 at once, then 10 every second, for each client address; on all others
+//!   never limited: on /health**; with method OPTIONS
+//! ```
+
+mod envoy;
+mod routes;
+
+use std::fmt::Write;
+use std::ops::RangeInclusive;
+
+use ratewright_core::{
+    Algorithm, AttributeName, Condition, Cost, Leak, Limit, Micros, Missing, Mode, OnFailure, OtherTerms,
+    Part, Policies, Policy, Quota, Refill, Selector, WindowStart,
+};
+use ratewright_gateway::Routes;
+
+use super::{Config, StoreConfig};
+pub(crate) use envoy::envoy;
+
+/// What a configuration means.
+pub(crate) fn words(config: &Config) -> String {
+    let routes = &config.gateway.routes;
+    let has_redis = matches!(config.store, StoreConfig::Redis(_));
+    let told = Told { has_redis, routes, permits: &config.permits };
+    let mut text = String::new();
+    if !config.is_enabled {
+        text.push_str("enabled is false: every request passes, uncounted\n");
+    }
+    let written = |policy: &&Policy| match policy.selector() {
+        Selector::When(_) => true,
+        Selector::Named => {
+            config.ad_hoc.iter().any(|name| *name == policy.name())
+                || routes::on(routes, policy.name()).is_some()
+        }
+    };
+    let policies: Vec<&Policy> =
+        config.policies.iter().chain(config.permits.iter()).filter(written).collect();
+    if policies.is_empty() && config.envoy.is_none() {
+        let gateway = if routes.is_empty() { "" } else { "the gateway limits nothing; " };
+        text.push_str(&format!(
+            "no policies: {gateway}only keys that callers name are limited, by the defaults\n"
+        ));
+    }
+    let width = policies.iter().map(|policy| policy.name().len()).max().unwrap_or_default();
+    for group in groups(&policies) {
+        if let Some(name) = group {
+            text.push_str(&format!("of {name}, the first that matches:\n"));
+        }
+        let members: Vec<_> = policies.iter().filter(|policy| policy.group() == group).collect();
+        let mut others = Others::No;
+        for policy in members {
+            let indent = if group.is_some() { "  " } else { "" };
+            let meaning = told.policy(policy, others);
+            text.push_str(&format!("{indent}{:width$}  {meaning}\n", policy.name()));
+            if group.is_some() {
+                others = others.after(policy);
+            }
+            let indent = " ".repeat(indent.len() + width + 4);
+            let measure = told.measure(policy);
+            let others = policy.overrides().map(|other| format!("{indent}{}\n", other_terms(other, measure)));
+            text.extend(others);
+        }
+    }
+    let free: Vec<_> = config.policies.exempt().iter().filter_map(exemption).collect();
+    let is_covering = |policy: &&Policy| {
+        *policy.selector() != Selector::Named || routes::on(routes, policy.name()).is_some()
+    };
+    if policies.iter().any(is_covering) && !free.is_empty() {
+        text.push_str(&format!("never limited: {}\n", free.join("; ")));
+    }
+    text.push_str(&routes::routes(routes));
+    text.extend(config.envoy.iter().map(|rules| envoy(rules, &config.policies)));
+    text
+}
+
+/// The groups of some policies in the order in which they begin; those without a group first.
+fn groups<'a>(policies: &[&'a Policy]) -> Vec<Option<&'a str>> {
+    let mut groups = vec![None];
+    for policy in policies {
+        if !groups.contains(&policy.group()) {
+            groups.push(policy.group());
+        }
+    }
+    groups
+}
+
+/// What those before a policy in its group leave to it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Others {
+    /// There are none before it.
+    No,
+    Some,
+    /// Nothing is left: one of them matches everything.
+    All,
+}
+
+impl Others {
+    fn after(self, policy: &Policy) -> Self {
+        let matches_all = matches!(policy.selector(), Selector::When(condition) if condition.is_empty());
+        if self == Self::All || matches_all { Self::All } else { Self::Some }
+    }
+}
+
+/// What has to be known beside a policy.
+struct Told<'a> {
+    has_redis: bool,
+    routes: &'a Routes,
+    permits: &'a Policies,
+}
+
+impl Told<'_> {
+    /// What a policy means, after others of its group.
+    fn policy(&self, policy: &Policy, others: Others) -> String {
+        let mut text = String::from(match policy.mode() {
+            Mode::Enforce => "",
+            Mode::Shadow => "shadow, never denies: ",
+            Mode::Off => "off: ",
+        });
+        text.push_str(&limits(policy.limits(), self.measure(policy)));
+        text.push_str(&format!(", {}", partition(policy.partition())));
+        if self.is_permit(policy) {
+            text.push_str(self.gateway_only());
+        }
+        let mut say = |words: String| text.push_str(&format!("; {words}"));
+        match policy.selector() {
+            Selector::When(_) if others == Others::All => {
+                say("never, as one before it matches all".to_owned())
+            }
+            Selector::When(condition) if condition.is_empty() && others == Others::Some => {
+                say("on all others".to_owned());
+            }
+            Selector::When(condition) if condition.is_empty() => {}
+            Selector::When(condition) => say(conditions(condition)),
+            Selector::Named => {}
+        }
+        routes::on(self.routes, policy.name()).into_iter().for_each(&mut say);
+        lacking(policy).into_iter().for_each(&mut say);
+        cost(policy.cost()).into_iter().for_each(&mut say);
+        if let Some(statuses) = policy.counted().statuses() {
+            say(format!("counts answers {}{}", self::statuses(statuses), self.gateway_only()));
+        }
+        if !policy.retry_after_min().is_zero() {
+            say(format!("retry after at least {}", span(policy.retry_after_min())));
+        }
+        match policy.on_failure() {
+            OnFailure::Open if self.has_redis => say("without Redis all pass".to_owned()),
+            OnFailure::Closed if self.has_redis => say("without Redis none pass".to_owned()),
+            OnFailure::Local | OnFailure::Open | OnFailure::Closed => {}
+        }
+        text
+    }
+
+    /// True if it limits what is under way.
+    fn is_permit(&self, policy: &Policy) -> bool {
+        self.permits.named(policy.name()).is_some()
+    }
+
+    /// How its quotas are told.
+    fn measure(&self, policy: &Policy) -> fn(&Quota) -> String {
+        if self.is_permit(policy) { under_way } else { quota }
+    }
+
+    /// What to add to that which only the gateway does.
+    fn gateway_only(&self) -> &'static str {
+        if self.routes.is_empty() { ", but only in the gateway, and there are no routes" } else { "" }
+    }
+}
+
+/// Which answers are meant.
+fn statuses(statuses: &[RangeInclusive<u16>]) -> String {
+    let told = |range: &RangeInclusive<u16>| match (*range.start(), *range.end()) {
+        (first, last) if first == last => first.to_string(),
+        (first, last) if first % 100 == 0 && last == first + 99 => format!("{}xx", first / 100),
+        (first, last) => format!("{first}-{last}"),
+    };
+    statuses.iter().map(told).collect::<Vec<_>>().join(", ")
+}
+
+/// What an override means.
+fn other_terms(other: OtherTerms<'_>, measure: fn(&Quota) -> String) -> String {
+    let limits = |quotas| limits(quotas, measure);
+    let mut text = format!("{}: ", conditions(other.condition));
+    match (other.mode, other.limits) {
+        (Some(Mode::Off), _) => text.push_str("no limit"),
+        (Some(Mode::Shadow), None) => text.push_str("the same, in shadow"),
+        (Some(Mode::Enforce), None) => text.push_str("the same, enforced"),
+        (Some(Mode::Shadow), Some(quotas)) => text.push_str(&format!("shadow: {}", limits(quotas))),
+        (Some(Mode::Enforce), Some(quotas)) => text.push_str(&format!("enforced: {}", limits(quotas))),
+        (None, quotas) => text.push_str(&quotas.map(limits).unwrap_or_default()),
+    }
+    text
+}
+
+fn limits(limits: &[Limit], measure: fn(&Quota) -> String) -> String {
+    let quotas: Vec<_> = limits.iter().map(|limit| measure(limit.quota())).collect();
+    quotas.join(", and ")
+}
+
+fn under_way(quota: &Quota) -> String {
+    format!("{} under way at once", quota.capacity())
+}
+
+fn quota(quota: &Quota) -> String {
+    let (units, capacity, window) = (quota.units(), quota.capacity(), window(quota.window()));
+    let every = every(quota.window());
+    match quota.algorithm() {
+        Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(Leak::Meter)
+            if (units, capacity.get()) == (1, 1) =>
+        {
+            format!("1 {every}")
+        }
+        Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(Leak::Meter) => {
+            let (window, n) = (quota.window().as_micros(), u64::from(units));
+            // They come back one by one; where one takes seconds, that is worth knowing.
+            if window.is_multiple_of(n * SECOND) {
+                return format!("{capacity} at once, then 1 {}", self::every(Micros::new(window / n)));
+            }
+            format!("{capacity} at once, then {units} {every}")
+        }
+        Algorithm::TokenBucket(Refill::Stepped) => {
+            format!("{capacity} at once, then {units} together {every}")
+        }
+        Algorithm::LeakyBucket(Leak::Queue) => {
+            format!("{units} {every} evenly spaced, with up to {capacity} waiting")
+        }
+        Algorithm::SlidingWindow => format!("{units} in any {window}"),
+        Algorithm::SlidingWindowCounter => format!("about {units} in any {window}"),
+        Algorithm::FixedWindow(WindowStart::Epoch) => format!("{units} in each {window} by the clock"),
+        Algorithm::FixedWindow(WindowStart::FirstHit) => format!("{units} in the {window} from the first"),
+    }
+}
+
+/// Whose buckets they are.
+fn partition(parts: &[Part]) -> String {
+    let part = |part: &Part| {
+        let names: Vec<_> = part.names().map(|name| attribute(&name.as_deref())).collect();
+        match names.as_slice() {
+            [name] => name.clone(),
+            names if parts.len() == 1 => names.join(", or else "),
+            names => format!("({})", names.join(", or else ")),
+        }
+    };
+    match parts {
+        [] => "for all together".to_owned(),
+        [only] if only.names().all(|name| *name == AttributeName::Key) => {
+            "for each key that callers name".to_owned()
+        }
+        parts => format!("for each {}", parts.iter().map(part).collect::<Vec<_>>().join(" and ")),
+    }
+}
+
+/// What becomes of those who cannot be told apart, if there can be such.
+fn lacking(policy: &Policy) -> Option<String> {
+    let is_always_there = |name: &AttributeName<String>| {
+        matches!(
+            name,
+            AttributeName::Ip
+                | AttributeName::Method
+                | AttributeName::Path
+                | AttributeName::Host
+                | AttributeName::Key
+        )
+    };
+    let part = policy.partition().iter().find(|part| !part.names().any(is_always_there))?;
+    let names: Vec<_> = part.names().map(|name| attribute(&name.as_deref())).collect();
+    let what = match policy.missing() {
+        Missing::Skip => "not limited",
+        Missing::Deny => "denied",
+    };
+    Some(format!("without {}: {what}", names.join(" or ")))
+}
+
+fn cost(cost: &Cost) -> Option<String> {
+    match cost {
+        Cost::Fixed(1) => None,
+        Cost::Fixed(0) => Some("a request costs nothing".to_owned()),
+        Cost::Fixed(n) => Some(format!("a request costs {n}")),
+        Cost::Of(name) => Some(format!("a request costs what its {} says", attribute(&name.as_deref()))),
+        Cost::ByMethod { costs, others } => {
+            let costs = costs.iter().fold(String::new(), |mut text, (method, cost)| {
+                let _ = write!(text, "{method} costs {cost}, ");
+                text
+            });
+            Some(format!("{costs}others cost {others}"))
+        }
+    }
+}
+
+/// For which requests: all tests must hold.
+fn conditions(condition: &Condition) -> String {
+    let is_path = |(name, _): &(AttributeName<&str>, _)| *name == AttributeName::Path;
+    let tests = condition.tests().filter(is_path).chain(condition.tests().filter(|test| !is_path(test)));
+    tests.map(|(name, values)| test(&name, &values)).collect::<Vec<_>>().join(" ")
+}
+
+fn test(name: &AttributeName<&str>, values: &[String]) -> String {
+    let listed = values.join(", ");
+    match name {
+        AttributeName::Path => format!("on {listed}"),
+        AttributeName::Ip => {
+            format!("from {}", values.iter().map(|network| address(network)).collect::<Vec<_>>().join(", "))
+        }
+        AttributeName::User
+        | AttributeName::Method
+        | AttributeName::Host
+        | AttributeName::Route
+        | AttributeName::Key
+        | AttributeName::Header(_)
+        | AttributeName::Cookie(_)
+        | AttributeName::Param(_)
+        | AttributeName::Claim(_)
+        | AttributeName::Named(_) => format!("with {} {listed}", attribute(name)),
+    }
+}
+
+/// A network, or the only address in it.
+fn address(network: &str) -> &str {
+    let only = if network.contains(':') { "/128" } else { "/32" };
+    network.strip_suffix(only).unwrap_or(network)
+}
+
+/// What is never charged, if there is such.
+fn exemption(condition: &Condition) -> Option<String> {
+    let tests = condition.tests().filter(|(_, values)| !values.is_empty());
+    let tests: Vec<_> = tests.map(|(name, values)| test(&name, &values)).collect();
+    (!tests.is_empty()).then(|| tests.join(" "))
+}
+
+fn attribute(name: &AttributeName<&str>) -> String {
+    match name {
+        AttributeName::Ip => "client address".to_owned(),
+        AttributeName::Param(name) => format!("query parameter {name}"),
+        AttributeName::User
+        | AttributeName::Method
+        | AttributeName::Path
+        | AttributeName::Host
+        | AttributeName::Route
+        | AttributeName::Key => name.kind().to_owned(),
+        AttributeName::Header(text)
+        | AttributeName::Cookie(text)
+        | AttributeName::Claim(text)
+        | AttributeName::Named(text) => format!("{} {text}", name.kind()),
+    }
+}
+
+const SECOND: u64 = 1_000_000;
+
+/// How often.
+fn every(time: Micros) -> String {
+    let is_minute = time.as_micros() == 60 * SECOND;
+    if is_minute { "every minute".to_owned() } else { format!("every {}", window(time)) }
+}
+
+/// How long, after a word such as every or any. A minute is told in seconds: no clock's minute is meant.
+fn window(time: Micros) -> String {
+    let names = [(1, "second"), (3_600, "hour"), (86_400, "day")];
+    let name = names.into_iter().find(|(seconds, _)| seconds * SECOND == time.as_micros());
+    name.map_or_else(|| span(time), |(_, name)| name.to_owned())
+}
+
+/// How long: in seconds up to two minutes, then in the largest unit that needs no fraction.
+fn span(time: Micros) -> String {
+    let units = [
+        (86_400 * SECOND, "d"),
+        (3_600 * SECOND, "h"),
+        (60 * SECOND, "min"),
+        (SECOND, "s"),
+        (1_000, "ms"),
+        (1, "us"),
+    ];
+    let time = time.as_micros();
+    let fits = |length: u64| time.is_multiple_of(length) && (length != 60 * SECOND || time >= 2 * length);
+    let (length, name) = units.into_iter().find(|(length, _)| fits(*length)).unwrap_or((1, "us"));
+    format!("{} {name}", time / length)
+}

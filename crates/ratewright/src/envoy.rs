@@ -1,0 +1,111 @@
+//! The door for Envoy: what it needs of the program, how a reload reaches it, and the same over `POST /json`.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use ratewright_core::{Limiter, Observe, Policies};
+use ratewright_listen::Tls;
+use ratewright_rls::wire::Code;
+use ratewright_rls::{Door, HitCounts, Listening, Rls, Rules, SharedRules, Unmet, json};
+use ratewright_store::WallClock;
+use tokio::net::TcpListener;
+
+use crate::buckets::Buckets;
+use crate::config::EnvoyConfig;
+
+/// The longest body of `POST /json`, in bytes.
+const BODY_MAX: usize = 1024 * 1024;
+
+/// Envoy's rate limit service.
+pub(crate) struct RateLimits<O> {
+    rls: Arc<Rls<Arc<Buckets>, O, WallClock>>,
+}
+
+impl<O: Observe + 'static> RateLimits<O> {
+    /// The service with these rules. Their policies are in force.
+    pub(crate) fn new(limiter: Arc<Limiter<Arc<Buckets>, O>>, config: Option<&EnvoyConfig>) -> Self {
+        let rules: SharedRules = Arc::new(ArcSwap::from_pointee(rules(limiter.policies(), config)));
+        Self { rls: Arc::new(Rls::new(limiter, rules, WallClock)) }
+    }
+
+    /// True if these rules are not those in force, or are kept in another manner.
+    pub(crate) fn would_change(&self, config: Option<&EnvoyConfig>) -> bool {
+        let (now, config) = (self.rls.rules.load(), config.cloned().unwrap_or_default());
+        now.manner != config.manner || now.domains.outline() != config.domains.outline()
+    }
+
+    /// True if there are rules.
+    pub(crate) fn has_rules(&self) -> bool {
+        !self.rls.rules.load().domains.is_empty()
+    }
+
+    /// Puts other rules in force. Their policies are in force already.
+    pub(crate) fn replace(&self, config: Option<&EnvoyConfig>) {
+        self.rls.rules.store(Arc::new(rules(self.rls.limiter.policies(), config)));
+    }
+
+    /// `POST /json`.
+    pub(crate) fn routes(&self) -> Router {
+        let layer = DefaultBodyLimit::max(BODY_MAX);
+        Router::new().route("/json", post(ask::<O>)).layer(layer).with_state(Arc::clone(&self.rls))
+    }
+
+    /// What met a rule, and what met none.
+    pub(crate) fn counts(&self) -> (&HitCounts, &Unmet) {
+        (&self.rls.hits, &self.rls.unmet)
+    }
+
+    /// Serves until `stop` is ready. Probes are told at once.
+    pub(crate) async fn serve(
+        &self,
+        listener: TcpListener,
+        listening: Listening,
+        tls: Option<Tls>,
+        stop: impl Future<Output = ()>,
+    ) {
+        let (door, health) = Door::new(Arc::clone(&self.rls));
+        health.serve().await;
+        let stop = async {
+            stop.await;
+            health.leave().await;
+        };
+        ratewright_rls::serve(listener, door, listening, tls, stop).await;
+    }
+}
+
+fn rules(policies: Arc<Policies>, config: Option<&EnvoyConfig>) -> Rules {
+    let domains = config.map(|config| Arc::clone(&config.domains)).unwrap_or_default();
+    let manner = config.map(|config| config.manner.clone()).unwrap_or_default();
+    Rules { domains, policies, manner }
+}
+
+async fn ask<O: Observe + 'static>(
+    State(rls): State<Arc<Rls<Arc<Buckets>, O, WallClock>>>,
+    body: Bytes,
+) -> Response {
+    let request = match json::read(&body) {
+        Ok(request) => request,
+        Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
+    };
+    // By itself, so that what is to be given back is, also if nobody waits for the answer.
+    let answered = tokio::spawn(async move { rls.answer(&request).await }).await;
+    let Ok(answered) = answered else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
+    match answered {
+        Err(refusal) => (StatusCode::BAD_REQUEST, format!("{refusal}\n")).into_response(),
+        Ok(answer) => {
+            let status = match answer.overall_code() {
+                Code::OverLimit => StatusCode::TOO_MANY_REQUESTS,
+                Code::Ok | Code::Unknown => StatusCode::OK,
+            };
+            let kind = [(CONTENT_TYPE, HeaderValue::from_static("application/json"))];
+            (status, kind, json::write(&answer)).into_response()
+        }
+    }
+}

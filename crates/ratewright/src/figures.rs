@@ -1,0 +1,141 @@
+//! What the program knows of itself, for the metrics.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use ratewright_core::{Basis, Observe, Policies};
+use ratewright_gateway::Counted;
+use ratewright_rls::{HitCounts, HitsOf, Unmet};
+use ratewright_server::admin::Figure;
+use ratewright_store::{MemoryStats, Traffic};
+
+use crate::buckets::Buckets;
+use crate::gateway::Passage;
+use crate::reload::Reloads;
+
+/// How the store is.
+pub(crate) fn of_store(store: &Buckets) -> Vec<Figure> {
+    let mut figures = of_memory(store.memory_stats());
+    let Buckets::Redis(failover) = store else { return figures };
+    let up = f64::from(failover.shared().status().is_up);
+    let help = "Whether Redis is in reach: 1 or 0";
+    figures.push(Figure::gauge("ratewright_store_up", help).of(up));
+    let out = f64::from(failover.status().is_out);
+    let help = "Whether decisions are made without Redis: 1 or 0";
+    figures.push(Figure::gauge("ratewright_store_substituted", help).of(out));
+    let standings = Figure::counter("ratewright_store_standings", "Standings, by what they rest on");
+    let bases = [Basis::Shared, Basis::Local, Basis::FailOpen, Basis::FailClosed];
+    figures.push(bases.into_iter().fold(standings, |figure, basis| {
+        figure.labelled("basis", basis.name(), figure_of(failover.n_by_basis(basis)))
+    }));
+    figures.extend(of_traffic(failover.shared().traffic()));
+    figures
+}
+
+fn of_traffic(traffic: Traffic) -> [Figure; 3] {
+    let Traffic { calls, failures, n_outages } = traffic;
+    let help = "Decisions and commands to which Redis gave no answer, by why";
+    let unanswered = Figure::counter("ratewright_store_failures", help);
+    [
+        Figure::durations("ratewright_store_call", "How long calls to Redis took, answered or not")
+            .took([], calls),
+        failures
+            .into_iter()
+            .fold(unanswered, |figure, (kind, n)| figure.labelled("kind", kind.name(), figure_of(n))),
+        Figure::counter("ratewright_store_outages", "How often the link to Redis went down")
+            .of(figure_of(n_outages)),
+    ]
+}
+
+/// What the rule set in force is.
+pub(crate) fn of_policies(policies: &Policies) -> Vec<Figure> {
+    let generation = figure_of(policies.generation());
+    let n_brought = policies.iter().filter(|policy| ratewright_rls::is_brought(policy)).count();
+    let n_policies = figure_of((policies.n_policies() - n_brought) as u64);
+    vec![
+        Figure::gauge("ratewright_policies_generation", "The number of the rule set in force").of(generation),
+        Figure::gauge("ratewright_policies", "Policies in force").of(n_policies),
+    ]
+}
+
+/// What Envoy asked for.
+pub(crate) fn of_envoy((hits, unmet): (&HitCounts, &Unmet)) -> Vec<Figure> {
+    let mut all = Figure::counter("ratewright_envoy_hits", "Hits of rules for Envoy");
+    let mut over =
+        Figure::counter("ratewright_envoy_over_limit_hits", "Of these the ones that were over their limit");
+    for HitsOf { rule, n_all, n_over } in hits.read() {
+        all = all.labelled("rule", &rule, figure_of(n_all));
+        over = over.labelled("rule", &rule, figure_of(n_over));
+    }
+    let help = "Requests for domains that no file of envoy.files has";
+    let domains = Figure::counter("ratewright_envoy_unknown_domain", help).of(figure_of(unmet.n_requests()));
+    let help = "Descriptors of known domains for which there is no rule, and so no limit";
+    let descriptors = Figure::counter("ratewright_envoy_unmatched_descriptors", help);
+    vec![all, over, domains, descriptors.of(figure_of(unmet.n_descriptors()))]
+}
+
+/// How reloads went.
+pub(crate) fn of_reloads(reloads: &Reloads) -> Vec<Figure> {
+    let count = |n: &AtomicU64| figure_of(n.load(Ordering::Relaxed));
+    let loaded_at = figure_of(reloads.loaded_at().as_micros()) / 1e6;
+    vec![
+        Figure::counter("ratewright_reloads", "Times that another policy file was put in force")
+            .of(count(&reloads.n_succeeded)),
+        Figure::counter(
+            "ratewright_reload_failures",
+            "Times that a policy file was refused, and the old one stayed",
+        )
+        .of(count(&reloads.n_failed)),
+        Figure::gauge(
+            "ratewright_policies_loaded_timestamp_seconds",
+            "When the rule set in force was read, in Unix seconds",
+        )
+        .of(loaded_at),
+    ]
+}
+
+fn of_memory(stats: MemoryStats) -> Vec<Figure> {
+    let MemoryStats { n_keys, n_keys_max, n_evicted, n_bytes } = stats;
+    let gauge = |name, help, n: usize| Figure::gauge(name, help).of(figure_of(n as u64));
+    vec![
+        gauge("ratewright_memory_keys", "Keys in memory", n_keys),
+        gauge("ratewright_memory_keys_max", "The most keys in memory", n_keys_max),
+        gauge("ratewright_memory_bytes", "Memory that keys take", n_bytes),
+        Figure::counter(
+            "ratewright_memory_evictions",
+            "Keys that were let go while they still meant something",
+        )
+        .of(figure_of(n_evicted)),
+    ]
+}
+
+/// A count as metrics have it. They are doubles: past 2^53 one more makes no difference.
+fn figure_of(n: u64) -> f64 {
+    n as f64
+}
+
+/// What went through the gateway, and how the servers behind it are.
+pub(crate) fn of_gateway<O: Observe + 'static>(passage: &Passage<O>) -> Vec<Figure> {
+    let counted = passage.counts().read();
+    let mut requests = Figure::counter("gateway_request", "Requests to the gateway, by status and route");
+    let help = "How long it took until the head of the answer was there";
+    let mut took = Figure::durations("gateway_request_duration", help);
+    for Counted { label, by_status, took: reading } in counted {
+        for (status, n) in by_status {
+            let labels = [("status", status.to_string()), ("route_path", label.to_string())];
+            requests = requests.under(labels, figure_of(n));
+        }
+        took = took.took([("route_path", label.to_string())], reading);
+    }
+    let mut healthy = Figure::gauge("gateway_upstream_healthy", "Whether a server is sent requests: 1 or 0");
+    let mut ejections = Figure::counter("gateway_upstream_ejections", "How often a server was left alone");
+    for (_, route) in passage.settings().routes.iter() {
+        for state in route.upstream.states() {
+            let labels = || [("route", route.id.to_string()), ("server", state.server.to_string())];
+            healthy = healthy.under(labels(), f64::from(state.is_healthy));
+            ejections = ejections.under(labels(), figure_of(state.n_ejections));
+        }
+    }
+    let help = "Lines of the access log that were not written, because nobody took them in time";
+    let dropped = Figure::counter("gateway_access_log_dropped", help);
+    vec![requests, took, healthy, ejections, dropped.of(figure_of(passage.access_log().n_dropped()))]
+}

@@ -1,0 +1,139 @@
+//! The gateway's door: what it needs of the program, and how a reload reaches it.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use arc_swap::ArcSwap;
+use hyper_rustls::ConfigBuilderExt;
+use ratewright_core::{Limiter, Observe, Policies, Store};
+use ratewright_gateway::{ClientTls, Counts, Gateway, Listening, Server, Settings, SharedSettings};
+use ratewright_http::{Dialect, SharedDialect};
+use ratewright_listen::Tls;
+use ratewright_store::{SystemClock, WallClock};
+use ratewright_tower::Permits;
+use rustls::crypto::aws_lc_rs;
+use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
+use tokio::net::TcpListener;
+
+use crate::access_log::Lines;
+
+/// Time for requests in hand to finish after a stop.
+const FINISH_WITHIN: Duration = Duration::from_secs(30);
+
+/// Time for whoever reads the access log to take what is left of it after a stop.
+const TAKEN_WITHIN: Duration = Duration::from_secs(5);
+
+/// What the gateway goes by while it is open.
+pub(crate) struct Passage<O> {
+    settings: SharedSettings,
+    dialect: SharedDialect,
+    permits: Arc<Limiter<Arc<Permits>, O>>,
+    counts: Arc<Counts>,
+    access_log: Arc<Lines>,
+    client_tls: ClientTls,
+    /// Whether `client_tls` knows whom the machine trusts.
+    is_trusting: AtomicBool,
+}
+
+impl<O: Observe + 'static> Passage<O> {
+    pub(crate) fn new(settings: Settings, dialect: Arc<Dialect>, permits: Policies, observer: O) -> Self {
+        Self {
+            settings: Arc::new(ArcSwap::from_pointee(settings)),
+            dialect: Arc::new(ArcSwap::new(dialect)),
+            permits: Arc::new(Limiter::observed(permits, Arc::default(), observer)),
+            counts: Arc::default(),
+            access_log: Arc::default(),
+            client_tls: trusting_nobody(),
+            is_trusting: AtomicBool::new(false),
+        }
+    }
+
+    /// Finds out whom the machine trusts, if these routes need it and nobody has asked before. They must not be put in force
+    /// otherwise.
+    pub(crate) fn trust_for(&self, settings: &Settings) -> anyhow::Result<()> {
+        if self.is_trusting.load(Ordering::Relaxed) || !needs_trust(settings) {
+            return Ok(());
+        }
+        let trusting = tls().with_native_roots().context(
+            "no trusted certificates found on this machine, and a route has an https server; install ca-certificates, or name who signs under upstream.tls.ca",
+        )?;
+        self.client_tls.replace(&ClientTls::new(trusting.with_no_client_auth()));
+        self.is_trusting.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Puts other routes in force. The policies that they name are in force already.
+    pub(crate) fn replace(&self, settings: Settings, dialect: Arc<Dialect>, permits: Policies) {
+        self.permits.swap(permits);
+        self.dialect.store(dialect);
+        let routes = settings.routes.inheriting(&self.settings.load().routes);
+        self.settings.store(Arc::new(Settings { routes, ..settings }));
+    }
+
+    /// The policies on what is under way.
+    pub(crate) fn permits(&self) -> Arc<Policies> {
+        self.permits.policies()
+    }
+
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        self.settings.load_full()
+    }
+
+    pub(crate) fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    pub(crate) fn access_log(&self) -> &Lines {
+        &self.access_log
+    }
+
+    /// Serves until `stop` is ready.
+    pub(crate) async fn serve<S: Store<Error = std::convert::Infallible> + 'static>(
+        &self,
+        limiter: Arc<Limiter<S, O>>,
+        listener: TcpListener,
+        tls: Option<Tls>,
+        stop: impl Future<Output = ()>,
+    ) -> anyhow::Result<()> {
+        let gateway = Gateway {
+            limiter,
+            permits: Arc::clone(&self.permits),
+            dialect: Arc::clone(&self.dialect),
+            settings: Arc::clone(&self.settings),
+            clock: Arc::new(SystemClock::new()),
+            wall: Arc::new(WallClock),
+            client_tls: self.client_tls.clone(),
+            counts: Arc::clone(&self.counts),
+            access_log: self.access_log.clone(),
+        };
+        let writing = self.access_log.write_to(std::io::stdout()).context("cannot start threads")?;
+        let n_workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+        let (read_within, kept_for) = (Listening::READ_WITHIN, Listening::KEPT_FOR);
+        let listening = Listening { n_workers, tls, read_within, finish_within: FINISH_WITHIN, kept_for };
+        let served = Arc::new(gateway).serve(listener, listening, stop).await;
+        writing.finish(TAKEN_WITHIN).await;
+        served.context("cannot start threads")
+    }
+}
+
+/// TLS with servers of whom nobody is trusted yet.
+fn trusting_nobody() -> ClientTls {
+    ClientTls::new(tls().with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}
+
+fn tls() -> ConfigBuilder<ClientConfig, WantsVerifier> {
+    ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("the provider knows TLS 1.2 and 1.3")
+}
+
+/// True if a server must be of somebody whom the machine trusts.
+fn needs_trust(settings: &Settings) -> bool {
+    let upstreams = settings.routes.iter().map(|(_, route)| &route.upstream);
+    upstreams
+        .filter(|upstream| upstream.tls().is_none())
+        .any(|upstream| upstream.servers().any(Server::is_tls))
+}

@@ -1,0 +1,131 @@
+//! The program: reads the command line and the policy file, and opens the doors.
+//!
+//! # Layout
+//! - `cli`: the command line. `check`: what a policy file means. `config`: the policy file, from what a person wrote to what the program needs.
+//! - `convert`: rules of others as a policy file.
+//! - `admin`: the commands that ask a running program. `fetch`: one request as a client.
+//! - `serve`: opens the doors, and puts another configuration in force when the files change.
+//! - `gateway`: the reverse proxy's door. `access_log`: a line for each of its requests.
+//! - `buckets`: the choice of stores. `jwks`: keys that are fetched. `figures`: what metrics tell of the program.
+#![expect(clippy::print_stderr, reason = "the program talks to a terminal")]
+
+mod access_log;
+mod admin;
+mod buckets;
+mod check;
+mod cli;
+mod config;
+mod convert;
+mod envoy;
+mod fetch;
+mod figures;
+mod gateway;
+mod jwks;
+mod log;
+mod reload;
+mod serve;
+#[cfg(feature = "otel")]
+mod traces;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use config::{Config, ConfigError, Source};
+
+/// Something in the file or on the command line is wrong; nothing was started.
+const MISUSED: u8 = 2;
+
+/// Does what the command line says, and tells how it went.
+pub fn main() -> ExitCode {
+    let cli::Cli { serve, command } = cli::Cli::parse();
+    match command {
+        Some(cli::Command::Serve(args)) => run(args),
+        Some(cli::Command::Check(args)) => check(args),
+        Some(cli::Command::Inspect(args)) => admin::inspect(&args),
+        Some(cli::Command::Reset(args)) => admin::reset(&args),
+        Some(cli::Command::Top(args)) => admin::top(&args),
+        Some(cli::Command::Convert(args)) => convert(&args),
+        Some(cli::Command::Schema(args)) => schema(&args),
+        None => run(serve),
+    }
+}
+
+fn run(cli::ServeArgs { source }: cli::ServeArgs) -> ExitCode {
+    let source = Source::from(source);
+    let config = match Config::read(&source, &environment) {
+        Ok(config) => config,
+        Err(errors) => return complain(&errors),
+    };
+    log::begin(&config.log, config.traces.as_ref());
+    let served = serve::run(config, source);
+    #[cfg(feature = "otel")]
+    traces::finish();
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn check(args: cli::CheckArgs) -> ExitCode {
+    let mut exit = ExitCode::SUCCESS;
+    for source in args.sources() {
+        match check::check(&source, &environment) {
+            Ok(words) => print(&words),
+            Err(errors) => exit = complain(&errors),
+        }
+    }
+    exit
+}
+
+fn convert(cli::ConvertArgs { from }: &cli::ConvertArgs) -> ExitCode {
+    let cli::ConvertFrom::Envoy { files } = from;
+    match convert::envoy(files) {
+        Ok(text) => {
+            print(&text);
+            ExitCode::SUCCESS
+        }
+        Err(errors) => complain(&errors),
+    }
+}
+
+fn schema(args: &cli::SchemaArgs) -> ExitCode {
+    print(&if args.reference { config::reference() } else { format!("{:#}\n", config::schema()) });
+    ExitCode::SUCCESS
+}
+
+/// Writes to standard output. Who has stopped reading, as `head` does, has seen enough.
+fn print(text: &str) {
+    let _ = std::io::stdout().write_all(text.as_bytes());
+}
+
+/// Tells what is wrong with the files.
+fn complain(errors: &[ConfigError]) -> ExitCode {
+    errors.iter().for_each(|error| eprintln!("error: {error:#}"));
+    ExitCode::from(MISUSED)
+}
+
+/// Reads the text of a policy file, and tells what is wrong with it. For fuzzing: nothing is started, and the environment is
+/// empty.
+#[doc(hidden)]
+pub fn understand(text: &str) -> Result<(), Vec<String>> {
+    let read = Config::of_text(text);
+    read.map(|_| ()).map_err(|errors| errors.iter().map(|error| format!("{error:#}")).collect())
+}
+
+/// Reads the text of a file of rules for Envoy, and tells what is wrong with it. For fuzzing.
+#[doc(hidden)]
+pub fn understand_envoy(text: &str) -> Result<ratewright_rls_rules::Domains, Vec<String>> {
+    let read = config::envoy_of_text(text);
+    read.map_err(|errors| errors.iter().map(|error| format!("{error:#}")).collect())
+}
+
+/// A variable of the environment.
+fn environment(name: &str) -> Option<String> {
+    #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
+    std::env::var(name).ok()
+}

@@ -1,0 +1,409 @@
+//! The commands that ask a running program: `inspect`, `reset` and `top`.
+
+use std::io::{BufRead, BufReader};
+use std::process::Output;
+
+use expect_test::{Expect, expect};
+use ratewright_lab::{free_port, write_certificates};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::process::{Ratewright, command, on_free_ports, own_address, run};
+
+const POLICIES: &str = "
+api: {defaults: {token_bucket: {rate: 1/h, burst: 100}}}
+policies:
+- {name: login, by: ip, quota: [{rate: 1/h, burst: 10}, {name: day, algorithm: sliding_window, rate: 20/d}], when: {path: /login}}
+- {name: api, by: {first_of: [user, ip]}, quota: {rate: 1/h, burst: 2}, when: {path: /api}}
+- {name: all, mode: shadow, quota: {rate: 10/1000d}}
+- {name: idle, by: ip, mode: off, quota: {rate: 1/h}}
+";
+
+/// Runs a command against the program's admin door.
+fn ask(ratewright: &Ratewright, args: &[&str]) -> Output {
+    run(&[args, &["--admin", &format!("http://{}", ratewright.admin)]].concat())
+}
+
+/// Checks what a command says, and how it ends. How late it is and how long something takes is not compared, nor where
+/// the door is.
+#[track_caller]
+fn check(ratewright: &Ratewright, args: &[&str], expected: Expect) {
+    let told = told(&ask(ratewright, args)).replace(&ratewright.admin, "ADMIN");
+    expected.assert_eq(&told.lines().map(timeless).collect::<Vec<_>>().join("\n"));
+}
+
+fn timeless(line: &str) -> String {
+    let words: Vec<_> = line.split(' ').collect();
+    let word = |(n, word): (usize, &&str)| {
+        let is_time = word.len() == 8 && word.split(':').count() == 3;
+        let is_wait = words.get(n + 1) == Some(&"s") && **word != *"0";
+        if is_time {
+            "hh:mm:ss".to_owned()
+        } else if is_wait {
+            "n".repeat(word.len())
+        } else {
+            (*word).to_owned()
+        }
+    };
+    words.iter().enumerate().map(word).collect::<Vec<_>>().join(" ")
+}
+
+fn told(output: &Output) -> String {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    format!("{}{}exit {}", text(&output.stdout), text(&output.stderr), output.status.code().unwrap())
+}
+
+fn json_of(output: &Output) -> Value {
+    assert_eq!(output.status.code(), Some(0), "{}", told(output));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+#[test]
+fn inspect_tells_how_a_key_stands_under_each_quota() {
+    let ratewright = Ratewright::start(POLICIES);
+    for _ in 0..3 {
+        ratewright.decide(&json!({"ip": "192.0.2.1", "path": "/login"}));
+    }
+    ratewright.get("check?key=user:123");
+    let expected = expect![[r#"
+        login:192.0.2.1
+
+        LIMIT      LEFT  OF  FULL IN  MODE     BASIS
+        login         7  10  nnnnn s  enforce  local
+        login/day    17  20  nnnnn s  enforce  local
+        exit 0"#]];
+    check(&ratewright, &["inspect", "login:192.0.2.1"], expected);
+    check(
+        &ratewright,
+        &["inspect", "login/day:{192.0.2.99}"],
+        expect![[r#"
+            login:192.0.2.99
+
+            LIMIT      LEFT  OF  FULL IN  MODE     BASIS
+            login        10  10  0 s      enforce  local
+            login/day    20  20  0 s      enforce  local
+            exit 0"#]],
+    );
+    check(
+        &ratewright,
+        &["inspect", "token_bucket:user:123"],
+        expect![[r#"
+            token_bucket:user:123
+
+            LIMIT         LEFT   OF  FULL IN  MODE     BASIS
+            token_bucket    99  100  nnnn s   enforce  local
+            exit 0"#]],
+    );
+    let all = ask(&ratewright, &["inspect", "all", "--json"]);
+    let all = json_of(&all);
+    assert_eq!(
+        (&all["policy"], &all["remaining"], &all["limits"][0]["mode"]),
+        (&json!("all"), &json!(7), &json!("shadow"))
+    );
+    check(
+        &ratewright,
+        &["inspect", "idle:192.0.2.1"],
+        expect![[r#"
+            idle:192.0.2.1: nothing is counted, the policy or all limits are off
+            exit 0"#]],
+    );
+    assert_eq!(
+        ratewright.admin("/api/v1/admin/key?policy=login&key=192.0.2.1").json()["remaining"],
+        7,
+        "nothing is spent"
+    );
+}
+
+#[test]
+fn reset_forgets_a_key_and_no_other() {
+    let ratewright = Ratewright::start(POLICIES);
+    for ip in ["192.0.2.1", "192.0.2.2"] {
+        assert_eq!(
+            [(); 3].map(|()| ratewright.decide(&json!({"ip": ip, "path": "/api"})).status),
+            [200, 200, 429]
+        );
+    }
+    let left = |key: &str| json_of(&ask(&ratewright, &["inspect", key, "--json"]))["remaining"].clone();
+    assert_eq!((left("api:ip:192.0.2.1"), left("api:ip:192.0.2.2")), (json!(0), json!(0)));
+    let expected = expect![[r#"
+        api:ip:192.0.2.1 is reset, in this instance
+        exit 0"#]];
+    check(&ratewright, &["reset", "api:ip:192.0.2.1"], expected);
+    assert_eq!((left("api:ip:192.0.2.1"), left("api:ip:192.0.2.2")), (json!(2), json!(0)));
+    let reset = json_of(&ask(&ratewright, &["reset", "api:ip:192.0.2.2", "--json"]));
+    assert_eq!(
+        reset,
+        json!({"key": "ip:192.0.2.2", "policy": "api", "message": "Rate limit reset", "basis": "local"})
+    );
+    assert_eq!(left("api:ip:192.0.2.2"), 2);
+}
+
+#[test]
+fn top_tells_who_is_denied_most_and_who_was_last() {
+    let ratewright = Ratewright::start(POLICIES);
+    check(
+        &ratewright,
+        &["top"],
+        expect![[r#"
+            Nobody was denied in the last 5 minutes
+            exit 0"#]],
+    );
+    for (ip, n) in [("192.0.2.1", 5), ("192.0.2.22", 3)] {
+        for _ in 0..n {
+            ratewright.decide(&json!({"ip": ip, "method": "GET", "path": "/api"}));
+        }
+    }
+    let body = json!({"attributes": {"ip": "192.0.2.1", "method": "POST", "path": "/login"}, "cost": 11});
+    ratewright.post("/api/v1/decide", &[], &body.to_string());
+    check(
+        &ratewright,
+        &["top", "-n", "3"],
+        expect![[r#"
+            Most denied in the last 5 minutes
+
+            DENIED  POLICY  CLIENT
+                 3  api     ip:192.0.2.1
+                 1  api     ip:192.0.2.22
+                 1  login   192.0.2.1
+
+            Last denials
+
+            UTC       POLICY  CLIENT         REQUEST      RETRY AFTER
+            hh:mm:ss  login   192.0.2.1      POST /login  never
+            hh:mm:ss  api     ip:192.0.2.22  GET /api     nnnn s
+            hh:mm:ss  api     ip:192.0.2.1   GET /api     nnnn s
+            exit 0"#]],
+    );
+    check(
+        &ratewright,
+        &["top", "--policy", "login"],
+        expect![[r#"
+            Most denied in the last 5 minutes
+
+            DENIED  POLICY  CLIENT
+                 1  login   192.0.2.1
+
+            Last denials
+
+            UTC       POLICY  CLIENT     REQUEST      RETRY AFTER
+            hh:mm:ss  login   192.0.2.1  POST /login  never
+            exit 0"#]],
+    );
+    let top = json_of(&ask(&ratewright, &["top", "--json", "-n", "1"]));
+    assert_eq!(top["top"], json!([{"policy": "api", "client": "ip:192.0.2.1", "atLeast": 3, "atMost": 3}]));
+    assert_eq!((&top["windowSeconds"], &top["denials"][0]["path"]), (&json!(300), &json!("/login")));
+    assert_eq!(top["denials"].as_array().unwrap().len(), 1);
+}
+
+/// Whatever a value holds, a key that is shown can be copied, inspected and reset, and is no other key.
+#[test]
+fn a_key_that_is_shown_can_be_asked_for() {
+    let ratewright = Ratewright::start(
+        "policies:\n\
+         - {name: pair, by: [user, path], quota: {rate: 1/h, burst: 1}, when: {path: '/pair/**'}}\n\
+         - {name: one, by: {first_of: [user, ip]}, quota: {rate: 1/h, burst: 1}, when: {path: /one}}\n\
+         api: {defaults: {token_bucket: {rate: 1/h, burst: 1}}}\n",
+    );
+    let users = ["a|b", "a", "a%7Cb", "100%", "100%25", "%", "|", "é b"];
+    for user in users {
+        for path in ["/pair/x|y", "/pair/b|x", "/one"] {
+            let attributes = json!({"user": user, "path": path});
+            assert_eq!([(); 2].map(|()| ratewright.decide(&attributes).status), [200, 429], "{user} {path}");
+        }
+    }
+    for key in ["50%25|x", "50%2525"] {
+        let check = format!("check?key={}", key.replace('%', "%25"));
+        assert_eq!([(); 2].map(|()| ratewright.get(&check).status), [200, 429], "{key}");
+    }
+    let top = json_of(&ask(&ratewright, &["top", "--json", "-n", "100"]));
+    let shown: Vec<_> = top["top"].as_array().unwrap().iter().collect();
+    assert_eq!(shown.len(), users.len() * 3 + 2, "{shown:#?}");
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let keys: Vec<_> =
+        shown.iter().map(|row| format!("{}:{}", text(&row["policy"]), text(&row["client"]))).collect();
+    let left = |key: &str| json_of(&ask(&ratewright, &["inspect", key, "--json"]))["remaining"].clone();
+    for (n, key) in keys.iter().enumerate() {
+        assert_eq!(left(key), 0, "{key}");
+        json_of(&ask(&ratewright, &["reset", key, "--json"]));
+        assert_eq!(left(key), 1, "{key}");
+        assert!(keys[n + 1..].iter().all(|other| left(other) == 0), "{key} and no other");
+    }
+}
+
+/// The calls of programs take several values the same way, and a single one as it is.
+#[test]
+fn a_program_can_name_any_key() {
+    let ratewright = Ratewright::start(
+        "policies:\n\
+         - {name: pair, by: [user, 'claim:plan'], quota: {rate: 1/h, burst: 5}, when: {path: /pair}}\n\
+         - {name: one, by: user, quota: {rate: 1/h, burst: 5}, when: {path: /one}}\n\
+         - {name: me, by: {first_of: [user, ip]}, quota: {rate: 1/h, burst: 5}}\n",
+    );
+    ratewright.decide(&json!({"user": "a|b", "claims": {"plan": "100%"}, "path": "/pair"}));
+    ratewright.decide(&json!({"user": "a%7Cb|c", "path": "/one"}));
+    let left = |policy: &str, key: &str| {
+        let key = percent_encoding::utf8_percent_encode(key, percent_encoding::NON_ALPHANUMERIC);
+        ratewright.get(&format!("remaining?policy={policy}&key={key}")).json()["remaining"].clone()
+    };
+    assert_eq!(left("pair", "a%7Cb|100%25"), 4);
+    assert_eq!(left("pair", "a%7Cb|100%2525"), 5);
+    assert_eq!(left("one", "a%7Cb|c"), 4);
+    assert_eq!(left("one", "a|b|c"), 5);
+    let own = ratewright.get("check?policy=me").json()["key"].as_str().unwrap().to_owned();
+    assert_eq!((own.as_str(), left("me", &own)), ("ip:127.0.0.1", json!(4)), "and one's own is told so");
+}
+
+/// What clients send must not reach the terminal of who looks at them as a command.
+#[test]
+fn what_clients_send_cannot_command_the_terminal() {
+    let ratewright = Ratewright::start(POLICIES);
+    for _ in 0..3 {
+        ratewright.decide(&json!({"user": "\u{1b}]0;owned\u{7}\u{9b}31m\nroot", "path": "/api"}));
+    }
+    let output = ask(&ratewright, &["top"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("user:%1B]0;owned%07%C2%9B31m%0Aroot"), "{text}");
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
+}
+
+#[test]
+fn top_can_go_on() {
+    let ratewright = Ratewright::start(POLICIES);
+    let admin = format!("http://{}", ratewright.admin);
+    let mut watching = command(&["top", "--watch", "--json", "--admin", &admin]).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
+    assert_eq!(next()["denials"], json!([]));
+    for _ in 0..3 {
+        ratewright.decide(&json!({"ip": "192.0.2.1", "path": "/api"}));
+    }
+    assert_eq!(next()["top"][0]["client"], "ip:192.0.2.1");
+    drop(ratewright);
+    let output = watching.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "it ends with the program that it asks");
+    assert!(String::from_utf8(output.stderr).unwrap().contains("is Ratewright running"));
+}
+
+#[test]
+fn what_goes_wrong_is_told_with_what_to_do() {
+    let ratewright = Ratewright::start(POLICIES);
+    check(
+        &ratewright,
+        &["inspect", "nobody:192.0.2.1"],
+        expect![[r#"
+            error: http://ADMIN refuses: there is no policy "nobody"; the policy file has the names
+            exit 1"#]],
+    );
+    check(
+        &ratewright,
+        &["inspect", "api:192.0.2.1"],
+        expect![[r#"
+            error: http://ADMIN refuses: key "192.0.2.1" does not fit policy api; it is made of user:… or ip:…
+            exit 1"#]],
+    );
+    check(
+        &ratewright,
+        &["reset", "login"],
+        expect![[r#"
+            error: http://ADMIN refuses: key is missing; it is made of ip
+            exit 1"#]],
+    );
+    ratewright.reload("policies: [{name: keys, by: 'header:X-Api-Key', quota: {rate: 1/h}}]");
+    check(
+        &ratewright,
+        &["reset", "keys:header:x-api-key:#6ab9f1eb"],
+        expect![[r#"
+        error: http://ADMIN refuses: key "header:x-api-key:#6ab9f1eb" stands for a value that is not shown; ask with the value itself, of which printf %s VALUE | sha256sum begins with 6ab9f1eb
+        exit 1"#]],
+    );
+    check(
+        &ratewright,
+        &["inspect", "token_bucket"],
+        expect![[r#"
+            error: http://ADMIN refuses: key is missing; it is made of 1 to 1024 characters
+            exit 1"#]],
+    );
+    let nowhere = format!("http://127.0.0.1:{}", free_port());
+    let output = run(&["top", "--admin", &nowhere]);
+    assert_eq!(
+        told(&output),
+        format!(
+            "error: cannot reach {nowhere} (Connection refused (os error 111)); is Ratewright running, and is listen.admin this address? See --admin\nexit 1"
+        )
+    );
+    let api = format!("http://{}", ratewright.address);
+    let output = told(&run(&["top", "--admin", &api]));
+    assert!(
+        output.contains("there is nothing at /api/v1/admin/top") && output.ends_with("exit 1"),
+        "{output}"
+    );
+    for misuse in [
+        &["inspect"][..],
+        &["inspect", "a:b", "--admin", "127.0.0.1:9090"],
+        &["top", "--admin", "ftp://127.0.0.1"],
+        &["top", "-n", "0"],
+        &["top", "-n", "1001"],
+        &["top", "extra"],
+    ] {
+        assert_eq!(run(misuse).status.code(), Some(2), "{misuse:?}");
+    }
+    for command in ["inspect", "reset", "top"] {
+        let help = String::from_utf8(run(&[command, "--help"]).stdout).unwrap();
+        for part in [
+            "Exit status:",
+            "Examples:",
+            "RATEWRIGHT_ADMIN",
+            "RATEWRIGHT_TOKEN",
+            "[default: http://127.0.0.1:9090]",
+        ] {
+            assert!(help.contains(part), "{part} is not in {help}");
+        }
+    }
+}
+
+/// The address and the token can be given by the environment; over TLS the signer is named, or trusted by the machine.
+#[test]
+fn a_door_elsewhere_is_asked_with_a_token_and_over_tls() {
+    let Some(address) = own_address() else { return };
+    let folder = TempDir::new().unwrap();
+    write_certificates(folder.path());
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let tls = format!("{{cert: {}, key: {}}}", path("server.pem"), path("server.key"));
+    let plain = format!("listen: {{api: '127.0.0.1:0', admin: '{address}:0'}}\napi: {{tokens: [first]}}\n");
+    let encrypted = on_free_ports(POLICIES)
+        .replace("'127.0.0.1:0'}", &format!("{{address: '127.0.0.1:0', tls: {tls}}}}}"));
+    let start = |text: &str| {
+        std::fs::write(folder.path().join("ratewright.yaml"), text).unwrap();
+        Ratewright::serve(&["-c", &path("ratewright.yaml")])
+    };
+    let ratewright = start(&plain);
+    let admin = format!("http://{}", ratewright.admin);
+    let with = |token: &str| {
+        told(
+            &command(&["top"])
+                .env("RATEWRIGHT_ADMIN", &admin)
+                .env("RATEWRIGHT_TOKEN", token)
+                .output()
+                .unwrap(),
+        )
+    };
+    let warning =
+        format!("warning: the token goes to {admin} over plain HTTP; who listens on the way can use it\n");
+    assert_eq!(with("first"), format!("Nobody was denied in the last 5 minutes\n{warning}exit 0"));
+    let refused = with("second");
+    assert!(
+        refused.contains("refuses: the token is not valid") && refused.ends_with("see --token\nexit 1"),
+        "{refused}"
+    );
+    let missing = told(&run(&["top", "--admin", &admin]));
+    assert!(missing.contains("refuses: the token is missing"), "{missing}");
+
+    let ratewright = start(&encrypted);
+    let admin = format!("https://{}", ratewright.admin);
+    let output = run(&["top", "--admin", &admin, "--ca", &path("ca.pem")]);
+    assert_eq!(told(&output), "Nobody was denied in the last 5 minutes\nexit 0");
+    let untrusted = told(&run(&["top", "--admin", &admin]));
+    assert!(untrusted.contains("UnknownIssuer") && untrusted.contains("See --admin and --ca"), "{untrusted}");
+    let unreadable = told(&run(&["top", "--admin", &admin, "--ca", &path("no.pem")]));
+    assert!(unreadable.contains("cannot read --ca") && unreadable.ends_with("exit 1"), "{unreadable}");
+}

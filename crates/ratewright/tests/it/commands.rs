@@ -1,0 +1,259 @@
+//! The commands that start nothing: `check` and `schema`.
+
+use std::path::Path;
+use std::process::Output;
+
+use expect_test::{Expect, expect};
+
+use crate::process::run_in;
+
+/// Runs the program in a folder with these files, and tells how it ended and what it said.
+#[track_caller]
+fn check(files: &[(&str, &str)], args: &[&str], expected: Expect) {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, text) in files {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+    expected.assert_eq(&told(&run_in(folder.path(), args)));
+}
+
+fn told(output: &Output) -> String {
+    // Some lines of the help end with blanks, which editors take away.
+    let line = |line: &str| line.trim_end().to_owned() + "\n";
+    let text = |bytes: &[u8]| str::from_utf8(bytes).unwrap().lines().map(line).collect::<String>();
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    format!("{out}{err}exit {}", output.status.code().unwrap())
+}
+
+const LOGIN: (&str, &str) = (
+    "login.yaml",
+    "policies:\n- {name: login, by: ip, when: {path: '**/login**'}, quota: {rate: 1/6s, burst: 10}, retry_after: 60s}\n",
+);
+
+#[test]
+fn check_says_what_a_file_means() {
+    check(
+        &[LOGIN],
+        &["check", "login.yaml"],
+        expect![[r#"
+        login.yaml is sound; buckets in memory
+          login  10 at once, then 1 every 6 s, for each client address; on **/login**; retry after at least 60 s
+          never limited: on /actuator/**, /health**, /metrics**, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
+        exit 0"#]],
+    );
+    check(
+        &[],
+        &["check"],
+        expect![[r#"
+            no file: the defaults count; buckets in memory
+              no policies: only keys that callers name are limited, by the defaults
+            exit 0"#]],
+    );
+}
+
+/// What is converted is checked as it comes out.
+#[test]
+fn convert_writes_policies_that_check_accepts() {
+    let rules = (
+        "r.yaml",
+        "domain: shop\ndescriptors: [{key: client, rate_limit: {unit: minute, requests_per_unit: 5}}]\n",
+    );
+    check(
+        &[rules],
+        &["check", "r.yaml"],
+        expect![[r#"
+        r.yaml is sound; rules for Envoy, to be named in envoy.files
+          envoy domain shop; all descriptors of a request are charged, or none:
+            client  5 in each 60 s by the clock, for each attribute client
+        exit 0"#]],
+    );
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("r.yaml"), rules.1).unwrap();
+    let converted = run_in(folder.path(), &["convert", "envoy", "r.yaml"]);
+    std::fs::write(folder.path().join("t.yaml"), &converted.stdout).unwrap();
+    expect![[r##"
+        # Made from rules for Envoy. These policies are for callers of POST /api/v1/decide: one call for each descriptor, with its entries
+        # as attributes.other, and with no others. They cannot see in which order entries stand, nor that there are more of them than any
+        # descriptor has. Names for metrics, metadata and replaces are left out.
+        policies:
+          # domain shop
+          - name: "shop.client"
+            group: "shop"
+            when: {"attribute:client": "**"}
+            by: ["attribute:client"]
+            quota: {algorithm: fixed_window, rate: 5/min}
+        exit 0"##]].assert_eq(&told(&converted));
+    expect![[r#"
+        t.yaml is sound; buckets in memory
+          of shop, the first that matches:
+            shop.client  5 in each 60 s by the clock, for each attribute client; with attribute client **; without attribute client: not limited
+          never limited: on /actuator/**, /health**, /metrics**, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
+        exit 0"#]].assert_eq(&told(&run_in(folder.path(), &["check", "t.yaml"])));
+    check(
+        &[("r.yaml", "domain: ''\n")],
+        &["convert", "envoy", "r.yaml", "none"],
+        expect![[r#"
+            error: r.yaml:1:9: config file cannot have empty domain
+              |
+            1 | domain: ''
+              |         ^
+            error: none: cannot read none: No such file or directory (os error 2); give a file that Ratewright may read
+            exit 2"#]],
+    );
+    check(
+        &[],
+        &["convert", "envoy", "--help"],
+        expect![[r#"
+        From the files of envoyproxy/ratelimit: a policy for each limit
+
+        The policies are for callers of POST /api/v1/decide, with a descriptor's entries as attributes.other. What policies cannot say stands in comments. Envoy itself needs no conversion: name the files in envoy.files.
+
+        Usage: ratewright convert envoy <FILE>...
+
+        Arguments:
+          <FILE>...
+                  Files with a domain and its descriptors, or folders of them; files of the same domain are one
+
+        Options:
+          -h, --help
+                  Print help (see a summary with '-h')
+
+        Exit status:
+          0  the policy file is on standard output
+          2  an option or a file is wrong; all that is wrong is on standard error, with its place
+
+        Examples:
+          ratewright convert envoy ratelimit.yaml > ratewright.yaml
+          ratewright convert envoy /etc/ratelimit/config > ratewright.yaml && ratewright check ratewright.yaml
+        exit 0"#]],
+    );
+}
+
+#[test]
+fn check_takes_several_files_and_a_profile_of_each() {
+    let files =
+        [LOGIN, ("login.off.yaml", "enabled: false\n"), ("b/b.yaml", ""), ("b/off/b.yaml", "log: {}\n")];
+    check(
+        &files,
+        &["check", "login.yaml", "b", "--profile", "off"],
+        expect![[r#"
+        login.yaml with profile off is sound; buckets in memory
+          enabled is false: every request passes, uncounted
+          login  off: 10 at once, then 1 every 6 s, for each client address; on **/login**; retry after at least 60 s
+          never limited: on /actuator/**, /health**, /metrics**, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
+        b with profile off is sound; buckets in memory
+          no policies: only keys that callers name are limited, by the defaults
+        exit 0"#]],
+    );
+}
+
+#[test]
+fn check_says_all_that_is_wrong_and_ends_with_two() {
+    let files = [("a.yaml", "policies:\n- {name: a, quota: {rate: soon}}\nlog: {level: loud}\n"), LOGIN];
+    check(
+        &files,
+        &["check", "a.yaml", "login.yaml", "none.yaml"],
+        expect![[r#"
+            login.yaml is sound; buckets in memory
+              login  10 at once, then 1 every 6 s, for each client address; on **/login**; retry after at least 60 s
+              never limited: on /actuator/**, /health**, /metrics**, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
+            error: a.yaml:2:27: policies.a.quota.rate is "soon"; a rate is units/time, for example 10/s, 1/6s or 250/min
+              |
+            2 | - {name: a, quota: {rate: soon}}
+              |                           ^
+            error: a.yaml:3:14: log.level is "loud"; use one of off, error, warn, info, debug, trace
+              |
+            3 | log: {level: loud}
+              |              ^
+            error: none.yaml: cannot read the file: No such file or directory (os error 2); is the name right?
+            exit 2"#]],
+    );
+    check(
+        &[],
+        &["check", "--profile", "x"],
+        expect![[r#"
+        error: the following required arguments were not provided:
+          <FILE>...
+
+        Usage: ratewright check --profile <NAME> <FILE>...
+
+        For more information, try '--help'.
+        exit 2"#]],
+    );
+}
+
+#[test]
+fn the_schema_is_json_and_the_reference_is_markdown() {
+    let output = run_in(Path::new("."), &["schema"]);
+    assert!(output.status.success());
+    let schema: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(schema["title"], "Ratewright policy file");
+    assert!(schema["properties"]["policies"].is_object());
+    let output = run_in(Path::new("."), &["schema", "--reference"]);
+    assert!(output.status.success());
+    assert!(String::from_utf8(output.stdout).unwrap().contains("### `policies.quota`"));
+}
+
+#[test]
+fn help_tells_exit_codes_and_examples() {
+    check(
+        &[],
+        &["check", "--help"],
+        expect![[r#"
+            Say what policy files mean, or what is wrong with them
+
+            Nothing is started and nothing is sent. The environment counts as it would for the program, and so do files that a policy file names: certificates, keys, and rules for Envoy, which can also be checked by themselves.
+
+            Usage: ratewright check [OPTIONS] [FILE]...
+
+            Arguments:
+              [FILE]...
+                      Policy files in YAML, or folders of them, each by itself; without any, the defaults
+
+                      [env: RATEWRIGHT_CONFIG=]
+
+            Options:
+                  --profile <NAME>
+                      Lay a second file over each: ratewright.NAME.yaml over ratewright.yaml
+
+                      [env: RATEWRIGHT_PROFILE=]
+
+              -h, --help
+                      Print help (see a summary with '-h')
+
+            Exit status:
+              0  all files are sound; what each policy means is on standard output
+              2  an option or a file is wrong; all that is wrong is on standard error, with its place
+
+            Examples:
+              ratewright check ratewright.yaml
+              ratewright check ratewright.yaml --profile production
+              ratewright check /etc/ratewright && systemctl reload ratewright
+            exit 0"#]],
+    );
+    check(
+        &[],
+        &["schema", "--help"],
+        expect![[r#"
+        Print the JSON Schema of the policy file, for editors
+
+        Usage: ratewright schema [OPTIONS]
+
+        Options:
+              --reference  Print a reference in Markdown instead
+          -h, --help       Print help
+
+        Exit status:
+          0  it is on standard output
+
+        Examples:
+          ratewright schema > ratewright.schema.json
+          ratewright schema --reference | less
+
+        An editor with a YAML language server reads the schema if the file begins with
+          # yaml-language-server: $schema=ratewright.schema.json
+        exit 0"#]],
+    );
+}

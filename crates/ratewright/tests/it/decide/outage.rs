@@ -1,0 +1,147 @@
+//! Decisions while a real Redis is away.
+
+use ratewright_lab::{Redis, wait_until};
+use serde_json::{Value, json};
+
+use crate::process::{Answer, Ratewright};
+
+const POLICIES: &str = "
+policies:
+- {name: opens, when: {path: /open}, by: ip, on_failure: open, quota: {rate: 1/h, burst: 4}}
+- {name: closes, when: {path: /closed}, by: ip, on_failure: closed, quota: {rate: 1/h, burst: 4}}
+- {name: halves, when: {path: /local}, by: ip, on_failure: local, quota: {rate: 1/h, burst: 4}}
+";
+
+fn start(server: &Redis, more: &str) -> Ratewright {
+    let store = format!("store: {{redis: {{url: '{}', deadline: 1s}}}}\n", server.url());
+    Ratewright::start(&format!("{store}{more}{POLICIES}"))
+}
+
+fn decide(ratewright: &Ratewright, path: &str) -> Answer {
+    ratewright.decide(&json!({"ip": "192.0.2.1", "path": path}))
+}
+
+/// Waits until looks at the path rest on that.
+fn wait_for_basis(ratewright: &Ratewright, path: &str, basis: &str) {
+    let look = json!({"attributes": {"ip": "192.0.2.9", "path": path}, "look": true}).to_string();
+    wait_until(basis, || ratewright.post("/api/v1/decide", &[], &look).json()["basis"] == basis);
+}
+
+/// C7: each policy says what happens without Redis; the answer and the metrics say what did.
+#[test]
+fn c7_each_policy_says_what_happens_without_redis() {
+    let mut server = Redis::start();
+    let ratewright = start(&server, "");
+    wait_for_basis(&ratewright, "/open", "shared");
+    let spent = [(); 5].map(|()| decide(&ratewright, "/open").status);
+    assert_eq!(spent, [200, 200, 200, 200, 429]);
+    server.kill();
+    wait_for_basis(&ratewright, "/open", "fail_open");
+
+    let series = |policy: &str, verdict: &str, basis: &str| {
+        ratewright.metric(&format!(
+            r#"ratewright_decisions_total{{policy="{policy}",verdict="{verdict}",basis="{basis}",mode="enforce"}}"#
+        ))
+    };
+    for (path, policy, basis, statuses) in [
+        ("/open", "opens", "fail_open", [200, 200, 200]),
+        ("/closed", "closes", "fail_closed", [429, 429, 429]),
+        ("/local", "halves", "local", [200, 200, 429]),
+    ] {
+        let answers = [(); 3].map(|()| decide(&ratewright, path));
+        assert_eq!(answers.each_ref().map(|answer| answer.status), statuses, "{path}");
+        for answer in &answers {
+            let body = answer.json();
+            assert_eq!(
+                (&body["basis"], &body["limits"][0]["basis"]),
+                (&json!(basis), &json!(basis)),
+                "{path}"
+            );
+        }
+        let n = |status| statuses.iter().filter(|told| **told == status).count() as f64;
+        assert_eq!(series(policy, "allowed", basis), n(200), "{path}");
+        assert_eq!(series(policy, "denied", basis), n(429), "{path}");
+        assert!(ratewright.metric(&format!("ratewright_store_standings_total{{basis=\"{basis}\"}}")) >= 3.0);
+    }
+    let closed = decide(&ratewright, "/closed");
+    let body = closed.json();
+    assert_eq!(closed.headers["retry-after"], "1");
+    assert_eq!(body["message"], "Rate limits cannot be checked");
+    assert_eq!(body["detail"], "Rate limits cannot be checked. Try again in 1 second.");
+    assert_eq!(
+        (ratewright.metric("ratewright_store_up"), ratewright.metric("ratewright_store_substituted")),
+        (0.0, 1.0)
+    );
+
+    server.run();
+    wait_for_basis(&ratewright, "/closed", "shared");
+    assert_eq!(decide(&ratewright, "/closed").remaining("closes"), Some(3), "nothing was charged meanwhile");
+}
+
+/// C7: a request under several policies: what is denied for want of Redis is charged nowhere else.
+#[test]
+fn c7_a_policy_that_closes_spares_the_others() {
+    let mut server = Redis::start();
+    let store = format!("store: {{redis: {{url: '{}', deadline: 1s}}}}\n", server.url());
+    let ratewright = Ratewright::start(&format!(
+        "{store}policies: [{{name: halves, by: ip, quota: {{rate: 1/h, burst: 4}}}}, \
+         {{name: closes, when: {{path: /closed}}, by: ip, on_failure: closed, quota: {{rate: 1/h, burst: 4}}}}]"
+    ));
+    wait_for_basis(&ratewright, "/closed", "shared");
+    server.kill();
+    wait_for_basis(&ratewright, "/closed", "fail_closed");
+    for _ in 0..3 {
+        let denied = decide(&ratewright, "/closed");
+        assert_eq!((denied.status, &denied.json()["basis"]), (429, &json!("fail_closed")));
+    }
+    assert_eq!(decide(&ratewright, "/open").remaining("halves"), Some(1), "the share of four is two");
+}
+
+/// C10: who is allowed at DEBUG, that Redis is away at WARN, once, with the cause.
+#[test]
+fn c10_allowed_at_debug_and_substitutes_at_warn() {
+    let mut server = Redis::start();
+    let ratewright = start(&server, "log: {level: debug}\n");
+    wait_for_basis(&ratewright, "/local", "shared");
+    decide(&ratewright, "/local");
+    let allowed = ratewright.wait_for_line(&["\"message\":\"allowed\""]);
+    let allowed: Value = serde_json::from_str(&allowed).unwrap();
+    for (member, expected) in [
+        ("level", "DEBUG"),
+        ("client", "192.0.2.1"),
+        ("path", "/local"),
+        ("policy", "halves"),
+        ("basis", "shared"),
+    ] {
+        assert_eq!(allowed[member], expected, "{allowed}");
+    }
+    server.kill();
+    wait_for_basis(&ratewright, "/local", "local");
+    let port = server.port().to_string();
+    ratewright.wait_for_line(&["WARN", "deciding without Redis; each policy's on_failure says how", &port]);
+    for _ in 0..20 {
+        decide(&ratewright, "/local");
+    }
+    let log = ratewright.log();
+    let outages = log.iter().filter(|line| line.contains("deciding without Redis") && line.contains(&port));
+    assert!(
+        (1..=2).contains(&outages.count()),
+        "once, and once more if Redis was late at the start: {log:#?}"
+    );
+}
+
+/// C10: a script that stumbles is a failure at ERROR, with the key. Here Redis does not know a command that it needs.
+#[test]
+fn c10_failures_are_errors_with_the_key() {
+    let server = Redis::start_with(&["--rename-command", "HSET", ""]);
+    let ratewright = start(&server, "");
+    wait_until("Redis is asked", || {
+        decide(&ratewright, "/local");
+        ratewright.logged().iter().any(|line| line.contains("ERROR"))
+    });
+    let error = ratewright.wait_for_line(&["ERROR"]);
+    let error: Value = serde_json::from_str(&error).unwrap();
+    assert_eq!(error["message"], "the answer for these keys makes no sense", "{error}");
+    assert!(error["keys"].as_str().unwrap().contains("192.0.2.1"), "{error}");
+    assert!(error["cause"].as_str().unwrap().contains("nknown Redis command"), "{error}");
+}

@@ -1,0 +1,117 @@
+//! What a decision charged, given back.
+
+use serde_json::{Value, json};
+
+use super::{ask, policy};
+use crate::process::{Answer, Ratewright};
+
+/// Spends, and gives the receipt.
+fn spend(ratewright: &Ratewright, cost: u32) -> String {
+    let answer = ask(ratewright, &json!({"attributes": {"ip": "192.0.2.1"}, "cost": cost, "receipt": true}));
+    assert_eq!(answer.status, 200);
+    answer.json()["receipt"].as_str().unwrap().to_owned()
+}
+
+fn refund(ratewright: &Ratewright, receipt: &str) -> Answer {
+    ratewright.post("/api/v1/refund", &[], &json!({ "receipt": receipt }).to_string())
+}
+
+fn left(ratewright: &Ratewright) -> u64 {
+    let look = json!({"attributes": {"ip": "192.0.2.1"}, "look": true});
+    ask(ratewright, &look).remaining("api").unwrap()
+}
+
+#[test]
+fn a_refund_gives_back_what_was_charged() {
+    for quota in [
+        "{rate: 1/h, burst: 10}",
+        "{algorithm: leaky_bucket, rate: 1/h, burst: 10}",
+        "{rate: 10/1000d, refill: stepped}",
+        "{algorithm: sliding_window, rate: 10/d}",
+        "{algorithm: sliding_window_counter, rate: 10/1000d}",
+        "{algorithm: fixed_window, rate: 10/1000d}",
+        "[{rate: 1/h, burst: 10}, {name: day, algorithm: sliding_window, rate: 20/d}]",
+    ] {
+        let ratewright = Ratewright::start(&policy("api", quota, ""));
+        let (first, second) = (spend(&ratewright, 3), spend(&ratewright, 4));
+        assert_eq!(left(&ratewright), 3, "{quota}");
+        let answer = refund(&ratewright, &first);
+        let n_charges = if quota.starts_with('[') { 2 } else { 1 };
+        let expected =
+            json!({"refunded": n_charges, "message": "Refunded, as far as time has not repaid it"});
+        assert_eq!((answer.status, answer.json()), (200, expected), "{quota}");
+        assert_eq!(left(&ratewright), 6, "{quota}");
+        // What time has repaid of a bucket is not given back once more; of two charges it counts for both.
+        refund(&ratewright, &second);
+        assert!((9..=10).contains(&left(&ratewright)), "{quota}");
+    }
+}
+
+/// A receipt is good for one refund: brought back again, it gives nothing.
+#[test]
+fn a_receipt_that_is_brought_back_again_gives_nothing() {
+    for quota in [
+        "{rate: 1/h, burst: 10}",
+        "{algorithm: sliding_window, rate: 10/d}",
+        "{algorithm: fixed_window, rate: 10/1000d}",
+    ] {
+        let ratewright = Ratewright::start(&policy("api", quota, ""));
+        let receipt = spend(&ratewright, 4);
+        assert_eq!(refund(&ratewright, &receipt).json()["refunded"], 1, "{quota}");
+        assert_eq!(left(&ratewright), 10, "{quota}");
+        spend(&ratewright, 4);
+        for _ in 0..5 {
+            assert_eq!(refund(&ratewright, &receipt).json()["refunded"], 0, "{quota}");
+            assert_eq!(left(&ratewright), 6, "{quota}");
+        }
+        spend(&ratewright, 6);
+        let over = ask(&ratewright, &json!({"attributes": {"ip": "192.0.2.1"}}));
+        assert_eq!(over.status, 429, "{quota}: ten were there, and no more");
+    }
+}
+
+/// What a unit was worth then says nothing of what it is worth now.
+#[test]
+fn a_receipt_for_a_changed_quota_gives_nothing() {
+    let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 10}", ""));
+    let receipt = spend(&ratewright, 4);
+    ratewright.reload(&policy("api", "{rate: 1/h, burst: 20}", ""));
+    assert_eq!(refund(&ratewright, &receipt).json()["refunded"], 0);
+    assert_eq!(left(&ratewright), 16);
+    let receipt = spend(&ratewright, 4);
+    ratewright.reload("policies: []\n");
+    assert_eq!(refund(&ratewright, &receipt).json()["refunded"], 0);
+}
+
+#[test]
+fn a_denied_query_has_no_receipt_and_neither_has_a_look() {
+    let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 1}", ""));
+    let receipt = |more: Value| {
+        let mut body = json!({"attributes": {"ip": "192.0.2.1"}, "receipt": true});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        ask(&ratewright, &body).json().get("receipt").is_some()
+    };
+    assert!(!receipt(json!({"look": true})));
+    assert!(receipt(json!({})));
+    assert!(!receipt(json!({})), "denied");
+    assert!(!receipt(json!({"attributes": {"ip": "192.0.2.1", "method": "OPTIONS"}})), "exempt");
+    assert!(
+        ask(&ratewright, &json!({"attributes": {"ip": "192.0.2.9"}})).json().get("receipt").is_none(),
+        "not asked for"
+    );
+}
+
+#[test]
+fn garbage_is_no_receipt() {
+    let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 10}", ""));
+    let receipt = spend(&ratewright, 4);
+    let shortened = receipt.split_at(receipt.len() - 4).0;
+    for garbage in ["", "x", "!!!!", "W10x", "e30", "bnVsbA", shortened, &"A".repeat(70_000)] {
+        let refused = refund(&ratewright, garbage);
+        assert_eq!((refused.status, &refused.json()["parameter"]), (400, &json!("receipt")), "{refused:?}");
+    }
+    for body in ["", "[]", "{}", r#"{"receipt": 1}"#, r#"["e30"]"#, r#"{"receipt": "e30", "more": 1}"#] {
+        assert_eq!(ratewright.post("/api/v1/refund", &[], body).status, 400, "{body}");
+    }
+    assert_eq!(left(&ratewright), 6);
+}

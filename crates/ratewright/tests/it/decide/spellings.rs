@@ -1,0 +1,79 @@
+//! One client, one request, spelled in several ways: always the same bucket.
+
+use serde_json::{Value, json};
+
+use crate::process::Ratewright;
+
+/// Starts with a limit of two, and asks in these ways, one after the other: the third and later ones are denied.
+#[track_caller]
+fn one_bucket(policy: &str, spellings: &[Value]) {
+    let ratewright = Ratewright::start(&format!("policies: [{{{policy}, name: p, quota: {{rate: 2/d}}}}]\n"));
+    for (n, attributes) in spellings.iter().enumerate() {
+        let answer = ratewright.decide(attributes);
+        assert_eq!(answer.status, if n < 2 { 200 } else { 429 }, "{attributes}: {}", answer.body);
+    }
+}
+
+#[test]
+fn b3_a_host_is_the_same_with_a_port_and_a_dot() {
+    let hosts = [
+        "api.example.com",
+        "API.example.com",
+        "api.example.com:443",
+        "api.example.com.",
+        "x@api.example.com",
+    ];
+    let mut told: Vec<_> = hosts.iter().map(|host| json!({ "host": host })).collect();
+    told.push(json!({ "headers": { "Host": "api.example.com:8443" } }));
+    one_bucket("when: {host: api.example.com}", &told);
+}
+
+/// It counts as absent: under a policy by host nothing is counted, however often it is told.
+#[test]
+fn what_is_no_host_is_decided_on_without_one() {
+    let ratewright = Ratewright::start("policies: [{name: p, by: host, quota: {rate: 1/d}}]\n");
+    for rubbish in ["[]é", "[::1]é:80", "[", "é:é", "a..", "@"] {
+        for told in [json!({ "host": rubbish }), json!({ "headers": { "Host": rubbish } })] {
+            let answer = ratewright.decide(&told);
+            assert_eq!(answer.status, 200, "{told}: {}", answer.body);
+        }
+    }
+}
+
+#[test]
+fn b5_a_cookie_and_a_header_count_however_they_are_told() {
+    let cookies = [
+        json!({ "cookies": { "sid": "a" } }),
+        json!({ "headers": { "Cookie": "x=y; sid=a" } }),
+        json!({ "headers": { "cookie": "sid=\"a\"" } }),
+    ];
+    one_bucket("by: 'cookie:sid'", &cookies);
+    let keys = ["k", " k", "k\t"].map(|key| json!({ "headers": { "X-Api-Key": key } }));
+    one_bucket("by: 'header:X-Api-Key'", &keys);
+}
+
+#[test]
+fn b3_a_path_has_no_parameters_and_no_second_spelling() {
+    let paths =
+        ["/orders", "/orders;x=1", "//orders", "/static/..;/orders", "/%6frders/", "/a%2f..%2forders?q=1"];
+    one_bucket("when: {path: /orders}, by: path", &paths.map(|path| json!({ "path": path })));
+}
+
+#[test]
+fn a_path_without_end_is_not_decided_on() {
+    let ratewright = Ratewright::start("policies: [{name: p, by: path, quota: {rate: 2/d}}]\n");
+    let path = "/api/v1".repeat(2_000);
+    let answer = ratewright.decide(&json!({ "path": path }));
+    assert_eq!((answer.status, answer.json()["parameter"].as_str()), (400, Some("path")), "{}", answer.body);
+}
+
+/// What an operator sees of a key is what its client meets.
+#[test]
+fn a_key_is_judged_by_the_override_of_its_address() {
+    let ratewright = Ratewright::start(
+        "policies:\n- {name: p, by: ip, quota: {rate: 100/d}, overrides: [{match: {ip: 10.0.0.0/8}, quota: {rate: 1/d}}]}\n",
+    );
+    assert_eq!(ratewright.decide(&json!({ "ip": "10.1.1.1" })).status, 200);
+    let check = ratewright.get("check?policy=p&key=10.1.1.1");
+    assert_eq!(check.status, 429, "{}", check.body);
+}

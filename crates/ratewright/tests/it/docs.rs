@@ -1,0 +1,168 @@
+//! The pages say what the program does.
+
+mod transcript;
+
+use std::path::Path;
+
+use expect_test::expect_file;
+use tempfile::TempDir;
+
+use ratewright_gateway::Target;
+use ratewright_http::path::Case;
+use ratewright_lab::{Envoy, free_port, wait_until};
+
+use crate::process::{Ratewright, http, run};
+use transcript::{Stage, replay};
+
+const BEGIN: &str = "<!-- reference -->\n";
+const END: &str = "<!-- end of reference -->\n";
+
+fn page(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
+    std::fs::read_to_string(path).unwrap()
+}
+
+/// The policy files on a page.
+fn files(page: &str) -> Vec<&str> {
+    page.split("```yaml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect()
+}
+
+/// With UPDATE_EXPECT=1 the page is written anew.
+#[test]
+fn the_page_on_configuration_has_the_reference_that_the_program_prints() {
+    let output = run(&["schema", "--reference"]);
+    let reference = String::from_utf8(output.stdout).unwrap();
+    let page = page("configuration.md");
+    let (before, rest) = page.split_once(BEGIN).expect("a place for the reference");
+    let (_, after) = rest.split_once(END).expect("an end of the reference");
+    let made = format!("{before}{BEGIN}\n{reference}{END}{after}");
+    expect_file!["../../../../docs/configuration.md"].assert_eq(&made);
+}
+
+#[test]
+fn every_file_on_the_page_on_configuration_is_sound() {
+    let page = page("configuration.md");
+    let files = files(&page);
+    assert!(files.len() > 8, "{} files", files.len());
+    for file in files {
+        // There is no environment here.
+        let file = file.replace("${JWT_SECRET}", "a secret for tests, long enough for HS256");
+        assert_eq!(ratewright::understand(&file), Ok(()), "{file}");
+    }
+}
+
+/// Each command on the page is run, in order. With UPDATE_EXPECT=1 what they print is written anew.
+#[test]
+fn the_page_on_the_api_shows_what_the_program_answers() {
+    let page = page("api.md");
+    let (ratewright, folder) = (Ratewright::start(files(&page)[0]), TempDir::new().unwrap());
+    let described = ratewright.ask("GET", "/openapi.json").json();
+    for path in described["paths"].as_object().unwrap().keys() {
+        assert!(page.contains(path), "the page does not show {path}");
+    }
+    expect_file!["../../../../docs/api.md"]
+        .assert_eq(&replay(&page, &Stage::new(&ratewright, folder.path())));
+}
+
+/// A reader's application: `python3 -m http.server`. Ends with the test.
+struct Site(std::process::Child, String);
+
+impl Site {
+    fn start(folder: &Path) -> Self {
+        std::fs::write(folder.join("index.html"), "hello\n").unwrap();
+        let port = free_port();
+        let mut python = std::process::Command::new("python3");
+        python.args(["-m", "http.server", &port.to_string(), "--bind", "127.0.0.1", "--directory"]);
+        let nobody = std::process::Stdio::null;
+        let child = python.arg(folder).stdout(nobody()).stderr(nobody()).spawn().unwrap();
+        let site = Self(child, format!("127.0.0.1:{port}"));
+        wait_until("the application is there", || std::net::TcpStream::connect(&site.1).is_ok());
+        site
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Each command on the page is run, in order. With UPDATE_EXPECT=1 what they print is written anew.
+#[test]
+fn the_page_on_the_gateway_shows_what_a_newcomer_sees() {
+    let page = page("gateway.md");
+    let folder = TempDir::new().unwrap();
+    let site = Site::start(folder.path());
+    let ratewright = Ratewright::start(&files(&page)[0].replace("127.0.0.1:3000", &site.1));
+    let file = ratewright.file();
+    let stage = Stage::new(&ratewright, file.parent().unwrap());
+    expect_file!["../../../../docs/gateway.md"].assert_eq(&replay(&page, &stage));
+}
+
+#[test]
+fn every_file_on_the_page_on_the_gateway_is_sound() {
+    let page = page("gateway.md");
+    let files = files(&page);
+    assert!(files.len() > 2, "{} files", files.len());
+    for file in files {
+        assert_eq!(ratewright::understand(file), Ok(()), "{file}");
+    }
+}
+
+#[test]
+fn the_page_on_the_gateway_tells_what_becomes_of_paths() {
+    let page = page("gateway.md");
+    let (_, rest) = page.split_once("| written | forwarded | |\n|---|---|---|\n").unwrap();
+    let rows: Vec<_> = rest.lines().take_while(|line| line.starts_with('|')).collect();
+    assert!(rows.len() > 4, "{rows:?}");
+    for row in rows {
+        let cells: Vec<_> = row.split('|').map(str::trim).collect();
+        for written in cells[1].split(", ").map(|text| text.trim_matches('`')) {
+            let uri = written.parse().unwrap();
+            let target = Target::of(&http::Method::GET, &uri, Case::Sensitive).unwrap();
+            assert_eq!(target.forwarded().as_str(), cells[2].trim_matches('`'), "{written}");
+        }
+    }
+}
+
+/// A reader's three files, with Envoy itself if it is there.
+#[test]
+fn the_page_on_envoy_limits_a_route() {
+    let page = page("envoy.md");
+    let files = files(&page);
+    let [rules, config, envoy, listen, more] = &files[..] else { panic!("{} files", files.len()) };
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    // A minute may turn while we ask; a day hardly.
+    std::fs::write(path("edge.yaml"), rules.replace("unit: minute", "unit: day")).unwrap();
+    std::fs::write(path("more.yaml"), more).unwrap();
+    let more = run(&["check", path("more.yaml").to_str().unwrap()]);
+    assert!(more.status.success(), "{more:?}");
+    assert!(listen.contains("client_ca"), "that needs certificates, and has a test of its own: {listen}");
+    let config = config.replace("edge.yaml", path("edge.yaml").to_str().unwrap());
+    let (ratewright, site) = (Ratewright::start(&config), Site::start(folder.path()));
+    if Envoy::program().is_none() {
+        return; // whoever runs the tests is told elsewhere
+    }
+    let port = free_port();
+    let text = [("10000", port.to_string()), ("3000", port_of(&site.1)), ("8081", port_of(&ratewright.grpc))]
+        .iter()
+        .fold((*envoy).to_owned(), |text, (written, real)| {
+            text.replace(&format!("port_value: {written}"), &format!("port_value: {real}"))
+        });
+    let envoy = Envoy::serve(&text, port);
+    let told = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let seen: String = (0..4)
+        .map(|_| {
+            let request = "GET /login HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+            let answer = http(&envoy.address(), request);
+            format!("{} {}\n", answer.status, answer.headers["x-ratelimit-remaining"])
+        })
+        .collect();
+    assert_eq!(seen, told);
+}
+
+fn port_of(address: &str) -> String {
+    address.rsplit(':').next().unwrap().to_owned()
+}

@@ -1,0 +1,52 @@
+//! The gateway as its users meet it: the examples with a real nginx behind them, asked with real clients.
+
+mod access_log;
+mod clients;
+mod many;
+mod scenarios;
+mod shared;
+mod websocket;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use ratewright_lab::Nginx;
+
+use crate::process::{Answer, Ratewright};
+
+/// An application: logins fail, everything else says what it was asked.
+fn application() -> Nginx {
+    let says = "$request_method $request_uri|$http_x_forwarded_for|$http_x_forwarded_host|$http_x_request_id";
+    let server = format!(
+        "location ~ /login {{ return 401 'no'; }}\n\
+         location / {{ return 200 '{says}'; }}\n"
+    );
+    Nginx::start(1, "", &server)
+}
+
+/// A gateway with these policies before the application.
+fn gateway(application: &Nginx, config: &str) -> Ratewright {
+    Ratewright::start(&with_routes(application, config))
+}
+
+fn with_routes(application: &Nginx, config: &str) -> String {
+    let address = application.address();
+    format!("{config}routes: [{{id: app, match: {{path: /**}}, upstream: 'http://{address}'}}]\n")
+}
+
+/// Python, with the libraries that tests need.
+fn python() -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
+    let python = root.join("target/venv/bin/python");
+    assert!(python.exists(), "Python's libraries are missing; `make deps` installs them");
+    python
+}
+
+/// Asks so many times, and counts the answers by status.
+fn statuses(n: usize, mut ask: impl FnMut(usize) -> Answer) -> BTreeMap<u16, usize> {
+    let mut counts = BTreeMap::new();
+    for n in 0..n {
+        *counts.entry(ask(n).status).or_default() += 1;
+    }
+    counts
+}

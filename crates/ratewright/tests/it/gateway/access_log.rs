@@ -1,0 +1,83 @@
+//! The access log, as whoever reads standard output finds it.
+
+use std::io::{BufRead, Read};
+
+use ratewright_lab::wait_until;
+use serde_json::{Value, json};
+
+use super::{application, gateway, with_routes};
+
+const LOGGED: &str = "gateway: {access_log: true}\npolicies: []\n";
+
+fn value(line: &str) -> Value {
+    serde_json::from_str(line).unwrap_or_else(|error| panic!("{line}: {error}"))
+}
+
+#[test]
+fn every_request_is_a_json_object_on_a_line_whatever_it_has_in_it() {
+    let application = application();
+    let mut ratewright = gateway(&application, LOGGED);
+    let mut lines = ratewright.stdout().lines();
+    let agent = "\"},\\ \u{202e}\u{85}";
+    let answer = ratewright.pass(
+        "//a%0d%0a%7b/\"b?token=secret",
+        &[("User-Agent", agent), ("X-Request-Id", "r-1"), ("X-Forwarded-For", "6.6.6.6")],
+    );
+    assert_eq!(answer.status, 200);
+    let line = lines.next().unwrap().unwrap();
+    assert!(line.is_ascii() && !line.contains("secret"), "{line}");
+    let mut seen = value(&line);
+    let took = seen["duration_ms"].take().as_f64().unwrap();
+    assert!(took > 0.0 && took < 20_000.0, "{took}");
+    let time = seen["time"].take();
+    assert!(time.as_str().unwrap().ends_with('Z'), "{time}");
+    assert_eq!(
+        seen,
+        json!({"time": null, "client": "127.0.0.1", "method": "GET", "host": "localhost",
+            "path": "/a%0D%0A%7B/%22b", "route": "app", "status": 200, "duration_ms": null,
+            "request_id": "r-1", "user_agent": agent, "http": "1.1"})
+    );
+}
+
+#[test]
+fn who_does_not_read_standard_output_stops_no_request() {
+    let application = application();
+    let ratewright = gateway(&application, LOGGED);
+    let path = format!("/{}", "x".repeat(2_000));
+    let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n").repeat(49);
+    let last = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    wait_until("more was asked than is kept", || {
+        let answers = ratewright.pass_all(&format!("{request}{last}"));
+        assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 50);
+        ratewright.metric("gateway_access_log_dropped_total") > 0.0
+    });
+}
+
+#[test]
+fn a_reload_switches_it_and_a_stop_loses_nothing() {
+    let application = application();
+    let mut ratewright = gateway(&application, "policies: []\n");
+    let mut out = ratewright.stdout();
+    ratewright.pass("/unseen", &[]);
+    ratewright.reload(&with_routes(&application, LOGGED));
+    for n in 0..20 {
+        ratewright.pass(&format!("/seen/{n}"), &[]);
+    }
+    ratewright.signal("TERM");
+    let mut text = String::new();
+    out.read_to_string(&mut text).unwrap();
+    let paths: Vec<_> = text.lines().map(|line| value(line)["path"].as_str().unwrap().to_owned()).collect();
+    let expected: Vec<_> = (0..20).map(|n| format!("/seen/{n}")).collect();
+    assert_eq!(paths, expected);
+}
+
+#[test]
+fn it_stops_also_if_nobody_reads() {
+    let application = application();
+    let ratewright = gateway(&application, LOGGED);
+    let path = format!("/{}", "x".repeat(2_000));
+    for _ in 0..100 {
+        ratewright.pass(&path, &[]);
+    }
+    assert!(ratewright.stop("TERM").success());
+}

@@ -1,0 +1,63 @@
+//! A real WebSocket client and a real server, in Python, with the gateway between them.
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use super::python;
+use crate::process::Ratewright;
+
+/// Starts an echo, says its port, is told where the gateway is, and then goes there three times.
+const PROGRAM: &str = r#"
+import asyncio, sys
+from websockets.asyncio.client import connect
+from websockets.asyncio.server import serve
+from websockets.exceptions import InvalidStatus
+
+async def echo(socket):
+    async for message in socket:
+        await socket.send(message)
+
+async def ask(gateway):
+    async with connect(f"ws://{gateway}/chat", proxy=None, max_size=None) as socket:
+        for message in ["hello", "", "é" * 100_000, bytes(range(256)) * 8_192]:
+            await socket.send(message)
+            assert await socket.recv() == message
+        await (await socket.ping())
+    return socket.close_code
+
+async def main():
+    async with serve(echo, "127.0.0.1", 0, max_size=None) as server:
+        print(server.sockets[0].getsockname()[1], flush=True)
+        gateway = (await asyncio.to_thread(sys.stdin.readline)).strip()
+        print(await asyncio.gather(ask(gateway), ask(gateway)))
+        try:
+            await ask(gateway)
+        except InvalidStatus as error:
+            print(error.response.status_code)
+
+asyncio.run(main())
+"#;
+
+#[test]
+fn a_websocket_client_speaks_with_its_server_and_is_limited_at_the_handshake() {
+    let mut child = Command::new(python())
+        .args(["-c", PROGRAM])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut printed = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let port = printed.next().expect("it listens");
+    let ratewright = Ratewright::start(&format!(
+        "policies: [{{name: p, by: ip, quota: {{rate: 2/h}}}}]\n\
+         routes: [{{id: chat, match: {{path: /**}}, upstream: 'http://127.0.0.1:{port}'}}]\n"
+    ));
+    writeln!(child.stdin.as_mut().unwrap(), "{}", ratewright.gateway).unwrap();
+    let rest: Vec<_> = printed.collect();
+    assert_eq!(
+        rest,
+        ["[1000, 1000]", "429"],
+        "both are closed as they should, and the third is one too many"
+    );
+    assert!(child.wait().unwrap().success());
+}

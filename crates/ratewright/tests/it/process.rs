@@ -1,0 +1,369 @@
+//! Starts the program on free ports, asks it over sockets, edits its file, reads its log, stops it.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{IpAddr, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ratewright_lab::wait_until;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// What a file needs so that programs do not meet.
+const FREE_PORTS: &str =
+    "listen: {gateway: '127.0.0.1:0', api: '127.0.0.1:0', grpc: '127.0.0.1:0', admin: '127.0.0.1:0'}\n";
+
+/// A running program. Ends with the test.
+pub(crate) struct Ratewright {
+    child: Child,
+    pub(crate) banner: String,
+    pub(crate) address: String,
+    /// Where its admin door is.
+    pub(crate) admin: String,
+    /// Where its gateway is, if it has routes.
+    pub(crate) gateway: String,
+    /// Where Envoy asks. Empty if it cannot.
+    pub(crate) grpc: String,
+    lines: Arc<Mutex<Vec<String>>>,
+    reading: Option<JoinHandle<()>>,
+    /// The folder of its file, if it is its own.
+    folder: Option<TempDir>,
+}
+
+/// An answer, read to its end.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HashMap<String, String>,
+    pub(crate) body: String,
+}
+
+/// A policy file's text, with doors on free ports.
+pub(crate) fn on_free_ports(config: &str) -> String {
+    format!("{FREE_PORTS}{config}")
+}
+
+impl Ratewright {
+    /// Starts it with a policy file, on free ports.
+    pub(crate) fn start(config: &str) -> Self {
+        Self::start_by(Command::new(env!("CARGO_BIN_EXE_ratewright")), config)
+    }
+
+    /// Starts it under a wall clock that is so many seconds off.
+    pub(crate) fn start_off_by(seconds: i64, config: &str) -> Self {
+        // `faketime` itself would stay between the program and who ends it; all it does is to set these.
+        let asks = ["-f", "+0s", "printenv", "LD_PRELOAD"];
+        let library = Command::new("faketime").args(asks).output().unwrap().stdout;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
+        command.env("LD_PRELOAD", String::from_utf8(library).unwrap().trim());
+        command.env("FAKETIME", format!("{seconds:+}s")).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        Self::start_by(command, config)
+    }
+
+    /// Starts it with these arguments. Its files must say where it listens.
+    pub(crate) fn serve<S: AsRef<OsStr>>(args: &[S]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
+        command.arg("serve").args(args);
+        Self::spawn(command)
+    }
+
+    /// Starts it with a policy file, perhaps a profile over it, and variables.
+    pub(crate) fn start_profile(
+        config: &str,
+        over: Option<(&str, &str)>,
+        variables: &[(&str, &str)],
+    ) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
+        command.envs(variables.iter().copied());
+        let profiles = TempDir::new().unwrap();
+        if let Some((profile, text)) = over {
+            // A profile of a file stands beside it.
+            command.args(["serve", "--profile", profile, "-c"]).arg(file_in(profiles.path()));
+            std::fs::write(file_in(profiles.path()), on_free_ports(config)).unwrap();
+            std::fs::write(file_in(profiles.path()).with_extension(format!("{profile}.yaml")), text).unwrap();
+            let mut ratewright = Self::spawn(command);
+            ratewright.folder = Some(profiles);
+            return ratewright;
+        }
+        Self::start_by(command, config)
+    }
+
+    fn start_by(mut command: Command, config: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let file = file_in(folder.path());
+        std::fs::write(&file, on_free_ports(config)).unwrap();
+        command.args(["serve", "-c"]).arg(file);
+        let mut ratewright = Self::spawn(command);
+        ratewright.folder = Some(folder);
+        ratewright
+    }
+
+    fn spawn(mut command: Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let (stderr, kept) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&lines));
+        let reading = std::thread::spawn(move || {
+            stderr.lines().map_while(Result::ok).for_each(|line| kept.lock().unwrap().push(line));
+        });
+        let mut banner = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut banner).unwrap();
+        if banner.is_empty() {
+            reading.join().unwrap();
+            panic!("it does not start: {:#?}", lines.lock().unwrap());
+        }
+        let address = |door: &str| {
+            let (_, rest) = banner.split_once(&format!("{door} on http")).unwrap_or_default();
+            let (_, rest) = rest.split_once("://").unwrap_or_default();
+            rest.split([',', ';']).next().unwrap().to_owned()
+        };
+        let [gateway, grpc, address, admin] =
+            ["gateway", "rate limits for Envoy", "decisions", "admin"].map(address);
+        Self { child, address, admin, gateway, grpc, banner, lines, reading: Some(reading), folder: None }
+    }
+
+    /// Puts another policy file in the old one's place.
+    pub(crate) fn rewrite(&self, config: &str) {
+        let new = self.file().with_extension("new");
+        std::fs::write(&new, on_free_ports(config)).unwrap();
+        std::fs::rename(new, self.file()).unwrap();
+    }
+
+    /// Puts another policy file in the old one's place, and waits until it is in force.
+    #[track_caller]
+    pub(crate) fn reload(&self, config: &str) {
+        let before = self.metric("ratewright_reloads_total");
+        self.rewrite(config);
+        wait_until("it is in force", || self.metric("ratewright_reloads_total") > before);
+    }
+
+    /// Memory that it has, in bytes.
+    pub(crate) fn resident(&self) -> u64 {
+        let statm = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
+        let pages: u64 = statm.split(' ').nth(1).unwrap().parse().unwrap();
+        pages * rustix::param::page_size() as u64
+    }
+
+    /// Its policy file.
+    pub(crate) fn file(&self) -> PathBuf {
+        file_in(self.folder.as_ref().unwrap().path())
+    }
+
+    /// The value of a series, as `/metrics` writes it.
+    #[track_caller]
+    pub(crate) fn metric(&self, series: &str) -> f64 {
+        let page = self.admin("/metrics").body;
+        let value = |line: &str| {
+            let rest = line.strip_prefix(series)?;
+            rest.strip_prefix("{}").unwrap_or(rest).strip_prefix(' ')?.parse().ok()
+        };
+        page.lines().find_map(value).unwrap_or_else(|| panic!("there is no {series}"))
+    }
+
+    /// Asks the gateway for a path, with these header fields.
+    pub(crate) fn pass(&self, path: &str, headers: &[(&str, &str)]) -> Answer {
+        let fields: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        self.pass_raw(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{fields}\r\n"))
+    }
+
+    /// Sends bytes to the gateway, and reads one answer.
+    pub(crate) fn pass_raw(&self, request: &str) -> Answer {
+        exchange(connect(&self.gateway), request)
+    }
+
+    /// Sends requests to the gateway, of which the last one closes the connection, and reads all answers.
+    pub(crate) fn pass_all(&self, requests: &str) -> String {
+        let mut stream = connect(&self.gateway);
+        stream.write_all(requests.as_bytes()).unwrap();
+        let mut answers = String::new();
+        stream.read_to_string(&mut answers).unwrap();
+        answers
+    }
+
+    /// Asks, with a connection of its own.
+    pub(crate) fn ask(&self, method: &str, path: &str) -> Answer {
+        self.ask_raw(&format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"))
+    }
+
+    pub(crate) fn get(&self, path: &str) -> Answer {
+        self.ask("GET", &format!("/api/v1/rate-limit/{path}"))
+    }
+
+    /// Posts a body, with more header fields.
+    pub(crate) fn post(&self, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+        let fields: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let length = body.len();
+        self.ask_raw(&format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n{fields}\r\n{body}"
+        ))
+    }
+
+    /// Asks for a decision about a request with these attributes.
+    pub(crate) fn decide(&self, attributes: &Value) -> Answer {
+        let body = serde_json::json!({ "attributes": attributes });
+        self.post("/api/v1/decide", &[], &body.to_string())
+    }
+
+    /// Asks the admin door by another method than GET.
+    pub(crate) fn ask_admin(&self, method: &str, path: &str) -> Answer {
+        let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        self.ask_admin_raw(&request)
+    }
+
+    /// Sends bytes to the admin door, and reads one answer.
+    pub(crate) fn ask_admin_raw(&self, request: &str) -> Answer {
+        exchange(connect(&self.admin), request)
+    }
+
+    /// Asks the admin door.
+    pub(crate) fn admin(&self, path: &str) -> Answer {
+        self.ask_admin("GET", path)
+    }
+
+    /// Asks the admin door, with a token.
+    pub(crate) fn admin_with(&self, path: &str, token: &str) -> Answer {
+        let token = format!("Authorization: Bearer {token}\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{token}\r\n");
+        self.ask_admin_raw(&request)
+    }
+
+    /// Sends bytes, and reads one answer.
+    pub(crate) fn ask_raw(&self, request: &str) -> Answer {
+        exchange(self.connect(), request)
+    }
+
+    pub(crate) fn connect(&self) -> TcpStream {
+        connect(&self.address)
+    }
+
+    /// Sends a signal, and waits for the end.
+    pub(crate) fn stop(mut self, signal: &str) -> ExitStatus {
+        self.signal(signal);
+        self.child.wait().unwrap()
+    }
+
+    /// Stops it, and tells what it logged.
+    pub(crate) fn log(mut self) -> Vec<String> {
+        self.signal("TERM");
+        self.reading.take().unwrap().join().unwrap();
+        self.logged()
+    }
+
+    /// What it writes to standard output after its greeting. Who does not ask for it does not read it.
+    pub(crate) fn stdout(&mut self) -> impl BufRead + use<> {
+        BufReader::new(self.child.stdout.take().unwrap())
+    }
+
+    /// What it has logged so far.
+    pub(crate) fn logged(&self) -> Vec<String> {
+        self.lines.lock().unwrap().clone()
+    }
+
+    /// Waits for a line that has all these parts, and gives it.
+    #[track_caller]
+    pub(crate) fn wait_for_line(&self, parts: &[&str]) -> String {
+        let has_all = |line: &&String| parts.iter().all(|part| line.contains(part));
+        let mut found = None;
+        wait_until(&format!("a line with {parts:?}"), || {
+            found = self.logged().iter().find(has_all).cloned();
+            found.is_some()
+        });
+        found.unwrap()
+    }
+
+    pub(crate) fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+    }
+}
+
+impl Drop for Ratewright {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Answer {
+    pub(crate) fn parse(text: &str) -> Self {
+        let (head, body) = text.split_once("\r\n\r\n").expect("a whole answer");
+        let mut lines = head.lines();
+        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
+        let field =
+            |line: &str| line.split_once(": ").map(|(name, value)| (name.to_lowercase(), value.to_owned()));
+        Self { status, headers: lines.filter_map(field).collect(), body: body.to_owned() }
+    }
+
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// What a limit has left, by its policy's name. Nothing, if it does not apply.
+    pub(crate) fn remaining(&self, policy: &str) -> Option<u64> {
+        let body = self.json();
+        let limits = body["limits"].as_array().unwrap();
+        limits.iter().find(|limit| limit["policy"] == policy)?["remaining"].as_u64()
+    }
+}
+
+fn file_in(folder: &Path) -> PathBuf {
+    folder.join("ratewright.yaml")
+}
+
+fn exchange(mut stream: TcpStream, request: &str) -> Answer {
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    Answer::parse(&text)
+}
+
+fn connect(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+}
+
+/// An address of this machine that is not loopback: who comes from there comes from elsewhere. Nothing is sent. Without
+/// one there is nothing to see, and that is told.
+#[expect(clippy::print_stderr, reason = "who reads that a test passed should know that it did not run")]
+pub(crate) fn own_address() -> Option<IpAddr> {
+    let routed = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        socket.connect("192.0.2.1:9")?;
+        socket.local_addr()
+    });
+    let address = routed.ok().map(|address| address.ip());
+    let address = address.filter(|address| !address.is_loopback() && !address.is_unspecified());
+    if address.is_none() {
+        eprintln!("skipped: this machine has no address but loopback");
+    }
+    address
+}
+
+/// Runs the program to its end.
+pub(crate) fn run(args: &[&str]) -> Output {
+    command(args).output().unwrap()
+}
+
+/// Runs the program to its end, in a folder.
+pub(crate) fn run_in(folder: &Path, args: &[&str]) -> Output {
+    command(args).current_dir(folder).output().unwrap()
+}
+
+/// The program with these arguments, to be run.
+pub(crate) fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
+    command.args(args).stdout(Stdio::piped()).stderr(Stdio::piped());
+    for name in ["CONFIG", "PROFILE", "ADMIN", "TOKEN", "CA"] {
+        command.env_remove(format!("RATEWRIGHT_{name}"));
+    }
+    command
+}
+
+/// Sends bytes to an address, and reads one answer.
+pub(crate) fn http(address: &str, request: &str) -> Answer {
+    exchange(connect(address), request)
+}

@@ -1,0 +1,227 @@
+//! The program on a real Redis, by requirement id.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use ratewright_lab::{Client, Redis, wait_until};
+
+use crate::process::{Ratewright, run};
+
+/// A program on that server, with these lines in its `store` section.
+fn start(server: &Redis, store: &str, rest: &str) -> Ratewright {
+    start_off_by(0, server, store, rest)
+}
+
+/// The same, under a wall clock that is so many seconds off.
+fn start_off_by(seconds: i64, server: &Redis, store: &str, rest: &str) -> Ratewright {
+    let url = server.url();
+    let config =
+        format!("store:\n  redis: {{url: '{url}', deadline: 1s, prefix: rate_limiter}}\n  {store}\n{rest}");
+    let ratewright =
+        if seconds == 0 { Ratewright::start(&config) } else { Ratewright::start_off_by(seconds, &config) };
+    wait_until("it decides by Redis", || basis(&ratewright, "warm") == "shared");
+    ratewright
+}
+
+fn basis(ratewright: &Ratewright, key: &str) -> String {
+    let answer = ratewright.get(&format!("remaining?key={key}"));
+    answer.json()["basis"].as_str().unwrap().to_owned()
+}
+
+const SLOW: &str = "api: {defaults: {token_bucket: {rate: 1/h, burst: 10}}}\n";
+
+#[test]
+fn c5_keys_are_prefix_algorithm_and_key() {
+    let server = Redis::start();
+    let ratewright = start(&server, "", SLOW);
+    assert_eq!(ratewright.get("check?key=user:123").json()["basis"], "shared");
+    assert_eq!(ratewright.get("check?key=user:123&algorithm=SLIDING_WINDOW").status, 200);
+    let keys = server.cli(&["KEYS", "*"]);
+    let mut keys: Vec<_> = keys.lines().collect();
+    keys.sort_unstable();
+    assert_eq!(keys, ["rate_limiter:sliding_window:user:123", "rate_limiter:token_bucket:user:123"]);
+    assert!(ratewright.banner.contains(&format!("buckets in Redis at 127.0.0.1:{}", server.port())));
+}
+
+#[test]
+fn c12_instances_share_what_is_left_and_one_that_dies_loses_nothing() {
+    let server = Redis::start();
+    let (first, second) = (start(&server, "", SLOW), start(&server, "", SLOW));
+    assert_eq!(first.get("check?key=c&permits=4").json()["remaining"], 6);
+    assert_eq!(second.get("check?key=c&permits=3").json()["remaining"], 3);
+    first.stop("KILL");
+    assert_eq!(second.get("check?key=c").json()["remaining"], 2);
+    assert_eq!(start(&server, "", SLOW).get("check?key=c").json()["remaining"], 1);
+}
+
+#[test]
+fn c7_the_answer_says_how_it_was_made_without_redis() {
+    for (on_failure, basis, statuses) in [
+        ("local", "local", [200, 200, 200, 200, 200, 429]),
+        ("open", "fail_open", [200; 6]),
+        ("closed", "fail_closed", [429; 6]),
+    ] {
+        let mut server = Redis::start();
+        let ratewright = start(&server, &format!("on_failure: {on_failure}"), SLOW);
+        server.kill();
+        wait_until("it decides without Redis", || self::basis(&ratewright, "warm") == basis);
+        let answers: Vec<_> = (0..6).map(|_| ratewright.get("check?key=c")).collect();
+        assert_eq!(answers.iter().map(|answer| answer.status).collect::<Vec<_>>(), statuses, "{on_failure}");
+        assert!(answers.iter().all(|answer| answer.json()["basis"] == basis));
+        let denied = answers.iter().filter(|answer| answer.status == 429);
+        assert!(denied.clone().all(|answer| answer.headers["retry-after"] != "0"));
+        if on_failure == "closed" {
+            assert_eq!(answers[0].json()["message"], "Rate limits cannot be checked");
+            assert_eq!(answers[0].headers["retry-after"], "1");
+        }
+    }
+}
+
+/// A8, C10: one WARN at the switch with its cause, silence, one INFO at the return.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the program is calm after a second of real time")]
+fn a8_an_outage_is_told_twice() {
+    let mut server = Redis::start();
+    let ratewright = start(&server, "", SLOW);
+    server.kill();
+    wait_until("it decides without Redis", || basis(&ratewright, "c") == "local");
+    for _ in 0..50 {
+        assert_eq!(ratewright.get("check?key=d").json()["basis"], "local");
+    }
+    server.run();
+    wait_until("it decides by Redis", || basis(&ratewright, "c") == "shared");
+    let calm = Instant::now();
+    wait_until("a second is over", || {
+        assert_eq!(basis(&ratewright, "c"), "shared");
+        calm.elapsed() > Duration::from_millis(1_200)
+    });
+    let log: Vec<_> = ratewright
+        .log()
+        .into_iter()
+        .filter(|line| !line.contains("denied") && !line.contains("stopping"))
+        .collect();
+    // The first warning is of the start: until the link is up for the first time.
+    let [warnings, infos] =
+        ["WARN", "INFO"].map(|level| log.iter().filter(|line| line.contains(level)).count());
+    assert!((1..=2).contains(&warnings) && (1..=2).contains(&infos), "{log:#?}");
+    let warning = log.iter().rfind(|line| line.contains("WARN")).unwrap();
+    assert!(warning.contains("deciding without Redis") && warning.contains("127.0.0.1"), "{warning}");
+    let info = log.last().unwrap();
+    assert!(info.contains("deciding with Redis again") && info.contains("\"decisions\":"), "{info}");
+}
+
+/// C9: whether Redis answers within 5 ms can be read off.
+#[test]
+fn c8_the_traffic_with_redis_is_in_the_metrics() {
+    let mut server = Redis::start();
+    let ratewright = start(&server, "", SLOW);
+    let n_calls = ratewright.metric("ratewright_store_call_seconds_count");
+    ratewright.get("check?key=c");
+    assert!(ratewright.metric("ratewright_store_call_seconds_count") > n_calls);
+    assert!(ratewright.metric("ratewright_store_call_seconds_sum") > 0.0);
+    assert!(ratewright.metric("ratewright_store_call_seconds_bucket{le=\"1.0\"}") > n_calls);
+    ratewright.metric("ratewright_store_call_seconds_bucket{le=\"0.005\"}");
+    for kind in ["crowded", "timed_out", "lost", "refused", "garbled"] {
+        assert_eq!(ratewright.metric(&format!("ratewright_store_failures_total{{kind=\"{kind}\"}}")), 0.0);
+    }
+    assert_eq!(ratewright.metric("ratewright_store_outages_total"), 0.0);
+    let unreachable = "ratewright_store_failures_total{kind=\"unreachable\"}";
+    let at_start = ratewright.metric(unreachable);
+    server.kill();
+    wait_until("it decides without Redis", || basis(&ratewright, "c") == "local");
+    wait_until("nobody waits for Redis", || {
+        basis(&ratewright, "c");
+        ratewright.metric(unreachable) > at_start
+    });
+    assert_eq!(ratewright.metric("ratewright_store_outages_total"), 1.0);
+}
+
+/// C10: allowed decisions at DEBUG, with the key.
+#[test]
+fn c10_decisions_are_logged_for_who_asks() {
+    let server = Redis::start();
+    let ratewright = start(&server, "", "log: {level: debug}\n");
+    ratewright.get("check?key=user:123");
+    let log = ratewright.log();
+    let line = log.iter().find(|line| line.contains("user:123")).unwrap();
+    assert!(line.contains("DEBUG") && line.contains("allowed") && line.contains("token_bucket"), "{line}");
+}
+
+#[test]
+fn it_starts_without_redis_and_joins_when_it_appears() {
+    let mut server = Redis::start();
+    server.kill();
+    let url = server.url();
+    let ratewright = Ratewright::start(&format!("store: {{redis: {{url: '{url}', deadline: 1s}}}}\n{SLOW}"));
+    assert_eq!(ratewright.get("check?key=c").json()["basis"], "local");
+    server.run();
+    wait_until("it decides by Redis", || basis(&ratewright, "c") == "shared");
+}
+
+#[test]
+fn a_store_that_is_written_wrong_is_told_with_its_place() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(
+        file.path(),
+        "store:\n  redis:\n    url: redis://user:s3cret@:x\n    deadline: soon\n    prefix: 'a b'\n  local: {share: 2, max_keys: 0, ttl: 1 fortnight}\n",
+    )
+    .unwrap();
+    let output = run(&["serve", "-c", file.path().to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(!errors.contains("s3cret"), "{errors}");
+    for told in [
+        ":3:10: store.redis.url: address 1 is not understood",
+        ":4:15: store.redis.deadline is \"soon\"; use a whole number and us, ms, s, min, h or d: 5ms, 60s",
+        ":5:13: store.redis.prefix is \"a b\"; use 1 to 64 visible characters without blanks and braces",
+        ":6:18: store.local.share is \"2\"; use a decimal above 0 and up to 1 such as 0.5, or auto",
+        ":6:31: store.local.max_keys is \"0\"; use a whole number from 1 to 4294967295",
+        ":6:39: store.local.ttl is \"1 fortnight\"",
+    ] {
+        assert!(errors.contains(told), "{told}\n{errors}");
+    }
+    std::fs::write(file.path(), "store: {redis: {url: 'redis://:${NO_SUCH_VARIABLE}@127.0.0.1'}}\n").unwrap();
+    let output = run(&["serve", "-c", file.path().to_str().unwrap()]);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(errors.contains("the environment has no variable NO_SUCH_VARIABLE"), "{errors}");
+}
+
+/// C9: four instances whose clocks are far apart, far more load than the limit allows. What passes is the limit,
+/// exactly at most and to one per cent at least.
+#[test]
+fn c9_four_instances_admit_what_one_would() {
+    let server = Redis::start();
+    let limits = "api: {defaults: {token_bucket: {rate: 100/s, burst: 200}}}\n";
+    let instances = [0, 0, 3_600, -86_400];
+    let instances = instances.map(|off_by| start_off_by(off_by, &server, "on_failure: closed", limits));
+    let (stop, n_admitted) = (AtomicBool::new(false), AtomicU64::new(0));
+    let before = server.now();
+    let (from, until) = std::thread::scope(|scope| {
+        for instance in instances.iter().chain(&instances) {
+            scope.spawn(|| {
+                let mut client = Client::connect(&instance.address);
+                while !stop.load(Ordering::Relaxed) {
+                    let (status, body) = client.get("/api/v1/rate-limit/check?key=hot").unwrap();
+                    assert!(body.contains("\"basis\":\"shared\""), "{body}");
+                    n_admitted.fetch_add(u64::from(status == 200), Ordering::Relaxed);
+                }
+            });
+        }
+        wait_until("it is under way", || n_admitted.load(Ordering::Relaxed) > 0);
+        let from = server.now();
+        let mut until = from;
+        #[expect(clippy::disallowed_methods, reason = "a test's own setting: longer under `make chaos`")]
+        let seconds = std::env::var("CHAOS_SECONDS").ok().and_then(|text| text.parse::<u64>().ok());
+        wait_until("the time is over", || {
+            until = server.now();
+            until - from > seconds.unwrap_or(3) * 1_000_000
+        });
+        stop.store(true, Ordering::Relaxed);
+        (from, until)
+    });
+    let after = server.now();
+    let n_admitted = n_admitted.load(Ordering::Relaxed);
+    let (most, least) = (200 + (after - before) * 100 / 1_000_000, 200 + (until - from) * 100 / 1_000_000);
+    assert!(n_admitted <= most, "{n_admitted} admitted, at most {most}");
+    assert!(n_admitted * 100 >= least * 99, "{n_admitted} admitted of {least}");
+}

@@ -1,0 +1,370 @@
+//! Another policy file, put in force while the program runs: by an edit, by SIGHUP, by Kubernetes.
+
+mod named;
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use ratewright_lab::{Client, Redis, wait_until};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::process::{Answer, Ratewright, on_free_ports};
+
+/// One policy that counts by address, with this quota and these other lines.
+fn policy(name: &str, quota: &str, more: &str) -> String {
+    format!("policies: [{{name: {name}, by: ip, quota: {quota}, {more}}}]\n")
+}
+
+/// Asks for a decision about a request of this client.
+fn decide(ratewright: &Ratewright, ip: &str) -> Answer {
+    ratewright.decide(&json!({"ip": ip}))
+}
+
+/// Tells what a client has left of a policy, and spends nothing.
+fn look(ratewright: &Ratewright, ip: &str, policy: &str) -> Option<u64> {
+    let body = json!({"attributes": {"ip": ip}, "look": true});
+    ratewright.post("/api/v1/decide", &[], &body.to_string()).remaining(policy)
+}
+
+const FAILURES: &str = "ratewright_reload_failures_total";
+
+/// The rate is the same in both files, so units mean the same: what was spent can be read off.
+#[test]
+fn a_changed_quota_holds_for_known_clients_and_what_they_spent_stays_spent() {
+    for (algorithm, before, after) in [
+        ("token_bucket", "rate: 1/h, burst: 10", "rate: 1/h, burst: 20"),
+        ("leaky_bucket", "rate: 1/h, burst: 10", "rate: 1/h, burst: 20"),
+        ("sliding_window", "rate: 10/d", "rate: 20/d"),
+        ("sliding_window_counter", "rate: 10/d", "rate: 20/d"),
+        ("fixed_window", "rate: 10/1000d", "rate: 20/1000d"),
+    ] {
+        let quota = |terms: &str| policy("api", &format!("{{algorithm: {algorithm}, {terms}}}"), "");
+        let ratewright = Ratewright::start(&quota(before));
+        for left in [9, 8, 7, 6] {
+            assert_eq!(decide(&ratewright, "192.0.2.1").remaining("api"), Some(left), "{algorithm}");
+        }
+        ratewright.reload(&quota(after));
+        assert_eq!(decide(&ratewright, "192.0.2.1").remaining("api"), Some(15), "{algorithm}");
+        assert_eq!(decide(&ratewright, "192.0.2.2").remaining("api"), Some(19), "{algorithm}");
+        ratewright.reload(&quota(before));
+        assert_eq!(decide(&ratewright, "192.0.2.1").remaining("api"), Some(4), "{algorithm}");
+    }
+}
+
+#[test]
+fn policies_come_and_go_and_a_name_that_comes_back_goes_on_where_it_was() {
+    const QUOTA: &str = "{rate: 1/h, burst: 10}";
+    let ratewright = Ratewright::start(&policy("old", QUOTA, ""));
+    assert_eq!(decide(&ratewright, "192.0.2.1").remaining("old"), Some(9));
+    ratewright.reload(&policy("new", QUOTA, ""));
+    let renamed = decide(&ratewright, "192.0.2.1");
+    assert_eq!((renamed.remaining("old"), renamed.remaining("new")), (None, Some(9)));
+    ratewright.wait_for_line(&["policies reloaded", "+new -old"]);
+    ratewright.reload("policies: []\n");
+    let free = decide(&ratewright, "192.0.2.1").json();
+    assert_eq!(
+        (&free["allowed"], &free["basis"], &free["limits"]),
+        (&json!(true), &json!("none"), &json!([]))
+    );
+    ratewright.reload(&format!(
+        "policies: [{{name: old, by: ip, quota: {QUOTA}}}, {{name: new, by: ip, quota: {QUOTA}}}]"
+    ));
+    let both = decide(&ratewright, "192.0.2.1");
+    assert_eq!((both.remaining("old"), both.remaining("new")), (Some(8), Some(8)));
+    assert_eq!(ratewright.metric("ratewright_policies"), 7.0, "two, and those of five algorithms");
+}
+
+#[test]
+fn a_broken_file_is_told_and_the_one_before_stays_until_it_is_repaired() {
+    let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 3}", ""));
+    assert_eq!(ratewright.metric(FAILURES), 0.0);
+    assert_eq!(decide(&ratewright, "192.0.2.1").remaining("api"), Some(2));
+    let file = ratewright.file().display().to_string();
+    for (n, (broken, told)) in [
+        (policy("api", "{rate: 1/h, burst: 0}", ""), ":2:58: policies.api.quota.burst is"),
+        ("policies: [\n".to_owned(), ":2:11: "),
+        ("polices: []\n".to_owned(), ":2:1: there is no setting \\\"polices\\\" here"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        ratewright.rewrite(&broken);
+        let failures = n as f64 + 1.0;
+        wait_until("it is refused", || ratewright.metric(FAILURES) == failures);
+        ratewright.wait_for_line(&["ERROR", &format!("{file}{told}")]);
+        ratewright.wait_for_line(&["ERROR", "the policy file is not put in force; the one before stays"]);
+        assert_eq!(look(&ratewright, "192.0.2.1", "api"), Some(2), "{broken}");
+    }
+    std::fs::remove_file(ratewright.file()).unwrap();
+    wait_until("a missing file is refused too", || ratewright.metric(FAILURES) == 4.0);
+    ratewright.wait_for_line(&["ERROR", &format!("{file}: cannot read the file")]);
+    assert_eq!(look(&ratewright, "192.0.2.1", "api"), Some(2));
+    assert_eq!(ratewright.metric("ratewright_reloads_total"), 0.0);
+    ratewright.reload(&policy("api", "{rate: 1/h, burst: 5}", ""));
+    assert_eq!(look(&ratewright, "192.0.2.1", "api"), Some(4));
+    assert_eq!(ratewright.metric(FAILURES), 4.0);
+}
+
+/// A file that was emptied, or is not written to its end, does not lift the limits.
+#[test]
+fn policies_do_not_go_by_being_left_out() {
+    let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 3}", ""));
+    ratewright.rewrite("log: {level: info}\n");
+    ratewright.wait_for_line(&["ERROR", "the policy file has no policies", "write policies: []"]);
+    assert_eq!(ratewright.metric(FAILURES), 1.0);
+    assert_eq!(look(&ratewright, "192.0.2.1", "api"), Some(3));
+    ratewright.reload("policies: []\n");
+    assert_eq!(look(&ratewright, "192.0.2.1", "api"), None);
+}
+
+/// A file that was cut off before its routes would close all of them.
+#[test]
+fn routes_do_not_go_by_being_left_out() {
+    let policies = "policies: [{name: api, by: ip, quota: {rate: 1/h, burst: 3}}]\n";
+    let routes = "routes: [{id: all, match: {path: /**}, upstream: 'http://127.0.0.1:9'}]\n";
+    let ratewright = Ratewright::start(&format!("{policies}{routes}"));
+    assert_eq!(ratewright.pass("/", &[]).status, 502);
+    ratewright.rewrite(policies);
+    ratewright.wait_for_line(&["ERROR", "the policy file has no routes", "write routes: []"]);
+    assert_eq!(ratewright.pass("/", &[]).status, 502);
+    ratewright.reload(&format!("{policies}routes: []\n"));
+    assert_eq!(ratewright.pass("/", &[]).status, 404);
+}
+
+/// Most editors put another file in the old one's place; some, and `cp`, write into it.
+#[test]
+fn a_file_that_is_written_into_is_read_when_it_holds_still() {
+    let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 3}", ""));
+    let mut file = std::fs::File::create(ratewright.file()).unwrap();
+    let text = on_free_ports(&policy("api", "{rate: 1/h, burst: 4}", ""));
+    for byte in text.as_bytes() {
+        file.write_all(&[*byte]).unwrap();
+    }
+    wait_until("it is in force", || look(&ratewright, "192.0.2.1", "api") == Some(4));
+}
+
+/// A file that did not change is read again when somebody says so.
+#[test]
+fn sighup_reads_everything_again() {
+    let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 3}", ""));
+    for n in [1.0, 2.0] {
+        ratewright.signal("HUP");
+        wait_until("it is read again", || ratewright.metric("ratewright_reloads_total") == n);
+    }
+    ratewright.wait_for_line(&["policies reloaded", "none"]);
+}
+
+/// A mounted ConfigMap: the file is a link into `..data`, which is a link to a folder that is replaced as a whole.
+#[test]
+fn kubernetes_swaps_a_whole_folder() {
+    let mount = TempDir::new().unwrap();
+    let version = |name: &str, burst: u32| {
+        let folder = mount.path().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        let text = on_free_ports(&policy("api", &format!("{{rate: 1/h, burst: {burst}}}"), ""));
+        std::fs::write(folder.join("ratewright.yaml"), text).unwrap();
+    };
+    let link = |to: &str, name: &str| std::os::unix::fs::symlink(to, mount.path().join(name)).unwrap();
+    version("..2026_1", 5);
+    link("..2026_1", "..data");
+    link("..data/ratewright.yaml", "ratewright.yaml");
+    let file = mount.path().join("ratewright.yaml");
+    let ratewright = Ratewright::serve(&[Path::new("-c"), &file]);
+    assert_eq!(decide(&ratewright, "192.0.2.1").remaining("api"), Some(4));
+    for (n, burst) in [(2, 10), (3, 20)] {
+        version(&format!("..2026_{n}"), burst);
+        link(&format!("..2026_{n}"), "..data_tmp");
+        std::fs::rename(mount.path().join("..data_tmp"), mount.path().join("..data")).unwrap();
+        std::fs::remove_dir_all(mount.path().join(format!("..2026_{}", n - 1))).unwrap();
+        wait_until("it is in force", || look(&ratewright, "192.0.2.1", "api") == Some(u64::from(burst) - 1));
+    }
+    assert_eq!(ratewright.metric(FAILURES), 0.0);
+}
+
+#[test]
+fn of_a_folder_files_can_be_added_changed_and_taken_away() {
+    let folder = TempDir::new().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("a-listen.yaml", &on_free_ports(""));
+    write("b-login.yaml", &policy("login", "{rate: 1/h, burst: 5}", ""));
+    let ratewright = Ratewright::serve(&[Path::new("-c"), folder.path()]);
+    let left = || ["login", "api"].map(|policy| look(&ratewright, "192.0.2.1", policy));
+    assert_eq!(left(), [Some(5), None]);
+    write("c-api.yml", &policy("api", "{rate: 1/h, burst: 7}", ""));
+    wait_until("the file that was added is in force", || left() == [Some(5), Some(7)]);
+    write("b-login.yaml", &policy("login", "{rate: 1/h, burst: 6}", ""));
+    wait_until("the change is in force", || left() == [Some(6), Some(7)]);
+    write("d-again.yaml", &policy("api", "{rate: 1/h, burst: 9}", ""));
+    wait_until("a name that stands twice is refused", || ratewright.metric(FAILURES) == 1.0);
+    ratewright.wait_for_line(&["ERROR", "d-again.yaml:1:19: there is another policy named"]);
+    std::fs::remove_file(folder.path().join("d-again.yaml")).unwrap();
+    std::fs::rename(folder.path().join("b-login.yaml"), folder.path().join("b-login.yaml.off")).unwrap();
+    wait_until("what was taken away is gone", || left() == [None, Some(7)]);
+}
+
+/// E6: every step of the way back is an edit of the file. What was counted meanwhile stays counted.
+#[test]
+fn e6_limits_are_rolled_back_without_a_rebuild() {
+    let tight = |more: &str| policy("api", "{rate: 1/h, burst: 2}", more);
+    let ratewright = Ratewright::start(&tight(""));
+    let statuses = || [(); 3].map(|()| decide(&ratewright, "192.0.2.1").status);
+    assert_eq!(statuses(), [200, 200, 429]);
+
+    ratewright.reload(&tight("mode: shadow"));
+    assert_eq!(statuses(), [200; 3], "shadow counts, and denies nobody");
+    let limit = &decide(&ratewright, "192.0.2.1").json()["limits"][0];
+    assert_eq!((&limit["mode"], &limit["outcome"]), (&json!("shadow"), &json!("short")));
+
+    ratewright.reload(&tight("mode: enforce"));
+    assert_eq!(statuses(), [429; 3]);
+    ratewright.reload(&tight("mode: off"));
+    assert_eq!(statuses(), [200; 3]);
+    assert_eq!(decide(&ratewright, "192.0.2.1").json()["limits"], json!([]));
+
+    ratewright.reload(&policy("api", "{rate: 1/h, burst: 4}", ""));
+    assert_eq!(statuses(), [200, 200, 429], "softened by two");
+
+    let denied = decide(&ratewright, "192.0.2.1");
+    assert!(denied.headers.contains_key("retry-after"));
+    ratewright
+        .reload(&format!("headers: {{retry_after: false}}\n{}", policy("api", "{rate: 1/h, burst: 4}", "")));
+    let denied = decide(&ratewright, "192.0.2.1");
+    assert_eq!((denied.status, denied.headers.get("retry-after")), (429, None));
+    assert_eq!(denied.headers["x-ratelimit-remaining"], "0");
+
+    ratewright.reload(&format!("enabled: false\n{}", tight("")));
+    assert_eq!(statuses(), [200; 3]);
+}
+
+/// B1: all limits, or a single one, can be switched off: in the file, or by a profile of the environment.
+#[test]
+fn b1_limits_are_switched_off_by_the_file_or_by_a_profile() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("ratewright.yaml");
+    let limits = "policies:\n- {name: login, by: ip, quota: {rate: 1/h, burst: 1}}\n- {name: api, by: ip, quota: {rate: 1/h, burst: 2}}\n";
+    let write = |text: &str| std::fs::write(&file, on_free_ports(text)).unwrap();
+    let profile = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(format!("ratewright.{name}.yaml")), text).unwrap();
+    };
+    let serve = |args: &[&str]| {
+        let args: Vec<_> = ["-c", file.to_str().unwrap()].iter().chain(args).copied().collect();
+        Ratewright::serve(&args)
+    };
+    let statuses = |ratewright: &Ratewright| [(); 3].map(|()| decide(ratewright, "192.0.2.1").status);
+    write(limits);
+    profile("dev", "enabled: false\n");
+    profile("staging", "policies: [{name: login, mode: off}]\n");
+    assert_eq!(statuses(&serve(&[])), [200, 429, 429]);
+    let dev = serve(&["--profile", "dev"]);
+    assert_eq!(statuses(&dev), [200; 3]);
+    assert_eq!(statuses(&serve(&["--profile", "staging"])), [200, 200, 429]);
+
+    profile("dev", "enabled: true\n");
+    wait_until("the profile's change is in force", || look(&dev, "192.0.2.1", "login") == Some(1));
+    assert_eq!(statuses(&dev), [200, 429, 429]);
+    write(&format!("enabled: false\n{limits}"));
+    assert_eq!(statuses(&serve(&[])), [200; 3]);
+}
+
+/// The counts are in Redis; a reload does not touch them, and neither does a restart with another file.
+#[test]
+fn with_redis_the_counts_survive_a_reload() {
+    let server = Redis::start();
+    let with = |quota: &str| {
+        let store = format!("store: {{redis: {{url: '{}', deadline: 1s}}}}\n", server.url());
+        format!("{store}{}", policy("api", quota, ""))
+    };
+    let basis = |ratewright: &Ratewright| decide(ratewright, "192.0.2.9").json()["basis"].clone();
+    let ratewright = Ratewright::start(&with("{rate: 1/h, burst: 10}"));
+    wait_until("it decides by Redis", || basis(&ratewright) == "shared");
+    for left in [9, 8, 7] {
+        assert_eq!(decide(&ratewright, "192.0.2.1").remaining("api"), Some(left));
+    }
+    ratewright.reload(&with("{rate: 1/h, burst: 20}"));
+    let answer = decide(&ratewright, "192.0.2.1");
+    assert_eq!((answer.remaining("api"), &answer.json()["basis"]), (Some(16), &json!("shared")));
+    assert!(server.cli(&["KEYS", "*"]).contains("ratelimit:api:192.0.2.1"));
+    drop(ratewright);
+    let ratewright = Ratewright::start(&with("{rate: 1/h, burst: 30}"));
+    wait_until("it decides by Redis", || basis(&ratewright) == "shared");
+    assert_eq!(look(&ratewright, "192.0.2.1", "api"), Some(26));
+}
+
+/// What a door or the store is made of waits for a restart, and that is told.
+#[test]
+fn what_cannot_change_while_it_is_in_use_is_told() {
+    let ratewright = Ratewright::start("");
+    ratewright.reload("store: {local: {max_keys: 5}}\n");
+    ratewright.wait_for_line(&["WARN", "store has changed, and stays as it was until a restart"]);
+    ratewright.reload("log: {format: text, denials: all}\nmetrics: {labels: {application: t}}\n");
+    ratewright.reload("");
+    let n_lines = |part: &str| ratewright.logged().iter().filter(|line| line.contains(part)).count();
+    wait_until("all is logged", || n_lines("policies reloaded") == 3);
+    let names = "metrics.labels, log.format, log.denials have changed, and stay as they were until a restart";
+    assert_eq!((n_lines(names), n_lines("until a restart")), (1, 2), "once for each reload");
+    let file = ratewright.file();
+    std::fs::write(&file, "listen: {api: '127.0.0.1:0', admin: off}\n").unwrap();
+    ratewright.wait_for_line(&["WARN", "listen.admin is off, and stays open until a restart"]);
+    std::fs::write(&file, "listen: {api: '127.0.0.1:1', admin: '127.0.0.1:0'}\n").unwrap();
+    ratewright
+        .wait_for_line(&["WARN", "listen.api is now 127.0.0.1:1, and stays 127.0.0.1:0 until a restart"]);
+    assert_eq!(decide(&ratewright, "192.0.2.1").status, 200, "it still listens");
+}
+
+/// Fifty reloads under load: every request is answered, on old and new connections, and each under one rule set as a
+/// whole.
+#[test]
+fn reloads_disturb_no_request() {
+    /// Two policies that belong together.
+    fn pair(n: usize) -> String {
+        let policy =
+            |side: &str| format!("{{name: {side}{n}, by: ip, quota: {{rate: 1000/h, burst: 1000000}}}}");
+        format!("policies: [{}, {}]\n", policy("left"), policy("right"))
+    }
+    /// Which pair an answer is about.
+    fn pair_of(answer: &Value) -> usize {
+        let number = |limit: usize, side: &str| {
+            let policy = answer["limits"][limit]["policy"].as_str().unwrap_or_else(|| panic!("{answer}"));
+            policy
+                .strip_prefix(side)
+                .and_then(|n| n.parse::<usize>().ok())
+                .unwrap_or_else(|| panic!("{answer}"))
+        };
+        let (left, right) = (number(0, "left"), number(1, "right"));
+        assert_eq!(left, right, "one rule set as a whole");
+        left
+    }
+    let ratewright = Ratewright::start(&pair(0));
+    let (stop, n_answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let body = json!({"attributes": {"ip": "192.0.2.1"}}).to_string();
+    std::thread::scope(|scope| {
+        let load = |keeps: bool| {
+            let mut client = Client::connect(&ratewright.address);
+            while !stop.load(Ordering::Relaxed) {
+                if !keeps {
+                    client = Client::connect(&ratewright.address);
+                }
+                let (status, answer) = client.post("/api/v1/decide", &body).unwrap();
+                assert_eq!(status, 200, "{answer}");
+                pair_of(&serde_json::from_str(&answer).unwrap());
+                n_answered.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let threads: Vec<_> = [true, true, false].map(|keeps| scope.spawn(move || load(keeps))).into();
+        for n in 1..=50 {
+            ratewright.rewrite(&pair(n));
+            ratewright.signal("HUP");
+            let before = n_answered.load(Ordering::Relaxed);
+            wait_until("it is in force, and requests are answered", || {
+                pair_of(&decide(&ratewright, "192.0.2.1").json()) == n
+                    && n_answered.load(Ordering::Relaxed) > before
+            });
+        }
+        stop.store(true, Ordering::Relaxed);
+        assert!(threads.into_iter().all(|thread| thread.join().is_ok()));
+    });
+    assert!(ratewright.metric("ratewright_reloads_total") >= 50.0);
+    assert_eq!(ratewright.metric(FAILURES), 0.0);
+}

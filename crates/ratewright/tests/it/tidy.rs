@@ -1,0 +1,187 @@
+//! The house rules that a machine can check.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use toml::Table;
+
+/// Who may depend on whom, among our own. Development dependencies count too.
+const ARROWS: [(&str, &[&str]); 13] = [
+    ("ratewright-core", &[]),
+    ("ratewright-store", &["ratewright-core", "ratewright-lab"]),
+    ("ratewright-http", &["ratewright-core"]),
+    ("ratewright-rls-rules", &["ratewright-core"]),
+    ("ratewright-listen", &[]),
+    ("ratewright-server", &["ratewright-core", "ratewright-http", "ratewright-listen", "ratewright-store"]),
+    ("ratewright-tower", &["ratewright-core", "ratewright-http", "ratewright-store"]),
+    ("ratewright-rls", &["ratewright-core", "ratewright-rls-rules", "ratewright-listen", "ratewright-store"]),
+    (
+        "ratewright-example-axum",
+        &["ratewright-core", "ratewright-http", "ratewright-store", "ratewright-tower"],
+    ),
+    (
+        "ratewright-gateway",
+        &[
+            "ratewright-core",
+            "ratewright-http",
+            "ratewright-lab",
+            "ratewright-listen",
+            "ratewright-store",
+            "ratewright-tower",
+        ],
+    ),
+    (
+        "ratewright",
+        &[
+            "ratewright-core",
+            "ratewright-rls-rules",
+            "ratewright-gateway",
+            "ratewright-rls",
+            "ratewright-http",
+            "ratewright-lab",
+            "ratewright-listen",
+            "ratewright-server",
+            "ratewright-store",
+            "ratewright-tower",
+        ],
+    ),
+    ("ratewright-bench", &["ratewright-core", "ratewright-rls", "ratewright-lab", "ratewright-store"]),
+    ("ratewright-lab", &[]),
+];
+
+/// All that the model may see of others: no I/O, no clock, no wire.
+const IN_CORE: [&str; 7] =
+    ["aho-corasick", "arc-swap", "ipnet", "siphasher", "smallvec", "thiserror", "expect-test"];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
+}
+
+/// The names of each crate's dependencies.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let crates = std::fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path());
+    crates
+        .chain(["bench", "lab", "examples/axum"].map(|folder| root().join(folder)))
+        .map(|folder| dependencies_of(&folder))
+        .collect()
+}
+
+fn dependencies_of(folder: &Path) -> (String, BTreeSet<String>) {
+    let manifest: Table = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap().parse().unwrap();
+    assert!(!manifest.contains_key("target"), "dependencies of one platform only would escape these tests");
+    let tables = ["dependencies", "dev-dependencies", "build-dependencies"];
+    let names =
+        tables.iter().filter_map(|table| manifest.get(*table)?.as_table()).flat_map(Table::keys).cloned();
+    (manifest["package"]["name"].as_str().unwrap().to_owned(), names.collect())
+}
+
+#[test]
+fn dependencies_go_one_way() {
+    let allowed = BTreeMap::from(ARROWS);
+    for (name, dependencies) in dependencies() {
+        let allowed =
+            allowed.get(name.as_str()).unwrap_or_else(|| panic!("{name} is new: give it its arrows here"));
+        for ours in dependencies.iter().filter(|name| name.starts_with("ratewright")) {
+            assert!(allowed.contains(&ours.as_str()), "{name} must not depend on {ours}");
+        }
+    }
+}
+
+#[test]
+fn the_model_sees_no_io_no_clock_and_no_wire() {
+    for seen in &dependencies()["ratewright-core"] {
+        assert!(IN_CORE.contains(&seen.as_str()), "ratewright-core must not depend on {seen}");
+    }
+}
+
+#[test]
+fn the_rules_of_envoy_see_no_wire_and_no_file() {
+    let manifest: Table = std::fs::read_to_string(root().join("crates/ratewright-rls-rules/Cargo.toml"))
+        .unwrap()
+        .parse()
+        .unwrap();
+    let seen: Vec<_> = manifest["dependencies"].as_table().unwrap().keys().collect();
+    assert_eq!(seen, ["ratewright-core", "smallvec", "thiserror"]);
+}
+
+#[test]
+fn the_layer_has_no_store_and_no_server() {
+    let manifest: Table =
+        std::fs::read_to_string(root().join("crates/ratewright-tower/Cargo.toml")).unwrap().parse().unwrap();
+    for name in manifest["dependencies"].as_table().unwrap().keys() {
+        assert!(
+            !["ratewright-store", "hyper", "axum", "redis"].contains(&name.as_str()),
+            "it must not depend on {name}"
+        );
+    }
+}
+
+#[test]
+fn the_architecture_page_names_every_crate_and_only_paths_that_exist() {
+    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    for name in dependencies().keys() {
+        assert!(page.contains(name.as_str()), "ARCHITECTURE.md does not name {name}");
+    }
+    let quoted = page.split('`').skip(1).step_by(2);
+    for path in quoted.filter(|text| text.contains('/') && (text.ends_with(".rs") || text.ends_with('/'))) {
+        assert!(root().join(path).exists(), "ARCHITECTURE.md names {path}, which does not exist");
+    }
+}
+
+/// The files that git tracks, by their path from the root.
+fn tracked() -> Vec<String> {
+    let git = Command::new("git").args(["ls-files", "-z"]).current_dir(root()).output();
+    let git = git.expect("git lists the tracked files");
+    assert!(
+        git.status.success(),
+        "these tests need a git checkout: {}",
+        String::from_utf8_lossy(&git.stderr)
+    );
+    let names = String::from_utf8(git.stdout).unwrap();
+    names.split_terminator('\0').map(str::to_owned).collect()
+}
+
+#[test]
+fn the_old_name_is_in_no_file_but_one_line_of_the_changelog() {
+    let old_name = ["toll", "gate"].concat();
+    let has_it =
+        |text: &[u8]| text.to_ascii_lowercase().windows(old_name.len()).any(|w| w == old_name.as_bytes());
+    let mut lines = Vec::new();
+    for file in tracked() {
+        assert!(!has_it(file.as_bytes()), "{file} has the old name");
+        // A tracked file may be deleted in the working tree; the commit will say so.
+        let text = std::fs::read(root().join(&file)).unwrap_or_default();
+        let in_lines = text.split(|byte| *byte == b'\n').enumerate().filter(|(_, line)| has_it(line));
+        lines.extend(in_lines.map(|(n, _)| format!("{file}:{}", n + 1)));
+    }
+    assert!(
+        matches!(lines.as_slice(), [line] if line.starts_with("CHANGELOG.md:")),
+        "the old name is only for the changelog, once: {lines:?}"
+    );
+}
+
+#[test]
+fn the_readme_opens_with_what_ratewright_is() {
+    let page = std::fs::read_to_string(root().join("README.md")).unwrap();
+    assert_eq!(
+        page.lines().next().unwrap(),
+        "# Ratewright: exact rate limiting for HTTP APIs. A gateway, a decision service, Envoy's rate limit service \
+         and a tower layer on one engine."
+    );
+}
+
+#[test]
+fn no_file_speaks_of_the_machine_it_was_written_on() {
+    let home = std::env::home_dir().unwrap_or_default();
+    let (root, home) = (root().display().to_string(), home.display().to_string());
+    for file in
+        ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "Makefile", "bench/README.md"]
+    {
+        let text = std::fs::read_to_string(Path::new(&root).join(file)).unwrap();
+        assert!(
+            !text.contains(&root) && (home.len() < 2 || !text.contains(&home)),
+            "{file} names a path of this machine"
+        );
+    }
+}
