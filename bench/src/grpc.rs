@@ -287,8 +287,12 @@ impl Server {
     /// Starts a program, and waits until it listens.
     fn start(command: &mut Command, address: String, (path, call): (&'static str, PathBuf)) -> Self {
         let child = command.stdout(Stdio::null()).spawn().expect("the server starts");
-        let server = Self { running: Running(child), address, path, call };
-        wait_until("the server listens", || std::net::TcpStream::connect(&server.address).is_ok());
+        let mut server = Self { running: Running(child), address, path, call };
+        wait_until("the server listens", || {
+            let exited = server.running.0.try_wait().expect("a child of ours");
+            assert!(exited.is_none(), "the server exited: {exited:?}");
+            std::net::TcpStream::connect(&server.address).is_ok()
+        });
         server
     }
 

@@ -1,8 +1,6 @@
 //! One Envoy, with the rate limit filter in front of an upstream.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use tempfile::TempDir;
 
@@ -158,12 +156,11 @@ impl Envoy {
         let folder = TempDir::new().expect("a temporary folder");
         let (file, log) = (folder.path().join("envoy.yaml"), folder.path().join("envoy.log"));
         std::fs::write(&file, text).expect("a file");
-        let errors = File::create(&log).expect("a file");
         let command = [program.as_os_str(), "-c".as_ref(), file.as_os_str(), "--concurrency".as_ref()];
         let command =
             command.into_iter().chain(["1", "--disable-hot-restart", "-l", "warn"].map(AsRef::as_ref));
-        let running = Kept::start(command, Stdio::from(errors));
-        running.wait_for_port(port, &log);
+        let running = Kept::start(command, log);
+        running.wait_for_port(port);
         Self { port, _running: running, _folder: folder }
     }
 

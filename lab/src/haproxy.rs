@@ -1,8 +1,5 @@
 //! One HAProxy, with one frontend and one backend.
 
-use std::fs::File;
-use std::process::Stdio;
-
 use rustix::process::Pid;
 use tempfile::TempDir;
 
@@ -46,10 +43,9 @@ impl Haproxy {
             .replace("FRONTEND", frontend)
             .replace("BACKEND", backend);
         std::fs::write(&file, text).expect("a file");
-        let errors = File::create(&log).expect("a file");
         let command = ["haproxy".as_ref(), "-db".as_ref(), "-f".as_ref(), file.as_os_str()];
-        let running = Kept::start(command, Stdio::from(errors));
-        running.wait_for_port(port, &log);
+        let running = Kept::start(command, log);
+        running.wait_for_port(port);
         Self { port, running, _folder: folder }
     }
 

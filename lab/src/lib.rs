@@ -10,13 +10,13 @@ mod haproxy;
 mod http;
 mod keeper;
 mod nginx;
+mod port;
 mod prometheus;
 mod proxy;
 mod redis;
 mod sentinel;
+mod skip;
 
-use std::hash::{BuildHasher, RandomState};
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 pub use certificates::write_certificates;
@@ -25,10 +25,12 @@ pub use envoy::{Envoy, Filter, Trust};
 pub use haproxy::Haproxy;
 pub use http::Client;
 pub use nginx::Nginx;
+pub use port::free_port;
 pub use prometheus::{Prometheus, Sample};
 pub use proxy::{Fault, Proxy};
 pub use redis::Redis;
 pub use sentinel::Sentinel;
+pub use skip::skip;
 
 /// How long anything may take to come about.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,13 +46,4 @@ pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-/// A port on loopback that nobody uses now. Not one of those that the system gives to connections: a server that is started again would
-/// find it taken.
-pub fn free_port() -> u16 {
-    let guess = || RandomState::new().hash_one(std::process::id()) % 10_000;
-    let ports = std::iter::repeat_with(guess).filter_map(|guess| u16::try_from(10_000 + guess).ok());
-    let mut free = ports.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
-    free.next().expect("guesses have no end")
 }

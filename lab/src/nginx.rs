@@ -1,8 +1,6 @@
 //! One nginx: an upstream with fixed answers, or any server that is written down.
 
-use std::fs::File;
 use std::path::Path;
-use std::process::Stdio;
 
 use rustix::process::{Pid, geteuid};
 use tempfile::TempDir;
@@ -91,14 +89,13 @@ impl Nginx {
 
     /// Starts it, again if it was ended, and waits until it listens.
     pub fn run(&mut self) {
+        self.running = None; // or the old one would still have the port
         let folder = self.folder();
-        let log = folder.join("error.log");
-        let errors = File::options().create(true).append(true).open(&log).expect("a file");
         let (prefix, file) = (folder.as_os_str(), folder.join("nginx.conf"));
         let command = ["nginx".as_ref(), "-p".as_ref(), prefix, "-e".as_ref(), "stderr".as_ref()];
         let command = command.into_iter().chain(["-c".as_ref(), file.as_os_str()]);
-        let running = Kept::start(command, Stdio::from(errors));
-        running.wait_for_port(self.port, &log);
+        let running = Kept::start(command, folder.join("error.log"));
+        running.wait_for_port(self.port);
         self.running = Some(running);
     }
 

@@ -1,22 +1,21 @@
 //! One Prometheus that scrapes one address.
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::free_port;
 use crate::keeper::Kept;
-use crate::{free_port, wait_until};
 
 /// A Prometheus of its own.
 #[derive(Debug)]
 pub struct Prometheus {
     port: u16,
-    _running: Kept,
+    /// Ends before its folder does.
+    running: Kept,
     _folder: TempDir,
 }
 
@@ -40,15 +39,15 @@ impl Prometheus {
              - {{job_name: ratewright, metrics_path: {path}, static_configs: [{{targets: ['{address}']}}]}}\n"
         );
         std::fs::write(&file, text).expect("a file");
-        let log = File::create(folder.path().join("prometheus.log")).expect("a file");
+        let log = folder.path().join("prometheus.log");
         let command = [
             "prometheus".to_owned(),
             format!("--config.file={}", file.display()),
             format!("--storage.tsdb.path={}", folder.path().join("data").display()),
             format!("--web.listen-address=127.0.0.1:{port}"),
         ];
-        let prometheus = Self { port, _running: Kept::start(command, Stdio::from(log)), _folder: folder };
-        wait_until("Prometheus is ready", || prometheus.get("/-/ready").is_some());
+        let prometheus = Self { port, running: Kept::start(command, log), _folder: folder };
+        prometheus.running.wait_until("Prometheus is ready", || prometheus.get("/-/ready").is_some());
         prometheus
     }
 

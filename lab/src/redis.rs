@@ -3,14 +3,17 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use rustix::process::Signal;
 use tempfile::TempDir;
 
+use crate::free_port;
 use crate::keeper::Kept;
-use crate::{free_port, wait_until};
+
+/// Its log, in its folder.
+const LOG: &str = "redis.log";
 
 /// A redis-server of its own, without persistence.
 #[derive(Debug)]
@@ -88,27 +91,28 @@ impl Redis {
     /// Starts the server, and waits until it answers.
     pub fn run(&mut self) {
         self.spawn();
-        wait_until("redis-server answers", || self.answers(&[b"+PONG", b"-NOAU"]));
+        self.running().wait_until("redis-server answers", || self.answers(&[b"+PONG", b"-NOAU"]));
     }
 
     /// Starts the server, and waits until it says that it is loading.
     pub fn run_loading(&mut self) {
         self.spawn();
-        wait_until("redis-server is loading", || self.answers(&[b"-LOAD"]));
+        self.running().wait_until("redis-server is loading", || self.answers(&[b"-LOAD"]));
     }
 
     fn spawn(&mut self) {
         let (port, socket) = (self.port.to_string(), self.socket());
         let mut command = Command::new("redis-server");
         command.args(&self.file);
-        command.args(["--port", &port, "--bind", "127.0.0.1", "--logfile", "redis.log", "--dir"]);
+        command.args(["--port", &port, "--bind", "127.0.0.1", "--logfile", LOG, "--dir"]);
         command.arg(self.folder.path());
         if self.file.is_none() {
             command.args(["--save", "", "--appendonly", "no", "--unixsocket"]).arg(socket);
         }
         command.args(&self.options);
         let words = std::iter::once(command.get_program()).chain(command.get_args());
-        self.running = Some(Kept::start(words, Stdio::inherit()));
+        self.running = None; // or the old one would still have the port
+        self.running = Some(Kept::start(words, self.folder.path().join(LOG)));
     }
 
     /// Ends the server as a crash would.
@@ -127,12 +131,16 @@ impl Redis {
     }
 
     fn signal(&self, signal: Signal) {
-        self.running.as_ref().expect("it runs").signal(signal);
+        self.running().signal(signal);
+    }
+
+    fn running(&self) -> &Kept {
+        self.running.as_ref().expect("it runs")
     }
 
     /// CPU time of its main thread, in nanoseconds.
     pub fn cpu_nanos(&self) -> f64 {
-        let pid = self.running.as_ref().expect("it runs").pid();
+        let pid = self.running().pid();
         let text = std::fs::read_to_string(format!("/proc/{}/schedstat", pid.as_raw_nonzero()));
         text.ok().and_then(|text| text.split(' ').next()?.parse().ok()).expect("its time on the processor")
     }
@@ -143,6 +151,18 @@ impl Redis {
         let mut parts = time.lines().filter_map(|part| part.parse::<u64>().ok());
         let (secs, micros) = parts.next().zip(parts.next()).expect("seconds and microseconds");
         secs * 1_000_000 + micros
+    }
+
+    /// True if it has replicas, and all of them have said that they have all that was written.
+    pub fn is_replicated(&self) -> bool {
+        let info = self.cli(&["INFO", "replication"]);
+        let written = info.lines().find_map(|line| line.strip_prefix("master_repl_offset:"));
+        let written: u64 = written.and_then(|offset| offset.trim().parse().ok()).expect("an offset");
+        let replicas = info.lines().filter(|line| line.starts_with("slave") && line.contains("offset="));
+        let offsets: Vec<u64> = replicas
+            .filter_map(|line| line.split(',').find_map(|field| field.strip_prefix("offset="))?.parse().ok())
+            .collect();
+        !offsets.is_empty() && offsets.iter().all(|offset| *offset >= written)
     }
 
     /// What `redis-cli` with these arguments prints.

@@ -1,8 +1,10 @@
 //! What the lab starts does what it says, and is gone afterwards.
 
-use std::net::TcpStream;
+use std::collections::BTreeSet;
+use std::net::{TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use ratewright_lab::{Client, Nginx, wait_until};
+use ratewright_lab::{Client, Nginx, Prometheus, Redis, free_port};
 
 #[test]
 fn an_upstream_gives_its_fixed_answers() {
@@ -30,16 +32,59 @@ fn nginx_goes_with_its_workers_and_can_come_back() {
     let mut nginx = Nginx::upstream();
     let listens = |nginx: &Nginx| TcpStream::connect(nginx.address()).is_ok();
     nginx.kill();
-    wait_until("nobody listens", || !listens(&nginx));
+    assert!(!listens(&nginx));
     nginx.run();
     assert_eq!(Client::connect(&nginx.address()).get("/small").unwrap().0, 200);
     let address = nginx.address();
     drop(nginx);
-    wait_until("nobody listens", || TcpStream::connect(&address).is_err());
+    assert!(TcpStream::connect(&address).is_err());
 }
 
 #[test]
 #[should_panic(expected = "unknown directive \"no_such_word\"")]
 fn nginx_says_why_it_does_not_start() {
     Nginx::start(1, "", "no_such_word;");
+}
+
+/// A process that is killed takes a while to be gone, the longer the more memory it had, and has its port until then.
+#[test]
+fn the_port_of_a_killed_server_is_free_at_once() {
+    let mut redis = Redis::start();
+    for _ in 0..10 {
+        redis.cli(&["DEBUG", "POPULATE", "500000"]);
+        redis.kill();
+        let _port = TcpListener::bind(("127.0.0.1", redis.port())).expect("nobody listens");
+        drop(_port);
+        redis.run();
+    }
+}
+
+/// With its log, and not after twenty seconds of waiting.
+#[test]
+fn a_server_that_exits_at_start_fails_the_test_with_its_log() {
+    let mut redis = Redis::start();
+    redis.kill();
+    let _taken = TcpListener::bind(("127.0.0.1", redis.port())).unwrap();
+    let message = panic_of(|| redis.run());
+    assert!(message.contains("Address already in use"), "{message}");
+    let message = panic_of(|| Redis::start_with(&["--no-such-option", "1"]));
+    assert!(message.contains("no-such-option"), "{message}");
+    let message = panic_of(|| Prometheus::scraping("127.0.0.1:9", "/metrics, no_such_word: 1"));
+    assert!(message.contains("no_such_word"), "{message}");
+}
+
+fn panic_of<T>(start: impl FnOnce() -> T) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(start)).err().expect("it does not start");
+    let message = *panic.downcast::<String>().expect("a message");
+    assert!(message.contains("the server exited"), "{message}");
+    message
+}
+
+#[test]
+fn no_port_is_given_out_twice() {
+    let ports: Vec<u16> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| [(); 50].map(|()| free_port()))).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    assert_eq!(ports.iter().collect::<BTreeSet<_>>().len(), ports.len());
 }

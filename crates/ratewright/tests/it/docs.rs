@@ -75,8 +75,11 @@ impl Site {
         python.args(["-m", "http.server", &port.to_string(), "--bind", "127.0.0.1", "--directory"]);
         let nobody = std::process::Stdio::null;
         let child = python.arg(folder).stdout(nobody()).stderr(nobody()).spawn().unwrap();
-        let site = Self(child, format!("127.0.0.1:{port}"));
-        wait_until("the application is there", || std::net::TcpStream::connect(&site.1).is_ok());
+        let mut site = Self(child, format!("127.0.0.1:{port}"));
+        wait_until("the application listens", || {
+            assert!(site.0.try_wait().unwrap().is_none(), "the application exited");
+            std::net::TcpStream::connect(&site.1).is_ok()
+        });
         site
     }
 }
