@@ -8,7 +8,7 @@ run: ## run Ratewright on its defaults
 test: deps lint ## format, lints and all tests; installs what is missing
 	cargo test --workspace --quiet
 	cargo test --package ratewright-store --features shuttle --test shuttle --quiet
-	@[ -x target/envoy/bin/envoy ] || echo "skipped $$(grep -c '!has_envoy(' crates/ratewright/tests/it/envoy.rs) tests with Envoy: it could not be installed"
+	@[ -x target/envoy/bin/envoy ] || echo "skipped $$(grep -c '!has_envoy()' crates/ratewright/tests/it/envoy.rs) tests: Envoy is not installed"
 
 test-all: test ## the same laws over many more histories: half an hour more
 	cargo test --package ratewright --features otel --test it --quiet traces::
@@ -39,7 +39,7 @@ bench-policies: ## a decision under 10,000 policies, against one under 10
 	cargo run --release --quiet --package ratewright-bench -- policies
 
 bench-redis: deps deps-peers ## decisions in Redis, against a plain script and limitador; p99 under load by exit code
-	cargo build --release --quiet --manifest-path bench/limitador/Cargo.toml
+	cargo build --release --quiet --manifest-path bench/limitador/Cargo.toml --target-dir bench/limitador/target
 	cargo run --release --quiet --package ratewright-bench -- redis bench/limitador/target/release/limitador-peer
 
 bench-api: deps-bench ## CPU of a check over HTTP, against a bare axum handler

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ratewright_lab::{Envoy, Filter, Nginx, Redis, Trust, wait_until, write_certificates};
+use ratewright_lab::{Envoy, Filter, Nginx, Redis, Trust, skip, wait_until, write_certificates};
 
 use crate::process::{Answer, Ratewright, http};
 
@@ -31,16 +31,13 @@ struct Edge {
     upstream: Nginx,
 }
 
-/// True if Envoy is there. Without it nothing is proved, and that is said.
-#[expect(clippy::print_stderr, reason = "whoever runs the tests must see it")]
-fn has_envoy(n_tests: &str) -> bool {
-    let is_there = Envoy::program().is_some();
-    if !is_there {
-        eprintln!(
-            "skipped {n_tests}: Envoy is not installed, and its registry was out of reach; run `make deps`"
-        );
+/// True if Envoy is installed. Without it the test is skipped.
+fn has_envoy() -> bool {
+    let is_installed = Envoy::program().is_some();
+    if !is_installed {
+        skip("Envoy is not installed; `make deps` installs it");
     }
-    is_there
+    is_installed
 }
 
 impl Edge {
@@ -118,7 +115,7 @@ descriptors:
 
 #[test]
 fn envoys_clients_are_limited_and_told() {
-    if !has_envoy("1 test of Envoy's filter") {
+    if !has_envoy() {
         return;
     }
     let edge = Edge::start(RULES, "");
@@ -139,7 +136,7 @@ fn envoys_clients_are_limited_and_told() {
 
 #[test]
 fn rules_are_changed_while_envoy_asks_and_counters_stay() {
-    if !has_envoy("1 test of a reload") {
+    if !has_envoy() {
         return;
     }
     let edge = Edge::start(RULES, "");
@@ -169,7 +166,7 @@ fn rules_are_changed_while_envoy_asks_and_counters_stay() {
 /// While clients ask without a pause, rules are replaced over and over: nobody gets an error, and not one more passes than may.
 #[test]
 fn rules_are_changed_under_load_and_the_limit_stays_exact() {
-    if !has_envoy("1 test of reloads under load") {
+    if !has_envoy() {
         return;
     }
     let rules = |n: usize| {
@@ -203,7 +200,7 @@ fn rules_are_changed_under_load_and_the_limit_stays_exact() {
 
 #[test]
 fn a_request_costs_what_it_says_and_an_answer_what_it_turned_out_to_be() {
-    if !has_envoy("1 test of hits") {
+    if !has_envoy() {
         return;
     }
     let rules = "\
@@ -230,7 +227,7 @@ descriptors:
 /// Envoy and Ratewright show each other certificates. One that shows none gets no answers.
 #[test]
 fn only_who_shows_a_certificate_is_answered() {
-    if !has_envoy("1 test of certificates") {
+    if !has_envoy() {
         return;
     }
     let certificates = tempfile::TempDir::new().unwrap();
@@ -260,16 +257,14 @@ fn only_who_shows_a_certificate_is_answered() {
 /// Envoy must not notice that Redis is gone; that Ratewright is, it handles as it was told.
 #[test]
 fn without_redis_envoy_notices_nothing_and_without_ratewright_it_does_as_it_was_told() {
-    if !has_envoy("1 test of outages") {
+    if !has_envoy() {
         return;
     }
     let mut redis = Redis::start();
     let store = format!("store: {{redis: {{url: '{}', deadline: 1s}}}}\n", redis.url());
     let edge = Edge::start(RULES, &store);
     let (open, closed) = (edge.envoy(false), edge.envoy(true));
-    wait_until("it decides by Redis", || {
-        edge.ratewright.get("remaining?key=warm").json()["basis"] == "shared"
-    });
+    edge.ratewright.wait_for_redis();
     assert_eq!(get(&closed, "/bucket").status, 200);
     redis.kill();
     for _ in 0..20 {

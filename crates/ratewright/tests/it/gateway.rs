@@ -3,6 +3,7 @@
 mod access_log;
 mod clients;
 mod many;
+mod named_limits;
 mod scenarios;
 mod shared;
 mod websocket;

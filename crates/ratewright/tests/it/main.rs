@@ -10,6 +10,7 @@ mod docs;
 mod envoy;
 mod examples;
 mod gateway;
+mod log;
 mod openapi;
 mod process;
 mod prometheus;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ratewright_lab::wait_until;
+use ratewright_lab::{skip, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -139,6 +139,13 @@ impl Ratewright {
         let before = self.metric("ratewright_reloads_total");
         self.rewrite(config);
         wait_until("it is in force", || self.metric("ratewright_reloads_total") > before);
+    }
+
+    /// Waits until it is connected to Redis. A decision before that would be made without Redis, and logged as an
+    /// outage; this asks for none.
+    #[track_caller]
+    pub(crate) fn wait_for_redis(&self) {
+        wait_until("it is connected to Redis", || self.metric("ratewright_store_up") == 1.0);
     }
 
     /// Memory that it has, in bytes.
@@ -327,9 +334,8 @@ fn connect(address: &str) -> TcpStream {
     stream
 }
 
-/// An address of this machine that is not loopback: who comes from there comes from elsewhere. Nothing is sent. Without
-/// one there is nothing to see, and that is told.
-#[expect(clippy::print_stderr, reason = "who reads that a test passed should know that it did not run")]
+/// An address of this machine that is not loopback: a client that connects from there is not local. Nothing is sent.
+/// Without such an address the test is skipped.
 pub(crate) fn own_address() -> Option<IpAddr> {
     let routed = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
         socket.connect("192.0.2.1:9")?;
@@ -338,7 +344,7 @@ pub(crate) fn own_address() -> Option<IpAddr> {
     let address = routed.ok().map(|address| address.ip());
     let address = address.filter(|address| !address.is_loopback() && !address.is_unspecified());
     if address.is_none() {
-        eprintln!("skipped: this machine has no address but loopback");
+        skip("this machine has no address but loopback");
     }
     address
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::process::Command;
 
 use jsonwebtoken::{EncodingKey, Header, encode};
-use ratewright_lab::{Nginx, Redis, wait_until};
+use ratewright_lab::{Nginx, Redis};
 use serde_json::json;
 
 use super::{application, gateway, statuses, with_routes};
@@ -12,11 +12,17 @@ use crate::process::Ratewright;
 
 const SECRET: &str = "a secret for tests, long enough for HS256";
 
-/// An example before the application, with a Redis of its own. Whoever asks may say for whom.
-fn start(name: &str) -> (Ratewright, Nginx, Redis) {
+/// An example in front of the application, perhaps with a profile, and a Redis of its own. Every caller is a trusted
+/// proxy.
+pub(super) fn start(name: &str, profile: Option<&str>) -> (Ratewright, Nginx, Redis) {
     let (application, redis) = (application(), Redis::start());
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let text = std::fs::read_to_string(folder.join(name)).unwrap();
+    let over = profile.map(|profile| {
+        let name = name.replace(".yaml", &format!(".{profile}.yaml"));
+        (profile, std::fs::read_to_string(folder.join(name)).unwrap())
+    });
+    let over = over.as_ref().map(|(profile, text)| (*profile, text.as_str()));
     // The limit is what is looked at here, not how fast Redis answers on a busy machine.
     let text = text.replace("  redis:\n", "  redis:\n    deadline: 1s\n");
     let variables = [
@@ -26,8 +32,8 @@ fn start(name: &str) -> (Ratewright, Nginx, Redis) {
         ("TRUSTED_PROXIES", "127.0.0.0/8".to_owned()),
     ];
     let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let ratewright = Ratewright::start_profile(&text, None, &variables);
-    wait_until("it decides by Redis", || ratewright.get("remaining?key=warm").json()["basis"] == "shared");
+    let ratewright = Ratewright::start_profile(&text, over, &variables);
+    ratewright.wait_for_redis();
     (ratewright, application, redis)
 }
 
@@ -38,7 +44,7 @@ fn token(user: &str) -> String {
 
 #[test]
 fn a13_twenty_curls_in_a_row_print_200s_and_then_429s() {
-    let (ratewright, _application, _redis) = start("gateway.yaml");
+    let (ratewright, _application, _redis) = start("gateway.yaml", None);
     let url = format!("http://{}/api/reports/today", ratewright.gateway);
     let mut curl = Command::new("curl");
     curl.args(["-s", "-w", "%{http_code} "]);
@@ -53,7 +59,7 @@ fn a13_twenty_curls_in_a_row_print_200s_and_then_429s() {
 
 #[test]
 fn a6_a7_a10_answers_carry_the_fields_and_a_route_without_a_policy_passes_untouched() {
-    let (ratewright, _application, _redis) = start("gateway.yaml");
+    let (ratewright, _application, _redis) = start("gateway.yaml", None);
     let first = ratewright.pass("/api/reports/today", &[("X-Request-Id", "r-1")]);
     assert_eq!(first.status, 200);
     assert_eq!(first.headers["x-ratelimit-limit"], "10", "the rate as written");
@@ -93,7 +99,7 @@ fn a11_c11_only_trusted_proxies_say_for_whom_they_ask() {
 
 #[test]
 fn a12_requests_are_counted_by_status_and_route() {
-    let (ratewright, _application, _redis) = start("gateway.yaml");
+    let (ratewright, _application, _redis) = start("gateway.yaml", None);
     for path in ["/api/orders/1", "/api/orders/2", "/other"] {
         assert_eq!(ratewright.pass(path, &[]).status, 200);
     }
@@ -117,7 +123,7 @@ fn b1_a_limit_and_all_of_them_can_be_switched_off() {
 
 #[test]
 fn b3_b6_b8_fifteen_logins_at_once_ten_reach_the_application_and_five_do_not() {
-    let (ratewright, _application, _redis) = start("endpoints.yaml");
+    let (ratewright, _application, _redis) = start("endpoints.yaml", None);
     let login = |_| ratewright.pass("/api/v1/auth/login", &[]);
     assert_eq!(statuses(15, login), BTreeMap::from([(401, 10), (429, 5)]));
     let denied = ratewright.pass("/login", &[]);
@@ -133,7 +139,7 @@ fn b3_b6_b8_fifteen_logins_at_once_ten_reach_the_application_and_five_do_not() {
 
 #[test]
 fn b4_what_is_excluded_is_never_limited() {
-    let (ratewright, _application, _redis) = start("endpoints.yaml");
+    let (ratewright, _application, _redis) = start("endpoints.yaml", None);
     for path in ["/actuator/x", "/healthz", "/metrics", "/static/a", "/css/a", "/js/a", "/images/a"] {
         let answers = statuses(120, |_| ratewright.pass(path, &[]));
         assert_eq!(answers, BTreeMap::from([(200, 120)]), "{path}");
@@ -147,7 +153,7 @@ fn b4_what_is_excluded_is_never_limited() {
 #[test]
 fn e1_an_address_and_a_user_are_limited_at_once_by_buckets_and_strictly() {
     for name in ["availability.yaml", "availability-strict.yaml"] {
-        let (ratewright, _application, _redis) = start(name);
+        let (ratewright, _application, _redis) = start(name, None);
         let from = |ip: &str, token: Option<&str>| {
             let authorization = token.map(|token| format!("Bearer {token}"));
             let mut headers = vec![("X-Forwarded-For", ip)];

@@ -3,7 +3,6 @@
 use ratewright_lab::{Redis, wait_until};
 
 use super::{application, gateway};
-use crate::process::Ratewright;
 
 fn config(redis: &Redis) -> String {
     format!(
@@ -12,16 +11,12 @@ fn config(redis: &Redis) -> String {
     )
 }
 
-fn wait_for_redis(ratewright: &Ratewright) {
-    wait_until("it decides by Redis", || ratewright.get("remaining?key=warm").json()["basis"] == "shared");
-}
-
 #[test]
 fn c12_two_gateways_share_a_limit_and_one_that_dies_loses_nothing_of_it() {
     let (application, redis) = (application(), Redis::start());
     let [one, two] = std::array::from_fn(|_| gateway(&application, &config(&redis)));
-    wait_for_redis(&one);
-    wait_for_redis(&two);
+    one.wait_for_redis();
+    two.wait_for_redis();
     for n in 0..3 {
         assert_eq!([one.pass("/", &[]).status, two.pass("/", &[]).status], [200, 200], "{n}");
     }
@@ -29,7 +24,7 @@ fn c12_two_gateways_share_a_limit_and_one_that_dies_loses_nothing_of_it() {
     let left: Vec<_> = (0..6).map(|_| two.pass("/", &[]).status).collect();
     assert_eq!(left, [200, 200, 200, 200, 429, 429]);
     let three = gateway(&application, &config(&redis));
-    wait_for_redis(&three);
+    three.wait_for_redis();
     assert_eq!(three.pass("/", &[]).status, 429, "one that is new knows what was spent");
 }
 
@@ -37,7 +32,7 @@ fn c12_two_gateways_share_a_limit_and_one_that_dies_loses_nothing_of_it() {
 fn a8_requests_pass_and_are_limited_while_redis_is_gone() {
     let (application, mut redis) = (application(), Redis::start());
     let ratewright = gateway(&application, &config(&redis));
-    wait_for_redis(&ratewright);
+    ratewright.wait_for_redis();
     assert_eq!(ratewright.pass("/", &[]).status, 200);
     redis.kill();
     let answers: Vec<_> = (0..12).map(|_| ratewright.pass("/", &[]).status).collect();
@@ -49,4 +44,7 @@ fn a8_requests_pass_and_are_limited_while_redis_is_gone() {
         ratewright.pass("/", &[]);
         ratewright.logged().iter().any(is_told)
     });
+    let log = ratewright.log();
+    let warnings = log.iter().filter(|line| line.contains("WARN") && line.contains("deciding without Redis"));
+    assert_eq!(warnings.count(), 1, "{log:#?}");
 }

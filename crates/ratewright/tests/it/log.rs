@@ -1,0 +1,46 @@
+//! What is logged, by level and module.
+
+use serde_json::{Value, json};
+
+use crate::process::Ratewright;
+
+const POLICY: &str = "policies: [{name: p, by: ip, quota: {rate: 1/h}}]\n";
+
+fn config(log: &str) -> String {
+    format!("log: {log}\n{POLICY}")
+}
+
+/// The targets of all lines so far, with their levels.
+fn targets(ratewright: &Ratewright) -> Vec<(String, String)> {
+    let lines = ratewright.logged();
+    let lines = lines.iter().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    lines.map(|line| (text(&line["target"]), text(&line["level"]))).collect()
+}
+
+/// B7: one module may say more than the others, or less, and that can be changed while the program runs.
+#[test]
+fn b7_each_module_has_its_own_level() {
+    let ratewright = Ratewright::start(&config("{level: error, modules: {ratewright_server: debug}}"));
+    let decide = |ip: &str| ratewright.decide(&json!({"ip": ip})).status;
+    assert_eq!([decide("192.0.2.1"), decide("192.0.2.1")], [200, 429]);
+    ratewright.wait_for_line(&["DEBUG", "allowed", "192.0.2.1"]);
+    ratewright.wait_for_line(&["WARN", "denied", "192.0.2.1"]);
+    // The program's own module would say at INFO that it reloads.
+    ratewright
+        .reload(&config("{level: error, modules: {ratewright_server: debug}}\nmetrics: {labels: {a: b}}"));
+    assert_eq!(decide("192.0.2.2"), 200);
+    ratewright.wait_for_line(&["DEBUG", "allowed", "192.0.2.2"]);
+    let told = targets(&ratewright);
+    assert!(told.iter().all(|(target, _)| target.starts_with("ratewright_server::")), "{told:?}");
+
+    ratewright.reload(&config("{level: debug, modules: {ratewright_server: error}}"));
+    ratewright.wait_for_line(&["INFO", "policies reloaded"]);
+    assert_eq!([decide("192.0.2.3"), decide("192.0.2.3")], [200, 429]);
+    ratewright.reload(&config("{level: info}"));
+    assert_eq!(decide("192.0.2.3"), 429);
+    ratewright.wait_for_line(&["WARN", "denied", "192.0.2.3"]);
+    let lines = ratewright.log();
+    let of_the_third = lines.iter().filter(|line| line.contains("192.0.2.3")).count();
+    assert_eq!(of_the_third, 1, "only what came after the module was allowed to speak again: {lines:#?}");
+}

@@ -1,0 +1,111 @@
+//! The program on a Cluster, behind a Sentinel, and over TLS with a user of its own.
+
+use std::collections::BTreeSet;
+
+use ratewright_lab::{Cluster, Redis, Sentinel, free_port, wait_until, write_certificates};
+
+use super::{SLOW, basis};
+use crate::process::Ratewright;
+
+/// A program whose `store.redis` section says this.
+fn start(redis: &str) -> Ratewright {
+    let ratewright = Ratewright::start(&format!("store: {{redis: {{deadline: 5s, {redis}}}}}\n{SLOW}"));
+    ratewright.wait_for_redis();
+    ratewright
+}
+
+/// Spends one of the ten units of a key, and says how many remain by Redis' count.
+#[track_caller]
+fn spend(ratewright: &Ratewright, key: &str) -> u64 {
+    let answer = ratewright.get(&format!("check?key={key}")).json();
+    assert_eq!(answer["basis"], "shared", "{answer}");
+    answer["remaining"].as_u64().unwrap()
+}
+
+/// C9: two instances with the Cluster's addresses count as one, on all its masters, and go on when a master dies.
+#[test]
+fn c9_instances_share_limits_on_a_cluster_also_after_a_master_dies() {
+    let mut cluster = Cluster::start();
+    let urls = cluster.urls();
+    // A Cluster is known by several addresses, or by one and a word.
+    let one = start(&format!("url: [{}]", urls.join(", ")));
+    let two = start(&format!("url: '{}', cluster: true", urls[0]));
+    for n in 0..30 {
+        let key = format!("user:{n}");
+        assert_eq!([spend(&one, &key), spend(&two, &key), spend(&one, &key)], [9, 8, 7], "{key}");
+    }
+    let keys = |node: &Redis| {
+        let keys = node.cli(&["--scan", "--pattern", "ratelimit:token_bucket:*"]);
+        keys.lines().map(str::to_owned).collect::<BTreeSet<_>>()
+    };
+    let is_master = |node: &&Redis| node.cli(&["ROLE"]).starts_with("master");
+    let masters: Vec<_> = cluster.nodes.iter().filter(is_master).map(keys).collect();
+    assert_eq!(masters.len(), 3);
+    assert!(masters.iter().all(|keys| !keys.is_empty()), "every master has some: {masters:?}");
+    assert_eq!(masters.iter().map(BTreeSet::len).sum::<usize>(), 30, "{masters:?}");
+
+    let key = "ratelimit:token_bucket:{user:1}";
+    let master = cluster.master_of(key).unwrap();
+    wait_until("the replica has it", || cluster.nodes[master].is_replicated());
+    cluster.nodes[master].kill();
+    wait_until("its replica serves the slot", || cluster.master_of(key).is_some_and(|node| node != master));
+    for ratewright in [&one, &two] {
+        wait_until("the program uses it", || basis(ratewright, "user:1") == "shared");
+    }
+    assert_eq!([spend(&one, "user:1"), spend(&two, "user:1")], [6, 5], "what was replicated stays spent");
+}
+
+/// C9: behind a Sentinel the program finds the master, and the next one.
+#[test]
+fn c9_the_program_follows_a_sentinel_to_the_new_master() {
+    let mut group = Sentinel::start();
+    let sentinel = group.sentinel.url();
+    let ratewright = start(&format!("sentinel: {{master: {}, nodes: ['{sentinel}']}}", Sentinel::MASTER));
+    assert_eq!([spend(&ratewright, "c"), spend(&ratewright, "c")], [9, 8]);
+    wait_until("the replica has it", || group.servers[0].is_replicated());
+    group.servers[0].kill();
+    wait_until("the replica is the master", || group.master() == 1);
+    wait_until("the program uses it", || basis(&ratewright, "c") == "shared");
+    assert_eq!(spend(&ratewright, "c"), 7, "what was replicated stays spent");
+}
+
+/// C13: a Redis that takes TLS with a client certificate and a user's password only. What the program prints has
+/// neither the password nor the key.
+#[test]
+fn c13_the_program_uses_tls_a_client_certificate_and_a_user() {
+    let folder = tempfile::TempDir::new().unwrap();
+    write_certificates(folder.path());
+    let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let tls_port = free_port().to_string();
+    let [cert, key, ca] = ["server.pem", "server.key", "ca.pem"].map(file);
+    let options = [
+        ["--tls-port", &tls_port],
+        ["--tls-cert-file", &cert],
+        ["--tls-key-file", &key],
+        ["--tls-ca-cert-file", &ca],
+        ["--tls-auth-clients", "yes"],
+    ];
+    let user = "--user limiter on >s3cret ~ratelimit:* +@all --user default off";
+    let options: Vec<_> = options.as_flattened().iter().copied().chain(user.split(' ')).collect();
+    let _server = Redis::start_with(&options);
+    let with = |password: &str, own: &str| {
+        let url = format!("rediss://limiter:{password}@127.0.0.1:{tls_port}");
+        format!("url: '{url}', tls: {{ca: '{ca}'{own}}}")
+    };
+    let own = format!(", cert: '{}', key: '{}'", file("client.pem"), file("client.key"));
+    let [one, two] = [start(&with("s3cret", &own)), start(&with("s3cret", &own))];
+    assert_eq!([spend(&one, "c"), spend(&two, "c")], [9, 8]);
+    assert!(!one.banner.contains("s3cret"), "{}", one.banner);
+    for (what, redis) in
+        [("a wrong password", with("wr0ng", &own)), ("no client certificate", with("s3cret", ""))]
+    {
+        let ratewright = Ratewright::start(&format!("store: {{redis: {{{redis}}}}}\n{SLOW}"));
+        ratewright.get("check?key=c");
+        ratewright.wait_for_line(&["WARN", "deciding without Redis"]);
+        let shown = format!("{}{:?}", ratewright.banner, ratewright.logged());
+        for secret in ["s3cret", "wr0ng", "PRIVATE KEY"] {
+            assert!(!shown.contains(secret), "{what}: {shown}");
+        }
+    }
+    assert_eq!(spend(&one, "c"), 7, "nobody else has spent");
+}
