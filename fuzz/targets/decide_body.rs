@@ -1,4 +1,5 @@
-//! The body of `POST /api/v1/decide`: whatever it is, the door answers, and says yes or no to what it understood.
+//! The body of `POST /api/v1/decide`: whatever it is, the API answers, and says yes or no to what it understood. The same
+//! bytes are also sent to its other calls, as a body and as a query.
 //!
 //! The policies look at every kind of attribute, so that all of them are read.
 #![no_main]
@@ -22,17 +23,18 @@ static RUNTIME: LazyLock<tokio::runtime::Runtime> =
     LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime"));
 
 libfuzzer_sys::fuzz_target!(|body: &[u8]| {
-    let mut request =
-        http::Request::post("/api/v1/decide").body(Body::from(body.to_vec())).expect("a request");
-    request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([127, 0, 0, 1], 9))));
-    let (status, answer) = RUNTIME.block_on(async {
-        let response = DOOR.clone().oneshot(request).await.expect("it always answers");
-        (
-            response.status().as_u16(),
-            to_bytes(response.into_body(), usize::MAX).await.expect("a whole answer"),
-        )
-    });
-    let answer: serde_json::Value = serde_json::from_slice(&answer).expect("an answer in JSON");
+    for path in ["/api/v1/decide/batch", "/api/v1/refund"] {
+        let (status, answer) = ask(http::Request::post(path), body);
+        assert!(status < 500, "{path}: {answer}");
+    }
+    for (method, call) in [("POST", "check"), ("GET", "remaining"), ("DELETE", "reset")] {
+        let uri = format!("/api/v1/rate-limit/{call}?{}", String::from_utf8_lossy(body));
+        if uri.parse::<http::Uri>().is_ok() {
+            let (status, answer) = ask(http::Request::builder().method(method).uri(&uri), b"");
+            assert!(status < 500, "{uri}: {answer}");
+        }
+    }
+    let (status, answer) = ask(http::Request::post("/api/v1/decide"), body);
     match status {
         200 => assert_eq!(answer["allowed"], true, "{answer}"),
         429 | 403 => {
@@ -42,6 +44,18 @@ libfuzzer_sys::fuzz_target!(|body: &[u8]| {
         other => panic!("{other}: {answer}"),
     }
 });
+
+/// The status and the body of the answer, which is always JSON.
+fn ask(request: http::request::Builder, body: &[u8]) -> (u16, serde_json::Value) {
+    let mut request = request.body(Body::from(body.to_vec())).expect("a request");
+    request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([127, 0, 0, 1], 9))));
+    let (status, answer) = RUNTIME.block_on(async {
+        let response = DOOR.clone().oneshot(request).await.expect("it always answers");
+        let status = response.status().as_u16();
+        (status, to_bytes(response.into_body(), usize::MAX).await.expect("a whole answer"))
+    });
+    (status, serde_json::from_slice(&answer).expect("an answer in JSON"))
+}
 
 fn door() -> Router {
     let quota = || {

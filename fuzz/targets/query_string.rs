@@ -1,8 +1,11 @@
-//! The parts of a request: parameters read back as they are written, and a path has one name, which stays.
+//! The parts of a request: parameters read back as they are written, and a path has one name, which stays. The gateway
+//! forwards the path that it has matched and limited.
 //!
 //! The input is a path, `?`, and a query, as in a request's first line. The path need be none that a server lets through.
 #![no_main]
 
+use http::{Method, Uri};
+use ratewright_gateway::Target;
 use ratewright_http::parts;
 use ratewright_http::path::{self, Case};
 
@@ -10,6 +13,7 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
     let (path, query) = text.split_once('?').unwrap_or((text, ""));
     for case in [Case::Sensitive, Case::Insensitive] {
         check_path(path, case);
+        check_target(text, case);
     }
     for name in ["key", "a", "é", ""] {
         let found = parts::param(query, name);
@@ -34,6 +38,16 @@ fn check_path(written: &str, case: Case) {
     if path::is_plain(written) && case == Case::Sensitive {
         assert_eq!(written.strip_suffix('/').filter(|rest| !rest.is_empty()).unwrap_or(written), normal);
     }
+}
+
+fn check_target(written: &str, case: Case) {
+    let Ok(uri) = written.parse::<Uri>() else { return };
+    let Ok(target) = Target::of(&Method::GET, &uri, case) else { return };
+    let forwarded = target.forwarded();
+    assert_eq!(path::normalise(forwarded.path(), case), target.path(), "{written:?}");
+    let again = Uri::from(forwarded.clone());
+    let again = Target::of(&Method::GET, &again, case).expect("what is forwarded is a target");
+    assert_eq!((again.path(), again.rewritten()), (target.path(), None), "{written:?}: {forwarded}");
 }
 
 /// Every byte as `%XX`.

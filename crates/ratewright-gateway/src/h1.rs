@@ -15,9 +15,9 @@
 //! - A connection is used again only if both sides have said all they had to say, and nothing more has come.
 //! - Whatever could be read in two ways (two lengths, a length and a coding) is no answer.
 
-mod decode;
+pub(crate) mod decode;
 mod encode;
-mod head;
+pub(crate) mod head;
 mod stream;
 
 use std::io;

@@ -18,6 +18,9 @@ mod client_tls;
 mod counts;
 mod dial;
 mod forward;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gateway;
 mod h1;
 mod h2;

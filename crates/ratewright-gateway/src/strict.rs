@@ -26,7 +26,7 @@
 //! `gateway/tests.rs` plays requests through hyper and all stages.
 
 mod fields;
-mod messages;
+pub(crate) mod messages;
 #[cfg(test)]
 mod tests;
 

@@ -18,6 +18,9 @@ mod bill;
 mod brought;
 mod calls;
 mod finishing;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod headers;
 mod heard;
 mod hits;

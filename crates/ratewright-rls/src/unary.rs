@@ -20,7 +20,7 @@ use prost::Message;
 use tonic::Status;
 
 /// The longest message, in bytes. A refusal lets its request pass, so what Envoy can take from long header fields must fit many times.
-const MESSAGE_MAX: usize = 1024 * 1024;
+pub(crate) const MESSAGE_MAX: usize = 1024 * 1024;
 
 /// What comes before a message, in bytes.
 const PREFIX: usize = 5;

@@ -3,13 +3,16 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
-/// The longest line of a chunk's head or of a trailer, and the most trailers.
+/// The longest line of a chunk's head or of a trailer, in bytes.
 const LINE_MAX: usize = 8 * 1024;
+
+/// The most trailers, and their length together, in bytes.
 const TRAILERS_MAX: usize = 64;
+const TRAILERS_LEN_MAX: usize = 8 * 1024;
 
 /// Where a body is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Decoder {
+pub(crate) enum Decoder {
     /// It has ended.
     Done,
     /// The request was one whose answer has no body: before the head is known.
@@ -24,7 +27,7 @@ pub(super) enum Decoder {
 
 /// Where in a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Chunk {
+pub(crate) enum Chunk {
     /// Before its size.
     Size,
     /// So many bytes of it to come.
@@ -37,7 +40,7 @@ pub(super) enum Chunk {
 
 /// What was found.
 #[derive(Debug)]
-pub(super) enum Decoded {
+pub(crate) enum Decoded {
     /// A piece.
     Data(Bytes),
     /// What follows the last piece.
@@ -50,20 +53,20 @@ pub(super) enum Decoded {
 
 impl Decoder {
     /// What the method of a request says of the body of its answer.
-    pub(super) fn of_request(method: &Method) -> Self {
+    pub(crate) fn of_request(method: &Method) -> Self {
         if method == Method::HEAD { Self::Nothing } else { Self::Done }
     }
 
-    pub(super) fn chunked() -> Self {
+    pub(crate) fn chunked() -> Self {
         Self::Chunked(Chunk::Size)
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         matches!(self, Self::Done)
     }
 
     /// Bytes to come, if their number is known.
-    pub(super) fn left(&self) -> Option<u64> {
+    pub(crate) fn left(&self) -> Option<u64> {
         match self {
             Self::Done | Self::Nothing => Some(0),
             Self::Length(left) => Some(*left),
@@ -72,12 +75,12 @@ impl Decoder {
     }
 
     /// True if the end of the connection is the end of the body.
-    pub(super) fn ends_with_connection(&self) -> bool {
+    pub(crate) fn ends_with_connection(&self) -> bool {
         matches!(self, Self::Close)
     }
 
     /// Takes the next piece out of what has come.
-    pub(super) fn decode(&mut self, seen: &mut BytesMut) -> Result<Decoded, &'static str> {
+    pub(crate) fn decode(&mut self, seen: &mut BytesMut) -> Result<Decoded, &'static str> {
         match self {
             Self::Done | Self::Nothing => Ok(Decoded::End),
             _ if seen.is_empty() => Ok(Decoded::More),
@@ -156,12 +159,20 @@ fn line(seen: &mut BytesMut) -> Result<Option<BytesMut>, &'static str> {
         Some(b'\r') => line.truncate(at - 1),
         _ => return Err("a line has no proper end"),
     }
+    // Some take it for the end of the line.
+    if line.contains(&b'\r') {
+        return Err("a line has a carriage return in it");
+    }
     Ok(Some(line))
 }
 
-/// The size of a chunk: hexadecimal digits, and after a semicolon what nobody needs.
+/// The size of a chunk: hexadecimal digits, spaces if the server fills up with them, and after a semicolon extensions,
+/// which nobody needs.
 fn size(line: &[u8]) -> Result<u64, &'static str> {
-    let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
+    let mut digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
+    while let [rest @ .., b' ' | b'\t'] = digits {
+        digits = rest;
+    }
     if digits.is_empty() || digits.len() > 15 || !digits.iter().all(u8::is_ascii_hexdigit) {
         return Err("the size of a chunk is no number");
     }
@@ -171,10 +182,11 @@ fn size(line: &[u8]) -> Result<u64, &'static str> {
 
 /// What follows the last chunk, once all of it is there.
 fn trailers(seen: &mut BytesMut) -> Result<Decoded, &'static str> {
-    let is_whole = seen.starts_with(b"\r\n") || memchr::memmem::find(seen, b"\r\n\r\n").is_some();
+    let within = &seen[..seen.len().min(TRAILERS_LEN_MAX)];
+    let is_whole = within.starts_with(b"\r\n") || memchr::memmem::find(within, b"\r\n\r\n").is_some();
     if !is_whole {
-        let too_long = seen.len() > LINE_MAX;
-        return if too_long { Err("the trailers are too long") } else { Ok(Decoded::More) };
+        let is_too_long = within.len() == TRAILERS_LEN_MAX;
+        return if is_too_long { Err("the trailers are too long") } else { Ok(Decoded::More) };
     }
     let mut trailers = HeaderMap::new();
     for _ in 0..=TRAILERS_MAX {
@@ -185,10 +197,18 @@ fn trailers(seen: &mut BytesMut) -> Result<Decoded, &'static str> {
         }
         let colon = memchr::memchr(b':', &line).ok_or("a trailer has no colon")?;
         let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| "a trailer's name is none")?;
-        let value = HeaderValue::from_bytes(line[colon + 1..].trim_ascii());
+        let value = HeaderValue::from_bytes(trimmed(&line[colon + 1..]));
         trailers.append(name, value.map_err(|_| "a trailer's value is none")?);
     }
     Err("there are too many trailers")
+}
+
+/// Without the spaces and tabs around it. Other white space is part of a value, and not allowed in one.
+fn trimmed(mut value: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
+        value = rest;
+    }
+    value
 }
 
 #[cfg(test)]
@@ -264,6 +284,12 @@ mod tests {
             b"1234567890abcdef\r\n",
             b"0\r\nno colon\r\n\r\n",
             b"0\r\na b: 1\r\n\r\n",
+            b" 1\r\n",
+            b"1\x0c\r\n",
+            b"1\r\r\n",
+            b"1;a\rb\r\n",
+            b"0\r\na: \x0c\r\n\r\n",
+            b"0\r\na: b\rc\r\n\r\n",
         ] {
             assert!(decode(Decoder::chunked(), &[bad]).is_err(), "{:?}", String::from_utf8_lossy(bad));
         }

@@ -10,17 +10,17 @@ use httparse::{ParserConfig, Status};
 use super::decode::Decoder;
 
 /// The most fields of an answer.
-const FIELDS_MAX: usize = 128;
+pub(crate) const FIELDS_MAX: usize = 128;
 
 /// Room for the fields that are added to an answer on its way.
 const FIELDS_MORE: usize = 8;
 
 /// An answer whose body is to come.
 #[derive(Debug)]
-pub(super) struct Answered {
-    pub(super) response: Response<()>,
-    pub(super) is_kept_alive: bool,
-    pub(super) decoder: Decoder,
+pub(crate) struct Answered {
+    pub(crate) response: Response<()>,
+    pub(crate) is_kept_alive: bool,
+    pub(crate) decoder: Decoder,
 }
 
 /// How a body may end, as the fields say it.
@@ -34,7 +34,7 @@ struct Said {
 
 /// Takes the head of an answer out of what has come. Nothing, if it is not whole yet. `asked` is what the request's method
 /// says of the body.
-pub(super) fn parse(seen: &mut BytesMut, asked: Decoder) -> Result<Option<Answered>, &'static str> {
+pub(crate) fn parse(seen: &mut BytesMut, asked: Decoder) -> Result<Option<Answered>, &'static str> {
     loop {
         let Some((n_bytes, answered)) = parse_one(seen, asked)? else { return Ok(None) };
         seen.advance(n_bytes);

@@ -29,7 +29,7 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0";
 
 /// Follows messages.
 #[derive(Debug)]
-pub(super) struct Messages {
+pub(crate) struct Messages {
     at: At,
     /// Bytes that may still come before the present head, line of a chunk, or run of trailers is too long.
     room: usize,
@@ -72,7 +72,7 @@ enum Kind {
 
 /// Why there is nothing more.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
+pub(crate) enum End {
     /// A head broke a rule.
     Refused(Framing),
     /// A head did not end in time. hyper has as much of it as it will take, and says so.
@@ -89,7 +89,7 @@ struct Line<'a> {
 }
 
 impl Messages {
-    pub(super) fn new(header_max: usize) -> Self {
+    pub(crate) fn new(header_max: usize) -> Self {
         Self {
             at: At::Line(Kind::Request),
             room: header_max,
@@ -101,18 +101,18 @@ impl Messages {
     }
 
     /// Heads that have ended.
-    pub(super) fn n_heads(&self) -> u64 {
+    pub(crate) fn n_heads(&self) -> u64 {
         self.n_heads
     }
 
     /// Bytes of a line whose end has not come.
-    #[cfg(test)]
-    pub(super) fn n_kept(&self) -> usize {
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn n_kept(&self) -> usize {
         self.begun.len()
     }
 
     /// Why there is nothing more, if so.
-    pub(super) fn end(&self) -> Option<End> {
+    pub(crate) fn end(&self) -> Option<End> {
         match self.at {
             At::End(end) => Some(end),
             At::Line(_) | At::Bytes { .. } | At::Tunnel => None,
@@ -125,7 +125,7 @@ impl Messages {
     }
 
     /// Looks at what came, and tells how much of it is passed on: all of it, unless [`Messages::end`] says why not.
-    pub(super) fn follow(&mut self, bytes: &[u8]) -> usize {
+    pub(crate) fn follow(&mut self, bytes: &[u8]) -> usize {
         let mut n_passed = 0;
         while n_passed < bytes.len() {
             let rest = &bytes[n_passed..];
@@ -247,6 +247,28 @@ impl Messages {
             Ok(Extent::Bytes(0)) => self.next(Kind::Request),
             Ok(Extent::Bytes(left)) => self.at = At::Bytes { left, then: Kind::Request },
         }
+    }
+}
+
+/// Where it is, for the laws of `fuzzing`.
+#[cfg(any(test, feature = "fuzzing"))]
+impl Messages {
+    /// True if the next byte is one of a body.
+    pub(crate) fn is_body(&self) -> bool {
+        matches!(self.at, At::Bytes { .. })
+    }
+
+    /// True if all that has come is whole messages.
+    pub(crate) fn is_between(&self) -> bool {
+        matches!(self.at, At::Line(Kind::Request)) && self.begun.is_empty() && self.room == self.header_max
+    }
+
+    pub(crate) fn is_tunnel(&self) -> bool {
+        matches!(self.at, At::Tunnel)
+    }
+
+    pub(crate) fn is_broken(&self) -> bool {
+        matches!(self.at, At::End(End::Broken))
     }
 }
 

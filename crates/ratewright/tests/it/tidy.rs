@@ -142,6 +142,79 @@ fn tracked() -> Vec<String> {
     names.split_terminator('\0').map(str::to_owned).collect()
 }
 
+/// What gives a parser away, in a source file.
+const PARSES: [&str; 7] =
+    ["fn parse", "fn decode", "fn understand", "fn follow(", "impl FromStr", "httparse::", "M::decode("];
+
+/// Files that look like parsers of input from outside and need no fuzz target, with the reason.
+const NOT_FUZZED: [(&str, &str); 4] = [
+    ("program/admin", "reads what an operator types on the command line"),
+    ("server/admin", "reads parameters of operators, by the same functions as `server/rest`"),
+    ("gateway/fuzzing", "is the law of such a target itself"),
+    ("rls/fuzzing", "is the law of such a target itself"),
+];
+
+/// What a path in a table of the docs stands for: `gateway/strict` is src/strict.rs of that crate and what is under it.
+fn is_covered(file: &str, by: &str) -> bool {
+    let (room, module) = by.split_once('/').unwrap_or((by, ""));
+    let folder = if room == "program" { "ratewright".to_owned() } else { format!("ratewright-{room}") };
+    let prefix = format!("crates/{folder}/src/{module}");
+    let rest = file.strip_prefix(&prefix);
+    rest.is_some_and(|rest| module.is_empty() || rest == ".rs" || rest.starts_with('/'))
+}
+
+/// The table of fuzz targets in docs/reliability.md: each target with its parsers and the number of executions.
+fn fuzz_table() -> BTreeMap<String, (Vec<String>, String)> {
+    let page = std::fs::read_to_string(root().join("docs/reliability.md")).unwrap();
+    let rows = page.lines().skip_while(|line| !line.starts_with("| target | parsers |")).skip(2);
+    let unquoted = |text: &str| text.trim().trim_matches('`').to_owned();
+    let rows = rows.take_while(|line| line.starts_with('|')).map(|line| {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").collect();
+        let parsers = cells[1].split(',').map(unquoted).collect();
+        (unquoted(cells[0]), (parsers, cells[3].trim().to_owned()))
+    });
+    rows.collect()
+}
+
+#[test]
+fn every_parser_has_a_fuzz_target_and_every_target_is_in_the_docs() {
+    let table = fuzz_table();
+    let named = |folder: &str| -> BTreeSet<String> {
+        let entries = std::fs::read_dir(root().join(folder)).unwrap();
+        let stem = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
+        entries.map(|entry| stem(entry.unwrap().path())).collect()
+    };
+    let targets: BTreeSet<String> = table.keys().cloned().collect();
+    assert_eq!(named("fuzz/targets"), targets, "docs/reliability.md lists all targets, and no others");
+    assert_eq!(named("fuzz/seeds"), targets, "`make fuzz` runs those that have seeds");
+    let manifest: Table = std::fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap().parse().unwrap();
+    let bins = manifest["bin"].as_array().unwrap().iter().map(|bin| bin["name"].as_str().unwrap().to_owned());
+    assert_eq!(bins.collect::<BTreeSet<_>>(), targets);
+    for (target, (_, executions)) in &table {
+        let n: u64 = executions.replace(',', "").parse().unwrap_or(0);
+        assert!(n > 100_000, "{target}: {executions} executions are few");
+    }
+
+    let files = tracked();
+    let sources = || files.iter().filter(|file| file.starts_with("crates/") && file.contains("/src/"));
+    let fuzzed: Vec<&str> = table.values().flat_map(|(parsers, _)| parsers).map(String::as_str).collect();
+    for by in fuzzed.iter().copied().chain(NOT_FUZZED.map(|(by, _)| by)) {
+        assert!(sources().any(|file| is_covered(file, by)), "there is no {by}");
+    }
+    for file in sources().filter(|file| file.ends_with(".rs") && !file.contains("/generated/")) {
+        let text = std::fs::read_to_string(root().join(file)).unwrap_or_default();
+        let shipped = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let Some(sign) = PARSES.iter().find(|sign| shipped.contains(**sign)) else { continue };
+        let is_listed =
+            fuzzed.iter().copied().chain(NOT_FUZZED.map(|(by, _)| by)).any(|by| is_covered(file, by));
+        let is_test = file.contains("/tests/") || file.ends_with("/tests.rs");
+        assert!(
+            is_listed || is_test,
+            "{file} has `{sign}`: give it a fuzz target, or say in NOT_FUZZED why not"
+        );
+    }
+}
+
 #[test]
 fn the_old_name_is_in_no_file_but_one_line_of_the_changelog() {
     let old_name = ["toll", "gate"].concat();
