@@ -1,4 +1,4 @@
-//! A client's HTTP/1.1: hyper reads those requests that the gateway has followed, to the byte, and no others.
+//! HTTP/1.1 requests: hyper reads only requests that the gateway found, with the same bytes.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| ratewright_gateway::fuzzing::request_framing(bytes));

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 use crate::free_port;
-use crate::keeper::Kept;
+use crate::server_process::ServerProcess;
 
 /// An Envoy of its own.
 #[derive(Debug)]
 pub struct Envoy {
     port: u16,
     /// Ends before its folder does.
-    _running: Kept,
+    _running: ServerProcess,
     _folder: TempDir,
 }
 
@@ -159,7 +159,7 @@ impl Envoy {
         let command = [program.as_os_str(), "-c".as_ref(), file.as_os_str(), "--concurrency".as_ref()];
         let command =
             command.into_iter().chain(["1", "--disable-hot-restart", "-l", "warn"].map(AsRef::as_ref));
-        let running = Kept::start(command, log);
+        let running = ServerProcess::start(command, log);
         running.wait_for_port(port);
         Self { port, _running: running, _folder: folder }
     }

@@ -4,14 +4,14 @@ use rustix::process::Pid;
 use tempfile::TempDir;
 
 use crate::free_port;
-use crate::keeper::Kept;
+use crate::server_process::ServerProcess;
 
 /// A HAProxy of its own, which logs no requests.
 #[derive(Debug)]
 pub struct Haproxy {
     port: u16,
     /// Ends before its folder does.
-    running: Kept,
+    running: ServerProcess,
     _folder: TempDir,
 }
 
@@ -44,7 +44,7 @@ impl Haproxy {
             .replace("BACKEND", backend);
         std::fs::write(&file, text).expect("a file");
         let command = ["haproxy".as_ref(), "-db".as_ref(), "-f".as_ref(), file.as_os_str()];
-        let running = Kept::start(command, log);
+        let running = ServerProcess::start(command, log);
         running.wait_for_port(port);
         Self { port, running, _folder: folder }
     }

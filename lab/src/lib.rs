@@ -8,13 +8,13 @@ mod cluster;
 mod envoy;
 mod haproxy;
 mod http;
-mod keeper;
 mod nginx;
 mod port;
 mod prometheus;
 mod proxy;
 mod redis;
 mod sentinel;
+mod server_process;
 mod skip;
 
 use std::time::{Duration, Instant};

@@ -6,14 +6,14 @@ use rustix::process::{Pid, geteuid};
 use tempfile::TempDir;
 
 use crate::free_port;
-use crate::keeper::Kept;
+use crate::server_process::ServerProcess;
 
 /// An nginx of its own, with no access log.
 #[derive(Debug)]
 pub struct Nginx {
     port: u16,
     /// Ends before its folder does.
-    running: Option<Kept>,
+    running: Option<ServerProcess>,
     folder: TempDir,
 }
 
@@ -89,12 +89,12 @@ impl Nginx {
 
     /// Starts it, again if it was ended, and waits until it listens.
     pub fn run(&mut self) {
-        self.running = None; // or the old one would still have the port
+        self.running = None; // frees the port of the previous process
         let folder = self.folder();
         let (prefix, file) = (folder.as_os_str(), folder.join("nginx.conf"));
         let command = ["nginx".as_ref(), "-p".as_ref(), prefix, "-e".as_ref(), "stderr".as_ref()];
         let command = command.into_iter().chain(["-c".as_ref(), file.as_os_str()]);
-        let running = Kept::start(command, folder.join("error.log"));
+        let running = ServerProcess::start(command, folder.join("error.log"));
         running.wait_for_port(self.port);
         self.running = Some(running);
     }

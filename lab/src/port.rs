@@ -1,4 +1,4 @@
-//! Ports for servers that must be told where to listen.
+//! Free ports for test servers.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -7,14 +7,14 @@ use std::ops::Range;
 
 use rustix::process::geteuid;
 
-/// Below the ports that the system gives to connections: a server that is started again must find its port free. A node
-/// of a Redis Cluster also listens 10,000 higher, which is below them too.
+/// Below the ephemeral ports, so that no outgoing connection takes a server's port while it restarts. Redis Cluster
+/// nodes also listen on port + 10,000, which is below them too.
 const PORTS: Range<u16> = 10_000..20_000;
 
-/// A port on loopback that is free, and that no other test gets before 10,000 more were given out.
+/// A free port on loopback. It is handed out again only after all others in the range.
 ///
-/// All test processes of a user take turns by one file, which has the last port in it. If each guessed by itself, two
-/// servers would now and then be started on the same port.
+/// All test processes of a user share a locked file with the last port. With random ports, two servers sometimes got
+/// the same one.
 pub fn free_port() -> u16 {
     let file = std::env::temp_dir().join(format!("ratewright-lab-{}.port", geteuid().as_raw()));
     let file = File::options().read(true).write(true).create(true).truncate(false).open(file);

@@ -8,14 +8,14 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::free_port;
-use crate::keeper::Kept;
+use crate::server_process::ServerProcess;
 
 /// A Prometheus of its own.
 #[derive(Debug)]
 pub struct Prometheus {
     port: u16,
-    /// Ends before its folder does.
-    running: Kept,
+    /// Declared before its folder, so that it is dropped first.
+    running: ServerProcess,
     _folder: TempDir,
 }
 
@@ -46,7 +46,7 @@ impl Prometheus {
             format!("--storage.tsdb.path={}", folder.path().join("data").display()),
             format!("--web.listen-address=127.0.0.1:{port}"),
         ];
-        let prometheus = Self { port, running: Kept::start(command, log), _folder: folder };
+        let prometheus = Self { port, running: ServerProcess::start(command, log), _folder: folder };
         prometheus.running.wait_until("Prometheus is ready", || prometheus.get("/-/ready").is_some());
         prometheus
     }

@@ -10,9 +10,9 @@ use rustix::process::Signal;
 use tempfile::TempDir;
 
 use crate::free_port;
-use crate::keeper::Kept;
+use crate::server_process::ServerProcess;
 
-/// Its log, in its folder.
+/// Log file, relative to the server's folder.
 const LOG: &str = "redis.log";
 
 /// A redis-server of its own, without persistence.
@@ -20,7 +20,7 @@ const LOG: &str = "redis.log";
 pub struct Redis {
     port: u16,
     /// Ends before its folder does.
-    running: Option<Kept>,
+    running: Option<ServerProcess>,
     folder: TempDir,
     options: Vec<String>,
     /// Its configuration file, if it has one.
@@ -111,8 +111,8 @@ impl Redis {
         }
         command.args(&self.options);
         let words = std::iter::once(command.get_program()).chain(command.get_args());
-        self.running = None; // or the old one would still have the port
-        self.running = Some(Kept::start(words, self.folder.path().join(LOG)));
+        self.running = None; // frees the port of the previous process
+        self.running = Some(ServerProcess::start(words, self.folder.path().join(LOG)));
     }
 
     /// Ends the server as a crash would.
@@ -134,7 +134,7 @@ impl Redis {
         self.running().signal(signal);
     }
 
-    fn running(&self) -> &Kept {
+    fn running(&self) -> &ServerProcess {
         self.running.as_ref().expect("it runs")
     }
 
@@ -153,7 +153,7 @@ impl Redis {
         secs * 1_000_000 + micros
     }
 
-    /// True if it has replicas, and all of them have said that they have all that was written.
+    /// True if there are replicas, and all have acknowledged every write.
     pub fn is_replicated(&self) -> bool {
         let info = self.cli(&["INFO", "replication"]);
         let written = info.lines().find_map(|line| line.strip_prefix("master_repl_offset:"));

@@ -1,19 +1,19 @@
-//! Tests that need what a machine may lack.
+//! Skips tests whose tools are not installed.
 
 use std::ffi::OsStr;
 
-/// Says that a test is skipped, and why. The caller returns.
+/// Prints why a test is skipped. The caller must then return.
 ///
 /// # Panics
-/// With `CI` set: a test that proves nothing must not pass there.
+/// If `CI` is set: there, a skipped test is a failure.
 #[expect(clippy::print_stderr, reason = "a skipped test counts as passed, so its reason must be seen")]
 pub fn skip(reason: &str) {
     let ci = std::env::var_os("CI");
-    assert!(!is_ci(ci.as_deref()), "{reason}; with CI set that is a failure");
+    assert!(!is_ci(ci.as_deref()), "test cannot be skipped because CI is set: {reason}");
     eprintln!("skipped: {reason}");
 }
 
-/// True for every value but those that say no.
+/// True unless `CI` is unset, empty, "0" or "false".
 fn is_ci(variable: Option<&OsStr>) -> bool {
     variable.is_some_and(|value| !["", "0", "false"].map(OsStr::new).contains(&value))
 }
@@ -23,7 +23,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ci_is_set_by_any_value_that_does_not_say_no() {
+    fn ci_is_on_unless_unset_empty_zero_or_false() {
         for (value, expected) in
             [("true", true), ("1", true), ("github", true), ("false", false), ("", false)]
         {

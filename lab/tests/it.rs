@@ -46,35 +46,34 @@ fn nginx_says_why_it_does_not_start() {
     Nginx::start(1, "", "no_such_word;");
 }
 
-/// A process that is killed takes a while to be gone, the longer the more memory it had, and has its port until then.
+/// A killed process keeps its port until the kernel has freed its memory, so the test gives Redis a lot of it.
 #[test]
 fn the_port_of_a_killed_server_is_free_at_once() {
     let mut redis = Redis::start();
     for _ in 0..10 {
         redis.cli(&["DEBUG", "POPULATE", "500000"]);
         redis.kill();
-        let _port = TcpListener::bind(("127.0.0.1", redis.port())).expect("nobody listens");
-        drop(_port);
+        drop(TcpListener::bind(("127.0.0.1", redis.port())).expect("a free port"));
         redis.run();
     }
 }
 
-/// With its log, and not after twenty seconds of waiting.
+/// The test fails at once, not after twenty seconds.
 #[test]
 fn a_server_that_exits_at_start_fails_the_test_with_its_log() {
     let mut redis = Redis::start();
     redis.kill();
     let _taken = TcpListener::bind(("127.0.0.1", redis.port())).unwrap();
-    let message = panic_of(|| redis.run());
+    let message = start_failure(|| redis.run());
     assert!(message.contains("Address already in use"), "{message}");
-    let message = panic_of(|| Redis::start_with(&["--no-such-option", "1"]));
+    let message = start_failure(|| Redis::start_with(&["--no-such-option", "1"]));
     assert!(message.contains("no-such-option"), "{message}");
-    let message = panic_of(|| Prometheus::scraping("127.0.0.1:9", "/metrics, no_such_word: 1"));
+    let message = start_failure(|| Prometheus::scraping("127.0.0.1:9", "/metrics, no_such_word: 1"));
     assert!(message.contains("no_such_word"), "{message}");
 }
 
-fn panic_of<T>(start: impl FnOnce() -> T) -> String {
-    let panic = catch_unwind(AssertUnwindSafe(start)).err().expect("it does not start");
+fn start_failure<T>(start: impl FnOnce() -> T) -> String {
+    let panic = catch_unwind(AssertUnwindSafe(start)).err().expect("a failed start");
     let message = *panic.downcast::<String>().expect("a message");
     assert!(message.contains("the server exited"), "{message}");
     message

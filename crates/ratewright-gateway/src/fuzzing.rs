@@ -1,8 +1,8 @@
-//! The laws of our own HTTP/1.1 parsers, each a function that panics if some bytes break it.
+//! Laws of our HTTP/1.1 parsers: functions that panic if an input breaks them.
 //!
-//! hyper reads the same bytes. Our parsers may be stricter than hyper, never different: what both accept, both must cut
-//! into the same messages. `fuzz/targets` calls these functions with made-up bytes, and the unit tests here with its seeds.
-//! Built for tests, and with the feature `fuzzing`.
+//! Each compares our parser with hyper on the same bytes. Ours may be stricter, never different: a message that both
+//! accept must have the same boundaries. `fuzz/targets` calls these functions with random input, the unit tests with
+//! the seeds. Compiled only for tests and with the feature `fuzzing`.
 
 mod request_framing;
 mod upstream_response;
@@ -19,35 +19,35 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 pub use request_framing::request_framing;
 pub use upstream_response::upstream_response;
 
-/// A peer that says some bytes, in pieces, and hangs up; it takes whatever is written to it.
-struct Script {
+/// A fake peer: sends its bytes in pieces, then closes. It discards everything written to it.
+struct FakePeer {
     bytes: Bytes,
     /// The length of each piece.
     piece: usize,
-    /// Whether it waits until something has been written to it.
-    waits: bool,
-    waiting: Option<Waker>,
+    /// True until something has been written to it.
+    waits_for_write: bool,
+    waker: Option<Waker>,
 }
 
-impl Script {
+impl FakePeer {
     fn new(bytes: &[u8], piece: usize) -> Self {
-        Self { bytes: Bytes::copy_from_slice(bytes), piece, waits: false, waiting: None }
+        Self { bytes: Bytes::copy_from_slice(bytes), piece, waits_for_write: false, waker: None }
     }
 
-    /// The same, from a peer that answers: it says nothing before it is asked.
-    fn answering(self) -> Self {
-        Self { waits: true, ..self }
+    /// The same, but sends nothing until it has received a request.
+    fn after_request(self) -> Self {
+        Self { waits_for_write: true, ..self }
     }
 }
 
-impl AsyncRead for Script {
+impl AsyncRead for FakePeer {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.waits {
-            self.waiting = Some(cx.waker().clone());
+        if self.waits_for_write {
+            self.waker = Some(cx.waker().clone());
             return Poll::Pending;
         }
         let n = self.piece.min(self.bytes.len()).min(buf.remaining());
@@ -56,10 +56,10 @@ impl AsyncRead for Script {
     }
 }
 
-impl AsyncWrite for Script {
+impl AsyncWrite for FakePeer {
     fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.waits = false;
-        self.waiting.take().into_iter().for_each(Waker::wake);
+        self.waits_for_write = false;
+        self.waker.take().into_iter().for_each(Waker::wake);
         Poll::Ready(Ok(buf.len()))
     }
 
@@ -72,19 +72,19 @@ impl AsyncWrite for Script {
     }
 }
 
-/// Notices that a task wants to be polled again.
+/// Records that a task was woken.
 #[derive(Default)]
-struct Woken(AtomicBool);
+struct WakeFlag(AtomicBool);
 
-impl Wake for Woken {
+impl Wake for WakeFlag {
     fn wake(self: Arc<Self>) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// Polls a future until it is ready, or nobody will ever wake it: all that it reads is there.
+/// Polls a future until it is ready. None if it is pending and nothing can wake it: all its input is in memory.
 fn run<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
-    let woken = Arc::new(Woken::default());
+    let woken = Arc::new(WakeFlag::default());
     let waker = Waker::from(Arc::clone(&woken));
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
@@ -96,8 +96,9 @@ fn run<F: Future>(mut future: Pin<&mut F>) -> Option<F::Output> {
     }
 }
 
-/// The first byte of an input says how the rest is cut; 0 is for not at all.
-fn cut(input: &[u8]) -> Option<(u8, usize, &[u8])> {
+/// Splits an input into a choice (upper 3 bits of its first byte), a piece length (lower 5 bits, 0: one piece) and the
+/// bytes.
+fn split_input(input: &[u8]) -> Option<(u8, usize, &[u8])> {
     let (first, bytes) = input.split_first()?;
     let piece = usize::from(first & 0x1f);
     Some((first >> 5, if piece == 0 { usize::MAX } else { piece }, bytes))
@@ -108,8 +109,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Plays every seed of a target, cut in several ways.
-    fn play(target: &str, law: fn(&[u8])) {
+    /// Checks every seed of a target, split in several ways.
+    fn check_seeds(target: &str, law: fn(&[u8])) {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds");
         let seeds = std::fs::read_dir(format!("{folder}/{target}")).unwrap();
         for seed in seeds.map(|entry| std::fs::read(entry.unwrap().path()).unwrap()) {
@@ -122,13 +123,13 @@ mod tests {
 
     #[test]
     fn the_seeds_keep_the_laws() {
-        play("request_framing", request_framing);
-        play("upstream_response", upstream_response);
+        check_seeds("request_framing", request_framing);
+        check_seeds("upstream_response", upstream_response);
     }
 
-    /// The beginning of a message, and then words of HTTP in any order: nearer to trouble than bytes in any order.
-    fn texts() -> impl Strategy<Value = Vec<u8>> {
-        let begins = prop::sample::select(vec![
+    /// The start of a message, then random HTTP tokens: these reach more edge cases than random bytes.
+    fn http_tokens() -> impl Strategy<Value = Vec<u8>> {
+        let starts = prop::sample::select(vec![
             "",
             "GET / HTTP/1.1\r\n",
             "POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\n",
@@ -137,7 +138,7 @@ mod tests {
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n",
         ]);
-        let words = prop::sample::select(vec![
+        let tokens = prop::sample::select(vec![
             "GET / HTTP/1.1\r\n",
             "POST /a HTTP/1.0\r\n",
             "HTTP/1.1 200 OK\r\n",
@@ -169,15 +170,15 @@ mod tests {
             "a",
             "abc",
         ]);
-        let words = prop::collection::vec(words, 0..8).prop_map(|words| words.concat());
-        (begins, words).prop_map(|(begin, words)| [begin, &words].concat().into_bytes())
+        let tokens = prop::collection::vec(tokens, 0..8).prop_map(|tokens| tokens.concat());
+        (starts, tokens).prop_map(|(start, tokens)| [start, &tokens].concat().into_bytes())
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 20_000, ..ProptestConfig::default() })]
 
         #[test]
-        fn words_of_http_keep_the_laws(first: u8, text in texts()) {
+        fn random_http_tokens_keep_the_laws(first: u8, text in http_tokens()) {
             let input = [&[first], &text[..]].concat();
             request_framing(&input);
             upstream_response(&input);

@@ -1,8 +1,8 @@
-//! The law of our own parser of calls, as a function that panics if some bytes break it.
+//! Laws of our gRPC message parser: a function that panics if an input breaks them.
 //!
-//! tonic reads the same bytes. Our parser takes one message that is not compressed; it may be stricter than tonic, never
-//! different. `fuzz/targets` calls the function with made-up bytes, and the unit tests here with its seeds. HTTP/2
-//! itself is read by hyper alone. Built for tests, and with the feature `fuzzing`.
+//! It compares our parser with tonic on the same bytes. Ours accepts one uncompressed message; it may be stricter than
+//! tonic, never different. `fuzz/targets` calls the function with random input, the unit tests with the seeds. Only
+//! hyper parses HTTP/2. Compiled only for tests and with the feature `fuzzing`.
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
@@ -17,14 +17,14 @@ use tonic_prost::ProstDecoder;
 use crate::unary::{MESSAGE_MAX, read};
 use crate::wire::RateLimitRequest;
 
-/// A call's body, in pieces.
+/// The body of a call, in pieces.
 #[derive(Clone)]
-struct Pieces {
+struct SplitBody {
     bytes: Bytes,
     piece: usize,
 }
 
-impl Body for Pieces {
+impl Body for SplitBody {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -37,46 +37,49 @@ impl Body for Pieces {
     }
 }
 
-/// Bytes of a call keep these laws:
-/// - However they are cut, they are the same message, or none.
-/// - A message for us is the same message for tonic.
-/// - One whole message for tonic is a message for us. tonic also takes one after which another begins and never comes.
-/// - What is rejected has a code and a reason.
+/// The laws for the body of a gRPC call:
+/// - Splitting it into other pieces does not change the result.
+/// - A message that we accept, tonic reads the same.
+/// - A single complete message that tonic accepts, we accept. (tonic also ignores an unfinished second message.)
+/// - A rejected body has a status code and a reason.
 ///
-/// The first byte says how the rest is cut; 0 is for not at all.
+/// The first byte is the length of the pieces; 0 means one piece.
 ///
 /// # Panics
-/// If they do not.
-pub fn call_message(input: &[u8]) {
+/// If a law is broken.
+pub fn grpc_message(input: &[u8]) {
     let Some((first, bytes)) = input.split_first() else { return };
     let piece = if *first == 0 { usize::MAX } else { usize::from(*first) };
-    let body = Pieces { bytes: Bytes::copy_from_slice(bytes), piece };
+    let body = SplitBody { bytes: Bytes::copy_from_slice(bytes), piece };
     let ours = ready(read::<RateLimitRequest>(body.clone()));
-    let whole = ready(read::<RateLimitRequest>(Pieces { piece: usize::MAX, ..body.clone() }));
+    let whole = ready(read::<RateLimitRequest>(SplitBody { piece: usize::MAX, ..body.clone() }));
     assert_eq!(
         ours.as_ref().map_err(Status::code),
         whole.as_ref().map_err(Status::code),
-        "however it is cut"
+        "split into other pieces"
     );
     let theirs = ready(read_by_tonic(body));
     match (ours, theirs) {
         (Ok(ours), Ok(theirs)) => assert_eq!(ours, theirs),
-        (Ok(ours), Err(theirs)) => panic!("we read {ours:?}, tonic {theirs:?}"),
+        (Ok(ours), Err(theirs)) => panic!("results differ: ours {ours:?}, tonic {theirs:?}"),
         (Err(ours), theirs) => {
             assert!(ours.code() != Code::Ok && !ours.message().is_empty());
-            assert!(theirs.is_err() || !is_one(bytes), "we read {ours:?}, tonic {theirs:?}");
+            assert!(
+                theirs.is_err() || !is_one_message(bytes),
+                "results differ: ours {ours:?}, tonic {theirs:?}"
+            );
         }
     }
 }
 
-/// True if there is one message, as long as it says.
-fn is_one(bytes: &[u8]) -> bool {
+/// True if the bytes are exactly one message, of the length that its prefix says.
+fn is_one_message(bytes: &[u8]) -> bool {
     let Some(([_, length @ ..], message)) = bytes.split_first_chunk::<5>() else { return false };
     usize::try_from(u32::from_be_bytes(*length)) == Ok(message.len())
 }
 
-/// The message, if tonic finds one and then the end.
-async fn read_by_tonic(body: Pieces) -> Result<RateLimitRequest, Status> {
+/// The message, if tonic reads exactly one.
+async fn read_by_tonic(body: SplitBody) -> Result<RateLimitRequest, Status> {
     let mut messages = Streaming::new_request(ProstDecoder::default(), body, None, Some(MESSAGE_MAX));
     let message = messages.message().await?.ok_or_else(|| Status::internal("no message"))?;
     match messages.message().await? {
@@ -88,7 +91,7 @@ async fn read_by_tonic(body: Pieces) -> Result<RateLimitRequest, Status> {
 fn ready<F: Future>(future: F) -> F::Output {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => output,
-        Poll::Pending => panic!("all of it is there"),
+        Poll::Pending => panic!("pending although the whole body is in memory"),
     }
 }
 
@@ -99,19 +102,19 @@ mod tests {
 
     #[test]
     fn the_seeds_keep_the_laws() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/call_message");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/grpc_message");
         for entry in std::fs::read_dir(folder).unwrap() {
             let seed = std::fs::read(entry.unwrap().path()).unwrap();
             for first in 0..=u8::MAX {
-                call_message(&[&[first], &seed[1..]].concat());
+                grpc_message(&[&[first], &seed[1..]].concat());
             }
         }
     }
 
     proptest! {
-        /// Prefixes that are nearly right, and messages after them.
+        /// Length prefixes that are off by at most two, and random messages.
         #[test]
-        fn calls_keep_the_laws(
+        fn random_messages_keep_the_laws(
             first: u8,
             flag in 0..3_u8,
             off_by in -2..3_i64,
@@ -119,7 +122,7 @@ mod tests {
             rest in prop::collection::vec(any::<u8>(), 0..8),
         ) {
             let length = u32::try_from((message.len() as i64 + off_by).max(0)).unwrap_or(0);
-            call_message(&[&[first, flag], &length.to_be_bytes()[..], &message, &rest].concat());
+            grpc_message(&[&[first, flag], &length.to_be_bytes()[..], &message, &rest].concat());
         }
     }
 }

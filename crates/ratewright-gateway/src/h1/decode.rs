@@ -6,8 +6,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 /// The longest line of a chunk's head or of a trailer, in bytes.
 const LINE_MAX: usize = 8 * 1024;
 
-/// The most trailers, and their length together, in bytes.
+/// The most trailers.
 const TRAILERS_MAX: usize = 64;
+
+/// The longest trailer section, in bytes.
 const TRAILERS_LEN_MAX: usize = 8 * 1024;
 
 /// Where a body is.
@@ -159,25 +161,25 @@ fn line(seen: &mut BytesMut) -> Result<Option<BytesMut>, &'static str> {
         Some(b'\r') => line.truncate(at - 1),
         _ => return Err("a line has no proper end"),
     }
-    // Some take it for the end of the line.
+    // Some parsers end the line at a bare carriage return.
     if line.contains(&b'\r') {
-        return Err("a line has a carriage return in it");
+        return Err("bare carriage return in a chunk line or trailer");
     }
     Ok(Some(line))
 }
 
-/// The size of a chunk: hexadecimal digits, spaces if the server fills up with them, and after a semicolon extensions,
-/// which nobody needs.
+/// Parses a chunk's size: hexadecimal digits, then padding that some upstreams add. Extensions after a semicolon are
+/// ignored.
 fn size(line: &[u8]) -> Result<u64, &'static str> {
     let mut digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
     while let [rest @ .., b' ' | b'\t'] = digits {
         digits = rest;
     }
     if digits.is_empty() || digits.len() > 15 || !digits.iter().all(u8::is_ascii_hexdigit) {
-        return Err("the size of a chunk is no number");
+        return Err("invalid chunk size");
     }
-    let digits = str::from_utf8(digits).map_err(|_| "the size of a chunk is no number")?;
-    u64::from_str_radix(digits, 16).map_err(|_| "the size of a chunk is no number")
+    let digits = str::from_utf8(digits).map_err(|_| "invalid chunk size")?;
+    u64::from_str_radix(digits, 16).map_err(|_| "invalid chunk size")
 }
 
 /// What follows the last chunk, once all of it is there.
@@ -196,14 +198,14 @@ fn trailers(seen: &mut BytesMut) -> Result<Decoded, &'static str> {
             return Ok(if is_empty { Decoded::End } else { Decoded::Trailers(trailers) });
         }
         let colon = memchr::memchr(b':', &line).ok_or("a trailer has no colon")?;
-        let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| "a trailer's name is none")?;
+        let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| "invalid trailer name")?;
         let value = HeaderValue::from_bytes(trimmed(&line[colon + 1..]));
-        trailers.append(name, value.map_err(|_| "a trailer's value is none")?);
+        trailers.append(name, value.map_err(|_| "invalid trailer value")?);
     }
     Err("there are too many trailers")
 }
 
-/// Without the spaces and tabs around it. Other white space is part of a value, and not allowed in one.
+/// Trims spaces and tabs. Other white space stays, and makes the value invalid.
 fn trimmed(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
         value = rest;

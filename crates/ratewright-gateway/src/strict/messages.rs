@@ -250,16 +250,16 @@ impl Messages {
     }
 }
 
-/// Where it is, for the laws of `fuzzing`.
+/// Parser state, for the laws in `fuzzing.rs`.
 #[cfg(any(test, feature = "fuzzing"))]
 impl Messages {
-    /// True if the next byte is one of a body.
+    /// True inside a body.
     pub(crate) fn is_body(&self) -> bool {
         matches!(self.at, At::Bytes { .. })
     }
 
-    /// True if all that has come is whole messages.
-    pub(crate) fn is_between(&self) -> bool {
+    /// True between two messages.
+    pub(crate) fn is_between_messages(&self) -> bool {
         matches!(self.at, At::Line(Kind::Request)) && self.begun.is_empty() && self.room == self.header_max
     }
 

@@ -1,4 +1,4 @@
-//! What is logged, by level and module.
+//! Log levels of single modules.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn targets(ratewright: &Ratewright) -> Vec<(String, String)> {
     lines.map(|line| (text(&line["target"]), text(&line["level"]))).collect()
 }
 
-/// B7: one module may say more than the others, or less, and that can be changed while the program runs.
+/// B7: each module can have its own log level, and a reload can change it.
 #[test]
 fn b7_each_module_has_its_own_level() {
     let ratewright = Ratewright::start(&config("{level: error, modules: {ratewright_server: debug}}"));
@@ -26,13 +26,13 @@ fn b7_each_module_has_its_own_level() {
     assert_eq!([decide("192.0.2.1"), decide("192.0.2.1")], [200, 429]);
     ratewright.wait_for_line(&["DEBUG", "allowed", "192.0.2.1"]);
     ratewright.wait_for_line(&["WARN", "denied", "192.0.2.1"]);
-    // The program's own module would say at INFO that it reloads.
+    // At INFO, the program's own module would log this reload.
     ratewright
         .reload(&config("{level: error, modules: {ratewright_server: debug}}\nmetrics: {labels: {a: b}}"));
     assert_eq!(decide("192.0.2.2"), 200);
     ratewright.wait_for_line(&["DEBUG", "allowed", "192.0.2.2"]);
-    let told = targets(&ratewright);
-    assert!(told.iter().all(|(target, _)| target.starts_with("ratewright_server::")), "{told:?}");
+    let logged = targets(&ratewright);
+    assert!(logged.iter().all(|(target, _)| target.starts_with("ratewright_server::")), "{logged:?}");
 
     ratewright.reload(&config("{level: debug, modules: {ratewright_server: error}}"));
     ratewright.wait_for_line(&["INFO", "policies reloaded"]);
@@ -41,6 +41,6 @@ fn b7_each_module_has_its_own_level() {
     assert_eq!(decide("192.0.2.3"), 429);
     ratewright.wait_for_line(&["WARN", "denied", "192.0.2.3"]);
     let lines = ratewright.log();
-    let of_the_third = lines.iter().filter(|line| line.contains("192.0.2.3")).count();
-    assert_eq!(of_the_third, 1, "only what came after the module was allowed to speak again: {lines:#?}");
+    let n_lines = lines.iter().filter(|line| line.contains("192.0.2.3")).count();
+    assert_eq!(n_lines, 1, "only the denial after the last reload is logged: {lines:#?}");
 }

@@ -141,8 +141,8 @@ impl Ratewright {
         wait_until("it is in force", || self.metric("ratewright_reloads_total") > before);
     }
 
-    /// Waits until it is connected to Redis. A decision before that would be made without Redis, and logged as an
-    /// outage; this asks for none.
+    /// Waits until it is connected to Redis, by its metric. A decision made earlier would be local, and logged as an
+    /// outage.
     #[track_caller]
     pub(crate) fn wait_for_redis(&self) {
         wait_until("it is connected to Redis", || self.metric("ratewright_store_up") == 1.0);
@@ -344,7 +344,7 @@ pub(crate) fn own_address() -> Option<IpAddr> {
     let address = routed.ok().map(|address| address.ip());
     let address = address.filter(|address| !address.is_loopback() && !address.is_unspecified());
     if address.is_none() {
-        skip("this machine has no address but loopback");
+        skip("no network address other than loopback");
     }
     address
 }

@@ -82,7 +82,7 @@ fn c7_the_answer_says_how_it_was_made_without_redis() {
 /// A8, C10: one WARN at the switch with its cause, silence, one INFO at the return.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the program is calm after a second of real time")]
-fn a8_an_outage_is_told_twice() {
+fn a8_an_outage_logs_one_warning_and_one_recovery() {
     let mut server = Redis::start();
     let ratewright = start(&server, "", SLOW);
     server.kill();
@@ -102,7 +102,7 @@ fn a8_an_outage_is_told_twice() {
         .into_iter()
         .filter(|line| !line.contains("denied") && !line.contains("stopping"))
         .collect();
-    let [warning, info] = &log[..] else { panic!("one line when Redis goes, one when it is back: {log:#?}") };
+    let [warning, info] = &log[..] else { panic!("expected one warning and one recovery: {log:#?}") };
     let address = format!("127.0.0.1:{}", server.port());
     assert!(warning.contains("WARN") && warning.contains("deciding without Redis"), "{warning}");
     assert!(warning.contains(&address), "{warning}");

@@ -142,8 +142,8 @@ fn tracked() -> Vec<String> {
     names.split_terminator('\0').map(str::to_owned).collect()
 }
 
-/// What gives a parser away, in a source file.
-const PARSES: [&str; 7] = [
+/// Source text that marks a file as a parser.
+const PARSER_MARKERS: [&str; 7] = [
     "fn parse",
     "fn decode",
     "fn understand",
@@ -155,16 +155,18 @@ const PARSES: [&str; 7] = [
 
 /// Files that look like parsers of input from outside and need no fuzz target, with the reason.
 const NOT_FUZZED: [(&str, &str); 4] = [
-    ("program/admin", "reads what an operator types on the command line"),
-    ("server/admin", "reads parameters of operators, by the same functions as `server/rest`"),
-    ("gateway/fuzzing", "is the law of such a target itself"),
-    ("rls/fuzzing", "is the law of such a target itself"),
+    ("program/admin", "parses the operator's command line"),
+    ("server/admin", "parses operators' parameters, with the functions of server/rest"),
+    ("gateway/fuzzing", "contains the fuzz targets' laws"),
+    ("rls/fuzzing", "contains the fuzz targets' laws"),
 ];
 
-/// What a path in a table of the docs stands for: `gateway/strict` is src/strict.rs of that crate and what is under it.
-fn is_covered(file: &str, by: &str) -> bool {
-    let (room, module) = by.split_once('/').unwrap_or((by, ""));
-    let folder = if room == "program" { "ratewright".to_owned() } else { format!("ratewright-{room}") };
+/// True if a module path from the docs covers a file: gateway/strict covers crates/ratewright-gateway/src/strict.rs and
+/// strict/.
+fn is_covered(file: &str, module_path: &str) -> bool {
+    let (crate_name, module) = module_path.split_once('/').unwrap_or((module_path, ""));
+    let folder =
+        if crate_name == "program" { "ratewright".to_owned() } else { format!("ratewright-{crate_name}") };
     let prefix = format!("crates/{folder}/src/{module}");
     let rest = file.strip_prefix(&prefix);
     rest.is_some_and(|rest| module.is_empty() || rest == ".rs" || rest.starts_with('/'))
@@ -192,32 +194,41 @@ fn every_parser_has_a_fuzz_target_and_every_target_is_in_the_docs() {
         entries.map(|entry| stem(entry.unwrap().path())).collect()
     };
     let targets: BTreeSet<String> = table.keys().cloned().collect();
-    assert_eq!(named("fuzz/targets"), targets, "docs/reliability.md lists all targets, and no others");
-    assert_eq!(named("fuzz/seeds"), targets, "`make fuzz` runs those that have seeds");
+    assert_eq!(named("fuzz/targets"), targets, "targets in docs/reliability.md differ from fuzz/targets");
+    assert_eq!(
+        named("fuzz/seeds"),
+        targets,
+        "`make fuzz` runs only targets with seeds: fuzz/seeds differs from the docs"
+    );
     let manifest: Table = std::fs::read_to_string(root().join("fuzz/Cargo.toml")).unwrap().parse().unwrap();
     let bins = manifest["bin"].as_array().unwrap().iter().map(|bin| bin["name"].as_str().unwrap().to_owned());
-    assert_eq!(bins.collect::<BTreeSet<_>>(), targets);
+    assert_eq!(bins.collect::<BTreeSet<_>>(), targets, "targets in fuzz/Cargo.toml differ from the docs");
     for (target, (_, executions)) in &table {
         let n: u64 = executions.replace(',', "").parse().unwrap_or(0);
-        assert!(n > 100_000, "{target}: {executions} executions are few");
+        assert!(n > 100_000, "{target}: only {executions} executions, at least 100,000 expected");
     }
 
     let files = tracked();
     let sources = || files.iter().filter(|file| file.starts_with("crates/") && file.contains("/src/"));
     let fuzzed: Vec<&str> = table.values().flat_map(|(parsers, _)| parsers).map(String::as_str).collect();
     for by in fuzzed.iter().copied().chain(NOT_FUZZED.map(|(by, _)| by)) {
-        assert!(sources().any(|file| is_covered(file, by)), "there is no {by}");
+        assert!(
+            sources().any(|file| is_covered(file, by)),
+            "no source file for {by}: fix docs/reliability.md or NOT_FUZZED"
+        );
     }
     for file in sources().filter(|file| file.ends_with(".rs") && !file.contains("/generated/")) {
         let text = std::fs::read_to_string(root().join(file)).unwrap_or_default();
-        let shipped = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-        let Some(sign) = PARSES.iter().find(|sign| shipped.contains(**sign)) else { continue };
+        let without_tests = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let Some(marker) = PARSER_MARKERS.iter().find(|marker| without_tests.contains(**marker)) else {
+            continue;
+        };
         let is_listed =
             fuzzed.iter().copied().chain(NOT_FUZZED.map(|(by, _)| by)).any(|by| is_covered(file, by));
         let is_test = file.contains("/tests/") || file.ends_with("/tests.rs");
         assert!(
             is_listed || is_test,
-            "{file} has `{sign}`: give it a fuzz target, or say in NOT_FUZZED why not"
+            "parser without fuzz target: {file} contains {marker:?}; add a target, or add the file to NOT_FUZZED with a reason"
         );
     }
 }

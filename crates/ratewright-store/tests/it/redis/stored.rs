@@ -50,13 +50,13 @@ fn a5_deleting_the_key_resets_the_client() {
     assert!(is_paid(&apply(&store, &quota, "c", take(1)).unwrap()));
 }
 
-/// When a state equals "never seen" again, in microseconds of Redis' clock, by what is stored.
-fn gone_at(server: &Redis, key: &str, algorithm: Algorithm, window: u64) -> u64 {
+/// When the bucket is back in its initial state, in microseconds of Redis' clock, computed from its stored fields.
+fn initial_again_at(server: &Redis, key: &str, algorithm: Algorithm, window: u64) -> u64 {
     let fields = || fields(server, key);
     let field = |name: &str| fields()[name].parse::<u64>().unwrap();
     match algorithm {
         Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => field("full_at"),
-        // Ten units come back at each whole window, and no test spends more.
+        // Each whole window returns all ten units; the test never spends more.
         Algorithm::TokenBucket(Refill::Stepped) => field("since") + window,
         Algorithm::SlidingWindow => {
             let newest = server.cli(&["LRANGE", key, "-1", "-1"]);
@@ -67,10 +67,10 @@ fn gone_at(server: &Redis, key: &str, algorithm: Algorithm, window: u64) -> u64 
     }
 }
 
-/// C5: a key expires one second after its state equals "never seen", to the millisecond. A charge that moves that
-/// moment by less than half a second need not renew the key, so half a second is what is always left.
+/// C5: a key expires one second after its bucket is back in its initial state, to the millisecond. A later charge that
+/// moves that moment by less than half a second need not renew the key, so at least half a second always remains.
 #[test]
-fn c5_a_key_lives_one_second_longer_than_it_means_something() {
+fn c5_a_key_expires_one_second_after_its_bucket_is_back_in_its_initial_state() {
     let server = Redis::start();
     let store = store_on(&server);
     for algorithm in [
@@ -88,11 +88,11 @@ fn c5_a_key_lives_one_second_longer_than_it_means_something() {
             let keys = server.cli(&["KEYS", "*"]);
             let [key] = keys.lines().collect::<Vec<_>>()[..] else { panic!("one key: {keys}") };
             let expires_at: u64 = server.cli(&["PEXPIRETIME", key]).parse().unwrap();
-            let gone_at = gone_at(&server, key, algorithm, quota.window().as_micros());
-            let left = expires_at * 1_000 - gone_at;
+            let initial_again_at = initial_again_at(&server, key, algorithm, quota.window().as_micros());
+            let margin = expires_at * 1_000 - initial_again_at;
             // Redis counts in whole milliseconds of its clock.
-            let least = if n == 1 { 998_000 } else { 498_000 };
-            assert!((least..=1_002_000).contains(&left), "{algorithm:?}, charge {n}: {left} µs");
+            let margin_min = if n == 1 { 998_000 } else { 498_000 };
+            assert!((margin_min..=1_002_000).contains(&margin), "{algorithm:?}, charge {n}: {margin} µs");
         }
         server.cli(&["FLUSHALL"]);
     }

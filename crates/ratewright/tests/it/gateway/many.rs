@@ -17,7 +17,7 @@ fn can_open(n: u64) -> bool {
     let limit = setrlimit(Resource::Nofile, raised).map_or(limits.current, |()| limits.maximum);
     let is_enough = limit.is_none_or(|limit| limit >= n);
     if !is_enough {
-        skip(&format!("{n} files cannot be open at once here, only {limit:?}; raise `ulimit -Hn`"));
+        skip(&format!("open file limit too low: {} of {n}; raise `ulimit -Hn`", limit.unwrap_or_default()));
     }
     is_enough
 }

@@ -9,64 +9,72 @@ use super::application;
 use super::scenarios::start;
 use crate::process::Ratewright;
 
-/// What seed 001 says of a named limit.
-struct Named {
+/// One limit of examples/endpoints.yaml, with the numbers that requirement B2 asks for.
+struct NamedLimit {
     name: &'static str,
     path: &'static str,
     capacity: u64,
-    /// Units that come back, and in how many seconds.
+    /// Units refilled, and in how many seconds.
     refill: (u64, u64),
-    /// The second quota, if there is one, has the same capacity; so nothing comes back while the test runs.
-    has_window: bool,
+    /// True if a second quota, a sliding window of the same capacity, prevents any refill during the test.
+    has_sliding_window: bool,
     retry_after_min: u64,
 }
 
-const LOGIN: Named = Named {
+const LOGIN: NamedLimit = NamedLimit {
     name: "login",
     path: "/api/login",
     capacity: 10,
     refill: (1, 6),
-    has_window: true,
+    has_sliding_window: true,
     retry_after_min: 60,
 };
-const RECOVERY: Named = Named {
+const RECOVERY: NamedLimit = NamedLimit {
     name: "recovery",
     path: "/account/forgot",
     capacity: 5,
     refill: (1, 60),
-    has_window: true,
+    has_sliding_window: true,
     retry_after_min: 300,
 };
-const PAYMENT: Named = Named {
+const PAYMENT: NamedLimit = NamedLimit {
     name: "payment",
     path: "/api/payments/1",
     capacity: 30,
     refill: (5, 2),
-    has_window: false,
+    has_sliding_window: false,
     retry_after_min: 1,
 };
-const DEFAULT: Named = Named {
+const DEFAULT: NamedLimit = NamedLimit {
     name: "default",
     path: "/api/orders",
     capacity: 100,
     refill: (10, 1),
-    has_window: false,
+    has_sliding_window: false,
     retry_after_min: 60,
 };
 
-/// B2: the figures of the document and of its production profile, as a client of the gateway sees them.
+/// B2: clients of the gateway see the numbers of examples/endpoints.yaml, with and without the production profile.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "what comes back meanwhile depends on how long the test takes")]
-fn b2_named_limits_have_their_figures_through_the_gateway() {
+fn b2_the_gateway_enforces_the_named_limits_of_each_profile() {
     let production = [
-        Named { capacity: 5, refill: (1, 12), ..LOGIN },
-        Named { capacity: 3, refill: (1, 180), retry_after_min: 600, ..RECOVERY },
+        NamedLimit { capacity: 5, refill: (1, 12), ..LOGIN },
+        NamedLimit { capacity: 3, refill: (1, 180), retry_after_min: 600, ..RECOVERY },
         PAYMENT,
-        Named { capacity: 60, ..DEFAULT },
+        NamedLimit { capacity: 60, ..DEFAULT },
     ];
     for (profile, limits) in [(None, [LOGIN, RECOVERY, PAYMENT, DEFAULT]), (Some("production"), production)] {
         let (ratewright, _application, _redis) = start("endpoints.yaml", profile);
-        for Named { name, path, capacity, refill: (units, seconds), has_window, retry_after_min } in limits {
+        for NamedLimit {
+            name,
+            path,
+            capacity,
+            refill: (units, seconds),
+            has_sliding_window,
+            retry_after_min,
+        } in limits
+        {
             let what = format!("{name}, {profile:?}");
             let start = Instant::now();
             let first = ratewright.pass(path, &[]);
@@ -86,7 +94,7 @@ fn b2_named_limits_have_their_figures_through_the_gateway() {
                 n_passed += 1;
             };
             let n_periods = start.elapsed().as_secs() / seconds + 1;
-            let returned = if has_window { 0 } else { units * n_periods };
+            let returned = if has_sliding_window { 0 } else { units * n_periods };
             assert!((capacity..=capacity + returned).contains(&n_passed), "{what}: {n_passed} passed");
             let retry_after: u64 = denied.headers["retry-after"].parse().unwrap();
             assert!(retry_after >= retry_after_min, "{what}: {retry_after}");
@@ -96,10 +104,10 @@ fn b2_named_limits_have_their_figures_through_the_gateway() {
     }
 }
 
-/// A4: a policy by route and client has a bucket for each pair, and its key in Redis says so. A policy that only one
-/// route names counts there, under the same rule. Both survive a reload that adds a route.
+/// A4: a policy by route and IP address has one bucket, and one Redis key, for each pair. A policy that only one route
+/// lists applies to that route only. All buckets survive a reload that adds a route.
 #[test]
-fn a4_a_policy_by_route_and_address_counts_each_pair_by_itself() {
+fn a4_a_policy_by_route_and_address_has_one_bucket_per_pair() {
     let (application, redis) = (application(), Redis::start());
     let (upstream, redis_url) = (format!("http://{}", application.address()), redis.url());
     let config = |more: &str| {
@@ -119,15 +127,15 @@ routes:
     let ratewright = Ratewright::start(&config(""));
     ratewright.wait_for_redis();
     let ask = |path: &str, client: &str| ratewright.pass(path, &[("X-Forwarded-For", client)]).status;
-    let both = ["198.51.100.1", "198.51.100.2"];
-    for client in both {
-        // The routes take turns, so that one bucket for both would run dry early.
+    let clients = ["198.51.100.1", "198.51.100.2"];
+    for client in clients {
+        // Routes alternate: a bucket shared by both would be empty too early.
         let answers = [(); 3].map(|()| ["/api/orders/1", "/api/reports/1"].map(|path| ask(path, client)));
         assert_eq!(answers, [[200, 200], [200, 200], [429, 429]], "{client}");
-        assert_eq!(ask("/api/orders/2", client), 429, "the route counts, not the path");
+        assert_eq!(ask("/api/orders/2", client), 429, "the bucket is per route, not per path");
         assert_eq!([ask("/api/export/1", client), ask("/api/export/2", client)], [200, 429]);
     }
-    let mut expected: Vec<_> = both
+    let mut expected: Vec<_> = clients
         .iter()
         .flat_map(|client| {
             let per_route =
@@ -142,10 +150,14 @@ routes:
     assert_eq!(stored, expected);
 
     ratewright.reload(&config(&format!("- {{id: rest, match: {{path: /**}}, upstream: '{upstream}'}}\n")));
-    assert_eq!(ask("/api/orders/3", both[0]), 429, "what was spent stays spent");
-    assert_eq!([(); 3].map(|()| ask("/elsewhere", both[0])), [200, 200, 429], "a new route has its own");
-    // Another spelling of a path is the same route, and so the same bucket.
-    assert_eq!(ask("/api/x/../orders/1", both[0]), 429);
-    redis.cli(&["DEL", &format!("ratelimit:per-route:orders|{}", both[0])]);
-    assert_eq!([ask("/api/orders/1", both[0]), ask("/api/reports/1", both[0])], [200, 429]);
+    assert_eq!(ask("/api/orders/3", clients[0]), 429, "buckets survive the reload");
+    assert_eq!(
+        [(); 3].map(|()| ask("/elsewhere", clients[0])),
+        [200, 200, 429],
+        "the new route has its own bucket"
+    );
+    // A path that normalises to the same route uses the same bucket.
+    assert_eq!(ask("/api/x/../orders/1", clients[0]), 429);
+    redis.cli(&["DEL", &format!("ratelimit:per-route:orders|{}", clients[0])]);
+    assert_eq!([ask("/api/orders/1", clients[0]), ask("/api/reports/1", clients[0])], [200, 429]);
 }

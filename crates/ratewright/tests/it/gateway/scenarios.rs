@@ -12,17 +12,17 @@ use crate::process::Ratewright;
 
 const SECRET: &str = "a secret for tests, long enough for HS256";
 
-/// An example in front of the application, perhaps with a profile, and a Redis of its own. Every caller is a trusted
-/// proxy.
+/// Starts an example, with a profile if given, in front of nginx and with its own Redis. All of 127.0.0.0/8 are trusted
+/// proxies.
 pub(super) fn start(name: &str, profile: Option<&str>) -> (Ratewright, Nginx, Redis) {
     let (application, redis) = (application(), Redis::start());
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let text = std::fs::read_to_string(folder.join(name)).unwrap();
-    let over = profile.map(|profile| {
+    let overlay = profile.map(|profile| {
         let name = name.replace(".yaml", &format!(".{profile}.yaml"));
         (profile, std::fs::read_to_string(folder.join(name)).unwrap())
     });
-    let over = over.as_ref().map(|(profile, text)| (*profile, text.as_str()));
+    let overlay = overlay.as_ref().map(|(profile, text)| (*profile, text.as_str()));
     // The limit is what is looked at here, not how fast Redis answers on a busy machine.
     let text = text.replace("  redis:\n", "  redis:\n    deadline: 1s\n");
     let variables = [
@@ -32,7 +32,7 @@ pub(super) fn start(name: &str, profile: Option<&str>) -> (Ratewright, Nginx, Re
         ("TRUSTED_PROXIES", "127.0.0.0/8".to_owned()),
     ];
     let variables: Vec<_> = variables.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    let ratewright = Ratewright::start_profile(&text, over, &variables);
+    let ratewright = Ratewright::start_profile(&text, overlay, &variables);
     ratewright.wait_for_redis();
     (ratewright, application, redis)
 }

@@ -1,4 +1,4 @@
-//! The program on a Cluster, behind a Sentinel, and over TLS with a user of its own.
+//! The program with Redis Cluster, with Sentinel, and over TLS as a Redis user.
 
 use std::collections::BTreeSet;
 
@@ -7,14 +7,14 @@ use ratewright_lab::{Cluster, Redis, Sentinel, free_port, wait_until, write_cert
 use super::{SLOW, basis};
 use crate::process::Ratewright;
 
-/// A program whose `store.redis` section says this.
+/// Starts the program with these settings in `store.redis`.
 fn start(redis: &str) -> Ratewright {
     let ratewright = Ratewright::start(&format!("store: {{redis: {{deadline: 5s, {redis}}}}}\n{SLOW}"));
     ratewright.wait_for_redis();
     ratewright
 }
 
-/// Spends one of the ten units of a key, and says how many remain by Redis' count.
+/// Spends one of a key's ten units, and returns what remains in Redis.
 #[track_caller]
 fn spend(ratewright: &Ratewright, key: &str) -> u64 {
     let answer = ratewright.get(&format!("check?key={key}")).json();
@@ -22,12 +22,12 @@ fn spend(ratewright: &Ratewright, key: &str) -> u64 {
     answer["remaining"].as_u64().unwrap()
 }
 
-/// C9: two instances with the Cluster's addresses count as one, on all its masters, and go on when a master dies.
+/// C9: two instances share limits on a Cluster, across all its masters, and keep them when a master dies.
 #[test]
-fn c9_instances_share_limits_on_a_cluster_also_after_a_master_dies() {
+fn c9_instances_share_limits_on_a_cluster_and_keep_them_when_a_master_dies() {
     let mut cluster = Cluster::start();
     let urls = cluster.urls();
-    // A Cluster is known by several addresses, or by one and a word.
+    // A Cluster is configured by several URLs, or by one URL and `cluster: true`.
     let one = start(&format!("url: [{}]", urls.join(", ")));
     let two = start(&format!("url: '{}', cluster: true", urls[0]));
     for n in 0..30 {
@@ -41,36 +41,40 @@ fn c9_instances_share_limits_on_a_cluster_also_after_a_master_dies() {
     let is_master = |node: &&Redis| node.cli(&["ROLE"]).starts_with("master");
     let masters: Vec<_> = cluster.nodes.iter().filter(is_master).map(keys).collect();
     assert_eq!(masters.len(), 3);
-    assert!(masters.iter().all(|keys| !keys.is_empty()), "every master has some: {masters:?}");
+    assert!(masters.iter().all(|keys| !keys.is_empty()), "every master has keys: {masters:?}");
     assert_eq!(masters.iter().map(BTreeSet::len).sum::<usize>(), 30, "{masters:?}");
 
     let key = "ratelimit:token_bucket:{user:1}";
     let master = cluster.master_of(key).unwrap();
-    wait_until("the replica has it", || cluster.nodes[master].is_replicated());
+    wait_until("the replica has caught up", || cluster.nodes[master].is_replicated());
     cluster.nodes[master].kill();
-    wait_until("its replica serves the slot", || cluster.master_of(key).is_some_and(|node| node != master));
+    wait_until("the replica serves the slot", || cluster.master_of(key).is_some_and(|node| node != master));
     for ratewright in [&one, &two] {
-        wait_until("the program uses it", || basis(ratewright, "user:1") == "shared");
+        wait_until("the program uses the new master", || basis(ratewright, "user:1") == "shared");
     }
-    assert_eq!([spend(&one, "user:1"), spend(&two, "user:1")], [6, 5], "what was replicated stays spent");
+    assert_eq!(
+        [spend(&one, "user:1"), spend(&two, "user:1")],
+        [6, 5],
+        "replicated charges survive the failover"
+    );
 }
 
-/// C9: behind a Sentinel the program finds the master, and the next one.
+/// C9: with Sentinel, the program finds the master, and the new master after a failover.
 #[test]
 fn c9_the_program_follows_a_sentinel_to_the_new_master() {
     let mut group = Sentinel::start();
     let sentinel = group.sentinel.url();
     let ratewright = start(&format!("sentinel: {{master: {}, nodes: ['{sentinel}']}}", Sentinel::MASTER));
     assert_eq!([spend(&ratewright, "c"), spend(&ratewright, "c")], [9, 8]);
-    wait_until("the replica has it", || group.servers[0].is_replicated());
+    wait_until("the replica has caught up", || group.servers[0].is_replicated());
     group.servers[0].kill();
-    wait_until("the replica is the master", || group.master() == 1);
-    wait_until("the program uses it", || basis(&ratewright, "c") == "shared");
-    assert_eq!(spend(&ratewright, "c"), 7, "what was replicated stays spent");
+    wait_until("Sentinel has promoted the replica", || group.master() == 1);
+    wait_until("the program uses the new master", || basis(&ratewright, "c") == "shared");
+    assert_eq!(spend(&ratewright, "c"), 7, "replicated charges survive the failover");
 }
 
-/// C13: a Redis that takes TLS with a client certificate and a user's password only. What the program prints has
-/// neither the password nor the key.
+/// C13: Redis requires TLS, a client certificate and a user's password. The program prints neither the password nor the
+/// private key.
 #[test]
 fn c13_the_program_uses_tls_a_client_certificate_and_a_user() {
     let folder = tempfile::TempDir::new().unwrap();
@@ -88,16 +92,16 @@ fn c13_the_program_uses_tls_a_client_certificate_and_a_user() {
     let user = "--user limiter on >s3cret ~ratelimit:* +@all --user default off";
     let options: Vec<_> = options.as_flattened().iter().copied().chain(user.split(' ')).collect();
     let _server = Redis::start_with(&options);
-    let with = |password: &str, own: &str| {
+    let with = |password: &str, client_cert: &str| {
         let url = format!("rediss://limiter:{password}@127.0.0.1:{tls_port}");
-        format!("url: '{url}', tls: {{ca: '{ca}'{own}}}")
+        format!("url: '{url}', tls: {{ca: '{ca}'{client_cert}}}")
     };
-    let own = format!(", cert: '{}', key: '{}'", file("client.pem"), file("client.key"));
-    let [one, two] = [start(&with("s3cret", &own)), start(&with("s3cret", &own))];
+    let client_cert = format!(", cert: '{}', key: '{}'", file("client.pem"), file("client.key"));
+    let [one, two] = [start(&with("s3cret", &client_cert)), start(&with("s3cret", &client_cert))];
     assert_eq!([spend(&one, "c"), spend(&two, "c")], [9, 8]);
     assert!(!one.banner.contains("s3cret"), "{}", one.banner);
     for (what, redis) in
-        [("a wrong password", with("wr0ng", &own)), ("no client certificate", with("s3cret", ""))]
+        [("a wrong password", with("wr0ng", &client_cert)), ("no client certificate", with("s3cret", ""))]
     {
         let ratewright = Ratewright::start(&format!("store: {{redis: {{{redis}}}}}\n{SLOW}"));
         ratewright.get("check?key=c");
@@ -107,5 +111,5 @@ fn c13_the_program_uses_tls_a_client_certificate_and_a_user() {
             assert!(!shown.contains(secret), "{what}: {shown}");
         }
     }
-    assert_eq!(spend(&one, "c"), 7, "nobody else has spent");
+    assert_eq!(spend(&one, "c"), 7, "rejected connections spent nothing");
 }

@@ -1,7 +1,7 @@
-//! The parts of a request: parameters read back as they are written, and a path has one name, which stays. The gateway
-//! forwards the path that it has matched and limited.
+//! Request targets: parameters survive a round trip, a path has one normal form, and the gateway forwards the path that
+//! it matched.
 //!
-//! The input is a path, `?`, and a query, as in a request's first line. The path need be none that a server lets through.
+//! The input is a path, `?`, and a query, as in a request's first line. The path may be one that no HTTP parser accepts.
 #![no_main]
 
 use http::{Method, Uri};
@@ -46,7 +46,7 @@ fn check_target(written: &str, case: Case) {
     let forwarded = target.forwarded();
     assert_eq!(path::normalise(forwarded.path(), case), target.path(), "{written:?}");
     let again = Uri::from(forwarded.clone());
-    let again = Target::of(&Method::GET, &again, case).expect("what is forwarded is a target");
+    let again = Target::of(&Method::GET, &again, case).expect("a forwarded path is a valid target");
     assert_eq!((again.path(), again.rewritten()), (target.path(), None), "{written:?}: {forwarded}");
 }
 

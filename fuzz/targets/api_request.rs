@@ -1,5 +1,5 @@
-//! The body of `POST /api/v1/decide`: whatever it is, the API answers, and says yes or no to what it understood. The same
-//! bytes are also sent to its other calls, as a body and as a query.
+//! API requests: each gets a JSON response and no 5xx, and a valid `decide` request is allowed or denied. The input is sent
+//! as the body of the POST calls and as the query of `check`, `remaining` and `reset`.
 //!
 //! The policies look at every kind of attribute, so that all of them are read.
 #![no_main]
@@ -18,46 +18,46 @@ use ratewright_server::{Settings, rest};
 use ratewright_store::MemoryStore;
 use tower::ServiceExt as _;
 
-static DOOR: LazyLock<Router> = LazyLock::new(door);
+static ROUTER: LazyLock<Router> = LazyLock::new(router);
 static RUNTIME: LazyLock<tokio::runtime::Runtime> =
     LazyLock::new(|| tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime"));
 
 libfuzzer_sys::fuzz_target!(|body: &[u8]| {
     for path in ["/api/v1/decide/batch", "/api/v1/refund"] {
-        let (status, answer) = ask(http::Request::post(path), body);
-        assert!(status < 500, "{path}: {answer}");
+        let (status, found) = send(http::Request::post(path), body);
+        assert!(status < 500, "{path}: {found}");
     }
     for (method, call) in [("POST", "check"), ("GET", "remaining"), ("DELETE", "reset")] {
         let uri = format!("/api/v1/rate-limit/{call}?{}", String::from_utf8_lossy(body));
         if uri.parse::<http::Uri>().is_ok() {
-            let (status, answer) = ask(http::Request::builder().method(method).uri(&uri), b"");
-            assert!(status < 500, "{uri}: {answer}");
+            let (status, found) = send(http::Request::builder().method(method).uri(&uri), b"");
+            assert!(status < 500, "{uri}: {found}");
         }
     }
-    let (status, answer) = ask(http::Request::post("/api/v1/decide"), body);
+    let (status, found) = send(http::Request::post("/api/v1/decide"), body);
     match status {
-        200 => assert_eq!(answer["allowed"], true, "{answer}"),
+        200 => assert_eq!(found["allowed"], true, "{found}"),
         429 | 403 => {
-            assert_eq!((&answer["allowed"], &answer["status"]), (&false.into(), &status.into()), "{answer}")
+            assert_eq!((&found["allowed"], &found["status"]), (&false.into(), &status.into()), "{found}")
         }
-        400 => assert!(answer["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{answer}"),
-        other => panic!("{other}: {answer}"),
+        400 => assert!(found["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{found}"),
+        other => panic!("{other}: {found}"),
     }
 });
 
-/// The status and the body of the answer, which is always JSON.
-fn ask(request: http::request::Builder, body: &[u8]) -> (u16, serde_json::Value) {
+/// The response's status and JSON body.
+fn send(request: http::request::Builder, body: &[u8]) -> (u16, serde_json::Value) {
     let mut request = request.body(Body::from(body.to_vec())).expect("a request");
     request.extensions_mut().insert(ConnectInfo(SocketAddr::from(([127, 0, 0, 1], 9))));
-    let (status, answer) = RUNTIME.block_on(async {
-        let response = DOOR.clone().oneshot(request).await.expect("it always answers");
+    let (status, bytes) = RUNTIME.block_on(async {
+        let response = ROUTER.clone().oneshot(request).await.expect("a response");
         let status = response.status().as_u16();
-        (status, to_bytes(response.into_body(), usize::MAX).await.expect("a whole answer"))
+        (status, to_bytes(response.into_body(), usize::MAX).await.expect("a complete body"))
     });
-    (status, serde_json::from_slice(&answer).expect("an answer in JSON"))
+    (status, serde_json::from_slice(&bytes).expect("a JSON body"))
 }
 
-fn door() -> Router {
+fn router() -> Router {
     let quota = || {
         Quota::new(Algorithm::TokenBucket(Refill::Smooth), "3/h".parse().expect("a rate")).expect("a quota")
     };

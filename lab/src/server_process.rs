@@ -12,11 +12,11 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::{PATIENCE, wait_until};
 
-/// Starts a server in a session of its own, prints its process id, and kills it with all its workers when the
-/// keeper's standard input is closed, which happens at the latest when the test process ends. The keeper ignores an
-/// interrupt at the terminal, so that it outlives the test. At last it waits for the server: a killed process holds
-/// its port until it is gone. Debian keeps servers in /usr/sbin, which is not in everybody's PATH.
-const KEEPER: &str = r#"
+/// The shell script that supervises a server. It starts the server in its own session and prints its process id. When
+/// its standard input closes, at the latest when the test process ends, it kills the server with all its workers. Then
+/// it waits for the server, because a killed process holds its port until it is gone. It ignores signals from the
+/// terminal, to outlive the test. Debian installs servers in /usr/sbin, which is not in every PATH.
+const SUPERVISOR: &str = r#"
     PATH=$PATH:/usr/sbin
     setsid "$@" & echo $!
     trap '' INT TERM HUP
@@ -25,27 +25,27 @@ const KEEPER: &str = r#"
     wait $!
 "#;
 
-/// A running server, and the shell that keeps it.
+/// A running server and its supervisor.
 #[derive(Debug)]
-pub(crate) struct Kept {
-    keeper: Child,
+pub(crate) struct ServerProcess {
+    supervisor: Child,
     pid: Pid,
     log: PathBuf,
 }
 
-impl Kept {
+impl ServerProcess {
     /// Starts a server: its name, then its arguments. Its standard error is appended to `log`.
     pub(crate) fn start<S: AsRef<OsStr>>(command: impl IntoIterator<Item = S>, log: PathBuf) -> Self {
         let errors = File::options().create(true).append(true).open(&log).expect("a log file");
-        let mut keeper = Command::new("sh");
-        keeper.args(["-c", KEEPER, "keeper"]).args(command);
-        keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
-        let mut keeper = keeper.spawn().expect("a shell");
+        let mut supervisor = Command::new("sh");
+        supervisor.args(["-c", SUPERVISOR, "supervisor"]).args(command);
+        supervisor.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(errors);
+        let mut supervisor = supervisor.spawn().expect("a shell");
         let mut number = String::new();
-        let stdout = keeper.stdout.take().expect("it is piped");
+        let stdout = supervisor.stdout.take().expect("it is piped");
         BufReader::new(stdout).read_line(&mut number).expect("the server's process id");
         let pid = number.trim().parse().ok().and_then(Pid::from_raw).expect("the server's process id");
-        Self { keeper, pid, log }
+        Self { supervisor, pid, log }
     }
 
     /// Its process id.
@@ -56,17 +56,17 @@ impl Kept {
     /// Waits until the server is ready.
     ///
     /// # Panics
-    /// If the server exits instead, at once and with its log; or if it is not ready within twenty seconds.
+    /// At once, with the server's log, if the server exits; or after twenty seconds.
     #[track_caller]
     pub(crate) fn wait_until(&self, what: &str, mut is_ready: impl FnMut() -> bool) {
         wait_until(what, || {
-            let has_exited = Stat::read(&self.proc()).is_none_or(|stat| stat.is_zombie);
+            let has_exited = ProcStat::read(&self.proc()).is_none_or(|stat| stat.is_zombie);
             assert!(!has_exited, "waiting until {what}: the server exited; its log:\n{}", self.logged());
             is_ready()
         });
     }
 
-    /// Waits until it takes connections on this port of loopback. Panics as [`Self::wait_until`] does.
+    /// Waits until the server accepts connections on this loopback port. Panics like [`Self::wait_until`].
     #[track_caller]
     pub(crate) fn wait_for_port(&self, port: u16) {
         self.wait_until("a server listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
@@ -86,41 +86,41 @@ impl Kept {
         String::from_utf8_lossy(&log).into_owned()
     }
 
-    /// True if none of its workers is left. The keeper waits for the server alone; its workers are in its process
-    /// group, and hold its sockets too.
-    fn has_no_workers(&self) -> bool {
+    /// True if no worker is left. The supervisor waits for the server only; workers share its process group and
+    /// sockets.
+    fn workers_are_gone(&self) -> bool {
         let mut entries = std::fs::read_dir("/proc").expect("a proc folder").flatten();
         entries.all(|entry| {
-            Stat::read(&entry.path()).is_none_or(|stat| stat.group != self.pid || stat.is_zombie)
+            ProcStat::read(&entry.path()).is_none_or(|stat| stat.group != self.pid || stat.is_zombie)
         })
     }
 }
 
-impl Drop for Kept {
-    /// Kills it as a crash would, and returns when it and all its workers are gone, and with them their ports.
+impl Drop for ServerProcess {
+    /// Kills the server, and waits up to twenty seconds until it and its workers have released their ports.
     fn drop(&mut self) {
         let _gone_already = kill_process_group(self.pid, Signal::KILL);
-        drop(self.keeper.stdin.take());
-        let _ended = self.keeper.wait();
+        drop(self.supervisor.stdin.take());
+        let _ended = self.supervisor.wait();
         let start = Instant::now();
-        while !self.has_no_workers() && start.elapsed() < PATIENCE {
+        while !self.workers_are_gone() && start.elapsed() < PATIENCE {
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
-/// What /proc says of a process.
-struct Stat {
+/// A process, from /proc/<pid>/stat.
+struct ProcStat {
     group: Pid,
-    /// It has exited and given back what it held, and its parent has not looked yet.
+    /// It has exited and released its sockets, but its parent has not reaped it.
     is_zombie: bool,
 }
 
-impl Stat {
+impl ProcStat {
     /// None if there is no such process.
     fn read(process: &Path) -> Option<Self> {
         let stat = std::fs::read_to_string(process.join("stat")).ok()?;
-        // The name before may contain anything, parentheses too.
+        // The process name comes first and may contain parentheses.
         let mut fields = stat.rsplit(") ").next()?.split(' ');
         let (state, _parent, group) = (fields.next()?, fields.next()?, fields.next()?);
         // The first thread of several becomes a zombie while the others still hold the sockets.
