@@ -152,7 +152,7 @@ fn with_redis(ratewright: &Path, folder: &Path) {
             [rate, (redis.cpu_nanos() - before) / 1e3 / CALLS as f64, micros]
         });
         let [rate, redis, micros] = figures[0];
-        println!("{n_descriptors:11}  {rate:7.0}  {redis:8.1}  {micros:11.1}");
+        println!("{n_descriptors:11}  {rate:7.0}  {redis:8.1}  {micros:13.1}");
     }
 }
 

@@ -59,7 +59,7 @@ pub(crate) fn run(peer: Option<&str>) -> Result<(), String> {
     println!("tasks  Redis µs  Ratewright µs  wall µs, for each decision with one charge");
     for n_tasks in [1, 16, 128] {
         let cost = ours(&runtime, &server, &store, 1, n_tasks);
-        println!("{n_tasks:5}  {:8.2}  {:11.2}  {:7.2}", cost.redis, cost.ratewright, cost.wall);
+        println!("{n_tasks:5}  {:8.2}  {:13.2}  {:7.2}", cost.redis, cost.ratewright, cost.wall);
     }
     let terse = runtime.block_on(async { store_with(&server, false) });
     wait(&runtime, &terse);

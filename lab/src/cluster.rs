@@ -16,7 +16,7 @@ impl Cluster {
             "--cluster-enabled",
             "yes",
             "--cluster-node-timeout",
-            "1000",
+            "3000",
             "--cluster-config-file",
             "nodes.conf",
         ];

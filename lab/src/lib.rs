@@ -33,12 +33,12 @@ pub use sentinel::Sentinel;
 pub use skip::skip;
 
 /// How long anything may take to come about.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until something holds.
 ///
 /// # Panics
-/// If it does not within twenty seconds.
+/// If it does not within a minute.
 #[track_caller]
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();

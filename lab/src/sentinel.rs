@@ -24,8 +24,8 @@ impl Sentinel {
             free_port(),
             &format!(
                 "sentinel monitor {master} 127.0.0.1 {port} 1\n\
-             sentinel down-after-milliseconds {master} 500\n\
-             sentinel failover-timeout {master} 2000\n",
+             sentinel down-after-milliseconds {master} 2000\n\
+             sentinel failover-timeout {master} 5000\n",
                 master = Self::MASTER,
             ),
         );

@@ -18,7 +18,7 @@ use crate::{PATIENCE, wait_until};
 /// terminal, to outlive the test. Debian installs servers in /usr/sbin, which is not in every PATH.
 const SUPERVISOR: &str = r#"
     PATH=$PATH:/usr/sbin
-    setsid "$@" & echo $!
+    setsid "$@" >&2 & echo $!
     trap '' INT TERM HUP
     cat >/dev/null
     kill -KILL -$! 2>/dev/null || kill -KILL $! 2>/dev/null
@@ -34,7 +34,7 @@ pub(crate) struct ServerProcess {
 }
 
 impl ServerProcess {
-    /// Starts a server: its name, then its arguments. Its standard error is appended to `log`.
+    /// Starts a server: its name, then its arguments. Its output is appended to `log`.
     pub(crate) fn start<S: AsRef<OsStr>>(command: impl IntoIterator<Item = S>, log: PathBuf) -> Self {
         let errors = File::options().create(true).append(true).open(&log).expect("a log file");
         let mut supervisor = Command::new("sh");
@@ -56,7 +56,7 @@ impl ServerProcess {
     /// Waits until the server is ready.
     ///
     /// # Panics
-    /// At once, with the server's log, if the server exits; or after twenty seconds.
+    /// At once, with the server's log, if the server exits; or after a minute.
     #[track_caller]
     pub(crate) fn wait_until(&self, what: &str, mut is_ready: impl FnMut() -> bool) {
         wait_until(what, || {
@@ -97,7 +97,7 @@ impl ServerProcess {
 }
 
 impl Drop for ServerProcess {
-    /// Kills the server, and waits up to twenty seconds until it and its workers have released their ports.
+    /// Kills the server, and waits up to a minute until it and its workers have released their ports.
     fn drop(&mut self) {
         let _gone_already = kill_process_group(self.pid, Signal::KILL);
         drop(self.supervisor.stdin.take());

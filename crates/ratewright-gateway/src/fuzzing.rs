@@ -27,16 +27,48 @@ struct FakePeer {
     /// True until something has been written to it.
     waits_for_write: bool,
     waker: Option<Waker>,
+    /// True if it does not close after its bytes.
+    stays_open: bool,
+}
+
+/// How a message ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum End {
+    Complete,
+    /// It is invalid.
+    Rejected,
+    /// The input ends before it does.
+    Incomplete,
+}
+
+impl End {
+    /// Why hyper read no more.
+    fn of(error: &hyper::Error) -> Self {
+        let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());
+        let is_eof = source.is_some_and(|source| source.kind() == io::ErrorKind::UnexpectedEof);
+        if is_eof || error.is_incomplete_message() { Self::Incomplete } else { Self::Rejected }
+    }
 }
 
 impl FakePeer {
     fn new(bytes: &[u8], piece: usize) -> Self {
-        Self { bytes: Bytes::copy_from_slice(bytes), piece, waits_for_write: false, waker: None }
+        Self {
+            bytes: Bytes::copy_from_slice(bytes),
+            piece,
+            waits_for_write: false,
+            waker: None,
+            stays_open: false,
+        }
     }
 
     /// The same, but sends nothing until it has received a request.
     fn after_request(self) -> Self {
         Self { waits_for_write: true, ..self }
+    }
+
+    /// The same, but keeps the connection open after its bytes.
+    fn staying_open(self) -> Self {
+        Self { stays_open: true, ..self }
     }
 }
 
@@ -48,6 +80,9 @@ impl AsyncRead for FakePeer {
     ) -> Poll<io::Result<()>> {
         if self.waits_for_write {
             self.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        if self.bytes.is_empty() && self.stays_open {
             return Poll::Pending;
         }
         let n = self.piece.min(self.bytes.len()).min(buf.remaining());

@@ -99,6 +99,7 @@ fn ready<F: Future>(future: F) -> F::Output {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use prost::Message as _;
 
     #[test]
     fn the_seeds_keep_the_laws() {
@@ -111,6 +112,13 @@ mod tests {
         }
     }
 
+    /// Requests, encoded.
+    fn messages() -> impl Strategy<Value = Vec<u8>> {
+        ("[a-z]{0,9}", any::<u32>()).prop_map(|(domain, hits_addend)| {
+            RateLimitRequest { domain, hits_addend, ..RateLimitRequest::default() }.encode_to_vec()
+        })
+    }
+
     proptest! {
         /// Length prefixes that are off by at most two, and random messages.
         #[test]
@@ -118,7 +126,7 @@ mod tests {
             first: u8,
             flag in 0..3_u8,
             off_by in -2..3_i64,
-            message in prop::collection::vec(any::<u8>(), 0..40),
+            message in prop_oneof![prop::collection::vec(any::<u8>(), 0..40), messages()],
             rest in prop::collection::vec(any::<u8>(), 0..8),
         ) {
             let length = u32::try_from((message.len() as i64 + off_by).max(0)).unwrap_or(0);

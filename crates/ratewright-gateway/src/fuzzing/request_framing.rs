@@ -5,17 +5,21 @@ use std::convert::Infallible;
 use std::pin::pin;
 use std::rc::Rc;
 
-use http::{Method, Request, Response, StatusCode};
+use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
 
-use super::{FakePeer, run, split_input};
+use super::{End, FakePeer, run, split_input};
 use crate::body::Body;
+use crate::headers::{Framing, check_framing};
 use crate::strict::{Strict, messages::Messages};
 
 const HEADER_MAX: usize = 8192;
+
+/// Short enough for an input to exceed it.
+const SHORT_HEADER_MAX: usize = 64;
 
 /// A request as the gateway's parser finds it.
 #[derive(Default, Debug)]
@@ -29,56 +33,55 @@ struct GatewayRequest {
 #[derive(Debug)]
 struct HyperRequest {
     method: Method,
-    n_headers: usize,
-    /// None if the body is incomplete.
-    body: Option<Vec<u8>>,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Vec<u8>,
+    end: End,
     is_refused: bool,
 }
 
 /// The laws for the bytes of a client:
 /// - Splitting them into other reads changes neither the requests that the gateway finds nor where it stops.
-/// - hyper reads no request that the gateway did not find; head and body agree to the byte.
-/// - After a rejected request, hyper reads no more.
+/// - hyper reads no request that the gateway did not find. Method, path and headers are the same.
+/// - hyper never reads more of a body than the gateway found, and where the gateway finds its end, hyper does not wait for
+///   more: it finds the same end, or rejects the body.
+/// - After a rejected request, hyper reads no more. Of the others, only the host may be rejected later.
 ///
 /// # Panics
 /// If a law is broken.
 pub fn request_framing(input: &[u8]) {
     let Some((_, piece, bytes)) = split_input(input) else { return };
-    check_splits(bytes, piece);
-    let followed = follow(bytes);
-    let seen = read(bytes, piece);
+    for header_max in [HEADER_MAX, SHORT_HEADER_MAX] {
+        check_splits(bytes, piece, header_max);
+    }
+    let (found, read) = (find(bytes), read_by_hyper(bytes, piece));
     assert!(
-        seen.len() <= followed.len(),
-        "hyper read more requests than the gateway found: {seen:?}, gateway {followed:?}"
+        read.len() <= found.len(),
+        "hyper read more requests than the gateway found: {read:?}, gateway {found:?}"
     );
-    for (n, (seen, followed)) in seen.iter().zip(&followed).enumerate() {
-        if seen.is_refused {
+    for (n, (hyper, gateway)) in read.iter().zip(&found).enumerate() {
+        if hyper.is_refused {
+            assert_eq!(n + 1, read.len(), "hyper reads on after a rejected request: {read:?}");
             return;
         }
-        let lines = followed.head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end);
-        let lines: Vec<_> = lines.filter(|line| !line.is_empty()).collect();
-        assert!(
-            lines[0].starts_with(seen.method.as_str().as_bytes()),
-            "request {n}: hyper {seen:?}, gateway {followed:?}"
-        );
-        assert_eq!(seen.n_headers, lines.len() - 1, "request {n}: hyper {seen:?}, gateway {followed:?}");
-        if let Some(body) = &seen.body {
-            assert!(
-                followed.is_complete,
-                "request {n}: complete for hyper only: {seen:?}, gateway {followed:?}"
-            );
-            assert_eq!(body, &followed.body, "request {n}");
+        let what = || format!("request {n}: hyper {hyper:?}, gateway {gateway:?}");
+        check_head(hyper, &gateway.head, &what);
+        assert!(gateway.body.starts_with(&hyper.body), "{}", what());
+        match hyper.end {
+            End::Complete => assert!(gateway.is_complete && hyper.body == gateway.body, "{}", what()),
+            End::Rejected => {}
+            End::Incomplete => assert!(!gateway.is_complete, "{}", what()),
         }
     }
 }
 
-fn check_splits(bytes: &[u8], piece: usize) {
-    let (mut whole, mut split) = (Messages::new(HEADER_MAX), Messages::new(HEADER_MAX));
+fn check_splits(bytes: &[u8], piece: usize, header_max: usize) {
+    let (mut whole, mut split) = (Messages::new(header_max), Messages::new(header_max));
     let n_whole = whole.follow(bytes);
     let mut n_split = 0;
     for piece in bytes.chunks(piece.min(bytes.len()).max(1)) {
         n_split += split.follow(piece);
-        assert!(split.n_kept() <= HEADER_MAX);
+        assert!(split.n_kept() <= header_max.max(1024));
     }
     assert_eq!((whole.n_heads(), whole.end()), (split.n_heads(), split.end()));
     // When a chunk line is invalid, the parts of it that came before its end have already been forwarded.
@@ -86,8 +89,28 @@ fn check_splits(bytes: &[u8], piece: usize) {
     assert!(n_whole == n_split || whole.is_broken(), "{n_whole} {n_split} {whole:?}");
 }
 
+fn check_head(hyper: &HyperRequest, head: &[u8], what: &dyn Fn() -> String) {
+    let lines = head.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii_end);
+    let mut lines = lines.filter(|line| !line.is_empty());
+    let mut words = lines.next().unwrap_or_default().split(|byte| *byte == b' ');
+    assert_eq!(words.next(), Some(hyper.method.as_str().as_bytes()), "{}", what());
+    // http cuts a fragment off, and gives other forms of a target a path of their own.
+    let target = words.next().filter(|target| target.starts_with(b"/") && !target.contains(&b'#'));
+    let path = hyper.uri.path_and_query().map(|path| path.as_str().as_bytes());
+    assert!(target.is_none() || target == path, "{}", what());
+    let mut n_headers = 0;
+    for line in lines {
+        let colon = line.iter().position(|byte| *byte == b':').unwrap_or_else(|| panic!("{}", what()));
+        let name = std::str::from_utf8(&line[..colon]).unwrap_or_else(|_| panic!("{}", what()));
+        let mut values = hyper.headers.get_all(name).iter();
+        assert!(values.any(|value| value == line[colon + 1..].trim_ascii()), "{}", what());
+        n_headers += 1;
+    }
+    assert_eq!(hyper.headers.len(), n_headers, "{}", what());
+}
+
 /// The requests that the gateway finds, byte by byte.
-fn follow(bytes: &[u8]) -> Vec<GatewayRequest> {
+fn find(bytes: &[u8]) -> Vec<GatewayRequest> {
     let mut messages = Messages::new(HEADER_MAX);
     let (mut found, mut head) = (Vec::<GatewayRequest>::new(), Vec::new());
     for byte in bytes {
@@ -111,37 +134,65 @@ fn follow(bytes: &[u8]) -> Vec<GatewayRequest> {
 }
 
 /// The requests that hyper reads from the gateway's [`Strict`] stream.
-fn read(bytes: &[u8], piece: usize) -> Vec<HyperRequest> {
-    let stream = Strict::new(FakePeer::new(bytes, piece), HEADER_MAX);
-    let (flag, seen) = (stream.flag(), Rc::new(RefCell::new(Vec::new())));
-    let kept = Rc::clone(&seen);
+fn read_by_hyper(bytes: &[u8], piece: usize) -> Vec<HyperRequest> {
+    // If it closed, hyper would drop the last request before its service is done.
+    let stream = Strict::new(FakePeer::new(bytes, piece).staying_open(), HEADER_MAX);
+    let (flag, read) = (stream.flag(), Rc::new(RefCell::new(Vec::new())));
+    let kept = Rc::clone(&read);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let (is_refused, seen) = (flag.take().is_some(), Rc::clone(&kept));
-        respond(request, is_refused, seen)
+        let (is_refused, read) = (flag.take().is_some(), Rc::clone(&kept));
+        respond(request, is_refused, read)
     });
     let mut builder = auto::Builder::new(DropTasks);
     builder.http1().max_buf_size(HEADER_MAX);
     let connection = builder.serve_connection(TokioIo::new(stream), service);
     let _ended = run(pin!(connection));
-    seen.take()
+    read.take()
 }
 
 /// Records a request, and responds when its body has ended.
 async fn respond(
     request: Request<Incoming>,
     is_refused: bool,
-    seen: Rc<RefCell<Vec<HyperRequest>>>,
+    read: Rc<RefCell<Vec<HyperRequest>>>,
 ) -> Result<Response<Body>, Infallible> {
     let (head, body) = request.into_parts();
+    if !is_refused {
+        let is_about_host = |framing| {
+            matches!(framing, Framing::NoHost | Framing::Hosts | Framing::Host | Framing::OtherHost)
+        };
+        let checked = check_framing(&head);
+        assert!(!checked.as_ref().is_err_and(|framing| !is_about_host(*framing)), "{checked:?}: {head:?}");
+    }
     let mut response = Response::new(Body::empty());
     if head.method == Method::CONNECT {
         *response.status_mut() = StatusCode::METHOD_NOT_ALLOWED; // or it would become a tunnel
     }
-    let n_headers = head.headers.len();
-    seen.borrow_mut().push(HyperRequest { method: head.method, n_headers, body: None, is_refused });
-    if !is_refused && let Some(body) = collect(body).await {
-        seen.borrow_mut().last_mut().expect("pushed above").body = Some(body);
+    let (method, uri, headers) = (head.method, head.uri, head.headers);
+    read.borrow_mut().push(HyperRequest {
+        method,
+        uri,
+        headers,
+        body: Vec::new(),
+        end: End::Incomplete,
+        is_refused,
+    });
+    if is_refused {
+        return Ok(response);
     }
+    let mut body = pin!(body);
+    let end = loop {
+        match std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+            None => break End::Complete,
+            Some(Err(error)) => break End::of(&error),
+            Some(Ok(frame)) => {
+                let mut read = read.borrow_mut();
+                let last = read.last_mut().expect("pushed above");
+                last.body.extend(frame.into_data().unwrap_or_default());
+            }
+        }
+    };
+    read.borrow_mut().last_mut().expect("pushed above").end = end;
     Ok(response)
 }
 
@@ -151,13 +202,4 @@ struct DropTasks;
 
 impl<F> hyper::rt::Executor<F> for DropTasks {
     fn execute(&self, _: F) {}
-}
-
-/// The whole body, or None if it is incomplete.
-async fn collect(body: Incoming) -> Option<Vec<u8>> {
-    let (mut body, mut bytes) = (pin!(body), Vec::new());
-    while let Some(frame) = std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-        bytes.extend(frame.ok()?.into_data().unwrap_or_default());
-    }
-    Some(bytes)
 }

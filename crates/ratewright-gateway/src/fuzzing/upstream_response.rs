@@ -7,7 +7,7 @@ use http::{HeaderMap, Method, Request, StatusCode};
 use http_body::Body as _;
 use hyper_util::rt::TokioIo;
 
-use super::{FakePeer, run, split_input};
+use super::{End, FakePeer, run, split_input};
 use crate::body::Body;
 use crate::h1::decode::{Decoded, Decoder};
 use crate::h1::head;
@@ -19,13 +19,17 @@ struct ParsedResponse {
     headers: HeaderMap,
     body: Vec<u8>,
     trailers: HeaderMap,
-    /// Whether the body came to its end.
-    is_complete: bool,
+    end: End,
+    /// True if the connection may carry another request.
+    is_reusable: bool,
 }
 
 /// The laws for the bytes of an upstream:
 /// - Splitting them into other reads does not change the response.
 /// - hyper reads every complete response that the gateway forwards with the same status, body and trailers.
+/// - A response that is incomplete for the gateway is not complete for hyper: the gateway never waits for bytes that would
+///   belong to the next response. Of a body that is cut off or invalid, both have read the same bytes, as far as both came.
+/// - A connection that the gateway uses again, hyper uses again.
 ///
 /// # Panics
 /// If a law is broken.
@@ -34,88 +38,113 @@ pub fn upstream_response(input: &[u8]) {
     let method = [Method::GET, Method::HEAD, Method::POST, Method::OPTIONS][usize::from(choice % 4)].clone();
     let ours = read(&method, bytes, usize::MAX);
     assert_eq!(ours, read(&method, bytes, piece), "split into other reads");
-    let Some(ours) = ours.filter(|ours| ours.is_complete) else { return };
-    let Some(theirs) = read_by_hyper(&method, bytes, piece) else {
-        panic!("hyper reads no response; gateway {ours:?}");
+    let theirs = read_by_hyper(&method, FakePeer::new(bytes, piece));
+    let what = || format!("gateway {ours:?}, hyper {theirs:?}");
+    let (ours, theirs) = match (&ours, &theirs) {
+        (Err(End::Rejected), _) => return,
+        (Err(_), theirs) => {
+            assert!(theirs.is_err(), "a response for hyper only: {}", what());
+            return;
+        }
+        (Ok(_), Err(_)) => panic!("a response for the gateway only: {}", what()),
+        (Ok(ours), Ok(theirs)) => (ours, theirs),
     };
     assert_eq!(ours.status, theirs.status);
     if ours.status == StatusCode::SWITCHING_PROTOCOLS {
         return; // what follows belongs to another protocol
     }
-    assert!(theirs.is_complete, "incomplete for hyper only: {theirs:?}, gateway {ours:?}");
-    assert_eq!((&ours.body, &ours.trailers), (&theirs.body, &theirs.trailers));
     for (name, value) in &ours.headers {
-        let mut values = theirs.headers.get_all(name).iter();
-        assert!(values.any(|theirs| theirs == value), "{name:?}: hyper {theirs:?}, gateway {ours:?}");
+        assert!(theirs.headers.get_all(name).iter().any(|theirs| theirs == value), "{name:?}: {}", what());
+    }
+    assert!(ours.body.starts_with(&theirs.body) || theirs.body.starts_with(&ours.body), "{}", what());
+    match ours.end {
+        End::Complete => {
+            assert_eq!(theirs.end, End::Complete, "{}", what());
+            assert_eq!((&ours.body, &ours.trailers), (&theirs.body, &theirs.trailers));
+        }
+        End::Rejected => {}
+        End::Incomplete => assert_ne!(theirs.end, End::Complete, "{}", what()),
+    }
+    if ours.is_reusable {
+        let theirs = read_by_hyper(&method, FakePeer::new(bytes, piece).staying_open());
+        assert!(
+            theirs.as_ref().is_ok_and(|theirs| theirs.is_reusable),
+            "used again: {ours:?}, hyper {theirs:?}"
+        );
     }
 }
 
 /// What the gateway reads.
-fn read(method: &Method, bytes: &[u8], piece: usize) -> Option<ParsedResponse> {
+fn read(method: &Method, bytes: &[u8], piece: usize) -> Result<ParsedResponse, End> {
     let mut pieces = bytes.chunks(piece.min(bytes.len()).max(1));
     let (mut seen, of_request) = (BytesMut::new(), Decoder::of_request(method));
     let parsed = loop {
-        seen.extend_from_slice(pieces.next()?);
-        if let Some(parsed) = head::parse(&mut seen, of_request).ok()? {
+        seen.extend_from_slice(pieces.next().ok_or(End::Incomplete)?);
+        if let Some(parsed) = head::parse(&mut seen, of_request).map_err(|_| End::Rejected)? {
             break parsed;
         }
     };
-    let (status, mut decoder) = (parsed.response.status(), parsed.decoder);
-    let headers = parsed.response.into_parts().0.headers;
-    let mut read =
-        ParsedResponse { status, headers, body: Vec::new(), trailers: HeaderMap::new(), is_complete: false };
-    loop {
+    let mut decoder = parsed.decoder;
+    let head = parsed.response.into_parts().0;
+    let (mut body, mut trailers) = (Vec::new(), HeaderMap::new());
+    let end = loop {
         match decoder.decode(&mut seen) {
-            Ok(Decoded::Data(data)) => read.body.extend_from_slice(&data),
-            Ok(Decoded::Trailers(trailers)) => read.trailers = trailers,
-            Ok(Decoded::End) => {
-                read.is_complete = true;
-                return Some(read);
-            }
+            Ok(Decoded::Data(data)) => body.extend_from_slice(&data),
+            Ok(Decoded::Trailers(found)) => trailers = found,
+            Ok(Decoded::End) => break End::Complete,
             Ok(Decoded::More) => match pieces.next() {
                 Some(piece) => seen.extend_from_slice(piece),
-                None => {
-                    read.is_complete = decoder.ends_with_connection();
-                    return Some(read);
-                }
+                None if decoder.ends_with_connection() => break End::Complete,
+                None => break End::Incomplete,
             },
-            Err(_) => return Some(read),
+            Err(_) => break End::Rejected,
         }
-    }
+    };
+    let is_over = decoder.is_done() && seen.is_empty() && pieces.next().is_none();
+    let is_reusable = parsed.is_kept_alive && end == End::Complete && is_over;
+    Ok(ParsedResponse { status: head.status, headers: head.headers, body, trailers, end, is_reusable })
 }
 
 /// What hyper reads.
-fn read_by_hyper(method: &Method, bytes: &[u8], piece: usize) -> Option<ParsedResponse> {
-    let stream = TokioIo::new(FakePeer::new(bytes, piece).after_request());
+fn read_by_hyper(method: &Method, peer: FakePeer) -> Result<ParsedResponse, End> {
     let mut builder = hyper::client::conn::http1::Builder::new();
-    let handshake = pin!(builder.max_headers(head::FIELDS_MAX).handshake::<_, Body>(stream));
-    let (mut sender, connection) = run(handshake)?.ok()?;
-    let request = Request::builder().method(method).uri("/").header("host", "a").body(Body::empty()).ok()?;
+    let handshake = builder.max_headers(head::FIELDS_MAX).handshake(TokioIo::new(peer.after_request()));
+    let (mut sender, connection) = run(pin!(handshake)).and_then(Result::ok).expect("a connection");
+    let request = Request::builder().method(method).uri("/").header("host", "a");
+    let request = request.body(Body::empty()).expect("a request");
     let reading = async {
-        let (head, body) = sender.send_request(request).await.ok()?.into_parts();
+        let response = sender.send_request(request).await.map_err(|error| End::of(&error))?;
+        let (head, body) = response.into_parts();
         let (status, headers, trailers) = (head.status, head.headers, HeaderMap::new());
-        let mut read = ParsedResponse { status, headers, body: Vec::new(), trailers, is_complete: false };
+        let (end, is_reusable) = (End::Incomplete, false);
+        let mut read = ParsedResponse { status, headers, body: Vec::new(), trailers, end, is_reusable };
         let mut body = pin!(body);
-        loop {
+        read.end = loop {
             match std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-                None => {
-                    read.is_complete = true;
-                    return Some(read);
-                }
-                Some(Err(_)) => return Some(read),
+                None => break End::Complete,
+                Some(Err(error)) => break End::of(&error),
                 Some(Ok(frame)) => match frame.into_data() {
                     Ok(data) => read.body.extend_from_slice(&data),
                     Err(frame) => read.trailers = frame.into_trailers().unwrap_or_default(),
                 },
             }
-        }
+        };
+        Ok(read)
     };
     // Polls both, and keeps reading the body after the connection future has ended.
-    let (mut reading, mut connection) = (pin!(reading), pin!(connection));
+    let mut connection = pin!(connection);
     let mut is_over = false;
-    let both = std::future::poll_fn(|cx| {
-        is_over = is_over || connection.as_mut().poll(cx).is_ready();
-        reading.as_mut().poll(cx)
-    });
-    run(pin!(both)).flatten()
+    let read = {
+        let mut reading = pin!(reading);
+        let both = std::future::poll_fn(|cx| {
+            is_over = is_over || connection.as_mut().poll(cx).is_ready();
+            reading.as_mut().poll(cx)
+        });
+        run(pin!(both)).unwrap_or(Err(End::Incomplete))
+    };
+    if !is_over {
+        is_over = run(connection.as_mut()).is_some();
+    }
+    let is_reusable = !is_over && sender.is_ready();
+    read.map(|read| ParsedResponse { is_reusable, ..read })
 }

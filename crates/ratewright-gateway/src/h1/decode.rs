@@ -299,6 +299,18 @@ mod tests {
     }
 
     #[test]
+    fn trailers_are_too_long_at_the_same_byte_however_they_are_split() {
+        for (length, is_too_long) in [(TRAILERS_LEN_MAX, false), (TRAILERS_LEN_MAX + 1, true)] {
+            let value = "x".repeat(length - "a: \r\n\r\n".len());
+            let text = format!("0\r\na: {value}\r\n\r\n");
+            let bytes: Vec<_> = text.as_bytes().chunks(1).collect();
+            for pieces in [&[text.as_bytes()][..], &bytes] {
+                assert_eq!(decode(Decoder::chunked(), pieces).is_err(), is_too_long, "{length}");
+            }
+        }
+    }
+
+    #[test]
     fn a_length_ends_where_it_says() {
         let (body, _, is_done) = decode(Decoder::Length(3), &[b"ab", b"cd"]).unwrap();
         assert_eq!((body, is_done), (b"abc".to_vec(), false), "what is left over is not its");

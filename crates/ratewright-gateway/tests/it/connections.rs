@@ -54,7 +54,7 @@ async fn connections_too_many_are_closed_at_once_and_a_place_is_free_again() {
 /// Silent, in the middle of a head, in the middle of what HTTP/2 begins with, and after an answer.
 #[tokio::test]
 async fn who_does_not_send_a_head_in_time_is_cut_off() {
-    let world = world(|settings| settings.request_header = Duration::from_millis(200)).await;
+    let world = world(|settings| settings.request_header = Duration::from_secs(1)).await;
     for beginning in ["", "GET / HTTP/1.1\r\nHost: ", "PRI * HTTP/2.0\r\n"] {
         let mut client = world.connect().await;
         client.send(beginning).await;
@@ -69,7 +69,7 @@ async fn who_does_not_send_a_head_in_time_is_cut_off() {
 /// A drop every now and then does not help.
 #[tokio::test]
 async fn who_sends_a_head_drop_by_drop_is_cut_off() {
-    let world = world(|settings| settings.request_header = Duration::from_millis(200)).await;
+    let world = world(|settings| settings.request_header = Duration::from_secs(1)).await;
     let mut client = world.connect().await;
     client.send("GET / HTTP/1.1\r\nX: ").await;
     until("it is cut off", || client.stream.try_write(b"x").is_err()).await;
@@ -90,7 +90,7 @@ async fn an_idle_connection_of_http_2_is_let_go() {
     })
     .await;
     let mut settings = settings(route(&[server.address]));
-    settings.request_header = Duration::from_millis(100);
+    settings.request_header = Duration::from_secs(1);
     let world = World::start(Setup { settings, ..Setup::default() }).await;
     let idle = connect(world.address).await;
     let waiting = connect(world.address).await;

@@ -114,7 +114,7 @@ async fn an_answer_that_is_taken_comes_whole() {
 async fn a_connection_whose_answers_are_over_does_not_wait_for_room() {
     let server = Speaking::start(|_| async { http::Response::new(body("more than one byte")) }).await;
     let route = route_to(&[server.url()], Protocol::Http1);
-    let settings = Settings { request_header: Duration::from_millis(100), ..impatient(route) };
+    let settings = Settings { request_header: Duration::from_secs(1), ..impatient(route) };
     let world = World::start(Setup { settings, ..Setup::default() }).await;
     let (client, connection) = narrow(&world, 1).await;
     let answer = ask(&client, get("/")).await;

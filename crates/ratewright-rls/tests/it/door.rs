@@ -157,7 +157,7 @@ async fn reflection_tells_which_services_there_are() {
 /// Its client finds another, perhaps at another instance.
 #[tokio::test]
 async fn a_connection_that_is_old_is_told_to_go() {
-    let age_max = Some(Duration::from_millis(20));
+    let age_max = Some(Duration::from_secs(1));
     let open = open(Listening { age_max, ..Listening::default() }).await;
     let stream = TcpStream::connect(open.address).await.unwrap();
     let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
@@ -170,7 +170,7 @@ async fn a_connection_that_is_old_is_told_to_go() {
 /// Nor does one that begins, and says no more.
 #[tokio::test]
 async fn who_says_nothing_does_not_keep_its_place() {
-    let hands_within = Duration::from_millis(50);
+    let hands_within = Duration::from_secs(1);
     let open = open(Listening { hands_within, connections_max: 1, ..Listening::default() }).await;
     for beginning in ["", "PRI * HTTP"] {
         let mut silent = TcpStream::connect(open.address).await.unwrap();
@@ -208,7 +208,7 @@ async fn what_is_no_call_is_refused_and_the_connection_stays() {
 /// A message that does not come holds nothing for long; nor does one that comes in a thousand pieces cost more than another.
 #[tokio::test]
 async fn a_message_must_come_in_time_in_however_many_pieces() {
-    let message_within = Duration::from_millis(300);
+    let message_within = Duration::from_secs(1);
     let open = open(Listening { message_within, ..Listening::default() }).await;
     let mut sender = plain::<Pieces>(open.address).await;
     let pieces = || stream::iter(MESSAGE.chunks(1).map(|byte| Ok(Frame::data(Bytes::from_static(byte)))));

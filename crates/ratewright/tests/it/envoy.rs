@@ -32,7 +32,7 @@ struct Edge {
 }
 
 /// True if Envoy is installed. Without it the test is skipped.
-fn has_envoy() -> bool {
+pub(crate) fn has_envoy() -> bool {
     let is_installed = Envoy::program().is_some();
     if !is_installed {
         skip("Envoy is not installed; `make deps` installs it");

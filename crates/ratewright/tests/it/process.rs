@@ -248,14 +248,26 @@ impl Ratewright {
     }
 
     /// Sends a signal, and waits for the end.
-    pub(crate) fn stop(mut self, signal: &str) -> ExitStatus {
+    pub(crate) fn stop(self, signal: &str) -> ExitStatus {
         self.signal(signal);
-        self.child.wait().unwrap()
+        self.wait()
+    }
+
+    /// Waits until it has ended by itself, or by a signal that it was sent.
+    #[track_caller]
+    pub(crate) fn wait(mut self) -> ExitStatus {
+        let mut status = None;
+        wait_until("the program ends", || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap()
     }
 
     /// Stops it, and tells what it logged.
     pub(crate) fn log(mut self) -> Vec<String> {
         self.signal("TERM");
+        wait_until("the program ends", || self.child.try_wait().unwrap().is_some());
         self.reading.take().unwrap().join().unwrap();
         self.logged()
     }
