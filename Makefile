@@ -13,6 +13,7 @@ test: deps lint ## format, lints and all tests; installs what is missing
 test-all: test ## the same laws over many more histories: half an hour more
 	cargo test --package ratewright --features otel --test it --quiet traces::
 	cargo clippy --package ratewright --all-targets --features otel --quiet -- --deny warnings
+	cargo check --manifest-path fuzz/Cargo.toml --quiet
 	PROPTEST_CASES=50000 cargo test --package ratewright-store --release --test it --quiet on_memory::
 	PROPTEST_CASES=5000 cargo test --package ratewright-store --release --test it --quiet -- on_redis:: twins:: redis::
 

@@ -27,6 +27,7 @@ mod h2;
 pub mod headers;
 mod idle;
 mod notes;
+mod ows;
 mod path_pattern;
 mod pool;
 mod progress;

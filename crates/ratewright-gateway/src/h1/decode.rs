@@ -3,6 +3,8 @@
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
+use crate::ows::{trimmed, trimmed_end};
+
 /// The longest line of a chunk's head or of a trailer, in bytes.
 const LINE_MAX: usize = 8 * 1024;
 
@@ -171,10 +173,7 @@ fn line(seen: &mut BytesMut) -> Result<Option<BytesMut>, &'static str> {
 /// Parses a chunk's size: hexadecimal digits, then padding that some upstreams add. Extensions after a semicolon are
 /// ignored.
 fn size(line: &[u8]) -> Result<u64, &'static str> {
-    let mut digits = line.split(|byte| *byte == b';').next().unwrap_or_default();
-    while let [rest @ .., b' ' | b'\t'] = digits {
-        digits = rest;
-    }
+    let digits = trimmed_end(line.split(|byte| *byte == b';').next().unwrap_or_default());
     if digits.is_empty() || digits.len() > 15 || !digits.iter().all(u8::is_ascii_hexdigit) {
         return Err("invalid chunk size");
     }
@@ -203,14 +202,6 @@ fn trailers(seen: &mut BytesMut) -> Result<Decoded, &'static str> {
         trailers.append(name, value.map_err(|_| "invalid trailer value")?);
     }
     Err("there are too many trailers")
-}
-
-/// Trims spaces and tabs. Other white space stays, and makes the value invalid.
-fn trimmed(mut value: &[u8]) -> &[u8] {
-    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = value {
-        value = rest;
-    }
-    value
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use memchr::memchr;
 
 use crate::headers::Framing;
+use crate::ows::{is_space, trimmed};
 
 /// What is known of a head so far.
 #[derive(Clone, Copy, Default, Debug)]
@@ -113,24 +114,6 @@ impl<'a> Field<'a> {
 /// True if a line may stand after a body: it is a field, and says nothing of where the message ends.
 pub(super) fn is_trailer(line: &[u8]) -> bool {
     matches!(Field::of(line), Ok(Field::Other))
-}
-
-fn is_space(byte: u8) -> bool {
-    byte == b' ' || byte == b'\t'
-}
-
-fn trimmed(mut value: &[u8]) -> &[u8] {
-    while let [first, rest @ ..] = value
-        && is_space(*first)
-    {
-        value = rest;
-    }
-    while let [rest @ .., last] = value
-        && is_space(*last)
-    {
-        value = rest;
-    }
-    value
 }
 
 /// A number in digits only.
