@@ -32,14 +32,11 @@ use http_body::{Body as _, Frame};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
 use crate::body::{BodyError, Upload};
-use crate::headers::Told;
+use crate::headers::{Told, clean_response_trailers};
 use crate::quiet::Quiet;
 use decode::{Decoded, Decoder};
 use head::Answered;
 pub(crate) use stream::Stream;
-
-/// The longest head of an answer, in bytes.
-const HEAD_MAX: usize = 64 * 1024;
 
 /// How much is read at once, at least and at most.
 const READ_MIN: usize = 8 * 1024;
@@ -54,6 +51,8 @@ pub(crate) struct Http1 {
     out: Out,
     decoder: Decoder,
     quiet: Quiet,
+    /// Interim responses (1xx) to the present request.
+    n_interim: u32,
     is_kept_alive: bool,
     /// Whether the answer says that the request was not wanted.
     is_refused: bool,
@@ -119,6 +118,7 @@ impl Http1 {
             out: Out::default(),
             decoder: Decoder::Done,
             quiet: Quiet::default(),
+            n_interim: 0,
             is_kept_alive: true,
             is_refused: false,
             has_sent: false,
@@ -204,6 +204,7 @@ impl Http1 {
         self.out.upload = (!upload.is_nothing()).then_some(upload);
         self.decoder = Decoder::of_request(&request.head.method);
         self.has_sent = false;
+        self.n_interim = 0;
         self.quiet.broke();
     }
 
@@ -238,13 +239,10 @@ impl Http1 {
                     return Poll::Ready(Err(SendError::Quiet(within)));
                 }
             }
-            match head::parse(&mut self.seen, self.decoder) {
+            match head::parse(&mut self.seen, self.decoder, &mut self.n_interim) {
                 Ok(Some(answered)) => {
                     self.quiet.broke();
                     return Poll::Ready(Ok(answered));
-                }
-                Ok(None) if self.seen.len() > HEAD_MAX => {
-                    return Poll::Ready(Err(SendError::Garbled("the head of the answer is too long")));
                 }
                 Ok(None) => {}
                 Err(error) => return Poll::Ready(Err(SendError::Garbled(error))),
@@ -282,7 +280,10 @@ impl Http1 {
                     self.quiet.broke();
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
-                Ok(Decoded::Trailers(trailers)) => return Poll::Ready(Some(Ok(Frame::trailers(trailers)))),
+                Ok(Decoded::Trailers(mut trailers)) => {
+                    clean_response_trailers(&mut trailers);
+                    return Poll::Ready((!trailers.is_empty()).then(|| Ok(Frame::trailers(trailers))));
+                }
                 Ok(Decoded::End) => return Poll::Ready(None),
                 Ok(Decoded::More) => {}
                 Err(error) => return Poll::Ready(Some(Err(self.fail(SendError::Garbled(error))))),

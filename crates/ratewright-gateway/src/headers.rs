@@ -22,4 +22,4 @@ pub use cookies::join_cookies;
 pub use forwarded::{Hop, Peer, Told};
 pub use framing::{Framing, check_framing};
 pub use hop_by_hop::{strip_hop_by_hop, wants_upgrade};
-pub use trailers::clean_trailers;
+pub use trailers::{clean_response_trailers, clean_trailers};

@@ -9,7 +9,7 @@ use crate::admin::AdminKey;
 use crate::config::Source;
 use crate::fetch;
 
-/// Rate limiting that you can put anywhere
+/// Exact rate limiting for HTTP APIs
 ///
 /// Without a command, Ratewright serves. Without a file, it serves its defaults: REST decisions on
 /// 127.0.0.1:8080, buckets in memory.

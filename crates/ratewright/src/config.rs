@@ -54,6 +54,7 @@ pub(crate) use listen::{DoorConfig, ListenConfig};
 use meaning::Family;
 pub(crate) use meaning::{LogDenials, LogFormat};
 use named::Named;
+use plain::unknown_of;
 use policies::{RuleSets, Whole};
 pub(crate) use reader::Environment;
 use reader::Reader;
@@ -103,6 +104,18 @@ pub(crate) struct Config {
 
 /// Denials that are logged in each second, at most.
 const DENIALS: NonZeroU32 = NonZeroU32::new(10).expect("not zero");
+
+/// What logs anything: crates of ours, `ratewright` also standing for all of them, and the HTTP/2 library.
+const LOGGING: [&str; 8] = [
+    "ratewright",
+    "ratewright_gateway",
+    "ratewright_listen",
+    "ratewright_rls",
+    "ratewright_server",
+    "ratewright_store",
+    "ratewright_tower",
+    "h2",
+];
 
 /// What answers look like.
 #[derive(Clone, Debug)]
@@ -333,6 +346,13 @@ impl Reader<'_> {
     }
 
     fn log(&mut self, written: file::Log) -> LogConfig {
+        for (module, level) in written.modules.iter().flatten() {
+            let name = module.split("::").next().unwrap_or_default();
+            if !LOGGING.contains(&name) {
+                let problem = format!("log.modules: there is no module {name:?}");
+                self.wrong(level.place, unknown_of(&problem, name, &LOGGING));
+            }
+        }
         LogConfig {
             level: self.read_if("log.level", &written.level).unwrap_or(LevelFilter::INFO),
             modules: self.read_table("log.modules", written.modules),

@@ -77,10 +77,10 @@ pub fn upstream_response(input: &[u8]) {
 /// What the gateway reads.
 fn read(method: &Method, bytes: &[u8], piece: usize) -> Result<ParsedResponse, End> {
     let mut pieces = bytes.chunks(piece.min(bytes.len()).max(1));
-    let (mut seen, of_request) = (BytesMut::new(), Decoder::of_request(method));
+    let (mut seen, of_request, mut n_interim) = (BytesMut::new(), Decoder::of_request(method), 0);
     let parsed = loop {
         seen.extend_from_slice(pieces.next().ok_or(End::Incomplete)?);
-        if let Some(parsed) = head::parse(&mut seen, of_request).map_err(|_| End::Rejected)? {
+        if let Some(parsed) = head::parse(&mut seen, of_request, &mut n_interim).map_err(|_| End::Rejected)? {
             break parsed;
         }
     };

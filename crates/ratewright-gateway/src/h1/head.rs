@@ -12,6 +12,12 @@ use super::decode::Decoder;
 /// The most fields of an answer.
 pub(crate) const FIELDS_MAX: usize = 128;
 
+/// The longest head, in bytes.
+const HEAD_MAX: usize = 64 * 1024;
+
+/// The most interim responses (1xx) before a response. Without a limit an upstream could send them for ever.
+const INTERIM_MAX: u32 = 32;
+
 /// Room for the fields that are added to an answer on its way.
 const FIELDS_MORE: usize = 8;
 
@@ -33,8 +39,12 @@ struct Said {
 }
 
 /// Takes the head of an answer out of what has come. Nothing, if it is not whole yet. `asked` is what the request's method
-/// says of the body.
-pub(crate) fn parse(seen: &mut BytesMut, asked: Decoder) -> Result<Option<Answered>, &'static str> {
+/// says of the body, `n_interim` how many interim responses have come.
+pub(crate) fn parse(
+    seen: &mut BytesMut,
+    asked: Decoder,
+    n_interim: &mut u32,
+) -> Result<Option<Answered>, &'static str> {
     loop {
         let Some((n_bytes, answered)) = parse_one(seen, asked)? else { return Ok(None) };
         seen.advance(n_bytes);
@@ -42,6 +52,10 @@ pub(crate) fn parse(seen: &mut BytesMut, asked: Decoder) -> Result<Option<Answer
         // Those before the last one are for whoever waits with its body, and nobody does here.
         if !status.is_informational() || status == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(Some(answered));
+        }
+        *n_interim += 1;
+        if *n_interim > INTERIM_MAX {
+            return Err("too many interim responses");
         }
     }
 }
@@ -52,8 +66,9 @@ fn parse_one(seen: &BytesMut, asked: Decoder) -> Result<Option<(usize, Answered)
     let config = ParserConfig::default();
     let status = config.parse_response_with_uninit_headers(&mut parsed, seen, &mut fields);
     let n_bytes = match status {
-        Ok(Status::Complete(n_bytes)) => n_bytes,
-        Ok(Status::Partial) => return Ok(None),
+        Ok(Status::Complete(n_bytes)) if n_bytes <= HEAD_MAX => n_bytes,
+        Ok(Status::Partial) if seen.len() <= HEAD_MAX => return Ok(None),
+        Ok(_) => return Err("the head of the response is too long"),
         Err(httparse::Error::TooManyHeaders) => return Err("the answer has too many fields"),
         Err(_) => return Err("what came is no answer"),
     };
@@ -73,7 +88,10 @@ fn parse_one(seen: &BytesMut, asked: Decoder) -> Result<Option<(usize, Answered)
         headers.append(name, value);
     }
     let decoder = said.decoder(status, asked, is_old)?;
-    let is_kept_alive = if is_old { said.says_keep_alive } else { !said.says_close };
+    let is_kept_alive = !said.says_close && (said.says_keep_alive || !is_old) && !said.has_stray_body(status);
+    if status == StatusCode::NO_CONTENT {
+        headers.remove(CONTENT_LENGTH); // there is no content, and HTTP/2 clients would wait for it
+    }
     let mut response = Response::new(());
     *response.status_mut() = status;
     *response.headers_mut() = headers;
@@ -118,6 +136,12 @@ impl Said {
         Ok(!says_more)
     }
 
+    /// True if a body is announced that cannot be there. If it comes all the same, it must not be taken for the next
+    /// response.
+    fn has_stray_body(&self, status: StatusCode) -> bool {
+        status == StatusCode::NO_CONTENT && (self.is_chunked || self.length.is_some_and(|length| length > 0))
+    }
+
     fn decoder(&self, status: StatusCode, asked: Decoder, is_old: bool) -> Result<Decoder, &'static str> {
         let has_none = status.is_informational()
             || status == StatusCode::NO_CONTENT
@@ -140,7 +164,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn parsed(text: &[u8]) -> Result<Option<Answered>, &'static str> {
-        parse(&mut BytesMut::from(text), Decoder::Done)
+        parse(&mut BytesMut::from(text), Decoder::Done, &mut 0)
     }
 
     #[test]
@@ -155,6 +179,50 @@ mod tests {
         );
         assert_eq!(answered.decoder, Decoder::Length(3));
         assert!(answered.is_kept_alive && parsed(&text[..text.len() - 1]).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_flood_of_interim_responses_is_rejected_however_it_is_split() {
+        let interim = "HTTP/1.1 103 Early\r\n\r\n";
+        let last = "HTTP/1.1 200 OK\r\n\r\n";
+        let most = interim.repeat(32) + last;
+        assert!(parsed(most.as_bytes()).unwrap().is_some());
+        let flood = interim.repeat(33) + last;
+        assert!(parsed(flood.as_bytes()).is_err());
+        let (mut seen, mut n_interim) = (BytesMut::new(), 0);
+        let rejected = flood.as_bytes().iter().any(|byte| {
+            seen.extend_from_slice(&[*byte]);
+            parse(&mut seen, Decoder::Done, &mut n_interim).is_err()
+        });
+        assert!(rejected);
+    }
+
+    #[test]
+    fn a_head_is_too_long_at_the_same_byte_however_it_comes() {
+        for (length, is_too_long) in [(HEAD_MAX, false), (HEAD_MAX + 1, true)] {
+            let begin = "HTTP/1.1 200 OK\r\nx: ";
+            let text = format!("{begin}{}\r\n\r\n", "y".repeat(length - begin.len() - 4));
+            assert_eq!(parsed(text.as_bytes()).is_err(), is_too_long, "{length}");
+        }
+        assert!(parsed(format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(HEAD_MAX)).as_bytes()).is_err());
+    }
+
+    #[test]
+    fn connections_are_not_reused_after_close_or_a_204_that_announces_a_body() {
+        for (head, is_kept_alive, n_fields) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 0", true, 1),
+            ("HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 0", true, 1),
+            ("HTTP/1.0 200 OK\r\nConnection: keep-alive, close\r\nContent-Length: 0", false, 1),
+            ("HTTP/1.0 200 OK\r\nConnection: close\r\nConnection: keep-alive", false, 0),
+            ("HTTP/1.1 204 No Content\r\nContent-Length: 0", true, 0),
+            ("HTTP/1.1 204 No Content\r\nContent-Length: 10", false, 0),
+            ("HTTP/1.1 204 No Content\r\nTransfer-Encoding: chunked", false, 0),
+            ("HTTP/1.1 304 Not Modified\r\nContent-Length: 10", true, 1),
+        ] {
+            let answered = parsed(format!("{head}\r\n\r\n").as_bytes()).unwrap().unwrap();
+            let found = (answered.is_kept_alive, answered.response.headers().len());
+            assert_eq!(found, (is_kept_alive, n_fields), "{head}");
+        }
     }
 
     #[test]

@@ -91,8 +91,10 @@ pub fn wants_upgrade(request: &Parts) -> Option<HeaderValue> {
     let is_asked = request.headers.get_all(CONNECTION).iter().flat_map(elements).any(is_upgrade);
     let name = upgrade.as_bytes().split(|byte| *byte == b'/').next().unwrap_or_default();
     let is_token = !name.is_empty() && !upgrade.as_bytes().iter().any(|byte| b", \t;".contains(byte));
-    let is_hidden =
-        [&b"h2c"[..], b"h2", b"h3", b"http", b"tls"].iter().any(|other| name.eq_ignore_ascii_case(other));
+    // Also their drafts, such as h2c-14.
+    let is_hidden = [&b"h2"[..], b"h3", b"http", b"tls"]
+        .iter()
+        .any(|other| name.get(..other.len()).is_some_and(|start| start.eq_ignore_ascii_case(other)));
     (is_asked && is_token && !is_hidden).then(|| upgrade.clone())
 }
 

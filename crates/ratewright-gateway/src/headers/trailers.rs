@@ -1,11 +1,11 @@
-//! Fields at the end of a request's body.
+//! Fields at the end of a body.
 //!
 //! Some servers add them to those of the head. So nothing may come here that was judged, taken away or made anew there: who is
 //! asking and for whom, what for, how long the body is.
 
 use http::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE, EXPECT, FORWARDED,
-    HOST, TRAILER,
+    HOST, SET_COOKIE, TRAILER,
 };
 use http::{HeaderMap, HeaderName};
 use ratewright_http::Rules;
@@ -39,6 +39,17 @@ pub fn clean_trailers(trailers: &mut HeaderMap, rules: &Rules) {
             || hop_by_hop(name).is_some()
             || is_claim(name.as_str(), user)
     };
+    let removed: Vec<_> = trailers.keys().filter(is_removed).cloned().collect();
+    for name in removed {
+        trailers.remove(name);
+    }
+}
+
+/// Removes what an upstream's trailers must not contain: headers that count only in the head, and those of the
+/// connection, which HTTP/2 clients take for an error of the whole response.
+pub fn clean_response_trailers(trailers: &mut HeaderMap) {
+    let is_removed =
+        |name: &&HeaderName| OF_HEADS.contains(name) || **name == SET_COOKIE || hop_by_hop(name).is_some();
     let removed: Vec<_> = trailers.keys().filter(is_removed).cloned().collect();
     for name in removed {
         trailers.remove(name);
@@ -80,5 +91,18 @@ mod tests {
         let mut left: Vec<_> = trailers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["grpc-status", "x-checksum"]);
+    }
+
+    #[test]
+    fn trailers_of_a_response_say_nothing_of_its_head_or_its_connection() {
+        let mut trailers = HeaderMap::new();
+        for name in
+            ["connection", "keep-alive", "te", "upgrade", "transfer-encoding", "content-length", "set-cookie"]
+        {
+            trailers.insert(HeaderName::from_static(name), HeaderValue::from_static("x"));
+        }
+        trailers.insert("grpc-status", HeaderValue::from_static("0"));
+        clean_response_trailers(&mut trailers);
+        assert_eq!(trailers.keys().collect::<Vec<_>>(), ["grpc-status"]);
     }
 }

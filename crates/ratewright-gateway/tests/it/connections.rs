@@ -100,6 +100,30 @@ async fn an_idle_connection_of_http_2_is_let_go() {
     assert_eq!(asked.await.unwrap(), (200, "slow".to_owned()));
 }
 
+/// A trailer of the connection, and a length where there is no content, would be errors in HTTP/2.
+#[tokio::test]
+async fn what_http_2_forbids_is_not_passed_on_to_its_clients() {
+    let server = Scripted::start(|mut client: Client, _| async move {
+        while let Some(head) = client.until(b"\r\n\r\n").await {
+            let is_empty = String::from_utf8_lossy(&head).contains("/empty");
+            client
+                .send(match is_empty {
+                    true => "HTTP/1.1 204 No Content\r\nContent-Length: 10\r\n\r\n",
+                    false => {
+                        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\nConnection: close\r\n\r\n"
+                    }
+                })
+                .await;
+        }
+    })
+    .await;
+    let world = World::of(route(&[server.address])).await;
+    let client = connect(world.address).await;
+    assert_eq!(exchange(&client, get("/")).await, (200, "hello".to_owned()));
+    assert_eq!(exchange(&client, get("/empty")).await, (204, String::new()));
+    assert_eq!(exchange(&client, get("/")).await, (200, "hello".to_owned()));
+}
+
 /// Whoever asks for much and takes nothing is cut off, and its server is free.
 #[tokio::test]
 async fn who_never_reads_its_answer_is_cut_off() {

@@ -251,6 +251,19 @@ async fn all_of_it_has_its_time_if_the_route_says_so() {
     assert!(all.starts_with("HTTP/1.1 200 OK") && !all.ends_with("0\r\n\r\n"), "it is broken off: {all}");
 }
 
+/// However fast they come: a socket that is always readable must not keep the timeout from firing.
+#[tokio::test]
+async fn an_endless_row_of_interim_responses_is_a_502() {
+    let server = Scripted::start(|mut client: Client, _| async move {
+        client.until(b"\r\n\r\n").await;
+        let many = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(1_000);
+        while tokio::io::AsyncWriteExt::write_all(&mut client.stream, many.as_bytes()).await.is_ok() {}
+    })
+    .await;
+    let world = World::of(route(&[server.address])).await;
+    assert_eq!(world.get("/").await.status, 502);
+}
+
 #[tokio::test]
 async fn nonsense_is_a_502() {
     let server = Scripted::start(|mut client: Client, _| async move {

@@ -405,7 +405,9 @@ pub(super) struct Metrics {
 pub(super) struct Log {
     /// `off`, `error`, `warn`, `info`, `debug` or `trace`. Default: `info`.
     pub(super) level: Option<Written<LevelFilter>>,
-    /// Levels of single modules, for example `{ratewright_store: debug}`.
+    /// Levels of single modules, for example `{ratewright_server: debug}`. Modules that log: `ratewright_gateway`,
+    /// `ratewright_listen`, `ratewright_rls`, `ratewright_server`, `ratewright_store`, `ratewright_tower`, and `h2` for
+    /// HTTP/2; `ratewright` stands for all of ours.
     pub(super) modules: Option<BTreeMap<String, Written<LevelFilter>>>,
     /// `text`, `json`, or `auto`: text on a terminal, JSON otherwise. Default: `auto`.
     pub(super) format: Option<Written<LogFormat>>,

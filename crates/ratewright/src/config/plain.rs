@@ -43,12 +43,15 @@ fn unknown(name: &str, known: &[&str]) -> String {
     if matches!(name, "domain" | "descriptors") && known.contains(&"policies") {
         return "this is a file of rules for Envoy, and no policy file; name it in one: envoy: {files: [FILE]}".to_owned();
     }
+    unknown_of(&format!("there is no setting {name:?} here"), name, known)
+}
+
+/// What is wrong with a name, and then the one that it looks most like, and all that are known.
+pub(super) fn unknown_of(problem: &str, name: &str, known: &[&str]) -> String {
     let known_names = known.join(", ");
     match likest(name, known) {
-        Some(best) => {
-            format!("there is no setting {name:?} here; did you mean {best}? Known are {known_names}")
-        }
-        None => format!("there is no setting {name:?} here; known are {known_names}"),
+        Some(best) => format!("{problem}; did you mean {best}? Known are {known_names}"),
+        None => format!("{problem}; known are {known_names}"),
     }
 }
 

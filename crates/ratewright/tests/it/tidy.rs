@@ -240,6 +240,18 @@ fn every_parser_has_a_fuzz_target_and_every_target_is_in_the_docs() {
     }
 }
 
+/// B7: a user can name every module that logs.
+#[test]
+fn every_crate_that_logs_is_named_in_the_reference_of_log_modules() {
+    let reference = std::fs::read_to_string(root().join("docs/configuration.md")).unwrap();
+    let modules = reference.lines().find(|line| line.starts_with("| `modules` |")).unwrap();
+
+    for (name, dependencies) in dependencies() {
+        let (module, logs) = (name.replace('-', "_"), dependencies.contains("tracing"));
+        assert_eq!(modules.contains(&format!("`{module}`")), logs, "{module}");
+    }
+}
+
 #[test]
 fn the_old_name_is_in_no_file_but_one_line_of_the_changelog() {
     let old_name = ["toll", "gate"].concat();
