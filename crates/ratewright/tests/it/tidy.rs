@@ -245,7 +245,6 @@ fn every_parser_has_a_fuzz_target_and_every_target_is_in_the_docs() {
 fn every_crate_that_logs_is_named_in_the_reference_of_log_modules() {
     let reference = std::fs::read_to_string(root().join("docs/configuration.md")).unwrap();
     let modules = reference.lines().find(|line| line.starts_with("| `modules` |")).unwrap();
-
     for (name, dependencies) in dependencies() {
         let (module, logs) = (name.replace('-', "_"), dependencies.contains("tracing"));
         assert_eq!(modules.contains(&format!("`{module}`")), logs, "{module}");
