@@ -1,6 +1,6 @@
 //! The commands that ask a running program: `inspect`, `reset` and `top`.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::Output;
 
 use expect_test::{Expect, expect};
@@ -8,7 +8,7 @@ use ratewright_lab::{free_port, write_certificates};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::process::{Ratewright, command, on_free_ports, own_address, run};
+use crate::process::{Guarded, Ratewright, command, on_free_ports, own_address, run};
 
 const POLICIES: &str = "
 api: {defaults: {token_bucket: {rate: 1/h, burst: 100}}}
@@ -270,18 +270,21 @@ fn what_clients_send_cannot_command_the_terminal() {
 fn top_can_go_on() {
     let ratewright = Ratewright::start(POLICIES);
     let admin = format!("http://{}", ratewright.admin);
-    let mut watching = command(&["top", "--watch", "--json", "--admin", &admin]).spawn().unwrap();
-    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let watching = command(&["top", "--watch", "--json", "--admin", &admin]).spawn();
+    let mut watching = Guarded(watching.unwrap());
+    let mut lines = BufReader::new(watching.0.stdout.take().unwrap()).lines();
     let mut next = || serde_json::from_str::<Value>(&lines.next().unwrap().unwrap()).unwrap();
     assert_eq!(next()["denials"], json!([]));
     for _ in 0..3 {
         ratewright.decide(&json!({"ip": "192.0.2.1", "path": "/api"}));
     }
-    assert_eq!(next()["top"][0]["client"], "ip:192.0.2.1");
+    let denied = std::iter::repeat_with(next).find(|line| line["top"] != json!([])).unwrap();
+    assert_eq!(denied["top"][0]["client"], "ip:192.0.2.1");
     drop(ratewright);
-    let output = watching.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "it ends with the program that it asks");
-    assert!(String::from_utf8(output.stderr).unwrap().contains("is Ratewright running"));
+    let mut errors = String::new();
+    watching.0.stderr.take().unwrap().read_to_string(&mut errors).unwrap();
+    assert_eq!(watching.0.wait().unwrap().code(), Some(1), "it ends with the program that it asks");
+    assert!(errors.contains("is Ratewright running"), "{errors}");
 }
 
 #[test]

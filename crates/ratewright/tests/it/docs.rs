@@ -12,7 +12,7 @@ use ratewright_http::path::Case;
 use ratewright_lab::{Envoy, free_port, wait_until};
 
 use crate::envoy::has_envoy;
-use crate::process::{Ratewright, http, run};
+use crate::process::{Guarded, Ratewright, http, run};
 use transcript::{Stage, replay};
 
 const BEGIN: &str = "<!-- reference -->\n";
@@ -66,7 +66,7 @@ fn the_page_on_the_api_shows_what_the_program_answers() {
 }
 
 /// A reader's application: `python3 -m http.server`. Ends with the test.
-struct Site(std::process::Child, String);
+struct Site(Guarded, String);
 
 impl Site {
     fn start(folder: &Path) -> Self {
@@ -76,19 +76,12 @@ impl Site {
         python.args(["-m", "http.server", &port.to_string(), "--bind", "127.0.0.1", "--directory"]);
         let nobody = std::process::Stdio::null;
         let child = python.arg(folder).stdout(nobody()).stderr(nobody()).spawn().unwrap();
-        let mut site = Self(child, format!("127.0.0.1:{port}"));
+        let mut site = Self(Guarded(child), format!("127.0.0.1:{port}"));
         wait_until("the application listens", || {
-            assert!(site.0.try_wait().unwrap().is_none(), "the application exited");
+            assert!(site.0.0.try_wait().unwrap().is_none(), "the application exited");
             std::net::TcpStream::connect(&site.1).is_ok()
         });
         site
-    }
-}
-
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -35,6 +35,9 @@ pub(crate) struct Ratewright {
     folder: Option<TempDir>,
 }
 
+/// A process that ends with the test, even if the test fails.
+pub(crate) struct Guarded(pub(crate) Child);
+
 /// An answer, read to its end.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -304,6 +307,13 @@ impl Drop for Ratewright {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use super::python;
-use crate::process::Ratewright;
+use crate::process::{Guarded, Ratewright};
 
 /// Starts an echo, says its port, is told where the gateway is, and then goes there three times.
 const PROGRAM: &str = r#"
@@ -40,24 +40,21 @@ asyncio.run(main())
 
 #[test]
 fn a_websocket_client_speaks_with_its_server_and_is_limited_at_the_handshake() {
-    let mut child = Command::new(python())
-        .args(["-c", PROGRAM])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut printed = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let mut python = Command::new(python());
+    python.args(["-c", PROGRAM]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut python = Guarded(python.spawn().unwrap());
+    let mut printed = BufReader::new(python.0.stdout.take().unwrap()).lines().map(Result::unwrap);
     let port = printed.next().expect("it listens");
     let ratewright = Ratewright::start(&format!(
         "policies: [{{name: p, by: ip, quota: {{rate: 2/h}}}}]\n\
          routes: [{{id: chat, match: {{path: /**}}, upstream: 'http://127.0.0.1:{port}'}}]\n"
     ));
-    writeln!(child.stdin.as_mut().unwrap(), "{}", ratewright.gateway).unwrap();
+    writeln!(python.0.stdin.as_mut().unwrap(), "{}", ratewright.gateway).unwrap();
     let rest: Vec<_> = printed.collect();
     assert_eq!(
         rest,
         ["[1000, 1000]", "429"],
         "both are closed as they should, and the third is one too many"
     );
-    assert!(child.wait().unwrap().success());
+    assert!(python.0.wait().unwrap().success());
 }
