@@ -145,7 +145,8 @@ fn the_page_on_envoy_limits_a_route() {
     let port = free_port();
     let text = [("10000", port.to_string()), ("3000", port_of(&site.1)), ("8081", port_of(&ratewright.grpc))]
         .iter()
-        .fold((*envoy).to_owned(), |text, (written, real)| {
+        // On a busy machine 20 ms may pass without a decision, and then Envoy adds no header.
+        .fold(envoy.replace("timeout: 0.02s", "timeout: 10s"), |text, (written, real)| {
             text.replace(&format!("port_value: {written}"), &format!("port_value: {real}"))
         });
     let envoy = Envoy::serve(&text, port);

@@ -114,7 +114,7 @@ fn the_schema_accepts_what_the_program_accepts() {
         "routes: [{id: a, match: {path: ['/a/{b}', /c], method: get}, upstream: ['http://h', 'https://h'], host: keep}]",
         "routes: [{id: a, match: {host: '*.b'}, upstream: {servers: 'http://h', balance: least_connections, health: {failures: 1}}}]",
         "problem: {type: 5}",
-        "log: {level: debug, modules: {a: off}, denials: 5}",
+        "log: {level: debug, modules: {h2: off}, denials: 5}",
         "headers: {families: []}",
     ] {
         assert_eq!(ratewright::understand(good), Ok(()), "{good}");
