@@ -349,7 +349,7 @@ impl Reader<'_> {
         for (module, level) in written.modules.iter().flatten() {
             let name = module.split("::").next().unwrap_or_default();
             if !LOGGING.contains(&name) {
-                let problem = format!("log.modules: there is no module {name:?}");
+                let problem = format!("log.modules: unknown module {name:?}");
                 self.wrong(level.place, unknown_of(&problem, name, &LOGGING));
             }
         }

@@ -90,7 +90,7 @@ fn parse_one(seen: &BytesMut, asked: Decoder) -> Result<Option<(usize, Answered)
     let decoder = said.decoder(status, asked, is_old)?;
     let is_kept_alive = !said.says_close && (said.says_keep_alive || !is_old) && !said.has_stray_body(status);
     if status == StatusCode::NO_CONTENT {
-        headers.remove(CONTENT_LENGTH); // there is no content, and HTTP/2 clients would wait for it
+        headers.remove(CONTENT_LENGTH); // HTTP/2 clients would take it for an error
     }
     let mut response = Response::new(());
     *response.status_mut() = status;

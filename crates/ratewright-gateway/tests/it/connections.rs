@@ -100,7 +100,7 @@ async fn an_idle_connection_of_http_2_is_let_go() {
     assert_eq!(asked.await.unwrap(), (200, "slow".to_owned()));
 }
 
-/// A trailer of the connection, and a length where there is no content, would be errors in HTTP/2.
+/// HTTP/2 forbids trailers of the connection, and a length for a response without content.
 #[tokio::test]
 async fn what_http_2_forbids_is_not_passed_on_to_its_clients() {
     let server = Scripted::start(|mut client: Client, _| async move {

@@ -400,8 +400,8 @@ api: {tokens: [a, b]}
     check(
         "log: {modules: {ratewright_stor: debug, store: debug, 'ratewright_server::watch': debug}}",
         expect![[r#"
-            t.yaml:1:34: log.modules: there is no module "ratewright_stor"; did you mean ratewright_store? Known are ratewright, ratewright_gateway, ratewright_listen, ratewright_rls, ratewright_server, ratewright_store, ratewright_tower, h2
-            t.yaml:1:48: log.modules: there is no module "store"; known are ratewright, ratewright_gateway, ratewright_listen, ratewright_rls, ratewright_server, ratewright_store, ratewright_tower, h2
+            t.yaml:1:34: log.modules: unknown module "ratewright_stor"; did you mean ratewright_store? Known are ratewright, ratewright_gateway, ratewright_listen, ratewright_rls, ratewright_server, ratewright_store, ratewright_tower, h2
+            t.yaml:1:48: log.modules: unknown module "store"; known are ratewright, ratewright_gateway, ratewright_listen, ratewright_rls, ratewright_server, ratewright_store, ratewright_tower, h2
         "#]],
     );
     check(
@@ -425,7 +425,7 @@ api: {tokens: ['']}
             t.yaml:2:44: metrics.labels: the label "policy" is used by Ratewright itself; choose another name
             t.yaml:2:52: metrics.labels: "a-b" is no name for a label; use letters, digits and _, not beginning with a digit or __
             t.yaml:3:14: log.level is "loud"; use one of off, error, warn, info, debug, trace
-            t.yaml:3:33: log.modules: there is no module "x"; known are ratewright, ratewright_gateway, ratewright_listen, ratewright_rls, ratewright_server, ratewright_store, ratewright_tower, h2
+            t.yaml:3:33: log.modules: unknown module "x"; known are ratewright, ratewright_gateway, ratewright_listen, ratewright_rls, ratewright_server, ratewright_store, ratewright_tower, h2
             t.yaml:3:33: log.modules.x is "y"; use one of off, error, warn, info, debug, trace
             t.yaml:3:45: log.format is "xml"; use one of auto, text, json
             t.yaml:3:59: log.denials is "many"; use all, or how many are logged in each second at most, for example 10
