@@ -109,7 +109,7 @@ impl Drop for ServerProcess {
     }
 }
 
-/// A process, from /proc/<pid>/stat.
+/// A process, from its `stat` file in /proc.
 struct ProcStat {
     group: Pid,
     /// It has exited and released its sockets, but its parent has not reaped it.
