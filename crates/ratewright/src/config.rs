@@ -54,6 +54,7 @@ pub(crate) use listen::{DoorConfig, ListenConfig};
 use meaning::Family;
 pub(crate) use meaning::{LogDenials, LogFormat};
 use named::Named;
+pub(crate) use plain::likest;
 use plain::unknown_of;
 use policies::{RuleSets, Whole};
 pub(crate) use reader::Environment;

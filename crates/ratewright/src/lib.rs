@@ -6,7 +6,7 @@
 //! - `admin`: the commands that ask a running program. `fetch`: one request as a client.
 //! - `serve`: opens the doors, and puts another configuration in force when the files change.
 //! - `gateway`: the reverse proxy's door. `access_log`: a line for each of its requests.
-//! - `buckets`: the choice of stores. `jwks`: keys that are fetched. `figures`: what metrics tell of the program.
+//! - `variables`: names of the environment that are mistyped. `buckets`: the choice of stores. `jwks`: keys that are fetched. `figures`: what metrics tell of the program.
 #![expect(clippy::print_stderr, reason = "the program talks to a terminal")]
 
 mod access_log;
@@ -26,7 +26,10 @@ mod reload;
 mod serve;
 #[cfg(feature = "otel")]
 mod traces;
+mod variables;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -54,11 +57,17 @@ pub fn main() -> ExitCode {
 
 fn run(cli::ServeArgs { source }: cli::ServeArgs) -> ExitCode {
     let source = Source::from(source);
-    let config = match Config::read(&source, &environment) {
+    let asked = RefCell::new(BTreeSet::new());
+    let config = Config::read(&source, &|name| {
+        asked.borrow_mut().insert(name.to_owned());
+        environment(name)
+    });
+    let config = match config {
         Ok(config) => config,
         Err(errors) => return complain(&errors),
     };
     log::begin(&config.log, config.traces.as_ref());
+    variables::warn_of_typos(&asked.take());
     let served = serve::run(config, source);
     #[cfg(feature = "otel")]
     traces::finish();

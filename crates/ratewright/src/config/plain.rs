@@ -32,7 +32,7 @@ pub(super) fn words(error: &Error) -> String {
 }
 
 /// Of some names the one that a name looks most like, if it does.
-pub(super) fn likest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn likest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let likeness = |other: &&&str| (strsim::jaro_winkler(name, other) * 1000.0).round();
     let best = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
     best.filter(|best| likeness(best) >= 800.0).copied()

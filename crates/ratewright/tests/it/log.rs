@@ -44,3 +44,14 @@ fn b7_each_module_has_its_own_level() {
     let n_lines = lines.iter().filter(|line| line.contains("192.0.2.3")).count();
     assert_eq!(n_lines, 1, "only the denial after the last reload is logged: {lines:#?}");
 }
+
+/// The program would run on its defaults, without anybody's limits, and say nothing.
+#[test]
+fn a_mistyped_variable_is_warned_of_unless_the_file_uses_it() {
+    let config = "metrics: {labels: {a: '${RATEWRIGHT_TOKE:-b}'}}\n";
+    let variables = [("RATEWRIGHT_CONF", "x.yaml"), ("RATEWRIGHT_TOKE", "c"), ("RATEWRIGHT_PORT", "tcp://x")];
+    let ratewright = Ratewright::start_profile(config, None, &variables);
+    ratewright.wait_for_line(&["WARN", "RATEWRIGHT_CONF is ignored; did you mean RATEWRIGHT_CONFIG?"]);
+    let log = ratewright.log();
+    assert_eq!(log.iter().filter(|line| line.contains("RATEWRIGHT_")).count(), 1, "{log:#?}");
+}
