@@ -229,7 +229,7 @@ mod tests {
     /// Behind it would be requests that nobody limits.
     #[test]
     fn nobody_is_switched_to_another_http() {
-        for hidden in ["h2c", "H2C", "HTTP/2.0", "TLS/1.2", "h2", "h3"] {
+        for hidden in ["h2c", "H2C", "h2c-14", "H2-16", "h3-29", "HTTP/2.0", "TLS/1.2", "h2", "h3"] {
             let fields = [("connection", "upgrade, http2-settings"), ("upgrade", hidden)];
             check_upgrade("GET", Version::HTTP_11, &fields, None);
         }
