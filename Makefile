@@ -8,7 +8,7 @@ run: ## run Ratewright on its defaults
 test: deps lint ## format, lints and all tests; installs what is missing
 	cargo test --workspace --quiet
 	cargo test --package ratewright-store --features shuttle --test shuttle --quiet
-	@[ -x target/envoy/bin/envoy ] || echo "skipped $$(cat crates/ratewright/tests/it/{envoy,docs}.rs | grep -c '!has_envoy()') tests: Envoy is not installed"
+	@[ -x target/envoy/bin/envoy ] || echo "skipped $$(cat crates/ratewright/tests/it/envoy.rs crates/ratewright/tests/it/docs.rs | grep -c '!has_envoy()') tests: Envoy is not installed"
 
 test-all: test ## the same laws over many more histories: half an hour more
 	cargo test --package ratewright --features otel --test it --quiet traces::
