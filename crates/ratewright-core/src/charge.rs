@@ -74,6 +74,8 @@ pub struct Refund<'a> {
 pub struct Paid<'a> {
     /// Under which policy.
     pub policy: &'a str,
+    /// Under which of its overrides, if not under its own terms.
+    pub override_name: Option<&'a str>,
     /// The quota's own name, if the policy has several.
     pub quota: Option<&'a str>,
     /// The quota's rate. It must still be in force.

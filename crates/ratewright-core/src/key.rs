@@ -3,7 +3,7 @@
 //! A [`BucketName`] belongs to the policy and is made once; a [`Key`] adds the attributes of one query and
 //! only borrows. Two keys are the same if and only if their names and partition values are.
 //!
-//! The name covers policy, algorithm with its variant, the quota's own name if the policy has several,
+//! The name covers policy, override, algorithm with its variant, the quota's own name if the policy has several,
 //! and for windows the window. It does not cover rate and burst: what was spent stays spent when a limit is
 //! changed, while state of another algorithm is never misread.
 
@@ -13,15 +13,17 @@ use std::hash::Hash;
 use siphasher::sip128::{Hasher128, SipHasher13};
 use smallvec::SmallVec;
 
+use crate::quantity::Micros;
 use crate::query::{Attribute, AttributeName};
-use crate::quota::Quota;
+use crate::quota::{Algorithm, Quota};
 
 /// The part of a key that all clients of a limit share, and which attributes make the rest.
 #[derive(Clone, PartialEq, Eq)]
 pub struct BucketName {
     policy: String,
+    override_name: Option<String>,
     quota: Option<String>,
-    /// The kind of quota, where a policy has several kinds under one name.
+    /// The kind of quota, where the key has to say it.
     kind: Option<String>,
     partition: Vec<Part>,
     digest: [u64; 2],
@@ -59,31 +61,42 @@ impl BucketName {
     /// The name of the buckets that `policy` keeps for `quota`, one for each combination of values of the
     /// attributes in `partition`. A policy with several quotas tells them apart by `quota_name`.
     pub fn new(policy: &str, quota_name: Option<&str>, quota: &Quota, partition: Vec<Part>) -> Self {
+        Self::of_override(policy, None, quota_name, quota, partition)
+    }
+
+    /// The same, of one of the policy's overrides: its buckets are its own.
+    pub fn of_override(
+        policy: &str,
+        override_name: Option<&str>,
+        quota_name: Option<&str>,
+        quota: &Quota,
+        partition: Vec<Part>,
+    ) -> Self {
         let algorithm = quota.algorithm();
         let window = if algorithm.has_burst() { 0 } else { quota.window().as_micros() };
         // The digest's key is no secret: who can choose policy names can choose the limits.
         let mut hasher = SipHasher13::new();
-        (policy, quota_name, &partition, algorithm, window).hash(&mut hasher);
+        (policy, override_name, quota_name, &partition, algorithm, window).hash(&mut hasher);
         let digest = hasher.finish128();
         Self {
             policy: policy.to_owned(),
+            override_name: override_name.map(str::to_owned),
             quota: quota_name.map(str::to_owned),
-            kind: None,
+            kind: (!is_plain(policy, quota)).then(|| quota.kind()),
             partition,
             digest: [digest.h1, digest.h2],
         }
     }
 
-    /// The same name, of a kind of quota that has buckets of its own.
-    #[must_use]
-    pub(crate) fn of_kind(mut self, kind: Option<String>) -> Self {
-        self.kind = kind;
-        self
-    }
-
-    /// The kind of quota, where a policy has several kinds under one name: an override with another algorithm.
+    /// The kind of state, as [`Quota::kind`] tells it, unless it is the plain one: a token bucket that refills smoothly,
+    /// or of ad hoc keys the algorithm's default. State of one kind never lies under the key of another.
     pub fn kind(&self) -> Option<&str> {
         self.kind.as_deref()
+    }
+
+    /// The override that the buckets belong to, if they are not the policy's own.
+    pub fn override_name(&self) -> Option<&str> {
+        self.override_name.as_deref()
     }
 
     /// The policy's name.
@@ -114,6 +127,19 @@ impl BucketName {
     #[inline(always)]
     pub fn digest(&self) -> [u64; 2] {
         self.digest
+    }
+}
+
+/// True if a key need not say what kind of state it holds. The name of an algorithm is that of the policy behind its ad hoc
+/// keys, which says it already.
+fn is_plain(policy: &str, quota: &Quota) -> bool {
+    let is_default = |algorithm: Algorithm| {
+        let is_usual = algorithm.has_burst() || quota.window() == Micros::from_secs(60);
+        quota.algorithm() == algorithm && is_usual
+    };
+    match Algorithm::named(policy) {
+        Some(algorithm) => is_default(algorithm),
+        None => quota.algorithm() == Algorithm::default(),
     }
 }
 
@@ -182,6 +208,7 @@ impl fmt::Display for Value<'_> {
 impl fmt::Debug for BucketName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.policy)?;
+        self.override_name.as_ref().map_or(Ok(()), |name| write!(f, "+{name}"))?;
         self.quota.as_ref().map_or(Ok(()), |quota| write!(f, ".{quota}"))
     }
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use crate::charge::{Charge, Charges, Paid};
+use crate::charge::{Act, Charge, Charges, Paid};
 use crate::key::{Key, Part};
 use crate::policy::{Limit, Missing, Mode, Policy, Terms, is_name};
 use crate::query::{AttributeName, Query, Select};
@@ -70,6 +70,14 @@ pub enum PolicyError {
         /// The policy's name.
         name: String,
     },
+    /// Two overrides of a policy have the same name or the same condition, and would share buckets.
+    #[error("policy {name:?} has two overrides named {other:?}; give each its own name and match")]
+    OverrideTwice {
+        /// The policy's name.
+        name: String,
+        /// The override's name, or the digest of its condition.
+        other: String,
+    },
     /// There are more than can be numbered.
     #[error("{n} policies are too many; use at most {}", Policies::MAX)]
     TooMany {
@@ -111,6 +119,7 @@ impl Policies {
                 return Err(PolicyError::Twice { name: policy.name().to_owned() });
             }
             policy.limit_sets().try_for_each(|limits| check_names(policy, limits))?;
+            check_overrides(policy)?;
             if let Some(group) = policy.group() {
                 groups.entry(group).or_insert(number);
             }
@@ -192,6 +201,7 @@ impl Policies {
             Select::Covering(names) | Select::CoveringAnyway(names) => {
                 self.select_covering(names, query, charges)
             }
+            Select::EveryBucket(name) => self.select_buckets(name, query, charges),
         };
         if refused.is_some() {
             charges.clear();
@@ -214,6 +224,27 @@ impl Policies {
             {
                 refused = refused.or(self.charge(index, query, charges));
             }
+        }
+        refused
+    }
+
+    /// The charges of one policy, then a look at each other bucket that it has for the same values.
+    fn select_buckets<'a>(
+        &'a self,
+        name: &str,
+        query: &Query<'a>,
+        charges: &mut Charges<'a>,
+    ) -> Option<Refused> {
+        let &index = self.named.get(name)?;
+        let policy = self.at(index)?;
+        let refused = self.charge(index, query, charges);
+        let (mode, on_failure, patience) = (policy.mode(), policy.on_failure(), query.patience);
+        for (n, limit) in (0..).zip(policy.all_limits()).filter(|_| mode != Mode::Off) {
+            let id = LimitId { policy: index, limit: n, mode };
+            let is_new = !charges.iter().any(|charge| charge.limit.limit == n);
+            let key = Key::new(limit.name(), query.attributes).filter(|_| is_new);
+            let (quota, act) = (limit.quota(), Act::Look(0));
+            charges.extend(key.map(|key| Charge { limit: id, key, quota, act, patience, on_failure }));
         }
         refused
     }
@@ -287,21 +318,17 @@ impl Policies {
         None
     }
 
-    /// The buckets of a query, those of overrides too, whether they would apply now or not.
+    /// All buckets that the policies of a query have for its values, those of overrides that do not apply now too.
     pub(crate) fn keys<'a>(&'a self, query: &Query<'a>) -> Vec<Key<'a>> {
         let mut charges = Charges::new();
         self.select(query, &mut charges);
-        let mut keys: Vec<_> = charges.iter().map(|charge| charge.key).collect();
-        let named = match query.select {
-            Select::Named(names) | Select::Covering(names) | Select::CoveringAnyway(names) => names,
-        };
-        let limits = named.iter().filter_map(|name| self.named(name)).flat_map(Policy::all_limits);
-        for key in limits.filter_map(|limit| Key::new(limit.name(), query.attributes)) {
-            if !keys.contains(&key) {
-                keys.push(key);
-            }
-        }
-        keys
+        let mut policies: Vec<u32> = charges.iter().map(|charge| charge.limit.policy).collect();
+        // One that is off, or refuses, has charged nothing, and may have buckets.
+        policies.extend(query.select.names().iter().filter_map(|name| self.named.get(*name)));
+        policies.sort_unstable();
+        policies.dedup();
+        let limits = policies.into_iter().filter_map(|index| self.at(index)).flat_map(Policy::all_limits);
+        limits.filter_map(|limit| Key::new(limit.name(), query.attributes)).collect()
     }
 
     /// The bucket that a query meets under that limit, if `current` has the same limit.
@@ -328,7 +355,8 @@ impl Policies {
     /// The bucket with these values, under the limit of that name and quota, if there still is one.
     pub(crate) fn bucket<'a>(&'a self, paid: &Paid<'_>) -> Option<&'a Limit> {
         let is_same = |limit: &&Limit| {
-            limit.name().quota() == paid.quota
+            limit.name().override_name() == paid.override_name
+                && limit.name().quota() == paid.quota
                 && limit.quota().rate() == paid.rate
                 && limit.quota().kind() == paid.kind
                 && limit.quota().capacity() == paid.capacity
@@ -340,6 +368,21 @@ impl Policies {
     fn at(&self, index: u32) -> Option<&Policy> {
         self.policies.get(index as usize)
     }
+}
+
+/// Checks the names of overrides.
+fn check_overrides(policy: &Policy) -> Result<(), PolicyError> {
+    let mut known = HashSet::new();
+    for other in policy.overrides() {
+        if !is_name(other.name) {
+            return Err(PolicyError::Name { name: other.name.to_owned() });
+        }
+        if !known.insert(other.name) {
+            let (name, other) = (policy.name().to_owned(), other.name.to_owned());
+            return Err(PolicyError::OverrideTwice { name, other });
+        }
+    }
+    Ok(())
 }
 
 /// Checks the names of quotas that apply together.

@@ -2,7 +2,8 @@
 //!
 //! A policy says which queries it covers (selector), who gets a bucket of their own (partition), how much (one or
 //! more limits), what a query costs, and whether it is enforced (mode). Overrides are other terms for some: the first
-//! whose condition holds counts. They keep the policy's buckets, so who is moved to another tier takes along what was spent.
+//! whose condition holds counts. An override with quotas has buckets of its own, so that no quota repays what another
+//! granted; their names come from its name or its condition, never from its position.
 
 use std::ops::Range;
 
@@ -44,6 +45,7 @@ pub struct Limit {
 /// Other terms for some queries.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Override {
+    name: String,
     condition: Condition,
     /// Which of the policy's limits. None: the policy's own.
     limits: Option<Range<usize>>,
@@ -91,6 +93,8 @@ pub enum Mode {
 /// What a policy says for some queries, where they fulfil a condition.
 #[derive(Clone, Copy, Debug)]
 pub struct OtherTerms<'a> {
+    /// The override's name, or a digest of its condition.
+    pub name: &'a str,
     /// For which queries.
     pub condition: &'a Condition,
     /// The quotas, all of which must be met. None: the policy's own.
@@ -146,9 +150,14 @@ impl Policy {
     #[must_use]
     pub fn partitioned(mut self, partition: Vec<Part>) -> Self {
         for limit in &mut self.limits {
-            let kind = limit.name.kind().map(str::to_owned);
-            limit.name = BucketName::new(&self.name, limit.name.quota(), &limit.quota, partition.clone())
-                .of_kind(kind);
+            let (override_name, quota_name) = (limit.name.override_name(), limit.name.quota());
+            limit.name = BucketName::of_override(
+                &self.name,
+                override_name,
+                quota_name,
+                &limit.quota,
+                partition.clone(),
+            );
         }
         self.partition = partition;
         self
@@ -179,7 +188,8 @@ impl Policy {
     #[must_use]
     pub fn with_quota_named(mut self, quota_name: &str) -> Self {
         let limits = std::mem::take(&mut self.limits);
-        self.limits = limits.into_iter().map(|limit| self.limit(Some(quota_name), limit.quota)).collect();
+        self.limits =
+            limits.into_iter().map(|limit| self.limit(None, Some(quota_name), limit.quota)).collect();
         self
     }
 
@@ -190,34 +200,30 @@ impl Policy {
             self.overrides.is_empty(),
             "the policy's own quotas come before those of its overrides"
         );
-        let limit = self.limit(Some(quota_name), quota);
+        let limit = self.limit(None, Some(quota_name), quota);
         self.limits.push(limit);
         self.n_own = self.limits.len();
         self
     }
 
     /// Adds other terms for the queries for which the condition holds: other quotas, unless there are none, and
-    /// another mode. Of several, the first whose condition holds counts.
+    /// another mode. Of several, the first whose condition holds counts. Its quotas have buckets of their own, named
+    /// after `name` or, without one, after the condition.
     #[must_use]
     pub fn overridden(
         mut self,
+        name: Option<&str>,
         condition: Condition,
         quotas: Vec<(Option<String>, Quota)>,
         mode: Option<Mode>,
     ) -> Self {
+        let name = name.map_or_else(|| condition.digest(), str::to_owned);
         let start = self.limits.len();
-        for (name, quota) in quotas {
-            let mut limit = self.limit(name.as_deref(), quota);
-            // Its state would be foreign in the bucket of another kind of quota, and the other's in its own.
-            let own = self.limits[..self.n_own].iter().find(|own| own.name.quota() == name.as_deref());
-            if own.is_some_and(|own| own.quota.kind() != limit.quota.kind()) {
-                let kind = Some(limit.quota.kind());
-                limit.name = limit.name.of_kind(kind);
-            }
-            self.limits.push(limit);
+        for (quota_name, quota) in quotas {
+            self.limits.push(self.limit(Some(&name), quota_name.as_deref(), quota));
         }
         let limits = (start < self.limits.len()).then_some(start..self.limits.len());
-        self.overrides.push(Override { condition, limits, mode });
+        self.overrides.push(Override { name, condition, limits, mode });
         self
     }
 
@@ -256,8 +262,12 @@ impl Policy {
         self
     }
 
-    fn limit(&self, quota_name: Option<&str>, quota: Quota) -> Limit {
-        Limit { name: BucketName::new(&self.name, quota_name, &quota, self.partition.clone()), quota }
+    fn limit(&self, override_name: Option<&str>, quota_name: Option<&str>, quota: Quota) -> Limit {
+        let partition = self.partition.clone();
+        Limit {
+            name: BucketName::of_override(&self.name, override_name, quota_name, &quota, partition),
+            quota,
+        }
     }
 }
 
@@ -316,6 +326,7 @@ impl Policy {
     /// What it says for some. The first whose condition holds counts.
     pub fn overrides(&self) -> impl Iterator<Item = OtherTerms<'_>> {
         self.overrides.iter().map(|other| OtherTerms {
+            name: &other.name,
             condition: &other.condition,
             limits: other.limits.clone().and_then(|limits| self.limits.get(limits)),
             mode: other.mode,

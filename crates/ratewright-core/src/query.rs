@@ -33,6 +33,8 @@ pub enum Select<'a> {
     CoveringAnyway(&'a [&'a str]),
     /// These by name, and no others.
     Named(&'a [&'a str]),
+    /// This one by name, with a look at the buckets of all its overrides.
+    EveryBucket(&'a str),
 }
 
 /// One fact about a request.
@@ -84,6 +86,16 @@ pub enum Ask {
     Record(u32),
     /// To learn whether so many units could be spent; with zero, how things stand.
     Look(u32),
+}
+
+impl Select<'_> {
+    /// The policies that are asked for by name.
+    pub(crate) fn names(&self) -> &[&str] {
+        match self {
+            Self::Covering(names) | Self::CoveringAnyway(names) | Self::Named(names) => names,
+            Self::EveryBucket(name) => std::slice::from_ref(name),
+        }
+    }
 }
 
 impl<'a> Query<'a> {

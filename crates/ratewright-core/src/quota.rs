@@ -11,7 +11,10 @@
 //! An impossible quota cannot be built: no zero, nothing that takes over 100 years to refill, no log
 //! that would not fit in memory.
 
+use std::hash::{Hash as _, Hasher as _};
 use std::num::NonZeroU32;
+
+use siphasher::sip::SipHasher13;
 
 use crate::quantity::{Micros, Span, TIME_MAX};
 use crate::rate::Rate;
@@ -82,6 +85,7 @@ pub struct Quota {
     fill: Span,
     deepest: Span,
     tick: u64,
+    tag: u32,
 }
 
 /// Why a quota cannot be built.
@@ -110,6 +114,12 @@ pub enum QuotaError {
         /// The algorithm asked for.
         algorithm: Algorithm,
     },
+}
+
+impl Default for Algorithm {
+    fn default() -> Self {
+        Self::TokenBucket(Refill::default())
+    }
 }
 
 impl Algorithm {
@@ -148,6 +158,9 @@ impl Algorithm {
 }
 
 impl Quota {
+    /// The bits of a [`tag`](Self::tag).
+    pub const TAG_BITS: u32 = 24;
+
     /// The most units that a sliding window log may have.
     pub const LOG_UNITS_MAX: u32 = 10_000;
 
@@ -166,7 +179,7 @@ impl Quota {
         let lap = window / shared;
         let span = |units: u32| Span::from_ratio(u128::from(units) * u128::from(lap), over);
         let ticks_max = ((1 << 52) - 1) / u64::from(units.get());
-        Ok(Self {
+        let quota = Self {
             rate,
             algorithm,
             capacity: units,
@@ -176,7 +189,9 @@ impl Quota {
             fill: span(units.get()),
             deepest: span(units.get()).doubled(),
             tick: window.div_ceil(ticks_max),
-        })
+            tag: 0,
+        };
+        Ok(quota.tagged())
     }
 
     /// The same quota with another burst.
@@ -193,7 +208,28 @@ impl Quota {
         if self.fill.ceil() > Rate::WINDOW_MAX {
             return Err(QuotaError::TooSlow { burst, rate: self.rate });
         }
-        Ok(self)
+        Ok(self.tagged())
+    }
+
+    /// The same quota, with the tag of what it is now.
+    fn tagged(mut self) -> Self {
+        let mut hasher = SipHasher13::new();
+        let law = match self.algorithm {
+            Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => {
+                let over = if self.fill.part() == 0 { 0 } else { self.over };
+                [self.fill.micros(), self.fill.part().into(), over.into()]
+            }
+            Algorithm::TokenBucket(Refill::Stepped) => [self.units().into(), self.window().as_micros(), 0],
+            Algorithm::SlidingWindow | Algorithm::SlidingWindowCounter | Algorithm::FixedWindow(_) => {
+                self.tag = 0;
+                return self;
+            }
+        };
+        (self.capacity, law).hash(&mut hasher);
+        #[expect(clippy::cast_possible_truncation, reason = "only some of the bits are wanted")]
+        let bits = hasher.finish() as u32;
+        self.tag = (bits >> (u32::BITS - Self::TAG_BITS)).max(1);
+        self
     }
 
     /// The kind of state that it keeps: algorithm, variant, and for windows the window. Quotas of one kind can share buckets.
@@ -229,6 +265,13 @@ impl Quota {
         }
         // Where one unit is all that a rate can be cut to, the burst may take too long to come back.
         shared.clone().with_burst(cut(self.capacity)).unwrap_or(shared)
+    }
+
+    /// A number that tells buckets of different quotas apart, below 2^[`TAG_BITS`](Self::TAG_BITS): a state that was
+    /// written under one quota means something else under another. Zero for windows, whose counts mean the same.
+    #[inline(always)]
+    pub fn tag(&self) -> u32 {
+        self.tag
     }
 
     /// The rate as written.

@@ -15,11 +15,13 @@
 //! An anchor only proposes. The condition itself is tested then, so an anchor may be too wide, never too narrow.
 
 use std::collections::HashMap;
+use std::hash::Hasher as _;
 
 use aho_corasick::Anchored;
 use aho_corasick::automaton::Automaton;
 use aho_corasick::nfa::contiguous::NFA;
 use ipnet::IpNet;
+use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
 use crate::pattern::Pattern;
@@ -131,6 +133,22 @@ impl Condition {
             Test::Fits(name, _) => Some(name),
             Test::Within(_) => None,
         })
+    }
+
+    /// 64 bits in hexadecimal that stand for what is tested, in whichever order it is written. Keys in Redis carry them, so
+    /// they must not change between versions.
+    pub(crate) fn digest(&self) -> String {
+        let mut tests: Vec<String> = self
+            .tests()
+            .map(|(name, mut values)| {
+                values.sort_unstable();
+                format!("{name}\0{}", values.join("\0"))
+            })
+            .collect();
+        tests.sort_unstable();
+        let mut hasher = SipHasher13::new();
+        hasher.write(tests.join("\0\0").as_bytes());
+        format!("{:016x}", hasher.finish())
     }
 
     /// What is tested, as policy files write it: an attribute, and the patterns or networks of which it must fit one.

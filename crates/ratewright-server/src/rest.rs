@@ -125,7 +125,7 @@ where
     let policies = door.limiter.load();
     let params = params(&request, Accepts::Key)?;
     let asked = Asked::understand(&request, &params, Accepts::Key, &settings, &policies, now)?;
-    let decision = asked.decide(&door.limiter, &policies, Ask::Look(0)).await;
+    let decision = asked.look(&door.limiter, &policies).await;
     let mut response = wire::looked(&asked, &decision, now, settings.dialect.fields)?;
     mark(&mut response, request.headers());
     answer(response)
@@ -151,7 +151,7 @@ where
     let policies = door.limiter.load();
     let params = params(&request, Accepts::NamedKey)?;
     let asked = Asked::understand(&request, &params, Accepts::NamedKey, &settings, &policies, now)?;
-    let decision = asked.decide(&door.limiter, &policies, Ask::Look(0)).await;
+    let decision = asked.look(&door.limiter, &policies).await;
     answer(wire::inspected(&asked, &decision, now)?)
 }
 

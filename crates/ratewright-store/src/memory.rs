@@ -10,12 +10,13 @@
 //! that calls cannot wait for each other in a circle. Within them a call first weighs every charge, and
 //! moves something only if none vetoes.
 //!
-//! Keys are known by a hash under a key that each process draws anew (SipHash-1-3, 120 bits kept): nobody
+//! Keys are known by a hash under a key that each process draws anew (SipHash-1-3, 96 bits kept): nobody
 //! can craft two clients that share a bucket, and a slot takes 32 bytes whatever the client's name is.
 //!
 //! # Laws
 //! `tests/it/laws.rs` for what it answers, `tests/it/memory.rs` for caps, floods and threads.
 
+mod changed;
 mod shard;
 mod siphash;
 mod slot;
@@ -32,8 +33,8 @@ use ratewright_core::{
 };
 use smallvec::SmallVec;
 
-use crate::settle::{Buckets, Purpose, settle};
-use shard::{Change, Shard, Visit};
+use crate::settle::{self, Buckets, settle};
+use shard::{Change, Purpose, Shard, Visit};
 use slot::Identity;
 use sync::{Mutex, MutexGuard};
 
@@ -87,7 +88,7 @@ struct Locked<'a> {
 struct ChargeIt(Demand, Act);
 
 /// Only weighs.
-struct Weigh(Demand);
+struct Weigh(Demand, Act);
 
 /// Spends what was weighed, and tells what is left.
 struct Spend(u32);
@@ -196,7 +197,14 @@ impl<C: Clock> MemoryStore<C> {
         let places: SmallVec<[_; 4]> = charges.iter().map(|charge| self.locate(&charge.key)).collect();
         let locked = self.lock(places.iter().map(|place| place.0));
         let now = self.clock.now();
-        settle(charges, &mut Held { places, locked, now }, now, Basis::Local, Purpose::Spend, standings);
+        settle(
+            charges,
+            &mut Held { places, locked, now },
+            now,
+            Basis::Local,
+            settle::Purpose::Spend,
+            standings,
+        );
     }
 
     /// Locks shards, each once, in their order.
@@ -224,7 +232,7 @@ impl Buckets for Held<'_> {
     }
 
     fn fit(&mut self, n: usize, charge: &Charge<'_>, demand: Demand) -> Fit {
-        self.visit(n, charge, Weigh(demand))
+        self.visit(n, charge, Weigh(demand, charge.act))
     }
 
     fn spend(&mut self, n: usize, charge: &Charge<'_>) -> (u32, Level) {
@@ -236,8 +244,22 @@ impl Buckets for Held<'_> {
     }
 }
 
+/// What a charge comes to its bucket for.
+#[inline(always)]
+fn purpose(act: Act) -> Purpose {
+    match act {
+        Act::Take(_) | Act::Try(_) | Act::Record(_) => Purpose::Charge,
+        Act::Look(_) => Purpose::Look,
+    }
+}
+
 impl Visit for ChargeIt {
     type Answer = Charged;
+
+    #[inline(always)]
+    fn purpose(&self) -> Purpose {
+        purpose(self.1)
+    }
 
     #[inline(always)]
     fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, Change) {
@@ -249,6 +271,10 @@ impl Visit for ChargeIt {
 impl Visit for Weigh {
     type Answer = Fit;
 
+    fn purpose(&self) -> Purpose {
+        purpose(self.1)
+    }
+
     fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Fit, Change) {
         (bucket.fit(quota, self.0, now), Change::Nothing)
     }
@@ -256,6 +282,10 @@ impl Visit for Weigh {
 
 impl Visit for Spend {
     type Answer = (u32, Level);
+
+    fn purpose(&self) -> Purpose {
+        Purpose::Charge
+    }
 
     fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, Change) {
         let counted = bucket.spend(quota, self.0, now);
@@ -266,6 +296,10 @@ impl Visit for Spend {
 impl Visit for Measure {
     type Answer = Level;
 
+    fn purpose(&self) -> Purpose {
+        Purpose::Look
+    }
+
     fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Level, Change) {
         (bucket.level(quota, now), Change::Nothing)
     }
@@ -273,6 +307,10 @@ impl Visit for Measure {
 
 impl Visit for GiveBack<'_> {
     type Answer = ();
+
+    fn purpose(&self) -> Purpose {
+        Purpose::Refund
+    }
 
     fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> ((), Change) {
         let Receipt { cost, paid_at, .. } = *self.0;
@@ -307,7 +345,7 @@ impl<C: Clock> Store for MemoryStore<C> {
     async fn reset(&self, keys: &[Key<'_>]) -> Result<Basis, Infallible> {
         for key in keys {
             let (shard, id) = self.locate(key);
-            self.shards[shard].0.lock().forget(id);
+            self.shards[shard].0.lock().forget_all(id);
         }
         Ok(Basis::Local)
     }

@@ -37,6 +37,8 @@ struct Inspected {
 #[serde(rename_all = "camelCase")]
 struct Limit {
     policy: String,
+    #[serde(rename = "override")]
+    override_name: Option<String>,
     quota: Option<String>,
     mode: String,
     limit: u32,
@@ -175,8 +177,9 @@ impl Inspected {
         let mut table = Table::new(["LIMIT", "LEFT", "OF", "FULL IN", "MODE", "BASIS"]);
         for limit in &self.limits {
             let quota = limit.quota.as_ref().map_or(String::new(), |quota| format!("/{quota}"));
+            let other = limit.override_name.as_ref().map_or(String::new(), |name| format!("+{name}"));
             table.row([
-                format!("{}{quota}", limit.policy),
+                format!("{}{other}{quota}", limit.policy),
                 limit.remaining.to_string(),
                 limit.limit.to_string(),
                 format!("{} s", limit.reset_after_seconds),

@@ -8,7 +8,8 @@
 //! Exact, and the dearest: one entry per charge, charges of one instant sharing theirs. Entries are in
 //! order of time: a charge by a clock that is behind is filed with the newest. `Record` may pass the limit,
 //! but only the newest entries that together reach twice `units` are kept: while an older one could still
-//! count, those alone say no. So a log never has more than twice as many entries as units.
+//! count, those alone say no. So a log never has more than twice as many entries as units. Where quotas of the same
+//! window meet, the largest decides what is kept, so that a smaller one never makes it forget.
 //!
 //! # Laws
 //! - Any window spends at most `units`.
@@ -26,6 +27,8 @@ use crate::quota::Quota;
 pub struct SlidingLog {
     entries: VecDeque<Entry>,
     spent: u64,
+    /// Two limits of the largest quota that spent here since the log was empty.
+    deepest: u32,
 }
 
 /// What was spent at one instant.
@@ -53,14 +56,19 @@ impl SlidingLog {
     }
 
     /// Lets go of the oldest entries while the newer ones are two limits deep by themselves.
-    fn trim(&mut self, quota: &Quota) {
+    fn trim(&mut self) {
         while let Some(oldest) = self.entries.front().map(|entry| u64::from(entry.cost)) {
-            if self.spent - oldest < u64::from(quota.deepest()) {
+            if self.spent - oldest < u64::from(self.deepest) {
                 return;
             }
             self.spent -= oldest;
             self.entries.pop_front();
         }
+    }
+
+    /// True if some entries lie further ahead than they ever could.
+    pub fn lies_ahead(&self, quota: &Quota, now: Timestamp) -> bool {
+        self.entries.back().is_some_and(|newest| now + quota.window() < newest.at)
     }
 
     /// Bytes on the heap for entries.
@@ -76,7 +84,7 @@ impl SlidingLog {
 
 impl Bucket for SlidingLog {
     fn mend(&mut self, quota: &Quota, now: Timestamp) -> bool {
-        let mended = self.entries.back().is_some_and(|newest| now + quota.window() < newest.at);
+        let mended = self.lies_ahead(quota, now);
         if mended {
             // All that lies ahead was charged now; elder ones that are a little ahead must not stay ahead of those.
             let n_before = self.entries.partition_point(|entry| entry.at <= now);
@@ -112,6 +120,7 @@ impl Bucket for SlidingLog {
         if cost == 0 {
             return 0; // and what a lowered quota would not keep stays until something is spent
         }
+        self.deepest = if self.entries.is_empty() { 0 } else { self.deepest }.max(quota.deepest());
         let counted = match self.entries.back_mut() {
             Some(newest) if now <= newest.at => deepen(&mut newest.cost, cost, quota),
             _ => {
@@ -122,7 +131,7 @@ impl Bucket for SlidingLog {
             }
         };
         self.spent += u64::from(counted);
-        self.trim(quota);
+        self.trim();
         counted
     }
 

@@ -15,6 +15,7 @@
 //! - `retry_after` is exact.
 //! - What is spent and not given back keeps within that bound. A charge that began the steps has set their
 //!   time, also if it is given back.
+//! - A changed quota keeps the share that was spent, rounded up.
 
 use super::{Bucket, Demand, Fit, Level, deepen, forfeits, pull_back};
 use crate::quantity::{Micros, Timestamp};
@@ -30,6 +31,15 @@ pub struct Stepped {
 }
 
 impl Stepped {
+    /// The bucket that `to` begins with where `from` has left this one: the same share of it is spent, in whole units, rounded
+    /// up. Its steps begin now.
+    #[must_use]
+    pub fn inherit(self, from: &Quota, to: &Quota, now: Timestamp) -> Self {
+        let spent = u64::from(self.settled(from, now).spent.min(from.deepest()));
+        let spent = (spent * u64::from(to.capacity().get())).div_ceil(from.capacity().get().into());
+        Self { since: now, spent: u32::try_from(spent).unwrap_or(u32::MAX).min(to.deepest()) }
+    }
+
     /// The bucket with all steps taken that are due. A full bucket begins its steps now.
     fn settled(self, quota: &Quota, now: Timestamp) -> Self {
         let window = quota.window().as_micros();

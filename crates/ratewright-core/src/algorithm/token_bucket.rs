@@ -24,6 +24,7 @@
 //! - `retry_after` is exact: the same charge fits then, and is short one microsecond earlier; as long as one
 //!   refill more ends before time does.
 //! - A refund, however late, leaves at most what would be left had nothing been charged.
+//! - A changed quota keeps the share that was spent, rounded up.
 
 use super::{Bucket, Charged, Demand, Fit, Level, charge};
 use crate::charge::Act;
@@ -42,6 +43,19 @@ impl TokenBucket {
     #[inline(always)]
     pub fn full(quota: &Quota) -> Self {
         Self { full_at: Timestamp::default().moment(quota.over()) }
+    }
+
+    /// The bucket that `to` begins with where `from` has left this one: the same share of it is spent. Times are rounded to
+    /// whole microseconds, each so that more is spent.
+    #[must_use]
+    pub fn inherit(self, from: &Quota, to: &Quota, now: Timestamp) -> Self {
+        let whole = from.time_to_fill().micros().max(1);
+        let spent = self.full_at.ceil().since(now).as_micros().min(2 * whole);
+        let fill = to.time_to_fill().ceil().as_micros();
+        let spent = (u128::from(spent) * u128::from(fill)).div_ceil(u128::from(whole));
+        // At most two refills, so it fits.
+        let spent = Micros::new(u64::try_from(spent).unwrap_or(u64::MAX));
+        Self { full_at: (now.moment(to.over()) + Span::whole(spent, to.over())).within_time() }
     }
 
     /// When it will be full, seen from `now`: a full bucket saves nothing up.

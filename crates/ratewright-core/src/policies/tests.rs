@@ -147,7 +147,7 @@ fn who_names_policies_meets_no_others() {
 }
 
 #[test]
-fn overrides_are_other_terms_on_the_same_bucket() {
+fn an_override_with_a_quota_has_buckets_of_its_own() {
     let quota = |rate: &str| Quota::new(Algorithm::SlidingWindowCounter, rate.parse().unwrap()).unwrap();
     let user = |text: &str| {
         Condition::default().and_fits(AttributeName::User, vec![Pattern::new(text, None).unwrap()])
@@ -155,10 +155,10 @@ fn overrides_are_other_terms_on_the_same_bucket() {
     let per_user = Policy::new("per-user", quota("250/min"))
         .unwrap()
         .by(&[AttributeName::User])
-        .overridden(user("batch-*"), vec![(None, quota("2500/min"))], None)
-        .overridden(user("batch-x"), vec![], Some(Mode::Off))
-        .overridden(user("admin"), vec![], Some(Mode::Shadow))
-        .overridden(user("root"), vec![], Some(Mode::Off));
+        .overridden(None, user("batch-*"), vec![(None, quota("2500/min"))], None)
+        .overridden(Some("x"), user("batch-x"), vec![], Some(Mode::Off))
+        .overridden(None, user("admin"), vec![], Some(Mode::Shadow))
+        .overridden(None, user("root"), vec![], Some(Mode::Off));
     let policies = Policies::new(vec![per_user]).unwrap();
     let of = |value| {
         let attributes = [Attribute { name: AttributeName::User, value }];
@@ -167,9 +167,70 @@ fn overrides_are_other_terms_on_the_same_bucket() {
         charges.iter().map(|c| format!("{:?} {} {:?}", c.key, c.quota.rate(), c.act)).collect::<Vec<_>>()
     };
     assert_eq!(of("anna"), [r#"per-user["anna"] 250/min Look(1)"#]);
-    assert_eq!(of("batch-x"), [r#"per-user["batch-x"] 2500/min Look(1)"#], "the first that holds");
+    let batch = r#"per-user+2f7798908167b0fc["batch-x"] 2500/min Look(1)"#;
+    assert_eq!(of("batch-x"), [batch], "the first that holds");
     assert_eq!(of("admin"), [r#"per-user["admin"] 250/min Look(0)"#]);
     assert_eq!(of("root"), [""; 0]);
+}
+
+/// Its name says where its buckets lie, else what it matches; never its position.
+#[test]
+fn overrides_keep_their_buckets_when_others_come_before_them() {
+    let fits = |name: AttributeName<&str>, texts: &[&str]| {
+        let patterns = texts.iter().map(|text| Pattern::new(text, None).unwrap()).collect();
+        (name.to_owned(), patterns)
+    };
+    let condition = |tests: Vec<(AttributeName<String>, Vec<Pattern>)>| {
+        tests
+            .into_iter()
+            .fold(Condition::default(), |condition, (name, patterns)| condition.and_fits(name, patterns))
+    };
+    let get = || fits(AttributeName::Method, &["GET", "HEAD"]);
+    let anna = || fits(AttributeName::User, &["anna"]);
+    assert_eq!(condition(vec![get(), anna()]).digest(), condition(vec![anna(), get()]).digest());
+    let swapped = fits(AttributeName::Method, &["HEAD", "GET"]);
+    assert_eq!(condition(vec![get()]).digest(), condition(vec![swapped]).digest());
+    assert_ne!(condition(vec![get()]).digest(), condition(vec![get(), anna()]).digest());
+    let quota = || vec![(None, Quota::new(Algorithm::SlidingWindow, "1/s".parse().unwrap()).unwrap())];
+    let twice = policy("p").overridden(None, condition(vec![get()]), quota(), None).overridden(
+        None,
+        condition(vec![get()]),
+        quota(),
+        None,
+    );
+    let error = Policies::new(vec![twice]).unwrap_err();
+    assert!(
+        matches!(error, PolicyError::OverrideTwice { .. }),
+        "the second would share the first one's buckets"
+    );
+}
+
+/// All buckets of a policy are looked at and forgotten, those of overrides that do not apply now too.
+#[test]
+fn a_look_at_every_bucket_and_a_reset_cover_overrides() {
+    let quota = |rate: &str| Quota::new(Algorithm::SlidingWindow, rate.parse().unwrap()).unwrap();
+    let method = |text: &str| {
+        Condition::default().and_fits(AttributeName::Method, vec![Pattern::new(text, None).unwrap()])
+    };
+    let p = policy("p").by(&[AttributeName::Ip]).overridden(
+        Some("get"),
+        method("GET"),
+        vec![(None, quota("5/s")), (Some("hour".to_owned()), quota("9/h"))],
+        None,
+    );
+    let policies = Policies::new(vec![p, policy("q")]).unwrap();
+    let attributes = [(AttributeName::Ip, "c"), (AttributeName::Method, "GET")]
+        .map(|(name, value)| Attribute { name, value });
+    let mut charges = Charges::new();
+    policies.select(&query(Select::EveryBucket("p"), &attributes[..1]), &mut charges);
+    let names: Vec<_> = charges.iter().map(|charge| format!("{:?}", charge.key)).collect();
+    assert_eq!(names, [r#"p["c"]"#, r#"p+get["c"]"#, r#"p+get.hour["c"]"#]);
+    let keys = |select, attributes| {
+        let query = query(select, attributes);
+        policies.keys(&query).iter().map(|key| format!("{key:?}")).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(Select::Named(&["p"]), &attributes), names);
+    assert_eq!(keys(Select::Covering(&[]), &attributes), [names, vec!["q[]".to_owned()]].concat());
 }
 
 #[test]
@@ -218,7 +279,7 @@ fn b4_a_path_that_could_be_read_in_two_ways_meets_no_policy_that_is_off() {
     let policies = vec![
         policy("free").covering(on("/health")).grouped("g").in_mode(Mode::Off),
         policy("default").grouped("g"),
-        policy("all").overridden(health, vec![], Some(Mode::Off)),
+        policy("all").overridden(None, health, vec![], Some(Mode::Off)),
     ];
     let policies = Policies::new(policies).unwrap();
     let n_charges = |select| {

@@ -110,6 +110,18 @@ impl<'a> Asked<'a> {
         Ok(Self { which, key, permits, policy: [which.policy()], attributes, address: None })
     }
 
+    /// How the key stands, in the buckets of all overrides too.
+    pub(super) async fn look<S, O>(&self, limiter: &Limiter<S, O>, policies: &Arc<Policies>) -> Decision
+    where
+        S: Store<Error = Infallible>,
+        O: Observe,
+    {
+        let policies = Guard::from_inner(Arc::clone(policies));
+        let attributes = self.attributes();
+        let select = Select::EveryBucket(self.policy[0]);
+        limiter.decide_under(policies, &Query { select, ..self.query(&attributes, Ask::Look(0)) }).await
+    }
+
     /// Asks under the rule set that it was understood by.
     pub(super) async fn decide<S, O>(
         &self,

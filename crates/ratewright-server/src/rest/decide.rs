@@ -97,6 +97,9 @@ pub(super) struct Decided<'a> {
 #[serde(rename_all = "camelCase")]
 pub(super) struct LimitState<'a> {
     policy: &'a str,
+    /// The override whose bucket it is: its name, or a digest of its `match`.
+    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
+    override_name: Option<&'a str>,
     /// The quota's own name, if the policy has several.
     #[serde(skip_serializing_if = "Option::is_none")]
     quota: Option<&'a str>,
@@ -301,6 +304,7 @@ impl<'a> LimitState<'a> {
     pub(super) fn of((policy, limit, standing): (&'a Policy, &'a Limit, &'a Standing)) -> Self {
         Self {
             policy: policy.name(),
+            override_name: limit.name().override_name(),
             quota: limit.name().quota(),
             mode: standing.limit.mode().name(),
             outcome: match standing.outcome {

@@ -45,6 +45,9 @@ pub(super) struct Refund {
 struct Charged {
     #[serde(rename = "p")]
     policy: String,
+    /// The override whose bucket was charged.
+    #[serde(rename = "o", default, skip_serializing_if = "Option::is_none")]
+    override_name: Option<String>,
     #[serde(rename = "q", default, skip_serializing_if = "Option::is_none")]
     quota: Option<String>,
     #[serde(rename = "v")]
@@ -103,6 +106,7 @@ pub(super) fn of(decision: &Decision, attributes: &[Attribute<'_>]) -> Option<St
         let key = Key::new(limit.name(), attributes)?;
         Some(Charged {
             policy: policy.name().to_owned(),
+            override_name: limit.name().override_name().map(str::to_owned),
             quota: limit.name().quota().map(str::to_owned),
             values: key.values().map(|value| value.to_string()).collect(),
             cost: receipt.cost,
@@ -143,6 +147,7 @@ impl Charged {
     fn paid(&self) -> Option<Paid<'_>> {
         Some(Paid {
             policy: &self.policy,
+            override_name: self.override_name.as_deref(),
             quota: self.quota.as_deref(),
             rate: self.rate.parse::<Rate>().ok()?,
             kind: &self.kind,

@@ -226,8 +226,8 @@ async fn a_caller_falls_under_the_overrides_that_are_made_for_it() {
     let policy = Policy::new("api", quota("5/h"))
         .unwrap()
         .by(&[AttributeName::Ip])
-        .overridden(premium, vec![(None, quota("1000/h"))], None)
-        .overridden(office, vec![(None, quota("100/h"))], None);
+        .overridden(None, premium, vec![(None, quota("1000/h"))], None)
+        .overridden(None, office, vec![(None, quota("100/h"))], None);
     let door = door_of(vec![policy], Settings::default());
     for (from, tier, left) in [("127.0.0.1", "", 4), ("127.0.0.2", "premium", 999), ("192.0.2.7", "", 99)] {
         let mut request =

@@ -18,6 +18,7 @@ use ratewright_core::algorithm::stepped::Stepped;
 use ratewright_core::algorithm::token_bucket::TokenBucket;
 use ratewright_core::{Algorithm, Leak, Quota, Refill, Timestamp};
 
+use super::changed::WrittenUnder;
 use super::slot::{Identity, Inline, Slot};
 use super::table::Table;
 
@@ -34,13 +35,17 @@ const LOG_BYTES_MIN: usize = 1 << 20;
 /// A part of the table.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    table: Table,
+    pub(super) table: Table,
     logs: Vec<SlidingLog>,
     free_logs: Vec<u32>,
     n_log_bytes: usize,
     hand: usize,
     n_max: usize,
     n_evicted: u64,
+    /// The quotas whose states are here.
+    pub(super) quotas: WrittenUnder,
+    /// When the last state that waits for its quota is gone.
+    pub(super) parked_until: u64,
 }
 
 /// Something to do with a bucket, whichever kind it is of.
@@ -48,8 +53,22 @@ pub(super) trait Visit {
     /// What comes of it.
     type Answer;
 
+    /// What the visit is for.
+    fn purpose(&self) -> Purpose;
+
     /// Does it, and says what became of the bucket.
     fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, Change);
+}
+
+/// What a visit is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To spend, if it fits.
+    Charge,
+    /// To give back.
+    Refund,
+    /// To learn how things stand. Nothing is stored, whatever must be mended, so that a look changes nothing for others.
+    Look,
 }
 
 /// What became of a bucket that was visited.
@@ -86,6 +105,7 @@ impl Shard {
             + self.n_log_bytes
             + self.logs.capacity() * size_of::<SlidingLog>()
             + self.free_logs.capacity() * size_of::<u32>()
+            + self.quotas.n_bytes()
     }
 
     /// Visits a key's bucket; a fresh one if there is none.
@@ -117,19 +137,36 @@ impl Shard {
         now: Timestamp,
         visit: V,
     ) -> V::Answer {
-        let Some(slot) = self.table.find(id) else {
-            let mut bucket = B::fresh(quota);
-            let (answer, change) = visit.visit(&mut bucket, quota, now);
-            if change == Change::Spent {
-                self.insert(Slot::pack(id, &bucket, quota), now);
-            }
-            return answer;
-        };
+        let Some(slot) = self.table.find(id) else { return self.visit_new::<B, V>(id, quota, now, visit) };
+        if slot.tag() != quota.tag() {
+            return self.visit_changed::<B, V>(id, quota, now, visit);
+        }
         let mut bucket = slot.unpack::<B>(quota);
-        let mended = bucket.mend(quota, now);
+        let mended = bucket.mend(quota, now) && visit.purpose() != Purpose::Look;
         let (answer, change) = visit.visit(&mut bucket, quota, now);
         if mended || change != Change::Nothing {
             *slot = Slot::pack(id, &bucket, quota);
+        }
+        answer
+    }
+
+    /// Visits a bucket that was never seen, or whose last state is gone.
+    #[inline(always)]
+    fn visit_new<B: Inline, V: Visit>(
+        &mut self,
+        id: Identity,
+        quota: &Quota,
+        now: Timestamp,
+        visit: V,
+    ) -> V::Answer {
+        if now.as_micros() < self.parked_until {
+            return self.visit_changed::<B, V>(id, quota, now, visit);
+        }
+        let mut bucket = B::fresh(quota);
+        let (answer, change) = visit.visit(&mut bucket, quota, now);
+        if change == Change::Spent {
+            self.insert(Slot::pack(id, &bucket, quota), now);
+            self.quotas.note(quota, &self.table);
         }
         answer
     }
@@ -150,6 +187,15 @@ impl Shard {
             return answer;
         };
         let log = &mut self.logs[index as usize];
+        if visit.purpose() == Purpose::Look {
+            // What it tells leaves out what has left the window; only what must be mended needs another log.
+            if !log.lies_ahead(quota, now) {
+                return visit.visit(log, quota, now).0;
+            }
+            let mut log = log.clone();
+            log.mend(quota, now);
+            return visit.visit(&mut log, quota, now).0;
+        }
         let n_bytes = log.n_bytes();
         let mended = log.mend(quota, now);
         let (answer, change) = visit.visit(log, quota, now);
@@ -163,7 +209,7 @@ impl Shard {
 
     /// Puts a new key in.
     #[cold]
-    fn insert(&mut self, slot: Slot, now: Timestamp) {
+    pub(super) fn insert(&mut self, slot: Slot, now: Timestamp) {
         self.sweep(now);
         if self.n_max <= self.table.n_keys() {
             self.evict(now);
@@ -171,7 +217,7 @@ impl Shard {
         self.table.insert(slot);
     }
 
-    /// Forgets a key.
+    /// Forgets the state of an identity.
     pub(super) fn forget(&mut self, id: Identity) {
         if let Some(place) = self.table.place_of(id) {
             self.remove(place);

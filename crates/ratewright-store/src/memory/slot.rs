@@ -1,10 +1,10 @@
 //! One key in 32 bytes.
 //!
 //! ```text
-//!   identity                        state
-//!   ┌──────────────┬────────────┬──┐┌───────────────────┬───┬───┐┌───────┬───────┐
-//!   │ 64 bits      │ 56 bits    │h ││ time, 53 bits     │s 8│k 3││ a, 32 │ b, 32 │
-//!   └──────────────┴────────────┴──┘└───────────────────┴───┴───┘└───────┴───────┘
+//!   identity          quota's tag    state
+//!   ┌──────────┬─────────┬──────┬──┐┌───────────────────┬───┬───┐┌───────┬───────┐
+//!   │ 64 bits  │ 32 bits │t, 24 │h ││ time, 53 bits     │s 8│k 3││ a, 32 │ b, 32 │
+//!   └──────────┴─────────┴──────┴──┘└───────────────────┴───┴───┘└───────┴───────┘
 //!                   heat, 8 bits ┘         kind of state ┘   └ span, 8 bits
 //!
 //!   k        time               span                 a           b          heat
@@ -15,7 +15,8 @@
 //!   log      newest entry       window               where it is -          spent / units
 //! ```
 //!
-//! The identity is 120 bits of a keyed 128-bit hash. The first 64 say in which shard it lies, and where there.
+//! The identity is 96 bits of a keyed 128-bit hash. The first 64 say in which shard it lies, and where there. The tag says
+//! which quota wrote the state: see `changed.rs`.
 //!
 //! Span and heat are there for whoever must make room without knowing the quota: when the state is gone,
 //! and how much of the quota it stands for. The span is rounded up, by a quarter at most: a state is let go
@@ -31,7 +32,7 @@ use ratewright_core::algorithm::token_bucket::TokenBucket;
 use ratewright_core::quantity::{Moment, TIME_MAX};
 use ratewright_core::{Quota, Timestamp};
 
-/// Which bucket, as far as a shard can tell: 120 bits.
+/// Which bucket, as far as a shard can tell: 96 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Identity {
     high: u64,
@@ -42,7 +43,7 @@ pub(super) struct Identity {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     high: u64,
-    low_heat: u64,
+    low_tag_heat: u64,
     time_span_kind: u64,
     a: u32,
     b: u32,
@@ -51,7 +52,7 @@ pub(super) struct Slot {
 const _: () = assert!(size_of::<Slot>() == 32, "two slots to a cache line");
 
 /// A state that fits into a slot: 53 bits of time and two numbers.
-pub(super) trait Inline: Bucket + Sized {
+pub(super) trait Inline: Bucket + Copy {
     /// Tells its slots from those of others: 1 to 7.
     const KIND: u64;
 
@@ -63,6 +64,11 @@ pub(super) trait Inline: Bucket + Sized {
 
     /// What to store, and for whoever must make room: the span, and the heat.
     fn parts(&self, quota: &Quota) -> Parts;
+
+    /// The state that `to` begins with where `from` has left this one. A window's counts stay as they are.
+    fn inherit(self, _from: &Quota, _to: &Quota, _now: Timestamp) -> Self {
+        self
+    }
 }
 
 /// What a slot stores of a state.
@@ -77,7 +83,11 @@ pub(super) struct Parts {
 const KIND_BITS: u32 = 3;
 const SPAN_BITS: u32 = 8;
 const TIME_BITS: u32 = 53;
-const HEAT_MAX: u64 = 0xff;
+const HEAT_BITS: u32 = 8;
+const HEAT_MAX: u64 = (1 << HEAT_BITS) - 1;
+
+/// The bits of an identity's second half.
+const IDENTITY_LOW: u64 = !((1 << (Quota::TAG_BITS + HEAT_BITS)) - 1);
 
 /// The kind of a slot whose log lies elsewhere.
 const LOG: u64 = 5;
@@ -86,7 +96,13 @@ const _: () = assert!(KIND_BITS + SPAN_BITS + TIME_BITS == u64::BITS && TIME_MAX
 
 impl Identity {
     pub(super) fn new(high: u64, low: u64) -> Self {
-        Self { high, low: low & !HEAT_MAX }
+        Self { high, low: low & IDENTITY_LOW }
+    }
+
+    /// Under which identity the state of a quota waits while another quota's is in use.
+    pub(super) fn parked(self, tag: u32) -> Self {
+        let mixed = tag.wrapping_mul(0x9e37_79b9); // odd, so that no two tags are mixed into one, nor any into zero
+        Self { high: self.high, low: self.low ^ (u64::from(mixed) << 32) }
     }
 
     /// Where in its shard's table to begin to look, before it is cut to the table's size.
@@ -101,7 +117,7 @@ impl Slot {
     /// The slot of a state.
     #[inline(always)]
     pub(super) fn pack<B: Inline>(id: Identity, bucket: &B, quota: &Quota) -> Self {
-        Self::new(id, B::KIND, bucket.parts(quota))
+        Self::new(id, quota, B::KIND, bucket.parts(quota))
     }
 
     /// The slot of a log that lies elsewhere, at `index`.
@@ -109,15 +125,28 @@ impl Slot {
         let window = quota.window().as_micros();
         let time = log.gone_at(quota).as_micros().saturating_sub(window);
         let spent = quota.units() - log.level(quota, Timestamp::from_micros(time)).remaining;
-        Self::new(id, LOG, Parts { time, a: index, b: 0, span: window, heat: heat(spent, quota) })
+        Self::new(id, quota, LOG, Parts { time, a: index, b: 0, span: window, heat: heat(spent, quota) })
     }
 
     #[inline(always)]
-    fn new(id: Identity, kind: u64, parts: Parts) -> Self {
+    fn new(id: Identity, quota: &Quota, kind: u64, parts: Parts) -> Self {
         let Parts { time, a, b, span, heat } = parts;
         let time_span_kind =
             time.min(TIME_MAX) << (SPAN_BITS + KIND_BITS) | shorten(span) << KIND_BITS | kind;
-        Self { high: id.high, low_heat: id.low | heat, time_span_kind, a, b }
+        let tag = u64::from(quota.tag()) << HEAT_BITS;
+        Self { high: id.high, low_tag_heat: id.low | tag | heat, time_span_kind, a, b }
+    }
+
+    /// The same state under another identity.
+    pub(super) fn moved(self, id: Identity) -> Self {
+        Self { high: id.high, low_tag_heat: id.low | (self.low_tag_heat & !IDENTITY_LOW), ..self }
+    }
+
+    /// Which quota wrote it.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "the mask leaves the bits of a tag")]
+    pub(super) fn tag(&self) -> u32 {
+        (self.low_tag_heat >> HEAT_BITS) as u32 & ((1 << Quota::TAG_BITS) - 1)
     }
 
     /// The state, or a fresh one if the slot is of another kind.
@@ -127,7 +156,7 @@ impl Slot {
     }
 
     /// A slot that holds nothing: its kind is none.
-    pub(super) const VACANT: Self = Self { high: 0, low_heat: 0, time_span_kind: 0, a: 0, b: 0 };
+    pub(super) const VACANT: Self = Self { high: 0, low_tag_heat: 0, time_span_kind: 0, a: 0, b: 0 };
 
     #[inline(always)]
     pub(super) fn is_vacant(&self) -> bool {
@@ -136,7 +165,7 @@ impl Slot {
 
     #[inline(always)]
     pub(super) fn identity(&self) -> Identity {
-        Identity::new(self.high, self.low_heat)
+        Identity::new(self.high, self.low_tag_heat)
     }
 
     /// The index of its log, if it has one.
@@ -155,7 +184,7 @@ impl Slot {
         let span = lengthen(self.span()).max(1);
         let left = u128::from(self.gone_at().saturating_sub(now.as_micros()).min(4 * span));
         let share = |whole: u64| u64::try_from(left * u128::from(whole) / u128::from(span)).unwrap_or(whole);
-        let heat = self.low_heat & HEAT_MAX;
+        let heat = self.low_tag_heat & HEAT_MAX;
         match self.kind() {
             TokenBucket::KIND => share(HEAT_MAX),
             Stepped::KIND => share(heat),
@@ -163,7 +192,8 @@ impl Slot {
         }
     }
 
-    fn gone_at(&self) -> u64 {
+    /// From when on the state means the same as none, or a little later.
+    pub(super) fn gone_at(&self) -> u64 {
         let whole = self.time().saturating_add(u64::from(self.a > 0));
         if self.kind() == TokenBucket::KIND { whole } else { self.time() + lengthen(self.span()) }
     }
@@ -201,6 +231,10 @@ impl Inline for TokenBucket {
         let span = quota.time_to_fill().ceil().as_micros();
         Parts { time: self.full_at.micros(), a: self.full_at.part(), b: self.full_at.over(), span, heat: 0 }
     }
+
+    fn inherit(self, from: &Quota, to: &Quota, now: Timestamp) -> Self {
+        Self::inherit(self, from, to, now)
+    }
 }
 
 impl Inline for Queue {
@@ -216,6 +250,10 @@ impl Inline for Queue {
 
     fn parts(&self, quota: &Quota) -> Parts {
         self.0.parts(quota)
+    }
+
+    fn inherit(self, from: &Quota, to: &Quota, now: Timestamp) -> Self {
+        Self(self.0.inherit(from, to, now))
     }
 }
 
@@ -233,6 +271,10 @@ impl Inline for Stepped {
     fn parts(&self, quota: &Quota) -> Parts {
         let span = self.gone_at(quota).since(self.since).as_micros();
         Parts { time: self.since.as_micros(), a: self.spent, b: 0, span, heat: heat(self.spent, quota) }
+    }
+
+    fn inherit(self, from: &Quota, to: &Quota, now: Timestamp) -> Self {
+        Self::inherit(self, from, to, now)
     }
 }
 

@@ -47,6 +47,11 @@ impl Table {
         self.slots.get_mut(place)
     }
 
+    /// The slot of a key, to be read.
+    pub(super) fn get(&self, id: Identity) -> Option<&Slot> {
+        self.slots.get(self.place_of(id)?)
+    }
+
     /// Where a key lies.
     #[inline(always)]
     pub(super) fn place_of(&self, id: Identity) -> Option<usize> {
@@ -67,6 +72,11 @@ impl Table {
     /// The slot at a place, if one is taken there.
     pub(super) fn at(&self, place: usize) -> Option<&Slot> {
         self.slots.get(place).filter(|slot| !slot.is_vacant())
+    }
+
+    /// All slots that are taken.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot> {
+        self.slots.iter().filter(|slot| !slot.is_vacant())
     }
 
     /// Puts a key in that is not there.
@@ -126,7 +136,7 @@ mod tests {
 
     /// Keys whose homes crowd, also around the end of the table.
     fn id(n: u8) -> Identity {
-        Identity::new(u64::from(n % 5).wrapping_sub(2), u64::from(n) << 8)
+        Identity::new(u64::from(n % 5).wrapping_sub(2), u64::from(n) << 32)
     }
 
     fn slot(n: u8, count: u32) -> Slot {

@@ -26,12 +26,18 @@ functions that the memory store uses. The script need only know whether a charge
 Each kind of bucket below is the twin of a file in ratewright-core/src/algorithm, which says what it means.
 
     kind        key is a   holds
-    1 token     hash       full_at: "MICROS", or "MICROS PART/OVER" with a fraction
+    1 token     hash       quota, full_at: "MICROS", or "MICROS PART/OVER" with a fraction
     2 queue     hash       the same
-    3 stepped   hash       since, spent
+    3 stepped   hash       quota, since, spent
     4 counter   hash       window, opened_at, previous, current
     5 fixed     hash       window, opened_at, count
-    6 log       list       units spent, then each charge, oldest first: "MICROS", or "MICROS COST"
+    6 log       list       "UNITS DEEPEST": units spent, and the most that are kept; then each charge, oldest first:
+                           "MICROS", or "MICROS COST"
+
+A bucket's state means something only under the quota that wrote it, which is in the field `quota`. Another quota that
+comes to the same key begins with the same share spent, rounded up, and from then on has a state of its own. The first
+one's waits in a field `state of QUOTA`; `quota` then also says until when one does: "QUOTA until MICROS". So no quota repays
+what another granted, also if instances with different policy files share a Redis.
 
 Numbers are whole and below 2^53, where a double is exact. Time ends there: no bucket is charged past it. Sums that lie
 beyond are rounded, but never to below 2^53, so that they compare as they should with all that may be kept.
@@ -39,7 +45,7 @@ beyond are rounded, but never to below 2^53, so that they compare as they should
 that somebody tampered with, reads as never seen.
 
 The clock may be set back. A state that lies further ahead than it ever could is mended: pulled back, and written
-even if the charge is denied, or its key would be shut out until the clock has caught up. --]]
+even if the charge is denied, or its key would be shut out until the clock has caught up. A look writes nothing. --]]
 
 local call, pcall, format = redis.call, redis.pcall, string.format
 local ceil, max, min = math.ceil, math.max, math.min
@@ -84,14 +90,105 @@ local function half(gone_at)
     return gone_at - gone_at % 500000
 end
 
+-- a * b / c, rounded up, exact where a <= 2 * c: the product may have more bits than a double, so it is never formed.
+local function share(a, b, c)
+    if a * b <= TIME_MAX then
+        local product = a * b
+        local rest = product % c
+        return (product - rest) / c + (rest > 0 and 1 or 0)
+    end
+    local result, rest = 0, 0
+    local whole_times = a >= 2 * c and 2 or a >= c and 1 or 0
+    a = a - whole_times * c
+    local bit, left = 4503599627370496, b -- 2^52
+    while bit >= 1 do
+        result, rest = 2 * result, 2 * rest
+        if rest >= c then
+            result, rest = result + 1, rest - c
+        end
+        if left >= bit then
+            left, rest = left - bit, rest + a
+            if rest >= c then
+                result, rest = result + 1, rest - c
+            end
+        end
+        bit = bit / 2
+    end
+    return result + (rest > 0 and 1 or 0) + whole_times * b
+end
+
+-- ═══ buckets that belong to a quota ═══
+--   parse(text)                    a state from a text, or nothing
+--   stored(key)                    the state in use, as such a text
+--   ends_at(state, quota)          from when on it means nothing under that quota
+--   inherit(state, writer, quota)  what a quota begins with where another one has left this state
+
+local PARKED = 'state of '
+
+-- Who wrote the state in use, and until when others wait.
+local function writer_of(text)
+    local writer, parked_until = text:match('^(.-) until (%d+)$')
+    return writer or text, tonumber(parked_until) or 0
+end
+
+-- Finds the state of a quota where another's is in use, or others wait.
+local function find_own(kind, bucket, in_use, written)
+    local writer, parked_until = writer_of(written)
+    bucket.is_shared, bucket.parked_until = true, parked_until
+    if writer == bucket.quota then
+        return in_use
+    end
+    local own = kind.parse(pcall('HGET', bucket.key, PARKED .. bucket.quota))
+    if own and kind.ends_at(own, bucket.quota) > now then
+        return own
+    end
+    if in_use and kind.ends_at(in_use, writer) > now then
+        bucket.inherits = true
+        bucket.must_write = true
+        return kind.inherit(in_use, writer, bucket.quota)
+    end
+end
+
+-- Lets the state that is in use wait, if it is another quota's, and tells what `quota` is to say.
+local function park(kind, bucket)
+    local written = call('HGET', bucket.key, 'quota')
+    if not written then
+        return bucket.quota
+    end
+    local writer, parked_until = writer_of(written)
+    if writer ~= bucket.quota then
+        call('HDEL', bucket.key, PARKED .. bucket.quota)
+        local text = kind.stored(bucket.key)
+        local state = kind.parse(text)
+        local ends_at = state and kind.ends_at(state, writer) or 0
+        if ends_at > now then
+            call('HSET', bucket.key, PARKED .. writer, text)
+            parked_until = max(parked_until, ends_at)
+        end
+    end
+    local n_parked = 0
+    local fields = call('HKEYS', bucket.key)
+    for i = 1, #fields do
+        if fields[i]:sub(1, #PARKED) == PARKED then
+            n_parked = n_parked + 1
+            -- Four files that alternate are more than anybody deploys at once.
+            if parked_until <= now or n_parked > 8 then
+                call('HDEL', bucket.key, fields[i])
+            end
+        end
+    end
+    bucket.parked_until = parked_until
+    return parked_until > now and bucket.quota .. format(' until %d', parked_until) or bucket.quota
+end
+
 -- Every kind has the same functions. `bucket` is the state as it is worked on; the other arguments are the charge's,
 -- in the order of the frame.
---   load(key, …)        the state behind a key
+--   load(key, quota, …) the state behind a key
 --   weigh(bucket, …)    mends it, and tells whether the charge fits, and the state for the reply
 --   spend(bucket, …)    spends
 --   refund(bucket, …)   gives back
 --   gone_at(bucket)     from when on it means nothing
---   write(bucket)       writes it; a log is written as it is spent from
+--   write(bucket, quota) writes it, and where buckets belong to a quota, the quota; a log is written as it is spent from
 
 -- ═══ token bucket, and leaky bucket as a meter ═══
 -- at, part/over: when it will be full again.
@@ -100,22 +197,50 @@ local function token_bucket()
     local kind = {}
     local stamp = format('%d', now / 1000)
 
-    function kind.load(key)
-        local text = pcall('HGET', key, 'full_at')
+    function kind.parse(text)
         local at, part, over = tonumber(text), 0, 1
         if not at and type(text) == 'string' then
             at, part, over = text:match('^(%d+) (%d+)/(%d+)$')
             part, over = count(part), count(over)
         end
         at = at and whole(at)
-        local found = at and true or false
-        if not found then
-            at, part, over = 0, 0, 1
-        end
-        return {
-            key = key, kind = kind, found = found, dirty = false, gone = half(at), at = at, part = part, over = over,
+        return at and { at = at, part = part, over = over }
+    end
+
+    function kind.stored(key)
+        return call('HGET', key, 'full_at')
+    end
+
+    function kind.ends_at(state)
+        return min(state.at + (state.part > 0 and 1 or 0), TIME_MAX)
+    end
+
+    -- The same share of the quota is spent, in whole microseconds.
+    function kind.inherit(state, writer, quota)
+        local filled = max(whole(writer:match('^%d+ (%d+)')) or 1, 1)
+        local fill, part = quota:match('^%d+ (%d+)(.*)$')
+        fill = fill + (part ~= '' and 1 or 0)
+        local left = min(kind.ends_at(state) - now, 2 * filled)
+        return { at = now + share(left, fill, filled), part = 0, over = 1 }
+    end
+
+    function kind.load(key, quota)
+        local bucket = {
+            key = key, kind = kind, quota = quota, found = false, dirty = false, at = 0, part = 0, over = 1,
             ahead = 0, ahead_earn = 0, ahead_part = 0, capacity = 0, fill = 0,
         }
+        local stored = pcall('HMGET', key, 'full_at', 'quota')
+        local text, writer = stored[1], stored[2]
+        local state = text and kind.parse(text)
+        if writer and writer ~= quota then
+            state = find_own(kind, bucket, state, writer)
+        end
+        if state then
+            bucket.found, bucket.at, bucket.part, bucket.over = true, state.at, state.part, state.over
+            bucket.is_mine = writer == quota
+        end
+        bucket.gone = half(bucket.at)
+        return bucket
     end
 
     -- When a bucket will be full, seen from now, with so much more to earn.
@@ -162,7 +287,7 @@ local function token_bucket()
         if bucket.at >= latest then
             local mended
             bucket.at, bucket.part, mended = no_deeper(bucket.at, bucket.part, over, fill, fill_part)
-            bucket.dirty = bucket.dirty or mended
+            bucket.must_write = bucket.must_write or mended
         end
         bucket.capacity, bucket.fill = capacity, fill + fill_part / over
         if bucket.ahead > 0 then
@@ -218,11 +343,17 @@ local function token_bucket()
         return bucket.at
     end
 
-    function kind.write(bucket)
+    function kind.write(bucket, quota)
         local full_at = bucket.part > 0 and format('%d %d/%d', bucket.at, bucket.part, bucket.over) or format('%d', bucket.at)
         if readable == 1 then
-            local tokens = bucket.capacity * (1 - (bucket.at - now) / bucket.fill)
-            call('HSET', bucket.key, 'full_at', full_at, 'tokens', format('%.3f', tokens), 'lastRefill', stamp)
+            local tokens = format('%.3f', bucket.capacity * (1 - (bucket.at - now) / bucket.fill))
+            if quota then
+                call('HSET', bucket.key, 'full_at', full_at, 'tokens', tokens, 'lastRefill', stamp, 'quota', quota)
+            else
+                call('HSET', bucket.key, 'full_at', full_at, 'tokens', tokens, 'lastRefill', stamp)
+            end
+        elseif quota then
+            call('HSET', bucket.key, 'full_at', full_at, 'quota', quota)
         else
             call('HSET', bucket.key, 'full_at', full_at)
         end
@@ -254,7 +385,7 @@ end
 -- Pulls a beginning back to now that lies more than a window ahead.
 local function pull_back(bucket, window)
     if now + window < bucket.at then
-        bucket.at, bucket.dirty = now, true
+        bucket.at, bucket.must_write = now, true
     end
 end
 
@@ -275,15 +406,51 @@ local function stepped()
         return bucket.at + ceil(bucket.a / bucket.units) * bucket.window
     end
 
-    function kind.load(key)
-        local state = pcall('HMGET', key, 'since', 'spent')
-        local at, a = whole(state[1]), count(state[2])
-        local found = at and a and true
-        if not found then
-            at, a = 0, 0
+    function kind.parse(text)
+        local since, spent = (type(text) == 'string' and text or ''):match('^(%S+) (%S+)$')
+        local at, a = whole(since), count(spent)
+        return at and a and { at = at, a = a }
+    end
+
+    function kind.stored(key)
+        local state = call('HMGET', key, 'since', 'spent')
+        return (state[1] or '') .. ' ' .. (state[2] or '')
+    end
+
+    local function law(quota)
+        local capacity, units, window = quota:match('^(%d+) (%d+)/(%d+)$')
+        return tonumber(capacity) or 1, tonumber(units) or 1, tonumber(window) or 1
+    end
+
+    function kind.ends_at(state, quota)
+        local _, units, window = law(quota)
+        return min(state.at + ceil(state.a / units) * window, TIME_MAX)
+    end
+
+    -- The same share of the quota is spent, in whole units. The steps begin now.
+    function kind.inherit(state, writer, quota)
+        local whole_of, units, window = law(writer)
+        local capacity = law(quota)
+        local _, spent = kind.settled(state, units, window)
+        spent = share(min(spent, 2 * whole_of, 4294967295), capacity, whole_of)
+        return { at = now, a = min(spent, 2 * capacity, 4294967295) }
+    end
+
+    function kind.load(key, quota)
+        local bucket = { key = key, kind = kind, quota = quota, found = false, at = 0, a = 0, ahead = 0 }
+        local stored = pcall('HMGET', key, 'since', 'spent', 'quota')
+        local at, a, writer = whole(stored[1]), count(stored[2]), stored[3]
+        local state = at and a and { at = at, a = a }
+        if writer and writer ~= quota then
+            state = find_own(kind, bucket, state, writer)
+        end
+        if state then
+            bucket.found, bucket.at, bucket.a = true, state.at, state.a
+            bucket.is_mine = writer == quota
         end
         -- How long it lives was set under a window that may have been another one.
-        return { key = key, kind = kind, found = found, gone = -1, at = at, a = a, ahead = 0 }
+        bucket.gone = -1
+        return bucket
     end
 
     -- The last step and the units that are spent, with all steps taken that are due.
@@ -296,6 +463,7 @@ local function stepped()
         end
         return bucket.at + steps * window, spent
     end
+    kind.settled = settled
 
     function kind.weigh(bucket, cost, capacity, over, units, _, window)
         pull_back(bucket, window)
@@ -318,8 +486,11 @@ local function stepped()
         end
     end
 
-    function kind.write(bucket)
+    function kind.write(bucket, quota)
         call('HSET', bucket.key, 'since', format('%d', bucket.at), 'spent', bucket.a)
+        if quota then
+            call('HSET', bucket.key, 'quota', quota)
+        end
     end
 
     return kind
@@ -337,7 +508,7 @@ local function counter()
         return gone_at(bucket.at, bucket.a, bucket.b, bucket.window)
     end
 
-    function kind.load(key, cost, capacity, over, tick, _, window)
+    function kind.load(key, _, cost, capacity, over, tick, _, window)
         local state = pcall('HMGET', key, 'window', 'opened_at', 'previous', 'current')
         local at, a, b = whole(state[2]), count(state[3]), count(state[4])
         local found = tonumber(state[1]) == window and at and a and b and true
@@ -397,7 +568,7 @@ local function fixed_window()
         return gone_at(bucket.at, bucket.a, bucket.window)
     end
 
-    function kind.load(key, cost, capacity, over, units, _, window)
+    function kind.load(key, _, cost, capacity, over, units, _, window)
         local state = pcall('HMGET', key, 'window', 'opened_at', 'count')
         local at, a = whole(state[2]), count(state[3])
         local found = tonumber(state[1]) == window and at and a and true
@@ -474,7 +645,8 @@ local function log()
     -- The n-th charge from the oldest, if there are so many.
     local function entry(bucket, n)
         while bucket.n < n and not bucket.is_complete do
-            local page = call('LRANGE', bucket.key, bucket.n + 1, bucket.n + PAGE)
+            local from = bucket.n_passed + bucket.n + 1
+            local page = call('LRANGE', bucket.key, from, from + PAGE - 1)
             bucket.is_complete = #page < PAGE
             keep(bucket, page, 1)
         end
@@ -482,18 +654,18 @@ local function log()
     end
 
     local function reload(bucket)
-        bucket.ats, bucket.costs, bucket.n, bucket.spent, bucket.found = {}, {}, 0, 0, nil
+        bucket.ats, bucket.costs, bucket.n, bucket.n_passed, bucket.spent, bucket.found = {}, {}, 0, 0, 0, nil
         local page = pcall('LRANGE', bucket.key, 0, PAGE)
-        local spent = whole(page[1])
+        local spent, deepest = (page[1] or ''):match('^(%d+) ?(%d*)$')
         bucket.is_complete, bucket.is_stale = #page <= PAGE, false
         if spent then
             keep(bucket, page, 2)
-            bucket.spent, bucket.found = spent, true
+            bucket.spent, bucket.deepest, bucket.found = whole(spent), whole(deepest) or 0, true
         end
     end
 
     function kind.load(key)
-        local bucket = { key = key, kind = kind, ahead = 0 }
+        local bucket = { key = key, kind = kind, ahead = 0, deepest = 0 }
         reload(bucket)
         return bucket
     end
@@ -508,11 +680,22 @@ local function log()
         while entry(bucket, i) do
             ahead, i = ahead + bucket.costs[i], i + 1
         end
-        call('LTRIM', bucket.key, 0, n)
-        call('RPUSH', bucket.key, entry_text(now, ahead))
-        renew(bucket.key, now + window)
-        reload(bucket)
+        if bucket.looks then
+            bucket.is_stale = true
+        else
+            call('LTRIM', bucket.key, 0, n)
+            call('RPUSH', bucket.key, entry_text(now, ahead))
+            renew(bucket.key, now + window)
+        end
+        for j = n + 2, i do
+            bucket.ats[j], bucket.costs[j] = nil, nil
+        end
+        bucket.n, bucket.ats[n + 1], bucket.costs[n + 1] = n + 1, now, ahead
         bucket.newest_at, bucket.newest_cost = now, ahead
+    end
+
+    local function write_head(bucket, spent)
+        call('LSET', bucket.key, 0, format('%d %d', spent, bucket.deepest))
     end
 
     -- Lets the first charges go. The last one to go makes place for the units spent.
@@ -520,10 +703,10 @@ local function log()
         if gone > 0 then
             call('LTRIM', bucket.key, gone, -1)
         end
-        call('LSET', bucket.key, 0, format('%d', spent))
+        write_head(bucket, spent)
     end
 
-    -- Mends, and lets go of charges that have left the window: they have left for good.
+    -- Mends, and lets go of charges that have left the window: they have left for good. A look leaves the list as it is.
     local function settle(bucket, window)
         if bucket.is_stale then
             reload(bucket)
@@ -547,7 +730,11 @@ local function log()
             gone, left = gone + 1, max(left - cost, 0)
         end
         if gone > 0 then
-            cut(bucket, left, gone)
+            if bucket.looks then
+                bucket.n_passed, bucket.is_stale = gone, true
+            else
+                cut(bucket, left, gone)
+            end
             for i = 1, bucket.n do
                 bucket.ats[i], bucket.costs[i] = bucket.ats[i + gone], bucket.costs[i + gone]
             end
@@ -581,11 +768,12 @@ local function log()
             return 0 -- it stands as it did
         end
         if bucket.is_stale then
+            bucket.looks = false
             settle(bucket, window)
         end
         bucket.is_stale = true
         local gone, oldest_at, oldest_cost = 0, entry(bucket, 1)
-        local newest_at = bucket.newest_at
+        local newest_at, gone_before = bucket.newest_at, not oldest_at
         if newest_at and now <= newest_at then
             -- Charges of one instant share their entry, and so does one by a clock that is behind.
             cost = counted(bucket.newest_cost, cost, capacity)
@@ -597,7 +785,7 @@ local function log()
             cost = counted(0, cost, capacity)
             if not bucket.found then
                 call('DEL', bucket.key) -- what may be there is of another kind
-                call('RPUSH', bucket.key, 0)
+                call('RPUSH', bucket.key, '0 0')
             end
             call('RPUSH', bucket.key, entry_text(now, cost))
             newest_at = now
@@ -605,8 +793,10 @@ local function log()
                 oldest_at, oldest_cost = now, cost
             end
         end
-        -- While the newer ones are two limits deep by themselves, the oldest says nothing.
-        local spent, deepest = bucket.left + cost, min(2 * capacity, 4294967295)
+        -- While the newer ones are two limits deep by themselves, the oldest says nothing. The largest quota decides.
+        local deepest = max(gone_before and 0 or bucket.deepest, min(2 * capacity, 4294967295))
+        local spent = bucket.left + cost
+        bucket.deepest = deepest
         while oldest_at < newest_at and spent - oldest_cost >= deepest do
             spent, gone = spent - oldest_cost, gone + 1
             oldest_at, oldest_cost = entry(bucket, gone + 1)
@@ -642,7 +832,7 @@ local function log()
                 else
                     call('LSET', bucket.key, middle, entry_text(at, spent - back))
                 end
-                call('LSET', bucket.key, 0, bucket.left - back)
+                write_head(bucket, bucket.left - back)
                 return
             elseif at < paid_at then
                 low = middle + 1
@@ -670,6 +860,37 @@ local function correct(bucket, at_state, cost)
     reply[at_state + 2], reply[at_state + 3], reply[at_state + 4] = cost, bucket.left, bucket.oldest_at
 end
 
+-- Gives back, where something was paid under this quota.
+local function refund(bucket, ...)
+    if not bucket.inherits then
+        bucket.kind.refund(bucket, ...)
+        bucket.dirty = bucket.dirty or bucket.found
+    end
+end
+
+-- Writes a bucket that was changed.
+local function write(bucket)
+    local kind = bucket.kind
+    local gone_at = kind.gone_at(bucket)
+    if bucket.dirty and kind.write then
+        if bucket.is_shared then
+            kind.write(bucket, park(kind, bucket))
+            renew(bucket.key, max(gone_at, bucket.parked_until or 0))
+        else
+            if not bucket.found then
+                call('DEL', bucket.key) -- what may be there is of another kind
+            end
+            kind.write(bucket, not bucket.is_mine and bucket.quota or nil)
+            if not bucket.found or min_ttl > 0 or half(gone_at) ~= bucket.gone then
+                renew(bucket.key, gone_at)
+            end
+        end
+    elseif bucket.found and min_ttl > 0 and bucket.is_charged then
+        renew(bucket.key, max(gone_at, bucket.parked_until or 0))
+    end
+    bucket.dirty = false
+end
+
 while position <= #frame do
     local n, vetoed, only_weighs, charges = 0, false, false, nil
     n_reply = n_reply + 1
@@ -677,9 +898,9 @@ while position <= #frame do
 
     -- Weigh each.
     repeat
-        local id, left, act, cost, capacity, over, p, p_part, q, q_part, r
-        id, left, act, cost, capacity, over, p, p_part, q, q_part, r, position =
-            struct.unpack('<BHBI4I4I4I8I4I8I4I8', frame, position)
+        local id, left, act, cost, capacity, over, p, p_part, q, q_part, r, quota
+        id, left, act, cost, capacity, over, p, p_part, q, q_part, r, quota, position =
+            struct.unpack('<BHBI4I4I4I8I4I8I4I8Bc0', frame, position)
         n, n_keys = n + 1, n_keys + 1
         local meets_again = act >= 128 -- another charge of the decision has the same key
         if meets_again then
@@ -696,13 +917,24 @@ while position <= #frame do
         end
         local key = KEYS[n_keys]
         local bucket = buckets[key]
-        if not bucket or bucket.kind ~= kind then
-            bucket = kind.load(key, cost, capacity, over, p, p_part, q, q_part, r)
+        if not bucket or bucket.kind ~= kind or bucket.quota ~= quota then
+            local before = bucket
+            if before then
+                write(before) -- what an earlier decision of this call spent; of this one nothing is spent yet
+                before.is_shared = true
+            end
+            bucket = kind.load(key, quota, cost, capacity, over, p, p_part, q, q_part, r)
+            bucket.quota, bucket.is_shared = quota, bucket.is_shared or before and true
             n_buckets = n_buckets + 1
             buckets[key], order[n_buckets] = bucket, bucket
         end
 
+        bucket.looks = act == 3
         local fits, a, b, c, d = kind.weigh(bucket, cost, capacity, over, p, p_part, q, q_part, r)
+        if act ~= 3 then
+            bucket.is_charged = true
+            bucket.dirty = bucket.dirty or bucket.must_write and not (act == 4 and bucket.inherits)
+        end
         fits = cost == 0 or fits and bucket.ahead + cost <= capacity
         local spends = act == 2 or fits and act < 2
         vetoed = vetoed or not fits and (act == 0 or act == 3)
@@ -715,8 +947,7 @@ while position <= #frame do
         if n == 1 and left == 0 then
             -- The only one: nobody else can veto.
             if act == 4 then
-                kind.refund(bucket, cost, capacity, over, p, p_part, q, q_part, r)
-                bucket.dirty = bucket.dirty or bucket.found
+                refund(bucket, cost, capacity, over, p, p_part, q, q_part, r)
             elseif spends and not vetoed and not only_weighs then
                 local cost = kind.spend(bucket, cost, capacity, over, p, p_part, q, q_part, r)
                 bucket.dirty = true
@@ -745,8 +976,7 @@ while position <= #frame do
             bucket.ahead, bucket.ahead_earn, bucket.ahead_part = 0, 0, 0
         end
         if act == 4 then
-            kind.refund(bucket, unpack(charge, 6))
-            bucket.dirty = bucket.dirty or bucket.found
+            refund(bucket, unpack(charge, 6))
         else
             spends = spends and not vetoed and not only_weighs
             local cost = spends and kind.spend(bucket, unpack(charge, 6))
@@ -759,21 +989,8 @@ while position <= #frame do
     reply[at_reply] = vetoed and 0 or 1
 end
 
--- Write.
 for i = 1, n_buckets do
-    local bucket = order[i]
-    local kind, gone_at = bucket.kind, bucket.kind.gone_at(bucket)
-    if bucket.dirty and kind.write then
-        if not bucket.found then
-            call('DEL', bucket.key) -- what may be there is of another kind
-        end
-        kind.write(bucket)
-        if not bucket.found or min_ttl > 0 or half(gone_at) ~= bucket.gone then
-            renew(bucket.key, gone_at)
-        end
-    elseif bucket.found and min_ttl > 0 then
-        renew(bucket.key, gone_at)
-    end
+    write(order[i])
 end
 
 return reply

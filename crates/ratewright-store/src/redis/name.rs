@@ -3,7 +3,8 @@
 //! ```text
 //!   ratelimit:login:10.0.0.1              prefix, policy, partition value
 //!   ratelimit:login/minute:10.0.0.1       of a policy with several quotas, each has its own name
-//!   ratelimit:login~fixed_window.60000000:10.0.0.1   of an override with another kind of quota, its own bucket
+//!   ratelimit:login~fixed_window.60000000:10.0.0.1   what kind of state it is, unless it is a plain token bucket
+//!   ratelimit:login+batch:10.0.0.1        of an override, its name or a digest of its `match`
 //!   ratelimit:per-route:orders|10.0.0.1   several values
 //!   ratelimit:api:user:anna               of a part with several attributes, which one it is
 //!   ratelimit:all                         no partition: one bucket for everybody
@@ -42,12 +43,17 @@ impl Naming {
         name.push_str(&self.prefix);
         name.push(':');
         name.push_str(key.name().policy());
+        // No policy, override or quota has one of these marks in its name.
+        if let Some(override_name) = key.name().override_name() {
+            name.push('+');
+            name.push_str(override_name);
+        }
         if let Some(quota) = key.name().quota() {
             name.push('/');
             name.push_str(quota);
         }
         if let Some(kind) = key.name().kind() {
-            name.push('~'); // no policy and no quota has it in its name
+            name.push('~');
             name.push_str(kind);
         }
         let (open, close) = if self.is_tagged { (":{", "}") } else { (":", "") };

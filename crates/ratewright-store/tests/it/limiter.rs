@@ -123,7 +123,7 @@ fn a_refund_gives_back_what_was_charged_to_every_policy() {
     assert_eq!(remaining(&limiter), 10);
 }
 
-/// What was spent stays spent when a quota changes. A tightened rate may grant one new burst, and no more.
+/// What was spent stays spent when a quota changes: of a window the count, of a bucket the share.
 #[test]
 fn a_reload_keeps_what_was_spent() {
     let windows = [
@@ -139,13 +139,15 @@ fn a_reload_keeps_what_was_spent() {
         limiter.swap(rules([policy("p", algorithm, "5/h")]));
         assert_eq!(remaining(&limiter), 0, "{algorithm:?}");
     }
-    let (limiter, _) = limiter([smooth("p", "10/s")]);
-    spend(&limiter, 10);
-    limiter.swap(rules([smooth("p", "10/h")]));
-    assert_eq!(remaining(&limiter), 9, "a second of debt is one unit of ten an hour");
-    spend(&limiter, 9);
-    limiter.swap(rules([smooth("p", "10/s")]));
-    assert_eq!(remaining(&limiter), 0, "an hour of debt is more than a burst of ten a second");
+    let (limiter, _) = limiter([smooth("p", "10/min")]);
+    spend(&limiter, 5);
+    limiter.swap(rules([smooth("p", "100/s")]));
+    assert_eq!(remaining(&limiter), 50, "half of one is half of the other");
+    spend(&limiter, 20);
+    limiter.swap(rules([smooth("p", "7/h")]));
+    assert_eq!(remaining(&limiter), 2, "seven tenths of seven are spent, rounded up");
+    limiter.swap(rules([smooth("p", "10/min")]));
+    assert_eq!(remaining(&limiter), 5, "back again, its own state is there");
 }
 
 /// A refund must not be worth more than the charge was, whatever became of the quota meanwhile.

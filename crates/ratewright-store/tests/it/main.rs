@@ -3,6 +3,7 @@
 //! On each store, which they know only as a [`World`](world::World):
 //! - `laws`: the law suite.
 //! - `edges`: examples at the edges of the laws.
+//! - `several_quotas`: overrides and policy files that meet on one key.
 //! - `rationals`: a slow reference with big rationals, to which buckets are held.
 //! - `requirements`: the user's own figures, by requirement id.
 //!

@@ -15,3 +15,5 @@ mod laws;
 mod rationals;
 #[path = "requirements.rs"]
 mod requirements;
+#[path = "several_quotas.rs"]
+mod several_quotas;

@@ -17,3 +17,5 @@ mod laws;
 mod rationals;
 #[path = "requirements.rs"]
 mod requirements;
+#[path = "several_quotas.rs"]
+mod several_quotas;

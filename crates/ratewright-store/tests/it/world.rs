@@ -117,9 +117,19 @@ impl<S: Store<Error: Debug>> World<S> {
                 on_failure: OnFailure::Local,
             })
             .collect();
+        self.apply_charges(&charges)
+    }
+
+    /// Applies charges of the only client, as policies select them.
+    pub(crate) fn apply_charges(&self, charges: &[Charge<'_>]) -> Standings {
         let mut standings = Standings::new();
-        self.answer(self.store.apply(&charges, &mut standings)).unwrap();
+        self.answer(self.store.apply(charges, &mut standings)).unwrap();
         standings
+    }
+
+    /// What the only client is called in the store.
+    pub(crate) fn client(&self) -> String {
+        format!("{}c", self.prefix)
     }
 
     /// Lets time pass, in terms of the first gate. False, and none passes, where time would end too soon for their laws.
@@ -156,7 +166,7 @@ impl<S: Store<Error: Debug>> World<S> {
     }
 
     pub(crate) fn refund(&self, gate: &Gate, receipt: Receipt) {
-        let client = format!("{}c", self.prefix);
+        let client = self.client();
         let client = [client_of(&client)];
         let key = Key::new(&gate.name, &client).unwrap();
         let basis = if self.turn.is_some() { Basis::Shared } else { Basis::Local };
@@ -164,7 +174,7 @@ impl<S: Store<Error: Debug>> World<S> {
     }
 
     pub(crate) fn reset(&self, gate: &Gate) {
-        let client = format!("{}c", self.prefix);
+        let client = self.client();
         let client = [client_of(&client)];
         self.answer(self.store.reset(&[Key::new(&gate.name, &client).unwrap()])).unwrap();
     }

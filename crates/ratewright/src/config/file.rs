@@ -312,10 +312,12 @@ pub(super) struct Count {
     pub(super) status: Option<Several<Statuses>>,
 }
 
-/// Other terms for some. They keep the policy's buckets: what was spent stays spent.
+/// Other terms for some. A quota here has buckets of its own.
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Override {
+    /// What its buckets are called: 1 to 64 of `a-z 0-9 . _ -`. Default: a digest of `match`, so that another `match` begins anew.
+    pub(super) name: Option<Written<Name>>,
     /// Whom they are for.
     #[serde(rename = "match")]
     pub(super) condition: Option<Condition>,

@@ -186,8 +186,8 @@ impl Reader<'_> {
         let policy =
             quotas.fold(policy, |policy, (name, quota)| policy.and(&name.unwrap_or_default(), quota));
         overrides.into_iter().try_fold(terms.apply(policy), |policy, other| {
-            let (condition, quotas, mode) = other?;
-            Some(policy.overridden(condition, quotas, mode))
+            let (name, condition, quotas, mode) = other?;
+            Some(policy.overridden(name.as_deref(), condition, quotas, mode))
         })
     }
 
@@ -275,7 +275,7 @@ impl Reader<'_> {
         written: At<file::Override>,
         counts: Counts,
         case: Case,
-    ) -> Option<(Condition, Quotas, Option<Mode>)> {
+    ) -> Option<(Option<String>, Condition, Quotas, Option<Mode>)> {
         let At { value: written, place } = written;
         let Some(condition) = written.condition.as_ref().filter(|condition| !condition.0.is_empty()) else {
             self.wrong(
@@ -294,7 +294,8 @@ impl Reader<'_> {
         let condition = self.condition(&format!("{path}.match"), condition, case);
         let quotas = self.other_quotas(path, &written, counts);
         let mode = self.read_if(&format!("{path}.mode"), &written.mode);
-        Some((condition?, quotas?, mode))
+        let name = self.read_if(&format!("{path}.name"), &written.name).map(|Name(name)| name);
+        Some((name, condition?, quotas?, mode))
     }
 
     /// How much an override allows; an empty list if it says nothing of it.

@@ -23,6 +23,12 @@ fn ttl(server: &Redis, key: &str) -> i64 {
     server.cli(&["PTTL", key]).parse().unwrap()
 }
 
+/// Where the bucket of a client lies.
+fn key_of(quota: &Quota, client: &str) -> String {
+    let kind = if quota.algorithm() == TOKEN { String::new() } else { format!("~{}", quota.kind()) };
+    format!("ratelimit:p{kind}:{client}")
+}
+
 #[test]
 fn a5_a_bucket_is_a_hash_that_a_person_can_read() {
     let server = Redis::start();
@@ -36,7 +42,8 @@ fn a5_a_bucket_is_a_hash_that_a_person_can_read() {
     assert!((now - 20..=now).contains(&(refilled / 1_000)), "milliseconds: {refilled}");
     let full_at: u64 = bucket["full_at"].parse().unwrap();
     assert_eq!(full_at / 1_000 - refilled, 3 * 360_000, "full in three times six minutes");
-    assert_eq!(bucket.len(), 3);
+    assert_eq!(bucket["quota"], "10 3600000000", "ten units, full after an hour");
+    assert_eq!(bucket.len(), 4);
 }
 
 #[test]
@@ -111,9 +118,10 @@ fn a5_min_ttl_is_renewed_at_each_request_also_a_denied_one() {
     ] {
         let quota = quota(algorithm, rate);
         assert!(is_paid(&apply(&store, &quota, "c", take(1)).unwrap()));
-        let renewed = || (100_000..=120_000).contains(&ttl(&server, "ratelimit:p:c"));
+        let key = key_of(&quota, "c");
+        let renewed = || (100_000..=120_000).contains(&ttl(&server, &key));
         assert!(renewed(), "{algorithm:?}");
-        server.cli(&["PEXPIRE", "ratelimit:p:c", "30000"]);
+        server.cli(&["PEXPIRE", &key, "30000"]);
         apply(&store, &quota, "c", take(1)).unwrap();
         assert!(renewed(), "{algorithm:?}");
         server.cli(&["FLUSHALL"]);
@@ -179,17 +187,20 @@ fn a_state_of_another_kind_reads_as_never_seen() {
         Algorithm::FixedWindow(WindowStart::Epoch),
     ];
     let foreign: [&[&str]; 5] = [
-        &["SET", "ratelimit:p:c", "hello"],
-        &["RPUSH", "ratelimit:p:c", "hello", "you"],
-        &["ZADD", "ratelimit:p:c", "1", "hello"],
-        &["HSET", "ratelimit:p:c", "hello", "you"],
-        &["SADD", "ratelimit:p:c", "hello"],
+        &["SET", "hello"],
+        &["RPUSH", "hello", "you"],
+        &["ZADD", "1", "hello"],
+        &["HSET", "hello", "you"],
+        &["SADD", "hello"],
     ];
     for algorithm in algorithms {
         let quota = quota(algorithm, "2/h");
+        let key = key_of(&quota, "c");
         for planted in foreign {
             server.cli(&["FLUSHALL"]);
-            server.cli(planted);
+            let command: Vec<&str> =
+                [planted[0], &key].into_iter().chain(planted[1..].iter().copied()).collect();
+            server.cli(&command);
             let standing = apply(&store, &quota, "c", take(1)).unwrap();
             assert_eq!((is_paid(&standing), standing.remaining), (true, 1), "{algorithm:?} over {planted:?}");
             assert_eq!(
@@ -197,7 +208,7 @@ fn a_state_of_another_kind_reads_as_never_seen() {
                 0,
                 "{algorithm:?} over {planted:?}"
             );
-            assert!(!server.cli(&["HGETALL", "ratelimit:p:c"]).contains("hello"));
+            assert!(!server.cli(&["HGETALL", &key]).contains("hello"));
         }
         for other in algorithms.into_iter().filter(|other| *other != algorithm) {
             server.cli(&["FLUSHALL"]);
@@ -326,7 +337,7 @@ proptest! {
                     continue; // nothing was written; under a slower quota than before the state may matter longer
                 }
                 // Before the look, which may renew it; as a time of day, so that a pause here does not matter.
-                let until: u64 = server.cli(&["PEXPIRETIME", "ratelimit:p:c"]).parse().unwrap_or(0);
+                let until: u64 = server.cli(&["PEXPIRETIME", &key_of(quota, "c")]).parse().unwrap_or(0);
                 let ttl = until.saturating_sub(before);
                 let whole = apply(&store, quota, "c", Act::Look(quota.capacity().get())).unwrap();
                 let Some(needed) = whole.retry_after().filter(|needed| !needed.is_zero()) else { continue };
@@ -356,7 +367,7 @@ fn an_override_of_another_kind_does_not_wipe_the_policys_bucket() {
         let post =
             Condition::default().and_fits(AttributeName::Method, vec![Pattern::new("POST", None).unwrap()]);
         let policy = Policy::new(&format!("p{n}"), own).unwrap().by(&[AttributeName::Ip]);
-        let policy = policy.overridden(post, vec![(None, other)], None);
+        let policy = policy.overridden(None, post, vec![(None, other)], None);
         let policies = Policies::new(vec![policy]).unwrap();
         let memory = MemoryStore::new(ManualClock::default(), 100);
         let n_admitted = |applies: &dyn Fn(&[Charge<'_>], &mut Standings)| {
