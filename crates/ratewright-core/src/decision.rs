@@ -8,8 +8,7 @@ use std::sync::Arc;
 use arc_swap::Guard;
 
 use crate::charge::Charge;
-use crate::key::Part;
-use crate::policies::{Policies, Refused};
+use crate::policies::{Policies, Refused, Uncountable};
 use crate::policy::{Limit, Mode, Policy};
 use crate::quantity::Micros;
 use crate::standing::{Basis, Standing, Standings};
@@ -73,8 +72,8 @@ impl Decision {
         self.standings.iter().map(|standing| standing.basis).max()
     }
 
-    /// The policy that denied because the query lacks what it is counted by, and what that is. No store was asked.
-    pub fn refused(&self) -> Option<(&Policy, &[Part])> {
+    /// The policy that denied because the query cannot be counted, and why. No store was asked.
+    pub fn refused(&self) -> Option<(&Policy, Uncountable)> {
         self.policies.refused(self.refused?)
     }
 

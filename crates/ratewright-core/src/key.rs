@@ -53,8 +53,10 @@ pub struct Value<'a> {
 pub struct Key<'a> {
     name: &'a BucketName,
     attributes: &'a [Attribute<'a>],
-    /// The first partition value. Most keys have just one, which so is looked up once.
-    first: &'a str,
+    /// The first partition value, unless it has a tag. Most keys have just one, which so is looked up once.
+    first: Option<&'a str>,
+    /// Where attributes are there several times: which one of each, as digits of one number.
+    reading: u8,
 }
 
 impl BucketName {
@@ -114,13 +116,24 @@ impl BucketName {
         &self.partition
     }
 
-    /// The attributes of a query that would meet the bucket with these values, as [`Key::values`] tells them. Nothing if
+    /// The attributes of a query that would meet the bucket with these values, as [`Value::exact`] tells them. Nothing if
     /// there are too many or too few, or one lacks its tag.
     pub fn attributes<'a>(&'a self, values: &[&'a str]) -> Option<SmallVec<[Attribute<'a>; 2]>> {
         if values.len() != self.partition.len() {
             return None;
         }
-        self.partition.iter().zip(values).map(|(part, value)| part.attribute(value)).collect()
+        let mut attributes = SmallVec::new();
+        for (part, value) in self.partition.iter().zip(values) {
+            match value.strip_prefix(STAND_IN) {
+                Some(value) => {
+                    let name = part.first.as_deref();
+                    attributes.push(Attribute { name, value: Attribute::UNREADABLE });
+                    attributes.push(Attribute { name: AttributeName::Ip, value });
+                }
+                None => attributes.push(part.attribute(value)?),
+            }
+        }
+        Some(attributes)
     }
 
     /// 128 bits that stand for the name.
@@ -167,13 +180,38 @@ impl Part {
     /// The value that a query has for it.
     #[inline(always)]
     pub(crate) fn value<'a>(&'a self, attributes: &'a [Attribute<'a>]) -> Option<Value<'a>> {
-        let find =
-            |name: &AttributeName<String>| attributes.iter().find(|attribute| name.is(&attribute.name));
-        if !self.is_tagged() {
-            return find(&self.first).map(|attribute| Value { tag: None, text: attribute.value });
+        match attributes.iter().find(|attribute| self.first.is(&attribute.name)) {
+            Some(found) if !self.is_tagged() && found.is_readable() => {
+                Some(Value { tag: None, text: found.value })
+            }
+            None if !self.is_tagged() => None,
+            _ => self.nth_value(attributes, 0),
         }
-        let found = self.names().find_map(|name| Some((name, find(name)?)));
-        found.map(|(name, attribute)| Value { tag: Some(name), text: attribute.value })
+    }
+
+    /// The n-th of the values that a query has for it. Where it has none that can be read, the client's address stands in.
+    fn nth_value<'a>(&'a self, attributes: &'a [Attribute<'a>], n: usize) -> Option<Value<'a>> {
+        let found = self.names().find_map(|name| Some((name, readable(name, attributes).nth(n)?)));
+        if let Some((name, text)) = found {
+            return Some(Value { tag: self.is_tagged().then_some(name), text });
+        }
+        let is_there = |name: &AttributeName<String>| attributes.iter().any(|other| name.is(&other.name));
+        let text = readable(&AttributeName::Ip, attributes).next().filter(|_| self.names().any(is_there))?;
+        Some(Value { tag: Some(&IP), text })
+    }
+
+    /// How many values a query has for it: those of the first attribute that has some.
+    pub(crate) fn n_values(&self, attributes: &[Attribute<'_>]) -> usize {
+        let n = self.names().map(|name| readable(name, attributes).count()).find(|n| *n > 0);
+        n.unwrap_or(1)
+    }
+
+    /// True if one of its attributes came more often than it may.
+    pub(crate) fn is_repeated(&self, attributes: &[Attribute<'_>]) -> bool {
+        let is_repeated = |name: &AttributeName<String>| {
+            attributes.iter().any(|other| other.value == Attribute::REPEATED && name.is(&other.name))
+        };
+        self.names().any(is_repeated)
     }
 
     /// The attribute that has this value, which is tagged if there are several.
@@ -192,9 +230,36 @@ impl Part {
     }
 }
 
+/// Stands in where an attribute cannot be read.
+static IP: AttributeName<String> = AttributeName::Ip;
+
+/// The values of an attribute that can be read.
+fn readable<'a>(
+    name: &AttributeName<String>,
+    attributes: &'a [Attribute<'a>],
+) -> impl Iterator<Item = &'a str> {
+    let of_name = attributes.iter().filter(move |other| name.is(&other.name) && other.is_readable());
+    of_name.map(|attribute| attribute.value)
+}
+
 impl From<AttributeName<&str>> for Part {
     fn from(name: AttributeName<&str>) -> Self {
         Self::one(name.to_owned())
+    }
+}
+
+/// What the client's address begins with where it stands in, in a text that must not be taken for another value.
+const STAND_IN: &str = "\0ip:";
+
+impl Value<'_> {
+    /// True if it is not a value of the part's own, but the client's address, since nobody can read that.
+    pub fn is_stand_in(&self) -> bool {
+        self.tag.is_some_and(|tag| std::ptr::eq(tag, &IP))
+    }
+
+    /// The value as a text that no other value has: see [`BucketName::attributes`].
+    pub fn exact(&self) -> String {
+        if self.is_stand_in() { format!("{STAND_IN}{}", self.text) } else { self.to_string() }
     }
 }
 
@@ -217,11 +282,24 @@ impl<'a> Key<'a> {
     /// The bucket that `name` keeps for these attributes; nothing if one of its partition is missing.
     #[inline(always)]
     pub fn new(name: &'a BucketName, attributes: &'a [Attribute<'a>]) -> Option<Self> {
-        let mut key = Self { name, attributes, first: "" };
+        let mut key = Self { name, attributes, first: None, reading: 0 };
         let Some((first, rest)) = name.partition.split_first() else { return Some(key) };
-        key.first = first.value(attributes)?.text;
+        let first = first.value(attributes)?;
+        key.first = if first.tag.is_none() { Some(first.text) } else { None };
         let is_whole = rest.is_empty() || rest.iter().all(|part| part.value(attributes).is_some());
         is_whole.then_some(key)
+    }
+
+    /// The same, for one of the readings of attributes that are there several times: below the product of how many each
+    /// part has.
+    pub fn read(name: &'a BucketName, attributes: &'a [Attribute<'a>], reading: u8) -> Option<Self> {
+        let mut key = Self::new(name, attributes)?;
+        if reading > 0 {
+            key.reading = reading;
+            let first = key.values().next().filter(|first| first.tag.is_none()).map(|first| first.text);
+            key.first = first;
+        }
+        Some(key)
     }
 
     /// The bucket's name.
@@ -233,15 +311,27 @@ impl<'a> Key<'a> {
     /// The partition values, in the policy's order.
     #[inline(always)]
     pub fn values(&self) -> impl Iterator<Item = Value<'a>> {
-        let attributes = self.attributes;
-        self.name.partition.iter().filter_map(move |part| part.value(attributes))
+        let (attributes, mut reading) = (self.attributes, usize::from(self.reading));
+        self.name.partition.iter().filter_map(move |part| {
+            if reading == 0 {
+                return part.value(attributes);
+            }
+            let n_values = part.n_values(attributes);
+            let n = reading % n_values;
+            reading /= n_values;
+            part.nth_value(attributes, n)
+        })
     }
 
     /// The partition value, if there is exactly one, without a tag.
     #[inline(always)]
     pub fn single_value(&self) -> Option<&'a str> {
-        let [part] = self.name.partition.as_slice() else { return None };
-        (!part.is_tagged()).then_some(self.first)
+        if self.name.partition.len() == 1 { self.first } else { None }
+    }
+
+    /// All attributes that it was made of, and which reading of them it is.
+    pub fn source(&self) -> (&'a [Attribute<'a>], u8) {
+        (self.attributes, self.reading)
     }
 
     /// The attributes that made the values, in the policy's order.

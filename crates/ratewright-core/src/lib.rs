@@ -49,7 +49,7 @@ pub use key::{BucketName, Key, Part, Value};
 pub use limiter::Limiter;
 pub use observe::{Observe, Unobserved};
 pub use pattern::{Pattern, PatternError};
-pub use policies::{LimitId, Policies, PolicyError, Refused};
+pub use policies::{LimitId, Policies, PolicyError, Refused, Uncountable};
 pub use policy::{Cost, Limit, Missing, Mode, OtherTerms, Policy};
 pub use quantity::{Micros, Timestamp};
 pub use query::{Ask, Attribute, AttributeName, Query, Select};

@@ -113,6 +113,11 @@ impl Pattern {
         self.shape == Shape::Exactly
     }
 
+    /// True if it matches this text only.
+    pub(crate) fn is_just(&self, text: &str) -> bool {
+        self.is_exact() && &*self.text == text
+    }
+
     /// True if the value fits.
     #[inline]
     pub fn matches(&self, value: &str) -> bool {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use smallvec::SmallVec;
 
 use crate::charge::{Act, Charge, Charges, Paid};
-use crate::key::{Key, Part};
+use crate::key::Key;
 use crate::policy::{Limit, Missing, Mode, Policy, Terms, is_name};
 use crate::query::{AttributeName, Query, Select};
 use crate::quota::Quota;
@@ -41,12 +41,25 @@ pub struct LimitId {
     policy: u32,
     limit: u32,
     mode: Mode,
+    reading: u8,
 }
 
-/// A policy that denies because the query lacks what it is to be counted by.
+/// A policy that denies because the query cannot be counted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Refused {
     policy: u32,
+    why: Uncountable,
+}
+
+/// Why a query cannot be counted under a policy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Uncountable {
+    /// It lacks what it is counted by.
+    Missing,
+    /// It has what it is counted by more than once, where only one is allowed.
+    Repeated,
+    /// It has more than [`Policies::READINGS_MAX`] values of what it is counted by.
+    TooMany,
 }
 
 /// Why policies do not make a rule set.
@@ -98,11 +111,19 @@ impl LimitId {
     pub fn mode(self) -> Mode {
         self.mode
     }
+
+    /// Which reading of the query was charged, where an attribute could be read in several ways.
+    pub(crate) fn reading(self) -> u8 {
+        self.reading
+    }
 }
 
 impl Policies {
     /// The most policies in a rule set.
     pub const MAX: usize = 1_000_000;
+
+    /// The most buckets that a policy charges for one query, one for each way to read it.
+    pub const READINGS_MAX: u8 = 4;
 
     /// A rule set of these policies.
     ///
@@ -187,9 +208,9 @@ impl Policies {
         Some((policy, policy.all_limits().get(id.limit as usize)?))
     }
 
-    /// The policy that refused, with what the query lacks of its partition.
-    pub fn refused(&self, refused: Refused) -> Option<(&Policy, &[Part])> {
-        self.at(refused.policy).map(|policy| (policy, policy.partition()))
+    /// The policy that refused, and why.
+    pub fn refused(&self, refused: Refused) -> Option<(&Policy, Uncountable)> {
+        self.at(refused.policy).map(|policy| (policy, refused.why))
     }
 
     /// The charges that a query brings about: of the policies that cover it, then of those it names. A
@@ -198,7 +219,7 @@ impl Policies {
     pub fn select<'a>(&'a self, query: &Query<'a>, charges: &mut Charges<'a>) -> Option<Refused> {
         let refused = match query.select {
             Select::Named(names) => self.select_named(names, query, charges),
-            Select::Covering(names) | Select::CoveringAnyway(names) => {
+            Select::Covering(names) | Select::CoveringReadings(names) => {
                 self.select_covering(names, query, charges)
             }
             Select::EveryBucket(name) => self.select_buckets(name, query, charges),
@@ -240,7 +261,7 @@ impl Policies {
         let refused = self.charge(index, query, charges);
         let (mode, on_failure, patience) = (policy.mode(), policy.on_failure(), query.patience);
         for (n, limit) in (0..).zip(policy.all_limits()).filter(|_| mode != Mode::Off) {
-            let id = LimitId { policy: index, limit: n, mode };
+            let id = LimitId { policy: index, limit: n, mode, reading: 0 };
             let is_new = !charges.iter().any(|charge| charge.limit.limit == n);
             let key = Key::new(limit.name(), query.attributes).filter(|_| is_new);
             let (quota, act) = (limit.quota(), Act::Look(0));
@@ -276,7 +297,7 @@ impl Policies {
     ) -> Option<Refused> {
         let mut refused = None;
         let mut groups: SmallVec<[u32; 4]> = SmallVec::new();
-        for &index in proposed {
+        for (n, &index) in proposed.iter().enumerate() {
             let (Some(policy), Some(group)) = (self.at(index), self.groups.get(index as usize)) else {
                 continue;
             };
@@ -289,15 +310,33 @@ impl Policies {
                 Selector::When(condition) if policy.mode() != Mode::Off && condition.holds(query) => {}
                 Selector::When(_) | Selector::Named => continue,
             }
-            // One that has nothing to count by does not apply, and leaves its group to the next.
-            if let Some(group) = group
-                && !policy.is_skipped(query)
-            {
-                groups.push(*group);
+            if let Some(group) = group {
+                if self.is_head_of_another(policy, &proposed[n + 1..], query) {
+                    continue;
+                }
+                // One that has nothing to count by does not apply, and leaves its group to the next.
+                if !policy.is_skipped(query) {
+                    groups.push(*group);
+                }
             }
             refused = refused.or(self.charge(index, query, charges));
         }
         refused
+    }
+
+    /// True if a policy covers a HEAD request only because it covers GET, while a later one of its group names HEAD.
+    fn is_head_of_another(&self, policy: &Policy, later: &[u32], query: &Query<'_>) -> bool {
+        let Selector::When(condition) = policy.selector() else { return false };
+        condition.takes_head_for_get(query)
+            && later.iter().filter_map(|&index| self.at(index)).any(|other| match other.selector() {
+                Selector::When(condition) => {
+                    other.group() == policy.group()
+                        && other.mode() != Mode::Off
+                        && condition.names_head(query)
+                        && !other.is_skipped(query)
+                }
+                Selector::Named => false,
+            })
     }
 
     /// Adds the charges that a query brings about under one policy.
@@ -306,14 +345,28 @@ impl Policies {
         let policy = self.at(index)?;
         let Terms { first, limits, mode } = policy.terms(query);
         let act = policy.act(query, mode)?;
-        for (n, limit) in (first..).zip(limits) {
-            let Some(key) = Key::new(limit.name(), query.attributes) else {
-                let denies = policy.missing() == Missing::Deny && mode == Mode::Enforce;
-                return denies.then_some(Refused { policy: index });
-            };
-            let id = LimitId { policy: index, limit: u32::try_from(n).unwrap_or(u32::MAX), mode };
-            let (quota, on_failure, patience) = (limit.quota(), policy.on_failure(), query.patience);
-            charges.push(Charge { limit: id, key, quota, act, patience, on_failure });
+        let refuse = |why| (mode == Mode::Enforce).then_some(Refused { policy: index, why });
+        if policy.missing() == Missing::Deny && policy.is_missing(query) {
+            return refuse(Uncountable::Missing);
+        }
+        let mut n_readings = 1;
+        if let Select::CoveringReadings(_) = query.select {
+            if policy.partition().iter().any(|part| part.is_repeated(query.attributes)) {
+                return refuse(Uncountable::Repeated);
+            }
+            n_readings = policy.partition().iter().map(|part| part.n_values(query.attributes)).product();
+            if n_readings > usize::from(Self::READINGS_MAX) {
+                return refuse(Uncountable::TooMany);
+            }
+        }
+        for reading in (0..Self::READINGS_MAX).take(n_readings) {
+            for (n, limit) in (first..).zip(limits) {
+                let limit_number = u32::try_from(n).unwrap_or(u32::MAX);
+                let id = LimitId { policy: index, limit: limit_number, mode, reading };
+                let key = Key::read(limit.name(), query.attributes, reading)?;
+                let (quota, on_failure, patience) = (limit.quota(), policy.on_failure(), query.patience);
+                charges.push(Charge { limit: id, key, quota, act, patience, on_failure });
+            }
         }
         None
     }
@@ -341,7 +394,7 @@ impl Policies {
         let (policy, limit) = self.limit(id)?;
         let same = |other: &Limit| other.name() == limit.name() && other.quota() == limit.quota();
         current.named(policy.name())?.all_limits().iter().find(|other| same(other))?;
-        Some((Key::new(limit.name(), query.attributes)?, limit.quota()))
+        Some((query.key(limit.name(), id)?, limit.quota()))
     }
 
     /// Notes attributes that are needed, each once.

@@ -351,8 +351,16 @@ impl Policy {
 
     /// True if the query lacks what it is counted by, and so does not fall under the policy.
     pub(crate) fn is_skipped(&self, query: &Query<'_>) -> bool {
-        let lacks = |part: &Part| part.value(query.attributes).is_none();
-        self.missing == Missing::Skip && self.mode != Mode::Off && self.partition.iter().any(lacks)
+        self.missing == Missing::Skip && self.mode != Mode::Off && self.is_missing(query)
+    }
+
+    /// True if the query lacks what it is counted by. With `missing: deny`, what cannot be read is missing too.
+    #[inline(always)]
+    pub(crate) fn is_missing(&self, query: &Query<'_>) -> bool {
+        self.partition.iter().any(|part| match part.value(query.attributes) {
+            None => true,
+            Some(value) => self.missing == Missing::Deny && value.is_stand_in(),
+        })
     }
 
     /// What it means for this query.
@@ -363,11 +371,16 @@ impl Policy {
     }
 
     fn other_terms(&self, query: &Query<'_>) -> Option<Terms<'_>> {
-        let counts = |other: &&Override| match other.mode {
+        let counts = |(n, other): &(usize, &Override)| match other.mode {
             Some(Mode::Off) => other.condition.spares(query),
-            Some(Mode::Enforce | Mode::Shadow) | None => other.condition.holds(query),
+            Some(Mode::Enforce | Mode::Shadow) | None => {
+                let names_head = |later: &Override| later.condition.names_head(query);
+                other.condition.holds(query)
+                    && !(other.condition.takes_head_for_get(query)
+                        && self.overrides[n + 1..].iter().any(names_head))
+            }
         };
-        let other = self.overrides.iter().find(counts)?;
+        let (_, other) = self.overrides.iter().enumerate().find(counts)?;
         let range = other.limits.clone().unwrap_or(0..self.n_own);
         // What is switched off as a whole stays off.
         let mode = if self.mode == Mode::Off { Mode::Off } else { other.mode.unwrap_or(self.mode) };
@@ -427,13 +440,16 @@ impl Cost {
     fn multiply(&self, query: &Query<'_>) -> Option<Ask> {
         let factor = match self {
             Self::Fixed(factor) => *factor,
-            Self::Of(name) => query.value(name).map_or(1, units),
+            Self::Of(name) => query.values(name).map(units).max().unwrap_or(1),
             Self::ByMethod { costs, others } => {
-                let method = query.value(&AttributeName::<&str>::Method);
-                costs
-                    .iter()
-                    .find(|(name, _)| Some(name.as_str()) == method)
-                    .map_or(*others, |(_, cost)| *cost)
+                let cost_of =
+                    |method: &str| costs.iter().find(|(name, _)| name == method).map(|(_, cost)| *cost);
+                let cost = |method: &str| match cost_of(method) {
+                    None if method == "HEAD" => cost_of("GET"),
+                    cost => cost,
+                };
+                let methods = query.values(&AttributeName::<&str>::Method);
+                methods.map(|method| cost(method).unwrap_or(*others)).max().unwrap_or(*others)
             }
         };
         match query.ask {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::num::NonZeroU32;
 
+use crate::key::{BucketName, Key};
+use crate::policies::LimitId;
 use crate::quantity::Micros;
 
 /// A question to the limiter: who asks, for what, and how much of it.
@@ -13,7 +15,7 @@ use crate::quantity::Micros;
 pub struct Query<'a> {
     /// Which policies may apply.
     pub select: Select<'a>,
-    /// What is known about the request.
+    /// What is known about the request. One that could be read in several ways is there once for each.
     pub attributes: &'a [Attribute<'a>],
     /// The client's address, whole. The attribute `Ip` is what its bucket is called.
     pub address: Option<IpAddr>,
@@ -28,9 +30,9 @@ pub struct Query<'a> {
 pub enum Select<'a> {
     /// Those whose selectors cover it, and these by name. An exempt query falls under none.
     Covering(&'a [&'a str]),
-    /// The same, but its path exempts nobody: it could be read in more than one way, and not everybody would read one
-    /// that is exempt.
-    CoveringAnyway(&'a [&'a str]),
+    /// The same, where some attribute is there several times, since nobody knows which one the upstream will read. A policy
+    /// covers the query if it covers one of the readings, and charges each; an exemption must hold for all.
+    CoveringReadings(&'a [&'a str]),
     /// These by name, and no others.
     Named(&'a [&'a str]),
     /// This one by name, with a look at the buckets of all its overrides.
@@ -44,6 +46,23 @@ pub struct Attribute<'a> {
     pub name: AttributeName<&'a str>,
     /// What it is.
     pub value: &'a str,
+}
+
+impl Attribute<'_> {
+    /// The value of an attribute that the request has, but nobody can read: a token that is refused, bytes that are no text.
+    /// A policy that counts by it, and would skip a request without it, counts by the client's address instead.
+    ///
+    /// No other value has a NUL in it.
+    pub const UNREADABLE: &'static str = "\0";
+
+    /// A value beside others of an attribute that must come only once. Policies that count by it deny the request.
+    pub const REPEATED: &'static str = "\0\0";
+
+    /// True if the value is one that the request has.
+    #[inline(always)]
+    pub fn is_readable(&self) -> bool {
+        !self.value.starts_with('\0')
+    }
 }
 
 /// What an attribute is about. Queries borrow the text in it, policies own it.
@@ -92,17 +111,22 @@ impl Select<'_> {
     /// The policies that are asked for by name.
     pub(crate) fn names(&self) -> &[&str] {
         match self {
-            Self::Covering(names) | Self::CoveringAnyway(names) | Self::Named(names) => names,
+            Self::Covering(names) | Self::CoveringReadings(names) | Self::Named(names) => names,
             Self::EveryBucket(name) => std::slice::from_ref(name),
         }
     }
 }
 
 impl<'a> Query<'a> {
-    /// The value of an attribute, if the query has it.
+    /// All values of an attribute that the query has, also those that cannot be read.
     #[inline(always)]
-    pub fn value<S: AsRef<str>>(&self, name: &AttributeName<S>) -> Option<&'a str> {
-        self.attributes.iter().find(|attribute| name.is(&attribute.name)).map(|attribute| attribute.value)
+    pub fn values<S: AsRef<str>>(&self, name: &AttributeName<S>) -> impl Iterator<Item = &'a str> {
+        self.attributes.iter().filter(|attribute| name.is(&attribute.name)).map(|attribute| attribute.value)
+    }
+
+    /// The key that a limit has for this query.
+    pub fn key(&self, name: &'a BucketName, id: LimitId) -> Option<Key<'a>> {
+        Key::read(name, self.attributes, id.reading())
     }
 }
 

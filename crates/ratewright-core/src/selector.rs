@@ -25,7 +25,7 @@ use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
 use crate::pattern::Pattern;
-use crate::query::{AttributeName, Query, Select};
+use crate::query::{AttributeName, Query};
 
 /// Which queries a policy covers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -111,20 +111,46 @@ impl Condition {
 
     fn all_hold(&self, query: &Query<'_>) -> bool {
         self.tests.iter().all(|test| match test {
-            Test::Fits(name, patterns) => {
-                query.value(name).is_some_and(|value| patterns.iter().any(|pattern| pattern.matches(value)))
-            }
-            Test::Within(networks) => {
-                query.address.is_some_and(|address| networks.iter().any(|network| network.contains(&address)))
-            }
+            Test::Fits(name, patterns) => query.values(name).any(|value| {
+                let is_get = *name == AttributeName::Method && value == HEAD;
+                patterns.iter().any(|pattern| pattern.matches(value) || is_get && pattern.is_just(GET))
+            }),
+            Test::Within(networks) => is_within(query, networks),
         })
     }
 
-    /// True if all tests hold, and that may spare the query a limit. A path that could be read in two ways spares it none: not
-    /// everybody would read the one that is spared.
+    /// True if it holds because of a test that names the method HEAD. Where another holds only because HEAD is a kind of GET, this
+    /// one is meant.
+    pub(crate) fn names_head(&self, query: &Query<'_>) -> bool {
+        let names = |test: &Test| match test {
+            Test::Fits(AttributeName::Method, patterns) => {
+                patterns.iter().any(|pattern| pattern.matches(HEAD))
+            }
+            Test::Fits(..) | Test::Within(_) => false,
+        };
+        self.tests.iter().any(names) && self.holds(query)
+    }
+
+    /// True if it tests the method, and so may hold for HEAD because of GET only.
+    pub(crate) fn takes_head_for_get(&self, query: &Query<'_>) -> bool {
+        let tests_method = |test: &Test| matches!(test, Test::Fits(AttributeName::Method, _));
+        self.tests.iter().any(tests_method)
+            && query.values(&AttributeName::<&str>::Method).any(|method| method == HEAD)
+            && !self.names_head(query)
+    }
+
+    /// True if all tests hold, and that may spare the query a limit: for every reading of what is tested, and by its very name.
     pub(crate) fn spares(&self, query: &Query<'_>) -> bool {
-        let is_ambiguous = matches!(query.select, Select::CoveringAnyway(_));
-        self.holds(query) && !(is_ambiguous && self.attributes().any(|name| *name == AttributeName::Path))
+        self.tests.iter().all(|test| match test {
+            Test::Fits(name, patterns) => {
+                let mut values = query.values(name).peekable();
+                let fits = |value: &str| {
+                    !value.starts_with('\0') && patterns.iter().any(|pattern| pattern.matches(value))
+                };
+                values.peek().is_some() && values.all(fits)
+            }
+            Test::Within(networks) => is_within(query, networks),
+        })
     }
 
     /// The attributes that are tested.
@@ -170,6 +196,14 @@ impl Condition {
             Test::Within(_) => None,
         })
     }
+}
+
+/// HEAD is GET without the body, and routes for GET serve it.
+const HEAD: &str = "HEAD";
+const GET: &str = "GET";
+
+fn is_within(query: &Query<'_>, networks: &[IpNet]) -> bool {
+    query.address.is_some_and(|address| networks.iter().any(|network| network.contains(&address)))
 }
 
 impl Anchor {
@@ -249,12 +283,17 @@ impl Index {
     pub(crate) fn propose(&self, query: &Query<'_>) -> Proposed {
         let mut proposed = Proposed::from_slice(&self.always);
         for (name, numbers) in &self.by_value {
-            if let Some(numbers) = query.value(name).and_then(|value| numbers.get(value)) {
-                proposed.extend_from_slice(numbers);
+            for value in query.values(name) {
+                proposed.extend_from_slice(numbers.get(value).map_or(&[], Vec::as_slice));
+                if *name == AttributeName::Method && value == HEAD {
+                    proposed.extend_from_slice(numbers.get(GET).map_or(&[], Vec::as_slice));
+                }
             }
         }
-        if let (Some(literals), Some(path)) = (&self.literals, query.value(&AttributeName::<&str>::Path)) {
-            self.propose_by_literal(literals, path, &mut proposed);
+        if let Some(literals) = &self.literals {
+            for path in query.values(&AttributeName::<&str>::Path) {
+                self.propose_by_literal(literals, path, &mut proposed);
+            }
         }
         proposed.sort_unstable();
         proposed.dedup();

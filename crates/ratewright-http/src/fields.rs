@@ -26,7 +26,7 @@ mod shown;
 mod write;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use ratewright_core::{Decision, Limit, Micros, Standing, Timestamp, Verdict};
+use ratewright_core::{Decision, Limit, Micros, Standing, Timestamp, Uncountable, Verdict};
 use smallvec::SmallVec;
 
 pub use read::{QuotaPolicy, Received, ServiceLimit};
@@ -157,12 +157,15 @@ impl<'a> Fields<'a> {
         headers.append(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
     }
 
-    /// The status that a decision is answered with. Who lacks what it would be counted by is not too fast, but unknown.
+    /// The status of a decision's response. A request that cannot be counted is not too fast, but unknown or ambiguous.
     pub fn status(decision: &Decision) -> StatusCode {
         match decision.verdict() {
             Verdict::Allow => StatusCode::OK,
-            Verdict::Deny if decision.refused().is_some() => StatusCode::FORBIDDEN,
-            Verdict::Deny => StatusCode::TOO_MANY_REQUESTS,
+            Verdict::Deny => match decision.refused() {
+                None => StatusCode::TOO_MANY_REQUESTS,
+                Some((_, Uncountable::Missing)) => StatusCode::FORBIDDEN,
+                Some((_, Uncountable::Repeated | Uncountable::TooMany)) => StatusCode::BAD_REQUEST,
+            },
         }
     }
 }

@@ -12,25 +12,34 @@
 //! # Laws
 //! - A header that names a client or a user counts only if a trusted proxy sent it.
 //! - A claim counts only out of a verified token. A token that is refused names nobody; it is not an error, because
-//!   whether the request is allowed at all is the application's affair.
-//! - A path that could be read in more than one way never makes a request exempt.
+//!   whether the request is allowed at all is the application's affair. Policies that count by user count the address instead.
+//! - What could be read in more than one way is told once for each: a path, a cookie that comes twice, a method that a header
+//!   overrides. It falls under the policies of every reading, and is exempt only if every reading is.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::HeaderName;
 use http::request::Parts;
+use http::{HeaderName, StatusCode};
 use ratewright_core::{Attribute, AttributeName, Select, Timestamp};
 use smallvec::SmallVec;
 
 use crate::address::{self, Proxies};
-use crate::jwt::{Claims, TokenError, Verifier, bearer};
-use crate::parts;
+use crate::jwt::{Claims, TokenError, Verifier, bearer, bearer_in};
+use crate::parts::{self, VALUE_MAX, Values};
 use crate::path::{self, Case};
+use crate::problem::Problem;
 
-/// The longest value that is looked at, in bytes. A longer one counts as missing, unless it is the path.
-pub const VALUE_MAX: usize = 4_096;
+/// The headers by which a client asks an upstream to take another method than the one it sent.
+pub static METHOD_OVERRIDES: [HeaderName; 3] = [
+    HeaderName::from_static("x-http-method-override"),
+    HeaderName::from_static("x-http-method"),
+    HeaderName::from_static("x-method-override"),
+];
+
+/// The query parameter that does the same.
+const METHOD_PARAM: &str = "_method";
 
 /// Whom to believe.
 #[derive(Clone, Debug)]
@@ -41,10 +50,22 @@ pub struct Rules {
     pub ipv6_prefix: u8,
     /// Whether paths differ by case.
     pub case: Case,
+    /// What happens to a path that could be read in more than one way.
+    pub ambiguous_paths: AmbiguousPaths,
     /// The token that names the user.
     pub token: Option<TokenUser>,
     /// The header by which trusted proxies name the user.
     pub user_header: Option<HeaderName>,
+}
+
+/// What happens to a path that could be read in more than one way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum AmbiguousPaths {
+    /// It falls under the policies of every reading.
+    #[default]
+    Count,
+    /// The request is answered with 400.
+    Reject,
 }
 
 /// A token that names the user.
@@ -65,6 +86,8 @@ pub struct Facts<'a> {
     pub refused_token: Option<TokenError>,
     /// Whether the path could be read in more than one way.
     pub is_ambiguous: bool,
+    /// Whether an attribute is there several times.
+    has_readings: bool,
     values: SmallVec<[(AttributeName<&'a str>, Cow<'a, str>); 6]>,
 }
 
@@ -77,6 +100,7 @@ impl Default for Rules {
             proxies: Proxies::default(),
             ipv6_prefix: 64,
             case: Case::Sensitive,
+            ambiguous_paths: AmbiguousPaths::default(),
             token: None,
             user_header: None,
         }
@@ -94,54 +118,93 @@ pub fn identify<'a>(
     let address = address::client_address(&request.headers, peer, &rules.proxies);
     let mut facts = Facts { address: Some(address), ..Facts::default() };
     facts.tell(AttributeName::Ip, address::client(address, rules.ipv6_prefix));
-    facts.tell(AttributeName::Method, request.method.as_str());
+    facts.tell_method(request.method.as_str());
     facts.tell_path(request.uri.path(), rules);
-    let by_token =
-        |name: &AttributeName<String>| matches!(name, AttributeName::User | AttributeName::Claim(_));
-    let claims = if needs.iter().any(by_token) { facts.verify(request, rules, now) } else { None };
+    let token = if needs.iter().any(is_by_token) { facts.verify(request, rules, now) } else { Token::None };
     for name in needs {
-        if let Some(value) = find(name, request, peer, rules, claims.as_ref()) {
-            facts.tell(name.as_deref(), value);
+        match name {
+            AttributeName::Method => facts.tell_overriding_methods(request),
+            AttributeName::User => facts.tell_all(name, user(request, peer, rules, &token)),
+            AttributeName::Claim(claim) => facts.tell_all(name, token.values(claim)),
+            AttributeName::Host => {
+                if let Some(host) = parts::host(request) {
+                    facts.tell(AttributeName::Host, host);
+                }
+            }
+            AttributeName::Header(header) => {
+                if let Ok(header) = HeaderName::from_bytes(header.as_bytes()) {
+                    facts.tell_all(name, parts::header(&request.headers, &header));
+                }
+            }
+            AttributeName::Cookie(cookie) => facts.tell_all(name, parts::cookie(&request.headers, cookie)),
+            AttributeName::Param(param) => {
+                let mut values = Values::default();
+                parts::param(request.uri.query().unwrap_or_default(), param, &mut values);
+                facts.tell_all(name, values);
+            }
+            // Told already, or not for a request to say.
+            AttributeName::Ip
+            | AttributeName::Path
+            | AttributeName::Route
+            | AttributeName::Key
+            | AttributeName::Named(_) => {}
         }
     }
     facts
 }
 
-/// One attribute of a request.
-fn find<'a>(
-    name: &'a AttributeName<String>,
-    request: &'a Parts,
-    peer: IpAddr,
-    rules: &Rules,
-    claims: Option<&Claims>,
-) -> Option<Cow<'a, str>> {
-    match name {
-        AttributeName::User => user(request, peer, rules, claims).map(Cow::Owned),
-        AttributeName::Host => parts::host(request),
-        AttributeName::Header(name) => {
-            parts::header(&request.headers, &HeaderName::from_bytes(name.as_bytes()).ok()?).map(Cow::Borrowed)
+/// What a request's token says.
+#[derive(Debug)]
+pub enum Token {
+    /// There is none.
+    None,
+    /// There is one that names nobody.
+    Refused,
+    /// There is a genuine one.
+    Genuine(Claims),
+}
+
+/// True if only a token tells the attribute.
+pub fn is_by_token(name: &AttributeName<String>) -> bool {
+    matches!(name, AttributeName::User | AttributeName::Claim(_))
+}
+
+impl Token {
+    /// Whose token it is. One that does not say so cannot be read.
+    pub fn user<'a>(&self, rules: &Rules) -> Values<'a> {
+        let mut values = rules.token.as_ref().map(|user| self.values(&user.claim)).unwrap_or_default();
+        values.is_unreadable |= values.readable.is_empty() && matches!(self, Self::Genuine(_));
+        values
+    }
+
+    /// The values of a claim. Of a token that is refused they cannot be read.
+    pub fn values<'a>(&self, claim: &str) -> Values<'a> {
+        let mut values = Values::default();
+        match self {
+            Self::None => {}
+            Self::Refused => values.is_unreadable = true,
+            Self::Genuine(claims) => {
+                if let Some(text) = claims.text(claim) {
+                    values.add(Some(Cow::Owned(text.into_owned())));
+                }
+            }
         }
-        AttributeName::Cookie(name) => parts::cookie(&request.headers, name).map(Cow::Borrowed),
-        AttributeName::Param(name) => parts::param(request.uri.query()?, name),
-        AttributeName::Claim(name) => claims?.text(name).map(|text| Cow::Owned(text.into_owned())),
-        // Told already, or not for a request to say.
-        AttributeName::Ip
-        | AttributeName::Method
-        | AttributeName::Path
-        | AttributeName::Route
-        | AttributeName::Key
-        | AttributeName::Named(_) => None,
+        values
     }
 }
 
 /// Who proved to be somebody: by a token, or by the word of a trusted proxy.
-fn user(request: &Parts, peer: IpAddr, rules: &Rules, claims: Option<&Claims>) -> Option<String> {
-    let named = rules.token.as_ref().zip(claims).and_then(|(token, claims)| claims.text(&token.claim));
-    if let Some(named) = named {
-        return Some(named.into_owned());
+fn user<'a>(request: &'a Parts, peer: IpAddr, rules: &Rules, token: &Token) -> Values<'a> {
+    let by_token = token.user(rules);
+    let header = rules.user_header.as_ref().filter(|_| rules.proxies.trust(peer));
+    match header {
+        Some(header) if by_token.readable.is_empty() => {
+            let by_header = parts::header(&request.headers, header);
+            let is_unreadable = by_header.is_unreadable || by_token.is_unreadable;
+            Values { is_unreadable, ..by_header }
+        }
+        _ => by_token,
     }
-    let header = rules.user_header.as_ref().filter(|_| rules.proxies.trust(peer))?;
-    parts::header(&request.headers, header).filter(|user| !user.is_empty()).map(str::to_owned)
 }
 
 impl<'a> Facts<'a> {
@@ -154,23 +217,76 @@ impl<'a> Facts<'a> {
 
     /// The path that is asked for, as it was written. However long: if it were missing, the policies on it would not apply.
     pub fn tell_path(&mut self, written: &'a str, rules: &Rules) {
-        self.is_ambiguous = !path::is_plain(written);
-        self.put(AttributeName::Path, path::normalise(written, rules.case));
+        let readings = path::readings(written, rules.case);
+        self.is_ambiguous = readings.len() > 1;
+        for (n, reading) in readings.into_iter().enumerate() {
+            if n == 0 {
+                self.put(AttributeName::Path, reading)
+            } else {
+                self.read(AttributeName::Path, reading)
+            }
+        }
     }
 
-    /// The claims of the token in an `Authorization` field, if it is genuine.
-    pub fn verify_authorization(
+    /// The method, as it was written. Upstreams that ignore case read it in capitals.
+    pub fn tell_method(&mut self, method: &'a str) {
+        self.tell(AttributeName::Method, method);
+        if method.bytes().any(|byte| byte.is_ascii_lowercase()) {
+            self.read(AttributeName::Method, Cow::Owned(method.to_ascii_uppercase()));
+        }
+    }
+
+    /// The methods that a request asks for besides its own.
+    fn tell_overriding_methods(&mut self, request: &'a Parts) {
+        let mut values = Values::default();
+        for line in METHOD_OVERRIDES.iter().flat_map(|name| request.headers.get_all(name)) {
+            values.add(str::from_utf8(line.as_bytes()).ok().map(Cow::Borrowed));
+        }
+        let query = request.uri.query().unwrap_or_default();
+        if query.contains(METHOD_PARAM) || query.contains('%') {
+            parts::param(query, METHOD_PARAM, &mut values);
+        }
+        self.tell_other_methods(values);
+    }
+
+    /// Other methods that the upstream may take for the request's.
+    pub fn tell_other_methods(&mut self, values: Values<'a>) {
+        for method in values.readable {
+            self.read(AttributeName::Method, Cow::Owned(method.trim().to_ascii_uppercase()));
+        }
+    }
+
+    /// All values of an attribute. Without one that can be read it is told that there is one that cannot.
+    pub fn tell_all(&mut self, name: &'a AttributeName<String>, values: Values<'a>) {
+        let Values { readable, is_unreadable, is_repeated } = values;
+        let name = name.as_deref();
+        if readable.is_empty() {
+            if is_unreadable {
+                self.put(name, Cow::Borrowed(Attribute::UNREADABLE));
+            }
+            return;
+        }
+        for (n, value) in readable.into_iter().enumerate() {
+            if n == 0 { self.put(name, value) } else { self.read(name, value) }
+        }
+        if is_repeated {
+            self.read(name, Cow::Borrowed(Attribute::REPEATED));
+        }
+    }
+
+    /// What the token in an `Authorization` header says. Of several headers, nobody knows which one counts.
+    pub fn verify_authorization<'h>(
         &mut self,
-        authorization: &str,
+        mut lines: impl Iterator<Item = &'h [u8]>,
         rules: &Rules,
         now: Timestamp,
-    ) -> Option<Claims> {
-        let token = rules.token.as_ref()?;
-        let (scheme, text) = authorization.split_once(' ')?;
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return None;
-        }
-        token.verifier.verify(text.trim(), now).map_err(|error| self.refused_token = Some(error)).ok()
+    ) -> Token {
+        let token = match (lines.next(), lines.next()) {
+            (None, _) => Ok(None),
+            (Some(line), None) => bearer_in(line),
+            (Some(_), Some(_)) => Err(TokenError::Repeated),
+        };
+        self.verify_token(token, rules, now)
     }
 
     /// Adds a fact, in place of one that was told before. An empty value, or one that is too long, is none.
@@ -188,12 +304,23 @@ impl<'a> Facts<'a> {
 
     /// The value of an attribute, if it is known.
     pub fn value(&self, name: AttributeName<&str>) -> Option<&str> {
-        self.values.iter().find(|(known, _)| known.is(&name)).map(|(_, value)| value.as_ref())
+        let known = self.values.iter().find(|(known, _)| known.is(&name)).map(|(_, value)| value.as_ref());
+        known.filter(|value| !value.starts_with('\0'))
+    }
+
+    /// Why the request is not decided on at all, if it is not.
+    pub fn problem(&self, rules: &Rules) -> Option<Problem> {
+        let rejects = rules.ambiguous_paths == AmbiguousPaths::Reject && self.is_ambiguous;
+        rejects.then(|| {
+            let path = self.value(AttributeName::Path).unwrap_or_default();
+            let detail = format!("the path can be read in more than one way; send it as {path}");
+            Problem::new(StatusCode::BAD_REQUEST, detail).about("path")
+        })
     }
 
     /// Which policies may apply: those that cover the request, and these by name.
     pub fn select<'n>(&self, named: &'n [&'n str]) -> Select<'n> {
-        if self.is_ambiguous { Select::CoveringAnyway(named) } else { Select::Covering(named) }
+        if self.has_readings { Select::CoveringReadings(named) } else { Select::Covering(named) }
     }
 
     fn put(&mut self, name: AttributeName<&'a str>, value: Cow<'a, str>) {
@@ -201,10 +328,37 @@ impl<'a> Facts<'a> {
         self.values.push((name, value));
     }
 
-    fn verify(&mut self, request: &Parts, rules: &Rules, now: Timestamp) -> Option<Claims> {
-        let token = bearer(&request.headers)?;
-        let verified = rules.token.as_ref()?.verifier.verify(token, now);
-        verified.map_err(|error| self.refused_token = Some(error)).ok()
+    /// Another reading of an attribute that is there already.
+    fn read(&mut self, name: AttributeName<&'a str>, value: Cow<'a, str>) {
+        if !self.values.iter().any(|(known, other)| known.is(&name) && *other == value) {
+            self.has_readings = true;
+            self.values.push((name, value));
+        }
+    }
+
+    fn verify(&mut self, request: &Parts, rules: &Rules, now: Timestamp) -> Token {
+        self.verify_token(bearer(&request.headers), rules, now)
+    }
+
+    fn verify_token(
+        &mut self,
+        token: Result<Option<&str>, TokenError>,
+        rules: &Rules,
+        now: Timestamp,
+    ) -> Token {
+        let Some(by) = &rules.token else { return Token::None };
+        let verified = match token {
+            Ok(None) => return Token::None,
+            Ok(Some(token)) => by.verifier.verify(token, now),
+            Err(error) => Err(error),
+        };
+        verified.map_or_else(
+            |error| {
+                self.refused_token = Some(error);
+                Token::Refused
+            },
+            Token::Genuine,
+        )
     }
 }
 

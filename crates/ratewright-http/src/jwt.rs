@@ -104,6 +104,10 @@ pub enum TokenError {
     #[error("the token has critical header parameters, of which none is supported")]
     Critical,
 
+    /// There are several, and nobody knows which one the upstream will read.
+    #[error("the request has more than one Authorization header")]
+    Repeated,
+
     /// It is no token.
     #[error("the token's {part} cannot be read")]
     Malformed {
@@ -130,14 +134,38 @@ struct Header {
     crit: bool,
 }
 
-/// The token that a request carries, if it carries one.
-pub fn bearer(headers: &HeaderMap) -> Option<&str> {
+/// The bearer token that a request carries, if it carries one.
+///
+/// # Errors
+/// If it has several `Authorization` headers, or one with a bearer token that cannot be read.
+pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>, TokenError> {
     let mut lines = headers.get_all(header::AUTHORIZATION).iter();
-    let (Some(line), None) = (lines.next(), lines.next()) else { return None };
-    let (scheme, token) = line.to_str().ok()?.trim().split_once(' ')?;
-    let token = token.trim_start();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() && !token.contains([' ', '\t']))
-        .then_some(token)
+    match (lines.next(), lines.next()) {
+        (None, _) => Ok(None),
+        (Some(line), None) => bearer_in(line.as_bytes()),
+        (Some(_), Some(_)) => Err(TokenError::Repeated),
+    }
+}
+
+/// The bearer token in one `Authorization` header. Another scheme has none.
+///
+/// # Errors
+/// If there is a bearer token that cannot be read.
+pub fn bearer_in(line: &[u8]) -> Result<Option<&str>, TokenError> {
+    const MALFORMED: TokenError = TokenError::Malformed { part: "header" };
+    let line = line.trim_ascii();
+    let end = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
+    let (scheme, token) = line.split_at(end);
+    if !scheme.eq_ignore_ascii_case(b"bearer") {
+        // Two headers that somebody has joined: whoever splits them again finds a token.
+        let is_joined = line.split(|byte| *byte == b',').skip(1).any(|part| {
+            part.trim_ascii().get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer"))
+        });
+        return if is_joined { Err(TokenError::Repeated) } else { Ok(None) };
+    }
+    let token = str::from_utf8(token.trim_ascii()).ok();
+    let is_token = |token: &&str| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
+    token.filter(is_token).map(Some).ok_or(MALFORMED)
 }
 
 impl Verifier {

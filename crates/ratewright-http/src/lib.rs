@@ -29,5 +29,8 @@ mod testing;
 pub use correlation::{correlation_id, given_id};
 pub use dialect::{Dialect, SharedDialect};
 pub use fields::{FieldStyle, Fields, LimitMeaning, QuotaPolicy, Received, ServiceLimit, Shown};
-pub use identify::{Attributes, Facts, Rules, TokenUser, VALUE_MAX, identify};
+pub use identify::{
+    AmbiguousPaths, Attributes, Facts, METHOD_OVERRIDES, Rules, Token, TokenUser, identify, is_by_token,
+};
+pub use parts::{VALUE_MAX, Values};
 pub use problem::{Occasion, Problem, iso};

@@ -1,48 +1,97 @@
 //! The parts of a request that a policy can count by: headers, cookies, query parameters, the host.
 //!
-//! What is not clearly there is not there: an empty value, bytes that are no text, two `Host` fields. A policy
-//! says itself what happens to a request without its attribute (`missing`). Of several values the first counts, always.
+//! What a request has twice, upstreams read differently: some the first, some the last. So all values are told, each once
+//! ([`Values`]). A value that is there but cannot be read (bytes that are no text, or too many of them) is told too; an empty one is
+//! none. A policy says itself what happens to a request without its attribute (`missing`).
 
 use std::borrow::Cow;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, header as field};
+use http::{HeaderMap, HeaderName, header as field};
 use percent_encoding::percent_decode_str;
+use ratewright_core::Policies;
+use smallvec::SmallVec;
 
-/// The first line of a header field, without blanks around it.
-pub fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
-    text(headers.get(name)?.as_bytes())
+/// The longest value that is read, in bytes. A longer one cannot be read, unless it is the path.
+pub const VALUE_MAX: usize = 4_096;
+
+/// The most values of one attribute that are told: one more than any policy charges.
+const VALUES_MAX: usize = 1 + Policies::READINGS_MAX as usize;
+
+/// The values that a request has for one attribute.
+#[derive(Debug, Default)]
+pub struct Values<'a> {
+    /// Those that can be read, each once, in their order.
+    pub readable: SmallVec<[Cow<'a, str>; 1]>,
+    /// True if there is one that cannot.
+    pub is_unreadable: bool,
+    /// True if there is more than one line of a header.
+    pub is_repeated: bool,
 }
 
-/// The value of the first cookie of exactly this name, without quotes around it.
-pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
-    let mut values = headers.get_all(field::COOKIE).iter().map(HeaderValue::as_bytes);
-    text(values.find_map(|line| cookie_bytes(line, name))?)
-}
+impl<'a> Values<'a> {
+    /// Adds a value. An empty one is none.
+    pub fn add(&mut self, value: Option<Cow<'a, str>>) {
+        match value {
+            Some(value) if value.is_empty() || self.readable.contains(&value) => {}
+            Some(value) if value.len() <= VALUE_MAX && !value.contains(char::is_control) => {
+                if self.readable.len() < VALUES_MAX {
+                    self.readable.push(value);
+                }
+            }
+            Some(_) | None => self.is_unreadable = true,
+        }
+    }
 
-/// The value of the first cookie of exactly this name in one `Cookie` field, without quotes around it.
-pub fn cookie_in<'a>(field: &'a [u8], name: &str) -> Option<&'a str> {
-    text(cookie_bytes(field, name)?)
-}
-
-fn cookie_bytes<'a>(field: &'a [u8], name: &str) -> Option<&'a [u8]> {
-    let value = field.split(|&byte| byte == b';').find_map(|pair| {
-        let at = pair.iter().position(|&byte| byte == b'=')?;
-        (pair[..at].trim_ascii() == name.as_bytes()).then(|| pair[at + 1..].trim_ascii())
-    })?;
-    match value {
-        [b'"', inner @ .., b'"'] => Some(inner),
-        plain => Some(plain),
+    fn add_bytes(&mut self, bytes: &'a [u8]) {
+        self.add(str::from_utf8(bytes.trim_ascii()).ok().map(Cow::Borrowed));
     }
 }
 
-/// The value of the first query parameter of this name, decoded.
-pub fn param<'a>(query: &'a str, name: &str) -> Option<Cow<'a, str>> {
-    let value = query.split('&').find_map(|pair| {
+/// The lines of a header, without blanks around them.
+pub fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Values<'a> {
+    let mut values = Values::default();
+    for (n, line) in headers.get_all(name).iter().enumerate() {
+        values.add_bytes(line.as_bytes());
+        values.is_repeated = n > 0;
+    }
+    values
+}
+
+/// The values of all cookies of exactly this name, without quotes around them.
+pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Values<'a> {
+    let mut values = Values::default();
+    for line in headers.get_all(field::COOKIE) {
+        cookie_in(line.as_bytes(), name, &mut values);
+    }
+    values
+}
+
+/// Adds the values of all cookies of exactly this name in one `Cookie` header.
+pub fn cookie_in<'a>(line: &'a [u8], name: &str, values: &mut Values<'a>) {
+    for pair in line.split(|&byte| byte == b';') {
+        let Some(at) = pair.iter().position(|&byte| byte == b'=') else { continue };
+        if pair[..at].trim_ascii() == name.as_bytes() {
+            values.add_bytes(match pair[at + 1..].trim_ascii() {
+                [b'"', inner @ .., b'"'] => inner,
+                plain => plain,
+            });
+        }
+    }
+}
+
+/// Adds the values of all query parameters of this name, decoded. Some upstreams separate them by `;` too.
+pub fn param<'a>(query: &'a str, name: &str, values: &mut Values<'a>) {
+    let mut add = |pair: &'a str| {
         let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (found == name || form_decoded(found).is_some_and(|found| found == name)).then_some(value)
-    })?;
-    form_decoded(value).filter(|value| !value.is_empty())
+        if found == name || form_decoded(found).is_some_and(|found| found == name) {
+            values.add(form_decoded(value));
+        }
+    };
+    query.split('&').for_each(&mut add);
+    if query.contains(';') {
+        query.split(['&', ';']).for_each(add);
+    }
 }
 
 /// The host that is asked for: in lower case, without port, user and the dot of a full name.
@@ -110,6 +159,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    use http::HeaderValue;
+
     fn headers(lines: &[(&'static str, &[u8])]) -> HeaderMap {
         let parsed = lines.iter().map(|&(name, value)| (name, HeaderValue::from_bytes(value).unwrap()));
         parsed.fold(HeaderMap::new(), |mut headers, (name, value)| {
@@ -118,47 +169,75 @@ mod tests {
         })
     }
 
+    fn told(values: &Values<'_>) -> String {
+        let mut text: Vec<&str> = values.readable.iter().map(AsRef::as_ref).collect();
+        text.extend(values.is_unreadable.then_some("?"));
+        text.extend(values.is_repeated.then_some("twice"));
+        text.join(" ")
+    }
+
     #[test]
-    fn a_header_is_its_first_line() {
+    fn all_lines_of_a_header_are_told() {
         let name = HeaderName::from_static("x-api-key");
         let key = |lines: &[&[u8]]| {
             let lines: Vec<_> = lines.iter().map(|line| ("x-api-key", *line)).collect();
-            header(&headers(&lines), &name).map(str::to_owned)
+            told(&header(&headers(&lines), &name))
         };
-        assert_eq!(key(&[b" a b\t", b"c"]).as_deref(), Some("a b"));
-        assert_eq!(key(&["clé".as_bytes()]).as_deref(), Some("clé"));
-        for nothing in [&b""[..], b" ", b"a\tb", b"\xff"] {
-            assert_eq!(key(&[nothing, b"c"]), None, "{nothing:?}");
+        assert_eq!(key(&[b" a-b\t", b"c"]), "a-b c twice");
+        assert_eq!(key(&["clé".as_bytes()]), "clé");
+        assert_eq!(key(&[b"\xff", b"c"]), "c ? twice");
+        assert_eq!(key(&[b"a", b"a"]), "a twice");
+        for nothing in [&b""[..], b" "] {
+            assert_eq!(key(&[nothing]), "", "{nothing:?}");
         }
-        assert_eq!(key(&[]), None);
+        for unreadable in [&b"a\tb"[..], b"\xff", "k".repeat(VALUE_MAX + 1).as_bytes()] {
+            assert_eq!(key(&[unreadable]), "?", "{unreadable:?}");
+        }
+        assert_eq!(key(&[]), "");
     }
 
     #[test]
-    fn a_cookie_is_the_first_of_its_name() {
-        let cookie = |line: &[u8], name: &str| cookie(&headers(&[("cookie", line)]), name).map(str::to_owned);
-        assert_eq!(cookie(b"a=1; sid=x=y ;sid=z", "sid").as_deref(), Some("x=y"));
-        assert_eq!(cookie(b"sid=\"x\"", "sid").as_deref(), Some("x"));
-        assert_eq!(cookie(b"\xff=1; sid=x", "sid").as_deref(), Some("x"));
-        for nothing in [&b"Sid=x"[..], b"xsid=x", b"sid", b"sid=", b"sid=\"\"", b"sid=\xff", b"", b";;="] {
-            assert_eq!(cookie(nothing, "sid"), None, "{nothing:?}");
+    fn all_cookies_of_a_name_are_told_each_once() {
+        let cookie = |line: &[u8], name: &str| told(&cookie(&headers(&[("cookie", line)]), name));
+        assert_eq!(cookie(b"a=1; sid=x=y ;sid=z; sid=z", "sid"), "x=y z");
+        assert_eq!(cookie(b"sid=\"x\"", "sid"), "x");
+        assert_eq!(cookie(b"\xff=1; sid=x", "sid"), "x");
+        assert_eq!(cookie(b"sid=\xff; sid=REAL", "sid"), "REAL ?");
+        assert_eq!(cookie(b"sid=\xff", "sid"), "?");
+        for nothing in [&b"Sid=x"[..], b"xsid=x", b"sid", b"sid=", b"sid=\"\"", b"", b";;="] {
+            assert_eq!(cookie(nothing, "sid"), "", "{nothing:?}");
         }
         let lines = headers(&[("cookie", b"a=1"), ("cookie", b"sid=x"), ("cookie", b"sid=y")]);
-        assert_eq!(super::cookie(&lines, "sid"), Some("x"));
+        assert_eq!(told(&super::cookie(&lines, "sid")), "x y", "the crumbs of HTTP/2 are one header");
+        let many = "sid=1; sid=2; sid=3; sid=4; sid=5; sid=6; sid=7";
+        assert_eq!(cookie(many.as_bytes(), "sid"), "1 2 3 4 5", "enough to see that there are too many");
     }
 
     #[test]
-    fn a_parameter_is_the_first_of_its_name() {
+    fn all_parameters_of_a_name_are_told_each_once() {
+        let param = |query: &str| {
+            let mut values = Values::default();
+            param(query, "key", &mut values);
+            told(&values)
+        };
         for (query, value) in [
-            ("key=a&key=b", "a"),
+            ("key=a&key=b", "a b"),
             ("x=1&key=a=b", "a=b"),
             ("k%65y=a+b%2Bc%C3%A9", "a b+cé"),
             ("?=&&key=%26", "&"),
             ("%ff=1&key=a", "a"),
+            ("key=&key=a", "a"),
+            ("key=%ff&key=a", "a ?"),
+            ("x=1;key=a", "a"),
+            ("key=a;b", "a;b a"),
         ] {
-            assert_eq!(param(query, "key").as_deref(), Some(value), "{query}");
+            assert_eq!(param(query), value, "{query}");
         }
-        for nothing in ["", "key", "key=", "Key=a", "xkey=a", "key=%ff", "key=+%ff", "key=&key=a"] {
-            assert_eq!(param(nothing, "key"), None, "{nothing}");
+        for nothing in ["", "key", "key=", "Key=a", "xkey=a"] {
+            assert_eq!(param(nothing), "", "{nothing}");
+        }
+        for unreadable in ["key=%ff", "key=+%ff", "key=%00", "key=a%0ab"] {
+            assert_eq!(param(unreadable), "?", "{unreadable}");
         }
     }
 
@@ -201,7 +280,7 @@ mod tests {
             cookie(&headers, &name);
             header(&headers, &field::HOST);
             let query = String::from_utf8_lossy(&bytes);
-            param(&query, &name);
+            param(&query, &name, &mut Values::default());
             host_of(&query);
         }
 

@@ -27,6 +27,9 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
+use percent_encoding::percent_decode_str;
+use smallvec::SmallVec;
+
 /// Whether `/Login` and `/login` are one path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Case {
@@ -50,11 +53,58 @@ pub fn normalise(path: &str, case: Case) -> Cow<'_, str> {
     if rewritten == shorter { Cow::Borrowed(shorter) } else { Cow::Owned(rewritten) }
 }
 
+/// The ways in which an upstream may read a path that is not plain: in its one spelling, as it was written, and decoded once. Each
+/// once, and the one spelling first. Where it has bytes that are not to be seen, also without them, and cut off there.
+pub fn readings(path: &str, case: Case) -> SmallVec<[Cow<'_, str>; 3]> {
+    let mut readings = SmallVec::from_iter([normalise(path, case)]);
+    if is_plain(path) {
+        return readings;
+    }
+    let decoded = percent_decode_str(path).decode_utf8_lossy();
+    for reading in [Cow::Borrowed(path), decoded] {
+        let shorter = match reading.len() {
+            0 | 1 => reading,
+            n if reading.ends_with('/') => Cow::Owned(reading[..n - 1].to_owned()),
+            _ => reading,
+        };
+        // Nothing but this module writes NUL, which has another meaning in attributes.
+        let shorter = if shorter.contains('\0') { Cow::Owned(shorter.replace('\0', "%00")) } else { shorter };
+        let shorter = match case {
+            Case::Sensitive => shorter,
+            Case::Insensitive => Cow::Owned(shorter.to_ascii_lowercase()),
+        };
+        if !shorter.is_empty() && !readings.contains(&shorter) {
+            readings.push(shorter);
+        }
+    }
+    for reading in without_controls(path).into_iter().flatten() {
+        let reading = normalise(&reading, case).into_owned();
+        if !readings.iter().any(|known| *known == reading) {
+            readings.push(Cow::Owned(reading));
+        }
+    }
+    readings
+}
+
 /// True if every server reads this path alike: a slash at the end is all that normalising takes from it.
 pub fn is_plain(path: &str) -> bool {
     // Encoded bytes that are no text are read in as many ways as there are servers.
     let is_odd = |escape: &[u8]| matches!(escape, [b'%', b'8'..=b'9' | b'a'..=b'f' | b'A'..=b'F', _]);
-    matches!(normalise(path, Case::Sensitive), Cow::Borrowed(_)) && !path.as_bytes().windows(3).any(is_odd)
+    matches!(normalise(path, Case::Sensitive), Cow::Borrowed(_))
+        && !path.as_bytes().windows(3).any(|escape| is_odd(escape) || is_control(escape))
+}
+
+/// True for an escape of a byte that is not to be seen. Some upstreams drop it, or cut the path off there.
+fn is_control(escape: &[u8]) -> bool {
+    matches!(escape, [b'%', b'0' | b'1', _] | [b'%', b'7', b'f' | b'F'])
+}
+
+/// The path without escapes of bytes that are not to be seen, and cut off at the first of them.
+fn without_controls(path: &str) -> Option<[String; 2]> {
+    let decoded = decode(path.as_bytes());
+    let first = decoded.iter().position(u8::is_ascii_control)?;
+    let rest: Vec<u8> = decoded.iter().copied().filter(|byte| !byte.is_ascii_control()).collect();
+    Some([&rest, &decoded[..first]].map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
 }
 
 /// True only if the path is normal. May miss one that holds encoded bytes above ASCII.
@@ -237,6 +287,21 @@ mod tests {
         for path in ["//a", "/a/../b", "/%61", "/a%2fb", "/a\\b", "/%2541", "/a%3f", "login"] {
             assert!(!is_plain(path), "{path}");
         }
+    }
+
+    #[test]
+    fn a_path_that_is_not_plain_has_several_readings() {
+        let readings = |path| super::readings(path, Case::Sensitive).join(" ");
+        assert_eq!(readings("/login/"), "/login");
+        assert_eq!(
+            readings("/api/items/1%2f..%2f..%2fx"),
+            "/api/x /api/items/1%2f..%2f..%2fx /api/items/1/../../x"
+        );
+        assert_eq!(readings("/a%252flogin/"), "/a/login /a%252flogin /a%2flogin");
+        assert_eq!(readings("/static/..;/login"), "/login /static/..;/login");
+        assert_eq!(readings("/static/..%00/login"), "/static/..%00/login /login /");
+        assert_eq!(readings("/static/.%09./login"), "/static/.%09./login /static/.\t./login /login /static");
+        assert_eq!(super::readings("/A//B", Case::Insensitive).join(" "), "/a/b /a//b");
     }
 
     #[test]

@@ -16,7 +16,7 @@ pub use date::iso;
 use std::borrow::Cow;
 
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
-use ratewright_core::{Basis, Decision, Micros, Outcome, Timestamp};
+use ratewright_core::{Basis, Decision, Micros, Outcome, Policies, Timestamp, Uncountable};
 use serde::Serialize;
 
 use crate::fields::{Fields, Shown};
@@ -122,6 +122,13 @@ impl Problem {
         StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
+    /// Says first where the problem is.
+    #[must_use]
+    pub fn prefixed(mut self, place: &str) -> Self {
+        self.detail.insert_str(0, place);
+        self
+    }
+
     /// Names the parameter that is to blame.
     #[must_use]
     pub fn about(mut self, parameter: &'static str) -> Self {
@@ -151,13 +158,17 @@ impl Problem {
 
 /// Which limit said no, and when to come back.
 fn detail(decision: &Decision) -> String {
-    if let Some((policy, partition)) = decision.refused() {
-        let names: Vec<_> = partition.iter().flat_map(|part| part.names()).map(ToString::to_string).collect();
-        return format!(
-            "Rate limit \"{}\" counts by {}, and this request has none.",
-            policy.name(),
-            names.join(", ")
-        );
+    if let Some((policy, why)) = decision.refused() {
+        let parts = policy.partition().iter();
+        let names: Vec<_> = parts.flat_map(|part| part.names()).map(ToString::to_string).collect();
+        let why = match why {
+            Uncountable::Missing => "this request has none".to_owned(),
+            Uncountable::Repeated => "this request has more than one. Send it once".to_owned(),
+            Uncountable::TooMany => {
+                format!("this request has more than {} values. Send one", Policies::READINGS_MAX)
+            }
+        };
+        return format!("Rate limit \"{}\" counts by {}, and {why}.", policy.name(), names.join(", "));
     }
     let Some((policy, limit, standing)) = decision.tightest() else {
         return "Rate limit exceeded.".to_owned();

@@ -156,7 +156,7 @@ fn speaker(decision: &Decision) -> Option<(&Policy, Option<&Limit>)> {
 /// by their address. What stands in a header, a cookie or a parameter may be a secret, so only a digest of it is told.
 fn write_client(client: &mut String, query: &Query<'_>, limit: Option<&Limit>) {
     let Some(key) = limit.and_then(|limit| Key::new(limit.name(), query.attributes)) else {
-        return push(client, query.value(&AttributeName::<&str>::Ip));
+        return push(client, query.values(&AttributeName::<&str>::Ip).next());
     };
     for (n, (value, attribute)) in key.values().zip(key.attributes()).enumerate() {
         let bar = if n > 0 { "|" } else { "" };

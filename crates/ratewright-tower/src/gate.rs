@@ -71,6 +71,9 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
         let mut facts = identify(request, peer, &dialect.rules, &needs, now);
         self.tell_more(request, &policies, &mut facts);
         dialect.heed(&facts);
+        if let Some(problem) = facts.problem(&dialect.rules) {
+            return Err(problem);
+        }
         let style = dialect.fields;
         drop(dialect);
         let attributes = facts.attributes();

@@ -44,17 +44,17 @@ impl Permits {
     pub(crate) fn permit(self: &Arc<Self>, query: &Query<'_>, decision: &Decision) -> Permit {
         let taken = decision.standings().filter_map(|(_, limit, standing)| match &standing.outcome {
             Outcome::Paid(receipt) => {
-                Some((self.identity(&Key::new(limit.name(), query.attributes)?), receipt.cost))
+                Some((self.identity(&query.key(limit.name(), standing.limit)?), receipt.cost))
             }
             Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => None,
         });
         Permit { taken: taken.collect(), permits: Arc::clone(self) }
     }
 
-    /// A keyed hash of all that tells keys apart.
+    /// A keyed hash of all that tells keys apart. An override counts the same requests as its policy, only up to another number.
     fn identity(&self, key: &Key<'_>) -> u64 {
         let values: SmallVec<[_; 2]> = key.values().map(|value| (value.tag, value.text)).collect();
-        self.secret.hash_one((key.name().digest(), values.as_slice()))
+        self.secret.hash_one((key.name().policy(), key.name().partition(), values.as_slice()))
     }
 }
 

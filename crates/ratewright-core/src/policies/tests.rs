@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::charge::Act;
+use crate::key::Part;
 use crate::pattern::Pattern;
 use crate::policy::Cost;
 use crate::quantity::Micros;
@@ -125,17 +126,19 @@ fn b4_a_path_that_could_be_read_in_two_ways_exempts_nobody() {
     let within = Condition::default().and_within(vec!["10.1.2.0/24".parse().unwrap()]);
     let policies = Policies::new(vec![policy("all")]).unwrap().exempting(vec![health, options, within]);
     let n_charges = |select, method, address: &str| {
-        let attributes = [path("/health"), Attribute { name: AttributeName::Method, value: method }];
+        let method = Attribute { name: AttributeName::Method, value: method };
+        let attributes = [path("/health"), method, path("/login/../health")];
+        let attributes = if matches!(select, Select::Covering(_)) { &attributes[..2] } else { &attributes };
         let mut charges = Charges::new();
-        let query = Query { address: Some(address.parse().unwrap()), ..query(select, &attributes) };
+        let query = Query { address: Some(address.parse().unwrap()), ..query(select, attributes) };
         policies.select(&query, &mut charges);
         charges.len()
     };
-    let [plain, odd] = [Select::Covering(&[]), Select::CoveringAnyway(&[])];
+    let [plain, odd] = [Select::Covering(&[]), Select::CoveringReadings(&[])];
     assert_eq!([plain, odd].map(|select| n_charges(select, "GET", "192.0.2.1")), [0, 1]);
     assert_eq!(n_charges(odd, "OPTIONS", "192.0.2.1"), 0, "the method says the same in any reading");
     assert_eq!(n_charges(odd, "GET", "10.1.2.3"), 0, "so does the address");
-    assert_eq!(n_charges(Select::CoveringAnyway(&["all"]), "GET", "192.0.2.1"), 1, "once, also if named");
+    assert_eq!(n_charges(Select::CoveringReadings(&["all"]), "GET", "192.0.2.1"), 1, "once, also if named");
 }
 
 #[test]
@@ -283,13 +286,14 @@ fn b4_a_path_that_could_be_read_in_two_ways_meets_no_policy_that_is_off() {
     ];
     let policies = Policies::new(policies).unwrap();
     let n_charges = |select| {
-        let attributes = [path("/health")];
+        let attributes = [path("/health"), path("/login/../health")];
+        let attributes = if matches!(select, Select::Covering(_)) { &attributes[..1] } else { &attributes };
         let mut charges = Charges::new();
-        policies.select(&query(select, &attributes), &mut charges);
+        policies.select(&query(select, attributes), &mut charges);
         charges.len()
     };
     assert_eq!(n_charges(Select::Covering(&[])), 0);
-    assert_eq!(n_charges(Select::CoveringAnyway(&[])), 2);
+    assert_eq!(n_charges(Select::CoveringReadings(&[])), 2);
 }
 
 /// Who has nothing that the first policy of a group counts by falls under the next.
@@ -305,4 +309,140 @@ fn b3_a_policy_that_is_skipped_leaves_its_group_to_the_next() {
     assert_eq!(keys(policies(Mode::Enforce), &[], &[ip, user]), [r#"per-user["v"]"#]);
     assert_eq!(keys(policies(Mode::Enforce), &[], &[ip]), [r#"per-ip["v"]"#]);
     assert_eq!(keys(policies(Mode::Off), &[], &[ip]), [""; 0], "one that is off is still the first match");
+}
+
+/// The keys that a query is charged to, where attributes may be there several times, or why it is refused.
+fn readings(policies: Vec<Policy>, attributes: &[(AttributeName<&str>, &str)]) -> Vec<String> {
+    let attributes: Vec<_> = attributes.iter().map(|&(name, value)| Attribute { name, value }).collect();
+    let policies = Policies::new(policies).unwrap();
+    let mut charges = Charges::new();
+    let query = query(Select::CoveringReadings(&[]), &attributes);
+    if let Some(refused) = policies.select(&query, &mut charges) {
+        let (policy, why) = policies.refused(refused).unwrap();
+        return vec![format!("{} {why:?}", policy.name())];
+    }
+    for charge in &charges {
+        assert_eq!(query.key(charge.key.name(), charge.limit), Some(charge.key), "found again for a refund");
+    }
+    charges.iter().map(|charge| format!("{:?}", charge.key)).collect()
+}
+
+#[test]
+fn every_reading_of_what_is_counted_by_is_charged() {
+    let sid = AttributeName::Cookie("sid");
+    let by_sid = || policy("by-sid").by(&[sid]);
+    let twice = [(sid, "a"), (sid, "b"), (AttributeName::Ip, "i")];
+    assert_eq!(readings(vec![by_sid()], &twice), [r#"by-sid["a"]"#, r#"by-sid["b"]"#]);
+    let both = policy("p").by(&[sid, AttributeName::Method]);
+    let four = [(sid, "a"), (AttributeName::Method, "GET"), (sid, "b"), (AttributeName::Method, "PUT")];
+    let keys = [r#"p["a", "GET"]"#, r#"p["b", "GET"]"#, r#"p["a", "PUT"]"#, r#"p["b", "PUT"]"#];
+    assert_eq!(readings(vec![both.clone()], &four), keys);
+    let six = [&four[..], &[(sid, "c")]].concat();
+    assert_eq!(readings(vec![both.clone()], &six), ["p TooMany"]);
+    assert_eq!(readings(vec![both.in_mode(Mode::Shadow), by_sid()], &six).len(), 3, "shadow denies nobody");
+    let elsewhere = both_on("/other").by(&[sid, AttributeName::Method]);
+    assert_eq!(readings(vec![elsewhere], &six), [""; 0], "only policies that cover the request deny it");
+}
+
+fn both_on(path: &str) -> Policy {
+    policy("elsewhere").covering(on(path))
+}
+
+#[test]
+fn what_may_come_once_only_denies_where_it_is_counted_by() {
+    let key = AttributeName::Header("x-api-key");
+    let twice = [(key, "a"), (key, "b"), (key, Attribute::REPEATED)];
+    assert_eq!(readings(vec![policy("by-key").by(&[key])], &twice), ["by-key Repeated"]);
+    assert_eq!(readings(vec![policy("all")], &twice), ["all[]"]);
+}
+
+/// A11: what cannot be read is counted by address, in a bucket of its own, unless the policy denies.
+#[test]
+fn what_cannot_be_read_is_counted_by_address() {
+    let unreadable = [(AttributeName::User, Attribute::UNREADABLE), (AttributeName::Ip, "10.0.0.1")];
+    let by_user = || policy("by-user").by(&[AttributeName::User]);
+    assert_eq!(readings(vec![by_user()], &unreadable), [r#"by-user["ip:10.0.0.1"]"#]);
+    assert_eq!(readings(vec![by_user()], &unreadable[..1]), [""; 0], "no address");
+    assert_eq!(readings(vec![by_user().lacking(Missing::Deny)], &unreadable), ["by-user Missing"]);
+    let route = (AttributeName::Route, "r");
+    let composite = policy("p").by(&[AttributeName::Route, AttributeName::User]);
+    assert_eq!(
+        readings(vec![composite], &[route, unreadable[0], unreadable[1]]),
+        [r#"p["r", "ip:10.0.0.1"]"#]
+    );
+    let first_of = Part::first_of(AttributeName::User, vec![AttributeName::Ip]);
+    let either = policy("either").partitioned(vec![first_of]);
+    assert_eq!(readings(vec![either], &unreadable), [r#"either["ip:10.0.0.1"]"#]);
+    let grouped = vec![by_user().grouped("g"), policy("rest").grouped("g")];
+    assert_eq!(readings(grouped, &unreadable), [r#"by-user["ip:10.0.0.1"]"#], "it is not skipped");
+    let named_so = [(AttributeName::User, "ip:10.0.0.1"), (AttributeName::Ip, "10.0.0.1")];
+    let policies = Policies::new(vec![by_user()]).unwrap();
+    let name = policies.named("by-user").unwrap().limits()[0].name();
+    let key = |attributes: [(AttributeName<&'static str>, &'static str); 2]| {
+        attributes.map(|(name, value)| Attribute { name, value })
+    };
+    let (refused, user) = (key(unreadable), key(named_so));
+    let (refused, user) = (Key::new(name, &refused).unwrap(), Key::new(name, &user).unwrap());
+    assert_ne!(refused, user, "a user of that name has another bucket");
+    for key in [refused, user] {
+        let exact: Vec<String> = key.values().map(|value| value.exact()).collect();
+        let again = name.attributes(&exact.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+        assert_eq!(Key::new(name, &again), Some(key), "and back");
+    }
+}
+
+#[test]
+fn a_policy_covers_a_query_if_it_covers_one_of_its_readings() {
+    let method = |name: &str, methods: &[&str]| {
+        let patterns = methods.iter().map(|text| Pattern::new(text, None).unwrap()).collect();
+        let condition = Condition::default().and_fits(AttributeName::Method, patterns);
+        policy(name).covering(Selector::When(condition))
+    };
+    let of = |policies: Vec<Policy>, methods: &[&str]| {
+        let attributes: Vec<_> = methods.iter().map(|method| (AttributeName::Method, *method)).collect();
+        readings(policies, &attributes)
+    };
+    assert_eq!(of(vec![method("posts", &["POST"])], &["post", "POST"]), ["posts[]"]);
+    assert_eq!(of(vec![method("deletes", &["DELETE"])], &["POST", "DELETE"]), ["deletes[]"]);
+    assert_eq!(of(vec![method("gets", &["GET"])], &["HEAD"]), ["gets[]"], "routes for GET serve HEAD");
+    assert_eq!(of(vec![method("stars", &["G*"])], &["HEAD"]), [""; 0], "by its name only");
+    let group = || vec![method("gets", &["GET"]).grouped("g"), method("heads", &["HEAD"]).grouped("g")];
+    assert_eq!(of(group(), &["HEAD"]), ["heads[]"], "the one that names it");
+    assert_eq!(of(group(), &["GET"]), ["gets[]"]);
+}
+
+#[test]
+fn an_exemption_must_hold_for_every_reading() {
+    let options =
+        Condition::default().and_fits(AttributeName::Method, vec![Pattern::new("OPTIONS", None).unwrap()]);
+    let policies = Policies::new(vec![policy("all")]).unwrap().exempting(vec![options]);
+    let n_charges = |methods: &[&str]| {
+        let attributes: Vec<_> =
+            methods.iter().map(|value| Attribute { name: AttributeName::Method, value }).collect();
+        let mut charges = Charges::new();
+        policies.select(&query(Select::CoveringReadings(&[]), &attributes), &mut charges);
+        charges.len()
+    };
+    assert_eq!(n_charges(&["OPTIONS"]), 0);
+    assert_eq!(n_charges(&["OPTIONS", "POST"]), 1, "a header makes it a POST");
+    assert_eq!(n_charges(&["options", "OPTIONS"]), 1, "only who ignores case takes it for one");
+    assert_eq!(n_charges(&[]), 1);
+}
+
+#[test]
+fn a_cost_by_method_is_that_of_the_dearest_reading_and_head_costs_what_get_does() {
+    let cost = |costs: &[(&str, u32)], methods: &[&str]| {
+        let costs = costs.iter().map(|(method, cost)| ((*method).to_owned(), *cost)).collect();
+        let policies = Policies::new(vec![policy("p").costing(Cost::ByMethod { costs, others: 2 })]).unwrap();
+        let attributes: Vec<_> =
+            methods.iter().map(|value| Attribute { name: AttributeName::Method, value }).collect();
+        let mut charges = Charges::new();
+        let ask = Ask::Spend(std::num::NonZeroU32::MIN);
+        policies.select(&Query { ask, ..query(Select::CoveringReadings(&[]), &attributes) }, &mut charges);
+        charges.first().map_or(0, |charge| charge.act.cost())
+    };
+    assert_eq!(cost(&[("GET", 5)], &["HEAD"]), 5);
+    assert_eq!(cost(&[("GET", 5), ("HEAD", 1)], &["HEAD"]), 1, "its own entry wins");
+    assert_eq!(cost(&[("GET", 0), ("DELETE", 9)], &["GET", "DELETE"]), 9);
+    assert_eq!(cost(&[("POST", 7)], &["post", "POST"]), 7);
 }

@@ -228,7 +228,7 @@ fn b4_a_path_that_could_be_read_in_two_ways_is_told_as_such() {
         let request = request(uri, &[]);
         let facts = identify(&request, STRANGER.parse().unwrap(), &RULES, &[], NOW);
         assert_eq!(facts.value(AttributeName::Path), Some("/health"), "{uri}");
-        matches!(facts.select(&["a"]), Select::CoveringAnyway(["a"]))
+        matches!(facts.select(&["a"]), Select::CoveringReadings(["a"]))
     };
     for plain in ["/health", "/health/", "/health?a=/../b"] {
         assert!(!select(plain), "{plain}");
@@ -254,6 +254,59 @@ fn empty_values_and_long_ones_are_missing() {
         client_key(STRANGER, &[("authorization", &bearing(&token(json!({ "sub": "" }))))]),
         "ip:192.0.2.9"
     );
+}
+
+/// All that policies see of an attribute, in words.
+fn read(name: &str, uri: &str, lines: Lines<'_>) -> String {
+    let (request, needs) = (request(uri, lines), needs(&[name]));
+    let facts = identify(&request, STRANGER.parse().unwrap(), &RULES, &needs, NOW);
+    let attributes = facts.attributes();
+    let values = attributes.iter().filter(|fact| fact.name.is(&needs[0]));
+    let words = values.map(|fact| match fact.value {
+        Attribute::UNREADABLE => "unreadable",
+        Attribute::REPEATED => "repeated",
+        value => value,
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+/// What could be read in several ways is told once for each.
+#[test]
+fn every_reading_is_told() {
+    assert_eq!(read("cookie:sid", "/", &[("cookie", "sid=a; sid=b; sid=a")]), "a b");
+    assert_eq!(read("cookie:sid", "/", &[("cookie", "sid=a"), ("cookie", "sid=b")]), "a b");
+    assert_eq!(read("query:k", "/?k=a&k=b", &[]), "a b");
+    assert_eq!(read("query:k", "/?k=%ff", &[]), "unreadable");
+    assert_eq!(read("header:x-api-key", "/", &[("x-api-key", "a"), ("x-api-key", "b")]), "a b repeated");
+    assert_eq!(read("header:x-api-key", "/", &[("x-api-key", "a")]), "a");
+    assert_eq!(read("method", "/?_method=delete", &[("x-http-method-override", "Put")]), "GET PUT DELETE");
+    assert_eq!(read("method", "/", &[("x-method-override", "get")]), "GET");
+    assert_eq!(
+        read("path", "/api/items/1%2f..%2f..%2fx", &[]),
+        "/api/x /api/items/1%2f..%2f..%2fx /api/items/1/../../x"
+    );
+    let mut facts = Facts::default();
+    facts.tell_method("options");
+    let told: Vec<_> = facts.attributes().iter().map(|fact| fact.value.to_owned()).collect();
+    assert_eq!(told, ["options", "OPTIONS"]);
+}
+
+/// A11: who shows a token that names nobody is counted by address; who shows another scheme is not known.
+#[test]
+fn a_token_that_names_nobody_cannot_be_read() {
+    for (token, why) in bad_tokens() {
+        assert_eq!(read("user", "/", &[("authorization", &bearing(&token))]), "unreadable", "{why}");
+        assert_eq!(read("claim:plan", "/", &[("authorization", &bearing(&token))]), "unreadable", "{why}");
+    }
+    let good = bearing(&token(json!({ "sub": "anna" })));
+    assert_eq!(read("user", "/", &[("authorization", &good)]), "anna");
+    assert_eq!(read("user", "/", &[("authorization", &good), ("authorization", &good)]), "unreadable");
+    assert_eq!(read("user", "/", &[("authorization", "Basic YTpi")]), "");
+    assert_eq!(
+        read("user", "/", &[("authorization", &bearing(&token(json!({ "sub": ["anna"] }))))]),
+        "unreadable"
+    );
+    assert_eq!(read("claim:plan", "/", &[("authorization", &good)]), "", "a claim may be missing");
 }
 
 /// Without a path it would fall under no policy that is on one.
@@ -284,7 +337,7 @@ fn what_is_told_later_counts() {
     assert_eq!(facts.value(AttributeName::Ip), Some("198.51.100.7"));
     assert_eq!(facts.address, Some("198.51.100.7".parse().unwrap()));
     assert_eq!(facts.value(AttributeName::Path), Some("/a/b"));
-    assert_eq!((facts.attributes().len(), facts.is_ambiguous), (3, true));
+    assert_eq!((facts.attributes().len(), facts.is_ambiguous), (4, true), "the path in two readings");
 }
 
 /// Any field that matters here, with anything in it that fits into a line.

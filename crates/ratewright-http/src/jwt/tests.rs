@@ -444,16 +444,27 @@ fn a_bearer_token_stands_in_the_one_authorization_line() {
         for line in lines {
             headers.append(header::AUTHORIZATION, line.parse().unwrap());
         }
-        bearer(&headers).map(str::to_owned)
+        bearer(&headers).map(|token| token.map(str::to_owned))
     };
-    for line in ["Bearer a.b.c", "bearer a.b.c", "BEARER   a.b.c", " Bearer a.b.c "] {
-        assert_eq!(bearer_of(&[line]).as_deref(), Some("a.b.c"), "{line}");
+    for line in [
+        "Bearer a.b.c",
+        "bearer a.b.c",
+        "BEARER   a.b.c",
+        " Bearer a.b.c ",
+        "Bearer\ta.b.c",
+        "Bearer \t a.b.c",
+    ] {
+        assert_eq!(bearer_of(&[line]), Ok(Some("a.b.c".to_owned())), "{line}");
     }
-    for odd in ["", "Bearer", "Bearer ", "Basic a.b.c", "Bearera.b.c", "Bearer a b", "a.b.c", "Bearer é"] {
-        assert_eq!(bearer_of(&[odd]), None, "{odd}");
+    for none in ["", "Basic a.b.c", "Bearera.b.c", "a.b.c"] {
+        assert_eq!(bearer_of(&[none]), Ok(None), "{none}");
     }
-    assert_eq!(bearer_of(&[]), None);
-    assert_eq!(bearer_of(&["Bearer a.b.c", "Bearer a.b.c"]), None, "which of them?");
+    for odd in ["Bearer", "Bearer ", "Bearer a b", "Bearer é"] {
+        assert_eq!(bearer_of(&[odd]), Err(TokenError::Malformed { part: "header" }), "{odd}");
+    }
+    assert_eq!(bearer_of(&[]), Ok(None));
+    assert_eq!(bearer_of(&["Bearer a.b.c", "Bearer a.b.c"]), Err(TokenError::Repeated), "which of them?");
+    assert_eq!(bearer_of(&["Basic a, Bearer a.b.c"]), Err(TokenError::Repeated), "two that were joined");
 }
 
 #[test]

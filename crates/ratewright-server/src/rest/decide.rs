@@ -185,7 +185,7 @@ where
     /// Decides one query.
     pub(super) async fn decide(&self, asked: &Decide<'_>) -> Result<Outcomes, Problem> {
         let policies = self.limiter.load();
-        asked.check(&policies, "")?;
+        asked.check(&policies, self.settings, "")?;
         Ok(self.decide_under(policies, asked).await)
     }
 
@@ -194,7 +194,7 @@ where
     pub(super) async fn decide_all(&self, asked: &[Decide<'_>]) -> Result<Vec<Outcomes>, Problem> {
         let policies = self.limiter.policies();
         for (n, asked) in asked.iter().enumerate() {
-            asked.check(&policies, &format!("queries[{n}]: "))?;
+            asked.check(&policies, self.settings, &format!("queries[{n}]: "))?;
         }
         let decide = |asked| self.decide_under(Guard::from_inner(policies.clone()), asked);
         let mut outcomes = Vec::with_capacity(asked.len());
@@ -220,7 +220,7 @@ where
             patience: Micros::ZERO,
         };
         let decision = self.limiter.decide_under(policies, &query).await;
-        let receipt = if asked.receipt { receipt::of(&decision, &attributes) } else { None };
+        let receipt = if asked.receipt { receipt::of(&decision, &query) } else { None };
         let path = facts.value(AttributeName::Path).map(str::to_owned);
         Outcomes { path, is_look: asked.look, decision, receipt }
     }
@@ -228,8 +228,8 @@ where
 
 impl Decide<'_> {
     /// Refuses a path without end, and names of policies that nobody has; `place` says where the query stands.
-    fn check(&self, policies: &Policies, place: &str) -> Result<(), Problem> {
-        self.attributes.0.check(place)?;
+    fn check(&self, policies: &Policies, settings: &Settings, place: &str) -> Result<(), Problem> {
+        self.attributes.0.check(&settings.dialect.rules, place)?;
         let is_known = |name: &str| policies.named(name).is_some() && Algorithm::named(name).is_none();
         let Some(unknown) = self.policies.iter().find(|name| !is_known(name)) else { return Ok(()) };
         let unknown = crate::url::quoted(unknown);

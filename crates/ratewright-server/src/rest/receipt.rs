@@ -16,7 +16,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use http::StatusCode;
 use parking_lot::Mutex;
-use ratewright_core::{Attribute, Basis, Decision, Key, Outcome, Paid, Rate, Timestamp};
+use ratewright_core::{Basis, Decision, Outcome, Paid, Query, Rate, Timestamp};
 use ratewright_http::Problem;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -100,15 +100,15 @@ impl Used {
 }
 
 /// What a decision charged. Nothing, if it charged nothing.
-pub(super) fn of(decision: &Decision, attributes: &[Attribute<'_>]) -> Option<String> {
+pub(super) fn of(decision: &Decision, query: &Query<'_>) -> Option<String> {
     let charged = decision.standings().filter_map(|(policy, limit, standing)| {
         let Outcome::Paid(receipt) = &standing.outcome else { return None };
-        let key = Key::new(limit.name(), attributes)?;
+        let key = query.key(limit.name(), standing.limit)?;
         Some(Charged {
             policy: policy.name().to_owned(),
             override_name: limit.name().override_name().map(str::to_owned),
             quota: limit.name().quota().map(str::to_owned),
-            values: key.values().map(|value| value.to_string()).collect(),
+            values: key.values().map(|value| value.exact()).collect(),
             cost: receipt.cost,
             paid_at: receipt.paid_at.as_micros(),
             basis: standing.basis.name().to_owned(),

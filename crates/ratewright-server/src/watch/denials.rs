@@ -98,8 +98,8 @@ impl Denials {
             let filled = Arc::make_mut(&mut denial);
             filled.policy.push_str(policy.name());
             write_client(&mut filled.client, query, limit);
-            push(&mut filled.method, query.value(&AttributeName::<&str>::Method));
-            push(&mut filled.path, query.value(&AttributeName::<&str>::Path));
+            push(&mut filled.method, query.values(&AttributeName::<&str>::Method).next());
+            push(&mut filled.path, query.values(&AttributeName::<&str>::Path).next());
             (filled.at, filled.retry_after, filled.basis) = (now, decision.retry_after(), decision.basis());
             recent.push_back(denial);
         }

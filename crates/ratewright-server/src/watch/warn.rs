@@ -72,8 +72,8 @@ pub(super) fn denied(query: &Query<'_>, decision: &Decision, suppressed: u64) {
     let status = retry_after.map(|_| Fields::status(decision).as_u16());
     warn!(
         client = client(query, decision),
-        method = query.value(&AttributeName::<&str>::Method),
-        path = query.value(&AttributeName::<&str>::Path),
+        method = query.values(&AttributeName::<&str>::Method).next(),
+        path = query.values(&AttributeName::<&str>::Path).next(),
         policy = speaker(decision).map(|(policy, _)| policy.name()),
         retry_after,
         status,
@@ -91,8 +91,8 @@ pub(super) fn allowed(query: &Query<'_>, decision: &Decision) {
     }
     debug!(
         client = client(query, decision),
-        method = query.value(&AttributeName::<&str>::Method),
-        path = query.value(&AttributeName::<&str>::Path),
+        method = query.values(&AttributeName::<&str>::Method).next(),
+        path = query.values(&AttributeName::<&str>::Path).next(),
         policy = speaker(decision).map(|(policy, _)| policy.name()),
         basis = basis_name(decision.basis()),
         "allowed"

@@ -35,6 +35,7 @@ struct Owned {
     limit: LimitId,
     name: BucketName,
     attributes: Vec<(AttributeName<String>, String)>,
+    reading: u8,
     quota: Quota,
     act: Act,
     patience: Micros,
@@ -151,10 +152,12 @@ impl Shared {
 impl Owned {
     fn of(charge: &Charge<'_>) -> Self {
         let name = charge.key.name();
-        let attributes = charge.key.attributes();
+        let (attributes, reading) = charge.key.source();
         Self {
             limit: charge.limit,
+            reading,
             attributes: attributes
+                .iter()
                 .map(|attribute| (attribute.name.to_owned(), attribute.value.to_owned()))
                 .collect(),
             name: name.clone(),
@@ -172,7 +175,7 @@ impl Owned {
     /// The charge again. It has all attributes of its partition, so it is there.
     fn charge<'a>(&'a self, attributes: &'a [Attribute<'a>]) -> Option<Charge<'a>> {
         let Self { limit, quota, act, patience, on_failure, .. } = self;
-        let key = Key::new(&self.name, attributes)?;
+        let key = Key::read(&self.name, attributes, self.reading)?;
         Some(Charge { limit: *limit, key, quota, act: *act, patience: *patience, on_failure: *on_failure })
     }
 }

@@ -7,6 +7,7 @@
 //!   ratelimit:login+batch:10.0.0.1        of an override, its name or a digest of its `match`
 //!   ratelimit:per-route:orders|10.0.0.1   several values
 //!   ratelimit:api:user:anna               of a part with several attributes, which one it is
+//!   ratelimit:per-user:ip:10.0.0.1        the address, where the user's token is refused; a user of that name is ip%3A10.0.0.1
 //!   ratelimit:all                         no partition: one bucket for everybody
 //!   ratelimit:login:{10.0.0.1}            in a cluster, where all buckets of a client lie on one node
 //!   ratelimit:@instances                  who shares these buckets, with `share: auto`
@@ -16,7 +17,7 @@
 //! value can reach another key, whatever a client sends.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use ratewright_core::Key;
+use ratewright_core::{AttributeName, Key, Part};
 
 /// What is encoded in a value.
 const ENCODED: &AsciiSet =
@@ -58,7 +59,7 @@ impl Naming {
         }
         let (open, close) = if self.is_tagged { (":{", "}") } else { (":", "") };
         let n_values = key.name().partition().len();
-        for (n, value) in key.values().enumerate() {
+        for (n, (value, part)) in key.values().zip(key.name().partition()).enumerate() {
             name.push_str(if n == 0 { open } else { "|" });
             if let Some(tag) = value.tag {
                 name.push_str(tag.kind());
@@ -68,7 +69,14 @@ impl Naming {
                     name.push(':');
                 }
             }
-            name.extend(utf8_percent_encode(value.text, ENCODED));
+            match value.text.strip_prefix("ip:").filter(|_| value.tag.is_none() && may_be_unreadable(part)) {
+                // Where an address stands in for what cannot be read, it begins so, and nothing else does.
+                Some(rest) => {
+                    name.push_str("ip%3A");
+                    name.extend(utf8_percent_encode(rest, ENCODED));
+                }
+                None => name.extend(utf8_percent_encode(value.text, ENCODED)),
+            }
         }
         if n_values > 0 {
             if self.is_tagged && name.ends_with('{') {
@@ -80,11 +88,29 @@ impl Naming {
     }
 }
 
+/// True if an address may stand in for the values of a part.
+fn may_be_unreadable(part: &Part) -> bool {
+    part.names().all(|name| match name {
+        AttributeName::User
+        | AttributeName::Header(_)
+        | AttributeName::Cookie(_)
+        | AttributeName::Param(_)
+        | AttributeName::Claim(_) => true,
+        AttributeName::Ip
+        | AttributeName::Method
+        | AttributeName::Path
+        | AttributeName::Host
+        | AttributeName::Route
+        | AttributeName::Key
+        | AttributeName::Named(_) => false,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use expect_test::{Expect, expect};
-    use ratewright_core::{Algorithm, Attribute, AttributeName, BucketName, Quota, Refill};
+    use ratewright_core::{Algorithm, Attribute, BucketName, Quota, Refill};
 
     #[track_caller]
     fn check(quota_name: Option<&str>, values: &[&str], is_tagged: bool, expected: Expect) {
@@ -112,6 +138,19 @@ mod tests {
         check(None, &["10.0.0.1", "b"], true, expect!["ratelimit:login:{10.0.0.1|b}"]);
         check(None, &[], true, expect!["ratelimit:login"]);
         check(None, &[""], true, expect!["ratelimit:login:{%}"]);
+    }
+
+    #[test]
+    fn an_address_that_stands_in_has_a_key_of_its_own() {
+        let quota = Quota::new(Algorithm::default(), "1/s".parse().unwrap()).unwrap();
+        let bucket = BucketName::new("p", None, &quota, vec![AttributeName::User.into()]);
+        let naming = Naming { prefix: "ratelimit".to_owned(), is_tagged: false };
+        let [user, unreadable] = ["ip:10.0.0.1", Attribute::UNREADABLE]
+            .map(|value| Attribute { name: AttributeName::User, value });
+        let ip = Attribute { name: AttributeName::Ip, value: "10.0.0.1" };
+        let name = |attributes: &[Attribute<'_>]| naming.name(&Key::new(&bucket, attributes).unwrap());
+        assert_eq!(name(&[unreadable, ip]), "ratelimit:p:ip:10.0.0.1");
+        assert_eq!(name(&[user, ip]), "ratelimit:p:ip%3A10.0.0.1");
     }
 
     #[test]

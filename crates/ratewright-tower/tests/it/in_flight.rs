@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use ratewright_core::{Algorithm, AttributeName, Limiter, Mode, Policies, Policy, WindowStart};
+use ratewright_core::{Algorithm, AttributeName, Condition, Limiter, Mode, Policies, Policy, WindowStart};
 use ratewright_tower::{Held, InFlightLayer, Permits, RateLimitLayer};
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceBuilder, ServiceExt};
@@ -44,6 +44,22 @@ async fn a_permit_is_held_until_the_body_ends() {
     assert_eq!(ask(&layer, 1).await.status(), 200, "one is done, and this one is dropped unread");
     drop(second);
     assert_eq!(permits.n_keys(), 0);
+}
+
+/// An override allows another number of the same requests.
+#[tokio::test]
+async fn an_override_counts_what_its_policy_has_under_way() {
+    let six = vec!["192.0.2.6/32".parse().unwrap()];
+    let other = at_once(3).limits()[0].quota().clone();
+    let policy =
+        at_once(1).by(&[]).overridden(None, Condition::default().and_within(six), vec![(None, other)], None);
+    let (layer, _) = permits(vec![policy]);
+    let mut held = Vec::new();
+    for (client, status) in [(6, 200), (5, 429), (6, 200), (6, 200), (6, 429)] {
+        let response = ask(&layer, client).await;
+        assert_eq!(response.status(), status);
+        held.push(response);
+    }
 }
 
 #[tokio::test]

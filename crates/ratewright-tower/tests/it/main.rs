@@ -4,5 +4,6 @@
 mod counted;
 mod in_flight;
 mod layer;
+mod readings;
 mod waits;
 mod world;

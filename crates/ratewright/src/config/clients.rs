@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use ratewright_http::address::{Forwarding, Proxies};
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
-use ratewright_http::path::Case;
 use ratewright_http::{Rules, TokenUser};
 
 use super::file;
@@ -41,12 +40,12 @@ impl Reader<'_> {
             let problem = "clients.user.header is believed from trusted proxies only, and there are none; set clients.trusted_proxies";
             self.wrong(header.place, problem.to_owned());
         }
-        let case = match self.read_if("clients.ignore_path_case", &written.ignore_path_case) {
-            Some(true) => Case::Insensitive,
-            Some(false) | None => Case::Sensitive,
-        };
+        let case = self.read_if("clients.case", &written.case).unwrap_or_default();
+        let ambiguous_paths =
+            self.read_if("clients.ambiguous_paths", &written.ambiguous_paths).unwrap_or_default();
         let ipv6_prefix = self.ipv6_prefix(&written.ipv6_prefix);
-        let rules = Rules { proxies: Proxies { trusted, source }, ipv6_prefix, case, token, user_header };
+        let proxies = Proxies { trusted, source };
+        let rules = Rules { proxies, ipv6_prefix, case, ambiguous_paths, token, user_header };
         ClientsConfig { rules, jwks: jwks.flatten() }
     }
 

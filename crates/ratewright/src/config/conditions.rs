@@ -9,8 +9,19 @@ use super::reader::Reader;
 use super::written::{Meaning, Several, Written};
 
 /// What is never charged, unless the file says otherwise.
-const EXEMPT_PATHS: [&str; 7] =
-    ["/actuator/**", "/health**", "/metrics**", "/static/**", "/css/**", "/js/**", "/images/**"];
+const EXEMPT_PATHS: [&str; 11] = [
+    "/actuator/**",
+    "/health",
+    "/health/**",
+    "/healthz",
+    "/livez",
+    "/readyz",
+    "/metrics",
+    "/static/**",
+    "/css/**",
+    "/js/**",
+    "/images/**",
+];
 const EXEMPT_METHODS: [&str; 1] = ["OPTIONS"];
 
 impl Reader<'_> {

@@ -14,9 +14,10 @@ use std::num::NonZeroU32;
 use http::HeaderName;
 use ipnet::IpNet;
 use ratewright_core::{Algorithm, AttributeName, Leak, Micros, Mode, OnFailure, Rate, Refill, WindowStart};
-use ratewright_http::LimitMeaning;
 use ratewright_http::address::Forwarding;
 use ratewright_http::jwt::TokenAlgorithm;
+use ratewright_http::path::Case;
+use ratewright_http::{AmbiguousPaths, LimitMeaning};
 use ratewright_store::LocalShare;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -193,8 +194,12 @@ pub(super) struct Clients {
     pub(super) forwarded_by: Option<Written<Forwarding>>,
     /// How many bits of an IPv6 address make one client. Default: `64`.
     pub(super) ipv6_prefix: Option<Written<u32>>,
-    /// Whether `/Login` is `/login`. Default: `false`.
-    pub(super) ignore_path_case: Option<Written<bool>>,
+    /// Whether `/Login` and `/login` are one path: `sensitive` (two) or `insensitive` (one). Set `insensitive` if an upstream
+    /// ignores the case of paths, or clients get a limit for each spelling. Default: `sensitive`.
+    pub(super) case: Option<Written<Case>>,
+    /// What happens to a path that upstreams may read differently, such as `/a%2f..%2fb`: `count` it under the policies of every
+    /// reading, or `reject` it with 400. Default: `count`.
+    pub(super) ambiguous_paths: Option<Written<AmbiguousPaths>>,
     /// Who proved to be somebody.
     pub(super) user: Option<User>,
 }
@@ -236,7 +241,7 @@ pub(super) struct Jwt {
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Exempt {
-    /// Patterns of paths. Default: `[/actuator/**, /health**, /metrics**, /static/**, /css/**, /js/**, /images/**]`.
+    /// Patterns of paths. Default: `[/actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**]`.
     pub(super) paths: Option<Several<String>>,
     /// Methods, in any case. Default: `[OPTIONS]`.
     pub(super) methods: Option<Several<String>>,

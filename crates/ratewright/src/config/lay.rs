@@ -117,7 +117,7 @@ lay!(Redis { url, cluster, prefix, deadline, min_ttl, readable; sentinel, tls })
 lay!(Sentinel { master, nodes });
 lay!(RedisTls { ca, cert, key });
 lay!(Local { share, ttl, max_keys });
-lay!(Clients { trusted_proxies, forwarded_by, ipv6_prefix, ignore_path_case; user });
+lay!(Clients { trusted_proxies, forwarded_by, ipv6_prefix, case, ambiguous_paths; user });
 lay!(User { header; jwt });
 lay!(Jwt { claim, secret, public_key, jwks, algorithms, issuer, audience, leeway, refresh });
 lay!(Exempt { paths, methods, clients });

@@ -12,9 +12,10 @@ use ratewright_core::{
     Algorithm, AttributeName, Leak, Micros, Missing, Mode, OnFailure, Rate, Refill, Share, WindowStart,
 };
 use ratewright_gateway::{Balance, Protocol};
-use ratewright_http::LimitMeaning;
 use ratewright_http::address::Forwarding;
 use ratewright_http::jwt::TokenAlgorithm;
+use ratewright_http::path::Case;
+use ratewright_http::{AmbiguousPaths, LimitMeaning};
 use ratewright_rls::{Compat, HeaderFamily};
 use ratewright_store::LocalShare;
 use schemars::{Schema, json_schema};
@@ -104,6 +105,8 @@ macro_rules! words {
 words!(Mode, "enforce" => Mode::Enforce, "shadow" => Mode::Shadow, "off" => Mode::Off);
 words!(OnFailure, "local" => OnFailure::Local, "open" => OnFailure::Open, "closed" => OnFailure::Closed);
 words!(OnMissing, "skip" => OnMissing::Otherwise(Missing::Skip), "ip" => OnMissing::Ip, "deny" => OnMissing::Otherwise(Missing::Deny));
+words!(Case, "sensitive" => Case::Sensitive, "insensitive" => Case::Insensitive);
+words!(AmbiguousPaths, "count" => AmbiguousPaths::Count, "reject" => AmbiguousPaths::Reject);
 words!(Refill, "smooth" => Refill::Smooth, "stepped" => Refill::Stepped);
 words!(Leak, "meter" => Leak::Meter, "queue" => Leak::Queue);
 words!(WindowStart, "epoch" => WindowStart::Epoch, "first_hit" => WindowStart::FirstHit);

@@ -4,6 +4,7 @@ mod access_log;
 mod clients;
 mod many;
 mod named_limits;
+mod no_way_around;
 mod scenarios;
 mod shared;
 mod websocket;

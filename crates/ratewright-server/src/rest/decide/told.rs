@@ -7,8 +7,7 @@ use std::net::IpAddr;
 
 use http::StatusCode;
 use ratewright_core::{AttributeName, Timestamp};
-use ratewright_http::jwt::Claims;
-use ratewright_http::{Facts, Problem, Rules, parts};
+use ratewright_http::{Facts, METHOD_OVERRIDES, Problem, Rules, Token, Values, is_by_token, parts};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -37,7 +36,7 @@ pub(super) struct Told<'a> {
     host: Option<Cow<'a, str>>,
     #[serde(borrow)]
     route: Option<Cow<'a, str>>,
-    /// Header fields. A bearer token in `Authorization` is verified.
+    /// Headers: a text, or a list if the request has several of a name. A bearer token in `Authorization` is verified.
     #[serde(borrow)]
     headers: Table<'a>,
     #[serde(borrow)]
@@ -51,17 +50,40 @@ pub(super) struct Told<'a> {
     other: Table<'a>,
 }
 
-type Table<'a> = BTreeMap<Cow<'a, str>, Cow<'a, str>>;
+type Table<'a> = BTreeMap<Cow<'a, str>, OneOrMany<'a>>;
+
+/// One value, or all that a request has of a name.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(inline)]
+enum OneOrMany<'a> {
+    One(#[serde(borrow)] Cow<'a, str>),
+    Many(#[serde(borrow)] Vec<Cow<'a, str>>),
+}
+
+impl OneOrMany<'_> {
+    fn as_slice(&self) -> &[Cow<'_, str>] {
+        match self {
+            Self::One(value) => std::slice::from_ref(value),
+            Self::Many(values) => values,
+        }
+    }
+}
 
 impl Told<'_> {
     /// Refuses what nobody would send on. `place` says where the query stands.
-    pub(super) fn check(&self, place: &str) -> Result<(), Problem> {
+    pub(super) fn check(&self, rules: &Rules, place: &str) -> Result<(), Problem> {
         let n_bytes = self.path.as_ref().map_or(0, |path| path.len());
         if n_bytes > PATH_MAX {
             let detail = format!("{place}the path has {n_bytes} bytes; use at most {PATH_MAX}");
             return Err(Problem::new(StatusCode::BAD_REQUEST, detail).about("path"));
         }
-        Ok(())
+        let mut facts = Facts::default();
+        self.target().into_iter().for_each(|(path, _)| facts.tell_path(path, rules));
+        match facts.problem(rules) {
+            Some(problem) => Err(problem.prefixed(place)),
+            None => Ok(()),
+        }
     }
 
     /// The facts that the policies need.
@@ -77,51 +99,86 @@ impl Told<'_> {
             facts.tell_address(address, rules);
         }
         if let Some(method) = &self.method {
-            facts.tell(AttributeName::Method, method.to_ascii_uppercase());
+            facts.tell_method(method);
         }
         if let Some((path, _)) = self.target() {
             facts.tell_path(path, rules);
         }
-        let by_token =
-            |name: &AttributeName<String>| matches!(name, AttributeName::User | AttributeName::Claim(_));
-        let claims = match self.header("authorization").filter(|_| needs.iter().any(by_token)) {
-            Some(authorization) => facts.verify_authorization(authorization, rules, now),
-            None => None,
+        let token = if needs.iter().any(is_by_token) {
+            facts.verify_authorization(self.header("authorization").map(str::as_bytes), rules, now)
+        } else {
+            Token::None
         };
         for name in needs {
-            if let Some(value) = self.value(name, rules, claims.as_ref()) {
-                facts.tell(name.as_deref(), value);
+            match name {
+                AttributeName::Host => {
+                    let host = self.host.as_deref().or_else(|| self.header("host").next());
+                    if let Some(host) = host.and_then(parts::host_of) {
+                        facts.tell(AttributeName::Host, host);
+                    }
+                }
+                AttributeName::Method => facts.tell_other_methods(self.other_methods()),
+                _ => facts.tell_all(name, self.values(name, rules, &token)),
             }
         }
         facts
     }
 
-    /// One attribute.
-    fn value<'a>(
-        &'a self,
-        name: &'a AttributeName<String>,
-        rules: &Rules,
-        claims: Option<&Claims>,
-    ) -> Option<Cow<'a, str>> {
-        let claim = |name: &str| claims?.text(name).map(|text| Cow::Owned(text.into_owned()));
+    /// The values of one attribute.
+    fn values<'a>(&'a self, name: &'a AttributeName<String>, rules: &Rules, token: &Token) -> Values<'a> {
+        let mut values = Values::default();
         match name {
-            AttributeName::User => {
-                let told = self.user.as_deref().map(Cow::Borrowed);
-                told.or_else(|| claim(&rules.token.as_ref()?.claim))
+            AttributeName::User => match &self.user {
+                Some(user) => values.add(Some(Cow::Borrowed(user))),
+                None => return token.user(rules),
+            },
+            AttributeName::Claim(name) => match self.claims.get(&**name) {
+                Some(told) => add_all(&mut values, told),
+                None => return token.values(name),
+            },
+            AttributeName::Route => {
+                self.route.iter().for_each(|route| values.add(Some(Cow::Borrowed(route.as_ref()))));
             }
-            AttributeName::Claim(name) => told(&self.claims, name).or_else(|| claim(name)),
-            AttributeName::Host => parts::host_of(self.host.as_deref().or_else(|| self.header("host"))?),
-            AttributeName::Route => self.route.as_deref().map(Cow::Borrowed),
-            AttributeName::Header(name) => self.header(name).map(Cow::Borrowed),
-            AttributeName::Cookie(name) => told(&self.cookies, name)
-                .or_else(|| parts::cookie_in(self.header("cookie")?.as_bytes(), name).map(Cow::Borrowed)),
+            AttributeName::Header(name) => {
+                let mut n_lines = 0;
+                for line in self.header(name) {
+                    values.add(Some(Cow::Borrowed(line.trim_ascii())));
+                    n_lines += 1;
+                }
+                values.is_repeated = n_lines > 1;
+            }
+            AttributeName::Cookie(name) => {
+                self.cookies.get(&**name).into_iter().for_each(|told| add_all(&mut values, told));
+                for line in self.header("cookie") {
+                    parts::cookie_in(line.as_bytes(), name, &mut values);
+                }
+            }
             AttributeName::Param(name) => {
-                told(&self.query, name).or_else(|| parts::param(self.target()?.1, name))
+                self.query.get(&**name).into_iter().for_each(|told| add_all(&mut values, told));
+                parts::param(self.target().map_or("", |(_, query)| query), name, &mut values);
             }
-            AttributeName::Named(name) => told(&self.other, name),
+            AttributeName::Named(name) => {
+                self.other.get(&**name).into_iter().for_each(|told| add_all(&mut values, told));
+            }
             // Told already, or not for others to say.
-            AttributeName::Ip | AttributeName::Method | AttributeName::Path | AttributeName::Key => None,
+            AttributeName::Ip
+            | AttributeName::Method
+            | AttributeName::Path
+            | AttributeName::Host
+            | AttributeName::Key => {}
         }
+        values
+    }
+
+    /// Methods that the request asks the upstream to take in place of its own.
+    fn other_methods(&self) -> Values<'_> {
+        let mut values = Values::default();
+        for line in METHOD_OVERRIDES.iter().flat_map(|name| self.header(name.as_str())) {
+            values.add(Some(Cow::Borrowed(line)));
+        }
+        self.query.get("_method").into_iter().for_each(|told| add_all(&mut values, told));
+        parts::param(self.target().map_or("", |(_, query)| query), "_method", &mut values);
+        values
     }
 
     /// The path, and the query that came with it.
@@ -130,12 +187,13 @@ impl Told<'_> {
         Some(path.split_once('?').unwrap_or((path, "")))
     }
 
-    fn header(&self, name: &str) -> Option<&str> {
-        let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        found.and_then(|(_, value)| parts::text(value.as_bytes()))
+    /// All lines of a header, in whichever case its name is told.
+    fn header<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        let found = self.headers.iter().filter(move |(known, _)| known.eq_ignore_ascii_case(name));
+        found.flat_map(|(_, lines)| lines.as_slice()).map(AsRef::as_ref)
     }
 }
 
-fn told<'a>(table: &'a Table<'_>, name: &str) -> Option<Cow<'a, str>> {
-    table.get(name).map(|value| Cow::Borrowed(value.as_ref()))
+fn add_all<'a>(values: &mut Values<'a>, told: &'a OneOrMany<'_>) {
+    told.as_slice().iter().for_each(|value| values.add(Some(Cow::Borrowed(value.as_ref()))));
 }

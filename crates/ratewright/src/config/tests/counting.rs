@@ -191,19 +191,6 @@ exempt: {paths: /health, methods: [], clients: [192.0.2.7]}
     assert_eq!(config.permits.named("routed").map(Policy::selector), Some(&Selector::Named));
 }
 
-/// Who is moved to other terms has the same requests under way.
-#[test]
-fn overrides_share_what_is_under_way() {
-    let Ok(config) = Config::of_text(
-        "policies: [{name: a, by: ip, in_flight: 5, overrides: [{match: {user: x}, in_flight: 50}]}]",
-    ) else {
-        panic!("it is sound")
-    };
-    let policy = config.permits.named("a").unwrap();
-    let other = policy.overrides().next().unwrap().limits.unwrap();
-    assert_eq!(policy.limits()[0].name(), other[0].name());
-}
-
 #[test]
 fn what_is_under_way_can_be_switched_off_and_needs_a_gateway() {
     let text = "policies:\n- {name: a, in_flight: 5}\n- {name: b, by: ip, in_flight: 1, mode: off}\nexempt: {paths: [], methods: []}\n";

@@ -105,7 +105,7 @@ policies:
 - {name: e, cost: {get: 1, POST: 5, default: 2}, quota: {rate: 9/s}, mode: off}
 - {name: f, cost: {DELETE: 0}, quota: {rate: 9/s}, mode: enforce, retry_after: 90s}
 - {name: g, cost: 0, quota: {rate: 9/s}, retry_after: 2h}
-clients: {ignore_path_case: true}
+clients: {case: insensitive}
 exempt: {paths: /Health, methods: [options, trace], clients: [10.1.2.0/24, "::1"]}
 "#,
         expect![[r#"

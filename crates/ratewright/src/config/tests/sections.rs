@@ -284,7 +284,7 @@ fn nobody_is_believed_unless_somebody_says_so() {
     let check = |text, expected| Files::of(text).check_as(clients, expected);
     check("", expect!["Proxies { trusted: [], source: XForwardedFor } /64 Sensitive None"]);
     check(
-        "clients: {trusted_proxies: [10.0.0.0/8, 192.0.2.7], forwarded_by: forwarded, ipv6_prefix: 56, ignore_path_case: true, user: {header: X-User-Id}}",
+        "clients: {trusted_proxies: [10.0.0.0/8, 192.0.2.7], forwarded_by: forwarded, ipv6_prefix: 56, case: insensitive, user: {header: X-User-Id}}",
         expect![[
             r#"Proxies { trusted: [10.0.0.0/8, 192.0.2.7/32], source: Forwarded } /56 Insensitive Some("x-user-id")"#
         ]],
@@ -314,13 +314,13 @@ fn what_is_wrong_with_clients_is_told() {
     "#]],
     );
     check(
-        "clients: {user: {header: 'X User'}, trusted_proxies: [10/8], ipv6_prefix: 5, forwarded_by: xff, ignore_path_case: maybe}",
+        "clients: {user: {header: 'X User'}, trusted_proxies: [10/8], ipv6_prefix: 5, forwarded_by: xff, case: maybe}",
         expect![[r#"
             t.yaml:1:26: clients.user.header is "X User"; use the name of a header field, for example X-User-Id
             t.yaml:1:55: clients.trusted_proxies is "10/8"; use a network or an address, for example 10.0.0.0/8 or 192.0.2.7
             t.yaml:1:75: clients.ipv6_prefix is 5; use 16 to 128, for example 64 or 56
             t.yaml:1:92: clients.forwarded_by is "xff"; use one of x-forwarded-for, forwarded
-            t.yaml:1:115: clients.ignore_path_case is "maybe"; use true or false
+            t.yaml:1:103: clients.case is "maybe"; use one of sensitive, insensitive
         "#]],
     );
     check(
