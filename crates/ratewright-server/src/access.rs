@@ -19,7 +19,8 @@
 //!
 //! A browser on this machine also runs the pages of strangers, and those must not speak for who runs it. A browser tells
 //! where a page is from; a page that was led here by a name of its own (DNS rebinding) is known by that name. So a request is
-//! of this machine only if it names no other site, and asks for an address or for `localhost`. With a token all are welcome.
+//! of this machine only if it names no other site, and asks for the address of a machine or for `localhost`; `0.0.0.0` is not one. With a
+//! token all are welcome.
 //!
 //! Tokens are kept as SHA-256 digests, and a presented one is compared with all of them in constant time:
 //! neither a dump of memory nor a clock gives one away. Who asks through a proxy on this machine is, for all
@@ -208,17 +209,17 @@ fn foreign(headers: &HeaderMap) -> Option<&'static str> {
     if text(header::ORIGIN).is_some_and(|origin| !page(origin)) {
         return Some("Origin is not on this machine");
     }
-    if text(header::HOST).is_some_and(|host| !is_plain(host)) {
-        return Some("Host is neither an address nor localhost");
+    if text(header::HOST).is_some_and(|host| !names_a_machine(without_port(host))) {
+        return Some("Host is neither localhost nor the address of a machine");
     }
     None
 }
 
-/// True for `localhost` and for what can only be an address: no name is made of digits and dots alone, and none has brackets.
-fn is_plain(host: &str) -> bool {
-    let name = host.split(':').next().unwrap_or_default();
-    let is_address = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    is_address || host.starts_with('[') || name.eq_ignore_ascii_case("localhost")
+/// True for `localhost` and for an address in its one usual form. Browsers send no other form (`127.1`, `0x7f000001`), so nobody needs
+/// them. `0.0.0.0` and `[::]` connect to this machine, but no machine has them as its address, and browsers do not say which page asks there.
+fn names_a_machine(host: &str) -> bool {
+    let is_address = ip(host).is_some_and(|ip| !ip.to_canonical().is_unspecified());
+    is_address || host.eq_ignore_ascii_case("localhost")
 }
 
 fn is_loopback(ip: IpAddr) -> bool {
@@ -359,7 +360,7 @@ mod tests {
     fn a_page_of_somebody_else_is_not_on_this_machine() {
         let site = "Sec-Fetch-Site names another site";
         let origin = "Origin is not on this machine";
-        let host = "Host is neither an address nor localhost";
+        let host = "Host is neither localhost nor the address of a machine";
         for (fields, expected) in [
             (&[][..], None),
             (&[("host", "127.0.0.1:8080")], None),
@@ -391,6 +392,24 @@ mod tests {
             assert_eq!(by_page(&access(), fields).as_deref(), expected, "{fields:?}");
             let with_token = [fields, &[("authorization", "Bearer first")]].concat();
             assert_eq!(by_page(&access(), &with_token), None, "with a token it may be anybody's");
+        }
+    }
+
+    /// A page can reach this machine by 0.0.0.0, and browsers send neither Origin nor Sec-Fetch-Site with a plain GET to it.
+    #[test]
+    fn an_unspecified_or_unusual_address_is_not_this_machine() {
+        for host in concat!(
+            "0.0.0.0 0.0.0.0:8080 [::] [::]:8080 [0:0:0:0:0:0:0:0] [::ffff:0.0.0.0] [::ffff:0:0]:80 ",
+            "0 0:8080 00 0x0 0x0:8080 0.0 0.0.0 00.0.0.0 0000.0.0.0 . 1 127.1 127.1:8080 127.0.1 127.0.0.01 127.0.0.1. ",
+            "127.0.0.256 2130706433 0x7f000001 0x7f.0.0.1 0177.0.0.1 017700000001 [ [] [::1 [::1]x [::1]:80x [127.0.0.1]"
+        )
+        .split(' ')
+        {
+            let expected = Some("Host is neither localhost nor the address of a machine".to_owned());
+            assert_eq!(by_page(&Access::default(), &[("host", host)]), expected, "{host}");
+        }
+        for host in ["127.0.0.1", "127.9.9.9:1", "[::1]:8080", "[::ffff:127.0.0.1]", "localhost:"] {
+            assert_eq!(by_page(&Access::default(), &[("host", host)]), None, "{host}");
         }
     }
 
