@@ -78,7 +78,7 @@ pub(crate) fn meet<'a>(rules: &'a Rules, request: &'a RateLimitRequest) -> Small
     for descriptor in &request.descriptors {
         let entries: SmallVec<[Entry<'a>; 8]> = entries(descriptor).collect();
         let own = descriptor.limit.as_ref().filter(|_| has_domain);
-        let own = own.and_then(|limit| Brought::new(limit, &entries));
+        let own = own.and_then(|limit| Brought::new(limit, &request.domain, &entries));
         let rule = match own {
             Some(_) => Matched::Nothing,
             None => rules.domains.find(&request.domain, &entries),
