@@ -43,7 +43,7 @@ static SERVICES: LazyLock<[Service; 2]> = LazyLock::new(|| {
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     for request in [json::read(bytes).ok(), RateLimitRequest::decode(bytes).ok()].into_iter().flatten() {
         for service in SERVICES.iter() {
-            let answer = pin!(service.answer(&request));
+            let answer = pin!(service.answer(&request, ratewright_rls::Refunds::Allowed));
             let Poll::Ready(answer) = answer.poll(&mut Context::from_waker(Waker::noop())) else {
                 panic!("memory does not wait");
             };

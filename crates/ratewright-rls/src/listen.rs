@@ -19,6 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::calls::Calls;
 use crate::heard::Heard;
+use crate::refunds::{ClientCertificate, Refunds};
 use crate::service::Door;
 
 /// How the door listens.
@@ -128,13 +129,16 @@ async fn receive<S, O, C>(
 {
     let stream = Patient::new(stream, listening.read_within);
     match tls {
-        None => converse(stream, door, listening, stopped).await,
+        None => converse(stream, door.with_refunds(Refunds::of(peer, None)), listening, stopped).await,
         Some(tls) => {
             let stream = tokio::select! {
                 stream = tls.accept(stream, peer, Speaks::Http2, listening.hands_within) => stream,
                 _ = stopped.changed() => None,
             };
             if let Some(stream) = stream {
+                // One that was shown was checked: TLS asks for none unless it can.
+                let certificate = stream.get_ref().1.peer_certificates().map(|_| ClientCertificate);
+                let door = door.with_refunds(Refunds::of(peer, certificate));
                 converse(stream, door, listening, stopped).await;
             }
         }

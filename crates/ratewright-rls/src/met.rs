@@ -7,6 +7,7 @@ use ratewright_rls_rules::{Entry, Matched, Rule, replace};
 use smallvec::SmallVec;
 
 use crate::brought::{self, Brought};
+use crate::refunds::Refunds;
 use crate::rules::{Compat, Rules};
 use crate::wire::{RateLimitDescriptor, RateLimitRequest};
 
@@ -71,7 +72,11 @@ impl Met<'_> {
 }
 
 /// What each descriptor meets.
-pub(crate) fn meet<'a>(rules: &'a Rules, request: &'a RateLimitRequest) -> SmallVec<[Met<'a>; 4]> {
+pub(crate) fn meet<'a>(
+    rules: &'a Rules,
+    request: &'a RateLimitRequest,
+    refunds: Refunds,
+) -> SmallVec<[Met<'a>; 4]> {
     let has_domain = rules.domains.has(&request.domain);
     let mut alone: SmallVec<[(Option<Brought>, bool); 4]> = SmallVec::new();
     let mut matched: SmallVec<[Matched<'a>; 4]> = SmallVec::new();
@@ -93,7 +98,7 @@ pub(crate) fn meet<'a>(rules: &'a Rules, request: &'a RateLimitRequest) -> Small
         is_quota: rules.manner.quota_mode || matched.rule().is_some_and(Rule::is_quota),
         matched,
         brought,
-        hits: hits(descriptor, request.hits_addend),
+        hits: hits(descriptor, request.hits_addend, refunds),
         has_own_hits: descriptor.hits_addend.is_some(),
         is_unknown,
     });
@@ -105,12 +110,16 @@ pub(crate) fn entries(descriptor: &RateLimitDescriptor) -> impl Iterator<Item = 
     descriptor.entries.iter().map(|entry| Entry { key: &entry.key, value: &entry.value })
 }
 
-fn hits(descriptor: &RateLimitDescriptor, of_request: u32) -> Hits {
+fn hits(descriptor: &RateLimitDescriptor, of_request: u32, refunds: Refunds) -> Hits {
     let hits = match descriptor.hits_addend {
         Some(hits) => u32::try_from(hits).unwrap_or(u32::MAX),
         None => of_request.max(1),
     };
-    if descriptor.is_negative_hits { Hits::GiveBack(hits) } else { Hits::Spend(hits) }
+    match (descriptor.is_negative_hits, refunds) {
+        (false, _) => Hits::Spend(hits),
+        (true, Refunds::Allowed) => Hits::GiveBack(hits),
+        (true, Refunds::Ignored { .. }) => Hits::GiveBack(0),
+    }
 }
 
 /// As much of a value as tells buckets apart. Refusing a longer one would let its request through, so it is counted with all that begin
@@ -143,6 +152,7 @@ pub(crate) fn asking<'a>(domain: &'a str, met: &'a [Met<'_>]) -> SmallVec<[Askin
 /// What the limiter is asked for a descriptor.
 pub(crate) fn query<'a>(asking: &'a Asking<'_>, met: &Met<'_>, compat: Compat) -> Query<'a> {
     let ask = match met.hits {
+        Hits::GiveBack(0) => Ask::Look(0),
         Hits::GiveBack(_) => Ask::Record(0), // which tells the time by the store's clock
         Hits::Spend(hits) if compat == Compat::Strict || met.is_record() => Ask::Record(hits),
         Hits::Spend(hits) => NonZeroU32::new(hits).map_or(Ask::Look(0), Ask::Spend),

@@ -24,6 +24,7 @@ use crate::bill::{Bill, GivenBack};
 use crate::headers;
 use crate::hits::{HitCounts, Named};
 use crate::met::{Asking, Hits, Met, asking, charge, entries, meet, query};
+use crate::refunds::{IgnoredRefunds, Refunds};
 use crate::rules::{Compat, Rules, SharedRules};
 use crate::status::{self, Told};
 use crate::unmet::Unmet;
@@ -42,6 +43,7 @@ pub struct Rls<S, O, C> {
     pub unmet: Unmet,
     /// What met one.
     pub hits: HitCounts,
+    ignored: IgnoredRefunds,
 }
 
 /// Why a request has no answer.
@@ -74,14 +76,19 @@ where
 {
     /// The service with these rules, of which nobody has asked anything yet.
     pub fn new(limiter: Arc<Limiter<S, O>>, rules: SharedRules, clock: C) -> Self {
-        Self { limiter, rules, clock, unmet: Unmet::default(), hits: HitCounts::default() }
+        let (unmet, hits, ignored) = (Unmet::default(), HitCounts::default(), IgnoredRefunds::default());
+        Self { limiter, rules, clock, unmet, hits, ignored }
     }
 
     /// Answers a request.
     ///
     /// # Errors
     /// If it is no request. What is not configured is no error: it has no limit.
-    pub async fn answer(&self, request: &RateLimitRequest) -> Result<RateLimitResponse, Refusal> {
+    pub async fn answer(
+        &self,
+        request: &RateLimitRequest,
+        refunds: Refunds,
+    ) -> Result<RateLimitResponse, Refusal> {
         if request.domain.is_empty() {
             return Err(Refusal::Domain);
         }
@@ -95,8 +102,9 @@ where
         if manner.is_off {
             return Ok(status::all_pass(request.descriptors.len()));
         }
-        let met = meet(&rules, request);
+        let met = meet(&rules, request, refunds);
         self.count_unmet(&rules, &request.domain, &met);
+        self.report_ignored(request, refunds);
         let asking = asking(&request.domain, &met);
         let queries: SmallVec<[Query<'_>; 4]> =
             asking.iter().map(|asking| query(asking, &met[asking.number], manner.compat)).collect();
@@ -149,6 +157,14 @@ where
             self.unmet.descriptors(met.iter().filter(|met| met.is_unknown).count() as u64);
         } else {
             self.unmet.domain(domain, self.clock.now());
+        }
+    }
+
+    fn report_ignored(&self, request: &RateLimitRequest, refunds: Refunds) {
+        if let Refunds::Ignored { peer } = refunds
+            && request.descriptors.iter().any(|descriptor| descriptor.is_negative_hits)
+        {
+            self.ignored.report(peer, self.clock.now());
         }
     }
 

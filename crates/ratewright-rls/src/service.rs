@@ -1,6 +1,7 @@
 //! The gRPC door: the rate limit service, health and reflection, each found by its path.
 
 use std::convert::Infallible;
+use std::net::Ipv4Addr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use hyper::body::Incoming;
 use hyper::service::Service;
 use ratewright_core::{Clock, Observe, Store};
 use tokio::sync::mpsc;
+use tokio::time::Timeout;
 use tonic::Status;
 use tonic::body::Body;
 use tower::ServiceExt;
@@ -18,6 +20,7 @@ use tower::util::BoxCloneSyncService;
 
 use crate::finishing::Finishing;
 use crate::listen::Listening;
+use crate::refunds::Refunds;
 use crate::rls::Rls;
 use crate::unary::{self, Answer};
 use crate::wire::{DESCRIBED, RateLimitRequest};
@@ -40,6 +43,8 @@ pub struct Door<S, O, C> {
     old_reflection: Option<Other>,
     /// Time in which a call's message must be there.
     message_within: Duration,
+    /// Whether negative hits of its client give units back.
+    refunds: Refunds,
     /// Is dropped when the last call is over.
     alive: Option<mpsc::Sender<Infallible>>,
 }
@@ -61,7 +66,9 @@ where
         let reflection = described().build_v1().ok().map(Other::new);
         let old_reflection = described().build_v1alpha().ok().map(Other::new);
         let (health, message_within) = (Other::new(health), Listening::default().message_within);
-        (Self { rls, health, reflection, old_reflection, message_within, alive: None }, Health(reporter))
+        let refunds = Refunds::Ignored { peer: Ipv4Addr::UNSPECIFIED.into() }; // until its client is known
+        let door = Self { rls, health, reflection, old_reflection, message_within, refunds, alive: None };
+        (door, Health(reporter))
     }
 }
 
@@ -90,6 +97,11 @@ impl<S, O, C> Door<S, O, C> {
     pub(crate) fn serving(self, message_within: Duration, alive: mpsc::Sender<Infallible>) -> Self {
         Self { message_within, alive: Some(alive), ..self }
     }
+
+    /// The same door, for a client whose negative hits give units back, or do not.
+    pub(crate) fn with_refunds(self, refunds: Refunds) -> Self {
+        Self { refunds, ..self }
+    }
 }
 
 impl<S, O, C> Service<Request<Incoming>> for Door<S, O, C>
@@ -106,8 +118,9 @@ where
         let path = request.uri().path();
         if path == SHOULD_RATE_LIMIT {
             let rls = Arc::clone(&self.rls);
-            let (within, alive) = (self.message_within, self.alive.clone());
-            return Box::pin(should_rate_limit(rls, request.into_body(), within, alive).map(Ok));
+            let (within, refunds, alive) = (self.message_within, self.refunds, self.alive.clone());
+            let reading = tokio::time::timeout(within, unary::read::<RateLimitRequest>(request.into_body()));
+            return Box::pin(should_rate_limit(rls, reading, refunds, alive).map(Ok));
         }
         let other = match path.strip_prefix('/').and_then(|path| path.split('/').next()) {
             Some("grpc.health.v1.Health") => Some(&self.health),
@@ -131,8 +144,8 @@ where
 /// Answers the one call that matters.
 async fn should_rate_limit<S, O, C>(
     rls: Arc<Rls<S, O, C>>,
-    body: Incoming,
-    within: Duration,
+    reading: Timeout<impl Future<Output = Result<RateLimitRequest, Status>>>,
+    refunds: Refunds,
     alive: Option<mpsc::Sender<Infallible>>,
 ) -> Response<Answer>
 where
@@ -140,14 +153,13 @@ where
     O: Observe + 'static,
     C: Clock + 'static,
 {
-    let reading = unary::read::<RateLimitRequest>(body);
-    let request = match tokio::time::timeout(within, reading).await {
+    let request = match reading.await {
         Ok(Ok(request)) => request,
         Ok(Err(status)) => return unary::refuse(status),
         Err(_) => return unary::refuse(Status::deadline_exceeded("the message did not come in time")),
     };
     let answering = async move {
-        let answer = rls.answer(&request).await;
+        let answer = rls.answer(&request, refunds).await;
         drop(alive);
         answer
     };
@@ -166,6 +178,7 @@ impl<S, O, C> Clone for Door<S, O, C> {
             reflection: self.reflection.clone(),
             old_reflection: self.old_reflection.clone(),
             message_within: self.message_within,
+            refunds: self.refunds,
             alive: self.alive.clone(),
         }
     }

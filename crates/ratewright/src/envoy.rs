@@ -13,7 +13,7 @@ use axum::routing::post;
 use ratewright_core::{Limiter, Observe, Policies};
 use ratewright_listen::Tls;
 use ratewright_rls::wire::Code;
-use ratewright_rls::{Door, HitCounts, Listening, Rls, Rules, SharedRules, Unmet, json};
+use ratewright_rls::{Door, HitCounts, Listening, Refunds, Rls, Rules, SharedRules, Unmet, json};
 use ratewright_store::WallClock;
 use tokio::net::TcpListener;
 
@@ -94,8 +94,9 @@ async fn ask<O: Observe + 'static>(
         Ok(request) => request,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     };
+    // Only callers who may speak for others come here, so that they may give units back, too.
     // By itself, so that what is to be given back is, also if nobody waits for the answer.
-    let answered = tokio::spawn(async move { rls.answer(&request).await }).await;
+    let answered = tokio::spawn(async move { rls.answer(&request, Refunds::Allowed).await }).await;
     let Ok(answered) = answered else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
     match answered {
         Err(refusal) => (StatusCode::BAD_REQUEST, format!("{refusal}\n")).into_response(),

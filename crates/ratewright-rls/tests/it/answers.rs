@@ -2,7 +2,7 @@
 
 use ratewright_core::{Algorithm, Micros, Refill};
 use ratewright_rls::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitUnit};
-use ratewright_rls::{Compat, HeaderFamily, Manner, Refusal};
+use ratewright_rls::{Compat, HeaderFamily, Manner, Refunds, Refusal};
 use ratewright_rls_rules::{Descriptor, RateLimit};
 
 use crate::world::{World, bringing, costing, limit, of};
@@ -332,7 +332,7 @@ async fn what_is_no_request_is_refused_in_the_originals_words() {
     let answer = async |domain: &str, n: usize| {
         let descriptors = vec![of(&[("a", "x")]); n];
         let request = RateLimitRequest { domain: domain.to_owned(), descriptors, hits_addend: 0 };
-        world.rls.answer(&request).await.map(|answer| answer.statuses.len())
+        world.rls.answer(&request, Refunds::Allowed).await.map(|answer| answer.statuses.len())
     };
     assert_eq!(answer("", 1).await, Err(Refusal::Domain));
     assert_eq!(answer("shop", 0).await, Err(Refusal::Descriptors));
@@ -349,7 +349,7 @@ async fn header_fields_are_added_as_configured() {
     let fields = async || {
         let descriptors = vec![of(&[("b", "x")]), of(&[("a", "x")])];
         let request = RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 0 };
-        let answer = world.rls.answer(&request).await.unwrap();
+        let answer = world.rls.answer(&request, Refunds::Allowed).await.unwrap();
         let field = |field: &ratewright_rls::wire::HeaderValue| format!("{}: {}", field.key, field.value);
         answer.response_headers_to_add.iter().map(field).collect::<Vec<_>>().join("; ")
     };
@@ -368,7 +368,7 @@ async fn header_fields_are_added_as_configured() {
     );
     let descriptors = vec![of(&[("hour", "x")]), of(&[("second", "x")])];
     let request = RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 2 };
-    let answer = world.rls.answer(&request).await.unwrap();
+    let answer = world.rls.answer(&request, Refunds::Allowed).await.unwrap();
     assert_eq!(answer.response_headers_to_add[0].value, "2743");
 
     // With quotas besides, for the first of them to have room again.
@@ -379,6 +379,6 @@ async fn header_fields_are_added_as_configured() {
     let world = World::new(&rules, manner);
     let descriptors = ["second", "minute", "hour"].map(|key| of(&[(key, "x")])).to_vec();
     let request = RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 2 };
-    let answer = world.rls.answer(&request).await.unwrap();
+    let answer = world.rls.answer(&request, Refunds::Allowed).await.unwrap();
     assert_eq!(answer.response_headers_to_add[0].value, "43");
 }

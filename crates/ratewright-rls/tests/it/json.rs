@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use ratewright_rls::wire::RateLimitResponse;
-use ratewright_rls::{Compat, HeaderFamily, Manner, json};
+use ratewright_rls::{Compat, HeaderFamily, Manner, Refunds, json};
 
 use crate::world::{World, limit};
 
@@ -11,7 +11,7 @@ async fn answer(text: &str) -> String {
     let manner = Manner { compat, headers, ..Manner::default() };
     let world = World::new(&[limit("client", "", 1, "minute")], manner);
     let request = json::read(text.as_bytes()).unwrap();
-    json::write(&world.rls.answer(&request).await.unwrap())
+    json::write(&world.rls.answer(&request, Refunds::Allowed).await.unwrap())
 }
 
 #[tokio::test]

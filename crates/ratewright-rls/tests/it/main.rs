@@ -5,4 +5,5 @@ mod answers;
 mod door;
 mod generated;
 mod json;
+mod refunds;
 mod world;

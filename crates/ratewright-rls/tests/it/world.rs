@@ -11,7 +11,7 @@ use ratewright_rls::wire::{
     Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitUnit,
     Unit,
 };
-use ratewright_rls::{Manner, Rls, Rules, brought_policies};
+use ratewright_rls::{Manner, Refunds, Rls, Rules, brought_policies};
 use ratewright_rls_rules::{Descriptor, Domains, RateLimit, SameDomain};
 use ratewright_store::MemoryStore;
 
@@ -68,7 +68,7 @@ impl World {
     /// Asks with these descriptors, and tells the answer in words: `OVER | OK 10/MINUTE left 3 in 43 | OK`.
     pub(crate) async fn ask(&self, descriptors: Vec<RateLimitDescriptor>) -> String {
         let request = RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 0 };
-        let answer = self.rls.answer(&request).await.unwrap();
+        let answer = self.rls.answer(&request, Refunds::Allowed).await.unwrap();
         let mut words = vec![code(answer.overall_code).to_owned()];
         words.extend(answer.statuses.iter().map(status));
         words.join(" | ")

@@ -1,0 +1,83 @@
+//! Whose negative hits give units back.
+//!
+//! A client that gives units back at will has no limit. So only those count that come from this machine, or from a peer with a
+//! certificate that `client_ca` has signed. Others are not an error, since Envoy would let the request pass; they give nothing back.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ratewright_core::Timestamp;
+use ratewright_listen::Calm;
+use tracing::warn;
+
+/// Whether negative hits give units back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refunds {
+    /// They do.
+    Allowed,
+    /// They only tell how things stand.
+    Ignored {
+        /// Who sends them.
+        peer: IpAddr,
+    },
+}
+
+/// A certificate that the listener's `client_ca` has signed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ClientCertificate;
+
+/// Reports negative hits that were ignored, once in ten seconds.
+#[derive(Debug)]
+pub(crate) struct IgnoredRefunds(Calm);
+
+impl Refunds {
+    /// For calls of a peer that showed a certificate, or none.
+    pub(crate) fn of(peer: IpAddr, certificate: Option<ClientCertificate>) -> Self {
+        let is_trusted = peer.to_canonical().is_loopback() || certificate.is_some();
+        if is_trusted { Self::Allowed } else { Self::Ignored { peer } }
+    }
+}
+
+impl IgnoredRefunds {
+    #[cold]
+    pub(crate) fn report(&self, peer: IpAddr, now: Timestamp) {
+        if let Some(suppressed) = self.0.admit(now.as_micros()) {
+            warn!(
+                %peer,
+                suppressed,
+                "negative hits ignored: the peer is on another machine and showed no certificate; set tls with a client_ca for listen.grpc"
+            );
+        }
+    }
+}
+
+impl Default for IgnoredRefunds {
+    fn default() -> Self {
+        Self(Calm::new(Duration::from_secs(10)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_this_machine_and_certificates_give_units_back() {
+        for (peer, certificate, is_allowed) in [
+            ("127.0.0.1", None, true),
+            ("127.9.9.9", None, true),
+            ("::1", None, true),
+            ("::ffff:127.0.0.1", None, true),
+            ("192.0.2.7", None, false),
+            ("192.0.2.7", Some(ClientCertificate), true),
+            ("::ffff:192.0.2.7", None, false),
+            ("fe80::1", None, false),
+            ("fe80::1", Some(ClientCertificate), true),
+            ("0.0.0.0", None, false),
+            ("::", None, false),
+        ] {
+            let refunds = Refunds::of(peer.parse().unwrap(), certificate);
+            assert_eq!(refunds == Refunds::Allowed, is_allowed, "{peer} {certificate:?}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Whose negative hits give units back, over real connections.
+
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use prost::Message;
+use ratewright_listen::Tls;
+use ratewright_rls::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
+use ratewright_rls::{Door, Listening, Manner, serve};
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::crypto::aws_lc_rs::default_provider;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+
+use crate::world::{World, costing, limit, of};
+
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// A certificate and its key, in PEM.
+struct Pair {
+    cert: String,
+    key: String,
+}
+
+impl Pair {
+    fn new() -> Self {
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        Self { cert: cert.pem(), key: signing_key.serialize_pem() }
+    }
+
+    fn der(&self) -> CertificateDer<'static> {
+        CertificateDer::from_pem_slice(self.cert.as_bytes()).unwrap()
+    }
+}
+
+/// An address of this machine that is not loopback. Nothing is sent. Without such an address the test is skipped.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.connect("192.0.2.1:9").ok()?;
+    let address = socket.local_addr().unwrap().ip();
+    (!address.is_loopback() && !address.is_unspecified()).then_some(address)
+}
+
+/// Opens the service at an address and connects to it from there.
+async fn connect(address: IpAddr, tls: Option<Tls>) -> TcpStream {
+    let world = World::new(&[limit("client", "", 5, "minute")], Manner::default());
+    let listener = TcpListener::bind((address, 0)).await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let (door, _health) = Door::new(world.rls);
+    tokio::spawn(serve(listener, door, Listening::default(), tls, std::future::pending()));
+    let stream = TcpStream::connect(address).await.unwrap();
+    assert_eq!(stream.local_addr().unwrap().ip(), address.ip());
+    stream
+}
+
+/// The client's side of TLS, which shows a certificate or none.
+async fn shake_hands(stream: TcpStream, server: &Pair, shows: Option<&Pair>) -> TlsStream<TcpStream> {
+    let mut roots = RootCertStore::empty();
+    roots.add(server.der()).unwrap();
+    let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()));
+    let builder = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots);
+    let mut config = match shows {
+        None => builder.with_no_client_auth(),
+        Some(pair) => {
+            let key = PrivateKeyDer::from_pem_slice(pair.key.as_bytes()).unwrap();
+            builder.with_client_auth_cert(vec![pair.der()], key).unwrap()
+        }
+    };
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let name = ServerName::try_from("localhost").unwrap();
+    TlsConnector::from(Arc::new(config)).connect(name, stream).await.unwrap()
+}
+
+/// How many of five units are left after four were spent and three given back, as the status tells it and as a look finds it.
+async fn left_after_giving_back(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> [u32; 2] {
+    let shaken = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let (mut sender, connection) = shaken.unwrap();
+    tokio::spawn(connection);
+    let mut left = async |descriptor| {
+        let request =
+            RateLimitRequest { domain: "shop".to_owned(), descriptors: vec![descriptor], hits_addend: 0 };
+        let message = request.encode_to_vec();
+        let length = u32::try_from(message.len()).unwrap().to_be_bytes();
+        let body = Full::new(Bytes::from([&[0], &length[..], &message].concat()));
+        let call = "http://a/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+        let answer = sender.send_request(http::Request::post(call).body(body).unwrap()).await.unwrap();
+        let body = answer.into_body().collect().await.unwrap();
+        assert_eq!(body.trailers().unwrap()["grpc-status"], "0", "an error would let Envoy's request pass");
+        let answer = RateLimitResponse::decode(body.to_bytes().slice(5..)).unwrap();
+        answer.statuses[0].limit_remaining
+    };
+    let red = || of(&[("client", "red")]);
+    assert_eq!(left(costing(4, red())).await, 1);
+    let told = left(RateLimitDescriptor { is_negative_hits: true, ..costing(3, red()) }).await;
+    [told, left(costing(0, red())).await]
+}
+
+#[tokio::test]
+async fn a_client_on_this_machine_gives_units_back() {
+    let stream = connect(LOOPBACK, None).await;
+    assert_eq!(left_after_giving_back(stream).await, [4, 4]);
+}
+
+#[tokio::test]
+async fn a_client_on_another_machine_without_a_certificate_gives_nothing_back() {
+    let Some(address) = own_address() else { return };
+    let stream = connect(address, None).await;
+    assert_eq!(left_after_giving_back(stream).await, [1, 1]);
+    // TLS alone says nothing of the client.
+    let server = Pair::new();
+    let tls = Tls::new(server.cert.as_bytes(), server.key.as_bytes(), None).unwrap();
+    let stream = shake_hands(connect(address, Some(tls)).await, &server, None).await;
+    assert_eq!(left_after_giving_back(stream).await, [1, 1]);
+}
+
+#[tokio::test]
+async fn a_client_on_another_machine_with_a_certificate_gives_units_back() {
+    let (server, client) = (Pair::new(), Pair::new());
+    for address in own_address().into_iter().chain([LOOPBACK]) {
+        let client_ca = Some(client.cert.as_bytes());
+        let tls = Tls::new(server.cert.as_bytes(), server.key.as_bytes(), client_ca).unwrap();
+        let stream = shake_hands(connect(address, Some(tls)).await, &server, Some(&client)).await;
+        assert_eq!(left_after_giving_back(stream).await, [4, 4], "{address}");
+    }
+}
