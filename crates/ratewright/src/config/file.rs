@@ -78,8 +78,8 @@ pub(super) struct Listen {
     pub(super) gateway: Option<At<Listener>>,
     /// REST decisions. Default: `127.0.0.1:8080`. Off loopback it needs `api.tokens`, or `client_ca`.
     pub(super) api: Option<At<Listener>>,
-    /// Envoy's rate limit service, over gRPC. Default: `127.0.0.1:8081`. It opens if there is a section `envoy`. Whoever reaches it can use up
-    /// limits, so off loopback keep it in a network of your own, or ask for certificates with `client_ca`.
+    /// Envoy's rate limit service, over gRPC. Default: `127.0.0.1:8081`. It opens if there is a section `envoy`. Every client that reaches it
+    /// can use up limits, so off loopback it needs `client_ca`, or `open: true` in a network of your own.
     pub(super) grpc: Option<At<Listener>>,
     /// Metrics, health, inspection. Default: `127.0.0.1:9090`; `off` to have none. Off loopback it needs
     /// `api.tokens`, or `client_ca`.
@@ -92,7 +92,7 @@ pub(super) struct Listen {
 #[derive(Clone)]
 pub(super) enum Listener {
     Address(String),
-    Section(ListenerSection),
+    Section(Box<ListenerSection>),
 }
 
 #[derive(Clone, Default, Deserialize, JsonSchema)]
@@ -102,6 +102,8 @@ pub(super) struct ListenerSection {
     pub(super) address: Option<Written<SocketAddr>>,
     /// The door's own certificate.
     pub(super) tls: Option<ListenTls>,
+    /// For `listen.grpc` only. `true` lets every client that reaches the address ask, also without a certificate. Default: `false`.
+    pub(super) open: Option<Written<bool>>,
 }
 
 /// Files in PEM.

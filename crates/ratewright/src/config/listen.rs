@@ -40,6 +40,8 @@ enum For {
     Anybody,
     /// Those who may decide; off loopback, something must tell them from others. There are tokens, or there are none.
     Deciders { has_tokens: bool },
+    /// Envoy, which uses up limits of others; off loopback it needs a certificate, unless the file says `open`.
+    Envoy,
 }
 
 /// Whom a certificate admits.
@@ -75,7 +77,7 @@ impl Reader<'_> {
         let gateway = self.door("listen.gateway", written.gateway.as_ref(), GATEWAY, &shared, For::Anybody);
         let deciders = For::Deciders { has_tokens };
         let api = self.door("listen.api", written.api.as_ref(), API, &shared, deciders);
-        let grpc = self.door("listen.grpc", written.grpc.as_ref(), GRPC, &shared, For::Anybody);
+        let grpc = self.door("listen.grpc", written.grpc.as_ref(), GRPC, &shared, For::Envoy);
         let is_off = match written.admin.as_ref() {
             Some(At { value: Listener::Address(text), .. }) => self.is_off(text),
             Some(At { value: Listener::Section(_), .. }) | None => false,
@@ -112,12 +114,13 @@ impl Reader<'_> {
         whom: For,
     ) -> DoorConfig {
         let place = written.and_then(|written| written.place);
-        let (address, own) = match written.map(|written| &written.value) {
-            None => (None, None),
-            Some(Listener::Address(text)) => (self.address(path, place, text), None),
+        let (address, own, is_open) = match written.map(|written| &written.value) {
+            None => (None, None, false),
+            Some(Listener::Address(text)) => (self.address(path, place, text), None, false),
             Some(Listener::Section(section)) => (
                 self.read_if(&format!("{path}.address"), &section.address),
                 section.tls.as_ref().map(|tls| self.tls(&format!("{path}.tls"), tls)),
+                self.is_open(path, section, whom),
             ),
         };
         let address = address.unwrap_or(default);
@@ -126,13 +129,36 @@ impl Reader<'_> {
         let is_broken = matches!(tls, Some(None));
         let tls = tls.flatten();
         let admits = tls.as_ref().map_or(Admits::Anybody, |(_, admits)| *admits);
-        let is_open = whom == For::Deciders { has_tokens: false } && admits == Admits::Anybody;
-        if exposed(address) && is_open && !is_broken {
-            self.wrong(place, format!(
-                "{path} is {address}, which others can reach, and nothing protects it; set api.tokens, or tls with a client_ca, or listen on 127.0.0.1"
-            ));
+        if exposed(address) && admits == Admits::Anybody && !is_open && !is_broken {
+            self.check_protection(path, address, place, whom);
         }
         DoorConfig { address, tls: tls.map(|(tls, _)| tls) }
+    }
+
+    /// Notes a listener that other machines can reach, if it asks for no certificate and needs something to protect it.
+    fn check_protection(&mut self, path: &str, address: SocketAddr, place: Option<Place>, whom: For) {
+        let what_to_do = match whom {
+            For::Anybody | For::Deciders { has_tokens: true } => return,
+            For::Deciders { has_tokens: false } => {
+                "; set api.tokens, or tls with a client_ca, or listen on 127.0.0.1"
+            }
+            For::Envoy => {
+                ": every client there could use up limits; set tls with a client_ca, or listen on 127.0.0.1, or set open: true in a network of your own"
+            }
+        };
+        self.wrong(
+            place,
+            format!("{path} is {address}, which others can reach, and nothing protects it{what_to_do}"),
+        );
+    }
+
+    /// Whether the file says that a listener needs no protection. Only Envoy's may.
+    fn is_open(&mut self, path: &str, section: &file::ListenerSection, whom: For) -> bool {
+        if let Some(open) = section.open.as_ref().filter(|_| whom != For::Envoy) {
+            let place = open.place;
+            self.wrong(place, format!("{path}.open has no meaning: only listen.grpc can be open; remove it"));
+        }
+        self.read_if(&format!("{path}.open"), &section.open).unwrap_or(false)
     }
 
     fn address(&mut self, path: &str, place: Option<Place>, text: &str) -> Option<SocketAddr> {

@@ -128,14 +128,16 @@ fn the_page_on_the_gateway_tells_what_becomes_of_paths() {
 fn the_page_on_envoy_limits_a_route() {
     let page = page("envoy.md");
     let files = files(&page);
-    let [rules, config, envoy, listen, more] = &files[..] else { panic!("{} files", files.len()) };
+    let [rules, config, envoy, listen, open, more] = &files[..] else { panic!("{} files", files.len()) };
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name);
     // A minute may turn while we ask; a day hardly.
     std::fs::write(path("edge.yaml"), rules.replace("unit: minute", "unit: day")).unwrap();
-    std::fs::write(path("more.yaml"), more).unwrap();
-    let more = run(&["check", path("more.yaml").to_str().unwrap()]);
-    assert!(more.status.success(), "{more:?}");
+    for (name, text) in [("more.yaml", more), ("open.yaml", open)] {
+        std::fs::write(path(name), text).unwrap();
+        let checked = run(&["check", path(name).to_str().unwrap()]);
+        assert!(checked.status.success(), "{checked:?}");
+    }
     assert!(listen.contains("client_ca"), "that needs certificates, and has a test of its own: {listen}");
     let config = config.replace("edge.yaml", path("edge.yaml").to_str().unwrap());
     let (ratewright, site) = (Ratewright::start(&config), Site::start(folder.path()));

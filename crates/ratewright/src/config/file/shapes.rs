@@ -64,7 +64,8 @@ impl<'d> TextOr<'d> for Listener {
         Self::Address(text.to_owned())
     }
     fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error> {
-        Deserialize::deserialize(value::MapAccessDeserializer::new(map)).map(Self::Section)
+        let section = Deserialize::deserialize(value::MapAccessDeserializer::new(map));
+        section.map(|section| Self::Section(Box::new(section)))
     }
 }
 

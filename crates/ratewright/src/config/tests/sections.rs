@@ -37,7 +37,7 @@ fn doors_open_on_loopback_unless_somebody_says_otherwise() {
     check(
         "listen: {api: off, admin: {address: 9090, port: 1}}",
         expect![[r#"
-        t.yaml:1:43: there is no setting "port" here; known are address, tls
+        t.yaml:1:43: there is no setting "port" here; known are address, tls, open
     "#]],
     );
     check(
@@ -52,6 +52,63 @@ fn doors_open_on_loopback_unless_somebody_says_otherwise() {
         expect![[r#"
         t.yaml:1:15: listen.api is "localhost:80"; use an address and a port, for example 127.0.0.1:8080
         t.yaml:1:36: listen.admin is "127.0.0.1"; use an address and a port, for example 127.0.0.1:8080
+    "#]],
+    );
+}
+
+/// Every client that reaches Envoy's listener can use up limits, so others reach it only if the file says so.
+#[test]
+fn envoys_listener_needs_certificates_off_loopback_unless_it_is_open() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tls, ca) = (certificate(folder.path()), folder.path().join("cert.pem"));
+    let with_ca = format!("tls: {{{tls}, client_ca: {}}}", ca.display());
+    let grpc = |config: &Config| format!("grpc {}", config.listen.grpc.address);
+    let check = |grpc_is: &str, expected| {
+        Files::of(&format!("listen: {{grpc: {grpc_is}}}\napi: {{tokens: x}}")).check_as(grpc, expected);
+    };
+    check("127.0.0.1:1", expect!["grpc 127.0.0.1:1"]);
+    check("'[::1]:1'", expect!["grpc [::1]:1"]);
+    check(
+        "0.0.0.0:1",
+        expect![[r#"
+        t.yaml:1:16: listen.grpc is 0.0.0.0:1, which others can reach, and nothing protects it: every client there could use up limits; set tls with a client_ca, or listen on 127.0.0.1, or set open: true in a network of your own
+    "#]],
+    );
+    check(
+        "{address: '[::]:1'}",
+        expect![[r#"
+        t.yaml:1:16: listen.grpc is [::]:1, which others can reach, and nothing protects it: every client there could use up limits; set tls with a client_ca, or listen on 127.0.0.1, or set open: true in a network of your own
+    "#]],
+    );
+    check(
+        "{address: 192.0.2.7:1, open: false}",
+        expect![[r#"
+        t.yaml:1:16: listen.grpc is 192.0.2.7:1, which others can reach, and nothing protects it: every client there could use up limits; set tls with a client_ca, or listen on 127.0.0.1, or set open: true in a network of your own
+    "#]],
+    );
+    check(
+        &format!("{{address: 192.0.2.7:1, tls: {{{tls}}}}}"),
+        expect![[r#"
+        t.yaml:1:16: listen.grpc is 192.0.2.7:1, which others can reach, and nothing protects it: every client there could use up limits; set tls with a client_ca, or listen on 127.0.0.1, or set open: true in a network of your own
+    "#]],
+    );
+    check(&format!("{{address: 192.0.2.7:1, {with_ca}}}"), expect!["grpc 192.0.2.7:1"]);
+    check("{address: 192.0.2.7:1, open: true}", expect!["grpc 192.0.2.7:1"]);
+    check(&format!("{{address: 192.0.2.7:1, tls: {{{tls}}}, open: true}}"), expect!["grpc 192.0.2.7:1"]);
+    check(
+        "{address: 192.0.2.7:1, open: maybe}",
+        expect![[r#"
+        t.yaml:1:16: listen.grpc is 192.0.2.7:1, which others can reach, and nothing protects it: every client there could use up limits; set tls with a client_ca, or listen on 127.0.0.1, or set open: true in a network of your own
+        t.yaml:1:45: listen.grpc.open is "maybe"; use true or false
+    "#]],
+    );
+    let shared = format!("listen: {{grpc: 0.0.0.0:1, {with_ca}}}");
+    Files::of(&shared).check_as(grpc, expect!["grpc 0.0.0.0:1"]);
+    Files::of("listen: {api: {open: true}, gateway: {open: false}}").check_as(
+        grpc,
+        expect![[r#"
+        t.yaml:1:22: listen.api.open has no meaning: only listen.grpc can be open; remove it
+        t.yaml:1:45: listen.gateway.open has no meaning: only listen.grpc can be open; remove it
     "#]],
     );
 }
