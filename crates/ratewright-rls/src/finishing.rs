@@ -1,37 +1,49 @@
-//! A call that has begun is finished, also if nobody waits for its answer any more.
+//! Work that answers before it is over, and is finished also if nobody waits for it any more.
 //!
-//! Envoy takes its call back when its time is over. What was charged then stays charged; what is to be given back must be.
+//! What a decision must put right in the store is done after the answer. Envoy takes its call back when its time is over; what was
+//! charged then stays charged, and what is to be given back must be.
 
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-/// Work that goes on by itself when it is dropped.
-pub(crate) struct Finishing<T>(Option<Work<T>>)
-where
-    T: Send + 'static;
+use tokio::sync::oneshot;
 
-type Work<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+/// The answer of work that goes on by itself when this is dropped.
+pub(crate) struct Finishing<T> {
+    work: Option<Work>,
+    answer: oneshot::Receiver<T>,
+}
 
-impl<T: Send + 'static> Finishing<T> {
-    pub(crate) fn new(work: impl Future<Output = T> + Send + 'static) -> Self {
-        Self(Some(Box::pin(work)))
+type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl<T> Finishing<T> {
+    /// The answer that `work` sends.
+    pub(crate) fn new<W>(work: impl FnOnce(oneshot::Sender<T>) -> W) -> Self
+    where
+        W: Future<Output = ()> + Send + 'static,
+    {
+        let (reply, answer) = oneshot::channel();
+        Self { work: Some(Box::pin(work(reply))), answer }
     }
 }
 
-impl<T: Send + 'static> Future for Finishing<T> {
-    type Output = T;
+/// Nothing if the work ended without an answer.
+impl<T> Future for Finishing<T> {
+    type Output = Option<T>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let Some(work) = &mut self.0 else { return Poll::Pending }; // it is over, and nobody asks again
-        let done = ready!(work.as_mut().poll(cx));
-        self.0 = None;
-        Poll::Ready(done)
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        if let Some(work) = &mut self.work
+            && work.as_mut().poll(cx).is_ready()
+        {
+            self.work = None;
+        }
+        Pin::new(&mut self.answer).poll(cx).map(Result::ok)
     }
 }
 
-impl<T: Send + 'static> Drop for Finishing<T> {
+impl<T> Drop for Finishing<T> {
     fn drop(&mut self) {
-        if let Some(work) = self.0.take()
+        if let Some(work) = self.work.take()
             && !std::thread::panicking() // then it is the work that did
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
@@ -44,20 +56,40 @@ impl<T: Send + 'static> Drop for Finishing<T> {
 mod tests {
     use super::*;
     use futures_util::FutureExt;
-    use tokio::sync::oneshot;
 
     #[tokio::test]
     async fn what_is_dropped_halfway_is_finished_all_the_same() {
         let ((answer, waits), (done, is_done)) = (oneshot::channel::<u32>(), oneshot::channel::<u32>());
-        let mut work = Finishing::new(async { done.send(waits.await.unwrap()).unwrap() });
+        let mut work = Finishing::<u32>::new(|reply| async move {
+            done.send(waits.await.unwrap()).unwrap();
+            drop(reply);
+        });
         assert_eq!((&mut work).now_or_never(), None, "it waits");
         drop(work);
         answer.send(7).unwrap();
         assert_eq!(is_done.await, Ok(7));
     }
 
+    /// The answer is there before the work is over, which has begun what comes after the answer.
+    #[tokio::test]
+    async fn an_answer_does_not_wait_for_what_comes_after_it() {
+        let ((go_on, waits), (done, is_done)) = (oneshot::channel::<u32>(), oneshot::channel::<u32>());
+        let (begin, mut has_begun) = oneshot::channel();
+        let work = Finishing::new(|reply| async {
+            reply.send(7).unwrap();
+            begin.send(()).unwrap();
+            done.send(waits.await.unwrap()).unwrap();
+        });
+        assert_eq!(work.now_or_never(), Some(Some(7)));
+        has_begun.try_recv().expect("it was sent before anybody reads the answer");
+        go_on.send(8).unwrap();
+        assert_eq!(is_done.await, Ok(8));
+    }
+
     #[tokio::test]
     async fn what_is_over_is_not_done_twice() {
-        assert_eq!(Finishing::new(async { 7 }).await, 7);
+        let work = Finishing::new(|reply| async { reply.send(7).unwrap() });
+        assert_eq!(work.await, Some(7));
+        assert_eq!(Finishing::<u32>::new(|_reply| async {}).await, None);
     }
 }

@@ -17,6 +17,7 @@
 mod bill;
 mod brought;
 mod calls;
+mod corrections;
 mod finishing;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]

@@ -1,31 +1,35 @@
 //! Answers requests: finds the rule of each descriptor, charges all of them in one step, and tells how each stands.
 //!
 //! ```text
-//!   descriptors ─Domains::find─► rules ─charges─► Limiter ─standings─► statuses ─► overall code
+//!   descriptors ─Domains::find─► rules ─charges─► Limiter ─standings─► statuses ─► overall code ─► answer
+//!                                                    ▲                                               │
+//!                                                    └── corrections: refunds, records ◄── then ─────┘
 //! ```
 //!
 //! # Laws
 //! - There is one status for each descriptor, in their order.
 //! - The overall code is never UNKNOWN.
-//! - [`Compat::AllOrNothing`]: who is denied has charged nothing but rules in record mode. [`Compat::Strict`]: every descriptor is
-//!   charged.
+//! - An answer waits for one call to the store, so for one deadline of the store, in every mode.
+//! - [`Compat::AllOrNothing`](crate::Compat::AllOrNothing): a denied request charges nothing but rules in record mode; what it was
+//!   charged before that was known is given back. [`Compat::Strict`](crate::Compat::Strict): every descriptor is charged.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 
 use arc_swap::Guard;
 use ratewright_core::{
-    Ask, Charges, Clock, Limiter, Micros, Mode, Observe, Outcome, Query, Standing, Standings, Store, Verdict,
+    Ask, Clock, Limiter, Micros, Mode, Observe, Outcome, Query, Standing, Standings, Store, Verdict,
 };
 use ratewright_rls_rules::Entry;
 use smallvec::SmallVec;
 
-use crate::bill::{Bill, GivenBack};
+use crate::bill::Bill;
+use crate::corrections::Corrections;
 use crate::headers;
 use crate::hits::{HitCounts, Named};
-use crate::met::{Asking, Hits, Met, asking, charge, entries, meet, query};
+use crate::met::{Asking, Hits, Met, asking, entries, meet, query};
 use crate::refunds::{IgnoredRefunds, Refunds};
-use crate::rules::{Compat, Rules, SharedRules};
+use crate::rules::{Manner, Rules, SharedRules};
 use crate::status::{self, Told};
 use crate::unmet::Unmet;
 use crate::wire::{Code, RateLimitRequest, RateLimitResponse};
@@ -80,7 +84,7 @@ where
         Self { limiter, rules, clock, unmet, hits, ignored }
     }
 
-    /// Answers a request.
+    /// Answers a request, and waits until all is put right that follows the answer.
     ///
     /// # Errors
     /// If it is no request. What is not configured is no error: it has no limit.
@@ -89,18 +93,26 @@ where
         request: &RateLimitRequest,
         refunds: Refunds,
     ) -> Result<RateLimitResponse, Refusal> {
-        if request.domain.is_empty() {
-            return Err(Refusal::Domain);
-        }
-        match request.descriptors.len() {
-            0 => return Err(Refusal::Descriptors),
-            1..=Refusal::DESCRIPTORS_MAX => {}
-            _ => return Err(Refusal::TooMany),
+        let mut answer = Ok(RateLimitResponse::default());
+        self.answer_first(request, refunds, |told| answer = told).await;
+        answer
+    }
+
+    /// Answers a request by `reply`, after one call to the store at most, and then puts right what that call could not know. An error
+    /// is the same as of [`Rls::answer`].
+    pub async fn answer_first(
+        &self,
+        request: &RateLimitRequest,
+        refunds: Refunds,
+        reply: impl FnOnce(Result<RateLimitResponse, Refusal>),
+    ) {
+        if let Err(refusal) = check(request) {
+            return reply(Err(refusal));
         }
         let rules = self.rules.load_full();
         let manner = &rules.manner;
         if manner.is_off {
-            return Ok(status::all_pass(request.descriptors.len()));
+            return reply(Ok(status::all_pass(request.descriptors.len())));
         }
         let met = meet(&rules, request, refunds);
         self.count_unmet(&rules, &request.domain, &met);
@@ -108,48 +120,57 @@ where
         let asking = asking(&request.domain, &met);
         let queries: SmallVec<[Query<'_>; 4]> =
             asking.iter().map(|asking| query(asking, &met[asking.number], manner.compat)).collect();
-        let mut bill = Bill { met: &met, charges: Charges::new(), payers: SmallVec::new() };
-        for (asking, query) in asking.iter().zip(&queries) {
-            charge(&rules, &met[asking.number], query, &mut bill.charges);
-            bill.payers.resize(bill.charges.len(), asking.number);
-        }
-        let mut standings = match manner.compat {
-            Compat::Strict => self.limiter.apply(&bill.charges).await,
-            Compat::AllOrNothing => bill.settle(&self.limiter).await,
-        };
-        let told = bill.tell(&standings, self.clock.now());
+        let mut bill = Bill::new(&rules, &met, &asking, &queries);
+        let mut standings = bill.settle(&self.limiter, manner.compat).await;
+        let mut told = bill.tell(&standings, self.clock.now());
         let is_over = status::is_over(&told);
         let is_denied = is_over && !manner.shadow_mode;
-        let told = match bill.give_back(&self.limiter, &mut standings, is_over, manner.compat).await {
-            GivenBack::Nothing => told,
-            GivenBack::Something => bill.tell(&standings, self.clock.now()),
-        };
+        let corrections = Corrections::of(&bill, &mut standings, is_over, manner.compat);
+        if !corrections.is_empty() {
+            told = bill.tell(&standings, self.clock.now());
+        }
         self.count_hits(&rules, request, &met, &told);
         if met.iter().all(Met::is_report) {
             forgive(&mut standings);
         }
+        self.conclude(&rules, (&asking, &queries), &bill, standings, is_denied);
+        reply(Ok(self.response(manner, told, is_denied)));
+        corrections.apply(&self.limiter).await;
+    }
+
+    /// Tells the observer of the decision.
+    fn conclude(
+        &self,
+        rules: &Rules,
+        (asking, queries): (&[Asking<'_>], &[Query<'_>]),
+        bill: &Bill<'_, '_>,
+        standings: Standings,
+        is_denied: bool,
+    ) {
         // The one that a decision speaks of: the last that has to wait longest.
         let over = standings.iter().zip(&bill.payers).filter(|(standing, _)| is_denial(standing));
         let against = over.max_by_key(|(standing, _)| longest(standing)).map(|(_, payer)| *payer);
-        drop(bill);
         // A limit of zero is no policy, and no other is to be blamed for it.
         let verdict = if is_denied && against.is_some() { Verdict::Deny } else { Verdict::Allow };
         let speaks = |(asking, query): &(&Asking<'_>, &Query<'_>)| match against {
             Some(against) => asking.number == against,
             None => !matches!(query.ask, Ask::Look(_)), // one that only looks is not counted
         };
-        let query = asking.iter().zip(&queries).find(speaks).map(|(_, query)| query);
+        let query = asking.iter().zip(queries).find(speaks).map(|(_, query)| query);
         if let Some(query) = query.or(queries.first()) {
             let policies = Guard::from_inner(Arc::clone(&rules.policies));
             self.limiter.conclude(policies, verdict, standings, query);
         }
+    }
+
+    fn response(&self, manner: &Manner, told: SmallVec<[Told; 4]>, is_denied: bool) -> RateLimitResponse {
         let overall_code = if is_denied { Code::OverLimit } else { Code::Ok };
-        Ok(RateLimitResponse {
+        RateLimitResponse {
             overall_code: overall_code.into(),
             response_headers_to_add: headers::render(&manner.headers, &told, is_denied, self.clock.now()),
             statuses: told.into_iter().map(|told| told.status).collect(),
             ..RateLimitResponse::default()
-        })
+        }
     }
 
     fn count_unmet(&self, rules: &Rules, domain: &str, met: &[Met<'_>]) {
@@ -182,6 +203,16 @@ where
                 Some(name) => self.hits.add(&name, Named::ByClient, hits, told.has_no_room),
             }
         }
+    }
+}
+
+/// Refuses what is no request.
+fn check(request: &RateLimitRequest) -> Result<(), Refusal> {
+    match request.descriptors.len() {
+        _ if request.domain.is_empty() => Err(Refusal::Domain),
+        0 => Err(Refusal::Descriptors),
+        1..=Refusal::DESCRIPTORS_MAX => Ok(()),
+        _ => Err(Refusal::TooMany),
     }
 }
 

@@ -158,15 +158,16 @@ where
         Ok(Err(status)) => return unary::refuse(status),
         Err(_) => return unary::refuse(Status::deadline_exceeded("the message did not come in time")),
     };
-    let answering = async move {
-        let answer = rls.answer(&request, refunds).await;
+    let answering = Finishing::new(|reply| async move {
+        let reply = |answer| drop(reply.send(answer)); // nobody may be waiting any more
+        rls.answer_first(&request, refunds, reply).await;
         drop(alive);
-        answer
-    };
-    match Finishing::new(answering).await {
-        Ok(answer) => unary::answer(&answer),
+    });
+    match answering.await {
+        Some(Ok(answer)) => unary::answer(&answer),
         // The code that the original has for everything.
-        Err(refusal) => unary::refuse(Status::unknown(refusal.to_string())),
+        Some(Err(refusal)) => unary::refuse(Status::unknown(refusal.to_string())),
+        None => unary::refuse(Status::internal("the decision ended without an answer")),
     }
 }
 

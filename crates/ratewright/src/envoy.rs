@@ -16,6 +16,7 @@ use ratewright_rls::wire::Code;
 use ratewright_rls::{Door, HitCounts, Listening, Refunds, Rls, Rules, SharedRules, Unmet, json};
 use ratewright_store::WallClock;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
 use crate::buckets::Buckets;
 use crate::config::EnvoyConfig;
@@ -95,8 +96,13 @@ async fn ask<O: Observe + 'static>(
         Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     };
     // Only callers who may speak for others come here, so that they may give units back, too.
-    // By itself, so that what is to be given back is, also if nobody waits for the answer.
-    let answered = tokio::spawn(async move { rls.answer(&request, Refunds::Allowed).await }).await;
+    // By itself, since some of it follows the answer, also if nobody waits for that.
+    let (reply, answered) = oneshot::channel();
+    tokio::spawn(async move {
+        let reply = |answer| drop(reply.send(answer));
+        rls.answer_first(&request, Refunds::Allowed, reply).await;
+    });
+    let answered = answered.await;
     let Ok(answered) = answered else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };
     match answered {
         Err(refusal) => (StatusCode::BAD_REQUEST, format!("{refusal}\n")).into_response(),

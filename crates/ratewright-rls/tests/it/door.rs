@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use ratewright_rls::wire::{Code, RateLimitRequest, RateLimitResponse};
+use ratewright_rls::wire::{Code, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use ratewright_rls::{Door, Health, Listening, Manner, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -31,12 +31,12 @@ use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse
 
 use crate::world::{World, limit, of};
 
-struct Open {
-    address: SocketAddr,
-    channel: Channel,
-    health: Health,
-    stop: oneshot::Sender<()>,
-    served: JoinHandle<()>,
+pub(crate) struct Open {
+    pub(crate) address: SocketAddr,
+    pub(crate) channel: Channel,
+    pub(crate) health: Health,
+    pub(crate) stop: oneshot::Sender<()>,
+    pub(crate) served: JoinHandle<()>,
 }
 
 async fn open(listening: Listening) -> Open {
@@ -67,8 +67,14 @@ impl Open {
 
     async fn ask(&self, domain: &str) -> Result<RateLimitResponse, Status> {
         let (domain, descriptors) = (domain.to_owned(), vec![of(&[("client", "red")])]);
-        let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-        self.call(path, RateLimitRequest { domain, descriptors, hits_addend: 0 }).await
+        self.call(PATH, RateLimitRequest { domain, descriptors, hits_addend: 0 }).await
+    }
+
+    pub(crate) async fn ask_for(
+        &self,
+        descriptors: Vec<RateLimitDescriptor>,
+    ) -> Result<RateLimitResponse, Status> {
+        self.call(PATH, RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 0 }).await
     }
 
     async fn health(&self, service: &str) -> Result<ServingStatus, Status> {
@@ -78,6 +84,7 @@ impl Open {
     }
 }
 
+const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 const CALL: &str = "http://a/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 /// `RateLimitRequest { domain: "shop", descriptors: [{ entries: [{ key: "a" }] }] }`, with what goes before a message.
 const MESSAGE: &[u8] = b"\0\0\0\0\x0d\x0a\x04shop\x12\x05\x0a\x03\x0a\x01a";

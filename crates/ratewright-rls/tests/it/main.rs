@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
 
 mod answers;
+mod deadline;
 mod door;
 mod generated;
 mod json;

@@ -1,27 +1,28 @@
 //! The service over a standing clock, with rules written down in code.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use ratewright_core::{
     Ask, Attribute, AttributeName, Charges, Limiter, ManualClock, Micros, Policies, Query, Select, Standings,
-    Timestamp, Unobserved,
+    Store, Timestamp, Unobserved,
 };
 use ratewright_rls::wire::{
-    Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitUnit,
-    Unit,
+    Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest,
+    RateLimitResponse, RateLimitUnit, Unit,
 };
 use ratewright_rls::{Manner, Refunds, Rls, Rules, brought_policies};
 use ratewright_rls_rules::{Descriptor, Domains, RateLimit, SameDomain};
 use ratewright_store::MemoryStore;
 
-pub(crate) type Service = Rls<MemoryStore<ManualClock>, Unobserved, ManualClock>;
+pub(crate) type Memory = MemoryStore<ManualClock>;
 
 /// 17 seconds into a minute.
 pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_700_000_057_000_000);
 
-pub(crate) struct World {
-    pub(crate) rls: Arc<Service>,
+pub(crate) struct World<S = Memory> {
+    pub(crate) rls: Arc<Rls<S, Unobserved, ManualClock>>,
     pub(crate) clock: ManualClock,
 }
 
@@ -38,11 +39,18 @@ pub(crate) fn limit(key: &str, value: &str, requests_per_unit: u32, unit: &str) 
 
 impl World {
     pub(crate) fn new(descriptors: &[Descriptor], manner: Manner) -> Self {
+        Self::over(descriptors, manner, |memory| memory)
+    }
+}
+
+impl<S: Store<Error = Infallible>> World<S> {
+    /// The same over a store that has something to do with memory.
+    pub(crate) fn over(descriptors: &[Descriptor], manner: Manner, store: impl FnOnce(Memory) -> S) -> Self {
         let mut domains = Domains::default();
         domains.add("shop", descriptors, SameDomain::Refuse).unwrap();
         let all = domains.policies().iter().cloned().chain(brought_policies()).collect();
         let clock = ManualClock::at(NOW);
-        let store = MemoryStore::new(clock.clone(), 10_000);
+        let store = store(MemoryStore::new(clock.clone(), 10_000));
         let limiter = Arc::new(Limiter::new(Policies::new(all).unwrap(), store));
         let rules = Rules { domains: Arc::new(domains), policies: limiter.policies(), manner };
         let rules = Arc::new(ArcSwap::from_pointee(rules));
@@ -68,11 +76,14 @@ impl World {
     /// Asks with these descriptors, and tells the answer in words: `OVER | OK 10/MINUTE left 3 in 43 | OK`.
     pub(crate) async fn ask(&self, descriptors: Vec<RateLimitDescriptor>) -> String {
         let request = RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 0 };
-        let answer = self.rls.answer(&request, Refunds::Allowed).await.unwrap();
-        let mut words = vec![code(answer.overall_code).to_owned()];
-        words.extend(answer.statuses.iter().map(status));
-        words.join(" | ")
+        in_words(&self.rls.answer(&request, Refunds::Allowed).await.unwrap())
     }
+}
+
+pub(crate) fn in_words(answer: &RateLimitResponse) -> String {
+    let mut words = vec![code(answer.overall_code).to_owned()];
+    words.extend(answer.statuses.iter().map(status));
+    words.join(" | ")
 }
 
 /// A descriptor of a request, from `key=value` pairs.

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ratewright_lab::{Envoy, Filter, Nginx, Redis, Trust, skip, wait_until, write_certificates};
+use ratewright_lab::{
+    Envoy, Fault, Filter, Nginx, Proxy, Redis, Trust, skip, wait_until, write_certificates,
+};
 
 use crate::process::{Answer, Ratewright, http};
 
@@ -397,4 +399,61 @@ fn a_report_is_no_denial() {
     let left =
         86_400 - rustix::time::clock_gettime(rustix::time::ClockId::Realtime).tv_sec.cast_unsigned() % 86_400;
     assert!(left <= retry_after && retry_after <= left + 60, "{retry_after} s, until the day ends: {left} s");
+}
+
+/// With Redis, and with one that stalls: what a decision waits for is one question, whatever the modes of its rules are.
+#[test]
+fn a_decision_waits_for_redis_once_and_corrects_afterwards() {
+    let limit = |n: u32| format!("rate_limit: {{unit: day, requests_per_unit: {n}}}");
+    let (one, ten) = (limit(1), limit(10));
+    let rules = format!(
+        "domain: edge\ndescriptors:
+- {{key: client, {ten}}}
+- {{key: once, {one}}}
+- {{key: tokens, record_mode: true, {ten}}}
+- {{key: quota, quota_mode: true, {one}}}
+"
+    );
+    let descriptor = |key: &str, hits: u32| {
+        format!(r#"{{"entries": [{{"key": "{key}", "value": "x"}}], "hitsAddend": {hits}}}"#)
+    };
+    let request = |descriptors: &[(&str, u32)]| {
+        let all: Vec<_> = descriptors.iter().map(|(key, hits)| descriptor(key, *hits)).collect();
+        format!(r#"{{"domain": "edge", "descriptors": [{}]}}"#, all.join(", "))
+    };
+    let redis = Redis::start();
+    let proxy = Proxy::start(redis.port());
+    let store = format!("store: {{redis: {{url: '{}', deadline: 1s}}}}\n", proxy.url());
+    let edge = Edge::with("compat: all_or_nothing", &rules, &store);
+    edge.ratewright.wait_for_redis();
+    let ask = |descriptors: &[(&str, u32)]| edge.ask(&request(descriptors));
+    let left = |key: &str| ask(&[(key, 0)]).json()["statuses"][0]["limitRemaining"].as_u64().unwrap_or(0);
+
+    assert_eq!(ask(&[("once", 1), ("quota", 1)]).status, 200);
+    assert_eq!(ask(&[("tokens", 8), ("once", 1), ("client", 1)]).status, 429);
+    wait_until("what was spent already is recorded", || left("tokens") == 2);
+    assert_eq!(ask(&[("quota", 1), ("client", 1)]).status, 429);
+    wait_until("what was paid in vain is back", || left("client") == 10);
+
+    let n_unanswered = || {
+        let page = edge.ratewright.admin("/metrics").body;
+        let counted = page.lines().filter(|line| line.starts_with("ratewright_store_failures_total{"));
+        counted.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum::<f64>()
+    };
+    let modes: [&[(&str, u32)]; 4] = [
+        &[("client", 1)],
+        &[("tokens", 1), ("client", 1)],
+        &[("quota", 1), ("client", 1)],
+        &[("tokens", 1), ("client", 1), ("quota", 1)],
+    ];
+    for asked in modes {
+        let n_before = n_unanswered();
+        proxy.set(Fault::BlackHole);
+        let status = ask(asked).status;
+        proxy.set(Fault::None);
+        assert!([200, 429].contains(&status), "{asked:?}: {status}");
+        wait_until("it is told that Redis did not answer", || n_unanswered() > n_before);
+        assert_eq!(n_unanswered() - n_before, 1.0, "{asked:?}");
+        edge.ratewright.wait_for_redis();
+    }
 }
