@@ -95,7 +95,7 @@ fn a_token_that_is_refused_is_counted_by_address() {
     let (old, anna) = (token("anna", 1_000_000_000), token("anna", 4_000_000_000));
     let forged: &[u8] = b"Authorization: Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIn0.AAAA";
     let (rubbish, basic): (&[u8], &[u8]) = (b"Authorization: Bearer rubbish", b"Authorization: Basic YTpi");
-    let requests: Vec<Request<'_>> = vec![
+    let requests: [Request<'_>; 6] = [
         ("GET", "/", &[&old]),
         ("GET", "/", &[forged]),
         ("GET", "/", &[rubbish]),
@@ -140,10 +140,10 @@ fn a_method_that_a_header_or_a_parameter_overrides_is_counted_under_both() {
 fn every_value_of_a_cookie_or_parameter_is_charged() {
     let [ab, b, c]: [&[u8]; 3] = [b"Cookie: sid=a; sid=b", b"Cookie: sid=b", b"Cookie: sid=c"];
     let many: &[u8] = b"Cookie: sid=1; sid=2; sid=3; sid=4; sid=5";
-    let cookies: Vec<Request<'_>> =
-        vec![("GET", "/", &[ab]), ("GET", "/", &[b]), ("GET", "/", &[c]), ("GET", "/", &[many])];
+    let cookies: [Request<'_>; 4] =
+        [("GET", "/", &[ab]), ("GET", "/", &[b]), ("GET", "/", &[c]), ("GET", "/", &[many])];
     check(&limit("by: 'cookie:sid'"), &cookies, &[200, 429, 200, 400], Some(&[200, 429, 200, 400]));
-    let params: Vec<Request<'_>> = vec![
+    let params: [Request<'_>; 4] = [
         ("GET", "/?k=a&k=b", &[]),
         ("GET", "/?k=b", &[]),
         ("GET", "/?k=c", &[]),
@@ -158,7 +158,7 @@ fn every_value_of_a_cookie_or_parameter_is_charged() {
 fn a_value_that_cannot_be_read_is_counted_by_address() {
     let [unreadable, beside]: [&[u8]; 2] = [b"Cookie: sid=\xff", b"Cookie: sid=\xff; sid=REAL"];
     let real: &[u8] = b"Cookie: sid=REAL";
-    let requests: Vec<Request<'_>> = vec![
+    let requests: [Request<'_>; 5] = [
         ("GET", "/", &[beside]),
         ("GET", "/", &[real]),
         ("GET", "/", &[unreadable]),
