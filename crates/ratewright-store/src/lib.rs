@@ -19,5 +19,5 @@ pub use failover::{Failover, FailoverSettings, FailoverStatus, LocalShare, Peers
 pub use memory::{MemoryStats, MemoryStore};
 pub use redis::{
     Certificates, Endpoint, FailureKind, LinkStatus, RedisSettings, RedisStore, Servers, ServersError,
-    StoreError, Traffic,
+    StoreError, Traffic, digest_of,
 };

@@ -28,6 +28,7 @@ use redis::Cmd;
 
 pub use error::{Endpoint, FailureKind, StoreError};
 pub use link::LinkStatus;
+pub use name::digest_of;
 pub use servers::{Certificates, Servers, ServersError};
 pub use traffic::Traffic;
 

@@ -59,6 +59,17 @@ pub(crate) enum Command {
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
 
+    /// Print what stands in Redis keys for a value that is long or a secret
+    ///
+    /// Redis keys hold values of more than 64 bytes, and those of headers, cookies and parameters whose names sound like secrets
+    /// (`X-Api-Key`), as a digest.
+    #[command(after_help = KEY_EXAMPLES)]
+    Key {
+        /// The value; `-` reads it from standard input, where who lists processes does not see it
+        #[arg(value_name = "VALUE")]
+        value: String,
+    },
+
     /// Print the JSON Schema of the policy file, for editors
     #[command(after_help = SCHEMA_EXAMPLES)]
     Schema(SchemaArgs),
@@ -263,6 +274,16 @@ Examples:
   ratewright top --policy login -n 3
   ratewright top --watch
   ratewright top --json | jq -r '.top[].client'";
+
+const KEY_EXAMPLES: &str = "\
+Exit status:
+  0  the digest is on standard output
+  1  standard input cannot be read, or is not text
+
+Examples:
+  ratewright key k-123
+  printf %s \"$KEY\" | ratewright key -
+  redis-cli --scan --pattern \"ratelimit:per-key:$(ratewright key k-123)\"";
 
 const SCHEMA_EXAMPLES: &str = "\
 Exit status:

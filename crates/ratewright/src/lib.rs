@@ -30,7 +30,7 @@ mod variables;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::io::Write;
+use std::io::{Read as _, Write};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -50,9 +50,23 @@ pub fn main() -> ExitCode {
         Some(cli::Command::Reset(args)) => admin::reset(&args),
         Some(cli::Command::Top(args)) => admin::top(&args),
         Some(cli::Command::Convert(args)) => convert(&args),
+        Some(cli::Command::Key { value }) => key(value),
         Some(cli::Command::Schema(args)) => schema(&args),
         None => run(serve),
     }
+}
+
+/// Prints what stands in Redis keys for a value.
+fn key(mut value: String) -> ExitCode {
+    if value == "-" {
+        value.clear();
+        if let Err(error) = std::io::stdin().read_to_string(&mut value) {
+            eprintln!("error: cannot read the value from standard input: {error}");
+            return ExitCode::FAILURE;
+        }
+    }
+    print(&format!("{}\n", ratewright_store::digest_of(&value)));
+    ExitCode::SUCCESS
 }
 
 fn run(cli::ServeArgs { source }: cli::ServeArgs) -> ExitCode {

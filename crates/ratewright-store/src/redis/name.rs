@@ -14,10 +14,13 @@
 //! ```
 //!
 //! Values are percent-encoded, except for letters, digits and `. - _ : / @`: an address reads as itself, and no
-//! value can reach another key, whatever a client sends.
+//! value can reach another key, whatever a client sends. A value of more than 64 bytes, and one whose name sounds like a secret
+//! (`header:X-Api-Key`), is told as a digest: `#` and 128 bits of its SHA-256. Without a key, so that all instances and
+//! `ratewright key VALUE` find the same; a secret that can be guessed can be found.
 
+use aws_lc_rs::digest::{SHA256, digest};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use ratewright_core::{AttributeName, Key, Part};
+use ratewright_core::{AttributeName, Key, Part, Value, sounds_secret};
 
 /// What is encoded in a value.
 const ENCODED: &AsciiSet =
@@ -71,11 +74,12 @@ impl Naming {
             }
             match value.text.strip_prefix("ip:").filter(|_| value.tag.is_none() && may_be_unreadable(part)) {
                 // Where an address stands in for what cannot be read, it begins so, and nothing else does.
-                Some(rest) => {
+                Some(rest) if !is_hidden(&value, part) => {
                     name.push_str("ip%3A");
                     name.extend(utf8_percent_encode(rest, ENCODED));
                 }
-                None => name.extend(utf8_percent_encode(value.text, ENCODED)),
+                _ if is_hidden(&value, part) => name.push_str(&digest_of(value.text)),
+                _ => name.extend(utf8_percent_encode(value.text, ENCODED)),
             }
         }
         if n_values > 0 {
@@ -86,6 +90,40 @@ impl Naming {
         }
         name
     }
+}
+
+/// The longest value that keys hold as it is, in bytes.
+const VALUE_MAX: usize = 64;
+
+/// What stands in a key for a value that is long or may be a secret.
+pub fn digest_of(value: &str) -> String {
+    let digest = digest(&SHA256, value.as_bytes());
+    digest.as_ref().iter().take(16).fold("#".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+}
+
+/// True if a value is told as a digest.
+fn is_hidden(value: &Value<'_>, part: &Part) -> bool {
+    let name = value.tag.or_else(|| part.names().next());
+    let is_secret = match name {
+        Some(
+            AttributeName::Header(name)
+            | AttributeName::Cookie(name)
+            | AttributeName::Param(name)
+            | AttributeName::Named(name),
+        ) => sounds_secret(name),
+        Some(
+            AttributeName::Ip
+            | AttributeName::User
+            | AttributeName::Method
+            | AttributeName::Path
+            | AttributeName::Host
+            | AttributeName::Route
+            | AttributeName::Key
+            | AttributeName::Claim(_),
+        )
+        | None => false,
+    };
+    is_secret || value.text.len() > VALUE_MAX
 }
 
 /// True if an address may stand in for the values of a part.
@@ -151,6 +189,23 @@ mod tests {
         let name = |attributes: &[Attribute<'_>]| naming.name(&Key::new(&bucket, attributes).unwrap());
         assert_eq!(name(&[unreadable, ip]), "ratelimit:p:ip:10.0.0.1");
         assert_eq!(name(&[user, ip]), "ratelimit:p:ip%3A10.0.0.1");
+    }
+
+    /// One request once made a key of 14 kB.
+    #[test]
+    fn long_values_and_secrets_are_told_as_digests() {
+        let long = "x".repeat(64);
+        check(None, &[&long], false, expect![[r#"ratelimit:login:xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"#]]);
+        check(None, &[&(long + "x")], false, expect!["ratelimit:login:#9537c5fdf120482f7d58d25e9ed583f5"]);
+        check(None, &["#8ce1ac05ae92aaaf1a4f3d8b4b6ce2f3"], false, expect!["ratelimit:login:%238ce1ac05ae92aaaf1a4f3d8b4b6ce2f3"]);
+        let quota = Quota::new(Algorithm::default(), "1/s".parse().unwrap()).unwrap();
+        let secret = AttributeName::Header("x-api-key");
+        let bucket = BucketName::new("p", None, &quota, vec![secret.into()]);
+        let naming = Naming { prefix: "ratelimit".to_owned(), is_tagged: false };
+        let key = [Attribute { name: secret, value: "k-123" }];
+        let name = naming.name(&Key::new(&bucket, &key).unwrap());
+        assert_eq!(name, format!("ratelimit:p:{}", digest_of("k-123")));
+        assert_eq!(name.len(), "ratelimit:p:#".len() + 32);
     }
 
     #[test]

@@ -27,7 +27,7 @@ policies:
               payment  30 at once, then 5 together every 2 s, for each client address; on **/payments**
               default  100 at once, then 10 every second, for each client address; on all others; retry after at least 5 min
               late     1 every second, for all together; never, as one before it matches all
-            never limited: on /actuator/**, /health**, /metrics**, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
+            never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
         "#]],
     );
 }
