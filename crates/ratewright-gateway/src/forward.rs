@@ -21,6 +21,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::upgrade::OnUpgrade;
+use ratewright_http::Dialect;
 use ratewright_http::address::client_address;
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
@@ -46,6 +47,8 @@ pub(crate) struct Forward(Arc<Way>);
 /// The way to the servers of one route.
 struct Way {
     route: Arc<Route>,
+    /// Whom to believe.
+    dialect: Arc<Dialect>,
     shared: Arc<Shared>,
     /// Where the worker keeps the connections of each server.
     slots: Vec<usize>,
@@ -81,11 +84,11 @@ impl Sending {
 }
 
 impl Forward {
-    pub(crate) fn new(route: Arc<Route>, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(route: Arc<Route>, dialect: Arc<Dialect>, shared: Arc<Shared>) -> Self {
         let protocol = route.upstream.protocol();
         let ca = route.upstream.tls().and_then(ClientTls::ca);
         let slots = route.upstream.servers().map(|server| shared.pool.slot(server, protocol, ca)).collect();
-        Self(Arc::new(Way { route, shared, slots, notes: Notes::default() }))
+        Self(Arc::new(Way { route, dialect, shared, slots, notes: Notes::default() }))
     }
 }
 
@@ -128,8 +131,8 @@ impl Way {
         let (mut head, Arriving { body, peer, scheme }) = request.into_parts();
         let is_http1 = self.route.upstream.protocol() == Protocol::Http1;
         let switching = wants_upgrade(&head).filter(|_| is_http1).zip(head.extensions.remove::<OnUpgrade>());
-        let dialect = self.shared.dialect.load();
-        let body = Upload::new(body, &dialect, self.route.timeouts.idle, self.route.body_max);
+        let dialect = &self.dialect;
+        let body = Upload::new(body, dialect, self.route.timeouts.idle, self.route.body_max);
         if head.version >= Version::HTTP_2 {
             join_cookies(&mut head.headers);
         }
@@ -145,7 +148,6 @@ impl Way {
         };
         let client = client_address(&head.headers, peer.address, &dialect.rules.proxies);
         let told = Hop { peer: &peer, client, scheme, host }.tell(&mut head.headers, &dialect.rules);
-        drop(dialect);
         match &self.route.host {
             HostPolicy::Fixed(fixed) => drop(head.headers.insert(HOST, fixed.clone())),
             HostPolicy::Keep => target.into_iter().for_each(|host| drop(head.headers.insert(HOST, host))),

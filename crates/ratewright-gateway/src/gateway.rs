@@ -24,7 +24,6 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use ratewright_core::{Clock, Limiter, Observe, Store};
-use ratewright_http::SharedDialect;
 use ratewright_http::address::network;
 use ratewright_listen::{Alarm, Patient, Speaks, Tls};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -38,7 +37,7 @@ use crate::counts::Counts;
 use crate::headers::Peer;
 use crate::idle::{Passing, until_idle};
 use crate::scheme::Scheme;
-use crate::settings::SharedSettings;
+use crate::snapshot::SharedSnapshot;
 use crate::stages::Client;
 use crate::strict::Strict;
 use crate::tunnel::Opening;
@@ -53,14 +52,12 @@ const STREAMS_MAX: u32 = 250;
 
 /// What the gateway needs.
 pub struct Gateway<S, O> {
-    /// Who decides.
+    /// Who decides, by the snapshot's policies.
     pub limiter: Arc<Limiter<S, O>>,
     /// Who gives permits to be under way.
     pub permits: Arc<PermitLimiter<O>>,
-    /// Whom to believe, and what answers carry.
-    pub dialect: SharedDialect,
-    /// Routes and bounds.
-    pub settings: SharedSettings,
+    /// Routes and bounds, and the policies that go with them.
+    pub snapshot: SharedSnapshot,
     /// Tells how long things take.
     pub clock: Arc<dyn Clock>,
     /// Tells the time of day.
@@ -175,12 +172,13 @@ where
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             };
-            let settings = self.settings.load();
+            let snapshot = self.snapshot.load();
+            let settings = &snapshot.settings;
             let per_address = settings.connections_per_address.map_or(u32::MAX, u32::from);
             let all = usize::try_from(settings.connections_max.get()).unwrap_or(usize::MAX);
             let fewest = desks.iter().min_by_key(|desk| desk.n_connections.load(Ordering::Relaxed));
             let Some(desk) = fewest else { return };
-            let client = network(peer.ip(), self.dialect.load().rules.ipv6_prefix);
+            let client = network(peer.ip(), snapshot.dialect.rules.ipv6_prefix);
             let Some(place) = places.take(client, per_address, all, &desk.n_connections) else {
                 continue; // closed at once
             };
@@ -253,7 +251,10 @@ async fn work<S, O>(
                 });
             }
             _ = connections.join_next(), if !connections.is_empty() => {}
-            _ = sweep.tick() => worker.shared.pool.sweep(),
+            _ = sweep.tick() => {
+                worker.shared.pool.sweep();
+                worker.live(); // lets go of an old snapshot, also if no request comes
+            }
         }
     }
     let finish = async { while connections.join_next().await.is_some() {} };
@@ -277,7 +278,7 @@ async fn receive<S, O>(
     match listening.tls {
         None => converse(worker, (peer, Scheme::Http), stream, stopped).await,
         Some(tls) => {
-            let within = worker.gateway.settings.load().request_header;
+            let within = worker.gateway.snapshot.load().settings.request_header;
             let stream = tokio::select! {
                 stream = tls.accept(stream, peer, Speaks::Http2, within) => stream,
                 _ = stopped.changed() => None,
@@ -300,7 +301,7 @@ async fn converse<S, O>(
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    let settings = worker.gateway.settings.load_full();
+    let settings = Arc::clone(&worker.gateway.snapshot.load().settings);
     let header_max = usize::try_from(settings.header_max).unwrap_or(usize::MAX);
     let stream = Strict::new(stream, header_max);
     let tunnel = Opening::default();
@@ -361,6 +362,6 @@ async fn converse<S, O>(
 
 impl<S, O> std::fmt::Debug for Gateway<S, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gateway").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("Gateway").field("snapshot", &self.snapshot).finish_non_exhaustive()
     }
 }

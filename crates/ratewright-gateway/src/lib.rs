@@ -1,7 +1,7 @@
 //! The reverse proxy: which route a request takes, which server it is sent to, and what is passed on.
 //!
 //! # Layout, in reading order
-//! - [`Settings`]: what the policy file says of the gateway.
+//! - [`Settings`]: what the policy file says of the gateway; [`Snapshot`]: the same with the policies that its routes name.
 //! - [`Target`]: the one path that is matched, limited and forwarded.
 //! - [`Routes`]: from host, path and method to a [`Route`], the most specific first.
 //! - [`Upstream`]: the servers behind a route, in turn or by how busy they are; those that fail are left alone for a while.
@@ -37,6 +37,7 @@ mod routes;
 mod scheme;
 mod server;
 mod settings;
+mod snapshot;
 mod stages;
 mod strict;
 mod target;
@@ -55,6 +56,7 @@ pub use route::{HostPolicy, Match, Route, RouteError, Timeouts};
 pub use routes::{Found, Routes};
 pub use scheme::Scheme;
 pub use server::{Server, ServerError};
-pub use settings::{Settings, SharedSettings};
+pub use settings::Settings;
+pub use snapshot::{SharedSnapshot, Snapshot};
 pub use target::{Target, TargetError};
 pub use upstream::{Balance, Health, Lease, Protocol, ServerState, Tried, Upstream};

@@ -1,10 +1,7 @@
 //! What the policy file says of the gateway.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
 use std::time::Duration;
-
-use arc_swap::ArcSwap;
 
 use crate::route::Timeouts;
 use crate::routes::Routes;
@@ -29,9 +26,6 @@ pub struct Settings {
     /// True if every request is logged.
     pub has_access_log: bool,
 }
-
-/// The settings in force. Who replaces them puts the policies that their routes name in force first.
-pub type SharedSettings = Arc<ArcSwap<Settings>>;
 
 impl Settings {
     /// The shortest `header_max`: less than this, HTTP servers do not do.

@@ -81,8 +81,9 @@ where
         let (mut head, body) = request.into_parts();
         let body = Inbound::new(body, &head);
         let placed = self.place(&live, client, &mut head);
-        let route = placed.as_ref().ok().and_then(|number| live.settings.routes.nth(*number));
-        let noted = live.settings.has_access_log.then(|| self.note(client, &head, began_at, route));
+        let route = placed.as_ref().ok().and_then(|number| live.snapshot.settings.routes.nth(*number));
+        let noted =
+            live.snapshot.settings.has_access_log.then(|| self.note(&live, client, &head, (began_at, route)));
         let count = placed.as_ref().map_or(&live.nowhere, |number| &live.limited[*number].1);
         let counting = count.begin(&*self.shared.clock, began_at);
         let mut answer = match placed {
@@ -126,17 +127,16 @@ where
     #[cold]
     fn note<'a>(
         &'a self,
+        live: &Live<S, O>,
         client: &Client,
         head: &Parts,
-        began_at: Timestamp,
-        route: Option<&'a Arc<Route>>,
+        (began_at, route): (Timestamp, Option<&'a Arc<Route>>),
     ) -> Box<Noted<'a>> {
-        let dialect = self.shared.dialect.load();
         let arrival = Arrival {
             clock: &*self.shared.clock,
             began_at,
             at: self.shared.wall.now(),
-            client: client_address(&head.headers, client.peer.address, &dialect.rules.proxies),
+            client: client_address(&head.headers, client.peer.address, &live.snapshot.dialect.rules.proxies),
         };
         Box::new(Noted::new(&*self.gateway.access_log, arrival, head, route.map(|route| &*route.id)))
     }
@@ -145,10 +145,10 @@ where
     fn place(&self, live: &Live<S, O>, client: &Client, head: &mut Parts) -> Result<usize, Box<Refused>> {
         name(head);
         let host = client.flag.take().map_or_else(|| check_framing(head), Err).map_err(Refused::at_once)?;
-        let case = self.shared.dialect.load().rules.case;
+        let case = live.snapshot.dialect.rules.case;
         let target = Target::of(&head.method, &head.uri, case)
             .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error.to_string()))?;
-        let number = match live.settings.routes.find(host.as_deref(), target.path(), &head.method) {
+        let number = match live.snapshot.settings.routes.find(host.as_deref(), target.path(), &head.method) {
             Found::Route(_, number) => number,
             Found::WrongMethod(allow) => {
                 let detail = format!("{} does not go with this path", head.method);

@@ -7,6 +7,7 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::request::Parts;
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
@@ -22,13 +23,12 @@ use crate::forward::Forward;
 use crate::gateway::Gateway;
 use crate::pool::Pool;
 use crate::route::Route;
-use crate::settings::Settings;
+use crate::snapshot::Snapshot;
 use crate::stages::Limited;
 use crate::trouble::Trouble;
 
 /// What all requests of a worker need.
 pub(crate) struct Shared {
-    pub(crate) dialect: SharedDialect,
     /// Tells how long things take.
     pub(crate) clock: Arc<dyn Clock>,
     /// Tells the time of day.
@@ -46,7 +46,7 @@ pub(crate) struct Worker<S, O> {
 
 /// The routes in force, each with its stages.
 pub(crate) struct Live<S, O> {
-    pub(crate) settings: Arc<Settings>,
+    pub(crate) snapshot: Arc<Snapshot>,
     /// The stages of each route and what is counted of it, in the order of the routes.
     pub(crate) limited: Vec<(Limited<S, O>, Arc<Count>)>,
     /// Of requests that have no route.
@@ -60,7 +60,6 @@ where
 {
     pub(crate) fn new(gateway: Arc<Gateway<S, O>>, kept_for: Duration) -> Self {
         let shared = Arc::new(Shared {
-            dialect: Arc::clone(&gateway.dialect),
             clock: Arc::clone(&gateway.clock),
             wall: Arc::clone(&gateway.wall),
             pool: Arc::new(Pool::new(kept_for)),
@@ -86,7 +85,7 @@ where
     /// The routes in force. After a reload, they are made anew.
     pub(crate) fn live(&self) -> Arc<Live<S, O>> {
         let mut live = self.live.lock();
-        if !Arc::ptr_eq(&live.settings, &self.gateway.settings.load()) {
+        if !Arc::ptr_eq(&live.snapshot, &self.gateway.snapshot.load()) {
             *live = Arc::new(Live::of(&self.gateway, &self.shared));
         }
         Arc::clone(&live)
@@ -99,31 +98,48 @@ where
     O: Observe + 'static,
 {
     fn of(gateway: &Gateway<S, O>, shared: &Arc<Shared>) -> Self {
-        let settings = gateway.settings.load_full();
-        let with_count =
-            |route: &Arc<Route>| (limited(gateway, shared, route), gateway.counts.of(&route.label));
-        let limited = settings.routes.iter().map(|(_, route)| with_count(route)).collect();
-        Self { limited, nowhere: gateway.counts.of(NOWHERE), settings }
+        let snapshot = gateway.snapshot.load_full();
+        let made = Made { gateway, shared, snapshot: &snapshot, door: door(gateway, &snapshot) };
+        let with_count = |route: &Arc<Route>| (made.limited(route), gateway.counts.of(&route.label));
+        let limited = snapshot.settings.routes.iter().map(|(_, route)| with_count(route)).collect();
+        Self { limited, nowhere: gateway.counts.of(NOWHERE), snapshot }
     }
 }
 
-/// The stages of one route, from the outside in: a permit, the rates, the server.
-fn limited<S, O>(gateway: &Gateway<S, O>, shared: &Arc<Shared>, route: &Arc<Route>) -> Limited<S, O>
+/// How requests of a snapshot are read.
+fn door<S, O>(gateway: &Gateway<S, O>, snapshot: &Snapshot) -> Door {
+    let dialect: SharedDialect = Arc::new(ArcSwap::new(Arc::clone(&snapshot.dialect)));
+    Door::new(Arc::clone(&gateway.wall)).speaking(dialect).without_decisions()
+}
+
+/// What the stages of all routes of a snapshot are made of.
+struct Made<'a, S, O> {
+    gateway: &'a Gateway<S, O>,
+    shared: &'a Arc<Shared>,
+    snapshot: &'a Snapshot,
+    door: Door,
+}
+
+impl<S, O> Made<'_, S, O>
 where
     S: Store<Error = std::convert::Infallible> + 'static,
     O: Observe + 'static,
 {
-    let door = Door::new(Arc::clone(&gateway.wall))
-        .speaking(Arc::clone(&gateway.dialect))
-        .without_decisions()
-        .route(Arc::clone(&route.id))
-        .policies(route.policies.iter().map(String::as_str));
-    let forward = Forward::new(Arc::clone(route), Arc::clone(shared));
-    let rated = RateLimitLayer::new(Arc::clone(&gateway.limiter), door.clone()).layer(forward);
-    if gateway.permits.policies().n_policies() == 0 {
-        return Limited::Rated(rated);
+    /// The stages of one route, from the outside in: a permit, the rates, the server.
+    fn limited(&self, route: &Arc<Route>) -> Limited<S, O> {
+        let Snapshot { policies, permits, dialect, .. } = self.snapshot;
+        let named = route.policies.iter().map(String::as_str);
+        let door = self.door.clone().route(Arc::clone(&route.id)).policies(named);
+        let forward = Forward::new(Arc::clone(route), Arc::clone(dialect), Arc::clone(self.shared));
+        let rates =
+            RateLimitLayer::new(Arc::clone(&self.gateway.limiter), door.clone().under(Arc::clone(policies)));
+        let rated = rates.layer(forward);
+        if permits.n_policies() == 0 {
+            return Limited::Rated(rated);
+        }
+        let door = door.under(Arc::clone(permits));
+        Limited::Permitted(InFlightLayer::new(Arc::clone(&self.gateway.permits), door).layer(rated))
     }
-    Limited::Permitted(InFlightLayer::new(Arc::clone(&gateway.permits), door).layer(rated))
 }
 
 impl Shared {

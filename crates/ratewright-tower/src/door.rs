@@ -6,8 +6,9 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use http::request::Parts;
-use ratewright_core::{Clock, Micros};
+use ratewright_core::{Clock, Micros, Policies};
 use ratewright_http::{Dialect, SharedDialect};
 
 /// Who is at the other end of the connection: an extension of requests, for those who have no other.
@@ -23,6 +24,8 @@ pub struct Door {
     pub(crate) peer: Arc<PeerOf>,
     pub(crate) route: Option<Arc<str>>,
     pub(crate) policies: Vec<Arc<str>>,
+    /// The rule set to decide by. None: whichever the limiter has in force.
+    pub(crate) rule_set: Option<Arc<ArcSwap<Policies>>>,
     pub(crate) attributes: Vec<(Arc<str>, Arc<ValueOf>)>,
     pub(crate) cost: Option<Arc<CostOf>>,
     pub(crate) patience: Micros,
@@ -46,6 +49,7 @@ impl Door {
             peer: Arc::new(|request| request.extensions.get::<Peer>().map(|Peer(address)| *address)),
             route: None,
             policies: Vec::new(),
+            rule_set: None,
             attributes: Vec::new(),
             cost: None,
             patience: Micros::from_secs(Self::PATIENCE.as_secs()),
@@ -97,6 +101,14 @@ impl Door {
     #[must_use]
     pub fn policies<P: Into<Arc<str>>>(mut self, names: impl IntoIterator<Item = P>) -> Self {
         self.policies = names.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Decides by this rule set, whichever the limiter has in force: for programs that replace the door and the policies that
+    /// it names together, so that no request meets one of them without the other.
+    #[must_use]
+    pub fn under(mut self, policies: Arc<Policies>) -> Self {
+        self.rule_set = Some(Arc::new(ArcSwap::new(policies)));
         self
     }
 

@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
-use arc_swap::ArcSwap;
 use hyper_rustls::ConfigBuilderExt;
 use ratewright_core::{Limiter, Observe, Policies, Store};
-use ratewright_gateway::{ClientTls, Counts, Gateway, Listening, Server, Settings, SharedSettings};
-use ratewright_http::{Dialect, SharedDialect};
+use ratewright_gateway::{ClientTls, Counts, Gateway, Listening, Server, Settings, SharedSnapshot, Snapshot};
+use ratewright_http::Dialect;
 use ratewright_listen::Tls;
 use ratewright_store::{SystemClock, WallClock};
 use ratewright_tower::Permits;
@@ -28,8 +27,7 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// What the gateway goes by while it is open.
 pub(crate) struct Passage<O> {
-    settings: SharedSettings,
-    dialect: SharedDialect,
+    snapshot: SharedSnapshot,
     permits: Arc<Limiter<Arc<Permits>, O>>,
     counts: Arc<Counts>,
     access_log: Arc<Lines>,
@@ -39,11 +37,18 @@ pub(crate) struct Passage<O> {
 }
 
 impl<O: Observe + 'static> Passage<O> {
-    pub(crate) fn new(settings: Settings, dialect: Arc<Dialect>, permits: Policies, observer: O) -> Self {
+    pub(crate) fn new(
+        settings: Settings,
+        dialect: Arc<Dialect>,
+        policies: Arc<Policies>,
+        permits: Policies,
+        observer: O,
+    ) -> Self {
+        let permits = Arc::new(Limiter::observed(permits, Arc::default(), observer));
+        let settings = Arc::new(settings);
         Self {
-            settings: Arc::new(ArcSwap::from_pointee(settings)),
-            dialect: Arc::new(ArcSwap::new(dialect)),
-            permits: Arc::new(Limiter::observed(permits, Arc::default(), observer)),
+            snapshot: Snapshot { settings, policies, permits: permits.policies(), dialect }.shared(),
+            permits,
             counts: Arc::default(),
             access_log: Arc::default(),
             client_tls: trusting_nobody(),
@@ -65,12 +70,19 @@ impl<O: Observe + 'static> Passage<O> {
         Ok(())
     }
 
-    /// Puts other routes in force. The policies that they name are in force already.
-    pub(crate) fn replace(&self, settings: Settings, dialect: Arc<Dialect>, permits: Policies) {
+    /// Puts other routes in force, and the policies that they name, at once.
+    pub(crate) fn replace(
+        &self,
+        settings: Settings,
+        dialect: Arc<Dialect>,
+        policies: Arc<Policies>,
+        permits: Policies,
+    ) {
         self.permits.swap(permits);
-        self.dialect.store(dialect);
-        let routes = settings.routes.inheriting(&self.settings.load().routes);
-        self.settings.store(Arc::new(Settings { routes, ..settings }));
+        let routes = settings.routes.inheriting(&self.settings().routes);
+        let settings = Arc::new(Settings { routes, ..settings });
+        let snapshot = Snapshot { settings, policies, permits: self.permits.policies(), dialect };
+        self.snapshot.store(Arc::new(snapshot));
     }
 
     /// The policies on what is under way.
@@ -79,7 +91,7 @@ impl<O: Observe + 'static> Passage<O> {
     }
 
     pub(crate) fn settings(&self) -> Arc<Settings> {
-        self.settings.load_full()
+        Arc::clone(&self.snapshot.load().settings)
     }
 
     pub(crate) fn counts(&self) -> &Counts {
@@ -101,8 +113,7 @@ impl<O: Observe + 'static> Passage<O> {
         let gateway = Gateway {
             limiter,
             permits: Arc::clone(&self.permits),
-            dialect: Arc::clone(&self.dialect),
-            settings: Arc::clone(&self.settings),
+            snapshot: Arc::clone(&self.snapshot),
             clock: Arc::new(SystemClock::new()),
             wall: Arc::new(WallClock),
             client_tls: self.client_tls.clone(),

@@ -177,9 +177,10 @@ impl Running {
         let watch = Arc::new(Watch::new(warnings, WallClock));
         let (settings, users) = Users::follow(config.clients, config.access, config.answers, None)?;
         let dialect = Arc::clone(&settings.dialect);
-        let passage = Passage::new(config.gateway, dialect, config.permits, watch.clone());
-        passage.trust_for(&passage.settings())?;
         let limiter = Arc::new(Limiter::observed(config.policies, store.clone(), watch.clone()));
+        let policies = limiter.policies();
+        let passage = Passage::new(config.gateway, dialect, policies, config.permits, watch.clone());
+        passage.trust_for(&passage.settings())?;
         let running = Self {
             passage,
             rate_limits: RateLimits::new(limiter.clone(), config.envoy.as_ref()),

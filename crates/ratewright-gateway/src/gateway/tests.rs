@@ -6,8 +6,7 @@ use crate::route::{Match, Route, Timeouts};
 use crate::routes::Routes;
 use crate::server::Server;
 use crate::upstream::{Balance, Health, Protocol, Upstream};
-use crate::{HostPolicy, Settings};
-use arc_swap::ArcSwap;
+use crate::{HostPolicy, Settings, Snapshot};
 use http::header::{CONNECTION, UPGRADE};
 use http::{HeaderValue, Response, StatusCode};
 use http_body::Body as _;
@@ -36,11 +35,16 @@ impl World {
         let settings = Settings { routes: routes(listener.local_addr().unwrap()), ..Settings::default() };
         tokio::spawn(serve(listener, Arc::clone(&seen)));
         let limiter = Arc::new(Limiter::new(Policies::new(Vec::new()).unwrap(), Arc::default()));
+        let snapshot = Snapshot {
+            settings: Arc::new(settings),
+            policies: limiter.policies(),
+            permits: limiter.policies(),
+            dialect: Arc::new(Dialect::default()),
+        };
         let gateway = Gateway {
             limiter: Arc::clone(&limiter),
             permits: limiter,
-            dialect: Dialect::default().shared(),
-            settings: Arc::new(ArcSwap::from_pointee(settings)),
+            snapshot: snapshot.shared(),
             clock: Arc::new(ManualClock::default()),
             wall: Arc::new(ManualClock::default()),
             client_tls: client_tls(),

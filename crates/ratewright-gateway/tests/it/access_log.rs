@@ -85,7 +85,7 @@ async fn a_reload_switches_it_on_and_off() {
     let server = Scripted::echo().await;
     let (world, lines) = logged(server.address).await;
     for (has_access_log, n) in [(false, 0), (true, 1), (false, 1), (true, 2)] {
-        world.settings.store(Arc::new(Settings { has_access_log, ..settings(route(&[server.address])) }));
+        world.reload(Settings { has_access_log, ..settings(route(&[server.address])) });
         assert_eq!(world.get("/").await.status, 200);
         assert_eq!(lines.all().len(), n);
     }

@@ -139,7 +139,7 @@ async fn who_never_reads_its_answer_is_cut_off() {
     let world = World::start(Setup { settings, read_within, ..Setup::default() }).await;
     let mut client = world.connect().await;
     client.send(GET).await;
-    let settings = world.settings.load();
+    let settings = world.settings();
     let (_, route) = settings.routes.iter().next().unwrap();
     let n_busy = || route.upstream.states().map(|state| state.n_busy).sum::<u32>();
     until("it is under way", || n_busy() == 1).await;

@@ -20,7 +20,7 @@ async fn counting() -> Speaking {
 
 /// True if no server was ever left alone.
 fn is_unblamed(world: &World) -> bool {
-    let settings = world.settings.load();
+    let settings = world.settings();
     let mut states = settings.routes.iter().flat_map(|(_, route)| route.upstream.states());
     states.all(|state| state.is_healthy && state.n_ejections == 0)
 }

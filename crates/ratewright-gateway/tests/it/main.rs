@@ -14,6 +14,7 @@ mod limits;
 mod passed_on;
 mod peers;
 mod refused;
+mod reload;
 mod reuse;
 mod servers;
 mod sharing;

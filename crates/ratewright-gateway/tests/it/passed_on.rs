@@ -61,7 +61,7 @@ async fn nobody_is_claimed_at_the_end_of_a_body() {
 
 /// Which servers are healthy.
 fn healthy(world: &World) -> Vec<bool> {
-    let settings = world.settings.load();
+    let settings = world.settings();
     let (_, route) = settings.routes.iter().next().unwrap();
     route.upstream.states().map(|state| state.is_healthy).collect()
 }

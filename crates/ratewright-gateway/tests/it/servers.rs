@@ -99,7 +99,7 @@ async fn another_server_is_tried_and_the_one_that_fails_is_left_alone() {
     for n in 0..20 {
         assert_eq!(world.get("/").await.status, 200, "{n}");
     }
-    let settings = world.settings.load();
+    let settings = world.settings();
     let (_, route) = settings.routes.iter().next().unwrap();
     let healthy: Vec<_> = route.upstream.states().map(|state| state.is_healthy).collect();
     assert_eq!(healthy, [false, true]);
@@ -327,7 +327,7 @@ async fn requests_in_hand_finish_after_a_stop_and_none_is_dropped() {
 
 /// How many requests are under way at each server.
 fn busy(world: &World) -> Vec<u32> {
-    let settings = world.settings.load();
+    let settings = world.settings();
     let (_, route) = settings.routes.iter().next().unwrap();
     route.upstream.states().map(|state| state.n_busy).collect()
 }
@@ -361,7 +361,7 @@ async fn a_server_that_fails_under_load_is_left_alone_and_nobody_notices() {
         });
     }
     asking.join_all().await;
-    let settings = world.settings.load();
+    let settings = world.settings();
     let (_, route) = settings.routes.iter().next().unwrap();
     let healthy: Vec<_> = route.upstream.states().map(|state| state.is_healthy).collect();
     assert_eq!(healthy, [false, true, true]);

@@ -123,7 +123,7 @@ async fn a_connection_to_a_server_that_is_no_more_in_the_file_is_closed() {
         let (server, other) = (here().await, here().await);
         let world = forgetful(route_to(&[server.url()], protocol)).await;
         assert_eq!(world.get("/").await.text(), "here");
-        world.settings.store(Arc::new(settings(route_to(&[other.url()], protocol))));
+        world.reload(settings(route_to(&[other.url()], protocol)));
         assert_eq!(world.get("/").await.text(), "here");
         assert_eq!(other.n_connections(), 1);
         until("it is closed", || server.n_open() == 0).await;
@@ -144,7 +144,7 @@ async fn a_connection_that_is_used_stays() {
     let world = forgetful(route_to(&[quiet.url()], Protocol::Http2)).await;
     let client = connect(world.address).await;
     let mut answer = ask(&client, get("/")).await;
-    world.settings.store(Arc::new(settings(route_to(&[idle.url()], Protocol::Http2))));
+    world.reload(settings(route_to(&[idle.url()], Protocol::Http2)));
     for n in 1..=3 {
         assert_eq!(exchange(&client, get("/")).await.0, 200);
         until("one that was used later is closed", || idle.n_open() == 0).await;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use ratewright_core::{Limiter, ManualClock, Policies, Policy, Timestamp, Unobserved};
 use ratewright_gateway::{
     AccessLog, Balance, ClientTls, Counted, Counts, Gateway, Health, HostPolicy, Listening, Match,
-    PathPattern, Protocol, Route, Routes, Server, Settings, SharedSettings, Timeouts, Unlogged, Upstream,
+    PathPattern, Protocol, Route, Routes, Server, Settings, SharedSnapshot, Snapshot, Timeouts, Unlogged,
+    Upstream,
 };
 use ratewright_http::Dialect;
 use ratewright_http::path::Case;
@@ -32,7 +32,8 @@ pub(crate) const WITHIN: Duration = Duration::from_secs(30);
 pub(crate) struct World {
     pub(crate) address: SocketAddr,
     pub(crate) clock: ManualClock,
-    pub(crate) settings: SharedSettings,
+    pub(crate) snapshot: SharedSnapshot,
+    pub(crate) limiter: Arc<Limiter<MemoryStore<ManualClock>>>,
     pub(crate) permits: Arc<Permits>,
     counts: Arc<Counts>,
     stop: Option<oneshot::Sender<()>>,
@@ -45,6 +46,7 @@ pub(crate) struct Setup {
     pub(crate) policies: Vec<Policy>,
     pub(crate) permits: Vec<Policy>,
     pub(crate) settings: Settings,
+    pub(crate) dialect: Dialect,
     /// Whose certificates of servers are good.
     pub(crate) roots: Option<RootCertStore>,
     /// Time in which a client must take some of an answer.
@@ -104,15 +106,20 @@ impl World {
             .with_root_certificates(setup.roots.unwrap_or_else(RootCertStore::empty))
             .with_no_client_auth();
         let counts = Arc::<Counts>::default();
-        let settings: SharedSettings = Arc::new(ArcSwap::from_pointee(setup.settings));
+        let limiter = Arc::new(Limiter::new(Policies::new(setup.policies).unwrap(), store));
+        let permitting = Policies::new(setup.permits).unwrap();
+        let permitting = Arc::new(Limiter::<_, Unobserved>::new(permitting, Arc::clone(&permits)));
+        let snapshot = Snapshot {
+            settings: Arc::new(setup.settings),
+            policies: limiter.policies(),
+            permits: permitting.policies(),
+            dialect: Arc::new(setup.dialect),
+        };
+        let snapshot = snapshot.shared();
         let gateway = Gateway {
-            limiter: Arc::new(Limiter::new(Policies::new(setup.policies).unwrap(), store)),
-            permits: Arc::new(Limiter::<_, Unobserved>::new(
-                Policies::new(setup.permits).unwrap(),
-                Arc::clone(&permits),
-            )),
-            dialect: Dialect::default().shared(),
-            settings: Arc::clone(&settings),
+            limiter: Arc::clone(&limiter),
+            permits: permitting,
+            snapshot: Arc::clone(&snapshot),
             clock: Arc::new(SystemClock::new()),
             wall: Arc::new(clock.clone()),
             client_tls: ClientTls::new(tls),
@@ -133,7 +140,7 @@ impl World {
             let stopped = async { stopped.await.unwrap_or_default() };
             Arc::new(gateway).serve(listener, listening, stopped).await.unwrap();
         });
-        Self { address, clock, settings, permits, counts, stop: Some(stop), served }
+        Self { address, clock, snapshot, limiter, permits, counts, stop: Some(stop), served }
     }
 
     pub(crate) async fn connect(&self) -> Client {
@@ -153,6 +160,16 @@ impl World {
             format!("{}: {}", counted.label, each.join(", "))
         };
         self.counts.read().into_iter().map(label).collect::<Vec<_>>().join("; ")
+    }
+
+    pub(crate) fn settings(&self) -> Arc<Settings> {
+        Arc::clone(&self.snapshot.load().settings)
+    }
+
+    /// Puts other settings in force, with the same policies.
+    pub(crate) fn reload(&self, settings: Settings) {
+        let snapshot = Snapshot { settings: Arc::new(settings), ..Snapshot::clone(&self.snapshot.load()) };
+        self.snapshot.store(Arc::new(snapshot));
     }
 
     /// Says that it is time to stop.

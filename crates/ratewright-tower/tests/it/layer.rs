@@ -128,6 +128,16 @@ async fn e6_a_policy_in_shadow_denies_nobody_and_one_that_is_swapped_in_applies_
     assert_eq!(statuses(&layer).await, [200, 200, 200]);
 }
 
+/// A program that replaces its routes and its policies together decides by the pair.
+#[tokio::test]
+async fn a_door_with_a_rule_set_of_its_own_keeps_it_when_another_one_is_swapped_in() {
+    let (limiter, _) = limiter([bucket("api", "1/h")]);
+    let layer = RateLimitLayer::new(limiter.clone(), door().under(limiter.policies()));
+    limiter.swap(Policies::new(Vec::new()).unwrap());
+    assert_eq!(statuses(&layer).await, [200, 429, 200]);
+    assert_eq!(statuses(&RateLimitLayer::new(limiter, door())).await, [200, 200, 200]);
+}
+
 #[tokio::test]
 async fn a_request_whose_peer_nobody_knows_is_refused_loudly() {
     let (limiter, _) = limiter([]);

@@ -1,6 +1,7 @@
 //! Another policy file, put in force while the program runs: by an edit, by SIGHUP, by Kubernetes.
 
 mod named;
+mod routes;
 
 use std::io::Write;
 use std::path::Path;

@@ -1,0 +1,56 @@
+//! Reloads that replace routes and the policies that they name, while requests come.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use ratewright_lab::{Nginx, wait_until};
+
+use super::FAILURES;
+use crate::process::Ratewright;
+
+/// A server that says this.
+fn saying(text: &str) -> Nginx {
+    Nginx::start(1, "", &format!("location / {{ return 200 '{text}'; }}\n"))
+}
+
+/// A file whose route leads to this server, under a policy of this name.
+fn file(name: &str, server: &Nginx) -> String {
+    let address = server.address();
+    format!(
+        "policies: [{{name: {name}, by: ip, quota: {{rate: 1000/h, burst: 1000000}}}}]\n\
+         routes: [{{id: x, match: {{path: /**}}, upstream: 'http://{address}', policies: [{name}]}}]\n"
+    )
+}
+
+/// Each file's server says the name of the file's policy, so a response shows both.
+#[test]
+fn no_request_is_routed_by_one_file_and_counted_by_another() {
+    let servers = [saying("a"), saying("b")];
+    let files = [file("a", &servers[0]), file("b", &servers[1])];
+    let ratewright = Ratewright::start(&files[0]);
+    let (is_over, n_answered) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        let load = || {
+            while !is_over.load(Ordering::Relaxed) {
+                let answer = ratewright.pass("/", &[]);
+                let counted =
+                    answer.headers.get("ratelimit-policy").and_then(|field| field.split('"').nth(1));
+                assert_eq!((counted, answer.status), (Some(answer.body.as_str()), 200));
+                n_answered.fetch_add(1, Ordering::Relaxed);
+            }
+        };
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(load)).collect();
+        for n in 1..=40 {
+            ratewright.rewrite(&files[n % 2]);
+            ratewright.signal("HUP");
+            let before = n_answered.load(Ordering::Relaxed);
+            wait_until("it is in force, and requests are answered", || {
+                ratewright.pass("/", &[]).body == ["a", "b"][n % 2]
+                    && n_answered.load(Ordering::Relaxed) > before
+                    || threads.iter().any(|thread| thread.is_finished())
+            });
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(threads.into_iter().all(|thread| thread.join().is_ok()));
+    });
+    assert_eq!(ratewright.metric(FAILURES), 0.0);
+}
