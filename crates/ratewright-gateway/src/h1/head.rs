@@ -72,6 +72,9 @@ fn parse_one(seen: &BytesMut, asked: Decoder) -> Result<Option<(usize, Answered)
         Err(httparse::Error::TooManyHeaders) => return Err("the answer has too many fields"),
         Err(_) => return Err("what came is no answer"),
     };
+    if has_bare_line_feed(&seen[..n_bytes]) {
+        return Err("a line of the response's head ends with a bare line feed");
+    }
     let is_old = parsed.version == Some(0);
     let status = StatusCode::from_u16(parsed.code.unwrap_or_default()).map_err(|_| "its status is none")?;
     let whole = Bytes::copy_from_slice(&seen[..n_bytes]);
@@ -96,6 +99,11 @@ fn parse_one(seen: &BytesMut, asked: Decoder) -> Result<Option<(usize, Answered)
     *response.status_mut() = status;
     *response.headers_mut() = headers;
     Ok(Some((n_bytes, Answered { response, is_kept_alive, decoder })))
+}
+
+/// True if a line of a head does not end with CR LF. httparse accepts it, and others take the line for a part of the one before.
+fn has_bare_line_feed(head: &[u8]) -> bool {
+    memchr::memchr_iter(b'\n', head).any(|at| at == 0 || head[at - 1] != b'\r')
 }
 
 fn is_ours(name: &HeaderName) -> bool {
@@ -238,6 +246,18 @@ mod tests {
         ] {
             assert!(parsed(format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n").as_bytes()).is_err(), "{fields}");
         }
+    }
+
+    #[test]
+    fn a_line_that_ends_with_a_bare_line_feed_is_no_answer() {
+        let whole = "HTTP/1.1 200 OK\r\nA: 1\r\nContent-Length: 0\r\n\r\n";
+        assert!(parsed(whole.as_bytes()).unwrap().is_some());
+        for (n, (at, _)) in whole.match_indices("\r\n").enumerate() {
+            let bare = [&whole.as_bytes()[..at], &whole.as_bytes()[at + 1..]].concat();
+            assert!(parsed(&bare).is_err(), "line {n}");
+        }
+        let interim = format!("HTTP/1.1 103 Early\nLink: a\r\n\r\n{whole}");
+        assert!(parsed(interim.as_bytes()).is_err());
     }
 
     proptest! {
