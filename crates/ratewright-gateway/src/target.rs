@@ -21,7 +21,7 @@ use std::fmt::Write as _;
 
 use http::uri::PathAndQuery;
 use http::{Method, Uri};
-use ratewright_http::path::{Case, normalise};
+use ratewright_http::path::{Case, has_control, normalise};
 
 /// Where a request goes.
 #[derive(Clone, Debug)]
@@ -41,6 +41,9 @@ pub enum TargetError {
     /// `CONNECT`, or an authority alone.
     #[error("this gateway opens no tunnels; ask for a path")]
     Tunnel,
+    /// Some servers end the path there, or drop the character: `/static/..%00/login` may be `/login` to them.
+    #[error("the path contains a control character, perhaps percent-encoded; remove it")]
+    Control,
     /// The normal path and the query are longer than any server takes.
     #[error("the path and the query have more than {} bytes in their normal form", Target::LEN_MAX)]
     TooLong,
@@ -53,7 +56,7 @@ impl<'a> Target<'a> {
     /// Where a request goes that asks for this.
     ///
     /// # Errors
-    /// If it does not ask for a path, or for one that is too long.
+    /// If it does not ask for a path, or for one that is too long or contains a control character.
     pub fn of(method: &Method, uri: &'a Uri, case: Case) -> Result<Self, TargetError> {
         if method == Method::CONNECT || (uri.authority().is_some() && uri.scheme().is_none()) {
             return Err(TargetError::Tunnel);
@@ -61,6 +64,9 @@ impl<'a> Target<'a> {
         let written = uri.path();
         if written == "*" {
             return Err(TargetError::Asterisk);
+        }
+        if has_control(written) {
+            return Err(TargetError::Control);
         }
         let normal = normalise(written, Case::Sensitive);
         let has_all = uri.path_and_query().is_some_and(|whole| whole.as_str().starts_with('/'));
@@ -171,6 +177,10 @@ mod tests {
         assert_eq!(of(Method::CONNECT, "a.example:443"), TargetError::Tunnel);
         assert_eq!(of(Method::GET, "a.example:443"), TargetError::Tunnel);
         assert_eq!(of(Method::CONNECT, "https://a.example/chat"), TargetError::Tunnel);
+        for path in ["/static/..%00/login", "/static/.%09./login", "/%252e%250a", "/a%7F?b"] {
+            assert_eq!(of(Method::GET, path), TargetError::Control, "{path}");
+        }
+        assert!(Target::of(&Method::GET, &"/a?%00".parse().unwrap(), Case::Sensitive).is_ok());
         let long = format!("/{}", "é".repeat(20_000));
         assert_eq!(of(Method::GET, &long), TargetError::TooLong);
     }

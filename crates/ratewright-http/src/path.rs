@@ -86,20 +86,44 @@ pub fn readings(path: &str, case: Case) -> SmallVec<[Cow<'_, str>; 3]> {
     readings
 }
 
+/// True if a path contains a control character of ASCII, as it is or encoded, however often. Some servers end the path there or
+/// drop the character: `/static/..%00/login` may be `/login` to them.
+pub fn has_control(path: &str) -> bool {
+    let bytes = path.as_bytes();
+    if !bytes.iter().any(|byte| *byte == b'%' || byte.is_ascii_control()) {
+        return false; // as most are
+    }
+    let mut is_layered = false;
+    for (at, byte) in bytes.iter().enumerate() {
+        let decoded = match (byte, bytes.get(at + 1..at + 3)) {
+            (b'%', Some(&[high, low])) => from_hex(high, low),
+            (b'%', _) => None,
+            _ => Some(*byte),
+        };
+        match decoded {
+            // A decoded `%` may begin another escape, unless what follows is no digit or decides itself.
+            Some(b'%') => match &bytes[at + 3..] {
+                [b'%', b'2', b'5', ..] => {}
+                [next, ..] => is_layered |= *next == b'%' || next.is_ascii_hexdigit(),
+                [] => {}
+            },
+            None => is_layered = true,
+            Some(decoded) if decoded.is_ascii_control() => return true,
+            Some(_) => {}
+        }
+    }
+    is_layered && decode(bytes).iter().any(u8::is_ascii_control)
+}
+
 /// True if every server reads this path alike: a slash at the end is all that normalising takes from it.
 pub fn is_plain(path: &str) -> bool {
     // Encoded bytes that are no text are read in as many ways as there are servers.
     let is_odd = |escape: &[u8]| matches!(escape, [b'%', b'8'..=b'9' | b'a'..=b'f' | b'A'..=b'F', _]);
-    matches!(normalise(path, Case::Sensitive), Cow::Borrowed(_))
-        && !path.as_bytes().windows(3).any(|escape| is_odd(escape) || is_control(escape))
+    let is_normal = matches!(normalise(path, Case::Sensitive), Cow::Borrowed(_));
+    is_normal && !path.as_bytes().windows(3).any(is_odd) && !has_control(path)
 }
 
-/// True for an escape of a byte that is not to be seen. Some upstreams drop it, or cut the path off there.
-fn is_control(escape: &[u8]) -> bool {
-    matches!(escape, [b'%', b'0' | b'1', _] | [b'%', b'7', b'f' | b'F'])
-}
-
-/// The path without escapes of bytes that are not to be seen, and cut off at the first of them.
+/// The path without bytes that are not to be seen, and cut off at the first of them.
 fn without_controls(path: &str) -> Option<[String; 2]> {
     let decoded = decode(path.as_bytes());
     let first = decoded.iter().position(u8::is_ascii_control)?;
@@ -273,8 +297,35 @@ mod tests {
             "/%FF",
             "/a\\b",
             "/%61",
+            "/static/..%00/login",
+            "/static/.%09./login",
         ] {
             assert!(!is_plain(odd), "{odd}");
+        }
+    }
+
+    #[test]
+    fn a_control_character_is_found_however_it_is_encoded() {
+        for path in [
+            "/static/..%00/login",
+            "/static/.%09./login",
+            "/static/%2e%00%2e/login",
+            "/a%2500b",
+            "/a%25%30%30b",
+            "/a%%30%30b",
+            "/a%7f",
+            "/a%7F/../b",
+            "/a;%1fb",
+            "/a\u{7f}",
+            "/\t",
+            "/%C2%85%1F",
+        ] {
+            assert!(has_control(path), "{path}");
+        }
+        for path in
+            ["/", "/a%20b/100%25/caf\u{e9}", "/%C2%85", "/100%", "/a%2", "/%25zz", "/%2520%7e", "/%80%8f"]
+        {
+            assert!(!has_control(path), "{path}");
         }
     }
 
@@ -350,6 +401,11 @@ mod tests {
                 }
             }
             prop_assert_eq!(normalise(&path, case), normalise(&other, case), "{}", other);
+        }
+
+        #[test]
+        fn control_characters_are_those_of_the_decoded_path(path in paths()) {
+            prop_assert_eq!(has_control(&path), decode(path.as_bytes()).iter().any(u8::is_ascii_control));
         }
 
         #[test]

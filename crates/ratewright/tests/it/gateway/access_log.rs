@@ -20,7 +20,7 @@ fn every_request_is_a_json_object_on_a_line_whatever_it_has_in_it() {
     let mut lines = ratewright.stdout().lines();
     let agent = "\"},\\ \u{202e}\u{85}";
     let answer = ratewright.pass(
-        "//a%0d%0a%7b/\"b?token=secret",
+        "//a%20%7b/\"b?token=secret",
         &[("User-Agent", agent), ("X-Request-Id", "r-1"), ("X-Forwarded-For", "6.6.6.6")],
     );
     assert_eq!(answer.status, 200);
@@ -34,9 +34,13 @@ fn every_request_is_a_json_object_on_a_line_whatever_it_has_in_it() {
     assert_eq!(
         seen,
         json!({"time": null, "client": "127.0.0.1", "method": "GET", "host": "localhost",
-            "path": "/a%0D%0A%7B/%22b", "route": "app", "status": 200, "duration_ms": null,
+            "path": "/a%20%7B/%22b", "route": "app", "status": 200, "duration_ms": null,
             "request_id": "r-1", "user_agent": agent, "http": "1.1"})
     );
+    assert_eq!(ratewright.pass("/a%0d%0a%7b?token=secret", &[]).status, 400);
+    let line = lines.next().unwrap().unwrap();
+    assert!(line.is_ascii() && !line.contains("secret"), "{line}");
+    assert_eq!(value(&line)["path"], "/a%0d%0a%7b");
 }
 
 #[test]
