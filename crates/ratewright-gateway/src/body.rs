@@ -20,13 +20,12 @@ use http::header::EXPECT;
 use http::request::Parts;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
-use ratewright_http::Dialect;
 use ratewright_tower::Held;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::h1::SendError;
 use crate::h2::Place;
-use crate::headers::clean_trailers;
+use crate::headers::{HeaderRules, clean_trailers};
 use crate::pool::Borrowed;
 use crate::progress::Progress;
 use crate::quiet::Quiet;
@@ -82,7 +81,7 @@ pub(crate) struct Inbound {
 pub(crate) struct Upload {
     inbound: Option<Inbound>,
     /// Tells which trailers claim something.
-    dialect: Option<Arc<Dialect>>,
+    rules: Option<Arc<HeaderRules>>,
     quiet: Quiet,
     pause_max: Duration,
     left: u64,
@@ -282,12 +281,17 @@ async fn drain(mut incoming: Incoming, is_held: bool) {
 }
 
 impl Upload {
-    pub(crate) fn new(inbound: Inbound, dialect: &Arc<Dialect>, pause_max: Duration, body_max: u64) -> Self {
+    pub(crate) fn new(
+        inbound: Inbound,
+        rules: &Arc<HeaderRules>,
+        pause_max: Duration,
+        body_max: u64,
+    ) -> Self {
         let inbound = inbound.incoming.is_some().then_some(inbound);
-        let dialect = inbound.is_some().then(|| Arc::clone(dialect));
+        let rules = inbound.is_some().then(|| Arc::clone(rules));
         Self {
             inbound,
-            dialect,
+            rules,
             quiet: Quiet::default(),
             pause_max,
             left: body_max,
@@ -299,7 +303,7 @@ impl Upload {
     /// Nothing to send.
     pub(crate) fn nothing() -> Self {
         let (quiet, pause_max) = (Quiet::default(), Duration::MAX);
-        Self { inbound: None, dialect: None, quiet, pause_max, left: 0, progress: None, place: None }
+        Self { inbound: None, rules: None, quiet, pause_max, left: 0, progress: None, place: None }
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
@@ -331,8 +335,8 @@ impl Upload {
         self.quiet.broke();
         let Some(frame) = frame else { return Poll::Ready(None) };
         let mut frame = frame.map_err(BodyError::Broken)?;
-        if let (Some(trailers), Some(dialect)) = (frame.trailers_mut(), &self.dialect) {
-            clean_trailers(trailers, &dialect.rules);
+        if let (Some(trailers), Some(rules)) = (frame.trailers_mut(), &self.rules) {
+            clean_trailers(trailers, &rules.dialect.rules, &rules.read);
         }
         let length = frame.data_ref().map_or(0, |data| data.len() as u64);
         let Some(left) = self.left.checked_sub(length) else {

@@ -21,7 +21,6 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::upgrade::OnUpgrade;
-use ratewright_http::Dialect;
 use ratewright_http::address::client_address;
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
@@ -30,7 +29,7 @@ use crate::body::{Body, Download, Inbound, Source, Upload};
 use crate::client_tls::ClientTls;
 use crate::dial::dial_http1;
 use crate::h1::{Http1, SendError, Sent};
-use crate::headers::{Hop, Peer, Told, join_cookies, strip_hop_by_hop, wants_upgrade};
+use crate::headers::{HeaderRules, Hop, Peer, Told, join_cookies, strip_hop_by_hop, wants_upgrade};
 use crate::notes::Notes;
 use crate::pool::{Borrowed, Wanted};
 use crate::route::{HostPolicy, Route};
@@ -47,8 +46,8 @@ pub(crate) struct Forward(Arc<Way>);
 /// The way to the servers of one route.
 struct Way {
     route: Arc<Route>,
-    /// Whom to believe.
-    dialect: Arc<Dialect>,
+    /// Which headers are believed, and read.
+    rules: Arc<HeaderRules>,
     shared: Arc<Shared>,
     /// Where the worker keeps the connections of each server.
     slots: Vec<usize>,
@@ -84,11 +83,11 @@ impl Sending {
 }
 
 impl Forward {
-    pub(crate) fn new(route: Arc<Route>, dialect: Arc<Dialect>, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(route: Arc<Route>, rules: Arc<HeaderRules>, shared: Arc<Shared>) -> Self {
         let protocol = route.upstream.protocol();
         let ca = route.upstream.tls().and_then(ClientTls::ca);
         let slots = route.upstream.servers().map(|server| shared.pool.slot(server, protocol, ca)).collect();
-        Self(Arc::new(Way { route, dialect, shared, slots, notes: Notes::default() }))
+        Self(Arc::new(Way { route, rules, shared, slots, notes: Notes::default() }))
     }
 }
 
@@ -131,12 +130,12 @@ impl Way {
         let (mut head, Arriving { body, peer, scheme }) = request.into_parts();
         let is_http1 = self.route.upstream.protocol() == Protocol::Http1;
         let switching = wants_upgrade(&head).filter(|_| is_http1).zip(head.extensions.remove::<OnUpgrade>());
-        let dialect = &self.dialect;
-        let body = Upload::new(body, dialect, self.route.timeouts.idle, self.route.body_max);
+        let rules = &self.rules.dialect.rules;
+        let body = Upload::new(body, &self.rules, self.route.timeouts.idle, self.route.body_max);
         if head.version >= Version::HTTP_2 {
             join_cookies(&mut head.headers);
         }
-        strip_hop_by_hop(&mut head.headers, dialect.rules.user_header.as_ref());
+        strip_hop_by_hop(&mut head.headers, rules.user_header.as_ref());
         head.headers.remove(EXPECT); // whoever waits for our word gets it when the body is asked for
         let target = head.uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
         let host = target.clone().or_else(|| head.headers.get(HOST).cloned());
@@ -146,8 +145,9 @@ impl Way {
             HostPolicy::Keep => host.is_none(),
             HostPolicy::Fixed(_) => false,
         };
-        let client = client_address(&head.headers, peer.address, &dialect.rules.proxies);
-        let told = Hop { peer: &peer, client, scheme, host }.tell(&mut head.headers, &dialect.rules);
+        let client = client_address(&head.headers, peer.address, &rules.proxies);
+        let hop = Hop { peer: &peer, client, scheme, host };
+        let told = hop.tell(&mut head.headers, rules, &self.rules.read);
         match &self.route.host {
             HostPolicy::Fixed(fixed) => drop(head.headers.insert(HOST, fixed.clone())),
             HostPolicy::Keep => target.into_iter().for_each(|host| drop(head.headers.insert(HOST, host))),

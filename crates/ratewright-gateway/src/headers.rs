@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   check_framing       refuse what two servers could read in two ways
+//!   check_identity      refuse what leaves it open whom a request is counted for
 //!   wants_upgrade       look, before it is taken away
 //!   strip_hop_by_hop    take away what is between two neighbours only
 //!   join_cookies        one field for all cookies, which HTTP/2 may send one by one
@@ -16,10 +17,13 @@ mod cookies;
 mod forwarded;
 mod framing;
 mod hop_by_hop;
+mod identity;
 mod trailers;
 
 pub use cookies::join_cookies;
 pub use forwarded::{Hop, Peer, Told};
 pub use framing::{Framing, check_framing};
 pub use hop_by_hop::{strip_hop_by_hop, wants_upgrade};
+pub(crate) use identity::HeaderRules;
+pub use identity::{IdentityError, ReadHeaders, check_identity};
 pub use trailers::{clean_response_trailers, clean_trailers};

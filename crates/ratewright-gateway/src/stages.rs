@@ -4,11 +4,12 @@
 //!   1  count      how many, with which status, how long           counts.rs, access_log.rs
 //!   2  name       an id to find the request by                    ratewright_http::given_id
 //!   3  framing    refuse what two servers could read differently  strict.rs, headers/framing.rs
-//!   4  target     the one path: matched, limited, forwarded       target.rs
-//!   5  route      host, path and method; or 404, 405              routes.rs
-//!   6  permit     requests under way; or 429                      ratewright_tower::InFlight
-//!   7  rates      identify, decide, render; or 429                ratewright_tower::RateLimit
-//!   8  forward    headers, server, connection, bodies; or 502…    forward.rs
+//!   4  identity   refuse what leaves open whom it is counted for  headers/identity.rs
+//!   5  target     the one path: matched, limited, forwarded       target.rs
+//!   6  route      host, path and method; or 404, 405              routes.rs
+//!   7  permit     requests under way; or 429                      ratewright_tower::InFlight
+//!   8  rates      identify, decide, render; or 429                ratewright_tower::RateLimit
+//!   9  forward    headers, server, connection, bodies; or 502…    forward.rs
 //! ```
 //!
 //! Whatever refuses a request answers it itself, with a problem; the stages within never see it.
@@ -30,7 +31,7 @@ use tower_service::Service;
 use crate::access_log::{Arrival, Noted};
 use crate::body::{Body, Inbound};
 use crate::forward::{Arriving, Forward};
-use crate::headers::{self, Framing, check_framing};
+use crate::headers::{self, Framing, check_framing, check_identity};
 use crate::route::Route;
 use crate::routes::Found;
 use crate::scheme::Scheme;
@@ -145,6 +146,8 @@ where
     fn place(&self, live: &Live<S, O>, client: &Client, head: &mut Parts) -> Result<usize, Box<Refused>> {
         name(head);
         let host = client.flag.take().map_or_else(|| check_framing(head), Err).map_err(Refused::at_once)?;
+        check_identity(head, &live.rules.read)
+            .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error.to_string()))?;
         let case = live.snapshot.dialect.rules.case;
         let target = Target::of(&head.method, &head.uri, case)
             .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error.to_string()))?;

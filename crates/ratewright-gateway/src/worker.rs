@@ -21,6 +21,7 @@ use crate::client_tls::ClientTls;
 use crate::counts::{Count, NOWHERE};
 use crate::forward::Forward;
 use crate::gateway::Gateway;
+use crate::headers::HeaderRules;
 use crate::pool::Pool;
 use crate::route::Route;
 use crate::snapshot::Snapshot;
@@ -47,6 +48,8 @@ pub(crate) struct Worker<S, O> {
 /// The routes in force, each with its stages.
 pub(crate) struct Live<S, O> {
     pub(crate) snapshot: Arc<Snapshot>,
+    /// Which headers are believed, and read.
+    pub(crate) rules: Arc<HeaderRules>,
     /// The stages of each route and what is counted of it, in the order of the routes.
     pub(crate) limited: Vec<(Limited<S, O>, Arc<Count>)>,
     /// Of requests that have no route.
@@ -99,10 +102,12 @@ where
 {
     fn of(gateway: &Gateway<S, O>, shared: &Arc<Shared>) -> Self {
         let snapshot = gateway.snapshot.load_full();
-        let made = Made { gateway, shared, snapshot: &snapshot, door: door(gateway, &snapshot) };
+        let (rules, door) = (Arc::new(HeaderRules::of(&snapshot)), door(gateway, &snapshot));
+        let made = Made { gateway, shared, snapshot: &snapshot, rules, door };
         let with_count = |route: &Arc<Route>| (made.limited(route), gateway.counts.of(&route.label));
         let limited = snapshot.settings.routes.iter().map(|(_, route)| with_count(route)).collect();
-        Self { limited, nowhere: gateway.counts.of(NOWHERE), snapshot }
+        let rules = Arc::clone(&made.rules);
+        Self { limited, nowhere: gateway.counts.of(NOWHERE), rules, snapshot }
     }
 }
 
@@ -117,6 +122,7 @@ struct Made<'a, S, O> {
     gateway: &'a Gateway<S, O>,
     shared: &'a Arc<Shared>,
     snapshot: &'a Snapshot,
+    rules: Arc<HeaderRules>,
     door: Door,
 }
 
@@ -127,10 +133,10 @@ where
 {
     /// The stages of one route, from the outside in: a permit, the rates, the server.
     fn limited(&self, route: &Arc<Route>) -> Limited<S, O> {
-        let Snapshot { policies, permits, dialect, .. } = self.snapshot;
+        let Snapshot { policies, permits, .. } = self.snapshot;
         let named = route.policies.iter().map(String::as_str);
         let door = self.door.clone().route(Arc::clone(&route.id)).policies(named);
-        let forward = Forward::new(Arc::clone(route), Arc::clone(dialect), Arc::clone(self.shared));
+        let forward = Forward::new(Arc::clone(route), Arc::clone(&self.rules), Arc::clone(self.shared));
         let rates =
             RateLimitLayer::new(Arc::clone(&self.gateway.limiter), door.clone().under(Arc::clone(policies)));
         let rated = rates.layer(forward);

@@ -15,7 +15,8 @@
 //! one that proxies are said to write is believed; the other is made anew, or goes.
 //!
 //! `X-Original-URL` and its kind make some servers serve another path than the one that was limited. And some servers
-//! read `X_User_Id` as `X-User-Id`: such doubles go, whoever sends them.
+//! read `X_User_Id` as `X-User-Id`: such doubles go, whoever sends them, and so do those of headers that say how long the body
+//! is, and of those that a policy reads.
 
 use std::net::IpAddr;
 
@@ -25,6 +26,8 @@ use ratewright_http::Rules;
 use ratewright_http::address::{self, Forwarding};
 use smallvec::SmallVec;
 
+use super::hop_by_hop::{begins, is_double, is_spelled};
+use super::identity::ReadHeaders;
 use crate::scheme::Scheme;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -74,9 +77,9 @@ impl Peer {
 
 impl Hop<'_> {
     /// What the server is to be told of whom the request is made for. Takes away what nobody can vouch for.
-    pub fn tell(self, headers: &mut HeaderMap, rules: &Rules) -> Told {
+    pub fn tell(self, headers: &mut HeaderMap, rules: &Rules, read: &ReadHeaders) -> Told {
         let is_proxy = rules.proxies.trust(self.peer.address);
-        remove_claims(headers, rules, is_proxy);
+        remove_claims(headers, rules, read, is_proxy);
         if !is_proxy {
             let is_client = self.client.to_canonical() == self.peer.address.to_canonical();
             let chain = self.peer.text.clone();
@@ -156,13 +159,14 @@ impl SmallText {
 }
 
 /// Takes away what a client says of itself; of what a proxy says, doubles with `_` and what it does not write.
-fn remove_claims(headers: &mut HeaderMap, rules: &Rules, is_proxy: bool) {
+fn remove_claims(headers: &mut HeaderMap, rules: &Rules, read: &ReadHeaders, is_proxy: bool) {
     let user = rules.user_header.as_ref().map(HeaderName::as_str);
     let keeps_forwarded = is_proxy && rules.proxies.source == Forwarding::Forwarded;
     let is_removed = |name: &&HeaderName| {
         let text = name.as_str();
         (*name == FORWARDED && !keeps_forwarded)
             || ((!is_proxy || text.contains('_')) && is_claim(text, user))
+            || (text.contains('_') && (is_double(text) || read.contain_double_of(name)))
     };
     let claims: SmallVec<[HeaderName; 4]> = headers.keys().filter(is_removed).cloned().collect();
     for name in claims {
@@ -172,12 +176,8 @@ fn remove_claims(headers: &mut HeaderMap, rules: &Rules, is_proxy: bool) {
 
 /// True if a field, with `_` or with `-`, says for whom a request is made or what it is for.
 pub(super) fn is_claim(name: &str, user: Option<&str>) -> bool {
-    let like = |known: &str| {
-        let same = |(a, b): (u8, u8)| a == b || (a == b'_' && b == b'-');
-        name.len() >= known.len() && name.bytes().zip(known.bytes()).all(same)
-    };
-    let is = |known: &str| name.len() == known.len() && like(known);
-    like("x-forwarded-")
+    let is = |known: &str| is_spelled(name, known);
+    begins(name, "x-forwarded-")
         || ["x-real-ip", "x-original-url", "x-rewrite-url"].into_iter().any(is)
         || user.is_some_and(is)
 }

@@ -2,7 +2,8 @@
 //!
 //! `Connection` names further ones, and a client may write there what it likes. If all of it were obeyed, a client could have
 //! taken away what somebody before or in us set, and the server would find nobody's address or no login at all. So what
-//! [`is_kept`] tells stays, whatever `Connection` says: framing, hosts, who is asking and for whom, and the ids of requests.
+//! [`is_kept`] tells stays, whatever `Connection` says: framing, hosts, who is asking and for whom, and the ids of requests. A
+//! request that names there what it is counted by has been refused before: see `identity.rs`.
 //!
 //! `TE: trailers` is passed on, since gRPC needs it and it promises nothing but to read trailers. `Trailer` only announces
 //! them, and stays.
@@ -32,7 +33,7 @@ static HOP_BY_HOP: [HeaderName; 8] = [
 ];
 
 /// Fields that `Connection` cannot take away: how long the body is and what is in it, and who is asking.
-const KEPT: [HeaderName; 13] = [
+static KEPT: [HeaderName; 13] = [
     HOST,
     CONTENT_LENGTH,
     CONTENT_TYPE,
@@ -108,8 +109,25 @@ fn is_kept(name: &HeaderName) -> bool {
     KEPT.contains(name) || name.as_str().starts_with("x-forwarded-") || KEPT_TOO.contains(&name.as_str())
 }
 
+/// True if a name is that of a header between two neighbours, or of one that `Connection` cannot take away, once `_` is taken
+/// for `-`: upstreams that speak CGI or WSGI read `content_length` as `Content-Length`.
+pub(super) fn is_double(name: &str) -> bool {
+    name.contains('_') && HOP_BY_HOP.iter().chain(&KEPT).any(|known| is_spelled(name, known.as_str()))
+}
+
+/// True if a name is `known`, perhaps with `_` in the place of `-`.
+pub(super) fn is_spelled(name: &str, known: &str) -> bool {
+    name.len() == known.len() && begins(name, known)
+}
+
+/// True if a name begins with `known`, perhaps with `_` in the place of `-`.
+pub(super) fn begins(name: &str, known: &str) -> bool {
+    let same = |(a, b): (u8, u8)| a == b || (a == b'_' && b == b'-');
+    name.len() >= known.len() && name.bytes().zip(known.bytes()).all(same)
+}
+
 /// The fields that `Connection` names.
-fn named(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {
+pub(super) fn named(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {
     let options = headers.get_all(CONNECTION).iter().flat_map(elements);
     options.filter_map(|option| HeaderName::from_bytes(option).ok()).collect()
 }

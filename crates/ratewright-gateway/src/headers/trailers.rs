@@ -1,7 +1,7 @@
 //! Fields at the end of a body.
 //!
 //! Some servers add them to those of the head. So nothing may come here that was judged, taken away or made anew there: who is
-//! asking and for whom, what for, how long the body is.
+//! asking and for whom, what for, how long the body is, and whatever a policy reads.
 
 use http::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE, EXPECT, FORWARDED,
@@ -11,7 +11,8 @@ use http::{HeaderMap, HeaderName};
 use ratewright_http::Rules;
 
 use super::forwarded::is_claim;
-use super::hop_by_hop::hop_by_hop;
+use super::hop_by_hop::{hop_by_hop, is_double};
+use super::identity::ReadHeaders;
 
 /// Fields that count only in the head.
 const OF_HEADS: [HeaderName; 10] = [
@@ -31,13 +32,16 @@ const OF_HEADS: [HeaderName; 10] = [
 const OF_HEADS_TOO: [&str; 2] = ["x-request-id", "x-correlation-id"];
 
 /// Takes away what would have counted only in the head.
-pub fn clean_trailers(trailers: &mut HeaderMap, rules: &Rules) {
+pub fn clean_trailers(trailers: &mut HeaderMap, rules: &Rules, read: &ReadHeaders) {
     let user = rules.user_header.as_ref().map(HeaderName::as_str);
     let is_removed = |name: &&HeaderName| {
         OF_HEADS.contains(name)
             || OF_HEADS_TOO.contains(&name.as_str())
             || hop_by_hop(name).is_some()
             || is_claim(name.as_str(), user)
+            || is_double(name.as_str())
+            || read.contain(name)
+            || read.contain_double_of(name)
     };
     let removed: Vec<_> = trailers.keys().filter(is_removed).cloned().collect();
     for name in removed {
@@ -60,12 +64,19 @@ pub fn clean_response_trailers(trailers: &mut HeaderMap) {
 mod tests {
     use super::*;
     use http::HeaderValue;
+    use ratewright_core::{Algorithm, AttributeName, Policies, Policy, Quota};
 
     #[test]
     fn nothing_that_counts_in_the_head_comes_at_the_end() {
         let rules = Rules { user_header: Some(HeaderName::from_static("x-user-id")), ..Rules::default() };
+        let quota = Quota::new(Algorithm::SlidingWindow, "1/h".parse().unwrap()).unwrap();
+        let policy = Policy::new("p", quota).unwrap().by(&[AttributeName::Header("x-api-key")]);
+        let read = ReadHeaders::of([&Policies::new(vec![policy]).unwrap()], &rules);
         let mut trailers = HeaderMap::new();
         for name in [
+            "x-api-key",
+            "x_api-key",
+            "content_length",
             "x-user-id",
             "x_user_id",
             "x-forwarded-for",
@@ -87,7 +98,7 @@ mod tests {
         ] {
             trailers.insert(name, HeaderValue::from_static("1"));
         }
-        clean_trailers(&mut trailers, &rules);
+        clean_trailers(&mut trailers, &rules, &read);
         let mut left: Vec<_> = trailers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["grpc-status", "x-checksum"]);

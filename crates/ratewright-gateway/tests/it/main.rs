@@ -10,6 +10,7 @@ mod deaf;
 mod early;
 mod faults;
 mod http2;
+mod identity;
 mod limits;
 mod passed_on;
 mod peers;

@@ -24,7 +24,7 @@ fn told(source: Forwarding, peer: &str, fields: &[(&'static str, &str)]) -> Stri
     let client = client_address(&headers, peer, &rules.proxies);
     let host = Some(HeaderValue::from_static("a.example:8443"));
     let hop = Hop { peer: &Peer::new(peer), client, scheme: Scheme::Https, host };
-    let told = hop.tell(&mut headers, &rules);
+    let told = hop.tell(&mut headers, &rules, &ReadHeaders::of([], &rules));
     told.each(|name, _| assert!(!headers.contains_key(name), "{name}"));
     told.add_to(&mut headers);
     let mut lines: Vec<_> =
@@ -113,7 +113,7 @@ fn without_a_host_none_is_told() {
     let mut headers = headers(&[("x-forwarded-host", "evil.example")]);
     let peer = "192.0.2.7".parse().unwrap();
     let hop = Hop { peer: &Peer::new(peer), client: peer, scheme: Scheme::Http, host: None };
-    hop.tell(&mut headers, &rules(Forwarding::XForwardedFor)).add_to(&mut headers);
+    hop.tell(&mut headers, &rules(Forwarding::XForwardedFor), &ReadHeaders::default()).add_to(&mut headers);
     assert!(!headers.contains_key("x-forwarded-host"));
     assert_eq!(headers["x-forwarded-proto"], "http");
 }
@@ -137,7 +137,7 @@ proptest! {
         let peer = "10.0.0.1".parse().unwrap();
         let client = client_address(&headers, peer, &rules.proxies);
         let hop = Hop { peer: &Peer::new(peer), client, scheme: Scheme::Http, host: None };
-        hop.tell(&mut headers, &rules).add_to(&mut headers);
+        hop.tell(&mut headers, &rules, &ReadHeaders::default()).add_to(&mut headers);
         prop_assert_eq!(client_address(&headers, "10.9.9.9".parse().unwrap(), &rules.proxies), client, "{:?}", headers);
     }
 }

@@ -1,0 +1,174 @@
+//! Headers that a request is counted by, and requests that leave it open what they are counted by.
+//!
+//! A limit is worth something only if it counts what the upstream reads. Two `Authorization` headers name two users, and the
+//! upstream may believe the other one. `Connection: X-Api-Key` has the key removed after it was counted, so every made-up key
+//! is a fresh bucket and the upstream sees none. `post` is counted as another method than `POST`, and some upstreams serve it
+//! as the same. All of these get 400.
+
+use std::sync::Arc;
+
+use http::header::{AUTHORIZATION, CONNECTION, COOKIE, FORWARDED, HOST};
+use http::request::Parts;
+use http::{HeaderName, Method};
+use ratewright_core::{AttributeName, Policies};
+use ratewright_http::{Dialect, Rules};
+
+use super::hop_by_hop::{hop_by_hop, is_spelled, named};
+use crate::snapshot::Snapshot;
+
+/// The headers that policies and identification read.
+#[derive(Clone, Debug, Default)]
+pub struct ReadHeaders(Vec<HeaderName>);
+
+/// How the headers of a request are judged, by one policy file.
+#[derive(Clone, Debug)]
+pub(crate) struct HeaderRules {
+    /// Whom to believe.
+    pub(crate) dialect: Arc<Dialect>,
+    pub(crate) read: ReadHeaders,
+}
+
+/// Why it is open what a request is counted by.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum IdentityError {
+    /// Some take the first and some the last.
+    #[error("the request has several Authorization headers; send one")]
+    Authorizations,
+    /// Methods are case-sensitive, but not for every upstream.
+    #[error("the method {0} contains lower-case letters; write it in capitals")]
+    Method(Method),
+    /// It would be removed after it was counted.
+    #[error("Connection names {0}, which must reach the upstream; remove it from Connection")]
+    Connection(HeaderName),
+}
+
+impl ReadHeaders {
+    /// The headers that these policies and rules read.
+    pub fn of<'a>(policies: impl IntoIterator<Item = &'a Policies>, rules: &Rules) -> Self {
+        let needs = policies.into_iter().flat_map(|policies| policies.needs().iter());
+        let of_policies = needs.filter_map(|need| {
+            let AttributeName::Header(name) = need else { return None };
+            HeaderName::from_bytes(name.as_bytes()).ok()
+        });
+        let mut read: Vec<_> = of_policies.chain(rules.user_header.clone()).collect();
+        read.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
+        read.dedup();
+        Self(read)
+    }
+
+    /// True if this header is read.
+    pub(super) fn contain(&self, name: &HeaderName) -> bool {
+        self.0.contains(name)
+    }
+
+    /// True if a name is not read, but is one that is read once `_` is taken for `-`.
+    pub(super) fn contain_double_of(&self, name: &HeaderName) -> bool {
+        !self.contain(name) && self.0.iter().any(|read| is_spelled(name.as_str(), read.as_str()))
+    }
+}
+
+impl HeaderRules {
+    pub(crate) fn of(snapshot: &Snapshot) -> Self {
+        let Snapshot { policies, permits, dialect, .. } = snapshot;
+        let read = ReadHeaders::of([&**policies, &**permits], &dialect.rules);
+        Self { dialect: Arc::clone(dialect), read }
+    }
+}
+
+/// Refuses a request that leaves it open what it is counted by.
+///
+/// # Errors
+/// The first reason that is found.
+pub fn check_identity(request: &Parts, read: &ReadHeaders) -> Result<(), IdentityError> {
+    if request.method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
+        return Err(IdentityError::Method(request.method.clone()));
+    }
+    if request.headers.get_all(AUTHORIZATION).iter().nth(1).is_some() {
+        return Err(IdentityError::Authorizations);
+    }
+    if !request.headers.contains_key(CONNECTION) {
+        return Ok(());
+    }
+    let mut options = named(&request.headers).into_iter();
+    let removed =
+        options.find(|name| tells_who_asks(name) || (read.contain(name) && hop_by_hop(name).is_none()));
+    removed.map_or(Ok(()), |name| Err(IdentityError::Connection(name)))
+}
+
+/// True if a header says who asks, whatever the policies are.
+fn tells_who_asks(name: &HeaderName) -> bool {
+    [AUTHORIZATION, COOKIE, HOST, FORWARDED].contains(name)
+        || name == "x-real-ip"
+        || name.as_str().starts_with("x-forwarded-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http::Request;
+    use ratewright_core::{Algorithm, Cost, Policy, Quota, Refill};
+
+    fn read() -> ReadHeaders {
+        let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1/h".parse().unwrap()).unwrap();
+        let policy = Policy::new("p", quota).unwrap();
+        let policy = policy.by(&[AttributeName::Header("X-Api-Key"), AttributeName::Header("upgrade")]);
+        let policy = policy.costing(Cost::Of(AttributeName::Header("x-cost".to_owned())));
+        let rules = Rules { user_header: Some(HeaderName::from_static("x-user-id")), ..Rules::default() };
+        ReadHeaders::of([&Policies::new(vec![policy]).unwrap()], &rules)
+    }
+
+    #[track_caller]
+    fn check(method: &str, fields: &[(&str, &str)], expected: Result<(), IdentityError>) {
+        let mut request = Request::builder().method(method);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        let (parts, ()) = request.body(()).unwrap().into_parts();
+        assert_eq!(check_identity(&parts, &read()), expected, "{method} {fields:?}");
+    }
+
+    #[test]
+    fn a_request_has_one_authorization() {
+        let one = ("authorization", "Bearer a");
+        check("GET", &[one], Ok(()));
+        check("GET", &[one, one], Err(IdentityError::Authorizations));
+        check("GET", &[one, ("Authorization", "")], Err(IdentityError::Authorizations));
+    }
+
+    #[test]
+    fn a_method_has_no_lower_case_letters() {
+        for method in ["GET", "PROPFIND", "M-SEARCH", "REPORT", "X-1", "VERSION-CONTROL"] {
+            check(method, &[], Ok(()));
+        }
+        for method in ["get", "post", "Post", "POSt", "x"] {
+            let refused = IdentityError::Method(Method::from_bytes(method.as_bytes()).unwrap());
+            check(method, &[], Err(refused));
+        }
+    }
+
+    #[test]
+    fn connection_names_no_header_that_is_read() {
+        for options in
+            ["close", "keep-alive, Upgrade", "TE", "te, trailers", "X-Mine", "x_api_key", ", ,", ""]
+        {
+            check("GET", &[("connection", options)], Ok(()));
+        }
+        for name in [
+            "X-Api-Key",
+            "x-cost",
+            "X-User-Id",
+            "Authorization",
+            "Cookie",
+            "Host",
+            "X-Forwarded-For",
+            "Forwarded",
+        ] {
+            let refused = IdentityError::Connection(name.parse().unwrap());
+            for options in [name.to_owned(), format!("close , {name}"), format!("x-mine,{name},close")] {
+                check("GET", &[("connection", &options)], Err(refused.clone()));
+                check("GET", &[("connection", "keep-alive"), ("connection", &options)], Err(refused.clone()));
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Requests that leave it open whom they are counted for, and ordinary ones that do not.
+
+use http::{HeaderName, Method, Request};
+use ratewright_core::{Algorithm, AttributeName, Policy, Quota, Refill};
+use ratewright_gateway::Protocol;
+use ratewright_http::{Dialect, Rules};
+
+use crate::peers::{body, connect, exchange};
+use crate::world::{Answer, Client, Scripted, Setup, World, route, route_to, settings, text};
+
+/// A server that says what head it got, in small letters.
+async fn showing() -> Scripted {
+    Scripted::start(|mut client: Client, _| async move {
+        while let Some(head) = client.until(b"\r\n\r\n").await {
+            let head = String::from_utf8_lossy(&head).to_lowercase();
+            if let Some(length) = head.split("content-length: ").nth(1) {
+                client.exactly(length.lines().next().unwrap().parse().unwrap()).await;
+            }
+            if head.contains("upgrade: websocket") {
+                client.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n").await;
+                return;
+            }
+            client.send(text(&head)).await;
+        }
+    })
+    .await
+}
+
+/// A gateway that counts by a key, and knows users by a header.
+async fn counting(server: &Scripted) -> World {
+    let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1000/h".parse().unwrap()).unwrap();
+    let policy = Policy::new("key", quota).unwrap().by(&[AttributeName::Header("x-api-key")]);
+    let rules = Rules { user_header: Some(HeaderName::from_static("x-user-id")), ..Rules::default() };
+    let dialect = Dialect { rules, ..Dialect::default() };
+    let settings = settings(route(&[server.address]));
+    World::start(Setup { policies: vec![policy], settings, dialect, ..Setup::default() }).await
+}
+
+#[track_caller]
+fn assert_refused(answer: &Answer, detail: &str, request: &str) {
+    assert_eq!(
+        (answer.status, answer.headers["content-type"].as_str()),
+        (400, "application/problem+json"),
+        "{request}"
+    );
+    assert!(answer.text().contains(detail), "{request}: {}", answer.text());
+}
+
+#[tokio::test]
+async fn a_request_that_leaves_it_open_whom_it_is_counted_for_gets_400() {
+    let server = showing().await;
+    let world = counting(&server).await;
+    for (request, detail) in [
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b",
+            "several Authorization",
+        ),
+        ("post / HTTP/1.1\r\nHost: a", "the method post contains lower-case letters"),
+        ("Post / HTTP/1.1\r\nHost: a", "the method Post"),
+        ("GET / HTTP/1.1\r\nHost: a\r\nConnection: X-Api-Key\r\nX-Api-Key: 1", "Connection names x-api-key"),
+        ("GET / HTTP/1.1\r\nHost: a\r\nConnection: close, x-user-id", "Connection names x-user-id"),
+        (
+            "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nConnection: Authorization",
+            "Connection names authorization",
+        ),
+        ("GET / HTTP/1.0\r\nConnection: cookie", "Connection names cookie"),
+        ("GET / HTTP/1.1\r\nHost: a\r\nConnection: Host", "Connection names host"),
+        ("GET / HTTP/1.1\r\nHost: a\r\nConnection: X-Forwarded-For", "Connection names x-forwarded-for"),
+        ("GET /static/..%00/login HTTP/1.1\r\nHost: a", "a control character"),
+        ("GET /static/.%09./login HTTP/1.1\r\nHost: a", "a control character"),
+        ("GET /static/%2e%00%2e/login HTTP/1.1\r\nHost: a", "a control character"),
+        ("GET /static/%252e%252500./login HTTP/1.1\r\nHost: a", "a control character"),
+    ] {
+        let answer = world.connect().await.ask(&format!("{request}\r\n\r\n")).await;
+        assert_refused(&answer, detail, request);
+    }
+    let raw = world.connect().await.ask("GET /static/.\t./login HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!(raw.status, 400);
+    assert_eq!(
+        server.n_connections.load(std::sync::atomic::Ordering::SeqCst),
+        0,
+        "nothing reached the server"
+    );
+}
+
+#[tokio::test]
+async fn so_does_one_over_http_2() {
+    let world = counting(&showing().await).await;
+    let client = connect(world.address).await;
+    let get = |path: &str| Request::get(format!("http://a{path}"));
+    let twice = get("/").header("authorization", "Bearer a").header("authorization", "Bearer b");
+    let method = |name: &[u8]| Request::builder().method(Method::from_bytes(name).unwrap()).uri("http://a/");
+    let paths = ["/static/..%00/login", "/static/.%7f./login"];
+    for request in [twice, method(b"post"), method(b"Get"), get(paths[0]), get(paths[1])] {
+        let request = request.body(body("")).unwrap();
+        let shown = format!("{request:?}", request = request.uri());
+        assert_eq!(exchange(&client, request).await.0, 400, "{shown}");
+    }
+    let fine = get("/a").header("authorization", "Bearer a").body(body("")).unwrap();
+    assert_eq!(exchange(&client, fine).await.0, 200, "the connection goes on");
+}
+
+/// Upstreams that speak CGI or WSGI read these as the headers with a hyphen, which were counted or judged.
+#[tokio::test]
+async fn doubles_with_an_underscore_are_dropped() {
+    let server = showing().await;
+    let world = counting(&server).await;
+    let request = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\ncontent_length: 7\r\nTransfer_Encoding: chunked\r\n\
+                   X_Api_Key: 1\r\nx-api_key: 1\r\nContent_Type: x\r\nX_User_Id: root\r\nx_mine: kept\r\n\r\nhi";
+    let seen = world.connect().await.ask(request).await.text();
+    for dropped in ["content_length", "transfer_encoding", "api_key", "content_type", "x_user_id"] {
+        assert!(!seen.contains(dropped), "{dropped}: {seen}");
+    }
+    assert!(seen.contains("x_mine: kept") && seen.contains("content-length: 2"), "{seen}");
+    let over_2 = Request::post("http://a/").header("content_length", "7").header("x_mine", "kept");
+    let seen = exchange(&connect(world.address).await, over_2.body(body("")).unwrap()).await.1;
+    assert!(!seen.contains("content_length") && seen.contains("x_mine: kept"), "{seen}");
+}
+
+/// What browsers, gRPC clients, WebDAV clients and WebSockets send.
+const ORDINARY: [&str; 17] = [
+    "GET /shop?q=a%20b HTTP/1.1\r\nHost: a\r\nUser-Agent: Mozilla/5.0\r\nAccept: */*\r\nAccept-Encoding: gzip, br\r\n\
+     Accept-Language: de\r\nCookie: sid=1; theme=dark; sid=2\r\nConnection: keep-alive\r\nSec-Fetch-Mode: navigate\r\n\
+     Upgrade-Insecure-Requests: 1\r\nReferer: http://a/",
+    "POST /form HTTP/1.1\r\nHost: a:8080\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 0\r\n\
+     Origin: http://a:8080\r\nCookie: sid=1\r\nConnection: keep-alive",
+    "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Basic dTpw\r\nConnection: close",
+    "GET / HTTP/1.1\r\nHost: a\r\nX-Api-Key: k\r\nConnection: TE\r\nTE: trailers, deflate;q=0.3",
+    "GET / HTTP/1.1\r\nHost: a\r\nTE: gzip\r\nConnection: TE, close",
+    "GET / HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, X-My-Hop\r\nX-My-Hop: 1\r\nKeep-Alive: timeout=5",
+    "GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA",
+    "GET / HTTP/1.1\r\nHost: a\r\nProxy-Connection: keep-alive\r\nX-Forwarded-For: 1.2.3.4\r\nForwarded: for=1.2.3.4",
+    "PROPFIND /dav/ HTTP/1.1\r\nHost: a\r\nDepth: 1\r\nContent-Length: 0",
+    "REPORT /dav/calendar HTTP/1.1\r\nHost: a\r\nContent-Length: 0",
+    "VERSION-CONTROL /dav/x HTTP/1.1\r\nHost: a\r\nContent-Length: 0",
+    "MKCALENDAR /dav/x HTTP/1.1\r\nHost: a\r\nContent-Length: 0",
+    "PURGE /cached HTTP/1.1\r\nHost: a",
+    "M-SEARCH /x HTTP/1.1\r\nHost: a",
+    "GET /caf%C3%A9/100%25/a%20b/%E2%82%AC;v=1/?x=%00%0a HTTP/1.1\r\nHost: a",
+    "GET / HTTP/1.0\r\nConnection: Keep-Alive",
+    "OPTIONS /api HTTP/1.1\r\nHost: a\r\nOrigin: http://b\r\nAccess-Control-Request-Method: PUT",
+];
+
+#[tokio::test]
+async fn ordinary_requests_pass() {
+    let world = counting(&showing().await).await;
+    for request in ORDINARY {
+        let answer = world.connect().await.ask(&format!("{request}\r\n\r\n")).await;
+        assert_eq!(answer.status, 200, "{request}: {}", answer.text());
+    }
+    let handshake = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
+                     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: http://a\r\n\r\n";
+    assert_eq!(world.connect().await.ask(handshake).await.status, 101);
+}
+
+#[tokio::test]
+async fn ordinary_requests_over_http_2_pass() {
+    let server = crate::peers::Speaking::start(|_| async { http::Response::new(body("")) }).await;
+    for protocol in [Protocol::Http1, Protocol::Http2] {
+        let world = World::of(route_to(&[server.url()], protocol)).await;
+        let client = connect(world.address).await;
+        let grpc = Request::post("http://a/pkg.Service/Call")
+            .header("te", "trailers")
+            .header("content-type", "application/grpc")
+            .header("grpc-timeout", "1S");
+        let browser = Request::get("http://a/x?y=%00")
+            .header("cookie", "a=1")
+            .header("cookie", "b=2")
+            .header("authorization", "Bearer a");
+        let dav = Request::builder().method("PROPFIND").uri("http://a/dav/");
+        for request in [grpc, browser, dav] {
+            let request = request.body(body("")).unwrap();
+            assert_eq!(exchange(&client, request).await.0, 200);
+        }
+    }
+}
+
+/// Others may take the line for a part of the one before it.
+#[tokio::test]
+async fn a_response_whose_head_has_a_bare_line_feed_gets_502() {
+    for head in
+        ["HTTP/1.1 200 OK\nContent-Length: 0\r\n\r\n", "HTTP/1.1 200 OK\r\nA: 1\nContent-Length: 0\r\n\r\n"]
+    {
+        let server = Scripted::start(move |mut client: Client, _| async move {
+            while client.until(b"\r\n\r\n").await.is_some() {
+                client.send(head).await;
+            }
+        })
+        .await;
+        let world = World::before(&[server.address]).await;
+        assert_eq!(world.get("/").await.status, 502, "{head}");
+    }
+}
