@@ -1,23 +1,16 @@
 //! Bodies, both ways, frame by frame.
 //!
 //! ```text
-//!   client ── Inbound ──► Upload ──► server               counted against body_max; a pause has its limit
+//!   client ── Inbound ──► Upload ──► server               counted against body_max; pauses and the pace have their limits
 //!   client ◄── Body ◄── Download ◄── Incoming ── server   keeps the server's lease, gives the connection back at its end
 //! ```
-//!
-//! A body that nobody reads, of a request that was denied for example, is read to its end all the same if it is short: otherwise
-//! the connection would have to be closed, and a client that is still sending would see it break instead of its answer.
 
-use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Version;
-use http::header::EXPECT;
-use http::request::Parts;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use ratewright_tower::Held;
@@ -26,14 +19,13 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::h1::SendError;
 use crate::h2::Place;
 use crate::headers::{HeaderRules, clean_trailers};
+use crate::inbound::Inbound;
+use crate::pace::{BodyRate, Pace};
 use crate::pool::Borrowed;
 use crate::progress::Progress;
 use crate::quiet::Quiet;
+use crate::route::Route;
 use crate::upstream::Lease;
-
-/// The most that is read of a body which nobody wants, in bytes, and the time that is given to it.
-const DRAINED_MAX: usize = 1024 * 1024;
-const DRAINED_WITHIN: Duration = Duration::from_secs(5);
 
 /// The body of an answer.
 #[derive(Debug)]
@@ -68,14 +60,6 @@ pub(crate) enum Source {
     Http2(Incoming, Quiet, Option<Place>),
 }
 
-/// A client's body. Dropped before its end, it is drained.
-#[derive(Debug)]
-pub(crate) struct Inbound {
-    incoming: Option<Incoming>,
-    is_drained: bool,
-    is_stream: bool,
-}
-
 /// A client's body on its way.
 #[derive(Debug)]
 pub(crate) struct Upload {
@@ -84,6 +68,8 @@ pub(crate) struct Upload {
     rules: Option<Arc<HeaderRules>>,
     quiet: Quiet,
     pause_max: Duration,
+    /// How fast it comes. None: as slowly as it likes.
+    pace: Option<Pace>,
     left: u64,
     /// Where it is told how far it has come, beside whoever reads it.
     progress: Option<Progress>,
@@ -100,6 +86,9 @@ pub(crate) enum BodyError {
     /// Nothing came for too long.
     #[error("nothing came for {0:?}")]
     Quiet(Duration),
+    /// The client sends too little.
+    #[error("less than {0} came")]
+    Slow(BodyRate),
     /// All of it took too long.
     #[error("not over within {0:?}")]
     TooSlow(Duration),
@@ -239,62 +228,18 @@ impl Download {
     }
 }
 
-impl Inbound {
-    /// The body of a request with this head.
-    pub(crate) fn new(incoming: Incoming, head: &Parts) -> Self {
-        let incoming = (!incoming.is_end_stream()).then_some(incoming);
-        // Who waits for our word to send is not given it only to be drained.
-        let is_drained = !head.headers.contains_key(EXPECT);
-        Self { incoming, is_drained, is_stream: head.version >= Version::HTTP_2 }
-    }
-
-    /// Lets go of it without draining it: nobody knows where it ends.
-    pub(crate) fn abandon(mut self) {
-        self.is_drained = false;
-    }
-}
-
-impl Drop for Inbound {
-    fn drop(&mut self) {
-        if let Some(incoming) =
-            self.incoming.take().filter(|incoming| self.is_drained && !incoming.is_end_stream())
-        {
-            let is_held = self.is_stream;
-            tokio::spawn(tokio::time::timeout(DRAINED_WITHIN, drain(incoming, is_held)));
-        }
-    }
-}
-
-/// Reads a body that nobody wants to its end, if that is near. A stream of HTTP/2 whose body goes on is held, so that its client
-/// has time to read the answer: some take a stream that is reset for one without an answer.
-async fn drain(mut incoming: Incoming, is_held: bool) {
-    let mut n_bytes = 0;
-    while let Some(Ok(frame)) = poll_fn(|context| Pin::new(&mut incoming).poll_frame(context)).await {
-        n_bytes += frame.data_ref().map_or(0, Bytes::len);
-        if n_bytes > DRAINED_MAX {
-            if is_held {
-                std::future::pending::<()>().await;
-            }
-            return;
-        }
-    }
-}
-
 impl Upload {
-    pub(crate) fn new(
-        inbound: Inbound,
-        rules: &Arc<HeaderRules>,
-        pause_max: Duration,
-        body_max: u64,
-    ) -> Self {
-        let inbound = inbound.incoming.is_some().then_some(inbound);
+    /// A client's body on this route.
+    pub(crate) fn new(inbound: Inbound, rules: &Arc<HeaderRules>, route: &Route) -> Self {
+        let inbound = inbound.incoming().is_some().then_some(inbound);
         let rules = inbound.is_some().then(|| Arc::clone(rules));
         Self {
             inbound,
             rules,
             quiet: Quiet::default(),
-            pause_max,
-            left: body_max,
+            pause_max: route.timeouts.idle,
+            pace: route.body_rate_min.map(Pace::new),
+            left: route.body_max,
             progress: None,
             place: None,
         }
@@ -302,8 +247,8 @@ impl Upload {
 
     /// Nothing to send.
     pub(crate) fn nothing() -> Self {
-        let (quiet, pause_max) = (Quiet::default(), Duration::MAX);
-        Self { inbound: None, rules: None, quiet, pause_max, left: 0, progress: None, place: None }
+        let (quiet, pause_max, pace) = (Quiet::default(), Duration::MAX, None);
+        Self { inbound: None, rules: None, quiet, pause_max, pace, left: 0, progress: None, place: None }
     }
 
     pub(crate) fn is_nothing(&self) -> bool {
@@ -321,16 +266,34 @@ impl Upload {
         self.progress.insert(Progress::begin()).clone()
     }
 
+    /// The upstream's response has begun: from now on the body may come as slowly as it likes.
+    pub(crate) fn answered(&mut self) {
+        self.pace = None;
+    }
+
     fn incoming(&self) -> Option<&Incoming> {
-        self.inbound.as_ref()?.incoming.as_ref()
+        self.inbound.as_ref()?.incoming()
+    }
+
+    /// Waits for the client. Ready with the reason when that has been too long.
+    fn poll_overdue(&mut self, context: &mut Context<'_>, held: Duration) -> Poll<BodyError> {
+        if self.quiet.poll_too_long(context, self.pause_max).is_ready() {
+            return Poll::Ready(BodyError::Quiet(self.pause_max));
+        }
+        if self.progress.as_ref().is_some_and(Progress::is_answered) {
+            self.pace = None;
+        }
+        let Some(pace) = &mut self.pace else { return Poll::Pending };
+        ready!(pace.poll_too_slow(context, held));
+        Poll::Ready(BodyError::Slow(pace.rate()))
     }
 
     fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let incoming = self.inbound.as_mut().and_then(|inbound| inbound.incoming.as_mut());
-        let Some(incoming) = incoming else { return Poll::Ready(None) };
-        let Poll::Ready(frame) = Pin::new(incoming).poll_frame(context) else {
-            ready!(self.quiet.poll_too_long(context, self.pause_max));
-            return Poll::Ready(Some(Err(BodyError::Quiet(self.pause_max))));
+        let Some(inbound) = &mut self.inbound else { return Poll::Ready(None) };
+        let frame = inbound.poll_frame(context);
+        let held = inbound.held();
+        let Poll::Ready(frame) = frame else {
+            return self.poll_overdue(context, held).map(|overdue| Some(Err(overdue)));
         };
         self.quiet.broke();
         let Some(frame) = frame else { return Poll::Ready(None) };
@@ -339,6 +302,9 @@ impl Upload {
             clean_trailers(trailers, &rules.dialect.rules, &rules.read);
         }
         let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+        if let Some(pace) = &mut self.pace {
+            pace.came(length, held);
+        }
         let Some(left) = self.left.checked_sub(length) else {
             return Poll::Ready(Some(Err(BodyError::TooLong)));
         };

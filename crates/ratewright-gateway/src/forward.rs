@@ -25,11 +25,12 @@ use ratewright_http::address::client_address;
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
-use crate::body::{Body, Download, Inbound, Source, Upload};
+use crate::body::{Body, Download, Source, Upload};
 use crate::client_tls::ClientTls;
 use crate::dial::dial_http1;
 use crate::h1::{Http1, SendError, Sent};
 use crate::headers::{HeaderRules, Hop, Peer, Told, join_cookies, strip_hop_by_hop, wants_upgrade};
+use crate::inbound::Inbound;
 use crate::notes::Notes;
 use crate::pool::{Borrowed, Wanted};
 use crate::route::{HostPolicy, Route};
@@ -131,7 +132,7 @@ impl Way {
         let is_http1 = self.route.upstream.protocol() == Protocol::Http1;
         let switching = wants_upgrade(&head).filter(|_| is_http1).zip(head.extensions.remove::<OnUpgrade>());
         let rules = &self.rules.dialect.rules;
-        let body = Upload::new(body, &self.rules, self.route.timeouts.idle, self.route.body_max);
+        let body = Upload::new(body, &self.rules, &self.route);
         if head.version >= Version::HTTP_2 {
             join_cookies(&mut head.headers);
         }
@@ -255,6 +256,7 @@ impl Way {
             | Trouble::Garbled
             | Trouble::BodyTooLong(_)
             | Trouble::ClientQuiet(_)
+            | Trouble::ClientSlow(_)
             | Trouble::ClientGarbled
             | Trouble::ClientGone) => trouble,
         })

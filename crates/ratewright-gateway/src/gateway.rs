@@ -32,6 +32,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::access_log::AccessLog;
+use crate::backlog::Backlog;
 use crate::client_tls::ClientTls;
 use crate::counts::Counts;
 use crate::headers::Peer;
@@ -305,7 +306,8 @@ async fn converse<S, O>(
     let header_max = usize::try_from(settings.header_max).unwrap_or(usize::MAX);
     let stream = Strict::new(stream, header_max);
     let tunnel = Opening::default();
-    let client = Client { peer: Peer::new(peer), scheme, flag: stream.flag(), tunnel: tunnel.clone() };
+    let (flag, backlog) = (stream.flag(), Backlog::default());
+    let client = Client { peer: Peer::new(peer), scheme, flag, tunnel: tunnel.clone(), backlog };
     let here = Arc::new((Arc::clone(worker), client));
     let idle = until_idle(Arc::downgrade(&here), stream.flag(), settings.request_header);
     let pause_max = settings.timeouts.idle;

@@ -144,6 +144,7 @@ impl Http1 {
         self.is_kept_alive = is_kept_alive;
         self.is_refused = response.status().is_client_error() || response.status().is_server_error();
         self.decoder = decoder;
+        self.out.upload.iter_mut().for_each(Upload::answered);
         Ok(response)
     }
 

@@ -13,6 +13,7 @@
 //! **Invariant:** routes, targets, upstreams and headers read no clock and open no socket; time is a parameter.
 
 mod access_log;
+mod backlog;
 mod body;
 mod client_tls;
 mod counts;
@@ -26,8 +27,10 @@ mod h1;
 mod h2;
 pub mod headers;
 mod idle;
+mod inbound;
 mod notes;
 mod ows;
+mod pace;
 mod path_pattern;
 mod pool;
 mod progress;
@@ -51,6 +54,7 @@ pub use access_log::{AccessLog, Entry, Unlogged};
 pub use client_tls::ClientTls;
 pub use counts::{Counted, Counts, GONE, NOWHERE};
 pub use gateway::{Gateway, Listening};
+pub use pace::BodyRate;
 pub use path_pattern::{PathPattern, PathPatternError};
 pub use route::{HostPolicy, Match, Route, RouteError, Timeouts};
 pub use routes::{Found, Routes};

@@ -28,12 +28,13 @@ struct State {
     /// Since when it is the server's turn. None: it is the client's.
     since: Option<Instant>,
     stopped: Option<BodyError>,
+    is_answered: bool,
 }
 
 impl Progress {
     /// It is the server's turn from now on.
     pub(crate) fn begin() -> Self {
-        Self(Arc::new(Mutex::new(State { since: Some(Instant::now()), stopped: None })))
+        Self(Arc::new(Mutex::new(State { since: Some(Instant::now()), stopped: None, is_answered: false })))
     }
 
     /// A piece came, or the end.
@@ -55,6 +56,16 @@ impl Progress {
     /// Why it stopped, if it did.
     pub(crate) fn stopped(&self) -> Option<BodyError> {
         self.0.lock().stopped.take()
+    }
+
+    /// The response has begun.
+    pub(crate) fn answered(&self) {
+        self.0.lock().is_answered = true;
+    }
+
+    /// True if the response has begun.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.0.lock().is_answered
     }
 
     /// Waits until it has been the server's turn for so long.

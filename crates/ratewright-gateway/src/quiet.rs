@@ -9,10 +9,31 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
+/// A timer that is set when it is first needed, and left to run while it is set later and later.
+#[derive(Debug, Default)]
+pub(crate) struct Ring(Option<Pin<Box<Sleep>>>);
+
+impl Ring {
+    /// Ready when it is time.
+    pub(crate) fn poll_at(&mut self, context: &mut Context<'_>, until: Instant) -> Poll<()> {
+        let ring = self.0.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        if until < ring.deadline() {
+            ring.as_mut().reset(until);
+        }
+        loop {
+            ready!(ring.as_mut().poll(context));
+            if until <= ring.deadline() {
+                return Poll::Ready(());
+            }
+            ring.as_mut().reset(until);
+        }
+    }
+}
+
 /// How long nothing has come.
 #[derive(Debug, Default)]
 pub(crate) struct Quiet {
-    ring: Option<Pin<Box<Sleep>>>,
+    ring: Ring,
     /// When the present pause began, if there is one.
     since: Option<Instant>,
 }
@@ -28,17 +49,7 @@ impl Quiet {
         let since = *self.since.get_or_insert_with(Instant::now);
         // One that never ends.
         let Some(until) = since.checked_add(pause_max) else { return Poll::Pending };
-        let ring = self.ring.get_or_insert_with(|| Box::pin(sleep_until(until)));
-        if until < ring.deadline() {
-            ring.as_mut().reset(until);
-        }
-        loop {
-            ready!(ring.as_mut().poll(context));
-            if until <= ring.deadline() {
-                return Poll::Ready(());
-            }
-            ring.as_mut().reset(until);
-        }
+        self.ring.poll_at(context, until)
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::{HeaderValue, Method};
 use ratewright_core::Pattern;
 
+use crate::pace::BodyRate;
 use crate::path_pattern::PathPattern;
 use crate::upstream::Upstream;
 
@@ -24,6 +25,8 @@ pub struct Route {
     pub timeouts: Timeouts,
     /// The longest body of a request, in bytes.
     pub body_max: u64,
+    /// The least that a client must send of a body while it is waited for. None: as little as it likes.
+    pub body_rate_min: Option<BodyRate>,
     /// Which `Host` the server sees.
     pub host: HostPolicy,
     /// How often a request that certainly did no harm is sent again.

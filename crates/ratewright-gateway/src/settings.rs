@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::pace::BodyRate;
 use crate::route::Timeouts;
 use crate::routes::Routes;
 
@@ -19,6 +20,8 @@ pub struct Settings {
     pub header_max: u32,
     /// The longest body of a request, in bytes, where a route says nothing else.
     pub body_max: u64,
+    /// The least that a client must send of a body, where a route says nothing else.
+    pub body_rate_min: Option<BodyRate>,
     /// How long things may take, where a route says nothing else.
     pub timeouts: Timeouts,
     /// How long a client may take to send a request's head.
@@ -43,6 +46,7 @@ impl Default for Settings {
             connections_per_address: NonZeroU32::new(1_000),
             header_max: 32 * 1024,
             body_max: 1024 * 1024 * 1024,
+            body_rate_min: Some(BodyRate { n_bytes: 16 * 1024, window: Duration::from_secs(60) }),
             timeouts: Timeouts::default(),
             request_header: Duration::from_secs(10),
             has_access_log: false,

@@ -29,9 +29,11 @@ use ratewright_tower::{InFlight, Peer, RateLimit};
 use tower_service::Service;
 
 use crate::access_log::{Arrival, Noted};
-use crate::body::{Body, Inbound};
+use crate::backlog::Backlog;
+use crate::body::Body;
 use crate::forward::{Arriving, Forward};
 use crate::headers::{self, Framing, check_framing, check_identity};
+use crate::inbound::Inbound;
 use crate::route::Route;
 use crate::routes::Found;
 use crate::scheme::Scheme;
@@ -60,6 +62,8 @@ pub(crate) struct Client {
     pub(crate) flag: Flag,
     /// Where a tunnel is left that the connection becomes.
     pub(crate) tunnel: Opening,
+    /// Bodies of its requests that are not read.
+    pub(crate) backlog: Backlog,
 }
 
 /// A request that goes no further.
@@ -80,7 +84,7 @@ where
         let began_at = self.shared.clock.now();
         let live = self.live();
         let (mut head, body) = request.into_parts();
-        let body = Inbound::new(body, &head);
+        let body = Inbound::new(body, &head, &client.backlog);
         let placed = self.place(&live, client, &mut head);
         let route = placed.as_ref().ok().and_then(|number| live.snapshot.settings.routes.nth(*number));
         let noted =

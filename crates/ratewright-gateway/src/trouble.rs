@@ -10,6 +10,7 @@ use ratewright_http::{Occasion, Problem};
 use crate::body::{Body, BodyError};
 use crate::dial::DialError;
 use crate::h1::SendError;
+use crate::pace::BodyRate;
 
 /// What the library or the operating system says.
 pub(crate) type Cause = Box<dyn Error + Send + Sync>;
@@ -53,6 +54,9 @@ pub(crate) enum Trouble {
     /// The client stopped sending its body.
     #[error("the client sent nothing for {0:?}")]
     ClientQuiet(Duration),
+    /// The client sends its body too slowly.
+    #[error("the client sent less than {0}")]
+    ClientSlow(BodyRate),
     /// The client's body is no body.
     #[error("the client's body makes no sense")]
     ClientGarbled,
@@ -93,6 +97,7 @@ impl Trouble {
         match error {
             BodyError::TooLong => Self::BodyTooLong(body_max),
             BodyError::Quiet(pause) => Self::ClientQuiet(*pause),
+            BodyError::Slow(rate) => Self::ClientSlow(*rate),
             BodyError::Broken(error) if is_garbled(error) => Self::ClientGarbled,
             BodyError::Broken(_) | BodyError::Unfinished(_) | BodyError::TooSlow(_) | BodyError::Stopped => {
                 Self::ClientGone
@@ -116,6 +121,7 @@ impl Trouble {
             | Self::TooSlow(_)
             | Self::BodyTooLong(_)
             | Self::ClientQuiet(_)
+            | Self::ClientSlow(_)
             | Self::ClientGarbled
             | Self::ClientGone => false,
         }
@@ -155,7 +161,7 @@ impl Trouble {
             | Self::Refused(_)
             | Self::Garbled => StatusCode::BAD_GATEWAY,
             Self::BodyTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::ClientQuiet(_) => StatusCode::REQUEST_TIMEOUT,
+            Self::ClientQuiet(_) | Self::ClientSlow(_) => StatusCode::REQUEST_TIMEOUT,
             Self::ClientGarbled | Self::ClientGone => StatusCode::BAD_REQUEST,
         }
     }
@@ -165,6 +171,7 @@ impl Trouble {
         let detail = match self {
             Self::BodyTooLong(bytes) => format!("The body is longer than {bytes} bytes, and may not be."),
             Self::ClientQuiet(pause) => format!("Nothing of the body came for {pause:?}."),
+            Self::ClientSlow(rate) => format!("The body came too slowly; send at least {rate}."),
             Self::ClientGarbled => "The body makes no sense.".to_owned(),
             Self::ClientGone => "The body broke off.".to_owned(),
             Self::NoAnswer(_) | Self::TooSlow(_) | Self::Unreachable(DialError::TimedOut(_)) => {

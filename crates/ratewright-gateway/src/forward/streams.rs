@@ -69,6 +69,7 @@ impl Way {
             None => Err(Trouble::NoAnswer(header)),
             Some(Ok(answer)) => {
                 place.answered();
+                progress.answered();
                 let (head, incoming) = answer.into_parts();
                 Ok((Response::from_parts(head, ()), Source::Http2(incoming, Quiet::default(), Some(place))))
             }

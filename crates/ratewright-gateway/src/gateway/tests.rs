@@ -92,6 +92,7 @@ fn routes(address: SocketAddr) -> Routes {
         upstream: Arc::new(upstream),
         timeouts: Timeouts::default(),
         body_max: 1024 * 1024,
+        body_rate_min: Settings::default().body_rate_min,
         host: HostPolicy::default(),
         retries_max: 0,
     };

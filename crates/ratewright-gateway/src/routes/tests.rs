@@ -18,6 +18,7 @@ fn route(id: &str) -> Route {
         upstream: Arc::new(upstream),
         timeouts: Timeouts::default(),
         body_max: 0,
+        body_rate_min: None,
         host: HostPolicy::default(),
         retries_max: 0,
     }

@@ -19,6 +19,7 @@ mod reload;
 mod reuse;
 mod servers;
 mod sharing;
+mod slow;
 mod stop;
 mod streaming;
 mod tls;

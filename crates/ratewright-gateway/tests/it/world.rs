@@ -72,6 +72,7 @@ pub(crate) fn route_to(urls: &[String], protocol: Protocol) -> Route {
         upstream: Arc::new(Upstream::new(servers, Balance::RoundRobin, protocol, Health::default())),
         timeouts: Timeouts::default(),
         body_max: 10_000_000_000,
+        body_rate_min: Settings::default().body_rate_min,
         host: HostPolicy::Keep,
         retries_max: 1,
     }

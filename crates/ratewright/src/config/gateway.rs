@@ -4,10 +4,10 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ratewright_core::Micros;
-use ratewright_gateway::{Settings, Timeouts};
+use ratewright_gateway::{BodyRate, Settings, Timeouts};
 
 use super::file;
-use super::meaning::{BodyMax, ByteCount, TotalTime};
+use super::meaning::{BodyMax, BodyRateMin, ByteCount, TotalTime};
 use super::reader::Reader;
 use super::written::Written;
 
@@ -38,6 +38,9 @@ impl Reader<'_> {
             connections_per_address: per_address.map_or(default.connections_per_address, NonZeroU32::new),
             header_max: self.header_max(&written.header_max).unwrap_or(default.header_max),
             body_max: self.body_max("gateway.body_max", &written.body_max).unwrap_or(default.body_max),
+            body_rate_min: self
+                .body_rate_min("gateway.body_rate_min", &written.body_rate_min)
+                .unwrap_or(default.body_rate_min),
             timeouts: self.timeouts("gateway.timeouts", &times, default.timeouts),
             request_header: self
                 .time("gateway.timeouts.request_header", request_header)
@@ -68,6 +71,18 @@ impl Reader<'_> {
     /// The longest body, in bytes.
     pub(super) fn body_max(&mut self, path: &str, written: &Option<Written<BodyMax>>) -> Option<u64> {
         self.read_if(path, written).map(|BodyMax(n_bytes)| n_bytes.unwrap_or(u64::MAX))
+    }
+
+    /// The least that a client must send of a body, or that there is no such limit.
+    pub(super) fn body_rate_min(
+        &mut self,
+        path: &str,
+        written: &Option<Written<BodyRateMin>>,
+    ) -> Option<Option<BodyRate>> {
+        let BodyRateMin(rate) = self.read_if(path, written)?;
+        let Some((n_bytes, window)) = rate else { return Some(None) };
+        let window = self.bounded(path, written, window)?;
+        Some(Some(BodyRate { n_bytes, window }))
     }
 
     fn header_max(&mut self, written: &Option<Written<ByteCount>>) -> Option<u32> {

@@ -22,7 +22,7 @@ use schemars::{Schema, json_schema};
 use tracing::level_filters::LevelFilter;
 
 use super::written::Meaning;
-pub(crate) use gateway::{BodyMax, ByteCount, TotalTime};
+pub(crate) use gateway::{BodyMax, BodyRateMin, ByteCount, TotalTime};
 pub(crate) use statuses::Statuses;
 
 /// A text that must not be shown.

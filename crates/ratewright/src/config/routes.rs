@@ -136,6 +136,7 @@ impl Reader<'_> {
         let times = WrittenTimeouts { connect, header, idle, total, tunnel_idle };
         let timeouts = self.timeouts(&format!("{path}.timeouts"), &times, settings.timeouts);
         let body_max = self.body_max(&format!("{path}.body_max"), &written.body_max);
+        let body_rate_min = self.body_rate_min(&format!("{path}.body_rate_min"), &written.body_rate_min);
         let host = self.read_if(&format!("{path}.host"), &written.host).unwrap_or_default();
         let retries_max = self.retries(&format!("{path}.retries"), &written.retries);
         let matched = matched?;
@@ -146,6 +147,7 @@ impl Reader<'_> {
             upstream: Arc::new(upstream?),
             timeouts,
             body_max: body_max.unwrap_or(settings.body_max),
+            body_rate_min: body_rate_min.unwrap_or(settings.body_rate_min),
             host,
             retries_max,
         };

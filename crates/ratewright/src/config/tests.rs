@@ -1,5 +1,6 @@
 //! The policy file, as people write it.
 
+mod body_rate;
 mod counting;
 mod envoy;
 mod files;

@@ -8,7 +8,7 @@ use ratewright_gateway::{Balance, HostPolicy, Protocol, Server};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::config::meaning::{BodyMax, ByteCount, FileName, Name, TotalTime};
+use crate::config::meaning::{BodyMax, BodyRateMin, ByteCount, FileName, Name, TotalTime};
 use crate::config::written::{At, Place, Several, Written};
 
 /// The reverse proxy as a whole. It opens if there are routes.
@@ -23,6 +23,9 @@ pub(in crate::config) struct Gateway {
     pub(in crate::config) header_max: Option<Written<ByteCount>>,
     /// The longest body of a request, or `none` for any length. Default: `1GB`.
     pub(in crate::config) body_max: Option<Written<BodyMax>>,
+    /// The least that a client must send of a request's body while the gateway waits for it, until the upstream's response begins:
+    /// bytes in a window of time, such as `240B/s` or `8KB/30s`, or `none`. A slower client gets 408. Default: `16KB/min`.
+    pub(in crate::config) body_rate_min: Option<Written<BodyRateMin>>,
     /// How long things may take.
     pub(in crate::config) timeouts: Option<GatewayTimeouts>,
     /// Whether every request is written to standard output, a JSON object on a line each. Default: `false`.
@@ -66,6 +69,9 @@ pub(in crate::config) struct Route {
     pub(in crate::config) timeouts: Option<RouteTimeouts>,
     /// The longest body of a request, or `none` for any length. Default: as in `gateway`.
     pub(in crate::config) body_max: Option<Written<BodyMax>>,
+    /// The least that a client must send of a request's body, such as `8KB/30s`, or `none`, for clients that stream at their
+    /// leisure. Default: as in `gateway`.
+    pub(in crate::config) body_rate_min: Option<Written<BodyRateMin>>,
     /// Which `Host` the server sees: `keep` the client's, `upstream` for the server's own, or a host. Default: `keep`.
     pub(in crate::config) host: Option<Written<HostPolicy>>,
     /// How often a request is sent again that a server may have seen something of, 0 to 8: only if that is harmless. One that

@@ -15,6 +15,10 @@ pub(crate) struct ByteCount(pub(crate) u64);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct BodyMax(pub(crate) Option<u64>);
 
+/// The least that a client must send: bytes in a window of time. None: as little as it likes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct BodyRateMin(pub(crate) Option<(u64, Micros)>);
+
 /// The time for all of something. None: as long as it takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TotalTime(pub(crate) Option<Micros>);
@@ -51,6 +55,28 @@ impl Meaning for BodyMax {
     }
     fn schema() -> Schema {
         json_schema!({ "anyOf": [ByteCount::schema(), { "const": "none" }] })
+    }
+}
+
+impl Meaning for BodyRateMin {
+    fn understand(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        let understood = text.split_once('/').and_then(|(size, time)| {
+            let ByteCount(n_bytes) = ByteCount::understand(size.trim_end()).ok()?;
+            let has_number = time.starts_with(|c: char| c.is_ascii_digit());
+            let time = if has_number { time.to_owned() } else { format!("1{time}") };
+            Some((n_bytes, Micros::understand(&time).ok()?))
+        });
+        understood.map(|rate| Self(Some(rate))).ok_or_else(|| {
+            "use bytes and a window of time, such as 240B/s or 8KB/30s; or none for as slow as it likes"
+                .to_owned()
+        })
+    }
+    fn schema() -> Schema {
+        let pattern = "^([0-9]+ *([kKmMgGtT]?[bB])/([0-9]+ *)?(us|ms|s|min|h|d)|none)$";
+        json_schema!({ "type": "string", "pattern": pattern, "examples": ["240B/s", "8KB/30s", "none"] })
     }
 }
 

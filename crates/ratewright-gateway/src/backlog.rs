@@ -1,0 +1,76 @@
+//! Bodies of one HTTP/2 connection that are not read.
+//!
+//! The streams of a connection share its window. While a body waits, for its upstream or for a decision, its client may have
+//! filled the window with it, and cannot send any of the others: they are held back too, and are not slow.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// The bodies of one connection that are not read. Clones are of the same connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Backlog(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    n_waiting: usize,
+    /// Since when there is one.
+    since: Option<Instant>,
+    /// For how long there was one, before that.
+    total: Duration,
+}
+
+/// A body that is not read, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Waiting(Backlog);
+
+impl Backlog {
+    /// A body that is not read.
+    pub(crate) fn wait(&self) -> Waiting {
+        let mut state = self.0.lock();
+        state.n_waiting += 1;
+        state.since.get_or_insert_with(Instant::now);
+        Waiting(self.clone())
+    }
+
+    /// For how long there has been a body that was not read, in all.
+    pub(crate) fn total(&self) -> Duration {
+        let state = self.0.lock();
+        state.total + state.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut state = self.0.0.lock();
+        state.n_waiting = state.n_waiting.saturating_sub(1);
+        if state.n_waiting == 0 {
+            let lasted = state.since.take().map_or(Duration::ZERO, |since| since.elapsed());
+            state.total += lasted;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::time::advance;
+
+    #[tokio::test(start_paused = true)]
+    async fn time_counts_once_while_any_body_waits() {
+        let (backlog, second) = (Backlog::default(), Duration::from_secs(1));
+        advance(second).await;
+        let first = backlog.wait();
+        advance(second).await;
+        let other = backlog.clone().wait();
+        advance(second).await;
+        drop(first);
+        advance(second).await;
+        assert_eq!(backlog.total(), 3 * second);
+        drop(other);
+        advance(second).await;
+        assert_eq!(backlog.total(), 3 * second);
+    }
+}
