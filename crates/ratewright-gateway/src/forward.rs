@@ -12,6 +12,7 @@
 mod streams;
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -21,7 +22,6 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::upgrade::OnUpgrade;
-use ratewright_http::address::client_address;
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
@@ -60,6 +60,8 @@ struct Way {
 pub(crate) struct Arriving {
     pub(crate) body: Inbound,
     pub(crate) peer: Peer,
+    /// The client's address.
+    pub(crate) client: IpAddr,
     pub(crate) scheme: Scheme,
 }
 
@@ -128,7 +130,7 @@ impl Way {
 
     /// Takes away and adds what has to be before a request is passed on.
     fn prepare(&self, request: Request<Arriving>) -> Sending {
-        let (mut head, Arriving { body, peer, scheme }) = request.into_parts();
+        let (mut head, Arriving { body, peer, client, scheme }) = request.into_parts();
         let is_http1 = self.route.upstream.protocol() == Protocol::Http1;
         let switching = wants_upgrade(&head).filter(|_| is_http1).zip(head.extensions.remove::<OnUpgrade>());
         let rules = &self.rules.dialect.rules;
@@ -146,7 +148,6 @@ impl Way {
             HostPolicy::Keep => host.is_none(),
             HostPolicy::Fixed(_) => false,
         };
-        let client = client_address(&head.headers, peer.address, &rules.proxies);
         let hop = Hop { peer: &peer, client, scheme, host };
         let told = hop.tell(&mut head.headers, rules, &self.rules.read);
         match &self.route.host {

@@ -24,8 +24,9 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, 
 use hyper::body::Incoming;
 use ratewright_core::{Observe, Store, Timestamp};
 use ratewright_http::address::client_address;
-use ratewright_http::{Occasion, Problem, given_id};
-use ratewright_tower::{InFlight, Peer, RateLimit};
+use ratewright_http::path::Case;
+use ratewright_http::{Known, Occasion, Problem, Rules, given_id};
+use ratewright_tower::{InFlight, RateLimit};
 use tower_service::Service;
 
 use crate::access_log::{Arrival, Noted};
@@ -86,23 +87,30 @@ where
         let (mut head, body) = request.into_parts();
         let body = Inbound::new(body, &head, &client.backlog);
         let placed = self.place(&live, client, &mut head);
+        let address =
+            client_address(&head.headers, client.peer.address, &live.snapshot.dialect.rules.proxies);
         let route = placed.as_ref().ok().and_then(|number| live.snapshot.settings.routes.nth(*number));
         let noted =
-            live.snapshot.settings.has_access_log.then(|| self.note(&live, client, &head, (began_at, route)));
+            live.snapshot.settings.has_access_log.then(|| self.note(address, &head, (began_at, route)));
         let count = placed.as_ref().map_or(&live.nowhere, |number| &live.limited[*number].1);
         let counting = count.begin(&*self.shared.clock, began_at);
         let mut answer = match placed {
             Ok(number) => {
-                let arriving = Arriving { body, peer: client.peer.clone(), scheme: client.scheme };
-                let request = Request::from_parts(head, arriving);
+                let known = Known {
+                    peer: client.peer.address,
+                    client: Some(address),
+                    has_normal_path: has_normal_path(&head, &live.snapshot.dialect.rules),
+                    token: None,
+                    dialect: None,
+                };
+                let (peer, scheme) = (client.peer.clone(), client.scheme);
+                let request = Request::from_parts(head, Arriving { body, peer, client: address, scheme });
                 match &live.limited[number].0 {
                     Limited::Rated(service) => {
-                        let Ok(answer) = service.call_from(client.peer.address, request).await;
+                        let Ok(answer) = service.call_known(known, request).await;
                         answer
                     }
-                    Limited::Permitted(service) => {
-                        Box::pin(permitted(service.clone(), client.peer.address, request)).await
-                    }
+                    Limited::Permitted(service) => Box::pin(permitted(service.clone(), known, request)).await,
                 }
             }
             Err(refused) => {
@@ -132,17 +140,11 @@ where
     #[cold]
     fn note<'a>(
         &'a self,
-        live: &Live<S, O>,
-        client: &Client,
+        client: IpAddr,
         head: &Parts,
         (began_at, route): (Timestamp, Option<&'a Arc<Route>>),
     ) -> Box<Noted<'a>> {
-        let arrival = Arrival {
-            clock: &*self.shared.clock,
-            began_at,
-            at: self.shared.wall.now(),
-            client: client_address(&head.headers, client.peer.address, &live.snapshot.dialect.rules.proxies),
-        };
+        let arrival = Arrival { clock: &*self.shared.clock, began_at, at: self.shared.wall.now(), client };
         Box::new(Noted::new(&*self.gateway.access_log, arrival, head, route.map(|route| &*route.id)))
     }
 
@@ -200,16 +202,21 @@ where
 /// Answers a request that needs a permit.
 async fn permitted<S, O>(
     mut service: InFlight<RateLimit<Forward, S, O>, O>,
-    peer: IpAddr,
+    known: Known,
     mut request: Request<Arriving>,
 ) -> Response<Body>
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    request.extensions_mut().insert(Peer(peer)); // where both layers look for it
+    request.extensions_mut().insert(known); // where both layers look for it
     let Ok(answer) = service.call(request).await;
     answer.map(|body| Body::Held(Box::new(body)))
+}
+
+/// True if the path of a request that was placed need not be normalised again to be limited.
+fn has_normal_path(head: &Parts, rules: &Rules) -> bool {
+    rules.case == Case::Sensitive && !head.uri.path().contains('%')
 }
 
 /// Gives a request that has no id to be found by one, for the server and for problems.

@@ -27,6 +27,7 @@ use smallvec::SmallVec;
 
 use crate::address::{self, Proxies};
 use crate::jwt::{Claims, TokenError, Verifier, bearer, bearer_in};
+use crate::known::{Known, Verified};
 use crate::parts::{self, VALUE_MAX, Values};
 use crate::path::{self, Case};
 use crate::problem::Problem;
@@ -86,6 +87,8 @@ pub struct Facts<'a> {
     pub refused_token: Option<TokenError>,
     /// Whether the path could be read in more than one way.
     pub is_ambiguous: bool,
+    /// What the token says, if somebody needed it.
+    pub token: Option<Arc<Verified>>,
     /// Whether an attribute is there several times.
     has_readings: bool,
     values: SmallVec<[(AttributeName<&'a str>, Cow<'a, str>); 6]>,
@@ -115,16 +118,35 @@ pub fn identify<'a>(
     needs: &'a [AttributeName<String>],
     now: Timestamp,
 ) -> Facts<'a> {
-    let address = address::client_address(&request.headers, peer, &rules.proxies);
-    let mut facts = Facts { address: Some(address), ..Facts::default() };
+    identify_known(request, &Known::of(peer), rules, needs, now)
+}
+
+/// The same, where an earlier stage has found out some of it.
+pub fn identify_known<'a>(
+    request: &'a Parts,
+    known: &Known,
+    rules: &Rules,
+    needs: &'a [AttributeName<String>],
+    now: Timestamp,
+) -> Facts<'a> {
+    let peer = known.peer;
+    let address = known.client(&request.headers, &rules.proxies);
+    let mut facts = Facts { address: Some(address), token: known.token.clone(), ..Facts::default() };
     facts.tell(AttributeName::Ip, address::client(address, rules.ipv6_prefix));
     facts.tell_method(request.method.as_str());
-    facts.tell_path(request.uri.path(), rules);
-    let token = if needs.iter().any(is_by_token) { facts.verify(request, rules, now) } else { Token::None };
+    match request.uri.path() {
+        path if known.has_normal_path => {
+            let shorter = path.strip_suffix('/').filter(|shorter| !shorter.is_empty());
+            facts.put(AttributeName::Path, Cow::Borrowed(shorter.unwrap_or(path)));
+        }
+        path => facts.tell_path(path, rules),
+    }
+    let verified = needs.iter().any(is_by_token).then(|| facts.verify(request, rules, now));
+    let token = verified.as_ref().map_or(&Token::None, |verified| &verified.token);
     for name in needs {
         match name {
             AttributeName::Method => facts.tell_overriding_methods(request),
-            AttributeName::User => facts.tell_all(name, user(request, peer, rules, &token)),
+            AttributeName::User => facts.tell_all(name, user(request, peer, rules, token)),
             AttributeName::Claim(claim) => facts.tell_all(name, token.values(claim)),
             AttributeName::Host => {
                 if let Some(host) = parts::host(request) {
@@ -286,7 +308,9 @@ impl<'a> Facts<'a> {
             (Some(line), None) => bearer_in(line),
             (Some(_), Some(_)) => Err(TokenError::Repeated),
         };
-        self.verify_token(token, rules, now)
+        let verified = verify_token(token, rules, now);
+        self.refused_token = verified.refused;
+        verified.token
     }
 
     /// Adds a fact, in place of one that was told before. An empty value, or one that is too long, is none.
@@ -336,29 +360,25 @@ impl<'a> Facts<'a> {
         }
     }
 
-    fn verify(&mut self, request: &Parts, rules: &Rules, now: Timestamp) -> Token {
-        self.verify_token(bearer(&request.headers), rules, now)
+    /// What the token says: it is verified once, however many stages ask.
+    fn verify(&mut self, request: &Parts, rules: &Rules, now: Timestamp) -> Arc<Verified> {
+        let verify = || Arc::new(verify_token(bearer(&request.headers), rules, now));
+        let verified = self.token.get_or_insert_with(verify).clone();
+        self.refused_token = verified.refused;
+        verified
     }
+}
 
-    fn verify_token(
-        &mut self,
-        token: Result<Option<&str>, TokenError>,
-        rules: &Rules,
-        now: Timestamp,
-    ) -> Token {
-        let Some(by) = &rules.token else { return Token::None };
-        let verified = match token {
-            Ok(None) => return Token::None,
-            Ok(Some(token)) => by.verifier.verify(token, now),
-            Err(error) => Err(error),
-        };
-        verified.map_or_else(
-            |error| {
-                self.refused_token = Some(error);
-                Token::Refused
-            },
-            Token::Genuine,
-        )
+fn verify_token(token: Result<Option<&str>, TokenError>, rules: &Rules, now: Timestamp) -> Verified {
+    let Some(by) = &rules.token else { return Verified { token: Token::None, refused: None } };
+    let verified = match token {
+        Ok(None) => return Verified { token: Token::None, refused: None },
+        Ok(Some(token)) => by.verifier.verify(token, now),
+        Err(error) => Err(error),
+    };
+    match verified {
+        Ok(claims) => Verified { token: Token::Genuine(claims), refused: None },
+        Err(error) => Verified { token: Token::Refused, refused: Some(error) },
     }
 }
 

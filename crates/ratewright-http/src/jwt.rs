@@ -21,6 +21,8 @@
 mod claims;
 mod keys;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use arc_swap::ArcSwap;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -42,6 +44,7 @@ const KEYS_TRIED_MAX: usize = 4;
 pub struct Verifier {
     keys: ArcSwap<KeySet>,
     rules: TokenRules,
+    n_verified: AtomicU64,
 }
 
 /// What a token must be like, besides being signed.
@@ -171,7 +174,7 @@ pub fn bearer_in(line: &[u8]) -> Result<Option<&str>, TokenError> {
 impl Verifier {
     /// A verifier with these keys and rules.
     pub fn new(keys: KeySet, rules: TokenRules) -> Self {
-        Self { keys: ArcSwap::from_pointee(keys), rules }
+        Self { keys: ArcSwap::from_pointee(keys), rules, n_verified: AtomicU64::new(0) }
     }
 
     /// Takes other keys from now on. Tokens of keys that are gone no longer count.
@@ -184,11 +187,17 @@ impl Verifier {
         self.keys.store(other.keys.load_full());
     }
 
+    /// How many tokens were looked at.
+    pub fn n_verified(&self) -> u64 {
+        self.n_verified.load(Ordering::Relaxed)
+    }
+
     /// The claims of a token that counts at `now`.
     ///
     /// # Errors
     /// If it does not count, or not yet, or no longer.
     pub fn verify(&self, token: &str, now: Timestamp) -> Result<Claims, TokenError> {
+        self.n_verified.fetch_add(1, Ordering::Relaxed);
         if token.len() > TOKEN_LENGTH_MAX {
             return Err(TokenError::TooLong { length: token.len(), length_max: TOKEN_LENGTH_MAX });
         }

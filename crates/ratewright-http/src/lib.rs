@@ -20,6 +20,7 @@ mod dialect;
 mod fields;
 mod identify;
 pub mod jwt;
+mod known;
 pub mod parts;
 pub mod path;
 mod problem;
@@ -30,7 +31,9 @@ pub use correlation::{correlation_id, given_id};
 pub use dialect::{Dialect, SharedDialect};
 pub use fields::{FieldStyle, Fields, LimitMeaning, QuotaPolicy, Received, ServiceLimit, Shown};
 pub use identify::{
-    AmbiguousPaths, Attributes, Facts, METHOD_OVERRIDES, Rules, Token, TokenUser, identify, is_by_token,
+    AmbiguousPaths, Attributes, Facts, METHOD_OVERRIDES, Rules, Token, TokenUser, identify, identify_known,
+    is_by_token,
 };
+pub use known::{Known, Verified};
 pub use parts::{VALUE_MAX, Values};
 pub use problem::{Occasion, Problem, iso};

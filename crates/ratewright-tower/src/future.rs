@@ -11,7 +11,6 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -21,7 +20,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
 use ratewright_core::{Micros, Observe, Store};
-use ratewright_http::Problem;
+use ratewright_http::{Known, Problem};
 use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 use tower_service::Service;
@@ -83,12 +82,12 @@ where
         gate: Arc<Gate<S, O>>,
         ready: T,
         parts: Parts,
-        peer: Option<IpAddr>,
+        mut known: Option<Known>,
         body: B,
     ) -> Self {
         let asking = Arc::clone(&gate);
         let deciding = Box::pin(async move {
-            let asked = asking.ask(&parts, peer, Owned::kept).await;
+            let asked = asking.ask(&parts, &mut known, Owned::kept).await;
             (parts, asked)
         });
         Self { gate, stage: Stage::Deciding { deciding, ready: Some((ready, body)) } }

@@ -1,7 +1,6 @@
 //! Identify, decide, and the answer of who is denied: what both layers do alike.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,7 +12,9 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use ratewright_core::{
     Ask, AttributeName, Decision, Limiter, Observe, Policies, Query, Store, Timestamp, Verdict,
 };
-use ratewright_http::{Dialect, Facts, FieldStyle, Fields, Occasion, Problem, correlation_id, identify};
+use ratewright_http::{
+    Dialect, Facts, FieldStyle, Fields, Known, Occasion, Problem, correlation_id, identify_known,
+};
 use smallvec::SmallVec;
 use tracing::error;
 
@@ -55,20 +56,25 @@ pub(crate) fn at_once<F: Future>(future: F) -> Option<F::Output> {
 }
 
 impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
-    /// Finds out who asks, and decides. Unless `peer` is told, the door finds it out. The query lives no longer than that; `keep` says what is kept of it.
+    /// Finds out who asks, and decides. What is found out is `known` afterwards; unless the peer was, the door finds it out. The query lives no longer than that; `keep` says what is kept of it.
     pub(crate) async fn ask<K>(
         &self,
         request: &Parts,
-        peer: Option<IpAddr>,
+        known: &mut Option<Known>,
         keep: impl FnOnce(&Query<'_>, &Decision) -> K,
     ) -> Result<Asked<K>, Problem> {
         let door = &self.door;
-        let Some(peer) = peer.or_else(|| (door.peer)(request)) else { return Err(unknown_peer()) };
+        if known.is_none() {
+            let before = request.extensions.get::<Known>().cloned();
+            let before = before.map(|known| known.by(&door.dialect.load()));
+            *known = before.or_else(|| (door.peer)(request).map(Known::of));
+        }
+        let Some(known) = known else { return Err(unknown_peer()) };
         let now = door.clock.now();
         let policies = door.rule_set.as_ref().map_or_else(|| self.limiter.load(), |set| set.load());
         let needs = Arc::clone(policies.needs());
         let dialect = door.dialect.load();
-        let mut facts = identify(request, peer, &dialect.rules, &needs, now);
+        let mut facts = identify_known(request, known, &dialect.rules, &needs, now);
         self.tell_more(request, &policies, &mut facts);
         dialect.heed(&facts);
         if let Some(problem) = facts.problem(&dialect.rules) {
@@ -76,6 +82,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
         }
         let style = dialect.fields;
         drop(dialect);
+        (known.client, known.token) = (facts.address, facts.token.take());
         let attributes = facts.attributes();
         let named: SmallVec<[&str; 4]> = door.policies.iter().map(AsRef::as_ref).collect();
         let query = Query {

@@ -79,10 +79,16 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let (parts, body) = request.into_parts();
+        let (mut parts, body) = request.into_parts();
         let permits = self.gate.limiter.store();
-        let asking = self.gate.ask(&parts, None, |query, decision| permits.permit(query, decision));
-        let stage = match at_once(asking).expect("permits never wait") {
+        let mut known = None;
+        let asking = self.gate.ask(&parts, &mut known, |query, decision| permits.permit(query, decision));
+        let asked = at_once(asking).expect("permits never wait");
+        if let Some(mut known) = known {
+            known.dialect.get_or_insert_with(|| self.gate.door.dialect.load_full());
+            parts.extensions.insert(known); // for the layers within
+        }
+        let stage = match asked {
             Ok(asked) if asked.is_denied() => {
                 Stage::Answered { answer: Some(self.gate.deny(&parts, &asked.tersely())) }
             }

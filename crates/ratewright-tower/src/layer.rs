@@ -2,12 +2,12 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use ratewright_core::{Limiter, Observe, Store, Unobserved};
+use ratewright_http::Known;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -69,12 +69,12 @@ where
 {
     /// Like `call`, for a server that knows who is at the other end: the door is not asked. The service must be ready, and for
     /// many requests at once: it is cloned for each.
-    pub fn call_from<B, R>(&self, peer: IpAddr, request: Request<B>) -> RateLimitFuture<T, B, S, O>
+    pub fn call_known<B, R>(&self, known: Known, request: Request<B>) -> RateLimitFuture<T, B, S, O>
     where
         T: Service<Request<B>, Response = Response<R>> + Clone,
         R: From<String>,
     {
-        enter(&self.gate, &mut self.inner.clone(), Some(peer), request)
+        enter(&self.gate, &mut self.inner.clone(), Some(known), request)
     }
 }
 
@@ -82,7 +82,7 @@ where
 fn enter<T, S, O, B>(
     gate: &Arc<Gate<S, O>>,
     inner: &mut T,
-    peer: Option<IpAddr>,
+    mut known: Option<Known>,
     request: Request<B>,
 ) -> RateLimitFuture<T, B, S, O>
 where
@@ -93,14 +93,14 @@ where
     let (parts, body) = request.into_parts();
     let gate = Arc::clone(gate);
     if gate.limiter.never_waits()
-        && let Some(asked) = at_once(gate.ask(&parts, peer, Owned::kept))
+        && let Some(asked) = at_once(gate.ask(&parts, &mut known, Owned::kept))
     {
         return RateLimitFuture::decided(gate, asked, inner, parts, body);
     }
     // The service that is ready goes along with the request; its clone must become ready anew.
     let clone = inner.clone();
     let ready = std::mem::replace(inner, clone);
-    RateLimitFuture::deciding(gate, ready, parts, peer, body)
+    RateLimitFuture::deciding(gate, ready, parts, known, body)
 }
 
 impl<S, O> Clone for RateLimitLayer<S, O> {

@@ -195,9 +195,19 @@ mod tests {
     #[test]
     fn long_values_and_secrets_are_told_as_digests() {
         let long = "x".repeat(64);
-        check(None, &[&long], false, expect![[r#"ratelimit:login:xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"#]]);
+        check(
+            None,
+            &[&long],
+            false,
+            expect![[r#"ratelimit:login:xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"#]],
+        );
         check(None, &[&(long + "x")], false, expect!["ratelimit:login:#9537c5fdf120482f7d58d25e9ed583f5"]);
-        check(None, &["#8ce1ac05ae92aaaf1a4f3d8b4b6ce2f3"], false, expect!["ratelimit:login:%238ce1ac05ae92aaaf1a4f3d8b4b6ce2f3"]);
+        check(
+            None,
+            &["#8ce1ac05ae92aaaf1a4f3d8b4b6ce2f3"],
+            false,
+            expect!["ratelimit:login:%238ce1ac05ae92aaaf1a4f3d8b4b6ce2f3"],
+        );
         let quota = Quota::new(Algorithm::default(), "1/s".parse().unwrap()).unwrap();
         let secret = AttributeName::Header("x-api-key");
         let bucket = BucketName::new("p", None, &quota, vec![secret.into()]);

@@ -198,3 +198,37 @@ impl http_body::Body for Stream {
         self.0.poll_recv(context)
     }
 }
+
+/// Both layers count by user: the token is verified once, by whichever comes first, and another program's rules do not count.
+#[tokio::test]
+async fn a_token_is_verified_once_for_all_layers() {
+    use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
+    use ratewright_http::{Dialect, Rules, TokenUser};
+    let by_user = |policy: Policy| policy.by(&[AttributeName::User]);
+    let verifier = || {
+        let keys = KeySet::secret(b"a secret of at least thirty-two bytes").unwrap();
+        Arc::new(Verifier::new(keys, TokenRules::default()))
+    };
+    let speaking = |verifier: &Arc<Verifier>| {
+        let token = Some(TokenUser { verifier: Arc::clone(verifier), claim: "sub".to_owned() });
+        Dialect { rules: Rules { token, ..Rules::default() }, ..Dialect::default() }.shared()
+    };
+    for (same, expected) in [(true, [1, 0]), (false, [1, 1])] {
+        let verifiers = [verifier(), verifier()];
+        let dialect = speaking(&verifiers[0]);
+        let other = if same { Arc::clone(&dialect) } else { speaking(&verifiers[1]) };
+        let permits = Arc::new(Permits::default());
+        let permitting = Limiter::new(Policies::new(vec![by_user(at_once(9))]).unwrap(), permits);
+        let (rating, _) = limiter([by_user(bucket("rate", "9/s"))]);
+        let hello = ServiceBuilder::new()
+            .layer(InFlightLayer::new(Arc::new(permitting), door().speaking(dialect)))
+            .layer(RateLimitLayer::new(rating, door().speaking(other)))
+            .service(tower::service_fn(|_: Request<Body>| async {
+                Ok::<_, Infallible>(Response::new(Body::from("hello")))
+            }));
+        let mut request = request(1, "/");
+        request.headers_mut().insert("authorization", "Bearer a.b.c".parse().unwrap());
+        assert_eq!(hello.oneshot(request).await.unwrap().status(), 200);
+        assert_eq!(verifiers.map(|verifier| verifier.n_verified()), expected);
+    }
+}
