@@ -28,6 +28,8 @@ pub struct Settings {
     pub request_header: Duration,
     /// True if every request is logged.
     pub has_access_log: bool,
+    /// Whether headers are removed by which a client asks for another method than its own.
+    pub strips_method_override: bool,
 }
 
 impl Settings {
@@ -50,6 +52,7 @@ impl Default for Settings {
             timeouts: Timeouts::default(),
             request_header: Duration::from_secs(10),
             has_access_log: false,
+            strips_method_override: false,
         }
     }
 }

@@ -25,7 +25,7 @@ use hyper::body::Incoming;
 use ratewright_core::{Observe, Store, Timestamp};
 use ratewright_http::address::client_address;
 use ratewright_http::path::Case;
-use ratewright_http::{Known, Occasion, Problem, Rules, given_id};
+use ratewright_http::{Known, METHOD_OVERRIDES, Occasion, Problem, Rules, given_id};
 use ratewright_tower::{InFlight, RateLimit};
 use tower_service::Service;
 
@@ -151,6 +151,9 @@ where
     /// Finds the route of a request, and makes the request ready for it.
     fn place(&self, live: &Live<S, O>, client: &Client, head: &mut Parts) -> Result<usize, Box<Refused>> {
         name(head);
+        if live.snapshot.settings.strips_method_override {
+            METHOD_OVERRIDES.iter().for_each(|name| drop(head.headers.remove(name)));
+        }
         let host = client.flag.take().map_or_else(|| check_framing(head), Err).map_err(Refused::at_once)?;
         check_identity(head, &live.rules.read)
             .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error.to_string()))?;

@@ -11,7 +11,7 @@ use http::header::{AUTHORIZATION, CONNECTION, COOKIE, FORWARDED, HOST};
 use http::request::Parts;
 use http::{HeaderName, Method};
 use ratewright_core::{AttributeName, Policies};
-use ratewright_http::{Dialect, Rules};
+use ratewright_http::{Dialect, METHOD_OVERRIDES, Rules};
 
 use super::hop_by_hop::{hop_by_hop, is_spelled, named};
 use crate::snapshot::Snapshot;
@@ -51,7 +51,8 @@ impl ReadHeaders {
             let AttributeName::Header(name) = need else { return None };
             HeaderName::from_bytes(name.as_bytes()).ok()
         });
-        let mut read: Vec<_> = of_policies.chain(rules.user_header.clone()).collect();
+        let others = rules.user_header.clone().into_iter().chain(METHOD_OVERRIDES.clone());
+        let mut read: Vec<_> = of_policies.chain(others).collect();
         read.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
         read.dedup();
         Self(read)

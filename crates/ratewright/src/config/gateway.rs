@@ -45,6 +45,9 @@ impl Reader<'_> {
             request_header: self
                 .time("gateway.timeouts.request_header", request_header)
                 .unwrap_or(default.request_header),
+            strips_method_override: self
+                .read_if("gateway.strip_method_override", &written.strip_method_override)
+                .unwrap_or_default(),
             has_access_log: self.read_if("gateway.access_log", &written.access_log).unwrap_or_default(),
             routes: default.routes,
         }

@@ -136,7 +136,7 @@ lay!(Policy {
     mode,
     on_failure
 });
-lay!(Gateway { connections_max, connections_per_address, header_max, body_max, body_rate_min, access_log; timeouts });
+lay!(Gateway { connections_max, connections_per_address, header_max, body_max, body_rate_min, strip_method_override, access_log; timeouts });
 lay!(GatewayTimeouts { connect, header, idle, total, tunnel_idle, request_header });
 lay!(Route { id, upstream, policies, body_max, body_rate_min, host, retries; matched, timeouts });
 lay!(RouteMatch { path, host, method });

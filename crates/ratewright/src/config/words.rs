@@ -18,6 +18,7 @@ use ratewright_core::{
     Part, Policies, Policy, Quota, Refill, Selector, WindowStart,
 };
 use ratewright_gateway::Routes;
+use ratewright_http::path::Case;
 
 use super::{Config, StoreConfig};
 pub(crate) use envoy::envoy;
@@ -73,9 +74,22 @@ pub(crate) fn words(config: &Config) -> String {
     if policies.iter().any(is_covering) && !free.is_empty() {
         text.push_str(&format!("never limited: {}\n", free.join("; ")));
     }
+    if config.clients.rules.case == Case::Sensitive && policies.iter().any(|policy| tests_path(policy)) {
+        text.push_str("paths differ by case; set clients.case: insensitive if an upstream ignores it\n");
+    }
     text.push_str(&routes::routes(routes));
     text.extend(config.envoy.iter().map(|rules| envoy(rules, &config.policies)));
     text
+}
+
+/// True if a policy or one of its overrides is for some paths only.
+fn tests_path(policy: &Policy) -> bool {
+    let own = match policy.selector() {
+        Selector::When(condition) => Some(condition),
+        Selector::Named => None,
+    };
+    let conditions = own.into_iter().chain(policy.overrides().map(|other| other.condition));
+    conditions.flat_map(Condition::attributes).any(|name| *name == AttributeName::Path)
 }
 
 /// The groups of some policies in the order in which they begin; those without a group first.

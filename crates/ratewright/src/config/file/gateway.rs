@@ -28,6 +28,9 @@ pub(in crate::config) struct Gateway {
     pub(in crate::config) body_rate_min: Option<Written<BodyRateMin>>,
     /// How long things may take.
     pub(in crate::config) timeouts: Option<GatewayTimeouts>,
+    /// Whether `X-HTTP-Method-Override`, `X-HTTP-Method` and `X-Method-Override` are removed from requests. Otherwise they reach the
+    /// upstream, and policies on methods count a request under the method that it asks for too. Default: `false`.
+    pub(in crate::config) strip_method_override: Option<Written<bool>>,
     /// Whether every request is written to standard output, a JSON object on a line each. Default: `false`.
     pub(in crate::config) access_log: Option<Written<bool>>,
 }

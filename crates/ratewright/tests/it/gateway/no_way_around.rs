@@ -137,6 +137,13 @@ fn a_method_that_a_header_or_a_parameter_overrides_is_counted_under_both() {
 }
 
 #[test]
+fn headers_that_override_the_method_can_be_stripped() {
+    let header: &[u8] = b"X-HTTP-Method-Override: DELETE";
+    let config = format!("gateway: {{strip_method_override: true}}\n{}", limit("by: ip, when: {method: DELETE}"));
+    check(&config, &[("POST", "/", &[header]), ("POST", "/", &[header])], &[200, 200], None);
+}
+
+#[test]
 fn every_value_of_a_cookie_or_parameter_is_charged() {
     let [ab, b, c]: [&[u8]; 3] = [b"Cookie: sid=a; sid=b", b"Cookie: sid=b", b"Cookie: sid=c"];
     let many: &[u8] = b"Cookie: sid=1; sid=2; sid=3; sid=4; sid=5";
