@@ -18,9 +18,10 @@ use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::header::{ALLOW, CONNECTION};
+use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use ratewright_core::{Observe, Store, Timestamp};
 use ratewright_http::address::client_address;
@@ -86,6 +87,7 @@ where
         let live = self.live();
         let (mut head, body) = request.into_parts();
         let body = Inbound::new(body, &head, &client.backlog);
+        let is_head = head.method == Method::HEAD;
         let placed = self.place(&live, client, &mut head);
         let address =
             client_address(&head.headers, client.peer.address, &live.snapshot.dialect.rules.proxies);
@@ -120,6 +122,9 @@ where
                 self.refuse(&head, &refused)
             }
         };
+        if is_head {
+            strip_body(&mut answer);
+        }
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             client.flag.let_through(); // before the client is told that it may
             if let Some(opening) = answer.extensions_mut().remove::<Opening>() {
@@ -215,6 +220,18 @@ where
     request.extensions_mut().insert(known); // where both layers look for it
     let Ok(answer) = service.call(request).await;
     answer.map(|body| Body::Held(Box::new(body)))
+}
+
+/// Takes the body of what is answered to HEAD. In HTTP/2 a client would take it for a protocol error.
+fn strip_body(answer: &mut Response<Body>) {
+    if answer.body().is_end_stream() {
+        return;
+    }
+    let length = answer.body().size_hint().exact();
+    *answer.body_mut() = Body::empty();
+    if let Some(length) = length {
+        answer.headers_mut().entry(CONTENT_LENGTH).or_insert(length.into());
+    }
 }
 
 /// True if the path of a request that was placed need not be normalised again to be limited.

@@ -261,8 +261,11 @@ impl<'a> Facts<'a> {
     /// The methods that a request asks for besides its own.
     fn tell_overriding_methods(&mut self, request: &'a Parts) {
         let mut values = Values::default();
-        for line in METHOD_OVERRIDES.iter().flat_map(|name| request.headers.get_all(name)) {
-            values.add(str::from_utf8(line.as_bytes()).ok().map(Cow::Borrowed));
+        for name in &METHOD_OVERRIDES {
+            parts::header(&request.headers, name)
+                .readable
+                .into_iter()
+                .for_each(|line| values.add(Some(line)));
         }
         let query = request.uri.query().unwrap_or_default();
         if query.contains(METHOD_PARAM) || query.contains('%') {

@@ -43,6 +43,20 @@ impl<'a> Values<'a> {
         }
     }
 
+    /// Adds a value that somebody says who may speak for the client: any text, but for a NUL.
+    pub fn add_told(&mut self, value: &'a str) {
+        match value {
+            "" => {}
+            _ if value.len() <= VALUE_MAX && !value.contains('\0') => {
+                let is_new = !self.readable.iter().any(|known| known == value);
+                if is_new && self.readable.len() < VALUES_MAX {
+                    self.readable.push(Cow::Borrowed(value));
+                }
+            }
+            _ => self.is_unreadable = true,
+        }
+    }
+
     fn add_bytes(&mut self, bytes: &'a [u8]) {
         self.add(str::from_utf8(bytes.trim_ascii()).ok().map(Cow::Borrowed));
     }

@@ -6,9 +6,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use http::header::ORIGIN;
+use http::header::{CONTENT_LENGTH, ORIGIN};
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use ratewright_core::{
     Ask, AttributeName, Decision, Limiter, Observe, Policies, Query, Store, Timestamp, Verdict,
 };
@@ -119,6 +119,12 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
         let id = correlation_id(&request.headers, || fastrand::u128(..));
         let mut answer = denial(request, &id, asked, &dialect);
         asked.render(answer.headers_mut());
+        if request.method == Method::HEAD {
+            // In HTTP/2 a client would take the body for a protocol error.
+            let length = answer.body().len();
+            answer.headers_mut().insert(CONTENT_LENGTH, length.into());
+            answer.body_mut().clear();
+        }
         answer
     }
 }

@@ -47,6 +47,22 @@ async fn a_method_counts_however_it_is_written_or_overridden() {
     assert_eq!(statuses(on("PUT"), vec![with("POST", "/", &put), with("PUT", "/", &[])]).await, [200, 429]);
 }
 
+/// A body would be a protocol error in HTTP/2.
+#[tokio::test]
+async fn a_denial_of_head_has_no_body() {
+    let (limiter, _) = limiter([bucket("p", "1/h")]);
+    let layer = RateLimitLayer::new(limiter, door());
+    let hello =
+        tower::service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::default())) });
+    for (method, status, has_body) in [("GET", 200, false), ("GET", 429, true), ("HEAD", 429, false)] {
+        let response = layer.layer(hello).oneshot(with(method, "/", &[])).await.unwrap();
+        assert_eq!(response.status(), status);
+        let length = crate::world::field(response.headers(), "content-length").to_owned();
+        assert_eq!(!crate::world::text(response).await.is_empty(), has_body, "{method}");
+        assert!(method == "GET" || length.parse::<u32>().unwrap() > 0, "as a GET would have it");
+    }
+}
+
 #[tokio::test]
 async fn what_comes_twice_is_charged_twice_or_rejected() {
     let sid = bucket("p", "1/h").by(&[AttributeName::Cookie("sid")]);

@@ -3,13 +3,14 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 
 use http::StatusCode;
 use ratewright_core::{AttributeName, Timestamp};
 use ratewright_http::{Facts, METHOD_OVERRIDES, Problem, Rules, Token, Values, is_by_token, parts};
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
 
 use super::openapi;
 use crate::settings::Settings;
@@ -18,7 +19,7 @@ use crate::settings::Settings;
 const PATH_MAX: usize = 8_192;
 
 /// What is known about a request.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[derive(Debug, Default, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Told<'a> {
     /// The client's address.
@@ -53,12 +54,45 @@ pub(super) struct Told<'a> {
 type Table<'a> = BTreeMap<Cow<'a, str>, OneOrMany<'a>>;
 
 /// One value, or all that a request has of a name.
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, JsonSchema)]
 #[serde(untagged)]
 #[schemars(inline)]
 enum OneOrMany<'a> {
-    One(#[serde(borrow)] Cow<'a, str>),
-    Many(#[serde(borrow)] Vec<Cow<'a, str>>),
+    One(Cow<'a, str>),
+    Many(Vec<Cow<'a, str>>),
+}
+
+/// By hand, since the derived one does not say what it expects.
+impl<'de: 'a, 'a> Deserialize<'de> for OneOrMany<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = OneOrMany<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of strings")
+            }
+
+            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Self::Value, E> {
+                Ok(OneOrMany::One(Cow::Borrowed(text)))
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
+                Ok(OneOrMany::One(Cow::Owned(text.to_owned())))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut values = Vec::new();
+                while let Some(value) = list.next_element::<Cow<'de, str>>()? {
+                    values.push(value);
+                }
+                Ok(OneOrMany::Many(values))
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
 }
 
 impl OneOrMany<'_> {
@@ -129,7 +163,7 @@ impl Told<'_> {
         let mut values = Values::default();
         match name {
             AttributeName::User => match &self.user {
-                Some(user) => values.add(Some(Cow::Borrowed(user))),
+                Some(user) => values.add_told(user),
                 None => return token.user(rules),
             },
             AttributeName::Claim(name) => match self.claims.get(&**name) {
@@ -137,7 +171,7 @@ impl Told<'_> {
                 None => return token.values(name),
             },
             AttributeName::Route => {
-                self.route.iter().for_each(|route| values.add(Some(Cow::Borrowed(route.as_ref()))));
+                self.route.iter().for_each(|route| values.add_told(route));
             }
             AttributeName::Header(name) => {
                 let mut n_lines = 0;
@@ -195,5 +229,5 @@ impl Told<'_> {
 }
 
 fn add_all<'a>(values: &mut Values<'a>, told: &'a OneOrMany<'_>) {
-    told.as_slice().iter().for_each(|value| values.add(Some(Cow::Borrowed(value.as_ref()))));
+    told.as_slice().iter().for_each(|value| values.add_told(value));
 }

@@ -139,7 +139,8 @@ fn a_method_that_a_header_or_a_parameter_overrides_is_counted_under_both() {
 #[test]
 fn headers_that_override_the_method_can_be_stripped() {
     let header: &[u8] = b"X-HTTP-Method-Override: DELETE";
-    let config = format!("gateway: {{strip_method_override: true}}\n{}", limit("by: ip, when: {method: DELETE}"));
+    let config =
+        format!("gateway: {{strip_method_override: true}}\n{}", limit("by: ip, when: {method: DELETE}"));
     check(&config, &[("POST", "/", &[header]), ("POST", "/", &[header])], &[200, 200], None);
 }
 
