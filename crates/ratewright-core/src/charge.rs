@@ -67,6 +67,8 @@ pub struct Refund<'a> {
     pub receipt: Receipt,
     /// On what ground it was paid, and so where it is to be given back.
     pub basis: Basis,
+    /// Where somebody could bring it back twice, or to two instances: what tells it from others. It is given back once.
+    pub id: Option<u64>,
 }
 
 /// A charge that somebody paid, as they were told of it, to be given back.
@@ -92,6 +94,8 @@ pub struct Paid<'a> {
     pub paid_at: Timestamp,
     /// On what ground, and so where it is to be given back.
     pub basis: Basis,
+    /// What tells it from others, so that it is given back once.
+    pub id: u64,
 }
 
 impl Act {

@@ -114,14 +114,14 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
             let (policy, _) = policies.limit(standing.limit)?;
             let receipt = if is_due(policy) { standing.take_receipt()? } else { return None };
             let (key, quota) = policies.key(standing.limit, query, &current)?;
-            Some(Refund { key, quota, receipt, basis: standing.basis })
+            Some(Refund { key, quota, receipt, basis: standing.basis, id: None })
         });
         let refunds: Vec<_> = paid.collect();
-        let Ok(()) = self.store.refund(&refunds).await;
+        let Ok(_) = self.store.refund(&refunds).await;
     }
 
     /// Gives back what was paid, by what the payer was told. Tells how many charges were given back: those whose
-    /// limit is still in force.
+    /// limit is still in force, and that were not given back before.
     pub async fn refund_paid(&self, paid: &[Paid<'_>]) -> usize {
         let policies = self.policies.load();
         let found = paid.iter().filter_map(|paid| {
@@ -136,11 +136,12 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
                 quota: limit.quota(),
                 receipt,
                 basis: paid.basis,
+                id: Some(paid.id),
             })
         });
         let refunds: Vec<_> = refunds.collect();
-        let Ok(()) = self.store.refund(&refunds).await;
-        refunds.len()
+        let Ok(n_refunded) = self.store.refund(&refunds).await;
+        n_refunded
     }
 
     /// Forgets the buckets that a query would be charged to, and tells where: in the store that all instances

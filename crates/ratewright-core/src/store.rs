@@ -30,7 +30,8 @@ pub trait Store: Send + Sync {
 
     /// Gives back what was paid on this store's ground, as far as time has not repaid it. Never lets more through than if it had
     /// not been charged, unless the bucket was forgotten meanwhile, by a reset or for want of room.
-    fn refund(&self, refunds: &[Refund<'_>]) -> impl Future<Output = Result<(), Self::Error>> + Send;
+    /// Tells how many were given back: not those that were before, nor those of another ground.
+    fn refund(&self, refunds: &[Refund<'_>]) -> impl Future<Output = Result<usize, Self::Error>> + Send;
 
     /// Forgets the buckets, so that their keys stand as if never seen, and tells on what ground.
     fn reset(&self, keys: &[Key<'_>]) -> impl Future<Output = Result<Basis, Self::Error>> + Send;
@@ -55,7 +56,7 @@ impl<S: Store + ?Sized> Store for Arc<S> {
         (**self).apply(charges, standings)
     }
 
-    fn refund(&self, refunds: &[Refund<'_>]) -> impl Future<Output = Result<(), Self::Error>> + Send {
+    fn refund(&self, refunds: &[Refund<'_>]) -> impl Future<Output = Result<usize, Self::Error>> + Send {
         (**self).refund(refunds)
     }
 

@@ -111,8 +111,8 @@ impl Store for Recorded {
         Ok(())
     }
 
-    async fn refund(&self, _: &[Refund<'_>]) -> Result<(), Infallible> {
-        Ok(())
+    async fn refund(&self, _: &[Refund<'_>]) -> Result<usize, Infallible> {
+        Ok(0)
     }
 
     async fn reset(&self, _: &[Key<'_>]) -> Result<Basis, Infallible> {

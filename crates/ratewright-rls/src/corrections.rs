@@ -48,7 +48,13 @@ impl<'a> Corrections<'a> {
                     give_back(standing, charge.quota, cost);
                 }
                 let (key, quota, basis) = (charge.key, charge.quota, standing.basis);
-                corrections.refunds.push(Refund { key, quota, receipt: Receipt { cost, ..receipt }, basis });
+                corrections.refunds.push(Refund {
+                    key,
+                    quota,
+                    receipt: Receipt { cost, ..receipt },
+                    basis,
+                    id: None,
+                });
             }
             if let Act::Record(hits @ 1..) = charge.act
                 && was_not_applied(standing)
@@ -72,7 +78,7 @@ impl<'a> Corrections<'a> {
     {
         let refunding = async {
             if !self.refunds.is_empty() {
-                let Ok(()) = limiter.store().refund(&self.refunds).await;
+                let Ok(_) = limiter.store().refund(&self.refunds).await;
             }
         };
         let recording = async {

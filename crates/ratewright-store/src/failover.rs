@@ -283,16 +283,20 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Store for Failover<
         Ok(())
     }
 
-    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), Infallible> {
-        for Refund { key, quota, receipt, basis } in refunds {
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<usize, Infallible> {
+        let mut n_refunded = 0;
+        for Refund { key, quota, receipt, basis, id } in refunds {
             let (quota, receipt) = (&self.local_quota(quota), Receipt { ..*receipt });
-            let Ok(()) = self.local.refund(&[Refund { key: *key, quota, receipt, basis: *basis }]).await;
+            let refund = Refund { key: *key, quota, receipt, basis: *basis, id: *id };
+            let Ok(n_local) = self.local.refund(&[refund]).await;
+            n_refunded += n_local;
         }
         // One that does not arrive is lost: sent again, it might be given back twice.
-        if let Err(error) = self.shared.refund(refunds).await {
-            debug!(cause = %error, "a refund is lost");
+        match self.shared.refund(refunds).await {
+            Ok(n_shared) => n_refunded += n_shared,
+            Err(error) => debug!(cause = %error, "a refund is lost"),
         }
-        Ok(())
+        Ok(n_refunded)
     }
 
     async fn reset(&self, keys: &[Key<'_>]) -> Result<Basis, Infallible> {

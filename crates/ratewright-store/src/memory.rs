@@ -333,13 +333,15 @@ impl<C: Clock> Store for MemoryStore<C> {
         Ok(())
     }
 
-    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), Infallible> {
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<usize, Infallible> {
+        let mut n_refunded = 0;
         for refund in refunds.iter().filter(|refund| refund.basis == Basis::Local) {
             let (shard, id) = self.locate(&refund.key);
             let mut shard = self.shards[shard].0.lock();
             shard.visit(id, refund.quota, self.clock.now(), GiveBack(&refund.receipt));
+            n_refunded += 1;
         }
-        Ok(())
+        Ok(n_refunded)
     }
 
     async fn reset(&self, keys: &[Key<'_>]) -> Result<Basis, Infallible> {

@@ -139,16 +139,18 @@ impl Shared {
     }
 
     /// Gives back, each in a call of its own where they may lie on several nodes.
-    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<usize, StoreError> {
+        let mut n_refunded = 0;
         let until = self.link.until();
         let n_together = if self.naming.is_tagged { 1 } else { refunds.len().max(1) };
         for refunds in refunds.chunks(n_together) {
             let packed = frame::pack_refunds(refunds, &self.naming);
             if !packed.keys.is_empty() {
-                self.link.ask(packed, until).await?;
+                let answer = self.link.ask(packed, until).await?;
+                n_refunded += answer.numbers.first().and_then(|n| usize::try_from(*n).ok()).unwrap_or(0);
             }
         }
-        Ok(())
+        Ok(n_refunded)
     }
 }
 
@@ -172,7 +174,7 @@ impl Store for RedisStore {
         self.shared.apply_together(charges, Purpose::Spend, standings, until).await.map(drop)
     }
 
-    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), StoreError> {
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<usize, StoreError> {
         self.shared.refund(refunds).await
     }
 

@@ -109,8 +109,8 @@ impl Store for Permits {
     }
 
     /// Permits are given back by being dropped.
-    async fn refund(&self, _: &[Refund<'_>]) -> Result<(), Infallible> {
-        Ok(())
+    async fn refund(&self, _: &[Refund<'_>]) -> Result<usize, Infallible> {
+        Ok(0)
     }
 
     /// What is under way stays so, whatever anybody wishes: its permits come back all the same.

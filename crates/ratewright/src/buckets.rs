@@ -66,7 +66,7 @@ impl Store for Buckets {
         }
     }
 
-    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), Infallible> {
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<usize, Infallible> {
         match self {
             Self::Memory(store) => store.refund(refunds).await,
             Self::Redis(store) => store.refund(refunds).await,

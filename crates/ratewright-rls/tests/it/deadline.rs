@@ -57,7 +57,7 @@ impl Store for Slow {
         self.memory.apply(charges, standings).await
     }
 
-    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), Infallible> {
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<usize, Infallible> {
         self.call().await;
         self.memory.refund(refunds).await
     }

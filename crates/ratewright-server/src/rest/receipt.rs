@@ -7,10 +7,12 @@
 //!
 //! It is not signed: only who may decide for others may bring it back, and a refund never gives more than its cost,
 //! less what time has repaid, to a limit that is still the same. Brought back a second time, because the first answer was
-//! lost, it gives nothing: each instance remembers the last that were brought to it.
+//! lost, it gives nothing: Redis remembers what it gave back, for all instances. What was paid in an instance's own memory only
+//! that instance gives back, which remembers the last that were brought to it.
 
 use std::collections::{HashSet, VecDeque};
 use std::num::NonZeroU32;
+use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
@@ -74,6 +76,9 @@ pub(super) struct Receipt {
     /// Tells receipts apart.
     #[serde(rename = "i")]
     id: u64,
+    /// The instance that decided.
+    #[serde(rename = "h", default)]
+    instance: u64,
     #[serde(rename = "c")]
     charged: Vec<Charged>,
 }
@@ -81,6 +86,9 @@ pub(super) struct Receipt {
 /// The receipts that were brought back, the oldest first.
 #[derive(Debug, Default)]
 pub(super) struct Used(Mutex<(HashSet<u64>, VecDeque<u64>)>);
+
+/// What tells this instance from others.
+static INSTANCE: LazyLock<u64> = LazyLock::new(|| fastrand::u64(..));
 
 impl Used {
     /// True if the receipt is brought back for the first time; from now on it is not.
@@ -121,7 +129,8 @@ pub(super) fn of(decision: &Decision, query: &Query<'_>) -> Option<String> {
     if charged.is_empty() {
         return None;
     }
-    let text = serde_json::to_string(&Receipt { id: fastrand::u64(..), charged }).ok()?;
+    let text =
+        serde_json::to_string(&Receipt { id: fastrand::u64(..), instance: *INSTANCE, charged }).ok()?;
     Some(BASE64_URL_SAFE_NO_PAD.encode(text))
 }
 
@@ -137,15 +146,19 @@ pub(super) fn parse(body: &[u8]) -> Result<Receipt, Problem> {
 }
 
 impl Receipt {
-    /// The charges, as the model has them.
+    /// The charges, as the model has them. What was paid in another instance's memory is not here.
     pub(super) fn paid(&self) -> Result<Vec<Paid<'_>>, Problem> {
-        self.charged.iter().map(|charged| charged.paid().ok_or_else(unknown)).collect()
+        let paid = self.charged.iter().map(|charged| charged.paid(self.id).ok_or_else(unknown));
+        let paid = paid.collect::<Result<Vec<_>, _>>()?;
+        let is_here = |paid: &Paid<'_>| paid.basis == Basis::Shared || self.instance == *INSTANCE;
+        Ok(paid.into_iter().filter(is_here).collect())
     }
 }
 
 impl Charged {
-    fn paid(&self) -> Option<Paid<'_>> {
+    fn paid(&self, id: u64) -> Option<Paid<'_>> {
         Some(Paid {
+            id,
             policy: &self.policy,
             override_name: self.override_name.as_deref(),
             quota: self.quota.as_deref(),

@@ -7,7 +7,7 @@ at the same moment cannot both be given the last unit.
     KEYS     ratelimit:login:10.0.0.1   ratelimit:all   …          one for each charge
     ARGV[1]  │ header │ charge │ charge │ charge │ …               packed, see frame.rs
                       └─ one decision ──┘└─ the next …
-    reply    now,  paid, state, state,  paid, state, …             a state is four numbers
+    reply    now,  paid, state, state,  paid, state, …             a state is four numbers; refunds: how many
 
 A decision is all or nothing. First each of its charges is weighed against its bucket; then, if none vetoes, those
 that fit are spent. Buckets are written last, each once, however many charges met it. The reply has the states as
@@ -20,6 +20,7 @@ functions that the memory store uses. The script need only know whether a charge
     2 record    no                          if nobody vetoes
     3 look      yes                         never
     4 refund    no                          gives back
+    + 32        of a refund: it is made once; the next key is where that is marked
     + 64        nothing of the decision is spent: it only weighs
     + 128       another charge of the decision has the same key
 
@@ -860,12 +861,20 @@ local function correct(bucket, at_state, cost)
     reply[at_state + 2], reply[at_state + 3], reply[at_state + 4] = cost, bucket.left, bucket.oldest_at
 end
 
--- Gives back, where something was paid under this quota.
+-- Gives back, where something was paid under this quota. Tells whether it did.
 local function refund(bucket, ...)
-    if not bucket.inherits then
-        bucket.kind.refund(bucket, ...)
-        bucket.dirty = bucket.dirty or bucket.found
+    if bucket.inherits then
+        return 0
     end
+    bucket.kind.refund(bucket, ...)
+    bucket.dirty = bucket.dirty or bucket.found
+    return 1
+end
+
+-- Marks a receipt as used, for as long as it could give something back. Tells whether it was not before.
+local function use(mark, id, cost, units, window)
+    local lasts = id == 3 and (ceil(cost / units) + 1) * window or 2 * window
+    return call('SET', mark, 1, 'NX', 'PX', format('%d', ceil(min(lasts, TIME_MAX) / 1000) + 1000))
 end
 
 -- Writes a bucket that was changed.
@@ -892,7 +901,7 @@ local function write(bucket)
 end
 
 while position <= #frame do
-    local n, vetoed, only_weighs, charges = 0, false, false, nil
+    local n, vetoed, only_weighs, charges, is_refund, n_refunded = 0, false, false, nil, false, 0
     n_reply = n_reply + 1
     local at_reply = n_reply
 
@@ -902,6 +911,7 @@ while position <= #frame do
         id, left, act, cost, capacity, over, p, p_part, q, q_part, r, quota, position =
             struct.unpack('<BHBI4I4I4I8I4I8I4I8Bc0', frame, position)
         n, n_keys = n + 1, n_keys + 1
+        local key = KEYS[n_keys]
         local meets_again = act >= 128 -- another charge of the decision has the same key
         if meets_again then
             act = act - 128
@@ -909,13 +919,18 @@ while position <= #frame do
         if act >= 64 then
             act, only_weighs = act - 64, true
         end
+        is_refund = is_refund or act % 32 == 4
+        local is_used = false
+        if act >= 32 then
+            act, n_keys = act - 32, n_keys + 1
+            is_used = not use(KEYS[n_keys], id, cost, p, q)
+        end
 
         local kind = kinds[id]
         if not kind then
             kind = makers[id]()
             kinds[id] = kind
         end
-        local key = KEYS[n_keys]
         local bucket = buckets[key]
         if not bucket or bucket.kind ~= kind or bucket.quota ~= quota then
             local before = bucket
@@ -947,7 +962,7 @@ while position <= #frame do
         if n == 1 and left == 0 then
             -- The only one: nobody else can veto.
             if act == 4 then
-                refund(bucket, cost, capacity, over, p, p_part, q, q_part, r)
+                n_refunded = n_refunded + (is_used and 0 or refund(bucket, cost, capacity, over, p, p_part, q, q_part, r))
             elseif spends and not vetoed and not only_weighs then
                 local cost = kind.spend(bucket, cost, capacity, over, p, p_part, q, q_part, r)
                 bucket.dirty = true
@@ -957,6 +972,7 @@ while position <= #frame do
             end
         else
             charges = charges or {}
+            act = is_used and 5 or act
             charges[n] = { kind, bucket, act, spends, at_state, cost, capacity, over, p, p_part, q, q_part, r }
             -- The next of the same key must leave room. A take that is short claims its units too.
             if meets_again and (act == 0 or act == 2 or act == 1 and fits) then
@@ -976,8 +992,8 @@ while position <= #frame do
             bucket.ahead, bucket.ahead_earn, bucket.ahead_part = 0, 0, 0
         end
         if act == 4 then
-            refund(bucket, unpack(charge, 6))
-        else
+            n_refunded = n_refunded + refund(bucket, unpack(charge, 6))
+        elseif act < 4 then
             spends = spends and not vetoed and not only_weighs
             local cost = spends and kind.spend(bucket, unpack(charge, 6))
             bucket.dirty = bucket.dirty or spends
@@ -986,7 +1002,7 @@ while position <= #frame do
             end
         end
     end
-    reply[at_reply] = vetoed and 0 or 1
+    reply[at_reply] = is_refund and n_refunded or vetoed and 0 or 1
 end
 
 for i = 1, n_buckets do

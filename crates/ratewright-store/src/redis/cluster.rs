@@ -141,7 +141,8 @@ impl Shared {
         frame::derive(charges, Purpose::Spend, answer, &mut standings);
         for (charge, standing) in charges.iter().zip(standings) {
             if let Outcome::Paid(receipt) = standing.outcome {
-                let refund = Refund { key: charge.key, quota: charge.quota, receipt, basis: Basis::Shared };
+                let refund =
+                    Refund { key: charge.key, quota: charge.quota, receipt, basis: Basis::Shared, id: None };
                 // One that does not arrive is lost: sent again, it might be given back twice.
                 let _lost = self.refund(&[refund]).await;
             }

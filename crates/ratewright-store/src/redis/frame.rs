@@ -40,7 +40,7 @@ use crate::settle::{Buckets, Purpose, settle};
 /// One decision, ready to be sent alone or together with others.
 #[derive(Debug, Default)]
 pub(super) struct Packed {
-    /// A key for each charge.
+    /// A key for each charge, and one more for a refund that is made once.
     pub(super) keys: SmallVec<[String; 2]>,
     /// The charges.
     pub(super) bytes: Vec<u8>,
@@ -59,6 +59,9 @@ pub(super) struct Answer {
 const CHARGE_BYTES: usize = 49 + 15;
 
 const REFUND: u8 = 4;
+
+/// In an act: a refund that is made once. The key after its bucket's says whether it was.
+const ONCE: u8 = 32;
 
 /// In an act: nothing of the decision is spent.
 const ONLY_WEIGHS: u8 = 64;
@@ -102,9 +105,13 @@ pub(super) fn pack_refunds(refunds: &[Refund<'_>], naming: &Naming) -> Packed {
     let mut packed = Packed { n_numbers: 1, ..Packed::default() };
     let refunds: SmallVec<[_; 4]> = refunds.iter().filter(|refund| refund.basis == Basis::Shared).collect();
     for (n, refund) in refunds.iter().enumerate() {
-        packed.keys.push(naming.name(&refund.key));
+        let key = naming.name(&refund.key);
+        let used = refund.id.map(|id| naming.used(&key, id));
+        let act = if used.is_some() { REFUND | ONCE } else { REFUND };
+        packed.keys.push(key);
+        packed.keys.extend(used);
         let paid_at = refund.receipt.paid_at.as_micros();
-        packed.push(REFUND, refund.receipt.cost, refund.quota, paid_at, refunds.len() - 1 - n);
+        packed.push(act, refund.receipt.cost, refund.quota, paid_at, refunds.len() - 1 - n);
     }
     packed
 }
@@ -131,7 +138,7 @@ impl Packed {
             (p, (window, 0))
         };
         let r = match (act, quota.algorithm()) {
-            (REFUND, _) => r,
+            (act, _) if act & REFUND != 0 => r,
             (_, Algorithm::SlidingWindowCounter) => ticks(quota),
             (_, algorithm) if kind == 5 => {
                 u64::from(algorithm == Algorithm::FixedWindow(WindowStart::FirstHit))

@@ -41,6 +41,16 @@ impl Naming {
         format!("{}:@instances", self.prefix)
     }
 
+    /// Where it is marked that a receipt was brought back for a bucket: on the same node, so under its tag, or under its whole key,
+    /// which is the tag of a key without one.
+    pub(super) fn used(&self, bucket: &str, id: u64) -> String {
+        let (rest, tag) = match bucket.find('{').filter(|_| self.is_tagged) {
+            Some(open) => (&bucket[..open], bucket[open..].trim_matches(['{', '}'])),
+            None => ("", bucket),
+        };
+        format!("{}:@used:{{{tag}}}:{rest}{id:016x}", self.prefix)
+    }
+
     /// The Redis key of a bucket.
     pub(super) fn name(&self, key: &Key<'_>) -> String {
         let mut name = String::with_capacity(64);
@@ -216,6 +226,16 @@ mod tests {
         let name = naming.name(&Key::new(&bucket, &key).unwrap());
         assert_eq!(name, format!("ratelimit:p:{}", digest_of("k-123")));
         assert_eq!(name.len(), "ratelimit:p:#".len() + 32);
+    }
+
+    #[test]
+    fn the_mark_of_a_receipt_lies_beside_its_bucket() {
+        let used =
+            |bucket: &str, is_tagged| Naming { prefix: "ratelimit".to_owned(), is_tagged }.used(bucket, 7);
+        let tagged = used("ratelimit:login:{10.0.0.1|b}", true);
+        assert_eq!(tagged, "ratelimit:@used:{10.0.0.1|b}:ratelimit:login:0000000000000007");
+        assert_eq!(used("ratelimit:all", true), "ratelimit:@used:{ratelimit:all}:0000000000000007");
+        assert_eq!(used("ratelimit:p:a", false), "ratelimit:@used:{ratelimit:p:a}:0000000000000007");
     }
 
     #[test]

@@ -156,7 +156,8 @@ fn a_refund_goes_where_it_was_paid() {
     let name = BucketName::new("p", None, &quota, vec![Part::one(AttributeName::Ip)]);
     let client = [Attribute { name: AttributeName::Ip, value: "c" }];
     let key = Key::new(&name, &client).unwrap();
-    let Ok(()) = RUNTIME.block_on(store.refund(&[Refund { key, quota: &quota, receipt, basis: paid.basis }]));
+    let refund = Refund { key, quota: &quota, receipt, basis: paid.basis, id: None };
+    let Ok(_) = RUNTIME.block_on(store.refund(&[refund]));
     assert_eq!(apply_one(&store, &quota, Act::Look(0), OnFailure::Local).1.remaining, 5);
 }
 

@@ -69,7 +69,7 @@ impl Store for Distant {
         self.0.apply(charges, standings).await
     }
 
-    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<(), Infallible> {
+    async fn refund(&self, refunds: &[Refund<'_>]) -> Result<usize, Infallible> {
         tokio::task::yield_now().await;
         self.0.refund(refunds).await
     }

@@ -38,10 +38,11 @@ fn check_says_what_a_file_means() {
         &[LOGIN],
         &["check", "login.yaml"],
         expect![[r#"
-        login.yaml is sound; buckets in memory
-          login  10 at once, then 1 every 6 s, for each client address; on **/login**; retry after at least 60 s
-          never limited: on /actuator/**, /health**, /metrics**, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
-        exit 0"#]],
+            login.yaml is sound; buckets in memory
+              login  10 at once, then 1 every 6 s, for each client address; on **/login**; retry after at least 60 s
+              never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
+              paths differ by case; set clients.case: insensitive if an upstream ignores it
+            exit 0"#]],
     );
     check(
         &[],
@@ -89,7 +90,7 @@ fn convert_writes_policies_that_check_accepts() {
         t.yaml is sound; buckets in memory
           of shop, the first that matches:
             shop.client  5 in each 60 s by the clock, for each attribute client; with attribute client **; without attribute client: not limited
-          never limited: on /actuator/**, /health**, /metrics**, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
+          never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
         exit 0"#]].assert_eq(&told(&run_in(folder.path(), &["check", "t.yaml"])));
     check(
         &[("r.yaml", "domain: ''\n")],
@@ -139,13 +140,14 @@ fn check_takes_several_files_and_a_profile_of_each() {
         &files,
         &["check", "login.yaml", "b", "--profile", "off"],
         expect![[r#"
-        login.yaml with profile off is sound; buckets in memory
-          enabled is false: every request passes, uncounted
-          login  off: 10 at once, then 1 every 6 s, for each client address; on **/login**; retry after at least 60 s
-          never limited: on /actuator/**, /health**, /metrics**, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
-        b with profile off is sound; buckets in memory
-          no policies: only keys that callers name are limited, by the defaults
-        exit 0"#]],
+            login.yaml with profile off is sound; buckets in memory
+              enabled is false: every request passes, uncounted
+              login  off: 10 at once, then 1 every 6 s, for each client address; on **/login**; retry after at least 60 s
+              never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
+              paths differ by case; set clients.case: insensitive if an upstream ignores it
+            b with profile off is sound; buckets in memory
+              no policies: only keys that callers name are limited, by the defaults
+            exit 0"#]],
     );
 }
 
@@ -158,7 +160,8 @@ fn check_says_all_that_is_wrong_and_ends_with_two() {
         expect![[r#"
             login.yaml is sound; buckets in memory
               login  10 at once, then 1 every 6 s, for each client address; on **/login**; retry after at least 60 s
-              never limited: on /actuator/**, /health**, /metrics**, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
+              never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
+              paths differ by case; set clients.case: insensitive if an upstream ignores it
             error: a.yaml:2:27: policies.a.quota.rate is "soon"; a rate is units/time, for example 10/s, 1/6s or 250/min
               |
             2 | - {name: a, quota: {rate: soon}}

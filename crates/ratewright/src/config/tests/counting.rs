@@ -162,18 +162,19 @@ exempt: {paths: /health, methods: [], clients: [192.0.2.7]}
     check(
         text,
         expect![[r#"
-        rate       10 at once, then 10 every second, for each client address; on route r; without Redis none pass
-        under-way  10 under way at once, for each client address
-        uploads    2 under way at once, for each user; on /upload/** with method POST; without user: denied; retry after at least 5 s
-        costly     shadow, never denies: 100 under way at once, for all together; GET costs 1, POST costs 5, others cost 1
-        routed     4294967295 under way at once, for all together; on route r
-        tiers      5 under way at once, for each user, or else client address
-                     with user batch-*: 50 under way at once
-                     from 10.0.0.0/8: no limit
-                     with claim plan free: shadow: 1 under way at once
-        never limited: on /health; from 192.0.2.7
-        route r: /** to http://h:80
-    "#]],
+            rate       10 at once, then 10 every second, for each client address; on route r; without Redis none pass
+            under-way  10 under way at once, for each client address
+            uploads    2 under way at once, for each user; on /upload/** with method POST; without user: denied; retry after at least 5 s
+            costly     shadow, never denies: 100 under way at once, for all together; GET costs 1, POST costs 5, others cost 1
+            routed     4294967295 under way at once, for all together; on route r
+            tiers      5 under way at once, for each user, or else client address
+                         with user batch-*: 50 under way at once
+                         from 10.0.0.0/8: no limit
+                         with claim plan free: shadow: 1 under way at once
+            never limited: on /health; from 192.0.2.7
+            paths differ by case; set clients.case: insensitive if an upstream ignores it
+            route r: /** to http://h:80
+        "#]],
     );
     let Ok(config) = Config::of_text(text) else { panic!("it is sound") };
     let names = |policies: &Policies| -> Vec<String> {
@@ -229,6 +230,7 @@ exempt: {paths: [], methods: []}
             of at-once, the first that matches:
               uploads  2 under way at once, for all together; on /upload
               others   20 under way at once, for all together; on all others
+            paths differ by case; set clients.case: insensitive if an upstream ignores it
             route r: /** to http://h:80
         "#]],
     );

@@ -392,13 +392,14 @@ exempt: {paths: /a/exempt, methods: []}
     check(
         text,
         expect![[r#"
-        everywhere  1 every second, for all together
-        routed      1 every second, for all together; on route a
-        both        1 every second, for all together; on /free; on route a
-        never limited: on /a/exempt
-        route a: /a/** to http://h:80
-        route free: /free to http://h:80
-    "#]],
+            everywhere  1 every second, for all together
+            routed      1 every second, for all together; on route a
+            both        1 every second, for all together; on /free; on route a
+            never limited: on /a/exempt
+            paths differ by case; set clients.case: insensitive if an upstream ignores it
+            route a: /a/** to http://h:80
+            route free: /free to http://h:80
+        "#]],
     );
 }
 

@@ -350,14 +350,14 @@ fn nobody_is_believed_unless_somebody_says_so() {
         "clients: {user: {jwt: {secret: 0123456789abcdef0123456789abcdef, claim: realm.user, issuer: me, audience: [a, b], leeway: 5s, algorithms: HS256}}}",
         expect![[r#"
             Proxies { trusted: [], source: XForwardedFor } /64 Sensitive None
-            claim realm.user Verifier { keys: ArcSwapAny([(Hs256, None)]), rules: TokenRules { algorithms: [Hs256], issuers: ["me"], audiences: ["a", "b"], expiry: Required, leeway: 5s } }"#]],
+            claim realm.user Verifier { keys: ArcSwapAny([(Hs256, None)]), rules: TokenRules { algorithms: [Hs256], issuers: ["me"], audiences: ["a", "b"], expiry: Required, leeway: 5s }, n_verified: 0 }"#]],
     );
     check(
         "clients: {user: {jwt: {jwks: 'https://example.com/keys', refresh: 1min}}}",
         expect![[r#"
-        Proxies { trusted: [], source: XForwardedFor } /64 Sensitive None
-        claim sub Verifier { keys: ArcSwapAny([]), rules: TokenRules { algorithms: [Hs256, Rs256, Es256, EdDsa], issuers: [], audiences: [], expiry: Required, leeway: 60s } }
-        keys are fetched"#]],
+            Proxies { trusted: [], source: XForwardedFor } /64 Sensitive None
+            claim sub Verifier { keys: ArcSwapAny([]), rules: TokenRules { algorithms: [Hs256, Rs256, Es256, EdDsa], issuers: [], audiences: [], expiry: Required, leeway: 60s }, n_verified: 0 }
+            keys are fetched"#]],
     );
 }
 

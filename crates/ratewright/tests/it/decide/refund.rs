@@ -1,5 +1,6 @@
 //! What a decision charged, given back.
 
+use ratewright_lab::Redis;
 use serde_json::{Value, json};
 
 use super::{ask, policy};
@@ -81,6 +82,45 @@ fn a_receipt_for_a_changed_quota_gives_nothing() {
     let receipt = spend(&ratewright, 4);
     ratewright.reload("policies: []\n");
     assert_eq!(refund(&ratewright, &receipt).json()["refunded"], 0);
+}
+
+/// A receipt is good once, wherever it is brought back: Redis remembers. What another instance's memory was paid is not here.
+#[test]
+fn a_receipt_is_good_once_for_all_instances() {
+    let server = Redis::start();
+    for (algorithm, rate) in [
+        ("token_bucket", "10/h"),
+        ("leaky_bucket", "10/h"),
+        ("sliding_window", "10/h"),
+        ("sliding_window_counter", "10/1000d"),
+        ("fixed_window", "10/1000d"),
+    ] {
+        let store = format!("store: {{redis: {{url: '{}', deadline: 2s}}}}\n", server.url());
+        let config =
+            format!("{store}{}", policy("api", &format!("{{algorithm: {algorithm}, rate: {rate}}}"), ""));
+        let [a, b] = [(), ()].map(|()| {
+            let ratewright = Ratewright::start(&config);
+            ratewright.wait_for_redis();
+            ratewright
+        });
+        let receipt = spend(&a, 4);
+        spend(&a, 4);
+        let both: Vec<u64> = std::thread::scope(|scope| {
+            let tasks = [&a, &b, &a, &b].map(|instance| {
+                let receipt = &receipt;
+                scope.spawn(move || refund(instance, receipt).json()["refunded"].as_u64().unwrap())
+            });
+            tasks.into_iter().map(|task| task.join().unwrap()).collect()
+        });
+        assert_eq!(both.iter().sum::<u64>(), 1, "{algorithm}: {both:?}");
+        assert_eq!((left(&a), left(&b)), (6, 6), "{algorithm}");
+        server.cli(&["FLUSHALL"]);
+    }
+    let [a, b] = [(), ()].map(|()| Ratewright::start(&policy("api", "{rate: 10/h}", "")));
+    let receipt = spend(&a, 4);
+    spend(&b, 4);
+    assert_eq!(refund(&b, &receipt).json()["refunded"], 0, "it was paid elsewhere");
+    assert_eq!((left(&b), refund(&a, &receipt).json()["refunded"].as_u64(), left(&a)), (6, Some(1), 10));
 }
 
 #[test]
