@@ -189,7 +189,7 @@ fn example_query() -> Value {
 }
 
 /// What such a query is told: one unit of the policy `login`, 10 at once and one every 6 s.
-const RECEIPT: &str = "eyJpIjo3LCJjIjpbeyJwIjoibG9naW4iLCJ2IjpbIjE5Mi4wLjIuNyJdLCJjIjoxLCJ0IjoxNzAwMDAwMDAwMDAwMDAwLCJiIjoibG9jYWwiLCJyIjoiMS82cyIsImsiOiJ0b2tlbl9idWNrZXQiLCJuIjoxMH1dfQ";
+const RECEIPT: &str = "eyJpIjo3LCJoIjozLCJjIjpbeyJwIjoibG9naW4iLCJ2IjpbIjE5Mi4wLjIuNyJdLCJjIjoxLCJ0IjoxNzAwMDAwMDAwMDAwMDAwLCJiIjoic2hhcmVkIiwiciI6IjEvNnMiLCJrIjoidG9rZW5fYnVja2V0IiwibiI6MTB9XX0";
 
 fn problem_content() -> Value {
     json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } })
