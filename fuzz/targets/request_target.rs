@@ -6,7 +6,7 @@
 
 use http::{Method, Uri};
 use ratewright_gateway::Target;
-use ratewright_http::parts;
+use ratewright_http::parts::{self, Values};
 use ratewright_http::path::{self, Case};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
@@ -15,12 +15,19 @@ libfuzzer_sys::fuzz_target!(|text: &str| {
         check_path(path, case);
         check_target(text, case);
     }
+    for reading in path::readings(path, Case::Sensitive) {
+        assert!(!reading.contains('\0') && !reading.is_empty(), "{path:?}");
+    }
     for name in ["key", "a", "é", ""] {
-        let found = parts::param(query, name);
-        let Some(value) = found else { continue };
-        assert!(!value.is_empty());
-        let written = format!("{}={}", encoded(name), encoded(&value));
-        assert_eq!(parts::param(&written, name).as_deref(), Some(&*value), "{written}");
+        let mut found = Values::default();
+        parts::param(query, name, &mut found);
+        for value in &found.readable {
+            assert!(!value.is_empty() && !value.contains(char::is_control));
+            let written = format!("{}={}", encoded(name), encoded(value));
+            let mut again = Values::default();
+            parts::param(&written, name, &mut again);
+            assert_eq!(again.readable.as_slice(), [value.clone()], "{written}");
+        }
     }
 });
 

@@ -62,10 +62,9 @@ pub fn readings(path: &str, case: Case) -> SmallVec<[Cow<'_, str>; 3]> {
     }
     let decoded = percent_decode_str(path).decode_utf8_lossy();
     for reading in [Cow::Borrowed(path), decoded] {
-        let shorter = match reading.len() {
-            0 | 1 => reading,
-            n if reading.ends_with('/') => Cow::Owned(reading[..n - 1].to_owned()),
-            _ => reading,
+        let shorter = match reading.strip_suffix('/') {
+            Some("") | None => reading,
+            Some(shorter) => Cow::Owned(shorter.to_owned()),
         };
         // Nothing but this module writes NUL, which has another meaning in attributes.
         let shorter = if shorter.contains('\0') { Cow::Owned(shorter.replace('\0', "%00")) } else { shorter };

@@ -44,10 +44,8 @@ impl Naming {
     /// Where it is marked that a receipt was brought back for a bucket: on the same node, so under its tag, or under its whole key,
     /// which is the tag of a key without one.
     pub(super) fn used(&self, bucket: &str, id: u64) -> String {
-        let (rest, tag) = match bucket.find('{').filter(|_| self.is_tagged) {
-            Some(open) => (&bucket[..open], bucket[open..].trim_matches(['{', '}'])),
-            None => ("", bucket),
-        };
+        let tagged = bucket.split_once('{').filter(|_| self.is_tagged);
+        let (rest, tag) = tagged.map_or(("", bucket), |(rest, tag)| (rest, tag.trim_end_matches('}')));
         format!("{}:@used:{{{tag}}}:{rest}{id:016x}", self.prefix)
     }
 

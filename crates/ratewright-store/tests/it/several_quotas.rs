@@ -115,10 +115,10 @@ proptest! {
         if before.quota.algorithm().has_burst() {
             let spent_after = of_after - left_after;
             prop_assert!((spent.saturating_sub(1)) * of_after <= spent_after * of, "never less than before");
-            let grain = |gate: &Gate| match gate.quota.algorithm() {
-                Algorithm::TokenBucket(Refill::Stepped) => 0,
-                _ => 2 * u64::from(gate.quota.units()) * 1_000_000 / gate.quota.window().as_micros().max(1) / 1_000_000 + 1,
-            };
+            // What a microsecond is worth, in units, at both ends of it; steps know no microseconds.
+            let is_stepped = before.quota.algorithm() == Algorithm::TokenBucket(Refill::Stepped);
+            let worth = |gate: &Gate| 2 * u64::from(gate.quota.units()) / gate.quota.window().as_micros() + 1;
+            let grain = |gate: &Gate| if is_stepped { 0 } else { worth(gate) };
             let slack = 1 + grain(&after) + grain(&before) * of_after / of + of_after / of;
             prop_assert!(u128::from(spent_after) * u128::from(of) <= u128::from(spent) * u128::from(of_after) + u128::from(slack) * u128::from(of),
                 "{spent} of {of}, then {spent_after} of {of_after}");

@@ -144,15 +144,15 @@ impl Told<'_> {
             Token::None
         };
         for name in needs {
-            match name {
-                AttributeName::Host => {
-                    let host = self.host.as_deref().or_else(|| self.header("host").next());
-                    if let Some(host) = host.and_then(parts::host_of) {
-                        facts.tell(AttributeName::Host, host);
-                    }
-                }
-                AttributeName::Method => facts.tell_other_methods(self.other_methods()),
-                _ => facts.tell_all(name, self.values(name, rules, &token)),
+            if *name == AttributeName::Host {
+                let host = self.host.as_deref().or_else(|| self.header("host").next());
+                host.and_then(parts::host_of)
+                    .into_iter()
+                    .for_each(|host| facts.tell(AttributeName::Host, host));
+            } else if *name == AttributeName::Method {
+                facts.tell_other_methods(self.other_methods());
+            } else {
+                facts.tell_all(name, self.values(name, rules, &token));
             }
         }
         facts
