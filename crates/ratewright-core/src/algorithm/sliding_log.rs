@@ -89,7 +89,10 @@ impl Bucket for SlidingLog {
             // All that lies ahead was charged now; elder ones that are a little ahead must not stay ahead of those.
             let n_before = self.entries.partition_point(|entry| entry.at <= now);
             let cost = self.entries.drain(n_before..).map(|entry| entry.cost).sum();
-            self.entries.push_back(Entry { at: now, cost });
+            match self.entries.back_mut() {
+                Some(newest) if newest.at == now => newest.cost = newest.cost.saturating_add(cost),
+                _ => self.entries.push_back(Entry { at: now, cost }),
+            }
         }
         // What has left the window has left for good, also if the clock is set back.
         self.settle(quota, now);

@@ -32,8 +32,8 @@ Each kind of bucket below is the twin of a file in ratewright-core/src/algorithm
     3 stepped   hash       quota, since, spent
     4 counter   hash       window, opened_at, previous, current
     5 fixed     hash       window, opened_at, count
-    6 log       list       "UNITS DEEPEST": units spent, and the most that are kept; then each charge, oldest first:
-                           "MICROS", or "MICROS COST"
+    6 log       list       "UNITS DEEPEST": units spent, and the most that are kept; then the charges in chunks, oldest first:
+                           "NEWEST UNITS COUNT SINCE: AFTER AFTER*COST …", in microseconds after SINCE
 
 A bucket's state means something only under the quota that wrote it, which is in the field `quota`. Another quota that
 comes to the same key begins with the same share spent, rounded up, and from then on has a state of its own. The first
@@ -189,7 +189,7 @@ end
 --   spend(bucket, …)    spends
 --   refund(bucket, …)   gives back
 --   gone_at(bucket)     from when on it means nothing
---   write(bucket, quota) writes it, and where buckets belong to a quota, the quota; a log is written as it is spent from
+--   write(bucket, quota) writes it, and where buckets belong to a quota, the quota
 
 -- ═══ token bucket, and leaky bucket as a meter ═══
 -- at, part/over: when it will be full again.
@@ -615,134 +615,236 @@ local function fixed_window()
 end
 
 -- ═══ sliding window log ═══
--- A list: how many units its charges have together, then the charges. It may be long, so it is read by the page
--- and written at once. In the reply it is: how long until the charge fits (0 now, -1 never), the units that were
--- counted, the units that then are spent, and the oldest charge that counts (-1 if none).
+-- A list: how many units its charges have together, then the charges in chunks of at most 64, each with its sum in front.
+-- A log of 20,000 charges is 313 chunks. What leaves the window, what must be waited for and what lies ahead is found by
+-- the sums, from the nearer end; charges are read one by one in a single chunk only. All is written at the end.
+-- In the reply a log is: how long until the charge fits (0 now, -1 never), the units that were counted, the units that
+-- then are spent, and the oldest charge that counts (-1 if none).
+--   lo, hi      the first and the last chunk, by their place in the list
+--   n_listed    the last place in the list; n_kept, the last one whose chunk is still there
+--   chunks      those that were read or changed, by their place
+--   left        units spent
 
 local function log()
-    local kind = {}
-    local PAGE = 128
+    local kind = { is_list = true }
+    local CHUNK, PAGE = 64, 16
 
-    local function entry_text(at, cost)
-        return cost == 1 and format('%d', at) or format('%d %d', at, cost)
+    local function entry_text(chunk, at, cost)
+        return cost == 1 and format(' %d', at - chunk.since) or format(' %d*%d', at - chunk.since, cost)
     end
 
-    local function entry_of(text)
-        local at = tonumber(text)
-        if at and at >= 0 and at <= TIME_MAX and at % 1 == 0 then
-            return at, 1
+    -- The charges of a chunk.
+    local function body_of(chunk)
+        local body = chunk.body or chunk.text:sub(chunk.from)
+        chunk.body = body
+        return body
+    end
+
+    -- The charge at a place in a chunk's text, and the place of the next.
+    local function entry_at(chunk, place)
+        local at, cost, next_place = body_of(chunk):match('^ (%d+)%*?(%d*)()', place)
+        if at then
+            return chunk.since + whole(at), cost == '' and 1 or count(cost), next_place
         end
-        local time, cost = text:match('^(%d+) (%d+)$')
-        return whole(time or text) or 0, count(cost) or 1
     end
 
-    local function keep(bucket, page, from)
-        for i = from, #page do
-            bucket.n = bucket.n + 1
-            bucket.ats[bucket.n], bucket.costs[bucket.n] = entry_of(page[i])
+    -- One that makes no sense has left every window.
+    local function chunk_of(text)
+        local newest, units, n, since, from = text:match('^(%d+) (%d+) (%d+) (%d+):()')
+        if not newest then
+            return { newest = 0, units = 0, n = 0, since = 0, body = '' }
         end
+        return {
+            newest = whole(newest), units = count(units), n = count(n), since = whole(since), text = text, from = from,
+        }
     end
 
-    -- The n-th charge from the oldest, if there are so many.
-    local function entry(bucket, n)
-        while bucket.n < n and not bucket.is_complete do
-            local from = bucket.n_passed + bucket.n + 1
-            local page = call('LRANGE', bucket.key, from, from + PAGE - 1)
-            bucket.is_complete = #page < PAGE
-            keep(bucket, page, 1)
+    local function chunk_text(chunk)
+        return format('%d %d %d %d:', chunk.newest, chunk.units, chunk.n, chunk.since) .. body_of(chunk)
+    end
+
+    -- Reads the chunk at a place, as it is written. With a step a page at once, for who goes on from there.
+    local function fetch(bucket, i, step)
+        local from = step == -1 and max(i - PAGE + 1, bucket.lo) or i
+        local to = step == 1 and min(i + PAGE - 1, bucket.n_kept) or i
+        local page = call('LRANGE', bucket.key, from, to)
+        for j = 1, #page do
+            local place = from + j - 1
+            bucket.chunks[place] = bucket.chunks[place] or page[j]
         end
-        return bucket.ats[n], bucket.costs[n]
+        return bucket.chunks[i]
     end
 
-    local function reload(bucket)
-        bucket.ats, bucket.costs, bucket.n, bucket.n_passed, bucket.spent, bucket.found = {}, {}, 0, 0, 0, nil
-        local page = pcall('LRANGE', bucket.key, 0, PAGE)
-        local spent, deepest = (page[1] or ''):match('^(%d+) ?(%d*)$')
-        bucket.is_complete, bucket.is_stale = #page <= PAGE, false
+    local function chunk_at(bucket, i)
+        local chunk = bucket.chunks[i] or fetch(bucket, i)
+        if type(chunk) == 'string' then
+            chunk = chunk_of(chunk)
+            bucket.chunks[i] = chunk
+        end
+        return chunk
+    end
+
+    -- The units of a chunk. Of most chunks nothing else is read.
+    local function units_at(bucket, i, step)
+        local chunk = bucket.chunks[i] or fetch(bucket, i, step)
+        if type(chunk) == 'string' then
+            return count(chunk:match('^%d+ (%d+) %d+ %d+:')) or 0
+        end
+        return chunk.units
+    end
+
+    -- The first chunk whose newest charge was made after that.
+    local function first_after(bucket, at)
+        local low, high = bucket.lo, bucket.hi + 1
+        while low < high do
+            local middle = (low + high - (low + high) % 2) / 2
+            if at < chunk_at(bucket, middle).newest then
+                high = middle
+            else
+                low = middle + 1
+            end
+        end
+        return low
+    end
+
+    -- The units of all chunks before that one.
+    local function units_before(bucket, i)
+        local units = 0
+        if i - bucket.lo <= bucket.hi - i then
+            for j = bucket.lo, i - 1 do
+                units = units + units_at(bucket, j, 1)
+            end
+            return units
+        end
+        for j = bucket.hi, i, -1 do
+            units = units + units_at(bucket, j, -1)
+        end
+        return max(bucket.left - units, 0)
+    end
+
+    local function note(bucket, i)
+        bucket.changed[i], bucket.must_write = true, true
+    end
+
+    local function read(bucket)
+        bucket.lo, bucket.hi, bucket.left, bucket.deepest, bucket.found = 1, 0, 0, 0, nil
+        bucket.chunks, bucket.changed, bucket.n_listed = {}, {}, 0
+        local first = pcall('LRANGE', bucket.key, 0, 1)
+        local spent, deepest = (first[1] or ''):match('^(%d+) (%d+)$')
         if spent then
-            keep(bucket, page, 2)
-            bucket.spent, bucket.deepest, bucket.found = whole(spent), whole(deepest) or 0, true
+            bucket.found, bucket.left, bucket.deepest = true, whole(spent), whole(deepest)
+            bucket.n_listed = call('LLEN', bucket.key) - 1
+            bucket.hi = bucket.n_listed
+            bucket.chunks[1] = first[2]
         end
+        bucket.n_kept = bucket.n_listed
     end
 
-    function kind.load(key)
-        local bucket = { key = key, kind = kind, ahead = 0, deepest = 0 }
-        reload(bucket)
+    function kind.gone_at(bucket)
+        return (bucket.lo <= bucket.hi and chunk_at(bucket, bucket.hi).newest or now) + bucket.window
+    end
+
+    function kind.load(key, _, cost, capacity, over, units, _, window)
+        local bucket = { key = key, kind = kind, ahead = 0, window = window }
+        read(bucket)
+        bucket.gone = half(kind.gone_at(bucket))
         return bucket
     end
 
     -- All that lies ahead of now was charged now.
-    local function mend(bucket, window)
-        local n, ahead = 0, 0
-        while (entry(bucket, n + 1) or math.huge) <= now do
-            n = n + 1
+    local function mend(bucket)
+        local i = first_after(bucket, now)
+        local chunk, before = chunk_at(bucket, i), units_before(bucket, i)
+        local n, units, kept, place = 0, 0, 1, 1
+        local at, cost, next_place = entry_at(chunk, 1)
+        local same = 0 -- what was charged at this very instant
+        while at and at <= now do
+            n, units = n + 1, units + cost
+            kept, same, place = place, at == now and cost or 0, next_place
+            at, cost, next_place = entry_at(chunk, place)
         end
-        local i = n + 1
-        while entry(bucket, i) do
-            ahead, i = ahead + bucket.costs[i], i + 1
+        if same > 0 then
+            n, place = n - 1, kept
         end
-        if bucket.looks then
-            bucket.is_stale = true
-        else
-            call('LTRIM', bucket.key, 0, n)
-            call('RPUSH', bucket.key, entry_text(now, ahead))
-            renew(bucket.key, now + window)
-        end
-        for j = n + 2, i do
-            bucket.ats[j], bucket.costs[j] = nil, nil
-        end
-        bucket.n, bucket.ats[n + 1], bucket.costs[n + 1] = n + 1, now, ahead
-        bucket.newest_at, bucket.newest_cost = now, ahead
+        local ahead = max(bucket.left - before - units, 0)
+        chunk.since = n > 0 and chunk.since or now
+        chunk.body = body_of(chunk):sub(1, place - 1) .. entry_text(chunk, now, same + ahead)
+        chunk.newest, chunk.units, chunk.n = now, units + ahead, n + 1
+        bucket.hi, bucket.n_kept = i, min(bucket.n_kept, i)
+        note(bucket, i)
     end
 
-    local function write_head(bucket, spent)
-        call('LSET', bucket.key, 0, format('%d %d', spent, bucket.deepest))
+    -- Lets the first charges of a chunk go, up to a place in its text.
+    local function cut(bucket, chunk, place, n, units)
+        chunk.body, chunk.n, chunk.units = body_of(chunk):sub(place), max(chunk.n - n, 0), max(chunk.units - units, 0)
+        bucket.left = max(bucket.left - units, 0)
+        note(bucket, bucket.lo)
     end
 
-    -- Lets the first charges go. The last one to go makes place for the units spent.
-    local function cut(bucket, spent, gone)
-        if gone > 0 then
-            call('LTRIM', bucket.key, gone, -1)
+    local function forget_chunks_before(bucket, i)
+        bucket.left = i <= bucket.hi and max(bucket.left - units_before(bucket, i), 0) or 0
+        bucket.lo, bucket.must_write = i, true
+    end
+
+    -- Lets go of charges that have left the window: they have left for good.
+    local function leave(bucket, window)
+        local last_gone = now - window
+        if chunk_at(bucket, bucket.hi).newest <= last_gone then
+            return forget_chunks_before(bucket, bucket.hi + 1)
+        elseif chunk_at(bucket, bucket.lo).newest <= last_gone then
+            forget_chunks_before(bucket, first_after(bucket, last_gone))
         end
-        write_head(bucket, spent)
+        local chunk = chunk_at(bucket, bucket.lo)
+        local place, n, units = 1, 0, 0
+        local at, cost, next_place = entry_at(chunk, place)
+        while at and at <= last_gone do
+            place, n, units = next_place, n + 1, units + cost
+            at, cost, next_place = entry_at(chunk, place)
+        end
+        if n > 0 then
+            cut(bucket, chunk, place, n, units)
+        end
     end
 
-    -- Mends, and lets go of charges that have left the window: they have left for good. A look leaves the list as it is.
     local function settle(bucket, window)
-        if bucket.is_stale then
-            reload(bucket)
-        end
-        bucket.newest_at, bucket.newest_cost = nil, nil
-        if bucket.n > 0 then
-            bucket.newest_at, bucket.newest_cost = entry_of(call('LINDEX', bucket.key, -1))
-            if now + window < bucket.newest_at then
-                mend(bucket, window)
+        if bucket.lo <= bucket.hi then
+            if now + window < chunk_at(bucket, bucket.hi).newest then
+                mend(bucket)
             end
+            leave(bucket, window)
         end
-        local gone, left = 0, bucket.spent
-        while true do
-            local at, cost = entry(bucket, gone + 1)
+        bucket.oldest_at = bucket.lo <= bucket.hi and entry_at(chunk_at(bucket, bucket.lo), 1) or -1
+    end
+
+    -- When the charge leaves with which so many units have left.
+    local function left_at(bucket, missing)
+        local i
+        if 2 * missing <= bucket.left then
+            i = bucket.lo
+            local units = units_at(bucket, i, 1)
+            while i < bucket.hi and units < missing do
+                missing, i = missing - units, i + 1
+                units = units_at(bucket, i, 1)
+            end
+        else
+            local stay = bucket.left - missing
+            i = bucket.hi
+            local units = units_at(bucket, i, -1)
+            while i > bucket.lo and units <= stay do
+                stay, i = stay - units, i - 1
+                units = units_at(bucket, i, -1)
+            end
+            missing = units - stay
+        end
+        local chunk, place, last = chunk_at(bucket, i), 1, now
+        while missing > 0 do
+            local at, cost, next_place = entry_at(chunk, place)
             if not at then
-                left = 0
-                break
-            elseif now - at < window then
                 break
             end
-            gone, left = gone + 1, max(left - cost, 0)
+            last, missing, place = at, missing - cost, next_place
         end
-        if gone > 0 then
-            if bucket.looks then
-                bucket.n_passed, bucket.is_stale = gone, true
-            else
-                cut(bucket, left, gone)
-            end
-            for i = 1, bucket.n do
-                bucket.ats[i], bucket.costs[i] = bucket.ats[i + gone], bucket.costs[i + gone]
-            end
-            bucket.n = bucket.n - gone
-        end
-        bucket.spent, bucket.left, bucket.window = left, left, window
-        bucket.oldest_at = bucket.ats[1] or -1
+        return last
     end
 
     function kind.weigh(bucket, cost, capacity, over, units, _, window)
@@ -751,100 +853,156 @@ local function log()
         local missing = bucket.left + wanted - capacity
         if missing <= 0 then
             return true, 0, 0, bucket.left, bucket.oldest_at
+        elseif wanted > capacity or bucket.act == 4 or bucket.hi < bucket.lo then
+            return false, -1, 0, bucket.left, bucket.oldest_at
         end
-        local retry_after, n = -1, 0
-        while missing > 0 and wanted <= capacity do
-            n = n + 1
-            local at, cost = entry(bucket, n)
-            if not at then
-                break
-            end
-            retry_after, missing = max(at - now + window, 1), missing - cost
-        end
-        return false, retry_after, 0, bucket.left, bucket.oldest_at
+        return false, max(left_at(bucket, missing) - now + window, 1), 0, bucket.left, bucket.oldest_at
     end
 
-    function kind.spend(bucket, cost, capacity, over, units, _, window)
+    -- While the newer ones are two limits deep by themselves, the oldest says nothing.
+    local function shorten(bucket)
+        local lo, left = bucket.lo, bucket.left
+        local units = units_at(bucket, lo, 1)
+        while lo < bucket.hi and left - units >= bucket.deepest do
+            lo, left = lo + 1, left - units
+            units = units_at(bucket, lo, 1)
+        end
+        if lo > bucket.lo then
+            bucket.lo, bucket.left, bucket.must_write = lo, left, true
+        end
+        local chunk, place, n = chunk_at(bucket, lo), 1, 0
+        units = 0
+        local _, cost, next_place = entry_at(chunk, place)
+        while cost and n + 1 < chunk.n and left - units - cost >= bucket.deepest do
+            place, n, units = next_place, n + 1, units + cost
+            _, cost, next_place = entry_at(chunk, place)
+        end
+        if n > 0 then
+            cut(bucket, chunk, place, n, units)
+        end
+    end
+
+    function kind.spend(bucket, cost, capacity)
         if cost == 0 then
             return 0 -- it stands as it did
         end
-        if bucket.is_stale then
-            bucket.looks = false
-            settle(bucket, window)
-        end
-        bucket.is_stale = true
-        local gone, oldest_at, oldest_cost = 0, entry(bucket, 1)
-        local newest_at, gone_before = bucket.newest_at, not oldest_at
-        if newest_at and now <= newest_at then
+        local was_empty = bucket.hi < bucket.lo
+        local chunk = not was_empty and chunk_at(bucket, bucket.hi)
+        if chunk and now <= chunk.newest then
             -- Charges of one instant share their entry, and so does one by a clock that is behind.
-            cost = counted(bucket.newest_cost, cost, capacity)
-            call('LSET', bucket.key, -1, entry_text(newest_at, bucket.newest_cost + cost))
-            if oldest_at == newest_at then
-                oldest_cost = oldest_cost + cost
-            end
+            local place, spent = body_of(chunk):match('() %d+%*?(%d*)$')
+            spent = count(spent) or 1
+            cost = counted(spent, cost, capacity)
+            chunk.body = chunk.body:sub(1, (place or 1) - 1) .. entry_text(chunk, chunk.newest, spent + cost)
         else
             cost = counted(0, cost, capacity)
-            if not bucket.found then
-                call('DEL', bucket.key) -- what may be there is of another kind
-                call('RPUSH', bucket.key, '0 0')
+            if not chunk or chunk.n >= CHUNK then
+                chunk = { units = 0, n = 0, since = now, body = '' }
+                bucket.hi = bucket.hi + 1
+                bucket.chunks[bucket.hi] = chunk
             end
-            call('RPUSH', bucket.key, entry_text(now, cost))
-            newest_at = now
-            if not oldest_at then
-                oldest_at, oldest_cost = now, cost
-            end
+            chunk.newest, chunk.n, chunk.body = now, chunk.n + 1, body_of(chunk) .. entry_text(chunk, now, cost)
         end
-        -- While the newer ones are two limits deep by themselves, the oldest says nothing. The largest quota decides.
-        local deepest = max(gone_before and 0 or bucket.deepest, min(2 * capacity, 4294967295))
-        local spent = bucket.left + cost
-        bucket.deepest = deepest
-        while oldest_at < newest_at and spent - oldest_cost >= deepest do
-            spent, gone = spent - oldest_cost, gone + 1
-            oldest_at, oldest_cost = entry(bucket, gone + 1)
-            if not oldest_at or oldest_at == newest_at then
-                oldest_at, oldest_cost = newest_at, 0
-            end
-        end
-        cut(bucket, spent, gone)
-        renew(bucket.key, newest_at + window)
-        bucket.left, bucket.oldest_at, bucket.newest_at = spent, oldest_at, newest_at
+        chunk.units = chunk.units + cost
+        note(bucket, bucket.hi)
+        -- The largest quota decides how much is kept.
+        bucket.deepest = max(was_empty and 0 or bucket.deepest, min(2 * capacity, 4294967295))
+        bucket.left = bucket.left + cost
+        shorten(bucket)
+        bucket.oldest_at = entry_at(chunk_at(bucket, bucket.lo), 1) or -1
         return cost
     end
 
-    function kind.refund(bucket, cost, capacity, over, units, _, window, _, paid_at)
-        settle(bucket, window)
+    function kind.write(bucket)
+        local key = bucket.key
+        if bucket.hi < bucket.lo then
+            return call('DEL', key)
+        end
         if not bucket.found then
-            return
+            call('RPUSH', key, '')
+        elseif bucket.n_kept < bucket.n_listed then
+            call('LTRIM', key, 0, bucket.n_kept)
         end
-        bucket.is_stale = true
-        if capacity < bucket.left or now < paid_at then
-            return
-        end
-        -- They are in order of time.
-        local low, high = 1, call('LLEN', bucket.key) - 1
-        while low <= high do
-            local middle = (low + high - (low + high) % 2) / 2
-            local at, spent = entry_of(call('LINDEX', bucket.key, middle))
-            if at == paid_at then
-                local back = min(spent, cost)
-                if back == spent then
-                    call('LSET', bucket.key, middle, 'gone')
-                    call('LREM', bucket.key, 1, 'gone')
-                else
-                    call('LSET', bucket.key, middle, entry_text(at, spent - back))
-                end
-                write_head(bucket, bucket.left - back)
-                return
-            elseif at < paid_at then
-                low = middle + 1
-            else
-                high = middle - 1
+        for i in pairs(bucket.changed) do
+            if i <= bucket.n_kept and i >= bucket.lo then
+                call('LSET', key, i, chunk_text(bucket.chunks[i]))
             end
         end
+        for i = bucket.n_kept + 1, bucket.hi do
+            call('RPUSH', key, chunk_text(bucket.chunks[i]))
+        end
+        -- The chunk before the first makes place for the units spent.
+        if bucket.lo > 1 then
+            call('LTRIM', key, bucket.lo - 1, -1)
+        end
+        call('LSET', key, 0, format('%d %d', bucket.left, bucket.deepest))
     end
 
-    function kind.gone_at(bucket)
-        return (bucket.newest_at or now) + bucket.window
+    -- Takes a chunk out of the middle, after all else was written.
+    local function remove(bucket, i)
+        i = i - bucket.lo + 1
+        kind.write(bucket)
+        call('LSET', bucket.key, i, 'gone')
+        call('LREM', bucket.key, 1, 'gone')
+        read(bucket)
+    end
+
+    -- Makes one chunk of two neighbours, if it has room. So two neighbours always are more than one full chunk.
+    local function join(bucket, i)
+        if i < bucket.lo or bucket.hi <= i then
+            return false
+        end
+        local chunk, other = chunk_at(bucket, i), chunk_at(bucket, i + 1)
+        if chunk.n + other.n > CHUNK then
+            return false
+        end
+        chunk.newest, chunk.units = other.newest, chunk.units + other.units
+        local texts = { body_of(chunk) }
+        local at, cost, next_place = entry_at(other, 1)
+        while at do
+            texts[#texts + 1] = entry_text(chunk, at, cost)
+            at, cost, next_place = entry_at(other, next_place)
+        end
+        chunk.n, chunk.body = chunk.n + other.n, table.concat(texts)
+        note(bucket, i)
+        remove(bucket, i + 1)
+        return true
+    end
+
+    function kind.refund(bucket, cost, capacity, over, units, _, window, _, paid_at)
+        local i = first_after(bucket, paid_at - 1)
+        if bucket.hi < i or capacity < bucket.left or now < paid_at then
+            return
+        end
+        local chunk, place, before = chunk_at(bucket, i), 1, nil
+        local at, spent, next_place = entry_at(chunk, place)
+        while at and at < paid_at do
+            before, place = at, next_place
+            at, spent, next_place = entry_at(chunk, place)
+        end
+        if at ~= paid_at then
+            return
+        end
+        local back = min(spent, cost)
+        local rest = back < spent and entry_text(chunk, at, spent - back) or ''
+        chunk.body = chunk.body:sub(1, place - 1) .. rest .. chunk.body:sub(next_place)
+        chunk.units, bucket.left = max(chunk.units - back, 0), max(bucket.left - back, 0)
+        note(bucket, i)
+        if rest == '' then
+            chunk.n = max(chunk.n - 1, 0)
+            chunk.newest = at == chunk.newest and before or chunk.newest
+            if chunk.body == '' then
+                if i == bucket.lo then
+                    bucket.lo = i + 1
+                elseif i == bucket.hi then
+                    bucket.hi, bucket.n_kept = i - 1, min(bucket.n_kept, i - 1)
+                else
+                    remove(bucket, i)
+                end
+            else
+                local _ = join(bucket, i) or join(bucket, i - 1)
+            end
+        end
     end
 
     return kind
@@ -882,7 +1040,7 @@ local function write(bucket)
     local kind = bucket.kind
     local gone_at = kind.gone_at(bucket)
     if bucket.dirty and kind.write then
-        if bucket.is_shared then
+        if bucket.is_shared and not kind.is_list then
             kind.write(bucket, park(kind, bucket))
             renew(bucket.key, max(gone_at, bucket.parked_until or 0))
         else
@@ -944,7 +1102,7 @@ while position <= #frame do
             buckets[key], order[n_buckets] = bucket, bucket
         end
 
-        bucket.looks = act == 3
+        bucket.act = act
         local fits, a, b, c, d = kind.weigh(bucket, cost, capacity, over, p, p_part, q, q_part, r)
         if act ~= 3 then
             bucket.is_charged = true
@@ -997,7 +1155,7 @@ while position <= #frame do
             spends = spends and not vetoed and not only_weighs
             local cost = spends and kind.spend(bucket, unpack(charge, 6))
             bucket.dirty = bucket.dirty or spends
-            if bucket.is_stale then
+            if kind.is_list then
                 correct(bucket, at_state, cost or 0)
             end
         end

@@ -46,6 +46,8 @@ pub(super) struct Packed {
     pub(super) bytes: Vec<u8>,
     /// How many numbers come back.
     pub(super) n_numbers: usize,
+    /// How long the script may take for it, in plain charges.
+    pub(super) weight: u32,
 }
 
 /// What came back for one decision.
@@ -145,6 +147,7 @@ impl Packed {
             }
             _ => r,
         };
+        self.weight += weight(quota);
         let n_left = u16::try_from(n_left).unwrap_or(u16::MAX);
         let bytes = &mut self.bytes;
         bytes.push(kind);
@@ -168,6 +171,18 @@ impl Packed {
             _ => Ok(()),
         };
         bytes[at] = u8::try_from(bytes.len() - at - 1).unwrap_or(u8::MAX); // three numbers have at most 36 digits
+    }
+}
+
+/// How long the script may take for a charge, in plain ones. Of a log it may have to read one chunk of 64 charges, and the
+/// sums of half the others.
+fn weight(quota: &Quota) -> u32 {
+    match quota.algorithm() {
+        Algorithm::SlidingWindow => 1 + quota.units().min(64) / 32 + quota.units() / 500,
+        Algorithm::TokenBucket(_)
+        | Algorithm::LeakyBucket(_)
+        | Algorithm::SlidingWindowCounter
+        | Algorithm::FixedWindow(_) => 1,
     }
 }
 

@@ -43,9 +43,11 @@ const SCRIPT: &str = include_str!("apply.lua");
 /// Decisions that may wait for Redis.
 const WAITING_MAX: usize = 4_096;
 
-/// Decisions in one call, and charges after which no more are added: a script should not keep others waiting for long.
+/// Decisions in one call, and the most that their charges weigh together: Redis serves nobody else while a script runs.
+/// 32 plain charges take 0.3 ms, and 0.9 ms if another quota's state must be converted for each. A decision that weighs
+/// more goes out alone.
 const BATCH_MAX: usize = 32;
-const BATCH_CHARGES_MAX: usize = 96;
+const BATCH_WEIGHT_MAX: u32 = 32;
 
 /// Calls under way to one server. Few, so that decisions gather; more than one, so that Redis never idles.
 const CALLS_MAX: usize = 4;
@@ -287,14 +289,13 @@ async fn serve(shared: &Shared, connection: &Connection, jobs: &mut mpsc::Receiv
 
 /// Takes the first jobs that may go out in one call.
 fn batch(waiting: &mut Vec<Job>) -> Vec<Job> {
-    let mut n_charges = 0;
-    let fits = |job: &Job| {
-        let fits = n_charges < BATCH_CHARGES_MAX;
-        n_charges += job.packed.keys.len();
-        fits
+    let mut weight = 0;
+    let fits = |job: &&Job| {
+        weight += job.packed.weight;
+        weight <= BATCH_WEIGHT_MAX
     };
-    let n_jobs = waiting.iter().map(fits).take_while(|fits| *fits).count();
-    waiting.drain(..n_jobs).collect()
+    let n_jobs = waiting.iter().take_while(fits).count().max(1);
+    waiting.drain(..n_jobs.min(waiting.len())).collect()
 }
 
 /// Hands the answers out.

@@ -199,3 +199,50 @@ proptest! {
         play(quotas, other, start, steps)?;
     }
 }
+
+/// Logs of some hundred charges, which the script keeps in several chunks: charges of all kinds, refunds from anywhere,
+/// and clocks that step back.
+#[test]
+fn long_logs_agree() {
+    for seed in 1..=6_u64 {
+        let start = Timestamp::from_micros(1_700_000_000_000_000);
+        let (memory, redis) = (MemoryWorld::at(start), RedisWorld::at(start));
+        let gate =
+            Gate::new("long", Quota::new(Algorithm::SlidingWindow, "300/60s".parse().unwrap()).unwrap());
+        let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut next = |below: u64| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            random % below
+        };
+        let mut receipts = Vec::new();
+        for step in 0..1_500 {
+            let now = ratewright_core::Clock::now(&memory.clock).as_micros();
+            let now = match next(400) {
+                0 => now - next(90_000_000),
+                1 => now + next(90_000_000),
+                _ => now + next(150_000),
+            };
+            memory.clock.set(Timestamp::from_micros(now));
+            redis.clock.set(Timestamp::from_micros(now));
+            let cost = u32::try_from(1 + next(20) / 19 * next(300)).unwrap();
+            let act = match next(20) {
+                0 => Act::Look(cost),
+                1..=5 => Act::Record(cost),
+                _ => take(cost),
+            };
+            let (ours, theirs) = (memory.apply(&gate, act), redis.apply(&gate, act));
+            assert_eq!(told(&ours), told(&theirs), "seed {seed}, step {step}: {act:?}");
+            if let (Outcome::Paid(ours), Outcome::Paid(theirs)) = (ours.outcome, theirs.outcome) {
+                receipts.push((ours, theirs));
+            }
+            if next(4) == 0 && !receipts.is_empty() {
+                let nth = usize::try_from(next(receipts.len() as u64)).unwrap();
+                let (ours, theirs) = receipts.swap_remove(nth);
+                memory.refund(&gate, ours);
+                redis.refund(&gate, theirs);
+            }
+        }
+    }
+}

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use ratewright_core::{
-    Act, Algorithm, Ask, Attribute, AttributeName, Charge, Charges, Condition, Leak, ManualClock, Micros,
-    Pattern, Policies, Policy, Query, Quota, Refill, Select, Standings, Store, WindowStart,
+    Act, Algorithm, Ask, Attribute, AttributeName, Basis, BucketName, Charge, Charges, Condition, Key, Leak,
+    ManualClock, Micros, Outcome, Part, Pattern, Policies, Policy, Query, Quota, Receipt, Refill, Refund,
+    Select, Standings, Store, Timestamp, WindowStart,
 };
 use ratewright_lab::Redis;
 use ratewright_store::{MemoryStore, RedisSettings, RedisStore, Servers};
@@ -398,4 +399,62 @@ fn an_override_of_another_kind_does_not_wipe_the_policys_bucket() {
         });
         assert_eq!((on_redis, in_memory), (4, 4), "variant {n}");
     }
+}
+
+/// How long a call takes is bounded by what the script reads: of a log, one chunk of at most 64 charges and the sums of
+/// half the others. Refunds leave no chunks behind that are nearly empty.
+#[test]
+fn a_log_is_kept_in_few_chunks_of_few_charges() {
+    let server = Redis::start();
+    let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
+    let settings = RedisSettings {
+        clock: Some(clock.clone()),
+        min_ttl: Micros::from_secs(600),
+        ..settings("ratelimit")
+    };
+    let store = connected(Servers::single(&server.url()).unwrap(), settings);
+    let quota = quota(Algorithm::SlidingWindow, "1500/h");
+    let mut receipts = Vec::new();
+    for _ in 0..3_000 {
+        clock.advance(Micros::from_millis(1));
+        let Outcome::Paid(receipt) = apply(&store, &quota, "c", Act::Record(1)).unwrap().outcome else {
+            panic!()
+        };
+        receipts.push(receipt);
+    }
+    let key = key_of(&quota, "c");
+    let chunks = || server.cli(&["LRANGE", &key, "1", "-1"]).lines().map(charges_of).collect::<Vec<_>>();
+    assert_eq!(chunks().iter().sum::<usize>(), 3_000, "twice the units are kept");
+    assert!(chunks().iter().all(|n| *n <= 64) && chunks().len() <= 47, "{:?}", chunks());
+
+    server.cli(&["CONFIG", "RESETSTAT"]);
+    assert!(!is_paid(&apply(&store, &quota, "c", take(1)).unwrap()), "half of it has to leave");
+    let stats = server.cli(&["INFO", "commandstats"]);
+    let reads = stats.lines().find_map(|line| line.strip_prefix("cmdstat_lrange:calls=")).unwrap();
+    let reads: usize = reads.split(',').next().unwrap().parse().unwrap();
+    assert!(reads <= 5, "the newest, the oldest, and the sums of 23 chunks in pages of 16: {reads} reads");
+
+    // Refunds are due when no more is spent than the limit; then give back all but every tenth.
+    clock.advance(Micros::new(quota.window().as_micros() - 1_500_000));
+    let left = receipts.split_off(1_500);
+    for (_, receipt) in left.into_iter().enumerate().filter(|(n, _)| n % 10 > 0) {
+        refund(&store, &quota, "c", receipt);
+    }
+    assert_eq!(chunks().iter().sum::<usize>(), 150);
+    assert!(chunks().len() <= 2 * 150 / 64 + 3, "{:?}", chunks());
+}
+
+/// How many charges a chunk of a log has: it says so, and they are there.
+fn charges_of(chunk: &str) -> usize {
+    let (head, charges) = chunk.split_once(':').unwrap();
+    let n = head.split(' ').nth(2).unwrap().parse().unwrap();
+    assert_eq!(charges.split_whitespace().count(), n);
+    n
+}
+
+fn refund(store: &RedisStore, quota: &Quota, client: &str, receipt: Receipt) {
+    let name = BucketName::new("p", None, quota, vec![Part::one(AttributeName::Ip)]);
+    let attributes = [Attribute { name: AttributeName::Ip, value: client }];
+    let key = Key::new(&name, &attributes).unwrap();
+    RUNTIME.block_on(store.refund(&[Refund { key, quota, receipt, basis: Basis::Shared }])).unwrap();
 }
