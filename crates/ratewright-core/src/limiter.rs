@@ -12,7 +12,7 @@ use crate::observe::{Observe, Unobserved};
 use crate::policies::Policies;
 use crate::policy::Policy;
 use crate::query::Query;
-use crate::standing::{Basis, Receipt, Standings};
+use crate::standing::{Basis, Receipt, Standing, Standings};
 use crate::store::Store;
 
 /// Answers queries.
@@ -58,6 +58,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         let mut charges = Charges::new();
         decision.refused = decision.policies.select(query, &mut charges);
         let Ok(()) = self.store.apply(&charges, &mut decision.standings).await;
+        Standing::complete(&charges, &mut decision.standings);
         decision.verdict = Verdict::judge(&charges, &decision.standings);
         drop(charges);
         if decision.refused.is_some() {
@@ -71,6 +72,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     pub async fn apply(&self, charges: &[Charge<'_>]) -> Standings {
         let mut standings = Standings::new();
         let Ok(()) = self.store.apply(charges, &mut standings).await;
+        Standing::complete(charges, &mut standings);
         standings
     }
 

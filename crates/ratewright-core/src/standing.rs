@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use crate::algorithm::{Fit, Level};
-use crate::charge::Charge;
+use crate::charge::{Charge, OnFailure};
 use crate::policies::LimitId;
 use crate::quantity::{Micros, Timestamp};
 use crate::quota::Quota;
@@ -107,6 +107,25 @@ impl Standing {
         let remaining = if basis == Basis::FailClosed { 0 } else { charge.quota.capacity().get() };
         let (reset_after, wait) = (Micros::ZERO, Micros::ZERO);
         Self { limit: charge.limit, outcome: Outcome::Unknown, remaining, reset_after, wait, basis }
+    }
+
+    /// Makes one standing for each charge. A store that answers for some charges only has not checked the others: what
+    /// it left out is denied, unless the policy says to allow what cannot be checked.
+    #[inline(always)]
+    pub fn complete(charges: &[Charge<'_>], standings: &mut Standings) {
+        if standings.len() != charges.len() {
+            Self::complete_rare(charges, standings);
+        }
+    }
+
+    #[cold]
+    fn complete_rare(charges: &[Charge<'_>], standings: &mut Standings) {
+        standings.truncate(charges.len());
+        let missing = charges.iter().skip(standings.len());
+        standings.extend(missing.map(|charge| match charge.on_failure {
+            OnFailure::Open => Self::unknown(charge, Basis::FailOpen),
+            OnFailure::Local | OnFailure::Closed => Self::unknown(charge, Basis::FailClosed),
+        }));
     }
 
     /// True if it speaks against the query: there is no room, or nobody knows and the policy says to deny then.

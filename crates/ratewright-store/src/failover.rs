@@ -268,7 +268,13 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Store for Failover<
     type Error = Infallible;
 
     async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), Infallible> {
-        match self.shared.apply(charges, standings).await {
+        let result = match self.shared.apply(charges, standings).await {
+            Ok(()) if standings.len() != charges.len() => {
+                Err(StoreError::Incomplete { n_charges: charges.len(), n_standings: standings.len() })
+            }
+            result => result,
+        };
+        match result {
             Ok(()) => {
                 if self.is_out.load(Ordering::Acquire) && !charges.is_empty() {
                     self.goes_with();

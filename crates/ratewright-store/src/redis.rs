@@ -138,19 +138,27 @@ impl Shared {
         }))
     }
 
-    /// Gives back, each in a call of its own where they may lie on several nodes.
+    /// Gives back, those that meet on one node in one call.
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<usize, StoreError> {
-        let mut n_refunded = 0;
         let until = self.link.until();
-        let n_together = if self.naming.is_tagged { 1 } else { refunds.len().max(1) };
-        for refunds in refunds.chunks(n_together) {
-            let packed = frame::pack_refunds(refunds, &self.naming);
-            if !packed.keys.is_empty() {
-                let answer = self.link.ask(packed, until).await?;
-                n_refunded += answer.numbers.first().and_then(|n| usize::try_from(*n).ok()).unwrap_or(0);
-            }
+        let meet = |one: &Refund<'_>, other: &Refund<'_>| {
+            !self.naming.is_tagged || cluster::meet(&one.key, &other.key)
+        };
+        let mut n_refunded = 0;
+        for refunds in refunds.chunk_by(meet) {
+            n_refunded += self.refund_together(refunds, until).await?;
         }
         Ok(n_refunded)
+    }
+
+    /// Gives back in one call what lies on one node, and tells how many were given back.
+    async fn refund_together(&self, refunds: &[Refund<'_>], until: Instant) -> Result<usize, StoreError> {
+        let packed = frame::pack_refunds(refunds, &self.naming);
+        if packed.keys.is_empty() {
+            return Ok(0);
+        }
+        let answer = self.link.ask(packed, until).await?;
+        Ok(answer.numbers.first().and_then(|n| usize::try_from(*n).ok()).unwrap_or(0))
     }
 }
 

@@ -6,22 +6,25 @@
 //! ```text
 //!   ratelimit:login:{10.0.0.1}  ratelimit:api:{10.0.0.1}  │  ratelimit:all
 //!   ────────────── first call ──────────────────────────    second call
-//!                  paid                                     vetoes  ─→  the first is refunded
+//!                  paid                                     vetoes  ─→  denied, then the first is refunded
 //! ```
 //!
 //! All or nothing still holds for who asks. Between the two calls others may see the client's units gone that will
 //! come back, and deny it for that moment; nobody is ever admitted that should not be.
 //!
 //! The calls are made by a task of their own. Who asked may go away or lose patience; the task goes on to its end, so
-//! that nothing stays charged in part. Only a call without an answer leaves that in doubt, as it does on one node.
+//! that nothing stays charged in part. All groups share one deadline. Refunds follow the answer, one call for each group:
+//! who is denied need not wait for them. Only a call without an answer leaves that in doubt, as it does on one node.
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use ratewright_core::{
     Act, Attribute, AttributeName, Basis, BucketName, Charge, Key, LimitId, Micros, OnFailure, Outcome,
     Quota, Refund, Standing, Standings,
 };
 use smallvec::SmallVec;
+use tokio::sync::oneshot;
 
 use super::frame::{self, Answer};
 use super::{Shared, StoreError};
@@ -44,20 +47,20 @@ struct Owned {
 
 /// True if the charges do not all lie on one node.
 pub(super) fn is_spread(charges: &[Charge<'_>]) -> bool {
-    charges.iter().skip(1).any(|charge| !meet(&charges[0], charge))
+    charges.iter().skip(1).any(|charge| !meet(&charges[0].key, &charge.key))
 }
 
-/// True if two charges lie on one node for sure: the same values, or without values the same key.
-fn meet(one: &Charge<'_>, other: &Charge<'_>) -> bool {
-    let has_values = one.key.values().next().is_some();
-    one.key.values().eq(other.key.values()) && (has_values || one.key == other.key)
+/// True if two keys lie on one node for sure: the same values, or without values the same key.
+pub(super) fn meet(one: &Key<'_>, other: &Key<'_>) -> bool {
+    let has_values = one.values().next().is_some();
+    one.values().eq(other.values()) && (has_values || one == other)
 }
 
 /// Charges that meet on one node, those with values first.
 fn groups(charges: &[Charge<'_>]) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (n, charge) in charges.iter().enumerate() {
-        match groups.iter_mut().find(|group| meet(&charges[group[0]], charge)) {
+        match groups.iter_mut().find(|group| meet(&charges[group[0]].key, &charge.key)) {
             Some(group) => group.push(n),
             None => groups.push(SmallVec::from_slice(&[n])),
         }
@@ -74,79 +77,95 @@ impl Shared {
         standings: &mut Standings,
     ) -> Result<(), StoreError> {
         let owned: Vec<_> = charges.iter().map(Owned::of).collect();
-        let task = tokio::spawn(async move { self.apply_owned(&owned).await });
-        // A task ends without its result only with the runtime, and then nobody waits for this either.
-        let told = task.await.unwrap_or_else(|_| Ok(Vec::new()))?;
+        let endpoint = self.link.endpoint().clone();
+        let (answer, answered) = oneshot::channel();
+        tokio::spawn(async move { self.decide(&owned, answer).await });
+        let lost = |cause: &str| StoreError::Lost { endpoint: endpoint.clone(), cause: cause.to_owned() };
+        let told = answered
+            .await
+            .map_err(|_| lost("the task that asks several nodes ended without an answer"))??;
+        if told.len() != charges.len() {
+            return Err(lost("the nodes answered for some charges only"));
+        }
         standings.extend(told);
         Ok(())
     }
 
-    async fn apply_owned(&self, owned: &[Owned]) -> Result<Vec<Standing>, StoreError> {
+    /// Answers, and then gives back what was charged in vain.
+    async fn decide(&self, owned: &[Owned], answer: oneshot::Sender<Result<Vec<Standing>, StoreError>>) {
         let attributes: Vec<Vec<Attribute<'_>>> = owned.iter().map(Owned::attributes).collect();
         let charges: Vec<_> =
             owned.iter().zip(&attributes).filter_map(|(owned, of)| owned.charge(of)).collect();
+        let mut paid = Vec::new();
+        let told = self.apply_groups(&charges, &mut paid).await;
+        let _gone_away = answer.send(told);
+        // One that does not arrive is lost: sent again, it might be given back twice.
+        let _lost = join_all(paid.iter().map(|(charges, answer)| self.give_back(charges, answer))).await;
+    }
+
+    /// Applies charges group by group. What is left in `paid` was charged in vain.
+    async fn apply_groups<'a>(
+        &self,
+        charges: &[Charge<'a>],
+        paid: &mut Vec<(Vec<Charge<'a>>, Answer)>,
+    ) -> Result<Vec<Standing>, StoreError> {
         let until = self.link.until();
-        let groups = groups(&charges);
-        let of = |group: &Group| -> Vec<Charge<'_>> { group.iter().map(|&n| charges[n].clone()).collect() };
         let mut told: Vec<Option<Standing>> = charges.iter().map(|_| None).collect();
-        let mut fill = |group: &Group, standings: Standings| {
-            for (&n, standing) in group.iter().zip(standings) {
-                told[n] = Some(standing);
-            }
-        };
-        let mut paid: Vec<(Vec<Charge<'_>>, &Group, Answer)> = Vec::new();
+        let mut paying = Vec::new();
         let mut is_vetoed = false;
-        for group in &groups {
-            let charges = of(group);
+        for group in groups(charges) {
+            let of_group: Vec<_> = group.iter().map(|&n| charges[n].clone()).collect();
             // After a veto the rest is only weighed, so that the wait holds for all.
             let purpose = if is_vetoed { Purpose::Weigh } else { Purpose::Spend };
             let mut standings = Standings::new();
-            match self.apply_together(&charges, purpose, &mut standings, until).await {
+            match self.apply_together(&of_group, purpose, &mut standings, until).await {
                 Ok((fits, answer)) => {
-                    fill(group, standings);
                     if fits && !is_vetoed {
-                        paid.push((charges, group, answer));
+                        paid.push((of_group, answer));
+                        paying.push(group.clone());
                     }
                     is_vetoed |= !fits;
                 }
                 // A veto stands, whatever the others would have said.
                 Err(_) if is_vetoed => {
-                    fill(
-                        group,
-                        charges.iter().map(|charge| Standing::unknown(charge, Basis::Shared)).collect(),
-                    );
+                    standings =
+                        of_group.iter().map(|charge| Standing::unknown(charge, Basis::Shared)).collect();
                 }
-                Err(error) => {
-                    for (charges, _, answer) in &paid {
-                        self.give_back(charges, answer).await;
-                    }
-                    return Err(error);
-                }
+                Err(error) => return Err(error),
             }
+            fill(&mut told, &group, standings);
         }
         if is_vetoed {
-            for (charges, group, answer) in &paid {
-                self.give_back(charges, answer).await;
+            for ((charges, answer), group) in paid.iter().zip(&paying) {
                 let mut standings = Standings::new();
                 frame::derive(charges, Purpose::Weigh, answer, &mut standings);
-                fill(group, standings);
+                fill(&mut told, group, standings);
             }
+        } else {
+            paid.clear();
         }
         Ok(told.into_iter().flatten().collect())
     }
 
-    /// Gives back what a group was charged in vain.
-    async fn give_back(&self, charges: &[Charge<'_>], answer: &Answer) {
+    /// Gives back what a group was charged, in one call.
+    async fn give_back(&self, charges: &[Charge<'_>], answer: &Answer) -> Result<usize, StoreError> {
         let mut standings = Standings::new();
         frame::derive(charges, Purpose::Spend, answer, &mut standings);
-        for (charge, standing) in charges.iter().zip(standings) {
-            if let Outcome::Paid(receipt) = standing.outcome {
-                let refund =
-                    Refund { key: charge.key, quota: charge.quota, receipt, basis: Basis::Shared, id: None };
-                // One that does not arrive is lost: sent again, it might be given back twice.
-                let _lost = self.refund(&[refund]).await;
+        let refunds = charges.iter().zip(standings).filter_map(|(charge, standing)| match standing.outcome {
+            Outcome::Paid(receipt) => {
+                let (key, quota) = (charge.key, charge.quota);
+                Some(Refund { key, quota, receipt, basis: Basis::Shared, id: None })
             }
-        }
+            Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => None,
+        });
+        self.refund_together(&refunds.collect::<Vec<_>>(), self.link.until()).await
+    }
+}
+
+/// Puts the standings of a group in their places.
+fn fill(told: &mut [Option<Standing>], group: &Group, standings: Standings) {
+    for (&n, standing) in group.iter().zip(standings) {
+        told[n] = Some(standing);
     }
 }
 

@@ -49,6 +49,14 @@ pub enum StoreError {
         /// Its words.
         reply: String,
     },
+    /// The answer says nothing of some charges; whether they were applied is unknown.
+    #[error("the store answered {n_standings} of {n_charges} charges")]
+    Incomplete {
+        /// How many charges were sent.
+        n_charges: usize,
+        /// How many standings came back.
+        n_standings: usize,
+    },
     /// The answer is none that our script gives.
     #[error("Redis at {endpoint} answered {got} where {expected} was due")]
     Garbled {
@@ -86,7 +94,9 @@ impl StoreError {
     /// True if the charges may have been spent although no answer came.
     pub fn may_have_spent(&self) -> bool {
         match self {
-            Self::TimedOut { .. } | Self::Lost { .. } | Self::Garbled { .. } => true,
+            Self::TimedOut { .. } | Self::Lost { .. } | Self::Incomplete { .. } | Self::Garbled { .. } => {
+                true
+            }
             Self::Unreachable { .. } | Self::Crowded { .. } | Self::Refused { .. } => false,
         }
     }
@@ -99,7 +109,7 @@ impl StoreError {
             Self::TimedOut { .. } => FailureKind::TimedOut,
             Self::Lost { .. } => FailureKind::Lost,
             Self::Refused { .. } => FailureKind::Refused,
-            Self::Garbled { .. } => FailureKind::Garbled,
+            Self::Incomplete { .. } | Self::Garbled { .. } => FailureKind::Garbled,
         }
     }
 

@@ -165,10 +165,10 @@ impl Packed {
         bytes.push(0);
         // Writing to memory cannot fail.
         let _ = match kind {
-            1 | 2 if q.1 == 0 => write!(bytes, "{} {}", quota.capacity(), q.0),
-            1 | 2 => write!(bytes, "{} {} {}/{}", quota.capacity(), q.0, q.1, quota.over()),
+            4.. => Ok(()),
             3 => write!(bytes, "{} {}/{window}", quota.capacity(), quota.units()),
-            _ => Ok(()),
+            _ if q.1 == 0 => write!(bytes, "{} {}", quota.capacity(), q.0),
+            _ => write!(bytes, "{} {} {}/{}", quota.capacity(), q.0, q.1, quota.over()),
         };
         bytes[at] = u8::try_from(bytes.len() - at - 1).unwrap_or(u8::MAX); // three numbers have at most 36 digits
     }

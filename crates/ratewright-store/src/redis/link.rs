@@ -366,7 +366,10 @@ impl Breaker {
         match error {
             // All further calls would fail too.
             StoreError::Lost { .. } | StoreError::Refused { .. } | StoreError::Unreachable { .. } => true,
-            StoreError::TimedOut { .. } | StoreError::Garbled { .. } | StoreError::Crowded { .. } => {
+            StoreError::TimedOut { .. }
+            | StoreError::Garbled { .. }
+            | StoreError::Incomplete { .. }
+            | StoreError::Crowded { .. } => {
                 MISSED_IN_A_ROW <= self.history.trailing_ones() || MISSED_OF_64 <= self.history.count_ones()
             }
         }

@@ -1,5 +1,6 @@
 //! What happens without Redis: a real server that is not there, or goes and comes.
 
+use std::convert::Infallible;
 use std::num::NonZeroU32;
 
 use ratewright_core::{
@@ -8,12 +9,15 @@ use ratewright_core::{
     Verdict,
 };
 use ratewright_lab::{Redis, wait_until};
-use ratewright_store::{Failover, FailoverSettings, LocalShare, Peers, RedisStore, Servers};
+use ratewright_store::{Failover, FailoverSettings, LocalShare, Peers, RedisStore, Servers, StoreError};
 
 use crate::redis::{connected, quota, settings};
 use crate::world::{RUNTIME, take, trial};
 
 type Tested = Failover<RedisStore, ManualClock>;
+
+/// A shared store that answers for the first charges only.
+struct Forgetful(usize);
 
 const TOKEN: Algorithm = Algorithm::TokenBucket(Refill::Smooth);
 
@@ -35,8 +39,60 @@ fn alone(settings: FailoverSettings) -> (Tested, ManualClock) {
     store_on(&server, settings)
 }
 
+impl Peers for Forgetful {
+    fn n_instances(&self) -> Option<u32> {
+        None
+    }
+}
+
+impl Store for Forgetful {
+    type Error = StoreError;
+
+    async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), StoreError> {
+        standings.extend(charges.iter().take(self.0).map(|charge| Standing::unknown(charge, Basis::Shared)));
+        Ok(())
+    }
+
+    async fn refund(&self, _: &[Refund<'_>]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn reset(&self, _: &[Key<'_>]) -> Result<Basis, StoreError> {
+        Ok(Basis::Shared)
+    }
+}
+
+/// What a store left out it has not checked: the whole decision is made without it.
+#[test]
+fn a_store_that_leaves_charges_out_has_not_answered() {
+    let quota = quota(TOKEN, "10/h");
+    for n_answered in 0..2 {
+        let store = Failover::new(Forgetful(n_answered), ManualClock::at(START), share(1, 2));
+        let (verdict, standings) = apply(
+            &store,
+            &[("p", &quota, take(1), OnFailure::Local), ("q", &quota, take(1), OnFailure::Closed)],
+        );
+        assert_eq!((verdict, standings.len()), (Verdict::Deny, 2));
+        let (verdict, standings) = apply(
+            &store,
+            &[("p", &quota, take(4), OnFailure::Local), ("q", &quota, take(1), OnFailure::Open)],
+        );
+        assert_eq!(verdict, Verdict::Allow);
+        assert_eq!(
+            (standings[0].basis, standings[0].remaining),
+            (Basis::Local, 1),
+            "four of its share of five"
+        );
+        assert_eq!(standings[1].basis, Basis::FailOpen);
+        assert!(store.status().is_out);
+    }
+}
+
 /// Applies charges of one client: policy, quota, act, and what to do without the store.
-fn apply(store: &Tested, charges: &[(&str, &Quota, Act, OnFailure)]) -> (Verdict, Standings) {
+fn apply(
+    store: &impl Store<Error = Infallible>,
+    charges: &[(&str, &Quota, Act, OnFailure)],
+) -> (Verdict, Standings) {
     let names: Vec<_> = charges
         .iter()
         .map(|(name, quota, _, _)| BucketName::new(name, None, quota, vec![Part::one(AttributeName::Ip)]))

@@ -1,11 +1,13 @@
 //! The engine over the memory store.
 
+use std::convert::Infallible;
 use std::num::NonZeroU32;
 use std::sync::Mutex;
 
 use ratewright_core::{
-    Algorithm, Ask, Attribute, AttributeName, Basis, Decision, Leak, Limiter, ManualClock, Micros, Mode,
-    Observe, Policies, Policy, Query, Quota, Refill, Select, Timestamp, Verdict,
+    Algorithm, Ask, Attribute, AttributeName, Basis, Charge, Decision, Key, Leak, Limiter, ManualClock,
+    Micros, Mode, Observe, OnFailure, Policies, Policy, Query, Quota, Refill, Refund, Select, Standings,
+    Store, Timestamp, Verdict,
 };
 use ratewright_store::MemoryStore;
 
@@ -202,5 +204,38 @@ fn a_decision_allocates_nothing() {
             }
         });
         assert_eq!(allocated.count_total, 0);
+    }
+}
+
+/// A store that answers nothing.
+struct Mute;
+
+impl Store for Mute {
+    type Error = Infallible;
+
+    async fn apply(&self, _: &[Charge<'_>], _: &mut Standings) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    async fn refund(&self, _: &[Refund<'_>]) -> Result<(), Infallible> {
+        Ok(())
+    }
+
+    async fn reset(&self, _: &[Key<'_>]) -> Result<Basis, Infallible> {
+        Ok(Basis::Local)
+    }
+}
+
+/// No standing is no permission: what a store leaves out is denied, unless the policy is open on failure.
+#[test]
+fn a_charge_without_a_standing_is_not_checked_and_not_admitted() {
+    for (on_failure, verdict) in [
+        (OnFailure::Local, Verdict::Deny),
+        (OnFailure::Closed, Verdict::Deny),
+        (OnFailure::Open, Verdict::Allow),
+    ] {
+        let limiter = Limiter::new(rules([smooth("p", "10/s").failing(on_failure)]), Mute);
+        let decision = ready(limiter.decide(&query(1)));
+        assert_eq!((decision.verdict(), decision.standings().count()), (verdict, 1), "{on_failure:?}");
     }
 }

@@ -96,11 +96,13 @@ fn all_or_nothing_holds_across_nodes() {
     let everybody = [(&wide, take(1)), (&wide, take(1)), (&narrow, take(1))];
     assert_eq!(left(&ask(&store, "a", everybody).unwrap()), [9, 9, 1]);
     assert_eq!(left(&ask(&store, "b", everybody).unwrap()), [9, 9, 0]);
+    let peek = [(&wide, Act::Look(0)), (&wide, Act::Look(0)), (&narrow, Act::Look(0))];
     for _ in 0..3 {
         let told = ask(&store, "a", everybody).unwrap();
         assert!(matches!(told[2].0, Outcome::Short { .. }), "{told:?}");
         assert_eq!((&told[0].0, &told[1].0), (&Outcome::Fits, &Outcome::Fits));
         assert_eq!(left(&told), [9, 9, 0], "nothing was charged");
+        wait_until("the refund arrives", || left(&ask(&store, "a", peek).unwrap()) == [9, 9, 0]);
     }
     // The client's own deny: the one for everybody is only looked at.
     let store = cluster_store("all-again");
@@ -165,8 +167,58 @@ fn who_goes_away_before_a_veto_is_given_back() {
     for _ in 0..10 {
         let told = ask(&store, "a", [(&wide, take(1)), (&wide, take(1)), (&none, take(1))]).unwrap();
         assert!(matches!(told[2].0, Outcome::Short { .. }), "{told:?}");
-        assert_eq!(left_of(), [999, 999, 0]);
+        wait_until("the refund arrives", || left_of() == [999, 999, 0]);
     }
+}
+
+/// The refunds of a group travel in one call, after the answer: it has two charges, and one call gives both back.
+#[test]
+fn a_veto_of_another_node_is_refunded_in_one_call_for_each_group() {
+    let store = cluster_store("calls");
+    let (wide, none) = (quota(TOKEN, "1000/year"), quota(TOKEN, "1/year"));
+    let query = [(&wide, take(1)), (&wide, take(1)), (&none, take(1))];
+    ask(&store, "a", query).unwrap();
+    let before = store.traffic().calls.n;
+    for n in 1..=10 {
+        assert!(matches!(ask(&store, "a", query).unwrap()[2].0, Outcome::Short { .. }));
+        let n_calls = || store.traffic().calls.n - before;
+        wait_until("two groups are asked and one is given back", || n_calls() >= 3 * n);
+    }
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    // Idle links are tried once a second.
+    assert!((30..35).contains(&(store.traffic().calls.n - before)), "three calls for each of ten denials");
+}
+
+/// A task that ends without an answer has checked nothing: that is a failure, and not a query without limits.
+#[test]
+fn a_lost_task_is_a_failure() {
+    let store = cluster_store("lost");
+    let quota = quota(TOKEN, "10/h");
+    let ip = BucketName::new("mine", None, &quota, vec![Part::one(AttributeName::Ip)]);
+    let all = BucketName::new("everybody", None, &quota, Vec::new());
+    let attributes = [Attribute { name: AttributeName::Ip, value: "a" }];
+    let charges = [&ip, &all].map(|name| Charge {
+        limit: LimitId::default(),
+        key: Key::new(name, &attributes).unwrap(),
+        quota: &quota,
+        act: take(1),
+        patience: Micros::ZERO,
+        on_failure: OnFailure::Closed,
+    });
+    let mut standings = Standings::new();
+    let result = {
+        // The task is made in a runtime that ends before it is run.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut apply = Box::pin(store.apply(&charges, &mut standings));
+        let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+        let entered = runtime.enter();
+        assert!(apply.as_mut().poll(&mut context).is_pending());
+        drop(entered);
+        drop(runtime);
+        RUNTIME.block_on(apply)
+    };
+    assert!(matches!(result, Err(StoreError::Lost { .. })), "{result:?}");
+    assert!(standings.is_empty());
 }
 
 #[test]
