@@ -13,6 +13,7 @@ mod failover;
 mod memory;
 mod redis;
 mod settle;
+mod time_seen;
 
 pub use clock::{SystemClock, WallClock};
 pub use failover::{Failover, FailoverSettings, FailoverStatus, LocalShare, Peers};

@@ -34,6 +34,7 @@ use ratewright_core::{
 use smallvec::SmallVec;
 
 use crate::settle::{self, Buckets, settle};
+use crate::time_seen::TimeSeen;
 use shard::{Change, Purpose, Shard, Visit};
 use slot::Identity;
 use sync::{Mutex, MutexGuard};
@@ -49,6 +50,7 @@ const SHARDS_MIN: usize = 64;
 pub struct MemoryStore<C> {
     shards: Box<[Padded]>,
     clock: C,
+    time_seen: TimeSeen,
     /// The hash's key. Who knew it could craft keys that share a bucket, so it is never shown.
     secret: [u64; 2],
 }
@@ -111,7 +113,12 @@ impl<C: Clock> MemoryStore<C> {
         let share = |n: usize| n_keys_max / n_shards + usize::from(n < n_keys_max % n_shards);
         let shards = (0..n_shards).map(|n| Padded(Mutex::new(Shard::new(share(n))))).collect();
         let random = RandomState::new();
-        Self { shards, clock, secret: [random.hash_one(0), random.hash_one(1)] }
+        Self {
+            shards,
+            clock,
+            time_seen: TimeSeen::default(),
+            secret: [random.hash_one(0), random.hash_one(1)],
+        }
     }
 
     /// Forgets all keys.
@@ -184,6 +191,7 @@ impl<C: Clock> MemoryStore<C> {
         let demand = Demand { ahead: 0, cost: charge.act.cost(), patience: charge.patience };
         let mut shard = self.shards[shard].0.lock();
         let now = self.clock.now();
+        self.time_seen.note(now);
         let Charged { fit, counted, level } =
             shard.visit(id, charge.quota, now, ChargeIt(demand, charge.act));
         drop(shard);
@@ -197,6 +205,7 @@ impl<C: Clock> MemoryStore<C> {
         let places: SmallVec<[_; 4]> = charges.iter().map(|charge| self.locate(&charge.key)).collect();
         let locked = self.lock(places.iter().map(|place| place.0));
         let now = self.clock.now();
+        self.time_seen.note(now);
         settle(
             charges,
             &mut Held { places, locked, now },
@@ -338,8 +347,12 @@ impl<C: Clock> Store for MemoryStore<C> {
         for refund in refunds.iter().filter(|refund| refund.basis == Basis::Local) {
             let (shard, id) = self.locate(&refund.key);
             let mut shard = self.shards[shard].0.lock();
-            shard.visit(id, refund.quota, self.clock.now(), GiveBack(&refund.receipt));
-            n_refunded += 1;
+            let now = self.clock.now();
+            self.time_seen.note(now);
+            if !self.time_seen.is_void(refund.receipt.paid_at) {
+                shard.visit(id, refund.quota, now, GiveBack(&refund.receipt));
+                n_refunded += 1;
+            }
         }
         Ok(n_refunded)
     }

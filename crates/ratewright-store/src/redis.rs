@@ -18,6 +18,7 @@ mod link;
 mod name;
 mod presence;
 mod servers;
+mod times_seen;
 mod traffic;
 
 use std::sync::Arc;
@@ -38,6 +39,7 @@ use frame::Answer;
 use link::Link;
 use name::Naming;
 use presence::Presence;
+use times_seen::TimesSeen;
 
 /// How the store uses Redis.
 #[derive(Clone, Debug)]
@@ -68,6 +70,7 @@ pub struct RedisStore {
 struct Shared {
     link: Arc<Link>,
     naming: Naming,
+    times_seen: TimesSeen,
 }
 
 impl Default for RedisSettings {
@@ -96,7 +99,18 @@ impl RedisStore {
         if settings.announces {
             presence.clone().announce(&link, naming.instances());
         }
-        Self { shared: Arc::new(Shared { link, naming }), presence }
+        let times_seen = TimesSeen::new(naming.is_tagged);
+        Self { shared: Arc::new(Shared { link, naming, times_seen }), presence }
+    }
+
+    /// The same store as if it had never been asked: it has seen no time yet. For tests that each have a time of their own.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn anew(&self) -> Self {
+        let Shared { link, naming, .. } = &*self.shared;
+        let times_seen = TimesSeen::new(naming.is_tagged);
+        let shared = Shared { link: link.clone(), naming: naming.clone(), times_seen };
+        Self { shared: Arc::new(shared), presence: self.presence.clone() }
     }
 
     /// Where it is.
@@ -124,7 +138,10 @@ impl Shared {
         standings: &mut Standings,
         until: Instant,
     ) -> Result<(bool, Answer), StoreError> {
-        let answer = self.link.ask(frame::pack(charges, purpose, &self.naming), until).await?;
+        let packed = frame::pack(charges, purpose, &self.naming);
+        let time_seen = self.times_seen.of(packed.keys.first());
+        let answer = self.link.ask(packed, until).await?;
+        time_seen.note(answer.now);
         if let Some(fits) = frame::derive(charges, purpose, &answer, standings) {
             return Ok((fits, answer));
         }
@@ -153,11 +170,14 @@ impl Shared {
 
     /// Gives back in one call what lies on one node, and tells how many were given back.
     async fn refund_together(&self, refunds: &[Refund<'_>], until: Instant) -> Result<usize, StoreError> {
-        let packed = frame::pack_refunds(refunds, &self.naming);
+        let Some(first) = refunds.first().map(|refund| self.naming.name(&refund.key)) else { return Ok(0) };
+        let time_seen = self.times_seen.of(Some(&first));
+        let packed = frame::pack_refunds(refunds, time_seen, &self.naming);
         if packed.keys.is_empty() {
             return Ok(0);
         }
         let answer = self.link.ask(packed, until).await?;
+        time_seen.note(answer.now);
         Ok(answer.numbers.first().and_then(|n| usize::try_from(*n).ok()).unwrap_or(0))
     }
 }

@@ -54,7 +54,7 @@ local ceil, max, min = math.ceil, math.max, math.min
 local TIME_MAX = 9007199254740991 -- quantity.rs
 
 local frame = ARGV[1]
-local min_ttl, readable, position = struct.unpack('<I8B', frame)
+local min_ttl, readable, latest, position = struct.unpack('<I8BI8', frame)
 
 local now = tonumber(ARGV[2]) -- tests bring their own time
 if not now then
@@ -1014,14 +1014,18 @@ local makers, kinds = { token_bucket, queue, stepped, counter, fixed_window, log
 local buckets, order, n_buckets = {}, {}, 0
 local reply, n_reply, n_keys = { now }, 1, 0
 
+-- True if Redis has shown a later time before. time_seen.rs has the same tolerance.
+local is_set_back = now + 100000 < latest
+
 -- What the reply says of a log is how it stands after the charge.
 local function correct(bucket, at_state, cost)
     reply[at_state + 2], reply[at_state + 3], reply[at_state + 4] = cost, bucket.left, bucket.oldest_at
 end
 
--- Gives back, where something was paid under this quota. Tells whether it did.
+-- Gives back, where something was paid under this quota. Not if the clock was set back since: it shows less time than has
+-- passed, so nobody can say what time has repaid. Tells whether it did.
 local function refund(bucket, ...)
-    if bucket.inherits then
+    if bucket.inherits or is_set_back then
         return 0
     end
     bucket.kind.refund(bucket, ...)
@@ -1106,7 +1110,7 @@ while position <= #frame do
         local fits, a, b, c, d = kind.weigh(bucket, cost, capacity, over, p, p_part, q, q_part, r)
         if act ~= 3 then
             bucket.is_charged = true
-            bucket.dirty = bucket.dirty or bucket.must_write and not (act == 4 and bucket.inherits)
+            bucket.dirty = bucket.dirty or bucket.must_write and not (act == 4 and (bucket.inherits or is_set_back))
         end
         fits = cost == 0 or fits and bucket.ahead + cost <= capacity
         local spends = act == 2 or fits and act < 2

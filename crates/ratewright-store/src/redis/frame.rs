@@ -1,7 +1,7 @@
 //! What goes to `apply.lua` and what comes back.
 //!
 //! ```text
-//!   header   min_ttl in ms: u64, readable: u8
+//!   header   min_ttl in ms: u64, readable: u8, the latest time seen: u64
 //!   charge   kind: u8, charges of the decision after it: u16, act: u8, cost: u32, capacity: u32,
 //!            over: u32, p: u64, p_part: u32, q: u64, q_part: u32, r: u64, length of quota: u8, quota
 //!
@@ -36,6 +36,7 @@ use smallvec::SmallVec;
 
 use super::name::Naming;
 use crate::settle::{Buckets, Purpose, settle};
+use crate::time_seen::TimeSeen;
 
 /// One decision, ready to be sent alone or together with others.
 #[derive(Debug, Default)]
@@ -46,6 +47,8 @@ pub(super) struct Packed {
     pub(super) bytes: Vec<u8>,
     /// How many numbers come back.
     pub(super) n_numbers: usize,
+    /// Of refunds, the latest time that Redis has shown. If it shows an earlier one, nothing is given back.
+    pub(super) latest: u64,
     /// How long the script may take for it, in plain charges.
     pub(super) weight: u32,
 }
@@ -102,10 +105,12 @@ pub(super) fn pack(charges: &[Charge<'_>], purpose: Purpose, naming: &Naming) ->
     packed
 }
 
-/// Packs those refunds that were paid here.
-pub(super) fn pack_refunds(refunds: &[Refund<'_>], naming: &Naming) -> Packed {
-    let mut packed = Packed { n_numbers: 1, ..Packed::default() };
-    let refunds: SmallVec<[_; 4]> = refunds.iter().filter(|refund| refund.basis == Basis::Shared).collect();
+/// Packs those refunds that were paid here, and not before the clock was set back.
+pub(super) fn pack_refunds(refunds: &[Refund<'_>], time_seen: &TimeSeen, naming: &Naming) -> Packed {
+    let mut packed = Packed { n_numbers: 1, latest: time_seen.latest().as_micros(), ..Packed::default() };
+    let is_due =
+        |refund: &&Refund<'_>| refund.basis == Basis::Shared && !time_seen.is_void(refund.receipt.paid_at);
+    let refunds: SmallVec<[_; 4]> = refunds.iter().filter(is_due).collect();
     for (n, refund) in refunds.iter().enumerate() {
         let key = naming.name(&refund.key);
         let used = refund.id.map(|id| naming.used(&key, id));

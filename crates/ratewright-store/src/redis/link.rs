@@ -318,7 +318,9 @@ fn answer(jobs: Vec<Job>, result: Result<Vec<Answer>, StoreError>) {
 async fn call(shared: &Shared, mut connection: Connection, jobs: Vec<Job>) -> Called {
     let command = |name: &str, script: &str| {
         let keys = jobs.iter().flat_map(|job| &job.packed.keys);
+        let latest = jobs.iter().map(|job| job.packed.latest).max().unwrap_or(0);
         let mut frame = shared.header.to_vec();
+        frame.extend_from_slice(&latest.to_le_bytes());
         jobs.iter().for_each(|job| frame.extend_from_slice(&job.packed.bytes));
         let mut command = Cmd::new();
         command.arg(name).arg(script).arg(keys.clone().count());
@@ -383,7 +385,8 @@ impl Shared {
         let mut connection = self.servers.connect(self.deadline).await.map_err(|error| words(&error))?;
         let probe = |name: &str, script: &str| {
             let mut probe = Cmd::new();
-            probe.arg(name).arg(script).arg(0).arg(&self.header[..]);
+            let frame = [&self.header[..], &[0; 8]].concat();
+            probe.arg(name).arg(script).arg(0).arg(frame);
             probe
         };
         let known = connection.send(&probe("EVAL", SCRIPT)).await;

@@ -2,7 +2,7 @@
 
 use ratewright_core::quantity::TIME_MAX;
 use ratewright_core::{
-    Act, Algorithm, Leak, Micros, Outcome, Quota, Refill, Timestamp, Verdict, WindowStart,
+    Act, Algorithm, Leak, Micros, Outcome, Quota, Refill, Standing, Timestamp, Verdict, WindowStart,
 };
 
 use super::World;
@@ -205,4 +205,66 @@ fn two_charges_on_one_key_that_never_fit_together_are_told_so() {
     let gate = Gate::new("g", Quota::new(Algorithm::SlidingWindow, "3/s".parse().unwrap()).unwrap());
     let standings = world.apply_all(&[(&gate, "c", take(2)), (&gate, "c", take(2))]);
     assert_eq!((&standings[0].outcome, &standings[1].outcome), (&Outcome::Fits, &Outcome::Never));
+}
+
+/// The clock is set back by a minute after a charge, and passes the charge's time again. A minute more has passed than it
+/// shows, and has repaid all: a refund returns nothing.
+#[test]
+fn a_receipt_from_before_a_step_back_returns_nothing() {
+    let at = |seconds: u64| Timestamp::from_micros((1_700_000_000 + seconds) * 1_000_000);
+    for algorithm in [
+        Algorithm::TokenBucket(Refill::Smooth),
+        Algorithm::TokenBucket(Refill::Stepped),
+        Algorithm::FixedWindow(WindowStart::Epoch),
+        Algorithm::SlidingWindow,
+    ] {
+        let world = World::at(at(100));
+        let quota = Quota::new(algorithm, "100/100s".parse().unwrap()).unwrap();
+        let (gate, other) = (Gate::new("g", quota.clone()), Gate::new("other", quota));
+        let receipt = world.take(&gate, 60).unwrap();
+        world.clock.set(at(40));
+        world.peek(&other);
+        world.clock.set(at(101));
+        let before = world.peek(&gate);
+        world.refund(&gate, receipt);
+        let after = world.peek(&gate);
+        let told = |standing: &Standing| (standing.remaining, standing.reset_after);
+        assert_eq!(told(&before), told(&after), "{algorithm:?}");
+        // What is paid after the clock has passed that time is given back as ever.
+        world.clock.set(at(102));
+        let before = world.peek(&gate);
+        let receipt = world.take(&gate, 1).unwrap();
+        world.refund(&gate, receipt);
+        assert_eq!(told(&before), told(&world.peek(&gate)), "{algorithm:?}");
+    }
+}
+
+/// The same if the refund itself is the first to see the clock set back.
+#[test]
+fn a_refund_that_finds_the_clock_set_back_returns_nothing() {
+    let at = |seconds: u64| Timestamp::from_micros((1_700_000_000 + seconds) * 1_000_000);
+    let world = World::at(at(100));
+    let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "100/100s".parse().unwrap()).unwrap();
+    let (gate, other) = (Gate::new("g", quota.clone()), Gate::new("other", quota));
+    let receipt = world.take(&gate, 60).unwrap();
+    world.clock.set(at(3_000));
+    world.peek(&other);
+    world.clock.set(at(101));
+    world.refund(&gate, receipt);
+    assert_eq!(world.peek(&gate).remaining, 41, "one second has repaid one unit");
+}
+
+/// Replies may be read in another order than they were given: a little earlier is no step back.
+#[test]
+fn a_time_a_little_earlier_is_no_step_back() {
+    let start = 1_700_000_000_000_000;
+    let world = World::at(Timestamp::from_micros(start));
+    let gate = Gate::new("g", Quota::new(Algorithm::SlidingWindow, "10/60s".parse().unwrap()).unwrap());
+    let receipt = world.take(&gate, 4).unwrap();
+    world.clock.set(Timestamp::from_micros(start + 50_000));
+    world.peek(&gate);
+    world.clock.set(Timestamp::from_micros(start));
+    world.peek(&gate);
+    world.refund(&gate, receipt);
+    assert_eq!(world.peek(&gate).remaining, 10);
 }

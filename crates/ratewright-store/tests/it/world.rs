@@ -70,7 +70,7 @@ impl RedisWorld {
         }
         let (store, turn) = STORE.with(|store| store.get_or_init(redis_store).clone());
         let prefix = format!("{}-", N_WORLDS.fetch_add(1, Ordering::Relaxed));
-        Self { store, clock: ManualClock::at(now), turn: Some(turn), prefix }
+        Self { store: Arc::new(store.anew()), clock: ManualClock::at(now), turn: Some(turn), prefix }
     }
 }
 

@@ -1,0 +1,60 @@
+//! Notices that a store's clock was set back, for refunds.
+//!
+//! ```text
+//!   clock   ──────────► 100  set back to 50 ──────────► 100 ─────►
+//!   charge          90                                       refund at 110: 20 s later, the clock says; it was 70
+//! ```
+//!
+//! A refund returns what time has not repaid since the charge. After a step back the clock shows less time than has
+//! passed, so receipts of up to the latest time seen return nothing, from then on. Nothing is lost but units that their
+//! owner gets back by waiting.
+//!
+//! Replies may be read in another order than Redis gave them, and threads may be late with the time they read. So a time
+//! up to 100 ms earlier than the latest is no step back.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use ratewright_core::Timestamp;
+
+/// So much earlier than the latest time is no step back yet, in microseconds. `apply.lua` has the same number.
+const TOLERANCE: u64 = 100_000;
+
+/// The latest time is noted once in so many microseconds: threads that all write it would wait for each other.
+const NOTED_EVERY: u64 = 1_000;
+
+/// What a store's clock has shown.
+#[derive(Debug, Default)]
+pub(crate) struct TimeSeen {
+    latest: AtomicU64,
+    void_until: AtomicU64,
+}
+
+impl TimeSeen {
+    /// Takes note of the time.
+    #[inline(always)]
+    pub(crate) fn note(&self, now: Timestamp) {
+        let latest = self.latest.load(Relaxed);
+        if now.as_micros().wrapping_sub(latest) > NOTED_EVERY {
+            self.note_other(now.as_micros(), latest);
+        }
+    }
+
+    #[cold]
+    fn note_other(&self, now: u64, latest: u64) {
+        self.latest.fetch_max(now, Relaxed);
+        if now.saturating_add(TOLERANCE) < latest {
+            self.void_until.fetch_max(latest.saturating_add(NOTED_EVERY), Relaxed);
+        }
+    }
+
+    /// The latest time that was noted.
+    pub(crate) fn latest(&self) -> Timestamp {
+        Timestamp::from_micros(self.latest.load(Relaxed))
+    }
+
+    /// True if nobody can say how much of what was paid then time has repaid.
+    pub(crate) fn is_void(&self, paid_at: Timestamp) -> bool {
+        paid_at.as_micros() <= self.void_until.load(Relaxed)
+    }
+}
