@@ -13,11 +13,12 @@ mod openloop;
 mod policies;
 mod redis;
 mod rounds;
+mod worst;
 
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: ratewright-bench \
-    memory | policies | redis [LIMITADOR-PEER] | api | gateway [peers] | grpc [THROTTLECRAB-SERVER]";
+    memory | policies | redis [LIMITADOR-PEER] | redis-worst | api | gateway [peers] | grpc [THROTTLECRAB-SERVER]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -36,6 +37,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
         ["memory"] => memory::run(),
         ["memory-bytes", whose] => memory::bytes(whose),
         ["policies"] => policies::run(),
+        ["redis-worst"] => redis::worst(),
         ["redis", ref peer @ ..] => return redis::run(peer.first().copied()),
         ["api"] => return api::run(),
         ["gateway", ref only @ ..] => return gateway::run(only.first().copied()),

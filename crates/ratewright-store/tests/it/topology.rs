@@ -184,7 +184,6 @@ fn a_veto_of_another_node_is_refunded_in_one_call_for_each_group() {
         let n_calls = || store.traffic().calls.n - before;
         wait_until("two groups are asked and one is given back", || n_calls() >= 3 * n);
     }
-    std::thread::sleep(std::time::Duration::from_millis(20));
     // Idle links are tried once a second.
     assert!((30..35).contains(&(store.traffic().calls.n - before)), "three calls for each of ten denials");
 }
