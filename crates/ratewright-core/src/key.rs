@@ -200,6 +200,25 @@ impl Part {
         Some(Value { tag: Some(&IP), text })
     }
 
+    /// True if the client's address may stand in for its values, under a name that no value of its own has.
+    pub fn may_be_unreadable(&self) -> bool {
+        !self.is_tagged()
+            && match self.first {
+                AttributeName::User
+                | AttributeName::Header(_)
+                | AttributeName::Cookie(_)
+                | AttributeName::Param(_)
+                | AttributeName::Claim(_)
+                | AttributeName::Route
+                | AttributeName::Named(_) => true,
+                AttributeName::Ip
+                | AttributeName::Method
+                | AttributeName::Path
+                | AttributeName::Host
+                | AttributeName::Key => false,
+            }
+    }
+
     /// How many values a query has for it: those of the first attribute that has some.
     pub(crate) fn n_values(&self, attributes: &[Attribute<'_>]) -> usize {
         let n = self.names().map(|name| readable(name, attributes).count()).find(|n| *n > 0);
@@ -257,9 +276,14 @@ impl Value<'_> {
         self.tag.is_some_and(|tag| std::ptr::eq(tag, &IP))
     }
 
+    /// The text of an address that stands in: see [`exact`](Self::exact).
+    pub fn stand_in(address: &str) -> String {
+        format!("{STAND_IN}{address}")
+    }
+
     /// The value as a text that no other value has: see [`BucketName::attributes`].
     pub fn exact(&self) -> String {
-        if self.is_stand_in() { format!("{STAND_IN}{}", self.text) } else { self.to_string() }
+        if self.is_stand_in() { Self::stand_in(self.text) } else { self.to_string() }
     }
 }
 

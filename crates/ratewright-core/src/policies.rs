@@ -66,7 +66,10 @@ pub enum Uncountable {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PolicyError {
     /// The name cannot stand in a key.
-    #[error("{name:?} is no name for a policy or a quota; use 1 to {} of a-z 0-9 . _ -", Policy::NAME_MAX)]
+    #[error(
+        "{name:?} is no name for a policy, an override or a quota; use 1 to {} of a-z 0-9 . _ -",
+        Policy::NAME_MAX
+    )]
     Name {
         /// The name.
         name: String,
@@ -84,12 +87,14 @@ pub enum PolicyError {
         name: String,
     },
     /// Two overrides of a policy have the same name or the same condition, and would share buckets.
-    #[error("policy {name:?} has two overrides named {other:?}; give each its own name and match")]
+    #[error(
+        "policy {name:?} has two overrides named {override_name:?}, or with the same condition; remove or rename one"
+    )]
     OverrideTwice {
         /// The policy's name.
         name: String,
         /// The override's name, or the digest of its condition.
-        other: String,
+        override_name: String,
     },
     /// There are more than can be numbered.
     #[error("{n} policies are too many; use at most {}", Policies::MAX)]
@@ -431,8 +436,8 @@ fn check_overrides(policy: &Policy) -> Result<(), PolicyError> {
             return Err(PolicyError::Name { name: other.name.to_owned() });
         }
         if !known.insert(other.name) {
-            let (name, other) = (policy.name().to_owned(), other.name.to_owned());
-            return Err(PolicyError::OverrideTwice { name, other });
+            let (name, override_name) = (policy.name().to_owned(), other.name.to_owned());
+            return Err(PolicyError::OverrideTwice { name, override_name });
         }
     }
     Ok(())

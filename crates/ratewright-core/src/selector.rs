@@ -163,7 +163,7 @@ impl Condition {
 
     /// 64 bits in hexadecimal that stand for what is tested, in whichever order it is written. Keys in Redis carry them, so
     /// they must not change between versions.
-    pub(crate) fn digest(&self) -> String {
+    pub fn digest(&self) -> String {
         let mut tests: Vec<String> = self
             .tests()
             .map(|(name, mut values)| {

@@ -22,6 +22,7 @@ use std::sync::Arc;
 
 use http::request::Parts;
 use http::{HeaderName, StatusCode};
+use percent_encoding::{CONTROLS, utf8_percent_encode};
 use ratewright_core::{Attribute, AttributeName, Select, Timestamp};
 use smallvec::SmallVec;
 
@@ -339,8 +340,8 @@ impl<'a> Facts<'a> {
     pub fn problem(&self, rules: &Rules) -> Option<Problem> {
         let rejects = rules.ambiguous_paths == AmbiguousPaths::Reject && self.is_ambiguous;
         rejects.then(|| {
-            let path = self.value(AttributeName::Path).unwrap_or_default();
-            let detail = format!("the path can be read in more than one way; send it as {path}");
+            let path = utf8_percent_encode(self.value(AttributeName::Path).unwrap_or_default(), CONTROLS);
+            let detail = format!("path is ambiguous: upstreams may read it in several ways; send {path}");
             Problem::new(StatusCode::BAD_REQUEST, detail).about("path")
         })
     }

@@ -108,8 +108,12 @@ pub enum TokenError {
     Critical,
 
     /// There are several, and nobody knows which one the upstream will read.
-    #[error("the request has more than one Authorization header")]
+    #[error("the request has more than one set of credentials in Authorization")]
     Repeated,
+
+    /// There is one that cannot be read.
+    #[error("the Authorization header contains no readable bearer token")]
+    Unreadable,
 
     /// It is no token.
     #[error("the token's {part} cannot be read")]
@@ -155,7 +159,6 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>, TokenError> {
 /// # Errors
 /// If there is a bearer token that cannot be read.
 pub fn bearer_in(line: &[u8]) -> Result<Option<&str>, TokenError> {
-    const MALFORMED: TokenError = TokenError::Malformed { part: "header" };
     let line = line.trim_ascii();
     let end = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
     let (scheme, token) = line.split_at(end);
@@ -168,7 +171,7 @@ pub fn bearer_in(line: &[u8]) -> Result<Option<&str>, TokenError> {
     }
     let token = str::from_utf8(token.trim_ascii()).ok();
     let is_token = |token: &&str| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
-    token.filter(is_token).map(Some).ok_or(MALFORMED)
+    token.filter(is_token).map(Some).ok_or(TokenError::Unreadable)
 }
 
 impl Verifier {

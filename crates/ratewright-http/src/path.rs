@@ -57,7 +57,7 @@ pub fn normalise(path: &str, case: Case) -> Cow<'_, str> {
 /// once, and the one spelling first. Where it has bytes that are not to be seen, also without them, and cut off there.
 pub fn readings(path: &str, case: Case) -> SmallVec<[Cow<'_, str>; 3]> {
     let mut readings = SmallVec::from_iter([normalise(path, case)]);
-    if is_plain(path) {
+    if is_plain(path) || beyond_ascii_decoded(path).is_some_and(|decoded| is_plain(&decoded)) {
         return readings;
     }
     let decoded = percent_decode_str(path).decode_utf8_lossy();
@@ -112,6 +112,21 @@ pub fn has_control(path: &str) -> bool {
         }
     }
     is_layered && decode(bytes).iter().any(u8::is_ascii_control)
+}
+
+/// The path with encoded characters beyond ASCII decoded, which every server reads alike; nothing, if it has bytes that are no text.
+fn beyond_ascii_decoded(path: &str) -> Option<String> {
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let escaped = match after {
+            [high, low, ..] if *first == b'%' => from_hex(*high, *low).filter(|byte| !byte.is_ascii()),
+            _ => None,
+        };
+        decoded.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { after.get(2..)? } else { after };
+    }
+    String::from_utf8(decoded).ok()
 }
 
 /// True if every server reads this path alike: a slash at the end is all that normalising takes from it.
@@ -349,6 +364,8 @@ mod tests {
         );
         assert_eq!(readings("/a%252flogin/"), "/a/login /a%252flogin /a%2flogin");
         assert_eq!(readings("/static/..;/login"), "/login /static/..;/login");
+        assert_eq!(readings("/caf%C3%A9/%e4%bd%a0"), "/café/你");
+        assert_eq!(readings("/caf%C3%A9/%2e"), "/café /caf%C3%A9/%2e /café/.");
         assert_eq!(readings("/static/..%00/login"), "/static/..%00/login /login /");
         assert_eq!(readings("/static/.%09./login"), "/static/.%09./login /static/.\t./login /login /static");
         assert_eq!(super::readings("/A//B", Case::Insensitive).join(" "), "/a/b /a//b");

@@ -162,13 +162,13 @@ fn detail(decision: &Decision) -> String {
         let parts = policy.partition().iter();
         let names: Vec<_> = parts.flat_map(|part| part.names()).map(ToString::to_string).collect();
         let why = match why {
-            Uncountable::Missing => "this request has none".to_owned(),
-            Uncountable::Repeated => "this request has more than one. Send it once".to_owned(),
+            Uncountable::Missing => "the request has no valid value for it".to_owned(),
+            Uncountable::Repeated => "the request sends it more than once. Send it once".to_owned(),
             Uncountable::TooMany => {
-                format!("this request has more than {} values. Send one", Policies::READINGS_MAX)
+                format!("the request has more than {} values. Send one", Policies::READINGS_MAX)
             }
         };
-        return format!("Rate limit \"{}\" counts by {}, and {why}.", policy.name(), names.join(", "));
+        return format!("Rate limit \"{}\" counts by {}; {why}.", policy.name(), names.join(", "));
     }
     let Some((policy, limit, standing)) = decision.tightest() else {
         return "Rate limit exceeded.".to_owned();

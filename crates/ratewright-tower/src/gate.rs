@@ -16,7 +16,7 @@ use ratewright_http::{
     Dialect, Facts, FieldStyle, Fields, Known, Occasion, Problem, correlation_id, identify_known,
 };
 use smallvec::SmallVec;
-use tracing::error;
+use tracing::{debug, error};
 
 use crate::door::Door;
 
@@ -77,6 +77,9 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
         let mut facts = identify_known(request, known, &dialect.rules, &needs, now);
         self.tell_more(request, &policies, &mut facts);
         dialect.heed(&facts);
+        if let Some(cause) = facts.refused_token {
+            debug!(%cause, "token refused; policies by user count the client address");
+        }
         if let Some(problem) = facts.problem(&dialect.rules) {
             return Err(problem);
         }

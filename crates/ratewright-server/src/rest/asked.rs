@@ -12,8 +12,8 @@ use axum::extract::Request;
 use http::StatusCode;
 use http_body::Body as _;
 use ratewright_core::{
-    Algorithm, Ask, Attribute, AttributeName, Basis, Decision, Key, Limiter, Micros, Observe, Policies,
-    Policy, Query, Select, Store, Timestamp,
+    Algorithm, Ask, Attribute, AttributeName, Basis, Decision, Key, Limiter, Micros, Observe, Part, Policies,
+    Policy, Query, Select, Store, Timestamp, Value,
 };
 use ratewright_http::{Problem, address, identify};
 use smallvec::SmallVec;
@@ -195,6 +195,7 @@ fn of_key<'a>(policy: &'a Policy, key: &'a str, accepts: Accepts) -> Result<Name
         return Ok(attributes.into_iter().map(|told| (told.name, Cow::Borrowed(told.value))).collect());
     }
     let values = key::values(key, n_parts).ok_or_else(|| not_utf8(key))?;
+    let values = stand_ins(policy, key, values);
     let values: Vec<&str> = values.iter().map(String::as_str).collect();
     let attributes = limit.name().attributes(&values).ok_or_else(misfit)?;
     if let Some(hidden) = attributes.iter().find(|told| accepts == Accepts::NamedKey && is_digest(told)) {
@@ -205,11 +206,24 @@ fn of_key<'a>(policy: &'a Policy, key: &'a str, accepts: Accepts) -> Result<Name
         );
         return Err(bad("key", detail));
     }
-    let named = attributes.iter().zip(policy.partition()).filter_map(|(told, part)| {
-        let name = part.names().map(AttributeName::as_deref).find(|name| *name == told.name)?;
+    let named = attributes.iter().filter_map(|told| {
+        let names = policy.partition().iter().flat_map(|part| part.names()).map(AttributeName::as_deref);
+        let name = names.chain([AttributeName::Ip]).find(|name| *name == told.name)?;
         Some((name, Cow::Owned(told.value.to_owned())))
     });
     Ok(named.collect())
+}
+
+/// The values, with those marked that are an address in place of what cannot be read: keys show them as `ip:…`, and a value of
+/// such a text as `ip%3A…`.
+fn stand_ins(policy: &Policy, key: &str, values: Vec<String>) -> Vec<String> {
+    let written: Vec<&str> = if values.len() == 1 { vec![key] } else { key.split('|').collect() };
+    let parts = policy.partition().iter().zip(written);
+    let mark = |(value, (part, written)): (String, (&Part, &str))| {
+        let is_address = part.may_be_unreadable() && written.starts_with("ip:");
+        if is_address { Value::stand_in(value.trim_start_matches("ip:")) } else { value }
+    };
+    values.into_iter().zip(parts).map(mark).collect()
 }
 
 /// True for what the admin door shows in place of a value that may be a secret.
@@ -219,7 +233,7 @@ fn is_digest(told: &Attribute<'_>) -> bool {
     let name = told.name.to_string();
     let value =
         told.value.strip_prefix(name.as_str()).map_or(told.value, |rest| rest.trim_start_matches(':'));
-    let digits = value.strip_prefix('#').filter(|digits| digits.len() == 8);
+    let digits = value.strip_prefix('#').filter(|digits| [8, 32].contains(&digits.len()));
     may_be_secret && digits.is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
@@ -251,7 +265,7 @@ fn not_utf8(key: &str) -> Problem {
 
 /// What the keys of a policy are made of, in words.
 fn parts(policy: &Policy) -> String {
-    let part = |part: &ratewright_core::Part| {
+    let part = |part: &Part| {
         let names: Vec<_> = part.names().map(|name| name.to_string()).collect();
         if names.len() == 1 { names.concat() } else { names.join(":… or ") + ":…" }
     };

@@ -210,6 +210,9 @@ where
         let needs = policies.needs().clone();
         let facts = asked.attributes.0.facts(self.settings, &needs, self.now);
         self.settings.dialect.heed(&facts);
+        if let Some(cause) = facts.refused_token {
+            tracing::debug!(%cause, "token refused; policies by user count the client address");
+        }
         let attributes = facts.attributes();
         let also: Vec<&str> = asked.policies.iter().map(AsRef::as_ref).collect();
         let query = Query {

@@ -80,7 +80,7 @@ impl Naming {
                     name.push(':');
                 }
             }
-            match value.text.strip_prefix("ip:").filter(|_| value.tag.is_none() && may_be_unreadable(part)) {
+            match value.text.strip_prefix("ip:").filter(|_| value.tag.is_none() && part.may_be_unreadable()) {
                 // Where an address stands in for what cannot be read, it begins so, and nothing else does.
                 Some(rest) if !is_hidden(&value, part) => {
                     name.push_str("ip%3A");
@@ -132,24 +132,6 @@ fn is_hidden(value: &Value<'_>, part: &Part) -> bool {
         | None => false,
     };
     is_secret || value.text.len() > VALUE_MAX
-}
-
-/// True if an address may stand in for the values of a part.
-fn may_be_unreadable(part: &Part) -> bool {
-    part.names().all(|name| match name {
-        AttributeName::User
-        | AttributeName::Header(_)
-        | AttributeName::Cookie(_)
-        | AttributeName::Param(_)
-        | AttributeName::Claim(_) => true,
-        AttributeName::Ip
-        | AttributeName::Method
-        | AttributeName::Path
-        | AttributeName::Host
-        | AttributeName::Route
-        | AttributeName::Key
-        | AttributeName::Named(_) => false,
-    })
 }
 
 #[cfg(test)]

@@ -63,6 +63,20 @@ fn a_log_from_the_future_is_forgotten_a_window_after_it_was_met() {
     assert_eq!(world.peek(&gate).remaining, 4);
 }
 
+/// What has left the window has left for good once a charge was judged; a look lets nothing go.
+#[test]
+fn a_look_lets_nothing_go_that_a_clock_set_back_would_find() {
+    let at = |seconds: u64| Timestamp::from_micros((1_700_000_000 + seconds) * 1_000_000);
+    let world = World::at(at(100));
+    let gate = Gate::new("g", Quota::new(Algorithm::SlidingWindow, "4/60s".parse().unwrap()).unwrap());
+    assert!(world.take(&gate, 3).is_some());
+    world.clock.set(at(170));
+    assert_eq!(world.peek(&gate).remaining, 4);
+    world.clock.set(at(150));
+    assert_eq!(world.peek(&gate).remaining, 1, "the look at 170 changed nothing");
+    assert!(world.take(&gate, 2).is_none());
+}
+
 /// Less than a window behind, time stands still: nothing is pulled back.
 #[test]
 fn a_clock_a_little_behind_finds_a_log_as_it_is() {

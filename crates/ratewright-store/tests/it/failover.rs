@@ -53,8 +53,8 @@ impl Store for Forgetful {
         Ok(())
     }
 
-    async fn refund(&self, _: &[Refund<'_>]) -> Result<(), StoreError> {
-        Ok(())
+    async fn refund(&self, _: &[Refund<'_>]) -> Result<usize, StoreError> {
+        Ok(0)
     }
 
     async fn reset(&self, _: &[Key<'_>]) -> Result<Basis, StoreError> {

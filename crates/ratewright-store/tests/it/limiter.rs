@@ -217,8 +217,8 @@ impl Store for Mute {
         Ok(())
     }
 
-    async fn refund(&self, _: &[Refund<'_>]) -> Result<(), Infallible> {
-        Ok(())
+    async fn refund(&self, _: &[Refund<'_>]) -> Result<usize, Infallible> {
+        Ok(0)
     }
 
     async fn reset(&self, _: &[Key<'_>]) -> Result<Basis, Infallible> {

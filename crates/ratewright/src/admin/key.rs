@@ -31,7 +31,8 @@ impl FromStr for AdminKey {
 
     fn from_str(text: &str) -> Result<Self, Infallible> {
         let (name, values) = text.split_once(':').map_or((text, None), |(name, values)| (name, Some(values)));
-        let policy = name.split_once('/').map_or(name, |(policy, _)| policy).to_owned();
+        // An override, a quota or a kind of state that Redis names too: all buckets of the policy are meant.
+        let policy = name.split(['+', '/', '~']).next().unwrap_or(name).to_owned();
         let values = values.map(|values| {
             let tagged = values.strip_prefix('{').and_then(|values| values.strip_suffix('}'));
             tagged.unwrap_or(values).to_owned()
@@ -72,6 +73,7 @@ mod tests {
     fn a_key_is_read_as_redis_has_it() {
         assert_eq!(params("login:10.0.0.1"), "policy=login key=10.0.0.1");
         assert_eq!(params("login/minute:10.0.0.1"), "policy=login key=10.0.0.1");
+        assert_eq!(params("login+batch/minute~fixed_window.60000000:10.0.0.1"), "policy=login key=10.0.0.1");
         assert_eq!(params("login:{10.0.0.1}"), "policy=login key=10.0.0.1");
         assert_eq!(params("login:2001:db8::/64"), "policy=login key=2001:db8::/64");
         assert_eq!(params("per-route:orders|10.0.0.1"), "policy=per-route key=orders|10.0.0.1");

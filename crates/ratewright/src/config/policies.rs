@@ -43,6 +43,9 @@ enum Counts {
     InFlight,
 }
 
+/// An override: its name, for whom, how much, and whether it is enforced.
+type Other = (Option<String>, Condition, Quotas, Option<Mode>);
+
 /// Everything about a policy that is a single value.
 struct Terms {
     mode: Mode,
@@ -173,10 +176,12 @@ impl Reader<'_> {
         };
         let terms = self.terms(&path, &written, missing, whole);
         let overrides = written.overrides.unwrap_or_default();
+        let places: Vec<_> = overrides.iter().map(|other| other.place).collect();
         let overrides = (0..)
             .zip(overrides)
             .map(|(n, other)| self.other_terms(&format!("{path}.overrides[{n}]"), other, counts, whole.case));
         let overrides: Vec<_> = overrides.collect();
+        self.check_twice(&path, &overrides, &places);
 
         let mut quotas = quotas?.into_iter();
         let (_, first) = quotas.next()?;
@@ -275,7 +280,7 @@ impl Reader<'_> {
         written: At<file::Override>,
         counts: Counts,
         case: Case,
-    ) -> Option<(Option<String>, Condition, Quotas, Option<Mode>)> {
+    ) -> Option<Other> {
         let At { value: written, place } = written;
         let Some(condition) = written.condition.as_ref().filter(|condition| !condition.0.is_empty()) else {
             self.wrong(
@@ -296,6 +301,25 @@ impl Reader<'_> {
         let mode = self.read_if(&format!("{path}.mode"), &written.mode);
         let name = self.read_if(&format!("{path}.name"), &written.name).map(|Name(name)| name);
         Some((name, condition?, quotas?, mode))
+    }
+
+    /// Notes overrides that would share buckets.
+    fn check_twice(&mut self, path: &str, overrides: &[Option<Other>], places: &[Option<Place>]) {
+        let mut known: BTreeMap<String, Option<Place>> = BTreeMap::new();
+        for (other, &place) in overrides.iter().zip(places) {
+            let Some((name, condition, ..)) = other else { continue };
+            let bucket = name.clone().unwrap_or_else(|| condition.digest());
+            if let Some(first) = known.insert(bucket, place) {
+                let first = self.whereabouts(first, place);
+                let problem = match name {
+                    Some(name) => format!("{path} has another override named {name:?} {first}; rename one"),
+                    None => format!(
+                        "{path} has another override with the same match {first}, and only the first one applies; remove one"
+                    ),
+                };
+                self.wrong(place, problem);
+            }
+        }
     }
 
     /// How much an override allows; an empty list if it says nothing of it.

@@ -456,5 +456,7 @@ fn refund(store: &RedisStore, quota: &Quota, client: &str, receipt: Receipt) {
     let name = BucketName::new("p", None, quota, vec![Part::one(AttributeName::Ip)]);
     let attributes = [Attribute { name: AttributeName::Ip, value: client }];
     let key = Key::new(&name, &attributes).unwrap();
-    RUNTIME.block_on(store.refund(&[Refund { key, quota, receipt, basis: Basis::Shared }])).unwrap();
+    RUNTIME
+        .block_on(store.refund(&[Refund { key, quota, receipt, basis: Basis::Shared, id: None }]))
+        .unwrap();
 }
