@@ -138,6 +138,35 @@ fn reset_forgets_a_key_and_no_other() {
     assert_eq!(left("api:ip:192.0.2.2"), 2);
 }
 
+/// All buckets of a policy, under the names that Redis gives them: overrides, and addresses whose token is refused.
+#[test]
+fn inspect_and_reset_cover_all_buckets_of_a_policy() {
+    let ratewright = Ratewright::start(
+        "clients: {user: {jwt: {secret: a secret of at least thirty-two bytes}}}\n\
+         policies:\n- name: p\n  by: user\n  quota: {rate: 5/h}\n  overrides: [{name: get, match: {method: GET}, quota: {rate: 9/h}}]\n",
+    );
+    let ask_as = |method: &str, user: &str| {
+        ratewright.decide(&json!({"ip": "192.0.2.1", "method": method, "user": user})).status
+    };
+    let refused = || {
+        let headers = json!({"Authorization": "Bearer a.b.c"});
+        ratewright.decide(&json!({"ip": "192.0.2.1", "method": "POST", "headers": headers})).status
+    };
+    assert_eq!([ask_as("GET", "anna"), ask_as("POST", "anna"), ask_as("POST", "anna"), refused()], [200; 4]);
+    let left = |key: &str| {
+        let inspected = json_of(&ask(&ratewright, &["inspect", key, "--json"]));
+        let limits = inspected["limits"].as_array().unwrap().clone();
+        limits.iter().map(|limit| limit["remaining"].as_u64().unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(left("p:anna"), [3, 8]);
+    assert_eq!(left("p+get:anna"), [3, 8], "as Redis has it");
+    assert_eq!(left("p:ip:192.0.2.1"), [4, 9], "the address whose token is refused");
+    assert_eq!(left("p:ip%3A192.0.2.1"), [5, 9], "a user of that name");
+    ask(&ratewright, &["reset", "p:ip:192.0.2.1"]);
+    ask(&ratewright, &["reset", "p:anna"]);
+    assert_eq!((left("p:ip:192.0.2.1"), left("p:anna")), (vec![5, 9], vec![5, 9]));
+}
+
 #[test]
 fn top_tells_who_is_denied_most_and_who_was_last() {
     let ratewright = Ratewright::start(POLICIES);
