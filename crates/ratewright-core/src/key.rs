@@ -196,8 +196,9 @@ impl Part {
             return Some(Value { tag: self.is_tagged().then_some(name), text });
         }
         let is_there = |name: &AttributeName<String>| attributes.iter().any(|other| name.is(&other.name));
-        let text = readable(&AttributeName::Ip, attributes).next().filter(|_| self.names().any(is_there))?;
-        Some(Value { tag: Some(&IP), text })
+        // Without an address, all such queries share one bucket.
+        let text = readable(&AttributeName::Ip, attributes).next().unwrap_or_default();
+        self.names().any(is_there).then_some(Value { tag: Some(&IP), text })
     }
 
     /// True if the client's address may stand in for its values, under a name that no value of its own has.
@@ -217,6 +218,14 @@ impl Part {
                 | AttributeName::Host
                 | AttributeName::Key => false,
             }
+    }
+
+    /// Which of the values that a query has is the one that is seen.
+    pub(crate) fn position(&self, seen: &[Attribute<'_>], attributes: &[Attribute<'_>]) -> Option<usize> {
+        let value = self.value(seen)?;
+        let name = value.tag.unwrap_or(&self.first);
+        let position = readable(name, attributes).position(|text| text == value.text);
+        Some(if value.is_stand_in() { 0 } else { position.unwrap_or(0) })
     }
 
     /// How many values a query has for it: those of the first attribute that has some.

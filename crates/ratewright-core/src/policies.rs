@@ -5,6 +5,8 @@
 //! Selecting costs what is selected, not what exists: policies that are asked for by name are found by
 //! name, and those that cover a query are found by an index, so ten thousand of them cost about as much as ten.
 
+mod readings;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -223,10 +225,9 @@ impl Policies {
     #[inline(always)]
     pub fn select<'a>(&'a self, query: &Query<'a>, charges: &mut Charges<'a>) -> Option<Refused> {
         let refused = match query.select {
-            Select::Named(names) => self.select_named(names, query, charges),
-            Select::Covering(names) | Select::CoveringReadings(names) => {
-                self.select_covering(names, query, charges)
-            }
+            Select::Named(names) => self.select_named(names, query, query, charges),
+            Select::Covering(names) => self.select_covering(names, query, query, charges),
+            Select::CoveringReadings(names) => self.select_readings(names, query, charges),
             Select::EveryBucket(name) => self.select_buckets(name, query, charges),
         };
         if refused.is_some() {
@@ -235,10 +236,12 @@ impl Policies {
         refused
     }
 
+    /// Charges these policies. `seen` is the query in one reading, `query` all of it.
     #[inline(always)]
     fn select_named<'a>(
         &'a self,
         names: &[&str],
+        seen: &Query<'_>,
         query: &Query<'a>,
         charges: &mut Charges<'a>,
     ) -> Option<Refused> {
@@ -246,9 +249,9 @@ impl Policies {
         for (n, name) in names.iter().enumerate() {
             if let Some(&index) = self.named.get(*name)
                 && !names[..n].contains(name)
-                && !charges.iter().any(|charge| charge.limit.policy == index)
+                && (has_readings(query) || !charges.iter().any(|charge| charge.limit.policy == index))
             {
-                refused = refused.or(self.charge(index, query, charges));
+                refused = refused.or(self.charge(index, seen, query, charges));
             }
         }
         refused
@@ -263,7 +266,7 @@ impl Policies {
     ) -> Option<Refused> {
         let &index = self.named.get(name)?;
         let policy = self.at(index)?;
-        let refused = self.charge(index, query, charges);
+        let refused = self.charge(index, query, query, charges);
         let (mode, on_failure, patience) = (policy.mode(), policy.on_failure(), query.patience);
         for (n, limit) in (0..).zip(policy.all_limits()).filter(|_| mode != Mode::Off) {
             let id = LimitId { policy: index, limit: n, mode, reading: 0 };
@@ -279,17 +282,18 @@ impl Policies {
     fn select_covering<'a>(
         &'a self,
         names: &[&str],
+        seen: &Query<'_>,
         query: &Query<'a>,
         charges: &mut Charges<'a>,
     ) -> Option<Refused> {
-        if self.exempt.iter().any(|condition| condition.spares(query)) {
+        if self.exempt.iter().any(|condition| condition.spares(seen)) {
             return None;
         }
         let refused = match self.index.always() {
-            Some(always) => self.select_first(always, query, charges),
-            None => self.select_first(&self.index.propose(query), query, charges),
+            Some(always) => self.select_first(always, seen, query, charges),
+            None => self.select_first(&self.index.propose(seen), seen, query, charges),
         };
-        if names.is_empty() { refused } else { refused.or(self.select_named(names, query, charges)) }
+        if names.is_empty() { refused } else { refused.or(self.select_named(names, seen, query, charges)) }
     }
 
     /// Charges those of the proposed policies that cover the query; of each group only the first.
@@ -297,6 +301,7 @@ impl Policies {
     fn select_first<'a>(
         &'a self,
         proposed: &[u32],
+        seen: &Query<'_>,
         query: &Query<'a>,
         charges: &mut Charges<'a>,
     ) -> Option<Refused> {
@@ -311,20 +316,21 @@ impl Policies {
             }
             match policy.selector() {
                 // One that is off keeps the others of its group away, so it must be sure that it is meant.
-                Selector::When(condition) if policy.mode() == Mode::Off && condition.spares(query) => {}
-                Selector::When(condition) if policy.mode() != Mode::Off && condition.holds(query) => {}
+                Selector::When(condition) if policy.mode() == Mode::Off && condition.spares(seen) => {}
+                Selector::When(condition) if policy.mode() != Mode::Off && condition.holds(seen) => {}
                 Selector::When(_) | Selector::Named => continue,
             }
             if let Some(group) = group {
-                if self.is_head_of_another(policy, &proposed[n + 1..], query) {
+                if self.is_head_of_another(policy, &proposed[n + 1..], seen) {
                     continue;
                 }
-                // One that has nothing to count by does not apply, and leaves its group to the next.
-                if !policy.is_skipped(query) {
+                // One that has nothing to count by does not apply, and leaves its group to the next. So does one that counts an
+                // address in place of what cannot be read: a token that is refused must not choose the members' quota.
+                if !policy.is_skipped(seen) && !policy.stands_in(seen) {
                     groups.push(*group);
                 }
             }
-            refused = refused.or(self.charge(index, query, charges));
+            refused = refused.or(self.charge(index, seen, query, charges));
         }
         refused
     }
@@ -344,34 +350,35 @@ impl Policies {
             })
     }
 
-    /// Adds the charges that a query brings about under one policy.
+    /// Adds the charges that a query brings about under one policy, as it is seen in one reading.
     #[inline(always)]
-    fn charge<'a>(&'a self, index: u32, query: &Query<'a>, charges: &mut Charges<'a>) -> Option<Refused> {
+    fn charge<'a>(
+        &'a self,
+        index: u32,
+        seen: &Query<'_>,
+        query: &Query<'a>,
+        charges: &mut Charges<'a>,
+    ) -> Option<Refused> {
         let policy = self.at(index)?;
-        let Terms { first, limits, mode } = policy.terms(query);
-        let act = policy.act(query, mode)?;
+        let Terms { first, limits, mode } = policy.terms(seen);
         let refuse = |why| (mode == Mode::Enforce).then_some(Refused { policy: index, why });
-        if policy.missing() == Missing::Deny && policy.is_missing(query) {
+        if policy.missing() == Missing::Deny && policy.is_missing(seen) {
             return refuse(Uncountable::Missing);
         }
-        let mut n_readings = 1;
-        if let Select::CoveringReadings(_) = query.select {
-            if policy.partition().iter().any(|part| part.is_repeated(query.attributes)) {
-                return refuse(Uncountable::Repeated);
+        let act = policy.act(seen, mode)?;
+        let mut reading = 0;
+        if has_readings(query) {
+            if let Some(why) = policy.uncountable(seen, query) {
+                return refuse(why);
             }
-            n_readings = policy.partition().iter().map(|part| part.n_values(query.attributes)).product();
-            if n_readings > usize::from(Self::READINGS_MAX) {
-                return refuse(Uncountable::TooMany);
-            }
+            reading = policy.reading(seen, query)?;
         }
-        for reading in (0..Self::READINGS_MAX).take(n_readings) {
-            for (n, limit) in (first..).zip(limits) {
-                let limit_number = u32::try_from(n).unwrap_or(u32::MAX);
-                let id = LimitId { policy: index, limit: limit_number, mode, reading };
-                let key = Key::read(limit.name(), query.attributes, reading)?;
-                let (quota, on_failure, patience) = (limit.quota(), policy.on_failure(), query.patience);
-                charges.push(Charge { limit: id, key, quota, act, patience, on_failure });
-            }
+        for (n, limit) in (first..).zip(limits) {
+            let id = LimitId { policy: index, limit: u32::try_from(n).unwrap_or(u32::MAX), mode, reading };
+            let key = Key::read(limit.name(), query.attributes, reading)?;
+            let (quota, on_failure, patience) = (limit.quota(), policy.on_failure(), query.patience);
+            let charge = Charge { limit: id, key, quota, act, patience, on_failure };
+            if has_readings(query) { readings::merge(charges, charge) } else { charges.push(charge) }
         }
         None
     }
@@ -426,6 +433,12 @@ impl Policies {
     fn at(&self, index: u32) -> Option<&Policy> {
         self.policies.get(index as usize)
     }
+}
+
+/// True if some attribute of a query is there several times.
+#[inline(always)]
+fn has_readings(query: &Query<'_>) -> bool {
+    matches!(query.select, Select::CoveringReadings(_))
 }
 
 /// Checks the names of overrides.

@@ -10,9 +10,9 @@ use std::ops::Range;
 use crate::charge::{Act, OnFailure};
 use crate::counted::Counted;
 use crate::key::{BucketName, Part};
-use crate::policies::PolicyError;
+use crate::policies::{Policies, PolicyError, Uncountable};
 use crate::quantity::Micros;
-use crate::query::{Ask, AttributeName, Query};
+use crate::query::{Ask, Attribute, AttributeName, Query};
 use crate::quota::Quota;
 use crate::selector::{Condition, Selector};
 
@@ -352,6 +352,35 @@ impl Policy {
     /// True if the query lacks what it is counted by, and so does not fall under the policy.
     pub(crate) fn is_skipped(&self, query: &Query<'_>) -> bool {
         self.missing == Missing::Skip && self.mode != Mode::Off && self.is_missing(query)
+    }
+
+    /// True if an address would be counted in place of what cannot be read.
+    pub(crate) fn stands_in(&self, query: &Query<'_>) -> bool {
+        self.partition.iter().filter_map(|part| part.value(query.attributes)).any(|value| value.is_stand_in())
+    }
+
+    /// Why a query with several readings cannot be counted, if it cannot.
+    pub(crate) fn uncountable(&self, seen: &Query<'_>, query: &Query<'_>) -> Option<Uncountable> {
+        if self.partition.iter().any(|part| part.is_repeated(query.attributes)) {
+            return Some(Uncountable::Repeated);
+        }
+        let n_readings: usize = self.partition.iter().map(|part| part.n_values(query.attributes)).product();
+        let has_too_many =
+            |name: &AttributeName<String>| seen.values(name).any(|value| value == Attribute::TOO_MANY);
+        let is_too_many =
+            n_readings > usize::from(Policies::READINGS_MAX) || self.attributes().any(has_too_many);
+        is_too_many.then_some(Uncountable::TooMany)
+    }
+
+    /// Which of the readings of a query is seen: the number that [`Key::read`](crate::Key::read) takes. Nothing, if it lacks what
+    /// it is counted by.
+    pub(crate) fn reading(&self, seen: &Query<'_>, query: &Query<'_>) -> Option<u8> {
+        let (mut reading, mut scale) = (0, 1);
+        for part in &self.partition {
+            reading += scale * part.position(seen.attributes, query.attributes)?;
+            scale *= part.n_values(query.attributes);
+        }
+        u8::try_from(reading).ok()
     }
 
     /// True if the query lacks what it is counted by. With `missing: deny`, what cannot be read is missing too.

@@ -58,6 +58,10 @@ impl Attribute<'_> {
     /// A value beside others of an attribute that must come only once. Policies that count by it deny the request.
     pub const REPEATED: &'static str = "\0\0";
 
+    /// A value beside others of an attribute that has more values than are told. It fits every condition, but spares nothing; policies
+    /// that look at it deny the request.
+    pub const TOO_MANY: &'static str = "\0\0\0";
+
     /// True if the value is one that the request has.
     #[inline(always)]
     pub fn is_readable(&self) -> bool {

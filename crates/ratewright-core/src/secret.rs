@@ -13,7 +13,7 @@ pub fn sounds_secret(name: &str) -> bool {
         "cookie",
         "passw",
         "pwd",
-        "session",
+        "sess",
         "jwt",
         "bearer",
         "credential",

@@ -25,7 +25,7 @@ use siphasher::sip::SipHasher13;
 use smallvec::SmallVec;
 
 use crate::pattern::Pattern;
-use crate::query::{AttributeName, Query};
+use crate::query::{Attribute, AttributeName, Query};
 
 /// Which queries a policy covers.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -112,6 +112,9 @@ impl Condition {
     fn all_hold(&self, query: &Query<'_>) -> bool {
         self.tests.iter().all(|test| match test {
             Test::Fits(name, patterns) => query.values(name).any(|value| {
+                if value.starts_with('\0') {
+                    return value == Attribute::TOO_MANY;
+                }
                 let is_get = *name == AttributeName::Method && value == HEAD;
                 patterns.iter().any(|pattern| pattern.matches(value) || is_get && pattern.is_just(GET))
             }),
@@ -284,6 +287,9 @@ impl Index {
         let mut proposed = Proposed::from_slice(&self.always);
         for (name, numbers) in &self.by_value {
             for value in query.values(name) {
+                if value == Attribute::TOO_MANY {
+                    proposed.extend(numbers.values().flatten().copied());
+                }
                 proposed.extend_from_slice(numbers.get(value).map_or(&[], Vec::as_slice));
                 if *name == AttributeName::Method && value == HEAD {
                     proposed.extend_from_slice(numbers.get(GET).map_or(&[], Vec::as_slice));
@@ -292,6 +298,9 @@ impl Index {
         }
         if let Some(literals) = &self.literals {
             for path in query.values(&AttributeName::<&str>::Path) {
+                if path == Attribute::TOO_MANY {
+                    proposed.extend(self.by_literal.iter().flatten().copied());
+                }
                 self.propose_by_literal(literals, path, &mut proposed);
             }
         }

@@ -26,7 +26,7 @@ use hyper::body::Incoming;
 use ratewright_core::{Observe, Store, Timestamp};
 use ratewright_http::address::client_address;
 use ratewright_http::path::Case;
-use ratewright_http::{Known, METHOD_OVERRIDES, Occasion, Problem, Rules, given_id};
+use ratewright_http::{Known, METHOD_OVERRIDES, Occasion, Problem, Rules, given_id, parts};
 use ratewright_tower::{InFlight, RateLimit};
 use tower_service::Service;
 
@@ -177,6 +177,15 @@ where
                 return Err(Refused::new(StatusCode::NOT_FOUND, "there is no route for this host and path"));
             }
         };
+        let routes = &live.snapshot.settings.routes;
+        let is_elsewhere = |method: &Method| !matches!(routes.find(host.as_deref(), target.path(), method), Found::Route(_, other) if other == number);
+        if let Some(method) = other_methods(head).find(is_elsewhere) {
+            let detail = format!(
+                "the request asks for {method} in place of {}, which does not go to the same route; send {method} itself",
+                head.method
+            );
+            return Err(Refused::new(StatusCode::BAD_REQUEST, detail));
+        }
         if let Some(rewritten) = target.rewritten().cloned() {
             let mut uri = std::mem::take(&mut head.uri).into_parts();
             uri.path_and_query = Some(rewritten);
@@ -220,6 +229,16 @@ where
     request.extensions_mut().insert(known); // where both layers look for it
     let Ok(answer) = service.call(request).await;
     answer.map(|body| Body::Held(Box::new(body)))
+}
+
+/// The methods that a request asks an upstream to take in place of its own. The route that serves them may have other policies.
+fn other_methods(head: &Parts) -> impl Iterator<Item = Method> {
+    let mut values = parts::Values::default();
+    for name in &METHOD_OVERRIDES {
+        parts::methods(head.headers.get_all(name).iter().map(HeaderValue::as_bytes), &mut values);
+    }
+    parts::method_param(head.uri.query().unwrap_or_default(), &mut values);
+    values.readable.into_iter().filter_map(|method| Method::from_bytes(method.as_bytes()).ok())
 }
 
 /// Takes the body of what is answered to HEAD. In HTTP/2 a client would take it for a protocol error.

@@ -21,7 +21,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderName, StatusCode};
+use http::{HeaderName, HeaderValue, StatusCode};
 use percent_encoding::{CONTROLS, utf8_percent_encode};
 use ratewright_core::{Attribute, AttributeName, Select, Timestamp};
 use smallvec::SmallVec;
@@ -39,9 +39,6 @@ pub static METHOD_OVERRIDES: [HeaderName; 3] = [
     HeaderName::from_static("x-http-method"),
     HeaderName::from_static("x-method-override"),
 ];
-
-/// The query parameter that does the same.
-const METHOD_PARAM: &str = "_method";
 
 /// Whom to believe.
 #[derive(Clone, Debug)]
@@ -260,31 +257,28 @@ impl<'a> Facts<'a> {
     }
 
     /// The methods that a request asks for besides its own.
-    fn tell_overriding_methods(&mut self, request: &'a Parts) {
+    fn tell_overriding_methods(&mut self, request: &Parts) {
         let mut values = Values::default();
         for name in &METHOD_OVERRIDES {
-            parts::header(&request.headers, name)
-                .readable
-                .into_iter()
-                .for_each(|line| values.add(Some(line)));
+            parts::methods(request.headers.get_all(name).iter().map(HeaderValue::as_bytes), &mut values);
         }
-        let query = request.uri.query().unwrap_or_default();
-        if query.contains(METHOD_PARAM) || query.contains('%') {
-            parts::param(query, METHOD_PARAM, &mut values);
-        }
+        parts::method_param(request.uri.query().unwrap_or_default(), &mut values);
         self.tell_other_methods(values);
     }
 
-    /// Other methods that the upstream may take for the request's.
+    /// Other methods that the upstream may take for the request's, in capitals: see [`parts::methods`].
     pub fn tell_other_methods(&mut self, values: Values<'a>) {
         for method in values.readable {
-            self.read(AttributeName::Method, Cow::Owned(method.trim().to_ascii_uppercase()));
+            self.read(AttributeName::Method, method);
+        }
+        if values.is_truncated {
+            self.read(AttributeName::Method, Cow::Borrowed(Attribute::TOO_MANY));
         }
     }
 
     /// All values of an attribute. Without one that can be read it is told that there is one that cannot.
     pub fn tell_all(&mut self, name: &'a AttributeName<String>, values: Values<'a>) {
-        let Values { readable, is_unreadable, is_repeated } = values;
+        let Values { readable, is_unreadable, is_repeated, is_truncated } = values;
         let name = name.as_deref();
         if readable.is_empty() {
             if is_unreadable {
@@ -297,6 +291,9 @@ impl<'a> Facts<'a> {
         }
         if is_repeated {
             self.read(name, Cow::Borrowed(Attribute::REPEATED));
+        }
+        if is_truncated {
+            self.read(name, Cow::Borrowed(Attribute::TOO_MANY));
         }
     }
 

@@ -27,6 +27,8 @@ pub struct Values<'a> {
     pub is_unreadable: bool,
     /// True if there is more than one line of a header.
     pub is_repeated: bool,
+    /// True if there are more values that can be read than are told.
+    pub is_truncated: bool,
 }
 
 impl<'a> Values<'a> {
@@ -34,11 +36,7 @@ impl<'a> Values<'a> {
     pub fn add(&mut self, value: Option<Cow<'a, str>>) {
         match value {
             Some(value) if value.is_empty() || self.readable.contains(&value) => {}
-            Some(value) if value.len() <= VALUE_MAX && !value.contains(char::is_control) => {
-                if self.readable.len() < VALUES_MAX {
-                    self.readable.push(value);
-                }
-            }
+            Some(value) if value.len() <= VALUE_MAX && !value.contains(char::is_control) => self.push(value),
             Some(_) | None => self.is_unreadable = true,
         }
     }
@@ -48,12 +46,19 @@ impl<'a> Values<'a> {
         match value {
             "" => {}
             _ if value.len() <= VALUE_MAX && !value.contains('\0') => {
-                let is_new = !self.readable.iter().any(|known| known == value);
-                if is_new && self.readable.len() < VALUES_MAX {
-                    self.readable.push(Cow::Borrowed(value));
+                if !self.readable.iter().any(|known| known == value) {
+                    self.push(Cow::Borrowed(value));
                 }
             }
             _ => self.is_unreadable = true,
+        }
+    }
+
+    fn push(&mut self, value: Cow<'a, str>) {
+        if self.readable.len() < VALUES_MAX {
+            self.readable.push(value);
+        } else {
+            self.is_truncated = true;
         }
     }
 
@@ -66,10 +71,45 @@ impl<'a> Values<'a> {
 pub fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Values<'a> {
     let mut values = Values::default();
     for (n, line) in headers.get_all(name).iter().enumerate() {
-        values.add_bytes(line.as_bytes());
+        if *name == field::AUTHORIZATION {
+            values.add(str::from_utf8(line.as_bytes()).ok().map(credentials));
+        } else {
+            values.add_bytes(line.as_bytes());
+        }
         values.is_repeated = n > 0;
     }
     values
+}
+
+/// Credentials in their one spelling: schemes ignore case, and any blanks may follow them.
+fn credentials(line: &str) -> Cow<'_, str> {
+    match line.trim_ascii().split_once([' ', '\t']) {
+        Some((scheme, rest)) => Cow::Owned(format!("{} {}", scheme.to_ascii_lowercase(), rest.trim_ascii())),
+        None => Cow::Borrowed(line.trim_ascii()),
+    }
+}
+
+/// Adds the methods that lines of a header name, in capitals. Of a list each counts.
+pub fn methods<'l>(lines: impl Iterator<Item = &'l [u8]>, values: &mut Values<'_>) {
+    for line in lines {
+        let Ok(text) = str::from_utf8(line) else { continue };
+        for method in text.split(',') {
+            values.add(Some(Cow::Owned(method.trim().to_ascii_uppercase())));
+        }
+    }
+}
+
+/// Adds the methods that the query parameter `_method` names, in capitals. PHP takes `.method` for it.
+pub fn method_param(query: &str, values: &mut Values<'_>) {
+    if !query.contains("method") && !query.contains('%') {
+        return; // as most do
+    }
+    for name in ["_method", ".method"] {
+        let mut asked = Values::default();
+        param(query, name, &mut asked);
+        methods(asked.readable.iter().map(|text| text.as_bytes()), values);
+        values.is_truncated |= asked.is_truncated;
+    }
 }
 
 /// The values of all cookies of exactly this name, without quotes around them.
@@ -81,17 +121,61 @@ pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Values<'a> {
     values
 }
 
-/// Adds the values of all cookies of exactly this name in one `Cookie` header.
+/// Adds the values of all cookies of exactly this name in one `Cookie` header. Many upstreams decode what is percent-encoded, some
+/// undo backslashes within quotes, and some take a blank or a comma for the end of a cookie: these readings are added too.
 pub fn cookie_in<'a>(line: &'a [u8], name: &str, values: &mut Values<'a>) {
-    for pair in line.split(|&byte| byte == b';') {
+    cookies(line.split(|&byte| byte == b';'), name, values);
+    if line
+        .windows(2)
+        .any(|pair| matches!(pair[0], b' ' | b'\t' | b',') && pair[1] != b' ' && pair[1] != b';')
+    {
+        let blanks = |&byte: &u8| matches!(byte, b';' | b' ' | b'\t' | b',');
+        cookies(line.split(blanks), name, values);
+    }
+}
+
+fn cookies<'a>(pairs: impl Iterator<Item = &'a [u8]>, name: &str, values: &mut Values<'a>) {
+    for pair in pairs {
         let Some(at) = pair.iter().position(|&byte| byte == b'=') else { continue };
-        if pair[..at].trim_ascii() == name.as_bytes() {
-            values.add_bytes(match pair[at + 1..].trim_ascii() {
-                [b'"', inner @ .., b'"'] => inner,
-                plain => plain,
-            });
+        if pair[..at].trim_ascii() != name.as_bytes() {
+            continue;
+        }
+        let value = match pair[at + 1..].trim_ascii() {
+            [b'"', inner @ .., b'"'] => {
+                if inner.contains(&b'\\') {
+                    values.add(String::from_utf8(unescaped(inner)).ok().map(Cow::Owned));
+                }
+                inner
+            }
+            plain => plain,
+        };
+        values.add_bytes(value);
+        if value.contains(&b'%') {
+            let decoded = percent_encoding::percent_decode(value).decode_utf8().ok();
+            decoded.into_iter().for_each(|decoded| values.add(Some(decoded)));
         }
     }
+}
+
+/// What stands in quotes, without backslashes: three octal digits are a byte, anything else is itself.
+fn unescaped(quoted: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(quoted.len());
+    let mut rest = quoted;
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        match (first, after) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
+                plain.push((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'));
+                rest = after;
+            }
+            (b'\\', [next, after @ ..]) => {
+                plain.push(*next);
+                rest = after;
+            }
+            _ => plain.push(first),
+        }
+    }
+    plain
 }
 
 /// Adds the values of all query parameters of this name, decoded. Some upstreams separate them by `;` too.
@@ -187,6 +271,7 @@ mod tests {
         let mut text: Vec<&str> = values.readable.iter().map(AsRef::as_ref).collect();
         text.extend(values.is_unreadable.then_some("?"));
         text.extend(values.is_repeated.then_some("twice"));
+        text.extend(values.is_truncated.then_some("…"));
         text.join(" ")
     }
 
@@ -224,7 +309,11 @@ mod tests {
         let lines = headers(&[("cookie", b"a=1"), ("cookie", b"sid=x"), ("cookie", b"sid=y")]);
         assert_eq!(told(&super::cookie(&lines, "sid")), "x y", "the crumbs of HTTP/2 are one header");
         let many = "sid=1; sid=2; sid=3; sid=4; sid=5; sid=6; sid=7";
-        assert_eq!(cookie(many.as_bytes(), "sid"), "1 2 3 4 5", "enough to see that there are too many");
+        assert_eq!(cookie(many.as_bytes(), "sid"), "1 2 3 4 5 …", "enough to see that there are too many");
+        assert_eq!(cookie(b"sid=%61bc", "sid"), "%61bc abc");
+        assert_eq!(cookie(br#"sid="\141b\c""#, "sid"), r"abc \141b\c");
+        assert_eq!(cookie(b"x=1 sid=abc, sid=d", "sid"), "abc d");
+        assert_eq!(cookie(b"sid=a b; x=1", "sid"), "a b a");
     }
 
     #[test]

@@ -362,7 +362,7 @@ fn what_cannot_be_read_is_counted_by_address() {
     let unreadable = [(AttributeName::User, Attribute::UNREADABLE), (AttributeName::Ip, "10.0.0.1")];
     let by_user = || policy("by-user").by(&[AttributeName::User]);
     assert_eq!(readings(vec![by_user()], &unreadable), [r#"by-user["ip:10.0.0.1"]"#]);
-    assert_eq!(readings(vec![by_user()], &unreadable[..1]), [""; 0], "no address");
+    assert_eq!(readings(vec![by_user()], &unreadable[..1]), [r#"by-user["ip:"]"#], "no address: one for all");
     assert_eq!(readings(vec![by_user().lacking(Missing::Deny)], &unreadable), ["by-user Missing"]);
     let route = (AttributeName::Route, "r");
     let composite = policy("p").by(&[AttributeName::Route, AttributeName::User]);
@@ -374,7 +374,8 @@ fn what_cannot_be_read_is_counted_by_address() {
     let either = policy("either").partitioned(vec![first_of]);
     assert_eq!(readings(vec![either], &unreadable), [r#"either["ip:10.0.0.1"]"#]);
     let grouped = vec![by_user().grouped("g"), policy("rest").grouped("g")];
-    assert_eq!(readings(grouped, &unreadable), [r#"by-user["ip:10.0.0.1"]"#], "it is not skipped");
+    let both = [r#"by-user["ip:10.0.0.1"]"#, "rest[]"];
+    assert_eq!(readings(grouped, &unreadable), both, "it does not keep the guests' policy away");
     let named_so = [(AttributeName::User, "ip:10.0.0.1"), (AttributeName::Ip, "10.0.0.1")];
     let policies = Policies::new(vec![by_user()]).unwrap();
     let name = policies.named("by-user").unwrap().limits()[0].name();
@@ -445,4 +446,81 @@ fn a_cost_by_method_is_that_of_the_dearest_reading_and_head_costs_what_get_does(
     assert_eq!(cost(&[("GET", 5), ("HEAD", 1)], &["HEAD"]), 1, "its own entry wins");
     assert_eq!(cost(&[("GET", 0), ("DELETE", 9)], &["GET", "DELETE"]), 9);
     assert_eq!(cost(&[("POST", 7)], &["post", "POST"]), 7);
+}
+
+/// What is selected for each reading counts: groups, overrides and modes of one reading do not hide those of another.
+#[test]
+fn no_reading_hides_what_another_is_counted_by() {
+    let method = |text: &str| {
+        Condition::default().and_fits(AttributeName::Method, vec![Pattern::new(text, None).unwrap()])
+    };
+    let on = |name: &str, text: &str| policy(name).covering(Selector::When(method(text)));
+    let of = |policies: Vec<Policy>, methods: &[&str]| {
+        let attributes: Vec<_> = methods.iter().map(|method| (AttributeName::Method, *method)).collect();
+        readings(policies, &attributes)
+    };
+    let group = || vec![on("reads", "GET").grouped("g"), on("writes", "POST").grouped("g")];
+    assert_eq!(of(group(), &["POST", "GET"]), ["writes[]", "reads[]"]);
+    let heads = vec![on("writes", "POST").grouped("g"), on("heads", "HEAD").grouped("g")];
+    assert_eq!(of(heads, &["POST", "HEAD"]), ["writes[]", "heads[]"]);
+    let quota = Quota::new(Algorithm::SlidingWindow, "9/s".parse().unwrap()).unwrap();
+    let more = policy("p").overridden(Some("get"), method("GET"), vec![(None, quota)], None);
+    assert_eq!(of(vec![more], &["POST", "GET"]), ["p[]", "p+get[]"]);
+    for mode in [Mode::Shadow, Mode::Off] {
+        let spared = policy("p").overridden(None, method("GET"), vec![], Some(mode));
+        let policies = Policies::new(vec![spared]).unwrap();
+        let attributes = ["POST", "GET"].map(|value| Attribute { name: AttributeName::Method, value });
+        let mut charges = Charges::new();
+        policies.select(&query(Select::CoveringReadings(&[]), &attributes), &mut charges);
+        let modes: Vec<_> = charges.iter().map(|charge| charge.limit.mode()).collect();
+        assert_eq!(modes, [Mode::Enforce], "{mode:?} for one reading only");
+    }
+}
+
+/// What cannot be read fits no condition, so that a token that is refused does not choose the members' quota.
+#[test]
+fn what_cannot_be_read_fits_no_condition() {
+    let anybody = Condition::default().and_fits(AttributeName::User, vec![Pattern::new("*", None).unwrap()]);
+    let members = policy("members").covering(Selector::When(anybody)).grouped("g");
+    let attributes = [(AttributeName::User, Attribute::UNREADABLE), (AttributeName::Ip, "i")];
+    assert_eq!(readings(vec![members, policy("guests").grouped("g")], &attributes), ["guests[]"]);
+}
+
+/// More values than are told: policies that look at them deny, in conditions, overrides and costs too, and nothing is exempt.
+#[test]
+fn too_many_values_hide_nothing() {
+    let action = AttributeName::Param("action");
+    let attributes = [(action, "1"), (action, "2"), (action, Attribute::TOO_MANY)];
+    let export =
+        Condition::default().and_fits(action.to_owned(), vec![Pattern::new("export", None).unwrap()]);
+    let exports = policy("exports").covering(Selector::When(export.clone()));
+    assert_eq!(readings(vec![exports, policy("all")], &attributes), ["exports TooMany"]);
+    assert_eq!(readings(vec![policy("all")], &attributes), ["all[]"]);
+    let dear = policy("dear").costing(Cost::Of(action.to_owned()));
+    assert_eq!(readings(vec![dear], &attributes), ["dear TooMany"]);
+    let policies = Policies::new(vec![policy("all")]).unwrap().exempting(vec![export]);
+    let exempt = attributes.map(|(name, value)| Attribute { name, value });
+    let mut charges = Charges::new();
+    policies.select(&query(Select::CoveringReadings(&[]), &exempt), &mut charges);
+    assert_eq!(charges.len(), 1);
+    let many: Vec<_> = ["a", "b", "c", "d", "e"]
+        .into_iter()
+        .flat_map(|value| {
+            [(AttributeName::Cookie("c"), value), (action, value), (AttributeName::Method, value)]
+        })
+        .collect();
+    let on_method =
+        Condition::default().and_fits(AttributeName::Method, vec![Pattern::new("DELETE", None).unwrap()]);
+    let deletes = policy("deletes").covering(Selector::When(on_method));
+    assert_eq!(readings(vec![deletes], &many), ["deletes TooMany"], "more readings than are looked at");
+    assert_eq!(readings(vec![policy("all")], &many), ["all[]"]);
+}
+
+/// Denied for want of what it is counted by, also where a query costs nothing.
+#[test]
+fn missing_deny_holds_for_queries_that_cost_nothing() {
+    let cost = Cost::ByMethod { costs: vec![("GET".to_owned(), 0)], others: 1 };
+    let by_user = policy("p").by(&[AttributeName::User]).lacking(Missing::Deny).costing(cost);
+    assert_eq!(readings(vec![by_user.clone()], &[(AttributeName::Method, "GET")]), ["p Missing"]);
+    assert_eq!(readings(vec![by_user.in_mode(Mode::Off)], &[(AttributeName::Method, "GET")]), [""; 0]);
 }

@@ -65,7 +65,10 @@ impl ReadHeaders {
 
     /// True if a name is not read, but is one that is read once `_` is taken for `-`.
     pub(super) fn contain_double_of(&self, name: &HeaderName) -> bool {
-        !self.contain(name) && self.0.iter().any(|read| is_spelled(name.as_str(), read.as_str()))
+        !self.contain(name)
+            && self.0.iter().any(|read| {
+                is_spelled(name.as_str(), read.as_str()) || is_spelled(read.as_str(), name.as_str())
+            })
     }
 }
 

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use http::StatusCode;
 use ratewright_core::{AttributeName, Timestamp};
 use ratewright_http::{Facts, METHOD_OVERRIDES, Problem, Rules, Token, Values, is_by_token, parts};
-use schemars::JsonSchema;
-use serde::de::{Deserialize, Deserializer, SeqAccess, Visitor};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::openapi;
 use crate::settings::Settings;
@@ -51,7 +51,54 @@ pub(super) struct Told<'a> {
     other: Table<'a>,
 }
 
-type Table<'a> = BTreeMap<Cow<'a, str>, OneOrMany<'a>>;
+/// Names and their values, in the order in which they are told. A name may come twice: JSON leaves open which one counts, so both do.
+#[derive(Debug, Default)]
+struct Table<'a>(Vec<(Cow<'a, str>, OneOrMany<'a>)>);
+
+impl<'a> Table<'a> {
+    /// All values under a name.
+    fn of(&self, name: &str) -> impl Iterator<Item = &OneOrMany<'a>> {
+        self.0.iter().filter(move |(known, _)| known == name).map(|(_, values)| values)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Table<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Table<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("names with their values")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry::<Cow<'de, str>, OneOrMany<'de>>()? {
+                    entries.push(entry);
+                }
+                Ok(Table(entries))
+            }
+        }
+
+        deserializer.deserialize_map(Entries)
+    }
+}
+
+impl JsonSchema for Table<'_> {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        Cow::Borrowed("Table")
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        BTreeMap::<String, OneOrMany<'_>>::json_schema(generator)
+    }
+}
 
 /// One value, or all that a request has of a name.
 #[derive(Debug, JsonSchema)]
@@ -166,10 +213,12 @@ impl Told<'_> {
                 Some(user) => values.add_told(user),
                 None => return token.user(rules),
             },
-            AttributeName::Claim(name) => match self.claims.get(&**name) {
-                Some(told) => add_all(&mut values, told),
-                None => return token.values(name),
-            },
+            AttributeName::Claim(name) => {
+                self.claims.of(name).for_each(|told| add_all(&mut values, told));
+                if self.claims.of(name).next().is_none() {
+                    return token.values(name);
+                }
+            }
             AttributeName::Route => {
                 self.route.iter().for_each(|route| values.add_told(route));
             }
@@ -182,17 +231,17 @@ impl Told<'_> {
                 values.is_repeated = n_lines > 1;
             }
             AttributeName::Cookie(name) => {
-                self.cookies.get(&**name).into_iter().for_each(|told| add_all(&mut values, told));
+                self.cookies.of(name).for_each(|told| add_all(&mut values, told));
                 for line in self.header("cookie") {
                     parts::cookie_in(line.as_bytes(), name, &mut values);
                 }
             }
             AttributeName::Param(name) => {
-                self.query.get(&**name).into_iter().for_each(|told| add_all(&mut values, told));
+                self.query.of(name).for_each(|told| add_all(&mut values, told));
                 parts::param(self.target().map_or("", |(_, query)| query), name, &mut values);
             }
             AttributeName::Named(name) => {
-                self.other.get(&**name).into_iter().for_each(|told| add_all(&mut values, told));
+                self.other.of(name).for_each(|told| add_all(&mut values, told));
             }
             // Told already, or not for others to say.
             AttributeName::Ip
@@ -205,25 +254,33 @@ impl Told<'_> {
     }
 
     /// Methods that the request asks the upstream to take in place of its own.
-    fn other_methods(&self) -> Values<'_> {
+    fn other_methods<'a>(&self) -> Values<'a> {
         let mut values = Values::default();
-        for line in METHOD_OVERRIDES.iter().flat_map(|name| self.header(name.as_str())) {
-            values.add(Some(Cow::Borrowed(line)));
+        for name in &METHOD_OVERRIDES {
+            parts::methods(self.header(name.as_str()).map(str::as_bytes), &mut values);
         }
-        self.query.get("_method").into_iter().for_each(|told| add_all(&mut values, told));
-        parts::param(self.target().map_or("", |(_, query)| query), "_method", &mut values);
+        let told = self.query.of("_method").flat_map(OneOrMany::as_slice).map(|method| method.as_bytes());
+        parts::methods(told, &mut values);
+        parts::method_param(self.target().map_or("", |(_, query)| query), &mut values);
         values
     }
 
-    /// The path, and the query that came with it.
+    /// The path, and the query that came with it. What names another host in front of the path, and what follows a `#`, no
+    /// upstream takes for the path.
     fn target(&self) -> Option<(&str, &str)> {
-        let path = self.path.as_deref()?;
+        let told = self.path.as_deref()?;
+        let told = told.split_once('#').map_or(told, |(told, _)| told);
+        let absolute = told.split_once("://").filter(|(scheme, _)| !scheme.contains(['/', '?']));
+        let path = absolute.map_or(told, |(_, rest)| match rest.find(['/', '?']) {
+            Some(at) => rest.split_at(at).1,
+            None => "/",
+        });
         Some(path.split_once('?').unwrap_or((path, "")))
     }
 
     /// All lines of a header, in whichever case its name is told.
     fn header<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        let found = self.headers.iter().filter(move |(known, _)| known.eq_ignore_ascii_case(name));
+        let found = self.headers.0.iter().filter(move |(known, _)| known.eq_ignore_ascii_case(name));
         found.flat_map(|(_, lines)| lines.as_slice()).map(AsRef::as_ref)
     }
 }

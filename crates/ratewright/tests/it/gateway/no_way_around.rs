@@ -136,6 +136,109 @@ fn a_method_that_a_header_or_a_parameter_overrides_is_counted_under_both() {
     check(&limit("by: ip"), &options, &[200, 429], Some(&[200, 429]));
 }
 
+/// Groups, overrides and costs of one reading do not hide those of another.
+#[test]
+fn an_overridden_method_does_not_choose_a_larger_quota() {
+    let get: &[u8] = b"X-HTTP-Method-Override: GET";
+    let list: &[u8] = b"X-HTTP-Method-Override: GET, X";
+    let post: [Request<'_>; 2] = [("POST", "/", &[get]), ("POST", "/?_method=get", &[list])];
+    let group = "policies:\n\
+        - {name: reads, group: g, when: {method: GET}, by: ip, quota: {rate: 1000/h}}\n\
+        - {name: writes, group: g, when: {method: POST}, by: ip, quota: {rate: 1/h}}\n";
+    check(group, &post, &[200, 429], Some(&[200, 429]));
+    let other = "policies: [{name: p, by: ip, quota: {rate: 1/h}, overrides: [{match: {method: GET}, quota: {rate: 1000/h}}]}]\n";
+    check(other, &post, &[200, 429], Some(&[200, 429]));
+    let shadow = "policies: [{name: p, by: ip, quota: {rate: 1/h}, overrides: [{match: {method: GET}, mode: shadow}]}]\n";
+    check(shadow, &post, &[200, 429], Some(&[200, 429]));
+}
+
+/// A token that is refused is not a user: it neither joins the members nor keeps the guests' policy away.
+#[test]
+fn a_refused_token_does_not_choose_the_members_quota() {
+    let rubbish: &[u8] = b"Authorization: Bearer rubbish";
+    let requests: [Request<'_>; 2] = [("GET", "/", &[rubbish]), ("GET", "/", &[rubbish])];
+    for policies in [
+        "- {name: u, by: {first_of: [user, ip]}, quota: {rate: 1/h}, overrides: [{match: {user: '*'}, quota: {rate: 1000/h}}]}\n",
+        "- {name: members, group: m, when: {user: '*'}, by: user, quota: {rate: 1000/h}}\n- {name: guests, group: m, by: ip, quota: {rate: 1/h}}\n",
+        "- {name: members, group: m, by: user, quota: {rate: 1000/h}}\n- {name: guests, group: m, by: ip, quota: {rate: 1/h}}\n",
+    ] {
+        check(&format!("{USERS}policies:\n{policies}"), &requests, &[200, 429], Some(&[200, 429]));
+    }
+}
+
+/// More values than are looked at: whoever looks at them rejects the request.
+#[test]
+fn a_value_behind_many_others_hides_nothing() {
+    let many = "/?action=1&action=2&action=3&action=4&action=5&action=export";
+    let methods = "/?_method=A&_method=B&_method=C&_method=D&_method=E&_method=DELETE";
+    let options =
+        "/?_method=OPTIONS&_method=options&_method=Options&_method=oPTIONS&_method=opTIONS&_method=POST";
+    check(&limit("by: ip, when: {'query:action': export}"), &[("GET", many, &[])], &[400], Some(&[400]));
+    check(&limit("by: ip, when: {method: DELETE}"), &[("POST", methods, &[])], &[400], Some(&[400]));
+    let requests: [Request<'_>; 2] = [("OPTIONS", options, &[]), ("OPTIONS", options, &[])];
+    check(&limit("by: ip"), &requests, &[200, 429], Some(&[200, 429]));
+}
+
+/// One session has one bucket, however its cookie is written.
+#[test]
+fn a_cookie_counts_in_every_spelling() {
+    let spellings: [&[u8]; 5] = [
+        b"Cookie: sid=abc",
+        b"Cookie: sid=%61bc",
+        br#"Cookie: sid="\141bc""#,
+        b"Cookie: x=1 sid=abc",
+        b"Cookie: sid=\"abc\"",
+    ];
+    let requests = spellings.each_ref().map(|header| ("GET", "/", std::slice::from_ref(header)));
+    check(
+        &limit("by: 'cookie:sid'"),
+        &requests,
+        &[200, 429, 429, 429, 429],
+        Some(&[200, 429, 429, 429, 429]),
+    );
+    let basic: [&[u8]; 3] =
+        [b"Authorization: Basic dTpw", b"Authorization: basic dTpw", b"Authorization: Basic  dTpw"];
+    let requests = basic.each_ref().map(|header| ("GET", "/", std::slice::from_ref(header)));
+    check(&limit("by: 'header:Authorization'"), &requests, &[200, 429, 429], None);
+}
+
+/// A route for the method that is asked for may have other policies.
+#[test]
+fn an_overridden_method_does_not_choose_another_route() {
+    let application = application();
+    let upstream = application.address();
+    let config = format!(
+        "policies: [{{name: strict, by: ip, quota: {{rate: 1/h}}}}]\nroutes:\n\
+         - {{id: post, match: {{path: /**, method: [GET, POST]}}, upstream: 'http://{upstream}'}}\n\
+         - {{id: del, match: {{path: /**, method: DELETE}}, upstream: 'http://{upstream}', policies: [strict]}}\n"
+    );
+    let ratewright = Ratewright::start(&config);
+    let delete: &[u8] = b"X-HTTP-Method-Override: DELETE";
+    assert_eq!(curl(&ratewright, "--http1.1", ("POST", "/r", &[delete])), 400);
+    assert_eq!(curl(&ratewright, "--http1.1", ("POST", "/r", &[b"X-HTTP-Method-Override: GET"])), 200);
+    assert_eq!(curl(&ratewright, "--http1.1", ("POST", "/r", &[])), 200);
+}
+
+/// What is told to `/decide` in another form is the same request.
+#[test]
+fn decide_reads_targets_and_tables_as_upstreams_do() {
+    let ratewright = Ratewright::start(&limit("by: ip, when: {path: /login}"));
+    for (n, path) in
+        ["/login", "/login#x", "http://h/login", "https://h:8080/login?x#y"].into_iter().enumerate()
+    {
+        assert_eq!(decide(&ratewright, ("GET", path, &[])), if n == 0 { 200 } else { 429 }, "{path}");
+    }
+    let ratewright = Ratewright::start(&limit("by: user"));
+    let garbage = r#"{"attributes": {"path": "/u", "headers": {"Authorization": "Bearer garbage"}}}"#;
+    let nowhere = [(), ()].map(|()| ratewright.post("/api/v1/decide", &[], garbage).status);
+    assert_eq!(nowhere, [200, 429], "without an address they share one bucket");
+    let ratewright = Ratewright::start(&limit("by: 'cookie:c'"));
+    let twice = r#"{"attributes": {"ip": "192.0.2.1", "cookies": {"c": "real", "c": "made-up"}}}"#;
+    let real = r#"{"attributes": {"ip": "192.0.2.1", "cookies": {"c": "real"}}}"#;
+    let statuses = [twice, real].map(|body| ratewright.post("/api/v1/decide", &[], body).status);
+    assert_eq!(statuses, [200, 429], "both values count");
+}
+
 #[test]
 fn headers_that_override_the_method_can_be_stripped() {
     let header: &[u8] = b"X-HTTP-Method-Override: DELETE";

@@ -1,0 +1,85 @@
+//! A query that could be read in several ways is selected for once for each.
+//!
+//! ```text
+//!   POST, overridden by GET, with sid=a and sid=b      POST a   POST b   GET a   GET b
+//!                                                      └ charges of all of them together ┘
+//! ```
+//!
+//! Within one reading every attribute has one value, so that groups, overrides, costs and exemptions mean what they always do. What
+//! several readings charge to the same bucket is charged once: the largest cost, in the strictest mode.
+
+use smallvec::SmallVec;
+
+use super::{Policies, Refused};
+use crate::charge::{Charge, Charges};
+use crate::policy::Mode;
+use crate::query::{Attribute, AttributeName, Query, Select};
+
+/// The most readings that are selected for. A query with more is refused by the policies that look at what has so many values.
+const VIEWS_MAX: usize = 64;
+
+/// Where the values of an attribute are that has several.
+type Values<'a> = (AttributeName<&'a str>, SmallVec<[&'a str; 5]>);
+
+impl Policies {
+    /// Selects for each reading of a query.
+    pub(super) fn select_readings<'a>(
+        &'a self,
+        names: &[&str],
+        query: &Query<'a>,
+        charges: &mut Charges<'a>,
+    ) -> Option<Refused> {
+        let (single, mut several) = split(query);
+        let n_views = several.iter().map(|(_, values)| values.len()).product::<usize>();
+        let n_views = if n_views > VIEWS_MAX {
+            several.iter_mut().for_each(|(_, values)| *values = SmallVec::from_iter([Attribute::TOO_MANY]));
+            1
+        } else {
+            n_views
+        };
+        let mut refused = None;
+        for mut view in 0..n_views {
+            let mut attributes = single.clone();
+            for (name, values) in &several {
+                let value = values[view % values.len()];
+                view /= values.len();
+                attributes.push(Attribute { name: *name, value });
+            }
+            let seen = Query { select: Select::Covering(&[]), attributes: &attributes, ..*query };
+            refused = refused.or(self.select_covering(names, &seen, query, charges));
+        }
+        refused
+    }
+}
+
+/// The attributes that have one value, and those that have several, with their values.
+fn split<'a>(query: &Query<'a>) -> (SmallVec<[Attribute<'a>; 8]>, SmallVec<[Values<'a>; 2]>) {
+    let mut single = SmallVec::new();
+    let mut several: SmallVec<[Values<'a>; 2]> = SmallVec::new();
+    for attribute in query.attributes {
+        let values: SmallVec<[&str; 5]> =
+            query.values(&attribute.name).filter(|value| *value != Attribute::REPEATED).collect();
+        if values.len() < 2 {
+            if attribute.value != Attribute::REPEATED {
+                single.push(*attribute);
+            }
+        } else if !several.iter().any(|(name, _)| name.is(&attribute.name)) {
+            several.push((attribute.name, values));
+        }
+    }
+    (single, several)
+}
+
+/// Adds a charge, unless another reading has charged the same bucket: then the larger cost and the stricter mode count.
+pub(super) fn merge<'a>(charges: &mut Charges<'a>, charge: Charge<'a>) {
+    let is_same = |other: &Charge<'_>| {
+        let (one, other) = (charge.limit, other.limit);
+        (one.policy, one.limit, one.reading) == (other.policy, other.limit, other.reading)
+    };
+    let Some(known) = charges.iter_mut().find(|other| is_same(other)) else { return charges.push(charge) };
+    let is_stricter = charge.limit.mode == Mode::Enforce && known.limit.mode != Mode::Enforce;
+    let is_looser = charge.limit.mode != Mode::Enforce && known.limit.mode == Mode::Enforce;
+    if is_stricter || !is_looser && known.act.cost() < charge.act.cost() {
+        *known = charge;
+    }
+}
