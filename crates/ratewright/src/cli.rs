@@ -61,11 +61,11 @@ pub(crate) enum Command {
 
     /// Print what stands in Redis keys for a value that is long or a secret
     ///
-    /// Redis keys hold values of more than 64 bytes, and those of headers, cookies and parameters whose names sound like secrets
-    /// (`X-Api-Key`), as a digest.
+    /// Values longer than 64 bytes, and values of headers, cookies and parameters with secret-sounding names (such as `X-Api-Key`), are
+    /// stored in Redis keys as digests. The digest is printed for any value.
     #[command(after_help = KEY_EXAMPLES)]
     Key {
-        /// The value; `-` reads it from standard input, where who lists processes does not see it
+        /// The value; `-` reads it from standard input, so that it does not show in process lists. A trailing newline counts as part of the value
         #[arg(value_name = "VALUE")]
         value: String,
     },
@@ -283,7 +283,7 @@ Exit status:
 Examples:
   ratewright key k-123
   printf %s \"$KEY\" | ratewright key -
-  redis-cli --scan --pattern \"ratelimit:per-key:$(ratewright key k-123)\"";
+  redis-cli --scan --pattern \"ratelimit:per-key*:*$(ratewright key k-123)*\"";
 
 const SCHEMA_EXAMPLES: &str = "\
 Exit status:

@@ -79,7 +79,8 @@ pub(super) struct Listen {
     /// REST decisions. Default: `127.0.0.1:8080`. Off loopback it needs `api.tokens`, or `client_ca`.
     pub(super) api: Option<At<Listener>>,
     /// Envoy's rate limit service, over gRPC. Default: `127.0.0.1:8081`. It opens if there is a section `envoy`. Every client that reaches it
-    /// can use up limits, so off loopback it needs `client_ca`, or `open: true` in a network of your own.
+    /// can use up limits, so off loopback it needs `client_ca`, or `open: true` if only your own
+    /// Envoys can reach it.
     pub(super) grpc: Option<At<Listener>>,
     /// Metrics, health, inspection. Default: `127.0.0.1:9090`; `off` to have none. Off loopback it needs
     /// `api.tokens`, or `client_ca`.
@@ -102,7 +103,8 @@ pub(super) struct ListenerSection {
     pub(super) address: Option<Written<SocketAddr>>,
     /// The door's own certificate.
     pub(super) tls: Option<ListenTls>,
-    /// For `listen.grpc` only. `true` lets every client that reaches the address ask, also without a certificate. Default: `false`.
+    /// For `listen.grpc` only. `true` allows an address that other machines can reach without `client_ca`. Every client that reaches it
+    /// can then use up limits; negative hits from other machines are ignored. Has no effect if `client_ca` is set. Default: `false`.
     pub(super) open: Option<Written<bool>>,
 }
 
@@ -197,10 +199,10 @@ pub(super) struct Clients {
     /// How many bits of an IPv6 address make one client. Default: `64`.
     pub(super) ipv6_prefix: Option<Written<u32>>,
     /// Whether `/Login` and `/login` are one path: `sensitive` (two) or `insensitive` (one). Set `insensitive` if an upstream
-    /// ignores the case of paths, or clients get a limit for each spelling. Default: `sensitive`.
+    /// ignores case; otherwise each spelling gets its own limit. Default: `sensitive`.
     pub(super) case: Option<Written<Case>>,
-    /// What happens to a path that upstreams may read differently, such as `/a%2f..%2fb`: `count` it under the policies of every
-    /// reading, or `reject` it with 400. Default: `count`.
+    /// What happens to a path that upstreams may interpret differently, such as `/a%2f..%2fb`: `count` charges the policies of every
+    /// interpretation, `reject` answers 400. The gateway normalises paths before this check. Default: `count`.
     pub(super) ambiguous_paths: Option<Written<AmbiguousPaths>>,
     /// Who proved to be somebody.
     pub(super) user: Option<User>,
@@ -209,7 +211,9 @@ pub(super) struct Clients {
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct User {
-    /// The bearer token that names the user, if it is genuine.
+    /// The bearer token that names the user, if it is genuine. It must have `exp`, and is refused `leeway` after that time. A request
+    /// whose token is refused, or does not have the claim, is counted by client address. Without this setting, bearer tokens are
+    /// ignored.
     pub(super) jwt: Option<Jwt>,
     /// A header that names the user. It is believed from trusted proxies only.
     pub(super) header: Option<Written<HeaderName>>,
@@ -239,7 +243,7 @@ pub(super) struct Jwt {
     pub(super) refresh: Option<Written<Micros>>,
 }
 
-/// What is never charged. What is written here takes the place of the default.
+/// What is never charged. Each list replaces its own default only.
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Exempt {
@@ -266,7 +270,9 @@ pub(super) struct Policy {
     /// `path`, `host`. A list is a composite key; `{first_of: [user, ip]}` takes the first that is present. Default:
     /// one bucket for everybody.
     pub(super) by: Option<At<By>>,
-    /// What happens to a request that has no such attribute: `skip` the policy, count by `ip`, `deny`. Default: `skip`.
+    /// What happens to a request that has no such attribute: `skip` the policy, count by `ip`, or `deny` with 403. A refused token is
+    /// not missing: under `skip` it is counted by client address, under `ip` in the bucket of requests without a token; under
+    /// `deny` it gets 403. Default: `skip`.
     pub(super) missing: Option<Written<OnMissing>>,
     /// How much. A list means several quotas, all of which apply.
     pub(super) quota: Option<Sections<Quota>>,
@@ -280,7 +286,8 @@ pub(super) struct Policy {
     /// is charged when it comes, and gets its charge back if its answer does not count. Doors that do not see the answer count
     /// all. Default: all.
     pub(super) count: Option<At<Count>>,
-    /// Other terms for some. The first that matches counts.
+    /// Different terms for some requests. The first that matches applies. Two with the same `name`, or unnamed with the same `match`,
+    /// are an error.
     pub(super) overrides: Option<Vec<At<Override>>>,
     /// The shortest wait that a denial tells. Default: as long as it takes; with `in_flight`, `1s`.
     pub(super) retry_after: Option<Written<Micros>>,
@@ -319,20 +326,22 @@ pub(super) struct Count {
     pub(super) status: Option<Several<Statuses>>,
 }
 
-/// Other terms for some. A quota here has buckets of its own.
+/// Different terms for some requests. An override with a quota has its own buckets; an override of `in_flight` shares the
+/// policy's count.
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Override {
-    /// What its buckets are called: 1 to 64 of `a-z 0-9 . _ -`. Default: a digest of `match`, so that another `match` begins anew.
+    /// The override's name, part of its buckets' names: 1 to 64 characters of `a-z 0-9 . _ -`. Default: a digest of `match`; changing
+    /// `match` then starts new buckets.
     pub(super) name: Option<Written<Name>>,
-    /// Whom they are for.
+    /// Which requests it is for.
     #[serde(rename = "match")]
     pub(super) condition: Option<Condition>,
     /// How much. Default: the policy's.
     pub(super) quota: Option<Sections<Quota>>,
     /// How many under way at once, for a policy with `in_flight`. Default: the policy's.
     pub(super) in_flight: Option<Written<InFlight>>,
-    /// `off` means no limit. Default: the policy's.
+    /// `off` lifts this policy's limit, if every interpretation of the request matches; HEAD must be named. Default: the policy's.
     pub(super) mode: Option<Written<Mode>>,
 }
 

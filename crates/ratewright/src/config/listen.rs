@@ -140,15 +140,15 @@ impl Reader<'_> {
         let what_to_do = match whom {
             For::Anybody | For::Deciders { has_tokens: true } => return,
             For::Deciders { has_tokens: false } => {
-                "; set api.tokens, or tls with a client_ca, or listen on 127.0.0.1"
+                "; set api.tokens, set tls with client_ca, or listen on 127.0.0.1"
             }
             For::Envoy => {
-                ": every client there could use up limits; set tls with a client_ca, or listen on 127.0.0.1, or set open: true in a network of your own"
+                ": every client could use up limits; set tls with client_ca, listen on 127.0.0.1, or set open: true if only your own Envoys can reach it"
             }
         };
         self.wrong(
             place,
-            format!("{path} is {address}, which others can reach, and nothing protects it{what_to_do}"),
+            format!("{path} is reachable from other machines without protection ({address}){what_to_do}"),
         );
     }
 
@@ -156,7 +156,10 @@ impl Reader<'_> {
     fn is_open(&mut self, path: &str, section: &file::ListenerSection, whom: For) -> bool {
         if let Some(open) = section.open.as_ref().filter(|_| whom != For::Envoy) {
             let place = open.place;
-            self.wrong(place, format!("{path}.open has no meaning: only listen.grpc can be open; remove it"));
+            self.wrong(
+                place,
+                format!("{path}.open is not supported: open is for listen.grpc only; remove it"),
+            );
         }
         self.read_if(&format!("{path}.open"), &section.open).unwrap_or(false)
     }

@@ -75,7 +75,9 @@ pub(crate) fn words(config: &Config) -> String {
         text.push_str(&format!("never limited: {}\n", free.join("; ")));
     }
     if config.clients.rules.case == Case::Sensitive && policies.iter().any(|policy| tests_path(policy)) {
-        text.push_str("paths differ by case; set clients.case: insensitive if an upstream ignores it\n");
+        text.push_str(
+            "paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive\n",
+        );
     }
     text.push_str(&routes::routes(routes));
     text.extend(config.envoy.iter().map(|rules| envoy(rules, &config.policies)));

@@ -41,7 +41,7 @@ fn check_says_what_a_file_means() {
             login.yaml is sound; buckets in memory
               login  10 at once, then 1 every 6 s, for each client address; on **/login**; retry after at least 60 s
               never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
-              paths differ by case; set clients.case: insensitive if an upstream ignores it
+              paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
             exit 0"#]],
     );
     check(
@@ -144,7 +144,7 @@ fn check_takes_several_files_and_a_profile_of_each() {
               enabled is false: every request passes, uncounted
               login  off: 10 at once, then 1 every 6 s, for each client address; on **/login**; retry after at least 60 s
               never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
-              paths differ by case; set clients.case: insensitive if an upstream ignores it
+              paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
             b with profile off is sound; buckets in memory
               no policies: only keys that callers name are limited, by the defaults
             exit 0"#]],
@@ -161,7 +161,7 @@ fn check_says_all_that_is_wrong_and_ends_with_two() {
             login.yaml is sound; buckets in memory
               login  10 at once, then 1 every 6 s, for each client address; on **/login**; retry after at least 60 s
               never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
-              paths differ by case; set clients.case: insensitive if an upstream ignores it
+              paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
             error: a.yaml:2:27: policies.a.quota.rate is "soon"; a rate is units/time, for example 10/s, 1/6s or 250/min
               |
             2 | - {name: a, quota: {rate: soon}}

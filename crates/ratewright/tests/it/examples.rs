@@ -199,7 +199,7 @@ fn the_gateway_has_the_figures_of_its_document() {
             gateway.yaml is sound; buckets in Redis
               orders   50 at once, then 10 every second, for each client address; on /api/orders/**
               reports  15 at once, then 10 every second, for each client address; on /api/reports/**
-              paths differ by case; set clients.case: insensitive if an upstream ignores it
+              paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
               route orders: /api/orders/** to http://127.0.0.1:3000
               route reports: /api/reports/** to http://127.0.0.1:3000
               route rest: /** to http://127.0.0.1:3000
@@ -220,7 +220,7 @@ fn endpoints_have_the_figures_of_their_document() {
                 recovery  5 at once, then 1 every minute, and 5 in any 5 min, for each user, or else client address; on **/recovery**, **/reset**, **/forgot**; retry after at least 5 min
                 payment   30 at once, then 5 together every 2 s, for each user, or else client address; on **/payments**
                 default   100 at once, then 10 every second, for each user, or else client address; on all others; retry after at least 60 s
-              paths differ by case; set clients.case: insensitive if an upstream ignores it
+              paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
               route app: /** to http://127.0.0.1:3000
         "#]],
     );
@@ -234,7 +234,7 @@ fn endpoints_have_the_figures_of_their_document() {
                 recovery  3 at once, then 1 every 3 min, and 3 in any 10 min, for each user, or else client address; on **/recovery**, **/reset**, **/forgot**; retry after at least 10 min
                 payment   30 at once, then 5 together every 2 s, for each user, or else client address; on **/payments**
                 default   60 at once, then 10 every second, for each user, or else client address; on all others; retry after at least 60 s
-              paths differ by case; set clients.case: insensitive if an upstream ignores it
+              paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
               route app: /** to http://127.0.0.1:3000
         "#]],
     );
@@ -249,7 +249,7 @@ fn endpoints_have_the_figures_of_their_document() {
                 recovery  off: 5 at once, then 1 every minute, and 5 in any 5 min, for each user, or else client address; on **/recovery**, **/reset**, **/forgot**; retry after at least 5 min
                 payment   off: 30 at once, then 5 together every 2 s, for each user, or else client address; on **/payments**
                 default   off: 100 at once, then 10 every second, for each user, or else client address; on all others; retry after at least 60 s
-              paths differ by case; set clients.case: insensitive if an upstream ignores it
+              paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
               route app: /** to http://127.0.0.1:3000
         "#]],
     );

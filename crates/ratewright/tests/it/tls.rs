@@ -196,16 +196,22 @@ fn a_door_that_others_can_reach_is_not_opened_unprotected() {
         let output = run(&["serve", "-c", file.to_str().unwrap()]);
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{error}");
-        let advice = "which others can reach, and nothing protects it; set api.tokens, or tls with a client_ca, or listen on 127.0.0.1";
-        assert!(error.contains(&format!("{told}, {advice}")), "{error}");
+        let advice = "; set api.tokens, set tls with client_ca, or listen on 127.0.0.1";
+        assert!(error.contains(&format!("{told}{advice}")), "{error}");
     };
-    refused("listen: {api: '0.0.0.0:0', admin: '127.0.0.1:0'}\n", ":1:15: listen.api is 0.0.0.0:0");
-    refused("listen: {api: '127.0.0.1:0', admin: '[::]:0'}\n", ":1:37: listen.admin is [::]:0");
+    refused(
+        "listen: {api: '0.0.0.0:0', admin: '127.0.0.1:0'}\n",
+        ":1:15: listen.api is reachable from other machines without protection (0.0.0.0:0)",
+    );
+    refused(
+        "listen: {api: '127.0.0.1:0', admin: '[::]:0'}\n",
+        ":1:37: listen.admin is reachable from other machines without protection ([::]:0)",
+    );
     let house = House::new();
     let tls = house.tls(Shows::Nothing);
     refused(
         &format!("listen: {{api: '192.0.2.1:0', admin: '127.0.0.1:0', tls: {tls}}}\n"),
-        ":1:15: listen.api is 192.0.2.1:0",
+        ":1:15: listen.api is reachable from other machines without protection (192.0.2.1:0)",
     );
 }
 

@@ -23,13 +23,13 @@ pub(in crate::config) struct Gateway {
     pub(in crate::config) header_max: Option<Written<ByteCount>>,
     /// The longest body of a request, or `none` for any length. Default: `1GB`.
     pub(in crate::config) body_max: Option<Written<BodyMax>>,
-    /// The least that a client must send of a request's body while the gateway waits for it, until the upstream's response begins:
-    /// bytes in a window of time, such as `240B/s` or `8KB/30s`, or `none`. A slower client gets 408. Default: `16KB/min`.
+    /// The slowest upload allowed: bytes per window, such as `240B/s` or `8KB/30s`, or `none`. Only time spent waiting for the
+    /// client counts, and only until the upstream's response begins. A slower client gets 408. Default: `16KB/min`.
     pub(in crate::config) body_rate_min: Option<Written<BodyRateMin>>,
     /// How long things may take.
     pub(in crate::config) timeouts: Option<GatewayTimeouts>,
-    /// Whether `X-HTTP-Method-Override`, `X-HTTP-Method` and `X-Method-Override` are removed from requests. Otherwise they reach the
-    /// upstream, and policies on methods count a request under the method that it asks for too. Default: `false`.
+    /// Whether the gateway removes `X-HTTP-Method-Override`, `X-HTTP-Method` and `X-Method-Override`. If not, policies on methods
+    /// count the request under both methods. The query parameter `_method` is never removed. Default: `false`.
     pub(in crate::config) strip_method_override: Option<Written<bool>>,
     /// Whether every request is written to standard output, a JSON object on a line each. Default: `false`.
     pub(in crate::config) access_log: Option<Written<bool>>,
@@ -72,8 +72,8 @@ pub(in crate::config) struct Route {
     pub(in crate::config) timeouts: Option<RouteTimeouts>,
     /// The longest body of a request, or `none` for any length. Default: as in `gateway`.
     pub(in crate::config) body_max: Option<Written<BodyMax>>,
-    /// The least that a client must send of a request's body, such as `8KB/30s`, or `none`, for clients that stream at their
-    /// leisure. Default: as in `gateway`.
+    /// The slowest upload allowed on this route, such as `8KB/30s`, or `none` for clients that stream slowly. Default: as in
+    /// `gateway`.
     pub(in crate::config) body_rate_min: Option<Written<BodyRateMin>>,
     /// Which `Host` the server sees: `keep` the client's, `upstream` for the server's own, or a host. Default: `keep`.
     pub(in crate::config) host: Option<Written<HostPolicy>>,

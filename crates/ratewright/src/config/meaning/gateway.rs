@@ -70,8 +70,7 @@ impl Meaning for BodyRateMin {
             Some((n_bytes, Micros::understand(&time).ok()?))
         });
         understood.map(|rate| Self(Some(rate))).ok_or_else(|| {
-            "use bytes and a window of time, such as 240B/s or 8KB/30s; or none for as slow as it likes"
-                .to_owned()
+            "use bytes per window, such as 240B/s or 8KB/30s, or none for no minimum".to_owned()
         })
     }
     fn schema() -> Schema {

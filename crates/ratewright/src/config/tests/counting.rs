@@ -172,7 +172,7 @@ exempt: {paths: /health, methods: [], clients: [192.0.2.7]}
                          from 10.0.0.0/8: no limit
                          with claim plan free: shadow: 1 under way at once
             never limited: on /health; from 192.0.2.7
-            paths differ by case; set clients.case: insensitive if an upstream ignores it
+            paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
             route r: /** to http://h:80
         "#]],
     );
@@ -230,7 +230,7 @@ exempt: {paths: [], methods: []}
             of at-once, the first that matches:
               uploads  2 under way at once, for all together; on /upload
               others   20 under way at once, for all together; on all others
-            paths differ by case; set clients.case: insensitive if an upstream ignores it
+            paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
             route r: /** to http://h:80
         "#]],
     );

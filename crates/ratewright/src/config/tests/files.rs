@@ -118,14 +118,14 @@ log: {level: info, format: text}
         of g, the first that matches:
           login    10 at once, then 1 every 6 s, for each client address; on /login; retry after at least 60 s
           default  100 at once, then 10 every second, for each client address; on all others
-        paths differ by case; set clients.case: insensitive if an upstream ignores it
+        paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
     "#]]);
     with("enabled: false").check(expect![[r#"
         enabled is false: every request passes, uncounted
         of g, the first that matches:
           login    off: 10 at once, then 1 every 6 s, for each client address; on /login; retry after at least 60 s
           default  off: 100 at once, then 10 every second, for each client address; on all others
-        paths differ by case; set clients.case: insensitive if an upstream ignores it
+        paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
     "#]]);
     with(
         "policies:
@@ -139,7 +139,7 @@ log: {level: info, format: text}
         of g, the first that matches:
           login    5 at once, then 1 every 12 s, for each client address; on /login; retry after at least 60 s
           default  off: 100 at once, then 10 every second, for each client address; on all others
-        paths differ by case; set clients.case: insensitive if an upstream ignores it
+        paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
     "#]]);
     with("log: {level: warn}").check_as(
         |config| format!("{:?}", config.log),

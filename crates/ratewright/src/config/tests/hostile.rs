@@ -138,7 +138,7 @@ fn the_file_to_be_broken_is_sound() {
               under-way     10 under way at once, for each user; on route orders; without user: not limited; retry after at least 2 s
                               with user root: 99 under way at once
             never limited: on /health**; with method OPTIONS; from 192.0.2.0/24
-            paths differ by case; set clients.case: insensitive if an upstream ignores it
+            paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
             route orders: GET, POST *.example.com /orders/{id}, /o/** to http://127.0.0.1:3000, https://h:3001
             route rest: /** to http://h:80
         "#]],

@@ -28,7 +28,7 @@ policies:
               default  100 at once, then 10 every second, for each client address; on all others; retry after at least 5 min
               late     1 every second, for all together; never, as one before it matches all
             never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
-            paths differ by case; set clients.case: insensitive if an upstream ignores it
+            paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
         "#]],
     );
 }
@@ -156,7 +156,7 @@ exempt: {methods: OPTIONS, paths: []}
                         from 2001:db8::/32: enforced: 5 in the 60 s from the first
                         from ::1: the same, enforced
             never limited: with method OPTIONS
-            paths differ by case; set clients.case: insensitive if an upstream ignores it
+            paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
         "#]],
     );
 }

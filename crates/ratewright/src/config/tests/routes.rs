@@ -396,7 +396,7 @@ exempt: {paths: /a/exempt, methods: []}
             routed      1 every second, for all together; on route a
             both        1 every second, for all together; on /free; on route a
             never limited: on /a/exempt
-            paths differ by case; set clients.case: insensitive if an upstream ignores it
+            paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
             route a: /a/** to http://h:80
             route free: /free to http://h:80
         "#]],

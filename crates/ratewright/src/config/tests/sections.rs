@@ -26,9 +26,9 @@ fn doors_open_on_loopback_unless_somebody_says_otherwise() {
     check(
         "listen: {api: 0.0.0.0:80, admin: '[::]:90'}",
         expect![[r#"
-        t.yaml:1:15: listen.api is 0.0.0.0:80, which others can reach, and nothing protects it; set api.tokens, or tls with a client_ca, or listen on 127.0.0.1
-        t.yaml:1:34: listen.admin is [::]:90, which others can reach, and nothing protects it; set api.tokens, or tls with a client_ca, or listen on 127.0.0.1
-    "#]],
+            t.yaml:1:15: listen.api is reachable from other machines without protection (0.0.0.0:80); set api.tokens, set tls with client_ca, or listen on 127.0.0.1
+            t.yaml:1:34: listen.admin is reachable from other machines without protection ([::]:90); set api.tokens, set tls with client_ca, or listen on 127.0.0.1
+        "#]],
     );
     check(
         "listen: {api: 0.0.0.0:80, admin: '[::]:90'}\napi: {tokens: x}",
@@ -71,26 +71,26 @@ fn envoys_listener_needs_certificates_off_loopback_unless_it_is_open() {
     check(
         "0.0.0.0:1",
         expect![[r#"
-        t.yaml:1:16: listen.grpc is 0.0.0.0:1, which others can reach, and nothing protects it: every client there could use up limits; set tls with a client_ca, or listen on 127.0.0.1, or set open: true in a network of your own
-    "#]],
+            t.yaml:1:16: listen.grpc is reachable from other machines without protection (0.0.0.0:1): every client could use up limits; set tls with client_ca, listen on 127.0.0.1, or set open: true if only your own Envoys can reach it
+        "#]],
     );
     check(
         "{address: '[::]:1'}",
         expect![[r#"
-        t.yaml:1:16: listen.grpc is [::]:1, which others can reach, and nothing protects it: every client there could use up limits; set tls with a client_ca, or listen on 127.0.0.1, or set open: true in a network of your own
-    "#]],
+            t.yaml:1:16: listen.grpc is reachable from other machines without protection ([::]:1): every client could use up limits; set tls with client_ca, listen on 127.0.0.1, or set open: true if only your own Envoys can reach it
+        "#]],
     );
     check(
         "{address: 192.0.2.7:1, open: false}",
         expect![[r#"
-        t.yaml:1:16: listen.grpc is 192.0.2.7:1, which others can reach, and nothing protects it: every client there could use up limits; set tls with a client_ca, or listen on 127.0.0.1, or set open: true in a network of your own
-    "#]],
+            t.yaml:1:16: listen.grpc is reachable from other machines without protection (192.0.2.7:1): every client could use up limits; set tls with client_ca, listen on 127.0.0.1, or set open: true if only your own Envoys can reach it
+        "#]],
     );
     check(
         &format!("{{address: 192.0.2.7:1, tls: {{{tls}}}}}"),
         expect![[r#"
-        t.yaml:1:16: listen.grpc is 192.0.2.7:1, which others can reach, and nothing protects it: every client there could use up limits; set tls with a client_ca, or listen on 127.0.0.1, or set open: true in a network of your own
-    "#]],
+            t.yaml:1:16: listen.grpc is reachable from other machines without protection (192.0.2.7:1): every client could use up limits; set tls with client_ca, listen on 127.0.0.1, or set open: true if only your own Envoys can reach it
+        "#]],
     );
     check(&format!("{{address: 192.0.2.7:1, {with_ca}}}"), expect!["grpc 192.0.2.7:1"]);
     check("{address: 192.0.2.7:1, open: true}", expect!["grpc 192.0.2.7:1"]);
@@ -98,18 +98,18 @@ fn envoys_listener_needs_certificates_off_loopback_unless_it_is_open() {
     check(
         "{address: 192.0.2.7:1, open: maybe}",
         expect![[r#"
-        t.yaml:1:16: listen.grpc is 192.0.2.7:1, which others can reach, and nothing protects it: every client there could use up limits; set tls with a client_ca, or listen on 127.0.0.1, or set open: true in a network of your own
-        t.yaml:1:45: listen.grpc.open is "maybe"; use true or false
-    "#]],
+            t.yaml:1:16: listen.grpc is reachable from other machines without protection (192.0.2.7:1): every client could use up limits; set tls with client_ca, listen on 127.0.0.1, or set open: true if only your own Envoys can reach it
+            t.yaml:1:45: listen.grpc.open is "maybe"; use true or false
+        "#]],
     );
     let shared = format!("listen: {{grpc: 0.0.0.0:1, {with_ca}}}");
     Files::of(&shared).check_as(grpc, expect!["grpc 0.0.0.0:1"]);
     Files::of("listen: {api: {open: true}, gateway: {open: false}}").check_as(
         grpc,
         expect![[r#"
-        t.yaml:1:22: listen.api.open has no meaning: only listen.grpc can be open; remove it
-        t.yaml:1:45: listen.gateway.open has no meaning: only listen.grpc can be open; remove it
-    "#]],
+            t.yaml:1:22: listen.api.open is not supported: open is for listen.grpc only; remove it
+            t.yaml:1:45: listen.gateway.open is not supported: open is for listen.grpc only; remove it
+        "#]],
     );
 }
 
@@ -187,8 +187,8 @@ fn a_door_may_stand_open_to_clients_with_a_certificate() {
     check(
         &format!("listen: {{api: {{address: 0.0.0.0:1, tls: {{{tls}}}}}}}"),
         expect![[r#"
-        t.yaml:1:15: listen.api is 0.0.0.0:1, which others can reach, and nothing protects it; set api.tokens, or tls with a client_ca, or listen on 127.0.0.1
-    "#]],
+            t.yaml:1:15: listen.api is reachable from other machines without protection (0.0.0.0:1); set api.tokens, set tls with client_ca, or listen on 127.0.0.1
+        "#]],
     );
     check(
         &format!("listen: {{api: {{address: 0.0.0.0:1, tls: {{{tls}, client_ca: {}}}}}}}", ca.display()),
