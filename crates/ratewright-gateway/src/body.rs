@@ -87,7 +87,7 @@ pub(crate) enum BodyError {
     #[error("nothing came for {0:?}")]
     Quiet(Duration),
     /// The client sends too little.
-    #[error("less than {0} came")]
+    #[error("request body too slow: less than {0}")]
     Slow(BodyRate),
     /// All of it took too long.
     #[error("not over within {0:?}")]

@@ -210,7 +210,9 @@ fn foreign(headers: &HeaderMap) -> Option<&'static str> {
         return Some("Origin is not on this machine");
     }
     if text(header::HOST).is_some_and(|host| !names_a_machine(without_port(host))) {
-        return Some("Host is neither localhost nor the address of a machine");
+        return Some(
+            "Host is neither localhost nor an IP address in standard form (0.0.0.0 and [::] are not accepted)",
+        );
     }
     None
 }
@@ -360,7 +362,7 @@ mod tests {
     fn a_page_of_somebody_else_is_not_on_this_machine() {
         let site = "Sec-Fetch-Site names another site";
         let origin = "Origin is not on this machine";
-        let host = "Host is neither localhost nor the address of a machine";
+        let host = "Host is neither localhost nor an IP address in standard form (0.0.0.0 and [::] are not accepted)";
         for (fields, expected) in [
             (&[][..], None),
             (&[("host", "127.0.0.1:8080")], None),
@@ -405,7 +407,7 @@ mod tests {
         )
         .split(' ')
         {
-            let expected = Some("Host is neither localhost nor the address of a machine".to_owned());
+            let expected = Some("Host is neither localhost nor an IP address in standard form (0.0.0.0 and [::] are not accepted)".to_owned());
             assert_eq!(by_page(&Access::default(), &[("host", host)]), expected, "{host}");
         }
         for host in ["127.0.0.1", "127.9.9.9:1", "[::1]:8080", "[::ffff:127.0.0.1]", "localhost:"] {
