@@ -326,7 +326,8 @@ impl Policies {
                 }
                 // One that has nothing to count by does not apply, and leaves its group to the next. So does one that counts an
                 // address in place of what cannot be read: a token that is refused must not choose the members' quota.
-                if !policy.is_skipped(seen) && !policy.stands_in(seen) {
+                let is_sure = !has_readings(query) || !policy.looks_at_too_many(seen);
+                if is_sure && !policy.is_skipped(seen) && !policy.stands_in(seen) {
                     groups.push(*group);
                 }
             }
@@ -362,13 +363,18 @@ impl Policies {
         let policy = self.at(index)?;
         let Terms { first, limits, mode } = policy.terms(seen);
         let refuse = |why| (mode == Mode::Enforce).then_some(Refused { policy: index, why });
+        if has_readings(query) && policy.looks_at_too_many(seen) {
+            // Which terms would apply is open, so they are not asked.
+            let why = Uncountable::TooMany;
+            return policy.is_ever_enforced().then_some(Refused { policy: index, why });
+        }
         if policy.missing() == Missing::Deny && policy.is_missing(seen) {
             return refuse(Uncountable::Missing);
         }
         let act = policy.act(seen, mode)?;
         let mut reading = 0;
         if has_readings(query) {
-            if let Some(why) = policy.uncountable(seen, query) {
+            if let Some(why) = policy.uncountable(query) {
                 return refuse(why);
             }
             reading = policy.reading(seen, query)?;

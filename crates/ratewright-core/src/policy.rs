@@ -360,16 +360,25 @@ impl Policy {
     }
 
     /// Why a query with several readings cannot be counted, if it cannot.
-    pub(crate) fn uncountable(&self, seen: &Query<'_>, query: &Query<'_>) -> Option<Uncountable> {
+    pub(crate) fn uncountable(&self, query: &Query<'_>) -> Option<Uncountable> {
         if self.partition.iter().any(|part| part.is_repeated(query.attributes)) {
             return Some(Uncountable::Repeated);
         }
         let n_readings: usize = self.partition.iter().map(|part| part.n_values(query.attributes)).product();
+        (n_readings > usize::from(Policies::READINGS_MAX)).then_some(Uncountable::TooMany)
+    }
+
+    /// True if it looks at an attribute that has more values than are told.
+    pub(crate) fn looks_at_too_many(&self, seen: &Query<'_>) -> bool {
         let has_too_many =
             |name: &AttributeName<String>| seen.values(name).any(|value| value == Attribute::TOO_MANY);
-        let is_too_many =
-            n_readings > usize::from(Policies::READINGS_MAX) || self.attributes().any(has_too_many);
-        is_too_many.then_some(Uncountable::TooMany)
+        self.attributes().any(has_too_many)
+    }
+
+    /// True if it denies anything, under its own terms or under those of an override.
+    pub(crate) fn is_ever_enforced(&self) -> bool {
+        let enforces = |other: &Override| other.mode == Some(Mode::Enforce);
+        self.mode == Mode::Enforce || self.mode == Mode::Shadow && self.overrides.iter().any(enforces)
     }
 
     /// Which of the readings of a query is seen: the number that [`Key::read`](crate::Key::read) takes. Nothing, if it lacks what

@@ -179,7 +179,16 @@ where
         };
         let routes = &live.snapshot.settings.routes;
         let is_elsewhere = |method: &Method| !matches!(routes.find(host.as_deref(), target.path(), method), Found::Route(_, other) if other == number);
-        if let Some(method) = other_methods(head).find(is_elsewhere) {
+        let others = other_methods(head);
+        if others.is_truncated {
+            return Err(Refused::new(
+                StatusCode::BAD_REQUEST,
+                "the request overrides its method too often; do so once",
+            ));
+        }
+        let mut others =
+            others.readable.iter().filter_map(|method| Method::from_bytes(method.as_bytes()).ok());
+        if let Some(method) = others.find(is_elsewhere) {
             let detail = format!(
                 "the request asks for {method} in place of {}, which does not go to the same route; send {method} itself",
                 head.method
@@ -232,13 +241,13 @@ where
 }
 
 /// The methods that a request asks an upstream to take in place of its own. The route that serves them may have other policies.
-fn other_methods(head: &Parts) -> impl Iterator<Item = Method> {
+fn other_methods(head: &Parts) -> parts::Values<'static> {
     let mut values = parts::Values::default();
     for name in &METHOD_OVERRIDES {
         parts::methods(head.headers.get_all(name).iter().map(HeaderValue::as_bytes), &mut values);
     }
     parts::method_param(head.uri.query().unwrap_or_default(), &mut values);
-    values.readable.into_iter().filter_map(|method| Method::from_bytes(method.as_bytes()).ok())
+    values
 }
 
 /// Takes the body of what is answered to HEAD. In HTTP/2 a client would take it for a protocol error.

@@ -162,6 +162,10 @@ pub fn bearer_in(line: &[u8]) -> Result<Option<&str>, TokenError> {
     let line = line.trim_ascii();
     let end = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
     let (scheme, token) = line.split_at(end);
+    let begins = scheme.get(..6).is_some_and(|begin| begin.eq_ignore_ascii_case(b"bearer"));
+    if begins && scheme.get(6).is_some_and(|byte| !byte.is_ascii_graphic()) {
+        return Err(TokenError::Unreadable); // a blank of some other kind
+    }
     if !scheme.eq_ignore_ascii_case(b"bearer") {
         // Two headers that somebody has joined: whoever splits them again finds a token.
         let is_joined = line.split(|byte| *byte == b',').skip(1).any(|part| {

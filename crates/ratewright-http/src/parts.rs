@@ -82,7 +82,7 @@ pub fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Values<'a> {
 }
 
 /// Credentials in their one spelling: schemes ignore case, and any blanks may follow them.
-fn credentials(line: &str) -> Cow<'_, str> {
+pub fn credentials(line: &str) -> Cow<'_, str> {
     match line.trim_ascii().split_once([' ', '\t']) {
         Some((scheme, rest)) => Cow::Owned(format!("{} {}", scheme.to_ascii_lowercase(), rest.trim_ascii())),
         None => Cow::Borrowed(line.trim_ascii()),
@@ -121,8 +121,9 @@ pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Values<'a> {
     values
 }
 
-/// Adds the values of all cookies of exactly this name in one `Cookie` header. Many upstreams decode what is percent-encoded, some
-/// undo backslashes within quotes, and some take a blank or a comma for the end of a cookie: these readings are added too.
+/// Adds the values of all cookies of exactly this name in one `Cookie` header. Many upstreams decode what is percent-encoded, and some
+/// undo backslashes within quotes, so that is undone here too: one session has one bucket. Some take a blank or a comma for the end
+/// of a cookie: these readings are added.
 pub fn cookie_in<'a>(line: &'a [u8], name: &str, values: &mut Values<'a>) {
     cookies(line.split(|&byte| byte == b';'), name, values);
     if line
@@ -141,20 +142,23 @@ fn cookies<'a>(pairs: impl Iterator<Item = &'a [u8]>, name: &str, values: &mut V
             continue;
         }
         let value = match pair[at + 1..].trim_ascii() {
-            [b'"', inner @ .., b'"'] => {
-                if inner.contains(&b'\\') {
-                    values.add(String::from_utf8(unescaped(inner)).ok().map(Cow::Owned));
-                }
-                inner
-            }
-            plain => plain,
+            [b'"', inner @ .., b'"'] if inner.contains(&b'\\') => Cow::Owned(unescaped(inner)),
+            [b'"', inner @ .., b'"'] => Cow::Borrowed(inner),
+            plain => Cow::Borrowed(plain),
         };
-        values.add_bytes(value);
-        if value.contains(&b'%') {
-            let decoded = percent_encoding::percent_decode(value).decode_utf8().ok();
-            decoded.into_iter().for_each(|decoded| values.add(Some(decoded)));
-        }
+        let plain = match &value {
+            Cow::Borrowed(bytes) if !bytes.contains(&b'%') => str::from_utf8(bytes).ok().map(Cow::Borrowed),
+            bytes => decoded(bytes).map(Cow::Owned),
+        };
+        values.add(plain);
     }
+}
+
+/// What is percent-encoded decoded, or if that is no text, the bytes as they are.
+fn decoded(bytes: &[u8]) -> Option<String> {
+    let decoded = percent_encoding::percent_decode(bytes).decode_utf8().ok();
+    let decoded = decoded.filter(|text| !text.contains(char::is_control));
+    decoded.map(Cow::into_owned).or_else(|| String::from_utf8(bytes.to_vec()).ok())
 }
 
 /// What stands in quotes, without backslashes: three octal digits are a byte, anything else is itself.
@@ -310,8 +314,9 @@ mod tests {
         assert_eq!(told(&super::cookie(&lines, "sid")), "x y", "the crumbs of HTTP/2 are one header");
         let many = "sid=1; sid=2; sid=3; sid=4; sid=5; sid=6; sid=7";
         assert_eq!(cookie(many.as_bytes(), "sid"), "1 2 3 4 5 …", "enough to see that there are too many");
-        assert_eq!(cookie(b"sid=%61bc", "sid"), "%61bc abc");
-        assert_eq!(cookie(br#"sid="\141b\c""#, "sid"), r"abc \141b\c");
+        assert_eq!(cookie(b"sid=%61bc", "sid"), "abc");
+        assert_eq!(cookie(b"sid=%ff; sid=%00", "sid"), "%ff %00");
+        assert_eq!(cookie(br#"sid="\141b\c""#, "sid"), "abc");
         assert_eq!(cookie(b"x=1 sid=abc, sid=d", "sid"), "abc d");
         assert_eq!(cookie(b"sid=a b; x=1", "sid"), "a b a");
     }

@@ -159,7 +159,7 @@ impl Shared {
     async fn refund(&self, refunds: &[Refund<'_>]) -> Result<usize, StoreError> {
         let until = self.link.until();
         let meet = |one: &Refund<'_>, other: &Refund<'_>| {
-            !self.naming.is_tagged || cluster::meet(&one.key, &other.key)
+            !self.naming.is_tagged || cluster::meet(&one.key, &other.key, &self.naming)
         };
         let mut n_refunded = 0;
         for refunds in refunds.chunk_by(meet) {
@@ -195,7 +195,7 @@ impl Store for RedisStore {
         if charges.is_empty() {
             return Ok(());
         }
-        if self.shared.naming.is_tagged && cluster::is_spread(charges) {
+        if self.shared.naming.is_tagged && cluster::is_spread(charges, &self.shared.naming) {
             return self.shared.clone().apply_in_groups(charges, standings).await;
         }
         let until = self.shared.link.until();

@@ -81,11 +81,12 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
         let permits = self.gate.limiter.store();
+        let dialect = self.gate.door.dialect.load_full();
         let mut known = None;
         let asking = self.gate.ask(&parts, &mut known, |query, decision| permits.permit(query, decision));
         let asked = at_once(asking).expect("permits never wait");
         if let Some(mut known) = known {
-            known.dialect.get_or_insert_with(|| self.gate.door.dialect.load_full());
+            known.dialect.get_or_insert(dialect);
             parts.extensions.insert(known); // for the layers within
         }
         let stage = match asked {

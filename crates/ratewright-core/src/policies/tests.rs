@@ -498,6 +498,14 @@ fn too_many_values_hide_nothing() {
     assert_eq!(readings(vec![policy("all")], &attributes), ["all[]"]);
     let dear = policy("dear").costing(Cost::Of(action.to_owned()));
     assert_eq!(readings(vec![dear], &attributes), ["dear TooMany"]);
+    let spared = policy("spared").overridden(None, export.clone(), vec![], Some(Mode::Shadow));
+    assert_eq!(readings(vec![spared], &attributes), ["spared TooMany"], "not by the terms of shadow");
+    let free = Cost::ByMethod { costs: vec![("POST".to_owned(), 1)], others: 0 };
+    let methods = [(AttributeName::Method, "GET"), (AttributeName::Method, Attribute::TOO_MANY)];
+    assert_eq!(readings(vec![policy("posts").costing(free)], &methods), ["posts TooMany"]);
+    let shadow = policy("shadow").covering(Selector::When(export.clone())).grouped("g").in_mode(Mode::Shadow);
+    let keys = readings(vec![shadow, policy("next").grouped("g")], &attributes);
+    assert_eq!(keys, ["next[]"], "it does not keep the next of its group away");
     let policies = Policies::new(vec![policy("all")]).unwrap().exempting(vec![export]);
     let exempt = attributes.map(|(name, value)| Attribute { name, value });
     let mut charges = Charges::new();

@@ -89,7 +89,7 @@ impl<'a> Asked<'a> {
                         (Cow::Borrowed(key), attributes, address)
                     }
                     None => {
-                        let (attributes, address) = of_caller(policies, request, settings, now)?;
+                        let (attributes, address) = of_caller(policy, policies, request, settings, now)?;
                         (Cow::Owned(written(policy, &attributes)?), attributes, address)
                     }
                 }
@@ -274,6 +274,7 @@ fn parts(policy: &Policy) -> String {
 
 /// What the caller itself is: all that the policies look at, for some have other terms for some.
 fn of_caller<'a>(
+    policy: &Policy,
     policies: &'a Policies,
     request: &Request,
     settings: &Settings,
@@ -287,6 +288,19 @@ fn of_caller<'a>(
     settings.dialect.heed(&facts);
     let always = [AttributeName::Ip, AttributeName::Method, AttributeName::Path];
     let needed = policies.needs().iter().map(AttributeName::as_deref).filter(|name| !always.contains(name));
-    let told = |name: AttributeName<&'a str>| Some((name, Cow::Owned(facts.value(name)?.to_owned())));
-    Ok((always.into_iter().chain(needed).filter_map(told).collect(), facts.address))
+    let known = facts.attributes();
+    let mut named = Named::new();
+    for name in always.into_iter().chain(needed) {
+        let mut values = known.iter().filter(|fact| fact.name.is(&name)).map(|fact| fact.value);
+        let Some(first) = values.next() else { continue };
+        let counts = policy.partition().iter().flat_map(|part| part.names()).any(|counted| counted.is(&name));
+        if counts && values.next().is_some() {
+            let name = policy.name();
+            let detail =
+                format!("policy {name} counts by something of which this request has several; give key");
+            return Err(bad("key", detail));
+        }
+        named.push((name, Cow::Owned(first.to_owned())));
+    }
+    Ok((named, facts.address))
 }

@@ -1056,7 +1056,7 @@ local function write(bucket)
                 renew(bucket.key, gone_at)
             end
         end
-    elseif bucket.found and min_ttl > 0 and bucket.is_charged then
+    elseif bucket.found and min_ttl > 0 and bucket.is_charged and not bucket.is_shared then -- or another's would end too early
         renew(bucket.key, max(gone_at, bucket.parked_until or 0))
     end
     bucket.dirty = false

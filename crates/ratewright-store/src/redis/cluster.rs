@@ -27,6 +27,7 @@ use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::frame::{self, Answer};
+use super::name::Naming;
 use super::{Shared, StoreError};
 use crate::settle::Purpose;
 
@@ -46,21 +47,26 @@ struct Owned {
 }
 
 /// True if the charges do not all lie on one node.
-pub(super) fn is_spread(charges: &[Charge<'_>]) -> bool {
-    charges.iter().skip(1).any(|charge| !meet(&charges[0].key, &charge.key))
+pub(super) fn is_spread(charges: &[Charge<'_>], naming: &Naming) -> bool {
+    charges.iter().skip(1).any(|charge| !meet(&charges[0].key, &charge.key, naming))
 }
 
-/// True if two keys lie on one node for sure: the same values, or without values the same key.
-pub(super) fn meet(one: &Key<'_>, other: &Key<'_>) -> bool {
-    let has_values = one.values().next().is_some();
-    one.values().eq(other.values()) && (has_values || one == other)
+/// True if two keys lie on one node for sure: the same tag as it is written, which for one may be a digest of the value that the
+/// other has; or without values the same key.
+pub(super) fn meet(one: &Key<'_>, other: &Key<'_>, naming: &Naming) -> bool {
+    let has_values = one.values().next().is_some() && other.values().next().is_some();
+    if !has_values {
+        return one == other;
+    }
+    let tag = |key: &Key<'_>| naming.name(key).split_once('{').map(|(_, tag)| tag.to_owned());
+    one.values().eq(other.values()) && tag(one) == tag(other)
 }
 
 /// Charges that meet on one node, those with values first.
-fn groups(charges: &[Charge<'_>]) -> Vec<Group> {
+fn groups(charges: &[Charge<'_>], naming: &Naming) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for (n, charge) in charges.iter().enumerate() {
-        match groups.iter_mut().find(|group| meet(&charges[group[0]].key, &charge.key)) {
+        match groups.iter_mut().find(|group| meet(&charges[group[0]].key, &charge.key, naming)) {
             Some(group) => group.push(n),
             None => groups.push(SmallVec::from_slice(&[n])),
         }
@@ -113,7 +119,7 @@ impl Shared {
         let mut told: Vec<Option<Standing>> = charges.iter().map(|_| None).collect();
         let mut paying = Vec::new();
         let mut is_vetoed = false;
-        for group in groups(charges) {
+        for group in groups(charges, &self.naming) {
             let of_group: Vec<_> = group.iter().map(|&n| charges[n].clone()).collect();
             // After a veto the rest is only weighed, so that the wait holds for all.
             let purpose = if is_vetoed { Purpose::Weigh } else { Purpose::Spend };
@@ -197,5 +203,26 @@ impl Owned {
         let Self { limit, quota, act, patience, on_failure, .. } = self;
         let key = Key::read(&self.name, attributes, self.reading)?;
         Some(Charge { limit: *limit, key, quota, act: *act, patience: *patience, on_failure: *on_failure })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratewright_core::Algorithm;
+
+    /// A client that calls itself like its address must not make two nodes look like one: Redis would refuse the call.
+    #[test]
+    fn a_digest_and_its_value_do_not_meet() {
+        let quota = Quota::new(Algorithm::default(), "1/s".parse().unwrap()).unwrap();
+        let secret = AttributeName::Header("x-api-key");
+        let name = |part: AttributeName<&str>| BucketName::new("p", None, &quota, vec![part.into()]);
+        let (by_ip, by_key, by_user) = (name(AttributeName::Ip), name(secret), name(AttributeName::User));
+        let attributes = [AttributeName::Ip, secret, AttributeName::User]
+            .map(|name| Attribute { name, value: "203.0.113.5" });
+        let [ip, key, user] = [&by_ip, &by_key, &by_user].map(|name| Key::new(name, &attributes).unwrap());
+        let naming = Naming { prefix: "ratelimit".to_owned(), is_tagged: true };
+        assert!(meet(&ip, &user, &naming), "the same tag");
+        assert!(!meet(&ip, &key, &naming), "one is a digest");
     }
 }

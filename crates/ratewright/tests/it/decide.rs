@@ -396,7 +396,7 @@ fn who_lacks_what_is_counted_by_is_skipped_counted_by_address_or_refused() {
     assert_eq!((refused.status, &*refused.headers["content-type"]), (403, "application/problem+json"));
     let body = refused.json();
     assert_eq!(body["title"], "Forbidden");
-    assert_eq!(body["detail"], "Rate limit \"users\" counts by user, and this request has none.");
+    assert_eq!(body["detail"], "Rate limit \"users\" counts by user; the request has no valid value for it.");
     assert_eq!(
         (&body["limitType"], &body["message"]),
         (&json!("users"), &json!("Request cannot be counted"))

@@ -225,7 +225,10 @@ impl Told<'_> {
             AttributeName::Header(name) => {
                 let mut n_lines = 0;
                 for line in self.header(name) {
-                    values.add(Some(Cow::Borrowed(line.trim_ascii())));
+                    let is_credentials = name == "authorization";
+                    let line =
+                        if is_credentials { parts::credentials(line) } else { line.trim_ascii().into() };
+                    values.add(Some(line));
                     n_lines += 1;
                 }
                 values.is_repeated = n_lines > 1;

@@ -14,7 +14,7 @@ fn knows_by(key: &Path) -> (Ratewright, impl Fn(&str) -> bool + use<>) {
     let jwt = format!("clients: {{user: {{jwt: {{public_key: {}}}}}}}\n", key.display());
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("ratewright.yaml");
-    let policies = "policies: [{name: api, by: user, quota: {rate: 1/h, burst: 5}}]";
+    let policies = "policies: [{name: api, by: user, quota: {rate: 1/h}, overrides: [{name: known, match: {user: '*'}, quota: {rate: 5/h}}]}]";
     std::fs::write(&file, on_free_ports(&format!("{jwt}{policies}"))).unwrap();
     let ratewright = Ratewright::serve(&[Path::new("-c"), &file]);
     let address = ratewright.address.clone();
@@ -25,7 +25,7 @@ fn knows_by(key: &Path) -> (Ratewright, impl Fn(&str) -> bool + use<>) {
         let (status, answer) = Client::connect(&address).post("/api/v1/decide", &body).unwrap();
         assert_eq!(status, 200, "{answer}");
         let answer: Value = serde_json::from_str(&answer).unwrap();
-        answer["limits"][0]["policy"] == "api"
+        answer["limits"][0]["override"] == "known"
     };
     (ratewright, knows)
 }
