@@ -148,7 +148,7 @@ fn cookies<'a>(pairs: impl Iterator<Item = &'a [u8]>, name: &str, values: &mut V
         };
         let plain = match &value {
             Cow::Borrowed(bytes) if !bytes.contains(&b'%') => str::from_utf8(bytes).ok().map(Cow::Borrowed),
-            bytes => decoded(bytes).map(Cow::Owned),
+            bytes @ (Cow::Borrowed(_) | Cow::Owned(_)) => decoded(bytes).map(Cow::Owned),
         };
         values.add(plain);
     }
