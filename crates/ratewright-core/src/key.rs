@@ -325,6 +325,7 @@ impl<'a> Key<'a> {
 
     /// The same, for one of the readings of attributes that are there several times: below the product of how many each
     /// part has.
+    #[inline(always)]
     pub fn read(name: &'a BucketName, attributes: &'a [Attribute<'a>], reading: u8) -> Option<Self> {
         let mut key = Self::new(name, attributes)?;
         if reading > 0 {

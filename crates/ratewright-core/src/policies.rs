@@ -225,8 +225,8 @@ impl Policies {
     #[inline(always)]
     pub fn select<'a>(&'a self, query: &Query<'a>, charges: &mut Charges<'a>) -> Option<Refused> {
         let refused = match query.select {
-            Select::Named(names) => self.select_named(names, query, query, charges),
-            Select::Covering(names) => self.select_covering(names, query, query, charges),
+            Select::Named(names) => self.select_named::<false>(names, query, query, charges),
+            Select::Covering(names) => self.select_covering::<false>(names, query, query, charges),
             Select::CoveringReadings(names) => self.select_readings(names, query, charges),
             Select::EveryBucket(name) => self.select_buckets(name, query, charges),
         };
@@ -236,9 +236,10 @@ impl Policies {
         refused
     }
 
-    /// Charges these policies. `seen` is the query in one reading, `query` all of it.
+    /// Charges these policies. `seen` is the query in one reading, `query` all of it; they are the same unless it has several.
+    /// `SEVERAL` is known when this is compiled, so that the usual query pays nothing for those that have.
     #[inline(always)]
-    fn select_named<'a>(
+    fn select_named<'a, const SEVERAL: bool>(
         &'a self,
         names: &[&str],
         seen: &Query<'_>,
@@ -249,15 +250,16 @@ impl Policies {
         for (n, name) in names.iter().enumerate() {
             if let Some(&index) = self.named.get(*name)
                 && !names[..n].contains(name)
-                && (has_readings(query) || !charges.iter().any(|charge| charge.limit.policy == index))
+                && (SEVERAL || !charges.iter().any(|charge| charge.limit.policy == index))
             {
-                refused = refused.or(self.charge(index, seen, query, charges));
+                refused = refused.or(self.charge::<SEVERAL>(index, seen, query, charges));
             }
         }
         refused
     }
 
     /// The charges of one policy, then a look at each other bucket that it has for the same values.
+    #[inline(never)]
     fn select_buckets<'a>(
         &'a self,
         name: &str,
@@ -266,7 +268,7 @@ impl Policies {
     ) -> Option<Refused> {
         let &index = self.named.get(name)?;
         let policy = self.at(index)?;
-        let refused = self.charge(index, query, query, charges);
+        let refused = self.charge::<false>(index, query, query, charges);
         let (mode, on_failure, patience) = (policy.mode(), policy.on_failure(), query.patience);
         for (n, limit) in (0..).zip(policy.all_limits()).filter(|_| mode != Mode::Off) {
             let id = LimitId { policy: index, limit: n, mode, reading: 0 };
@@ -279,7 +281,7 @@ impl Policies {
     }
 
     #[inline(always)]
-    fn select_covering<'a>(
+    fn select_covering<'a, const SEVERAL: bool>(
         &'a self,
         names: &[&str],
         seen: &Query<'_>,
@@ -290,15 +292,15 @@ impl Policies {
             return None;
         }
         let refused = match self.index.always() {
-            Some(always) => self.select_first(always, seen, query, charges),
-            None => self.select_first(&self.index.propose(seen), seen, query, charges),
+            Some(always) => self.select_first::<SEVERAL>(always, seen, query, charges),
+            None => self.select_first::<SEVERAL>(&self.index.propose(seen), seen, query, charges),
         };
-        if names.is_empty() { refused } else { refused.or(self.select_named(names, seen, query, charges)) }
+        if names.is_empty() { refused } else { refused.or(self.select_named::<SEVERAL>(names, seen, query, charges)) }
     }
 
     /// Charges those of the proposed policies that cover the query; of each group only the first.
     #[inline(always)]
-    fn select_first<'a>(
+    fn select_first<'a, const SEVERAL: bool>(
         &'a self,
         proposed: &[u32],
         seen: &Query<'_>,
@@ -326,12 +328,12 @@ impl Policies {
                 }
                 // One that has nothing to count by does not apply, and leaves its group to the next. So does one that counts an
                 // address in place of what cannot be read: a token that is refused must not choose the members' quota.
-                let is_sure = !has_readings(query) || !policy.looks_at_too_many(seen);
+                let is_sure = !SEVERAL || !policy.looks_at_too_many(seen);
                 if is_sure && !policy.is_skipped(seen) && !policy.stands_in(seen) {
                     groups.push(*group);
                 }
             }
-            refused = refused.or(self.charge(index, seen, query, charges));
+            refused = refused.or(self.charge::<SEVERAL>(index, seen, query, charges));
         }
         refused
     }
@@ -353,7 +355,7 @@ impl Policies {
 
     /// Adds the charges that a query brings about under one policy, as it is seen in one reading.
     #[inline(always)]
-    fn charge<'a>(
+    fn charge<'a, const SEVERAL: bool>(
         &'a self,
         index: u32,
         seen: &Query<'_>,
@@ -363,7 +365,7 @@ impl Policies {
         let policy = self.at(index)?;
         let Terms { first, limits, mode } = policy.terms(seen);
         let refuse = |why| (mode == Mode::Enforce).then_some(Refused { policy: index, why });
-        if has_readings(query) && policy.looks_at_too_many(seen) {
+        if SEVERAL && policy.looks_at_too_many(seen) {
             // Which terms would apply is open, so they are not asked.
             let why = Uncountable::TooMany;
             return policy.is_ever_enforced().then_some(Refused { policy: index, why });
@@ -373,7 +375,7 @@ impl Policies {
         }
         let act = policy.act(seen, mode)?;
         let mut reading = 0;
-        if has_readings(query) {
+        if SEVERAL {
             if let Some(why) = policy.uncountable(query) {
                 return refuse(why);
             }
@@ -384,7 +386,7 @@ impl Policies {
             let key = Key::read(limit.name(), query.attributes, reading)?;
             let (quota, on_failure, patience) = (limit.quota(), policy.on_failure(), query.patience);
             let charge = Charge { limit: id, key, quota, act, patience, on_failure };
-            if has_readings(query) { readings::merge(charges, charge) } else { charges.push(charge) }
+            if SEVERAL { readings::merge(charges, charge) } else { charges.push(charge) }
         }
         None
     }
@@ -439,12 +441,6 @@ impl Policies {
     fn at(&self, index: u32) -> Option<&Policy> {
         self.policies.get(index as usize)
     }
-}
-
-/// True if some attribute of a query is there several times.
-#[inline(always)]
-fn has_readings(query: &Query<'_>) -> bool {
-    matches!(query.select, Select::CoveringReadings(_))
 }
 
 /// Checks the names of overrides.

@@ -23,6 +23,7 @@ type Values<'a> = (AttributeName<&'a str>, SmallVec<[&'a str; 5]>);
 
 impl Policies {
     /// Selects for each reading of a query.
+    #[inline(never)]
     pub(super) fn select_readings<'a>(
         &'a self,
         names: &[&str],
@@ -46,7 +47,7 @@ impl Policies {
                 attributes.push(Attribute { name: *name, value });
             }
             let seen = Query { select: Select::Covering(&[]), attributes: &attributes, ..*query };
-            refused = refused.or(self.select_covering(names, &seen, query, charges));
+            refused = refused.or(self.select_covering::<true>(names, &seen, query, charges));
         }
         refused
     }

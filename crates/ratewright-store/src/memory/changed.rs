@@ -16,7 +16,7 @@ use std::collections::HashMap;
 
 use ratewright_core::{Quota, Timestamp};
 
-use super::shard::{Change, Purpose, Shard, Visit};
+use super::shard::{Change, Purpose, Shard};
 use super::slot::{Identity, Inline, Slot};
 use super::table::Table;
 
@@ -56,43 +56,62 @@ impl WrittenUnder {
     }
 }
 
+/// Where the state that a quota goes on with is from.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// It is the one in use.
+    InUse,
+    /// It waited while another quota's was in use.
+    Waited,
+    /// Another quota's was in use, and this one begins with the same share spent.
+    Inherited,
+    /// There is none.
+    Fresh,
+}
+
 impl Shard {
-    /// Visits the bucket of a quota that did not write the state in use.
-    #[cold]
+    /// The state that a quota goes on with where the one in use, if any, is not its own.
     #[inline(never)]
-    pub(super) fn visit_changed<B: Inline, V: Visit>(
+    pub(super) fn begin<B: Inline>(&self, id: Identity, quota: &Quota, now: Timestamp) -> (Slot, Origin) {
+        let in_use = self.table.get(id);
+        if in_use.is_none() && self.parked_until <= now.as_micros() {
+            return (Slot::VACANT, Origin::Fresh);
+        }
+        let own = self.table.get(id.parked(quota.tag()));
+        if let Some(own) = own.filter(|own| now < own.unpack::<B>(quota).gone_at(quota)) {
+            return (*own, Origin::Waited);
+        }
+        let Some(in_use) = in_use.filter(|slot| !self.is_gone::<B>(slot, quota, now)) else {
+            return (Slot::VACANT, Origin::Fresh);
+        };
+        let writer = self.writer(in_use, quota);
+        let inherited = in_use.unpack::<B>(writer).inherit(writer, quota, now);
+        (Slot::pack(id, &inherited, quota), Origin::Inherited)
+    }
+
+    /// Puts a state in use that was not, if what was done to it is to be kept.
+    #[inline(never)]
+    pub(super) fn keep(
         &mut self,
-        id: Identity,
+        slot: Slot,
+        origin: Origin,
+        purpose: Purpose,
+        change: Change,
         quota: &Quota,
         now: Timestamp,
-        visit: V,
-    ) -> V::Answer {
-        let in_use = self.table.get(id).filter(|slot| !self.is_gone::<B>(slot, quota, now)).copied();
-        let own = self.table.get(id.parked(quota.tag())).map(|slot| slot.unpack::<B>(quota));
-        let own = own.filter(|own| now < own.gone_at(quota));
-        let mut bucket = match (&own, in_use) {
-            (Some(own), _) => *own,
-            (None, Some(slot)) => {
-                let writer = self.writer(&slot, quota);
-                slot.unpack::<B>(writer).inherit(writer, quota, now)
-            }
-            (None, None) => B::fresh(quota),
-        };
-        let inherits = own.is_none() && in_use.is_some();
-        let purpose = visit.purpose();
-        let mended = bucket.mend(quota, now);
-        let (answer, change) = visit.visit(&mut bucket, quota, now);
-        let is_stored = match purpose {
-            Purpose::Look => false,
-            Purpose::Charge => mended || inherits || change != Change::Nothing,
+    ) {
+        let is_kept = match (origin, purpose) {
+            (_, Purpose::Look) => false,
+            (Origin::Fresh, _) => change == Change::Spent,
+            (Origin::Waited | Origin::InUse, _) => change != Change::Nothing,
+            (Origin::Inherited, Purpose::Charge) => true,
             // Nothing was paid under this quota that could be given back.
-            Purpose::Refund => own.is_some(),
+            (Origin::Inherited, Purpose::Refund) => false,
         };
-        if is_stored {
-            self.put_in_use(Slot::pack(id, &bucket, quota), in_use, now);
+        if is_kept {
+            self.put_in_use(slot, now);
             self.quotas.note(quota, &self.table);
         }
-        answer
     }
 
     /// The quota that wrote a state. It is noted; should it not be, the one in hand must do.
@@ -107,15 +126,15 @@ impl Shard {
     }
 
     /// Puts a state in use, and lets the one that was wait.
-    fn put_in_use(&mut self, slot: Slot, before: Option<Slot>, now: Timestamp) {
+    fn put_in_use(&mut self, slot: Slot, now: Timestamp) {
         let id = slot.identity();
-        self.forget(id.parked(slot.tag()));
-        match self.table.find(id) {
-            Some(place) => *place = slot,
-            None => self.insert(slot, now),
+        if now.as_micros() < self.parked_until {
+            self.forget(id.parked(slot.tag()));
         }
-        if let Some(before) = before.filter(|before| before.tag() != slot.tag()) {
-            let parked = before.moved(id.parked(before.tag()));
+        let Some(place) = self.table.find(id) else { return self.insert(slot, now) };
+        let before = std::mem::replace(place, slot);
+        let parked = before.moved(id.parked(before.tag()));
+        if before.tag() != slot.tag() && now.as_micros() < parked.gone_at() {
             self.parked_until = self.parked_until.max(parked.gone_at());
             match self.table.find(parked.identity()) {
                 Some(place) => *place = parked,

@@ -18,7 +18,7 @@ use ratewright_core::algorithm::stepped::Stepped;
 use ratewright_core::algorithm::token_bucket::TokenBucket;
 use ratewright_core::{Algorithm, Leak, Quota, Refill, Timestamp};
 
-use super::changed::WrittenUnder;
+use super::changed::{Origin, WrittenUnder};
 use super::slot::{Identity, Inline, Slot};
 use super::table::Table;
 
@@ -137,36 +137,25 @@ impl Shard {
         now: Timestamp,
         visit: V,
     ) -> V::Answer {
-        let Some(slot) = self.table.find(id) else { return self.visit_new::<B, V>(id, quota, now, visit) };
-        if slot.tag() != quota.tag() {
-            return self.visit_changed::<B, V>(id, quota, now, visit);
-        }
+        let mut begun;
+        let (slot, origin) = match self.table.find(id) {
+            Some(slot) if slot.tag() == quota.tag() => (slot, Origin::InUse),
+            _ => {
+                let origin;
+                (begun, origin) = self.begin::<B>(id, quota, now);
+                (&mut begun, origin)
+            }
+        };
+        // The only visit, wherever the state is from: an answer that some calls left in memory would always have to be there.
         let mut bucket = slot.unpack::<B>(quota);
-        let mended = bucket.mend(quota, now) && visit.purpose() != Purpose::Look;
+        let purpose = visit.purpose();
+        let mended = bucket.mend(quota, now) && purpose != Purpose::Look;
         let (answer, change) = visit.visit(&mut bucket, quota, now);
-        if mended || change != Change::Nothing {
+        if origin != Origin::InUse {
+            let change = if mended && change == Change::Nothing { Change::Changed } else { change };
+            self.keep(Slot::pack(id, &bucket, quota), origin, purpose, change, quota, now);
+        } else if mended || change != Change::Nothing {
             *slot = Slot::pack(id, &bucket, quota);
-        }
-        answer
-    }
-
-    /// Visits a bucket that was never seen, or whose last state is gone.
-    #[inline(always)]
-    fn visit_new<B: Inline, V: Visit>(
-        &mut self,
-        id: Identity,
-        quota: &Quota,
-        now: Timestamp,
-        visit: V,
-    ) -> V::Answer {
-        if now.as_micros() < self.parked_until {
-            return self.visit_changed::<B, V>(id, quota, now, visit);
-        }
-        let mut bucket = B::fresh(quota);
-        let (answer, change) = visit.visit(&mut bucket, quota, now);
-        if change == Change::Spent {
-            self.insert(Slot::pack(id, &bucket, quota), now);
-            self.quotas.note(quota, &self.table);
         }
         answer
     }
