@@ -295,7 +295,11 @@ impl Policies {
             Some(always) => self.select_first::<SEVERAL>(always, seen, query, charges),
             None => self.select_first::<SEVERAL>(&self.index.propose(seen), seen, query, charges),
         };
-        if names.is_empty() { refused } else { refused.or(self.select_named::<SEVERAL>(names, seen, query, charges)) }
+        if names.is_empty() {
+            refused
+        } else {
+            refused.or(self.select_named::<SEVERAL>(names, seen, query, charges))
+        }
     }
 
     /// Charges those of the proposed policies that cover the query; of each group only the first.

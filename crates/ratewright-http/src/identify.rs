@@ -147,9 +147,9 @@ pub fn identify_known<'a>(
             AttributeName::User => facts.tell_all(name, user(request, peer, rules, token)),
             AttributeName::Claim(claim) => facts.tell_all(name, token.values(claim)),
             AttributeName::Host => {
-                if let Some(host) = parts::host(request) {
-                    facts.tell(AttributeName::Host, host);
-                }
+                let target = request.uri.authority().map(|authority| authority.as_str());
+                let lines = request.headers.get_all(http::header::HOST).iter().map(HeaderValue::as_bytes);
+                facts.tell_all(name, parts::hosts(target, lines));
             }
             AttributeName::Header(header) => {
                 if let Ok(header) = HeaderName::from_bytes(header.as_bytes()) {

@@ -208,6 +208,17 @@ pub fn host(parts: &Parts) -> Option<Cow<'_, str>> {
     }
 }
 
+/// All hosts that a request names, each in its one spelling: in its target, and in each line of `Host`. An application may
+/// read any of them.
+pub fn hosts<'a>(target: Option<&'a str>, lines: impl Iterator<Item = &'a [u8]>) -> Values<'a> {
+    let mut values = Values::default();
+    let lines = lines.map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
+    for authority in target.map(str::as_bytes).into_iter().chain(lines) {
+        values.add(str::from_utf8(authority).ok().and_then(host_of));
+    }
+    values
+}
+
 /// `user@Example.com.:8080` is `example.com`; an IPv6 address keeps its brackets.
 pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
     // Most are a plain name or address, with or without a port.
@@ -368,6 +379,22 @@ mod tests {
         check_host("/", &[b"example.com:"], Some("example.com"));
         check_host("http://a.example/", &[b"b.example"], Some("a.example"));
         check_host("http://user@A.example:1/", &[], Some("a.example"));
+    }
+
+    #[test]
+    fn every_host_that_is_named_counts() {
+        let check = |target, lines: &[&'static str], expected: &[&str], is_unreadable| {
+            let values = hosts(target, lines.iter().map(|line| line.as_bytes()));
+            assert_eq!(
+                (&values.readable[..], values.is_unreadable),
+                (&expected.iter().map(|host| Cow::Borrowed(*host)).collect::<Vec<_>>()[..], is_unreadable)
+            );
+        };
+        check(None, &["A.example:80", "a.example", "b.example"], &["a.example", "b.example"], false);
+        check(Some("a.example"), &["b.example"], &["a.example", "b.example"], false);
+        check(Some("a.example:443"), &["a.example"], &["a.example"], false);
+        check(None, &["a b", ""], &[], true);
+        check(None, &["", " "], &[], false);
     }
 
     #[test]

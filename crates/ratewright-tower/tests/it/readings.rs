@@ -87,3 +87,24 @@ async fn a_path_counts_in_every_reading() {
     let requests = vec![with("GET", "/api/items/1", &[]), with("GET", "/api/items/1%2f..%2f..%2fx", &[])];
     assert_eq!(statuses(policy, requests).await, [200, 429]);
 }
+
+/// An application may read any line of `Host`, or the host in the target.
+#[tokio::test]
+async fn every_host_that_is_named_counts() {
+    let by_host = || bucket("p", "1/h").by(&[AttributeName::Host]);
+    let lines = |hosts: &[&str]| {
+        let mut request = with("GET", "/", &[]);
+        request.headers_mut().remove("host");
+        for host in hosts {
+            request.headers_mut().append("host", host.parse().unwrap());
+        }
+        request
+    };
+    let one_by_one =
+        vec![lines(&["a.example", "b.example"]), lines(&["b.example"]), lines(&["A.example:80"])];
+    assert_eq!(statuses(by_host(), one_by_one).await, [200, 429, 429]);
+    let mut target = lines(&["b.example"]);
+    *target.uri_mut() = "http://a.example/".parse().unwrap();
+    assert_eq!(statuses(by_host(), vec![target, lines(&["b.example"])]).await, [200, 429]);
+    assert_eq!(statuses(by_host(), vec![lines(&["a b"]), lines(&["c d"])]).await, [200, 429], "by address");
+}

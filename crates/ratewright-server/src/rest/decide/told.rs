@@ -191,12 +191,7 @@ impl Told<'_> {
             Token::None
         };
         for name in needs {
-            if *name == AttributeName::Host {
-                let host = self.host.as_deref().or_else(|| self.header("host").next());
-                host.and_then(parts::host_of)
-                    .into_iter()
-                    .for_each(|host| facts.tell(AttributeName::Host, host));
-            } else if *name == AttributeName::Method {
+            if *name == AttributeName::Method {
                 facts.tell_other_methods(self.other_methods());
             } else {
                 facts.tell_all(name, self.values(name, rules, &token));
@@ -221,6 +216,11 @@ impl Told<'_> {
             }
             AttributeName::Route => {
                 self.route.iter().for_each(|route| values.add_told(route));
+            }
+            AttributeName::Host => {
+                let target = self.target_parts().and_then(|(authority, _)| authority);
+                let named = self.host.as_deref().into_iter().chain(self.header("host"));
+                return parts::hosts(target, named.map(str::as_bytes));
             }
             AttributeName::Header(name) => {
                 let mut n_lines = 0;
@@ -247,11 +247,7 @@ impl Told<'_> {
                 self.other.of(name).for_each(|told| add_all(&mut values, told));
             }
             // Told already, or not for others to say.
-            AttributeName::Ip
-            | AttributeName::Method
-            | AttributeName::Path
-            | AttributeName::Host
-            | AttributeName::Key => {}
+            AttributeName::Ip | AttributeName::Method | AttributeName::Path | AttributeName::Key => {}
         }
         values
     }
@@ -271,14 +267,22 @@ impl Told<'_> {
     /// The path, and the query that came with it. What names another host in front of the path, and what follows a `#`, no
     /// upstream takes for the path.
     fn target(&self) -> Option<(&str, &str)> {
+        let (_, path) = self.target_parts()?;
+        Some(path.split_once('?').unwrap_or((path, "")))
+    }
+
+    /// The authority in the target, if it has one, and the rest without a fragment.
+    fn target_parts(&self) -> Option<(Option<&str>, &str)> {
         let told = self.path.as_deref()?;
         let told = told.split_once('#').map_or(told, |(told, _)| told);
         let absolute = told.split_once("://").filter(|(scheme, _)| !scheme.contains(['/', '?']));
-        let path = absolute.map_or(told, |(_, rest)| match rest.find(['/', '?']) {
-            Some(at) => rest.split_at(at).1,
-            None => "/",
-        });
-        Some(path.split_once('?').unwrap_or((path, "")))
+        Some(absolute.map_or((None, told), |(_, rest)| match rest.find(['/', '?']) {
+            Some(at) => {
+                let (authority, path) = rest.split_at(at);
+                (Some(authority), path)
+            }
+            None => (Some(rest), "/"),
+        }))
     }
 
     /// All lines of a header, in whichever case its name is told.

@@ -237,6 +237,14 @@ fn decide_reads_targets_and_tables_as_upstreams_do() {
     let real = r#"{"attributes": {"ip": "192.0.2.1", "cookies": {"c": "real"}}}"#;
     let statuses = [twice, real].map(|body| ratewright.post("/api/v1/decide", &[], body).status);
     assert_eq!(statuses, [200, 429], "both values count");
+    let ratewright = Ratewright::start(&limit("by: host"));
+    let hosts: [Request<'_>; 4] = [
+        ("GET", "http://a.example/", &[b"Host: b.example", b"host: c.example"]),
+        ("GET", "/", &[b"Host: A.example:80"]),
+        ("GET", "/", &[b"Host: b.example"]),
+        ("GET", "/", &[b"Host: c.example"]),
+    ];
+    assert_eq!(hosts.map(|request| decide(&ratewright, request)), [200, 429, 429, 429]);
 }
 
 #[test]
