@@ -10,13 +10,14 @@
 //! that calls cannot wait for each other in a circle. Within them a call first weighs every charge, and
 //! moves something only if none vetoes.
 //!
-//! Keys are known by a hash under a key that each process draws anew (SipHash-1-3, 96 bits kept): nobody
+//! Keys are known by a hash under a key that each process draws anew (SipHash-1-3, 88 bits kept): nobody
 //! can craft two clients that share a bucket, and a slot takes 32 bytes whatever the client's name is.
 //!
 //! # Laws
 //! `tests/it/laws.rs` for what it answers, `tests/it/memory.rs` for caps, floods and threads.
 
 mod changed;
+mod fair;
 mod shard;
 mod siphash;
 mod slot;
@@ -148,7 +149,8 @@ impl<C: Clock> MemoryStore<C> {
         // The first half alone, its high bits for the shard and its low bits for the place in it: the lock can
         // be taken while the processor still works on the other half.
         let shard = (u128::from(high) * self.shards.len() as u128) >> 64;
-        (usize::try_from(shard).unwrap_or(0), Identity::new(high, low))
+        let [limit, ..] = key.name().digest()[0].to_le_bytes();
+        (usize::try_from(shard).unwrap_or(0), Identity::new(high, low, limit))
     }
 
     /// The keyed hash of all that tells keys apart. The bucket's name goes into the hash's key, which so

@@ -19,6 +19,7 @@ use ratewright_core::algorithm::token_bucket::TokenBucket;
 use ratewright_core::{Algorithm, Leak, Quota, Refill, Timestamp};
 
 use super::changed::{Origin, WrittenUnder};
+use super::fair::KeysByLimit;
 use super::slot::{Identity, Inline, Slot};
 use super::table::Table;
 
@@ -42,6 +43,7 @@ pub(super) struct Shard {
     hand: usize,
     n_max: usize,
     n_evicted: u64,
+    by_limit: KeysByLimit,
     /// The quotas whose states are here.
     pub(super) quotas: WrittenUnder,
     /// When the last state that waits for its quota is gone.
@@ -105,6 +107,7 @@ impl Shard {
             + self.n_log_bytes
             + self.logs.capacity() * size_of::<SlidingLog>()
             + self.free_logs.capacity() * size_of::<u32>()
+            + self.by_limit.n_bytes()
             + self.quotas.n_bytes()
     }
 
@@ -203,6 +206,7 @@ impl Shard {
         if self.n_max <= self.table.n_keys() {
             self.evict(now);
         }
+        self.by_limit.add(slot.identity());
         self.table.insert(slot);
     }
 
@@ -220,7 +224,9 @@ impl Shard {
 
     /// Removes the key at a place, with its log.
     fn remove(&mut self, place: usize) {
-        if let Some(index) = self.table.remove(place).and_then(|slot| slot.log()) {
+        let Some(slot) = self.table.remove(place) else { return };
+        self.by_limit.remove(slot.identity());
+        if let Some(index) = slot.log() {
             let log = std::mem::take(&mut self.logs[index as usize]);
             self.n_log_bytes -= log.n_bytes();
             self.free_logs.push(index);
@@ -237,7 +243,7 @@ impl Shard {
         }
     }
 
-    /// Lets go of the least-spent state of the next few.
+    /// Lets go of the least-spent state of the next few, of a limit that has more than its share of keys if there is one.
     fn evict(&mut self, now: Timestamp) {
         if let Some((place, heat)) = self.coolest(now, |_| true) {
             self.remove(place);
@@ -256,7 +262,8 @@ impl Shard {
         }
     }
 
-    /// Of the next few states that are eligible the least spent, and how much it is: zero if nothing.
+    /// Of the next few states that are eligible the least spent, and how much it is: zero if nothing. Limits that have no more
+    /// keys than their share come last.
     fn coolest(&mut self, now: Timestamp, eligible: impl Fn(&Slot) -> bool) -> Option<(usize, u64)> {
         let mut coolest = None;
         let mut n_seen = 0;
@@ -264,15 +271,16 @@ impl Shard {
             let place = self.next_place();
             let Some(slot) = self.table.at(place).filter(|slot| eligible(slot)) else { continue };
             let heat = if slot.is_gone(now) { 0 } else { 1 + slot.heat(now) };
-            if coolest.is_none_or(|(_, least)| heat < least) {
-                coolest = Some((place, heat));
+            let is_within_share = heat > 0 && self.by_limit.is_within_share(slot.identity(), self.n_max);
+            if coolest.is_none_or(|(_, least)| (is_within_share, heat) < least) {
+                coolest = Some((place, (is_within_share, heat)));
             }
             n_seen += 1;
             if n_seen == SAMPLED {
                 break;
             }
         }
-        coolest
+        coolest.map(|(place, (_, heat))| (place, heat))
     }
 
     fn next_place(&mut self) -> usize {

@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   identity          quota's tag    state
-//!   ┌──────────┬─────────┬──────┬──┐┌───────────────────┬───┬───┐┌───────┬───────┐
-//!   │ 64 bits  │ 32 bits │t, 24 │h ││ time, 53 bits     │s 8│k 3││ a, 32 │ b, 32 │
-//!   └──────────┴─────────┴──────┴──┘└───────────────────┴───┴───┘└───────┴───────┘
-//!                   heat, 8 bits ┘         kind of state ┘   └ span, 8 bits
+//!   ┌──────────┬─────┬───┬──────┬──┐┌───────────────────┬───┬───┐┌───────┬───────┐
+//!   │ 64 bits  │ 24  │l 8│t, 24 │h ││ time, 53 bits     │s 8│k 3││ a, 32 │ b, 32 │
+//!   └──────────┴─────┴───┴──────┴──┘└───────────────────┴───┴───┘└───────┴───────┘
+//!               limit ┘   heat, 8 ┘        kind of state ┘   └ span, 8 bits
 //!
 //!   k        time               span                 a           b          heat
 //!   token    full_at            a full refill        part        over       (from time and span)
@@ -15,8 +15,8 @@
 //!   log      newest entry       window               where it is -          spent / units
 //! ```
 //!
-//! The identity is 96 bits of a keyed 128-bit hash. The first 64 say in which shard it lies, and where there. The tag says
-//! which quota wrote the state: see `changed.rs`.
+//! The identity is 88 bits of a keyed 128-bit hash, and 8 bits of the limit's digest: see `fair.rs`. The first 64 say in which shard
+//! it lies, and where there. The tag says which quota wrote the state: see `changed.rs`.
 //!
 //! Span and heat are there for whoever must make room without knowing the quota: when the state is gone,
 //! and how much of the quota it stands for. The span is rounded up, by a quarter at most: a state is let go
@@ -32,7 +32,7 @@ use ratewright_core::algorithm::token_bucket::TokenBucket;
 use ratewright_core::quantity::{Moment, TIME_MAX};
 use ratewright_core::{Quota, Timestamp};
 
-/// Which bucket, as far as a shard can tell: 96 bits.
+/// Which bucket, as far as a shard can tell: 96 bits, 8 of which only say under which limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Identity {
     high: u64,
@@ -86,8 +86,15 @@ const TIME_BITS: u32 = 53;
 const HEAT_BITS: u32 = 8;
 const HEAT_MAX: u64 = (1 << HEAT_BITS) - 1;
 
-/// The bits of an identity's second half.
-const IDENTITY_LOW: u64 = !((1 << (Quota::TAG_BITS + HEAT_BITS)) - 1);
+/// The bits of an identity's second half, and which of them are the hash's.
+const LIMIT_SHIFT: u32 = Quota::TAG_BITS + HEAT_BITS;
+const IDENTITY_LOW: u64 = !((1 << LIMIT_SHIFT) - 1);
+const HASH_LOW: u64 = !((1 << (LIMIT_SHIFT + u8::BITS)) - 1);
+
+const _: () = assert!(
+    LIMIT_SHIFT + u8::BITS + Quota::TAG_BITS == u64::BITS,
+    "a tag that is mixed in leaves the limit as it is"
+);
 
 /// The kind of a slot whose log lies elsewhere.
 const LOG: u64 = 5;
@@ -95,14 +102,22 @@ const LOG: u64 = 5;
 const _: () = assert!(KIND_BITS + SPAN_BITS + TIME_BITS == u64::BITS && TIME_MAX >> TIME_BITS == 0);
 
 impl Identity {
-    pub(super) fn new(high: u64, low: u64) -> Self {
-        Self { high, low: low & IDENTITY_LOW }
+    /// The identity of a hash, under a limit of that number.
+    #[inline(always)]
+    pub(super) fn new(high: u64, low: u64, limit: u8) -> Self {
+        Self { high, low: low & HASH_LOW | u64::from(limit) << LIMIT_SHIFT }
+    }
+
+    /// The number of the limit, which several limits may share.
+    #[expect(clippy::cast_possible_truncation, reason = "only the limit's bits are wanted")]
+    pub(super) fn limit(self) -> u8 {
+        (self.low >> LIMIT_SHIFT) as u8
     }
 
     /// Under which identity the state of a quota waits while another quota's is in use.
     pub(super) fn parked(self, tag: u32) -> Self {
-        let mixed = tag.wrapping_mul(0x9e37_79b9); // odd, so that no two tags are mixed into one, nor any into zero
-        Self { high: self.high, low: self.low ^ (u64::from(mixed) << 32) }
+        let mixed = u64::from(tag.wrapping_mul(0x9e37_79b9)); // odd, so that no two tags are mixed into one, nor any into zero
+        Self { high: self.high, low: self.low ^ mixed << (u64::BITS - Quota::TAG_BITS) }
     }
 
     /// Where in its shard's table to begin to look, before it is cut to the table's size.
@@ -165,7 +180,7 @@ impl Slot {
 
     #[inline(always)]
     pub(super) fn identity(&self) -> Identity {
-        Identity::new(self.high, self.low_tag_heat)
+        Identity { high: self.high, low: self.low_tag_heat & IDENTITY_LOW }
     }
 
     /// The index of its log, if it has one.

@@ -136,7 +136,7 @@ mod tests {
 
     /// Keys whose homes crowd, also around the end of the table.
     fn id(n: u8) -> Identity {
-        Identity::new(u64::from(n % 5).wrapping_sub(2), u64::from(n) << 32)
+        Identity::new(u64::from(n % 5).wrapping_sub(2), u64::from(n) << 40, n)
     }
 
     fn slot(n: u8, count: u32) -> Slot {

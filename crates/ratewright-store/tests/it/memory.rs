@@ -106,6 +106,28 @@ fn a_flood_of_five_million_keys_meets_the_cap_and_offenders_stay_limited() {
     assert_eq!(limited, 1_000, "every offender is still over its limit");
 }
 
+/// A flood under a quota of one unit is spent as far as any offender, and later. Still it pushes out only its own keys.
+#[test]
+fn a_flood_under_one_limit_leaves_those_of_others_alone() {
+    let flood_quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1/h".parse().unwrap()).unwrap();
+    let flood_name = BucketName::new("search", None, &flood_quota, vec![Part::one(AttributeName::Ip)]);
+    for algorithm in ALGORITHMS {
+        let login = Shared::new(algorithm, "5/min", 4_000);
+        let offenders: Vec<String> = (0..100).map(|n| format!("offender-{n}")).collect();
+        for offender in &offenders {
+            (0..5).for_each(|_| assert!(login.take(&[offender]), "{algorithm:?}"));
+        }
+        login.clock.advance(Micros::from_secs(1));
+        let flood = Shared { name: flood_name.clone(), quota: flood_quota.clone(), ..login };
+        (0..40_000).for_each(|n| assert!(flood.take(&[&format!("flood-{n}")])));
+        let quota = Quota::new(algorithm, "5/min".parse().unwrap()).unwrap();
+        let name = BucketName::new("p", None, &quota, vec![Part::one(AttributeName::Ip)]);
+        let login = Shared { name, quota, ..flood };
+        let limited = offenders.iter().filter(|offender| !login.take(&[offender])).count();
+        assert_eq!(limited, 100, "{algorithm:?}");
+    }
+}
+
 /// The same for each algorithm, in small: whoever has spent all stays limited.
 #[test]
 fn a_flood_pushes_out_itself_whatever_the_algorithm() {
