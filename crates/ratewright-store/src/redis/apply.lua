@@ -167,16 +167,25 @@ local function park(kind, bucket)
             parked_until = max(parked_until, ends_at)
         end
     end
-    local n_parked = 0
+    local n_parked, soonest, soonest_at = 0, nil, nil
     local fields = call('HKEYS', bucket.key)
     for i = 1, #fields do
-        if fields[i]:sub(1, #PARKED) == PARKED then
-            n_parked = n_parked + 1
-            -- Four files that alternate are more than anybody deploys at once.
-            if parked_until <= now or n_parked > 8 then
-                call('HDEL', bucket.key, fields[i])
+        local field = fields[i]
+        if field:sub(1, #PARKED) == PARKED then
+            local state = kind.parse(call('HGET', bucket.key, field))
+            local ends_at = state and kind.ends_at(state, field:sub(#PARKED + 1)) or 0
+            if ends_at <= now then
+                call('HDEL', bucket.key, field)
+            else
+                n_parked = n_parked + 1
+                if not soonest or ends_at < soonest_at then
+                    soonest, soonest_at = field, ends_at
+                end
             end
         end
+    end
+    if n_parked > 8 then -- more files than anybody deploys at once
+        call('HDEL', bucket.key, soonest)
     end
     bucket.parked_until = parked_until
     return parked_until > now and bucket.quota .. format(' until %d', parked_until) or bucket.quota

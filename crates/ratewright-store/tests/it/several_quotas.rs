@@ -244,6 +244,26 @@ fn two_files_with_different_algorithms_do_not_delete_each_others_state() {
     }
 }
 
+/// Many files on one key: what waits longest for its quota is kept, in whatever order they came.
+#[test]
+fn of_many_quotas_the_one_that_refills_last_is_not_forgotten() {
+    for refill in [Refill::Smooth, Refill::Stepped] {
+        let quota = |rate: &str| Quota::new(Algorithm::TokenBucket(refill), rate.parse().unwrap()).unwrap();
+        let gate = |rate: &str| Gate::new("g", quota(rate));
+        let fast: Vec<Gate> = (0..12).map(|n| gate(&format!("{}/min", 1_000 + n))).collect();
+        let slow = gate("5/h");
+        let world = World::at(Timestamp::from_micros(1_700_000_000_000_000));
+        // The fast ones first, so that each has a state of its own.
+        assert!(fast[..9].iter().all(|gate| world.take(gate, 100).is_some()), "{refill:?}");
+        while world.take(&slow, 1).is_some() {}
+        world.clock.advance(Micros::from_secs(1));
+        for gate in fast.iter().rev() {
+            world.take(gate, 1);
+        }
+        assert!(world.take(&slow, 1).is_none(), "{refill:?}");
+    }
+}
+
 /// The figures of docs/configuration.md.
 #[test]
 fn the_figures_of_the_docs_hold() {
