@@ -49,7 +49,7 @@ The clock may be set back. A state that lies further ahead than it ever could is
 even if the charge is denied, or its key would be shut out until the clock has caught up. A look writes nothing. --]]
 
 local call, pcall, format = redis.call, redis.pcall, string.format
-local ceil, max, min = math.ceil, math.max, math.min
+local ceil, floor, max, min = math.ceil, math.floor, math.max, math.min
 
 local TIME_MAX = 9007199254740991 -- quantity.rs
 
@@ -91,31 +91,28 @@ local function half(gone_at)
     return gone_at - gone_at % 500000
 end
 
--- a * b / c, rounded up, exact where a <= 2 * c: the product may have more bits than a double, so it is never formed.
+-- a * b / c, rounded up, exact where a <= 2 * c < 2^53. The product may have more bits than a double, so b is taken digit by
+-- digit, in the largest base that keeps what is left over exact. That may be negative: at most half of c, either way.
 local function share(a, b, c)
     if a * b <= TIME_MAX then
         local product = a * b
         local rest = product % c
         return (product - rest) / c + (rest > 0 and 1 or 0)
     end
-    local result, rest = 0, 0
-    local whole_times = a >= 2 * c and 2 or a >= c and 1 or 0
-    a = a - whole_times * c
-    local bit, left = 4503599627370496, b -- 2^52
-    while bit >= 1 do
-        result, rest = 2 * result, 2 * rest
-        if rest >= c then
-            result, rest = result + 1, rest - c
-        end
-        if left >= bit then
-            left, rest = left - bit, rest + a
-            if rest >= c then
-                result, rest = result + 1, rest - c
-            end
-        end
-        bit = bit / 2
+    local times = floor(a / c + 0.5)
+    local result, rest, a = times * b, 0, a - times * c
+    local _, bits = math.frexp(TIME_MAX / c)
+    local base, place, quotient = math.ldexp(1, bits - 1), 1, 0
+    while place * base <= b do
+        place = place * base
     end
-    return result + (rest > 0 and 1 or 0) + whole_times * b
+    while place >= 1 do
+        local digit = floor(b / place)
+        b, rest = b - digit * place, rest * base + a * digit
+        times = floor(rest / c + 0.5)
+        quotient, rest, place = quotient * base + times, rest - times * c, place / base
+    end
+    return result + quotient + (rest > 0 and 1 or 0)
 end
 
 -- ═══ buckets that belong to a quota ═══
@@ -125,6 +122,7 @@ end
 --   inherit(state, writer, quota)  what a quota begins with where another one has left this state
 
 local PARKED = 'state of '
+local PARKED_MAX = 8 -- more policy files than anybody deploys at once
 
 -- Who wrote the state in use, and until when others wait.
 local function writer_of(text)
@@ -132,16 +130,18 @@ local function writer_of(text)
     return writer or text, tonumber(parked_until) or 0
 end
 
--- Finds the state of a quota where another's is in use, or others wait.
-local function find_own(kind, bucket, in_use, written)
+-- Finds the state of a quota where another's is in use, or others wait. `text` is the one in use.
+local function find_own(kind, bucket, in_use, written, text)
     local writer, parked_until = writer_of(written)
-    bucket.is_shared, bucket.parked_until = true, parked_until
+    bucket.is_shared, bucket.parked_until, bucket.written, bucket.text = true, parked_until, written, text
     if writer == bucket.quota then
         return in_use
     end
-    local own = kind.parse(pcall('HGET', bucket.key, PARKED .. bucket.quota))
-    if own and kind.ends_at(own, bucket.quota) > now then
-        return own
+    if parked_until > now then
+        local own = kind.parse(pcall('HGET', bucket.key, PARKED .. bucket.quota))
+        if own and kind.ends_at(own, bucket.quota) > now then
+            return own
+        end
     end
     if in_use and kind.ends_at(in_use, writer) > now then
         bucket.inherits = true
@@ -150,32 +150,17 @@ local function find_own(kind, bucket, in_use, written)
     end
 end
 
--- Lets the state that is in use wait, if it is another quota's, and tells what `quota` is to say.
-local function park(kind, bucket)
-    local written = call('HGET', bucket.key, 'quota')
-    if not written then
-        return bucket.quota
-    end
-    local writer, parked_until = writer_of(written)
-    if writer ~= bucket.quota then
-        call('HDEL', bucket.key, PARKED .. bucket.quota)
-        local text = kind.stored(bucket.key)
-        local state = kind.parse(text)
-        local ends_at = state and kind.ends_at(state, writer) or 0
-        if ends_at > now then
-            call('HSET', bucket.key, PARKED .. writer, text)
-            parked_until = max(parked_until, ends_at)
-        end
-    end
+-- Lets go of the states that wait and mean nothing any more, and of the one that is gone soonest if there are too many.
+local function tidy(kind, key)
     local n_parked, soonest, soonest_at = 0, nil, nil
-    local fields = call('HKEYS', bucket.key)
+    local fields = call('HKEYS', key)
     for i = 1, #fields do
         local field = fields[i]
         if field:sub(1, #PARKED) == PARKED then
-            local state = kind.parse(call('HGET', bucket.key, field))
+            local state = kind.parse(call('HGET', key, field))
             local ends_at = state and kind.ends_at(state, field:sub(#PARKED + 1)) or 0
             if ends_at <= now then
-                call('HDEL', bucket.key, field)
+                call('HDEL', key, field)
             else
                 n_parked = n_parked + 1
                 if not soonest or ends_at < soonest_at then
@@ -184,8 +169,36 @@ local function park(kind, bucket)
             end
         end
     end
-    if n_parked > 8 then -- more files than anybody deploys at once
-        call('HDEL', bucket.key, soonest)
+    if n_parked > PARKED_MAX then
+        call('HDEL', key, soonest)
+    end
+end
+
+-- Lets the state that is in use wait, if it is another quota's, and tells what `quota` is to say.
+local function park(kind, bucket)
+    local written, text = bucket.written, bucket.text
+    if not written then -- or another charge of this call may have written it since
+        written, text = call('HGET', bucket.key, 'quota'), kind.stored(bucket.key)
+    end
+    bucket.written = nil
+    if not written then
+        return bucket.quota
+    end
+    local writer, parked_until = writer_of(written)
+    local has_parked = parked_until > 0
+    if writer ~= bucket.quota then
+        if has_parked then
+            call('HDEL', bucket.key, PARKED .. bucket.quota)
+        end
+        local state = kind.parse(text)
+        local ends_at = state and kind.ends_at(state, writer) or 0
+        if ends_at > now then
+            call('HSET', bucket.key, PARKED .. writer, text)
+            parked_until = max(parked_until, ends_at)
+        end
+    end
+    if has_parked and (parked_until <= now or call('HLEN', bucket.key) > PARKED_MAX + 4) then
+        tidy(kind, bucket.key)
     end
     bucket.parked_until = parked_until
     return parked_until > now and bucket.quota .. format(' until %d', parked_until) or bucket.quota
@@ -235,15 +248,21 @@ local function token_bucket()
     end
 
     function kind.load(key, quota)
+        -- Up to 16 fields have room without another allocation; the rarer ones are not among them.
         local bucket = {
-            key = key, kind = kind, quota = quota, found = false, dirty = false, at = 0, part = 0, over = 1,
-            ahead = 0, ahead_earn = 0, ahead_part = 0, capacity = 0, fill = 0,
+            key = key, kind = kind, quota = quota, found = false, is_mine = false, dirty = false, gone = 0,
+            at = 0, part = 0, over = 1, ahead = 0, capacity = 0, fill = 0,
         }
         local stored = pcall('HMGET', key, 'full_at', 'quota')
         local text, writer = stored[1], stored[2]
+        local at = writer == quota and tonumber(text)
+        if at and at >= 0 and at <= TIME_MAX and ceil(at) == at then -- as nearly always
+            bucket.found, bucket.is_mine, bucket.at, bucket.gone = true, true, at, half(at)
+            return bucket
+        end
         local state = text and kind.parse(text)
         if writer and writer ~= quota then
-            state = find_own(kind, bucket, state, writer)
+            state = find_own(kind, bucket, state, writer, text)
         end
         if state then
             bucket.found, bucket.at, bucket.part, bucket.over = true, state.at, state.part, state.over
@@ -297,7 +316,9 @@ local function token_bucket()
         if bucket.at >= latest then
             local mended
             bucket.at, bucket.part, mended = no_deeper(bucket.at, bucket.part, over, fill, fill_part)
-            bucket.must_write = bucket.must_write or mended
+            if mended then
+                bucket.must_write = true
+            end
         end
         bucket.capacity, bucket.fill = capacity, fill + fill_part / over
         if bucket.ahead > 0 then
@@ -313,7 +334,7 @@ local function token_bucket()
 
     -- Notes what a charge of the same decision takes before the next is weighed.
     function kind.claim(bucket, cost, capacity, over, earn, earn_part)
-        earn, earn_part = bucket.ahead_earn + earn, bucket.ahead_part + earn_part
+        earn, earn_part = (bucket.ahead_earn or 0) + earn, (bucket.ahead_part or 0) + earn_part
         if earn_part >= over then
             earn, earn_part = earn + 1, earn_part - over
         end
@@ -381,7 +402,7 @@ local function queue()
 
     function kind.weigh(bucket, cost, capacity, over, earn, earn_part, fill, fill_part, patience)
         local fits, at, part, over, none = weigh(bucket, cost, capacity, over, earn, earn_part, fill, fill_part)
-        local turn, turn_part = kind.after(bucket, bucket.ahead_earn, bucket.ahead_part)
+        local turn, turn_part = kind.after(bucket, bucket.ahead_earn or 0, bucket.ahead_part or 0)
         local is_patient = turn < now + patience or turn == now + patience and turn_part == 0
         return fits and is_patient, at, part, over, none
     end
@@ -422,9 +443,12 @@ local function stepped()
         return at and a and { at = at, a = a }
     end
 
+    local function joined(since, spent)
+        return (since or '') .. ' ' .. (spent or '')
+    end
+
     function kind.stored(key)
-        local state = call('HMGET', key, 'since', 'spent')
-        return (state[1] or '') .. ' ' .. (state[2] or '')
+        return joined(unpack(call('HMGET', key, 'since', 'spent')))
     end
 
     local function law(quota)
@@ -452,7 +476,7 @@ local function stepped()
         local at, a, writer = whole(stored[1]), count(stored[2]), stored[3]
         local state = at and a and { at = at, a = a }
         if writer and writer ~= quota then
-            state = find_own(kind, bucket, state, writer)
+            state = find_own(kind, bucket, state, writer, joined(stored[1], stored[2]))
         end
         if state then
             bucket.found, bucket.at, bucket.a = true, state.at, state.a
@@ -1107,19 +1131,28 @@ while position <= #frame do
             local before = bucket
             if before then
                 write(before) -- what an earlier decision of this call spent; of this one nothing is spent yet
-                before.is_shared = true
+                before.is_shared, before.written = true, nil
             end
             bucket = kind.load(key, quota, cost, capacity, over, p, p_part, q, q_part, r)
-            bucket.quota, bucket.is_shared = quota, bucket.is_shared or before and true
+            bucket.quota = quota
+            if before then
+                bucket.is_shared, bucket.written = true, nil
+            end
             n_buckets = n_buckets + 1
             buckets[key], order[n_buckets] = bucket, bucket
         end
 
-        bucket.act = act
+        if kind.is_list then
+            bucket.act = act
+        end
         local fits, a, b, c, d = kind.weigh(bucket, cost, capacity, over, p, p_part, q, q_part, r)
         if act ~= 3 then
-            bucket.is_charged = true
-            bucket.dirty = bucket.dirty or bucket.must_write and not (act == 4 and (bucket.inherits or is_set_back))
+            if min_ttl > 0 then
+                bucket.is_charged = true
+            end
+            if bucket.must_write and not (act == 4 and (bucket.inherits or is_set_back)) then
+                bucket.dirty = true
+            end
         end
         fits = cost == 0 or fits and bucket.ahead + cost <= capacity
         local spends = act == 2 or fits and act < 2

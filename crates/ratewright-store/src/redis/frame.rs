@@ -183,7 +183,7 @@ impl Packed {
 /// sums of half the others.
 fn weight(quota: &Quota) -> u32 {
     match quota.algorithm() {
-        Algorithm::SlidingWindow => 1 + quota.units().min(64) / 32 + quota.units() / 500,
+        Algorithm::SlidingWindow => 1 + quota.units().min(64) / 16 + quota.units() / 250,
         Algorithm::TokenBucket(_)
         | Algorithm::LeakyBucket(_)
         | Algorithm::SlidingWindowCounter
