@@ -69,7 +69,7 @@ pub enum Uncountable {
 pub enum PolicyError {
     /// The name cannot stand in a key.
     #[error(
-        "{name:?} is no name for a policy, an override or a quota; use 1 to {} of a-z 0-9 . _ -",
+        "{name:?} cannot name a policy, an override or a quota; use 1 to {} characters of a-z 0-9 . _ -",
         Policy::NAME_MAX
     )]
     Name {

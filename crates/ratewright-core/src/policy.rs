@@ -5,7 +5,11 @@
 //! whose condition holds counts. An override with quotas has buckets of its own, so that no quota repays what another
 //! granted; their names come from its name or its condition, never from its position.
 
+mod cost;
+
 use std::ops::Range;
+
+pub use cost::Cost;
 
 use crate::charge::{Act, OnFailure};
 use crate::counted::Counted;
@@ -60,22 +64,6 @@ pub enum Missing {
     Skip,
     /// It is denied.
     Deny,
-}
-
-/// How many units of a policy one unit of a query costs.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Cost {
-    /// Always so many. With zero, nothing is charged.
-    Fixed(u32),
-    /// What the attribute says: a whole number from 1. Anything else counts as 1, so that nobody travels free.
-    Of(AttributeName<String>),
-    /// By the method, and so many for all others.
-    ByMethod {
-        /// Methods in capitals, with their costs.
-        costs: Vec<(String, u32)>,
-        /// The cost of all others.
-        others: u32,
-    },
 }
 
 /// Whether a policy is enforced.
@@ -368,7 +356,7 @@ impl Policy {
         (n_readings > usize::from(Policies::READINGS_MAX)).then_some(Uncountable::TooMany)
     }
 
-    /// True if it looks at an attribute that has more values than are told.
+    /// True if it looks at an attribute that has more values than a query carries.
     pub(crate) fn looks_at_too_many(&self, seen: &Query<'_>) -> bool {
         let has_too_many =
             |name: &AttributeName<String>| seen.values(name).any(|value| value == Attribute::TOO_MANY);
@@ -471,40 +459,6 @@ impl Mode {
             Self::Off => "off",
         }
     }
-}
-
-impl Cost {
-    /// What is asked, in units of the policy. Nothing, if it costs nothing.
-    fn multiply(&self, query: &Query<'_>) -> Option<Ask> {
-        let factor = match self {
-            Self::Fixed(factor) => *factor,
-            Self::Of(name) => query.values(name).map(units).max().unwrap_or(1),
-            Self::ByMethod { costs, others } => {
-                let cost_of =
-                    |method: &str| costs.iter().find(|(name, _)| name == method).map(|(_, cost)| *cost);
-                let cost = |method: &str| match cost_of(method) {
-                    None if method == "HEAD" => cost_of("GET"),
-                    cost => cost,
-                };
-                let methods = query.values(&AttributeName::<&str>::Method);
-                methods.map(|method| cost(method).unwrap_or(*others)).max().unwrap_or(*others)
-            }
-        };
-        match query.ask {
-            _ if factor == 0 => None,
-            Ask::Spend(cost) => {
-                cost.checked_mul(factor.try_into().ok()?).or(Some(std::num::NonZeroU32::MAX)).map(Ask::Spend)
-            }
-            Ask::Record(cost) => Some(Ask::Record(cost.saturating_mul(factor))),
-            Ask::Look(cost) => Some(Ask::Look(cost.saturating_mul(factor))),
-        }
-    }
-}
-
-/// The units that a text asks for: at least one, and if it asks for more than can be counted, as many as can.
-fn units(text: &str) -> u32 {
-    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if is_number { text.parse().unwrap_or(u32::MAX).max(1) } else { 1 }
 }
 
 /// True if a text can stand in a key as a name.

@@ -58,7 +58,7 @@ impl Attribute<'_> {
     /// A value beside others of an attribute that must come only once. Policies that count by it deny the request.
     pub const REPEATED: &'static str = "\0\0";
 
-    /// A value beside others of an attribute that has more values than are told. It fits every condition, but spares nothing; policies
+    /// A value beside others of an attribute with more values than a query carries. It fits every condition, but spares nothing; policies
     /// that look at it deny the request.
     pub const TOO_MANY: &'static str = "\0\0\0";
 

@@ -42,7 +42,7 @@ impl Inbound {
         Self { incoming, is_drained, backlog, waiting }
     }
 
-    /// The body, unless there is none.
+    /// The body, if the request has one.
     pub(crate) fn incoming(&self) -> Option<&Incoming> {
         self.incoming.as_ref()
     }

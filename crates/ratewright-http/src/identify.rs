@@ -13,7 +13,7 @@
 //! - A header that names a client or a user counts only if a trusted proxy sent it.
 //! - A claim counts only out of a verified token. A token that is refused names nobody; it is not an error, because
 //!   whether the request is allowed at all is the application's affair. Policies that count by user count the address instead.
-//! - What could be read in more than one way is told once for each: a path, a cookie that comes twice, a method that a header
+//! - What could be read in more than one way is a fact once for each reading: a path, a cookie that comes twice, a method that a header
 //!   overrides. It falls under the policies of every reading, and is exempt only if every reading is.
 
 use std::borrow::Cow;
@@ -176,7 +176,7 @@ pub fn identify_known<'a>(
 /// What a request's token says.
 #[derive(Debug)]
 pub enum Token {
-    /// There is none.
+    /// The request has no token.
     None,
     /// There is one that names nobody.
     Refused,
@@ -276,7 +276,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// All values of an attribute. Without one that can be read it is told that there is one that cannot.
+    /// All values of an attribute. If none can be read, that there is one that cannot.
     pub fn tell_all(&mut self, name: &'a AttributeName<String>, values: Values<'a>) {
         let Values { readable, is_unreadable, is_repeated, is_truncated } = values;
         let name = name.as_deref();

@@ -27,7 +27,7 @@ pub struct Values<'a> {
     pub is_unreadable: bool,
     /// True if there is more than one line of a header.
     pub is_repeated: bool,
-    /// True if there are more values that can be read than are told.
+    /// True if more values can be read than `readable` has.
     pub is_truncated: bool,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `Connection` names further ones, and a client may write there what it likes. If all of it were obeyed, a client could have
 //! taken away what somebody before or in us set, and the server would find nobody's address or no login at all. So what
-//! [`is_kept`] tells stays, whatever `Connection` says: framing, hosts, who is asking and for whom, and the ids of requests. A
+//! [`is_kept`] tells stays, whatever `Connection` says: framing, hosts, the client's identity and address, and request ids. A
 //! request that names there what it is counted by has been refused before: see `identity.rs`.
 //!
 //! `TE: trailers` is passed on, since gRPC needs it and it promises nothing but to read trailers. `Trailer` only announces

@@ -100,7 +100,7 @@ pub fn check_identity(request: &Parts, read: &ReadHeaders) -> Result<(), Identit
     removed.map_or(Ok(()), |name| Err(IdentityError::Connection(name)))
 }
 
-/// True if a header says who asks, whatever the policies are.
+/// True if a header identifies the client under any policies.
 fn tells_who_asks(name: &HeaderName) -> bool {
     [AUTHORIZATION, COOKIE, HOST, FORWARDED].contains(name)
         || name == "x-real-ip"

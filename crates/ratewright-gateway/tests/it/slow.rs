@@ -1,6 +1,6 @@
 //! Clients that send their bodies too slowly, and those that only look as if they did.
 //!
-//! That somebody is not cut off is known by somebody else who is, meanwhile: see [`windows_pass`].
+//! A client that must not be cut off has outlasted a second client that is cut off meanwhile: see [`windows_pass`].
 
 use std::time::Duration;
 

@@ -65,7 +65,7 @@ pub(super) enum Origin {
     Waited,
     /// Another quota's was in use, and this one begins with the same share spent.
     Inherited,
-    /// There is none.
+    /// No state was found: the bucket is full.
     Fresh,
 }
 

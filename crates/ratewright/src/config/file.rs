@@ -44,7 +44,7 @@ pub(super) struct File {
     pub(super) listen: Option<Listen>,
     /// Where buckets live.
     pub(super) store: Option<Store>,
-    /// How it is found out who is asking.
+    /// How clients are identified.
     pub(super) clients: Option<Clients>,
     /// What is never charged.
     pub(super) exempt: Option<Exempt>,
@@ -187,7 +187,7 @@ pub(super) struct Local {
     pub(super) max_keys: Option<Written<NonZeroU32>>,
 }
 
-/// How it is found out who is asking. Nothing that a client says of itself is believed by default.
+/// How clients are identified. By default, nothing that a client claims about itself is trusted.
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Clients {

@@ -1,0 +1,225 @@
+//! Queries that could be read in several ways.
+
+use super::*;
+
+/// The keys that a query is charged to, where attributes may be there several times, or why it is refused.
+fn readings(policies: Vec<Policy>, attributes: &[(AttributeName<&str>, &str)]) -> Vec<String> {
+    let attributes: Vec<_> = attributes.iter().map(|&(name, value)| Attribute { name, value }).collect();
+    let policies = Policies::new(policies).unwrap();
+    let mut charges = Charges::new();
+    let query = query(Select::CoveringReadings(&[]), &attributes);
+    if let Some(refused) = policies.select(&query, &mut charges) {
+        let (policy, why) = policies.refused(refused).unwrap();
+        return vec![format!("{} {why:?}", policy.name())];
+    }
+    for charge in &charges {
+        assert_eq!(query.key(charge.key.name(), charge.limit), Some(charge.key), "found again for a refund");
+    }
+    charges.iter().map(|charge| format!("{:?}", charge.key)).collect()
+}
+
+#[test]
+fn every_reading_of_what_is_counted_by_is_charged() {
+    let sid = AttributeName::Cookie("sid");
+    let by_sid = || policy("by-sid").by(&[sid]);
+    let twice = [(sid, "a"), (sid, "b"), (AttributeName::Ip, "i")];
+    assert_eq!(readings(vec![by_sid()], &twice), [r#"by-sid["a"]"#, r#"by-sid["b"]"#]);
+    let both = policy("p").by(&[sid, AttributeName::Method]);
+    let four = [(sid, "a"), (AttributeName::Method, "GET"), (sid, "b"), (AttributeName::Method, "PUT")];
+    let keys = [r#"p["a", "GET"]"#, r#"p["b", "GET"]"#, r#"p["a", "PUT"]"#, r#"p["b", "PUT"]"#];
+    assert_eq!(readings(vec![both.clone()], &four), keys);
+    let six = [&four[..], &[(sid, "c")]].concat();
+    assert_eq!(readings(vec![both.clone()], &six), ["p TooMany"]);
+    assert_eq!(readings(vec![both.in_mode(Mode::Shadow), by_sid()], &six).len(), 3, "shadow denies nobody");
+    let elsewhere = both_on("/other").by(&[sid, AttributeName::Method]);
+    assert_eq!(readings(vec![elsewhere], &six), [""; 0], "only policies that cover the request deny it");
+}
+
+fn both_on(path: &str) -> Policy {
+    policy("elsewhere").covering(on(path))
+}
+
+#[test]
+fn what_may_come_once_only_denies_where_it_is_counted_by() {
+    let key = AttributeName::Header("x-api-key");
+    let twice = [(key, "a"), (key, "b"), (key, Attribute::REPEATED)];
+    assert_eq!(readings(vec![policy("by-key").by(&[key])], &twice), ["by-key Repeated"]);
+    assert_eq!(readings(vec![policy("all")], &twice), ["all[]"]);
+}
+
+/// A11: what cannot be read is counted by address, in a bucket of its own, unless the policy denies.
+#[test]
+fn what_cannot_be_read_is_counted_by_address() {
+    let unreadable = [(AttributeName::User, Attribute::UNREADABLE), (AttributeName::Ip, "10.0.0.1")];
+    let by_user = || policy("by-user").by(&[AttributeName::User]);
+    assert_eq!(readings(vec![by_user()], &unreadable), [r#"by-user["ip:10.0.0.1"]"#]);
+    assert_eq!(readings(vec![by_user()], &unreadable[..1]), [r#"by-user["ip:"]"#], "no address: one for all");
+    assert_eq!(readings(vec![by_user().lacking(Missing::Deny)], &unreadable), ["by-user Missing"]);
+    let route = (AttributeName::Route, "r");
+    let composite = policy("p").by(&[AttributeName::Route, AttributeName::User]);
+    assert_eq!(
+        readings(vec![composite], &[route, unreadable[0], unreadable[1]]),
+        [r#"p["r", "ip:10.0.0.1"]"#]
+    );
+    let first_of = Part::first_of(AttributeName::User, vec![AttributeName::Ip]);
+    let either = policy("either").partitioned(vec![first_of]);
+    assert_eq!(readings(vec![either], &unreadable), [r#"either["ip:10.0.0.1"]"#]);
+    let grouped = vec![by_user().grouped("g"), policy("rest").grouped("g")];
+    let both = [r#"by-user["ip:10.0.0.1"]"#, "rest[]"];
+    assert_eq!(readings(grouped, &unreadable), both, "it does not keep the guests' policy away");
+    let named_so = [(AttributeName::User, "ip:10.0.0.1"), (AttributeName::Ip, "10.0.0.1")];
+    let policies = Policies::new(vec![by_user()]).unwrap();
+    let name = policies.named("by-user").unwrap().limits()[0].name();
+    let key = |attributes: [(AttributeName<&'static str>, &'static str); 2]| {
+        attributes.map(|(name, value)| Attribute { name, value })
+    };
+    let (refused, user) = (key(unreadable), key(named_so));
+    let (refused, user) = (Key::new(name, &refused).unwrap(), Key::new(name, &user).unwrap());
+    assert_ne!(refused, user, "a user of that name has another bucket");
+    for key in [refused, user] {
+        let exact: Vec<String> = key.values().map(|value| value.exact()).collect();
+        let again = name.attributes(&exact.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
+        assert_eq!(Key::new(name, &again), Some(key), "and back");
+    }
+}
+
+#[test]
+fn a_policy_covers_a_query_if_it_covers_one_of_its_readings() {
+    let method = |name: &str, methods: &[&str]| {
+        let patterns = methods.iter().map(|text| Pattern::new(text, None).unwrap()).collect();
+        let condition = Condition::default().and_fits(AttributeName::Method, patterns);
+        policy(name).covering(Selector::When(condition))
+    };
+    let of = |policies: Vec<Policy>, methods: &[&str]| {
+        let attributes: Vec<_> = methods.iter().map(|method| (AttributeName::Method, *method)).collect();
+        readings(policies, &attributes)
+    };
+    assert_eq!(of(vec![method("posts", &["POST"])], &["post", "POST"]), ["posts[]"]);
+    assert_eq!(of(vec![method("deletes", &["DELETE"])], &["POST", "DELETE"]), ["deletes[]"]);
+    assert_eq!(of(vec![method("gets", &["GET"])], &["HEAD"]), ["gets[]"], "routes for GET serve HEAD");
+    assert_eq!(of(vec![method("stars", &["G*"])], &["HEAD"]), [""; 0], "by its name only");
+    let group = || vec![method("gets", &["GET"]).grouped("g"), method("heads", &["HEAD"]).grouped("g")];
+    assert_eq!(of(group(), &["HEAD"]), ["heads[]"], "the one that names it");
+    assert_eq!(of(group(), &["GET"]), ["gets[]"]);
+}
+
+#[test]
+fn an_exemption_must_hold_for_every_reading() {
+    let options =
+        Condition::default().and_fits(AttributeName::Method, vec![Pattern::new("OPTIONS", None).unwrap()]);
+    let policies = Policies::new(vec![policy("all")]).unwrap().exempting(vec![options]);
+    let n_charges = |methods: &[&str]| {
+        let attributes: Vec<_> =
+            methods.iter().map(|value| Attribute { name: AttributeName::Method, value }).collect();
+        let mut charges = Charges::new();
+        policies.select(&query(Select::CoveringReadings(&[]), &attributes), &mut charges);
+        charges.len()
+    };
+    assert_eq!(n_charges(&["OPTIONS"]), 0);
+    assert_eq!(n_charges(&["OPTIONS", "POST"]), 1, "a header makes it a POST");
+    assert_eq!(n_charges(&["options", "OPTIONS"]), 1, "only who ignores case takes it for one");
+    assert_eq!(n_charges(&[]), 1);
+}
+
+#[test]
+fn a_cost_by_method_is_that_of_the_dearest_reading_and_head_costs_what_get_does() {
+    let cost = |costs: &[(&str, u32)], methods: &[&str]| {
+        let costs = costs.iter().map(|(method, cost)| ((*method).to_owned(), *cost)).collect();
+        let policies = Policies::new(vec![policy("p").costing(Cost::ByMethod { costs, others: 2 })]).unwrap();
+        let attributes: Vec<_> =
+            methods.iter().map(|value| Attribute { name: AttributeName::Method, value }).collect();
+        let mut charges = Charges::new();
+        let ask = Ask::Spend(std::num::NonZeroU32::MIN);
+        policies.select(&Query { ask, ..query(Select::CoveringReadings(&[]), &attributes) }, &mut charges);
+        charges.first().map_or(0, |charge| charge.act.cost())
+    };
+    assert_eq!(cost(&[("GET", 5)], &["HEAD"]), 5);
+    assert_eq!(cost(&[("GET", 5), ("HEAD", 1)], &["HEAD"]), 1, "its own entry wins");
+    assert_eq!(cost(&[("GET", 0), ("DELETE", 9)], &["GET", "DELETE"]), 9);
+    assert_eq!(cost(&[("POST", 7)], &["post", "POST"]), 7);
+}
+
+/// What is selected for each reading counts: groups, overrides and modes of one reading do not hide those of another.
+#[test]
+fn no_reading_hides_what_another_is_counted_by() {
+    let method = |text: &str| {
+        Condition::default().and_fits(AttributeName::Method, vec![Pattern::new(text, None).unwrap()])
+    };
+    let on = |name: &str, text: &str| policy(name).covering(Selector::When(method(text)));
+    let of = |policies: Vec<Policy>, methods: &[&str]| {
+        let attributes: Vec<_> = methods.iter().map(|method| (AttributeName::Method, *method)).collect();
+        readings(policies, &attributes)
+    };
+    let group = || vec![on("reads", "GET").grouped("g"), on("writes", "POST").grouped("g")];
+    assert_eq!(of(group(), &["POST", "GET"]), ["writes[]", "reads[]"]);
+    let heads = vec![on("writes", "POST").grouped("g"), on("heads", "HEAD").grouped("g")];
+    assert_eq!(of(heads, &["POST", "HEAD"]), ["writes[]", "heads[]"]);
+    let quota = Quota::new(Algorithm::SlidingWindow, "9/s".parse().unwrap()).unwrap();
+    let more = policy("p").overridden(Some("get"), method("GET"), vec![(None, quota)], None);
+    assert_eq!(of(vec![more], &["POST", "GET"]), ["p[]", "p+get[]"]);
+    for mode in [Mode::Shadow, Mode::Off] {
+        let spared = policy("p").overridden(None, method("GET"), vec![], Some(mode));
+        let policies = Policies::new(vec![spared]).unwrap();
+        let attributes = ["POST", "GET"].map(|value| Attribute { name: AttributeName::Method, value });
+        let mut charges = Charges::new();
+        policies.select(&query(Select::CoveringReadings(&[]), &attributes), &mut charges);
+        let modes: Vec<_> = charges.iter().map(|charge| charge.limit.mode()).collect();
+        assert_eq!(modes, [Mode::Enforce], "{mode:?} for one reading only");
+    }
+}
+
+/// What cannot be read fits no condition, so that a token that is refused does not choose the members' quota.
+#[test]
+fn what_cannot_be_read_fits_no_condition() {
+    let anybody = Condition::default().and_fits(AttributeName::User, vec![Pattern::new("*", None).unwrap()]);
+    let members = policy("members").covering(Selector::When(anybody)).grouped("g");
+    let attributes = [(AttributeName::User, Attribute::UNREADABLE), (AttributeName::Ip, "i")];
+    assert_eq!(readings(vec![members, policy("guests").grouped("g")], &attributes), ["guests[]"]);
+}
+
+/// More values than a query carries: policies that look at them deny, in conditions, overrides and costs too, and nothing is exempt.
+#[test]
+fn too_many_values_hide_nothing() {
+    let action = AttributeName::Param("action");
+    let attributes = [(action, "1"), (action, "2"), (action, Attribute::TOO_MANY)];
+    let export =
+        Condition::default().and_fits(action.to_owned(), vec![Pattern::new("export", None).unwrap()]);
+    let exports = policy("exports").covering(Selector::When(export.clone()));
+    assert_eq!(readings(vec![exports, policy("all")], &attributes), ["exports TooMany"]);
+    assert_eq!(readings(vec![policy("all")], &attributes), ["all[]"]);
+    let dear = policy("dear").costing(Cost::Of(action.to_owned()));
+    assert_eq!(readings(vec![dear], &attributes), ["dear TooMany"]);
+    let spared = policy("spared").overridden(None, export.clone(), vec![], Some(Mode::Shadow));
+    assert_eq!(readings(vec![spared], &attributes), ["spared TooMany"], "not by the terms of shadow");
+    let free = Cost::ByMethod { costs: vec![("POST".to_owned(), 1)], others: 0 };
+    let methods = [(AttributeName::Method, "GET"), (AttributeName::Method, Attribute::TOO_MANY)];
+    assert_eq!(readings(vec![policy("posts").costing(free)], &methods), ["posts TooMany"]);
+    let shadow = policy("shadow").covering(Selector::When(export.clone())).grouped("g").in_mode(Mode::Shadow);
+    let keys = readings(vec![shadow, policy("next").grouped("g")], &attributes);
+    assert_eq!(keys, ["next[]"], "it does not keep the next of its group away");
+    let policies = Policies::new(vec![policy("all")]).unwrap().exempting(vec![export]);
+    let exempt = attributes.map(|(name, value)| Attribute { name, value });
+    let mut charges = Charges::new();
+    policies.select(&query(Select::CoveringReadings(&[]), &exempt), &mut charges);
+    assert_eq!(charges.len(), 1);
+    let many: Vec<_> = ["a", "b", "c", "d", "e"]
+        .into_iter()
+        .flat_map(|value| {
+            [(AttributeName::Cookie("c"), value), (action, value), (AttributeName::Method, value)]
+        })
+        .collect();
+    let on_method =
+        Condition::default().and_fits(AttributeName::Method, vec![Pattern::new("DELETE", None).unwrap()]);
+    let deletes = policy("deletes").covering(Selector::When(on_method));
+    assert_eq!(readings(vec![deletes], &many), ["deletes TooMany"], "more readings than are looked at");
+    assert_eq!(readings(vec![policy("all")], &many), ["all[]"]);
+}
+
+/// Denied for want of what it is counted by, also where a query costs nothing.
+#[test]
+fn missing_deny_holds_for_queries_that_cost_nothing() {
+    let cost = Cost::ByMethod { costs: vec![("GET".to_owned(), 0)], others: 1 };
+    let by_user = policy("p").by(&[AttributeName::User]).lacking(Missing::Deny).costing(cost);
+    assert_eq!(readings(vec![by_user.clone()], &[(AttributeName::Method, "GET")]), ["p Missing"]);
+    assert_eq!(readings(vec![by_user.in_mode(Mode::Off)], &[(AttributeName::Method, "GET")]), [""; 0]);
+}

@@ -1,0 +1,55 @@
+//! What a query costs under a policy.
+
+use std::num::NonZeroU32;
+
+use crate::query::{Ask, AttributeName, Query};
+
+/// How many units of a policy one unit of a query costs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Cost {
+    /// Always so many. With zero, nothing is charged.
+    Fixed(u32),
+    /// What the attribute says: a whole number from 1. Anything else counts as 1, so that nobody travels free.
+    Of(AttributeName<String>),
+    /// By the method, and so many for all others.
+    ByMethod {
+        /// Methods in capitals, with their costs.
+        costs: Vec<(String, u32)>,
+        /// The cost of all others.
+        others: u32,
+    },
+}
+
+impl Cost {
+    /// What is asked, in units of the policy. Nothing, if it costs nothing.
+    pub(crate) fn multiply(&self, query: &Query<'_>) -> Option<Ask> {
+        let factor = match self {
+            Self::Fixed(factor) => *factor,
+            Self::Of(name) => query.values(name).map(units).max().unwrap_or(1),
+            Self::ByMethod { costs, others } => {
+                let cost_of =
+                    |method: &str| costs.iter().find(|(name, _)| name == method).map(|(_, cost)| *cost);
+                let cost = |method: &str| match cost_of(method) {
+                    None if method == "HEAD" => cost_of("GET"),
+                    cost => cost,
+                };
+                let methods = query.values(&AttributeName::<&str>::Method);
+                methods.map(|method| cost(method).unwrap_or(*others)).max().unwrap_or(*others)
+            }
+        };
+        match query.ask {
+            _ if factor == 0 => None,
+            Ask::Spend(cost) => {
+                cost.checked_mul(factor.try_into().ok()?).or(Some(NonZeroU32::MAX)).map(Ask::Spend)
+            }
+            Ask::Record(cost) => Some(Ask::Record(cost.saturating_mul(factor))),
+            Ask::Look(cost) => Some(Ask::Look(cost.saturating_mul(factor))),
+        }
+    }
+}
+
+/// The units that a text asks for: at least one, and if it asks for more than can be counted, as many as can.
+fn units(text: &str) -> u32 {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { text.parse().unwrap_or(u32::MAX).max(1) } else { 1 }
+}
