@@ -189,11 +189,14 @@ impl Part {
         }
     }
 
-    /// The n-th of the values that a query has for it. Where it has none that can be read, the client's address stands in.
-    fn nth_value<'a>(&'a self, attributes: &'a [Attribute<'a>], n: usize) -> Option<Value<'a>> {
-        let found = self.names().find_map(|name| Some((name, readable(name, attributes).nth(n)?)));
-        if let Some((name, text)) = found {
-            return Some(Value { tag: self.is_tagged().then_some(name), text });
+    /// The n-th of the values that a query has for it: those of its first attribute, then those that would count without it. Where
+    /// it has none that can be read, the client's address stands in.
+    fn nth_value<'a>(&'a self, attributes: &'a [Attribute<'a>], mut n: usize) -> Option<Value<'a>> {
+        for name in self.names() {
+            if let Some(text) = readable(name, attributes).nth(n) {
+                return Some(Value { tag: self.is_tagged().then_some(name), text });
+            }
+            n -= readable(name, attributes).count();
         }
         let is_there = |name: &AttributeName<String>| attributes.iter().any(|other| name.is(&other.name));
         // Without an address, all such queries share one bucket.
@@ -223,15 +226,33 @@ impl Part {
     /// Which of the values that a query has is the one that is seen.
     pub(crate) fn position(&self, seen: &[Attribute<'_>], attributes: &[Attribute<'_>]) -> Option<usize> {
         let value = self.value(seen)?;
-        let name = value.tag.unwrap_or(&self.first);
-        let position = readable(name, attributes).position(|text| text == value.text);
-        Some(if value.is_stand_in() { 0 } else { position.unwrap_or(0) })
+        let mut n_before = 0;
+        for name in self.names() {
+            if !value.is_stand_in() && value.tag.unwrap_or(&self.first) == name {
+                let position = readable(name, attributes).position(|text| text == value.text);
+                return Some(n_before + position.unwrap_or(0));
+            }
+            n_before += readable(name, attributes).count();
+        }
+        Some(n_before)
     }
 
-    /// How many values a query has for it: those of the first attribute that has some.
+    /// How many values a query has for it: those of the first attribute that has some. If one of these cannot be read, also
+    /// those that count without the attribute.
     pub(crate) fn n_values(&self, attributes: &[Attribute<'_>]) -> usize {
-        let n = self.names().map(|name| readable(name, attributes).count()).find(|n| *n > 0);
-        n.unwrap_or(1)
+        let mut n_values = 0;
+        let mut stands_in = false;
+        for name in self.names() {
+            let n = readable(name, attributes).count();
+            n_values += n;
+            let is_unreadable =
+                |other: &Attribute<'_>| name.is(&other.name) && other.value == Attribute::UNREADABLE;
+            stands_in |= attributes.iter().any(is_unreadable);
+            if n > 0 && !attributes.iter().any(is_unreadable) {
+                return n_values;
+            }
+        }
+        n_values + usize::from(stands_in || n_values == 0)
     }
 
     /// True if one of its attributes came more often than it may.

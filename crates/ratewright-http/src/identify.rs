@@ -27,7 +27,7 @@ use ratewright_core::{Attribute, AttributeName, Select, Timestamp};
 use smallvec::SmallVec;
 
 use crate::address::{self, Proxies};
-use crate::jwt::{Claims, TokenError, Verifier, bearer, bearer_in};
+use crate::jwt::{self, Claims, TokenError, Verifier, bearer, bearer_in};
 use crate::known::{Known, Verified};
 use crate::parts::{self, VALUE_MAX, Values};
 use crate::path::{self, Case};
@@ -220,8 +220,8 @@ fn user<'a>(request: &'a Parts, peer: IpAddr, rules: &Rules, token: &Token) -> V
     match header {
         Some(header) if by_token.readable.is_empty() => {
             let by_header = parts::header(&request.headers, header);
-            let is_unreadable = by_header.is_unreadable || by_token.is_unreadable;
-            Values { is_unreadable, ..by_header }
+            let is_unreadable = by_header.readable.is_empty() && by_token.is_unreadable;
+            Values { is_unreadable: by_header.is_unreadable || is_unreadable, ..by_header }
         }
         _ => by_token,
     }
@@ -276,7 +276,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// All values of an attribute. If none can be read, that there is one that cannot.
+    /// All values of an attribute. One that cannot be read is told as such: an upstream may read it.
     pub fn tell_all(&mut self, name: &'a AttributeName<String>, values: Values<'a>) {
         let Values { readable, is_unreadable, is_repeated, is_truncated } = values;
         let name = name.as_deref();
@@ -288,6 +288,9 @@ impl<'a> Facts<'a> {
         }
         for (n, value) in readable.into_iter().enumerate() {
             if n == 0 { self.put(name, value) } else { self.read(name, value) }
+        }
+        if is_unreadable {
+            self.read(name, Cow::Borrowed(Attribute::UNREADABLE));
         }
         if is_repeated {
             self.read(name, Cow::Borrowed(Attribute::REPEATED));
@@ -374,7 +377,7 @@ fn verify_token(token: Result<Option<&str>, TokenError>, rules: &Rules, now: Tim
     let Some(by) = &rules.token else { return Verified { token: Token::None, refused: None } };
     let verified = match token {
         Ok(None) => return Verified { token: Token::None, refused: None },
-        Ok(Some(token)) => by.verifier.verify(token, now),
+        Ok(Some(token)) => by.verifier.verify(&jwt::one_spelling(token), now),
         Err(error) => Err(error),
     };
     match verified {

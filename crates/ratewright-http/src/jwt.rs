@@ -21,6 +21,7 @@
 mod claims;
 mod keys;
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
@@ -32,6 +33,8 @@ use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny};
 
 pub use claims::Claims;
 pub use keys::{KEYS_MAX, KeyError, KeySet, TokenAlgorithm};
+
+use crate::lenient_base64;
 
 /// The longest token that is looked at, in bytes.
 pub const TOKEN_LENGTH_MAX: usize = 8 * 1024;
@@ -154,7 +157,7 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>, TokenError> {
     }
 }
 
-/// The bearer token in one `Authorization` header. Another scheme has none.
+/// The token in one `Authorization` header: the bearer's, or one in the form of a JWT under another scheme.
 ///
 /// # Errors
 /// If there is a bearer token that cannot be read.
@@ -171,11 +174,41 @@ pub fn bearer_in(line: &[u8]) -> Result<Option<&str>, TokenError> {
         let is_joined = line.split(|byte| *byte == b',').skip(1).any(|part| {
             part.trim_ascii().get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer"))
         });
-        return if is_joined { Err(TokenError::Repeated) } else { Ok(None) };
+        return if is_joined { Err(TokenError::Repeated) } else { token_anywhere(line) };
     }
     let token = str::from_utf8(token.trim_ascii()).ok();
     let is_token = |token: &&str| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
-    token.filter(is_token).map(Some).ok_or(TokenError::Unreadable)
+    match token.filter(is_token) {
+        Some(token) => Ok(Some(token)),
+        // Who takes the text up to the next blank may still find a token.
+        None => token_anywhere(line)?.map(Some).ok_or(TokenError::Unreadable),
+    }
+}
+
+/// A token with its signature in one spelling. Some applications accept others, so it names the same user here.
+pub(crate) fn one_spelling(token: &str) -> Cow<'_, str> {
+    let Some((message, signature)) = token.rsplit_once('.') else { return Cow::Borrowed(token) };
+    match lenient_base64::one_spelling(signature) {
+        Cow::Borrowed(_) => Cow::Borrowed(token),
+        Cow::Owned(signature) => Cow::Owned(format!("{message}.{signature}")),
+    }
+}
+
+/// A token under another scheme, or none, which many applications accept: `JWT eyJ…`, `Token eyJ…`, `Bearer:eyJ…`.
+fn token_anywhere(line: &[u8]) -> Result<Option<&str>, TokenError> {
+    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let mut tokens = line.split(|byte| !is_letter(*byte)).filter(|piece| {
+        // The shortest signature has 43 letters.
+        let mut parts = piece.split(|byte| *byte == b'.');
+        let has_both =
+            [parts.next(), parts.next()].iter().all(|part| part.is_some_and(|part| !part.is_empty()));
+        has_both && parts.next().is_some_and(|signature| signature.len() >= 43) && parts.next().is_none()
+    });
+    match (tokens.next(), tokens.next()) {
+        (None, _) => Ok(None),
+        (Some(token), None) => str::from_utf8(token).map(Some).map_err(|_| TokenError::Unreadable),
+        (Some(_), Some(_)) => Err(TokenError::Repeated),
+    }
 }
 
 impl Verifier {

@@ -21,6 +21,7 @@ mod fields;
 mod identify;
 pub mod jwt;
 mod known;
+mod lenient_base64;
 pub mod parts;
 pub mod path;
 mod problem;

@@ -12,6 +12,8 @@ use percent_encoding::percent_decode_str;
 use ratewright_core::Policies;
 use smallvec::SmallVec;
 
+use crate::lenient_base64;
+
 /// The longest value that is read, in bytes. A longer one cannot be read, unless it is the path.
 pub const VALUE_MAX: usize = 4_096;
 
@@ -84,6 +86,9 @@ pub fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Values<'a> {
 /// Credentials in their one spelling: schemes ignore case, and any blanks may follow them.
 pub fn credentials(line: &str) -> Cow<'_, str> {
     match line.trim_ascii().split_once([' ', '\t']) {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("basic") => {
+            Cow::Owned(format!("basic {}", lenient_base64::one_spelling(rest)))
+        }
         Some((scheme, rest)) => Cow::Owned(format!("{} {}", scheme.to_ascii_lowercase(), rest.trim_ascii())),
         None => Cow::Borrowed(line.trim_ascii()),
     }
@@ -99,20 +104,19 @@ pub fn methods<'l>(lines: impl Iterator<Item = &'l [u8]>, values: &mut Values<'_
     }
 }
 
-/// Adds the methods that the query parameter `_method` names, in capitals. PHP takes `.method` for it.
+/// Adds the methods that the query parameter `_method` names, in capitals.
 pub fn method_param(query: &str, values: &mut Values<'_>) {
-    if !query.contains("method") && !query.contains('%') {
+    let may_name_one = |bytes: &[u8]| bytes.eq_ignore_ascii_case(b"method");
+    if !query.contains('%') && !query.as_bytes().windows(6).any(may_name_one) {
         return; // as most do
     }
-    for name in ["_method", ".method"] {
-        let mut asked = Values::default();
-        param(query, name, &mut asked);
-        methods(asked.readable.iter().map(|text| text.as_bytes()), values);
-        values.is_truncated |= asked.is_truncated;
-    }
+    let mut asked = Values::default();
+    param(query, "_method", &mut asked);
+    methods(asked.readable.iter().map(|text| text.as_bytes()), values);
+    values.is_truncated |= asked.is_truncated;
 }
 
-/// The values of all cookies of exactly this name, without quotes around them.
+/// The values of all cookies of this name, without quotes around them.
 pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Values<'a> {
     let mut values = Values::default();
     for line in headers.get_all(field::COOKIE) {
@@ -121,37 +125,84 @@ pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Values<'a> {
     values
 }
 
-/// Adds the values of all cookies of exactly this name in one `Cookie` header. Many upstreams decode what is percent-encoded, and some
-/// undo backslashes within quotes, so that is undone here too: one session has one bucket. Some take a blank or a comma for the end
-/// of a cookie: these readings are added.
+/// Adds the values of all cookies of this name in one `Cookie` header. Many upstreams decode what is percent-encoded, and some
+/// undo backslashes within quotes, so that is undone here too: one session has one bucket. Some look for names and values
+/// anywhere in the line, with blanks around `=`, and end a value at a blank, a comma or a bracket: these readings are added.
 pub fn cookie_in<'a>(line: &'a [u8], name: &str, values: &mut Values<'a>) {
     cookies(line.split(|&byte| byte == b';'), name, values);
-    if line
-        .windows(2)
-        .any(|pair| matches!(pair[0], b' ' | b'\t' | b',') && pair[1] != b' ' && pair[1] != b';')
-    {
-        let blanks = |&byte: &u8| matches!(byte, b';' | b' ' | b'\t' | b',');
-        cookies(line.split(blanks), name, values);
+    let ends = |byte: u8| byte.is_ascii_whitespace() || b";,[]{}".contains(&byte);
+    let is_split = |pair: &[u8]| ends(pair[0]) && pair[0] != b';' && pair[1] != b' ' && pair[1] != b';';
+    if line.windows(2).any(is_split) || line.iter().any(|byte| b"[]{}".contains(byte)) {
+        let joined = without_blanks_around_equals(line);
+        let mut found = Values::default();
+        cookies(joined.split(|&byte| ends(byte)), name, &mut found);
+        values.is_unreadable |= found.is_unreadable;
+        found.readable.into_iter().for_each(|value| values.add(Some(Cow::Owned(value.into_owned()))));
+        values.is_truncated |= found.is_truncated;
     }
+}
+
+/// The line without blanks before and after each `=`.
+fn without_blanks_around_equals(line: &[u8]) -> Vec<u8> {
+    let mut joined: Vec<u8> = Vec::with_capacity(line.len());
+    for &byte in line {
+        if byte == b'=' {
+            let end = joined.trim_ascii_end().len();
+            joined.truncate(end);
+        } else if byte.is_ascii_whitespace() && joined.last() == Some(&b'=') {
+            continue;
+        }
+        joined.push(byte);
+    }
+    joined
 }
 
 fn cookies<'a>(pairs: impl Iterator<Item = &'a [u8]>, name: &str, values: &mut Values<'a>) {
     for pair in pairs {
         let Some(at) = pair.iter().position(|&byte| byte == b'=') else { continue };
-        if pair[..at].trim_ascii() != name.as_bytes() {
+        if !str::from_utf8(pair[..at].trim_ascii()).is_ok_and(|found| is_named(found, name)) {
             continue;
         }
-        let value = match pair[at + 1..].trim_ascii() {
-            [b'"', inner @ .., b'"'] if inner.contains(&b'\\') => Cow::Owned(unescaped(inner)),
-            [b'"', inner @ .., b'"'] => Cow::Borrowed(inner),
-            plain => Cow::Borrowed(plain),
-        };
-        let plain = match &value {
-            Cow::Borrowed(bytes) if !bytes.contains(&b'%') => str::from_utf8(bytes).ok().map(Cow::Borrowed),
-            bytes @ (Cow::Borrowed(_) | Cow::Owned(_)) => decoded(bytes).map(Cow::Owned),
-        };
-        values.add(plain);
+        match pair[at + 1..].trim_ascii() {
+            [b'"', inner @ .., b'"'] if inner.contains(&b'\\') => {
+                values.add(decoded(&unescaped(inner)).map(Cow::Owned))
+            }
+            [b'"', inner @ .., b'"'] => values.add(plain(inner)),
+            // Some cut off the first and the last byte as soon as the first is a quote.
+            [whole @ .., _] if whole.len() > 1 && whole[0] == b'"' => {
+                values.add(plain(&whole[1..]));
+                values.add(plain(pair[at + 1..].trim_ascii()));
+            }
+            whole => values.add(plain(whole)),
+        }
     }
+}
+
+/// A cookie's value, decoded.
+fn plain(bytes: &[u8]) -> Option<Cow<'_, str>> {
+    if bytes.contains(&b'%') {
+        decoded(bytes).map(Cow::Owned)
+    } else {
+        str::from_utf8(bytes).ok().map(Cow::Borrowed)
+    }
+}
+
+/// True if an upstream may take the name of a cookie or parameter for this one. Some ignore case (ASP.NET), some read `a[]` and `a[x]` as
+/// parts of `a` (Rails, Express, PHP), and PHP drops blanks before a name, ends it at a NUL and reads `.`, blanks and `[` as `_`.
+fn is_named(found: &str, name: &str) -> bool {
+    if found == name {
+        return true;
+    }
+    let is_same = |found: &str, folds: bool| {
+        let fold = |byte: u8| match byte {
+            b'.' | b' ' | b'[' if folds => b'_',
+            _ => byte.to_ascii_lowercase(),
+        };
+        found.len() == name.len() && found.bytes().zip(name.bytes()).all(|(a, b)| fold(a) == fold(b))
+    };
+    let found = found.split_once('\0').map_or(found, |(found, _)| found).trim_start_matches(' ');
+    let base = found.find('[').filter(|at| *at > 0).map_or(found, |at| found.split_at(at).0);
+    is_same(found, true) || is_same(base, true)
 }
 
 /// What is percent-encoded decoded, or if that is no text, the bytes as they are.
@@ -186,7 +237,7 @@ fn unescaped(quoted: &[u8]) -> Vec<u8> {
 pub fn param<'a>(query: &'a str, name: &str, values: &mut Values<'a>) {
     let mut add = |pair: &'a str| {
         let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if found == name || form_decoded(found).is_some_and(|found| found == name) {
+        if found == name || form_decoded(found).is_some_and(|found| is_named(&found, name)) {
             values.add(form_decoded(value));
         }
     };
@@ -318,7 +369,7 @@ mod tests {
         assert_eq!(cookie(b"\xff=1; sid=x", "sid"), "x");
         assert_eq!(cookie(b"sid=\xff; sid=REAL", "sid"), "REAL ?");
         assert_eq!(cookie(b"sid=\xff", "sid"), "?");
-        for nothing in [&b"Sid=x"[..], b"xsid=x", b"sid", b"sid=", b"sid=\"\"", b"", b";;="] {
+        for nothing in [&b"sidx=x"[..], b"xsid=x", b"sid", b"sid=", b"sid=\"\"", b"", b";;="] {
             assert_eq!(cookie(nothing, "sid"), "", "{nothing:?}");
         }
         let lines = headers(&[("cookie", b"a=1"), ("cookie", b"sid=x"), ("cookie", b"sid=y")]);
@@ -330,6 +381,23 @@ mod tests {
         assert_eq!(cookie(br#"sid="\141b\c""#, "sid"), "abc");
         assert_eq!(cookie(b"x=1 sid=abc, sid=d", "sid"), "abc d");
         assert_eq!(cookie(b"sid=a b; x=1", "sid"), "a b a");
+        for (line, values) in [
+            (&b"x=1 sid =REAL"[..], "REAL"),
+            (b"x=1 sid= REAL", "REAL"),
+            (b"x=1\tsid\t=\tREAL", "REAL"),
+            (b"sid= REAL x=7", "REAL x=7 REAL"),
+            (b"[sid=REAL", "REAL"),
+            (b"sid=REAL]7", "REAL]7 REAL"),
+            (b"sid=\"REAL7", "REAL \"REAL7"),
+            (b"SID=REAL; sid=b", "REAL b"),
+        ] {
+            assert_eq!(cookie(line, "sid"), values, "{}", String::from_utf8_lossy(line));
+        }
+        assert_eq!(
+            cookie(b"my.sid=a; my[sid=b; my_sid[x]=c; my_sid=d", "my_sid"),
+            "a b c d",
+            "as PHP reads names"
+        );
     }
 
     #[test]
@@ -352,11 +420,45 @@ mod tests {
         ] {
             assert_eq!(param(query), value, "{query}");
         }
-        for nothing in ["", "key", "key=", "Key=a", "xkey=a"] {
+        for nothing in ["", "key", "key=", "xkey=a", "keyx=a", "[key]=a"] {
             assert_eq!(param(nothing), "", "{nothing}");
         }
         for unreadable in ["key=%ff", "key=+%ff", "key=%00", "key=a%0ab"] {
             assert_eq!(param(unreadable), "?", "{unreadable}");
+        }
+    }
+
+    #[test]
+    fn names_are_read_as_frameworks_read_them() {
+        for query in [
+            "Api_Key=R",
+            "+api_key=R",
+            "%20api_key=R",
+            "api.key=R",
+            "api%20key=R",
+            "api[key=R",
+            "api_key%00=R",
+            "api_key%00x=R",
+            "api_key[]=R",
+            "api_key%5B0%5D=R",
+        ] {
+            let mut values = Values::default();
+            param(query, "api_key", &mut values);
+            assert_eq!(told(&values), "R", "{query}");
+        }
+        for query in
+            ["_method=PUT", ".method=PUT", "+_method=PUT", "%20.method=PUT", "_method%00=PUT", "_Method=put"]
+        {
+            let mut values = Values::default();
+            method_param(query, &mut values);
+            assert_eq!(told(&values), "PUT", "{query}");
+        }
+    }
+
+    #[test]
+    fn credentials_have_one_spelling() {
+        for line in ["Basic YW5uYTpzM2NyZXQ=", "basic\tYW5u~YTpzM2NyZXQ", "BASIC YW5uYTpzM2NyZXR"] {
+            assert_eq!(credentials(line), "basic YW5uYTpzM2NyZXQ", "{line}");
         }
     }
 

@@ -76,13 +76,23 @@ pub fn readings(path: &str, case: Case) -> SmallVec<[Cow<'_, str>; 3]> {
             readings.push(shorter);
         }
     }
-    for reading in without_controls(path).into_iter().flatten() {
+    for reading in without_controls(path).into_iter().flatten().chain(without_authority(path)) {
         let reading = normalise(&reading, case).into_owned();
         if !readings.iter().any(|known| *known == reading) {
             readings.push(Cow::Owned(reading));
         }
     }
     readings
+}
+
+/// The rest of a path that begins with two slashes. Who resolves it against a base, as `new URL` of JavaScript does, takes what
+/// follows them for a host: `//x/login` is `/login`.
+fn without_authority(path: &str) -> Option<String> {
+    let is_slash = |byte: &u8| matches!(byte, b'/' | b'\\');
+    let mut slashes = path.bytes().take_while(is_slash);
+    slashes.next().and(slashes.next())?;
+    let place = path.trim_start_matches(['/', '\\']);
+    Some(place.find(['/', '\\']).map_or("/", |at| place.split_at(at).1).to_owned())
 }
 
 /// True if a path contains a control character of ASCII, as it is or encoded, however often. Some servers end the path there or

@@ -8,13 +8,13 @@
 //!   X-Real-IP            the client's address, as it was found out in both cases
 //!   Forwarded            stays, if that is what proxies write    goes
 //!   the user's field     stays                                   goes
-//!   X-Forwarded-…, X-Original-URL, X-Rewrite-URL: stay           go
+//!   X-Forwarded-…, X-Original-URL and its kind: stay             go
 //! ```
 //!
 //! A proxy writes one of `X-Forwarded-For` and `Forwarded`, and may pass the other one on as the client sent it. So only the
 //! one that proxies are said to write is believed; the other is made anew, or goes.
 //!
-//! `X-Original-URL` and its kind make some servers serve another path than the one that was limited. And some servers
+//! `X-Original-URL` and its kind ([`OTHER_PATHS`]) make some servers serve another path than the one that was limited. And some servers
 //! read `X_User_Id` as `X-User-Id`: such doubles go, whoever sends them, and so do those of headers that say how long the body
 //! is, and of those that a policy reads.
 
@@ -34,6 +34,21 @@ const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
+
+/// Headers by which servers and frameworks serve another path than the one in the request line. `SCRIPT_NAME` is what gunicorn cuts off
+/// the path, and `Daphne-Root-Path` what Daphne does.
+const OTHER_PATHS: [&str; 10] = [
+    "x-original-url",
+    "x-original-uri",
+    "x-original-path",
+    "x-rewrite-url",
+    "x-envoy-original-path",
+    "script-name",
+    "x-script-name",
+    "path-info",
+    "daphne-root-path",
+    "x-waws-unencoded-url",
+];
 
 /// The longest `X-Forwarded-For` that is added to, in bytes. A longer one is made anew.
 const CHAIN_MAX: usize = 4_096;
@@ -177,9 +192,7 @@ fn remove_claims(headers: &mut HeaderMap, rules: &Rules, read: &ReadHeaders, is_
 /// True if a field, with `_` or with `-`, says for whom a request is made or what it is for.
 pub(super) fn is_claim(name: &str, user: Option<&str>) -> bool {
     let is = |known: &str| is_spelled(name, known);
-    begins(name, "x-forwarded-")
-        || ["x-real-ip", "x-original-url", "x-rewrite-url"].into_iter().any(is)
-        || user.is_some_and(is)
+    begins(name, "x-forwarded-") || is("x-real-ip") || OTHER_PATHS.into_iter().any(is) || user.is_some_and(is)
 }
 
 #[cfg(test)]

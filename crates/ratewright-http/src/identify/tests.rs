@@ -203,7 +203,7 @@ fn parts_of_a_request_are_found_by_name() {
         assert_eq!(find(name, STRANGER, "/a?x=1&tenant=t+1", &lines).as_deref(), Some(value), "{name}");
     }
     for name in
-        ["header:x-other", "header:no name", "cookie:Sid", "query:Tenant", "route", "key", "attribute:a"]
+        ["header:x-other", "header:no name", "cookie:id", "query:tenants", "route", "key", "attribute:a"]
     {
         assert_eq!(find(name, STRANGER, "/a?x=1&tenant=t+1", &lines), None, "{name}");
     }

@@ -38,7 +38,7 @@ fn check(peer: &str, fields: &[(&'static str, &str)], expected: &str) {
     assert_eq!(told(Forwarding::XForwardedFor, peer, fields), expected);
 }
 
-const SPOOFED: [(&str, &str); 11] = [
+const SPOOFED: [(&str, &str); 15] = [
     ("x-forwarded-for", "6.6.6.6"),
     ("x-forwarded-for", "7.7.7.7"),
     ("x-forwarded-proto", "gopher"),
@@ -50,6 +50,10 @@ const SPOOFED: [(&str, &str); 11] = [
     ("x_user_id", "root"),
     ("x-original-url", "/admin"),
     ("x-rewrite-url", "/admin"),
+    ("script_name", "/static"),
+    ("script-name", "/static"),
+    ("path_info", "/admin"),
+    ("daphne-root-path", "/static"),
 ];
 
 #[test]

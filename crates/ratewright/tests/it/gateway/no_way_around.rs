@@ -89,6 +89,28 @@ fn a_token_after_a_tab_or_several_spaces_is_a_token() {
     check(&limit("by: user"), &requests, &[200, 429], Some(&[200, 429]));
 }
 
+/// Many applications take whatever follows the first blank for the token, or decode its signature leniently.
+#[test]
+fn a_token_under_another_scheme_names_its_user() {
+    let anna = String::from_utf8(token("anna", 4_000_000_000)).unwrap();
+    let spelled = |scheme: &str, end: &str| (anna.replace("Bearer ", scheme) + end).into_bytes();
+    let lines = [
+        spelled("Bearer ", ""),
+        spelled("JWT ", ""),
+        spelled("Token ", ""),
+        spelled("x ", ""),
+        spelled("Bearer:", ""),
+        spelled("", ""),
+        spelled("Bearer ", "="),
+        spelled("Bearer ", "~"),
+        spelled("Bearer ", " x"),
+    ];
+    let lines = lines.each_ref().map(|line| [line.as_slice()]);
+    let requests = lines.each_ref().map(|line| ("GET", "/", line.as_slice()));
+    let expected = [200, 429, 429, 429, 429, 429, 429, 429, 429];
+    check(&limit("by: user"), &requests, &expected, Some(&expected));
+}
+
 /// A11: in a bucket of its own; a user has another one, and another scheme says nothing.
 #[test]
 fn a_token_that_is_refused_is_counted_by_address() {
@@ -284,7 +306,13 @@ fn a_value_that_cannot_be_read_is_counted_by_address() {
         ("GET", "/", &[unreadable]),
         ("GET", "/", &[]),
     ];
-    check(&limit("by: 'cookie:sid'"), &requests, &[200, 429, 200, 429, 200], None);
+    check(&limit("by: 'cookie:sid'"), &requests, &[200, 429, 429, 429, 200], None);
+    // An upstream may read the long one, so others beside it do not make it a new client.
+    let long = "s".repeat(5_000);
+    let beside = |n: u8| format!("Cookie: sid={long}; sid=made-up-{n}").into_bytes();
+    let beside = [beside(1), beside(2)];
+    let requests: [Request<'_>; 2] = [("GET", "/", &[&beside[0]]), ("GET", "/", &[&beside[1]])];
+    check(&limit("by: 'cookie:sid'"), &requests, &[200, 429], Some(&[200, 429]));
     let long = [b"X-Api-Key: ".as_slice(), &[b'k'; 5_000]].concat();
     let requests: [Request<'_>; 2] = [("GET", "/", &[&long]), ("GET", "/", &[&long])];
     check(&limit("by: 'header:X-Api-Key'"), &requests, &[200, 429], Some(&[200, 429]));
@@ -309,6 +337,18 @@ fn a_header_that_is_counted_by_is_never_hop_by_hop() {
     let ratewright = gateway(&application, &limit("by: 'header:X-Api-Key'"));
     assert_eq!(curl(&ratewright, "--http1.1", ("GET", "/", &[key, hop])), 400);
     assert_eq!(curl(&ratewright, "--http1.1", ("GET", "/", &[key])), 200, "nothing was counted");
+}
+
+#[test]
+fn a_path_that_names_a_host_is_counted_with_and_without_it() {
+    let requests: [Request<'_>; 4] = [
+        ("GET", "/login", &[]),
+        ("GET", "//x/login", &[]),
+        ("GET", "///x/login", &[]),
+        ("GET", "/x/login", &[]),
+    ];
+    let ratewright = Ratewright::start(&limit("by: ip, when: {path: /login}"));
+    assert_eq!(requests.map(|request| decide(&ratewright, request)), [200, 429, 429, 200]);
 }
 
 #[test]

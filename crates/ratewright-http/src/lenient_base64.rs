@@ -1,0 +1,77 @@
+//! One spelling for base64 that means the same.
+//!
+//! Many decoders skip what is not of their alphabet, take either alphabet, ignore padding, and ignore the bits of the last letter that
+//! belong to no byte. So one credential has many spellings, each of which would have its own bucket.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::alphabet::URL_SAFE;
+use base64::engine::DecodePaddingMode;
+use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+
+/// The same bytes in the alphabet of URLs, without padding and without bits that belong to no byte.
+pub(crate) fn one_spelling(text: &str) -> Cow<'_, str> {
+    const LENIENT: GeneralPurpose = GeneralPurpose::new(
+        &URL_SAFE,
+        GeneralPurposeConfig::new()
+            .with_decode_allow_trailing_bits(true)
+            .with_decode_padding_mode(DecodePaddingMode::RequireNone),
+    );
+    if BASE64_URL_SAFE_NO_PAD.decode(text).is_ok() {
+        return Cow::Borrowed(text);
+    }
+    let mut letters: String = text.chars().filter_map(letter).collect();
+    if letters.len() % 4 == 1 {
+        letters.pop(); // six bits are no byte
+    }
+    Cow::Owned(LENIENT.decode(&letters).map_or(letters, |bytes| BASE64_URL_SAFE_NO_PAD.encode(bytes)))
+}
+
+/// A letter in the alphabet of URLs; nothing, if it is in neither alphabet.
+fn letter(letter: char) -> Option<char> {
+    match letter {
+        '+' => Some('-'),
+        '/' => Some('_'),
+        '-' | '_' | 'a'..='z' | 'A'..='Z' | '0'..='9' => Some(letter),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_means_the_same_is_spelled_the_same() {
+        for spelling in [
+            "YW5uYTpzM2NyZXQ",
+            "YW5uYTpzM2NyZXQ=",
+            "YW5u~YTpz!M2NyZXQ",
+            "YW5uYTpzM2NyZXR",
+            "YW5uYTpzM2NyZXQ====",
+            " YW5uYTpzM2NyZXQ\tA",
+        ] {
+            assert_eq!(
+                one_spelling(spelling),
+                if spelling.ends_with('A') { "YW5uYTpzM2NyZXQA" } else { "YW5uYTpzM2NyZXQ" },
+                "{spelling}"
+            );
+        }
+        assert_eq!(one_spelling("a+b/"), "a-b_");
+        assert_eq!(one_spelling("QR"), "QQ");
+        assert_eq!(one_spelling("abcdé"), "abcd");
+        for nothing in ["", "=", "A", "é"] {
+            assert_eq!(one_spelling(nothing), "", "{nothing}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_one_spelling_stays(text in "[ -~]{0,40}") {
+            let spelled = one_spelling(&text).into_owned();
+            proptest::prop_assert_eq!(one_spelling(&spelled), spelled.clone());
+        }
+    }
+}
