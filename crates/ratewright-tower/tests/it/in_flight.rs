@@ -62,6 +62,28 @@ async fn an_override_counts_what_its_policy_has_under_way() {
     }
 }
 
+/// Two sessions in one request are both busy, and neither is held twice.
+#[tokio::test]
+async fn a_cookie_that_comes_twice_holds_a_permit_for_each_value() {
+    let (layer, permits) = permits(vec![at_once(1).by(&[AttributeName::Cookie("sid")])]);
+    let send = async |cookie: &'static str| {
+        let mut request = request(1, "/");
+        request.headers_mut().insert("cookie", cookie.parse().unwrap());
+        let hello = tower::service_fn(|_: Request<Body>| async {
+            Ok::<_, Infallible>(Response::new(Body::from("hello")))
+        });
+        layer.layer(hello).oneshot(request).await.unwrap()
+    };
+    let both = send("sid=a; sid=b; sid=a").await;
+    assert_eq!((both.status(), permits.n_keys()), (StatusCode::OK, 2));
+    for cookie in ["sid=a", "sid=b", "sid=b; sid=c"] {
+        assert_eq!(send(cookie).await.status(), StatusCode::TOO_MANY_REQUESTS, "{cookie}");
+    }
+    assert_eq!(permits.n_keys(), 2, "a denied request holds nothing");
+    drop(both);
+    assert_eq!(permits.n_keys(), 0);
+}
+
 #[tokio::test]
 async fn the_end_of_a_body_gives_back_before_the_body_is_dropped() {
     let (layer, permits) = permits(vec![at_once(1)]);

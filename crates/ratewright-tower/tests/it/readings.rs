@@ -1,18 +1,34 @@
 //! Requests that could be read in more than one way are rejected or counted in the layer too.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
-use http::{Method, Request, Response};
-use ratewright_core::{AttributeName, Condition, Pattern, Policy, Selector};
+use http::{HeaderName, HeaderValue, Method, Request, Response};
+use jsonwebtoken::{EncodingKey, Header, encode};
+use ratewright_core::{AttributeName, Condition, Cost, Limiter, Pattern, Policies, Policy, Selector};
+use ratewright_http::address::Proxies;
+use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
+use ratewright_http::path::Case;
+use ratewright_http::{AmbiguousPaths, Dialect, Rules, TokenUser};
+use ratewright_store::MemoryStore;
 use ratewright_tower::RateLimitLayer;
+use serde_json::json;
 use tower::{Layer, ServiceExt};
 
-use crate::world::{Body, bucket, door, limiter, request};
+use crate::world::{Body, NOW, bucket, clock, door, limiter, request};
+
+const SECRET: &[u8] = b"a secret of at least thirty-two bytes";
 
 /// The statuses of requests that are sent one after the other under a policy.
 async fn statuses(policy: Policy, requests: Vec<Request<Body>>) -> Vec<u16> {
-    let (limiter, _) = limiter([policy]);
-    let layer = RateLimitLayer::new(limiter, door());
+    statuses_under(Policies::new(vec![policy]).unwrap(), Rules::default(), requests).await
+}
+
+/// The same, under several policies and with other rules of who is asking.
+async fn statuses_under(policies: Policies, rules: Rules, requests: Vec<Request<Body>>) -> Vec<u16> {
+    let limiter = Arc::new(Limiter::new(policies, MemoryStore::new(clock(), 1_000)));
+    let dialect = Dialect { rules, ..Dialect::default() }.shared();
+    let layer = RateLimitLayer::new(limiter, door().speaking(dialect));
     let hello = tower::service_fn(|_: Request<Body>| async {
         Ok::<_, Infallible>(Response::new(Body::from("hello")))
     });
@@ -33,9 +49,70 @@ fn with(method: &str, path: &str, headers: &[(&'static str, &str)]) -> Request<B
 }
 
 fn on(method: &str) -> Policy {
-    let condition =
-        Condition::default().and_fits(AttributeName::Method, vec![Pattern::new(method, None).unwrap()]);
-    bucket("p", "1/h").covering(Selector::When(condition))
+    bucket("p", "1/h").covering(Selector::When(method_is(method)))
+}
+
+fn method_is(method: &str) -> Condition {
+    Condition::default().and_fits(AttributeName::Method, vec![Pattern::new(method, None).unwrap()])
+}
+
+fn path_is(path: &str) -> Condition {
+    Condition::default().and_fits(AttributeName::Path, vec![Pattern::new(path, Some(b'/')).unwrap()])
+}
+
+/// The statuses of requests with these `Authorization` headers, where tokens name users and each user has one request.
+async fn statuses_by_user(requests: &[&[&str]]) -> Vec<u16> {
+    let verifier = Verifier::new(KeySet::secret(SECRET).unwrap(), TokenRules::default());
+    let token = TokenUser { verifier: Arc::new(verifier), claim: "sub".to_owned() };
+    let rules = Rules { token: Some(token), ..Rules::default() };
+    let policies = Policies::new(vec![bucket("p", "1/h").by(&[AttributeName::User])]).unwrap();
+    let requests = requests.iter().map(|lines| {
+        let headers: Vec<_> = lines.iter().map(|line| ("authorization", *line)).collect();
+        with("GET", "/", &headers)
+    });
+    statuses_under(policies, rules, requests.collect()).await
+}
+
+fn token(sub: &str, expires: u64) -> String {
+    let claims = json!({"sub": sub, "exp": expires});
+    encode(&Header::default(), &claims, &EncodingKey::from_secret(SECRET)).unwrap()
+}
+
+fn bearer(sub: &str) -> String {
+    format!("Bearer {}", token(sub, NOW + 3_600))
+}
+
+#[tokio::test]
+async fn two_authorization_headers_are_counted_by_address() {
+    let [anna, bert] = [bearer("anna"), bearer("bert")];
+    let both: &[&str] = &[&anna, &bert];
+    assert_eq!(statuses_by_user(&[both, both, &[&anna], &[&bert]]).await, [200, 429, 200, 200]);
+}
+
+#[tokio::test]
+async fn a_token_after_a_tab_or_several_spaces_is_a_token() {
+    let anna = token("anna", NOW + 3_600);
+    let [tab, spaces] = [format!("Bearer\t{anna}"), format!("bearer   {anna}")];
+    let requests: &[&[&str]] = &[&[&tab], &[&spaces], &[&bearer("anna")], &[&bearer("bert")]];
+    assert_eq!(statuses_by_user(requests).await, [200, 429, 429, 200]);
+}
+
+/// A11: in a bucket of its own, which no user can be named like; another scheme says nothing.
+#[tokio::test]
+async fn a_token_that_is_refused_is_counted_by_address() {
+    let old = format!("Bearer {}", token("anna", NOW - 3_600));
+    let forged = "Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIn0.AAAA";
+    let requests: &[&[&str]] = &[
+        &[&old],
+        &[forged],
+        &["Bearer rubbish"],
+        &[&bearer("anna")],
+        &[&bearer("ip:192.0.2.1")],
+        &[&bearer("192.0.2.1")],
+        &["Basic YTpi"],
+        &["Basic YTpi"],
+    ];
+    assert_eq!(statuses_by_user(requests).await, [200, 429, 429, 200, 200, 200, 200, 200]);
 }
 
 #[tokio::test]
@@ -43,8 +120,34 @@ async fn a_method_counts_however_it_is_written_or_overridden() {
     let posts = vec![with("POST", "/", &[]), with("post", "/", &[]), with("Post", "/", &[])];
     assert_eq!(statuses(on("POST"), posts).await, [200, 429, 429]);
     assert_eq!(statuses(on("GET"), vec![with("GET", "/", &[]), with("HEAD", "/", &[])]).await, [200, 429]);
+    let mut requests = vec![with("PUT", "/", &[])];
+    for name in ["x-http-method-override", "x-method-override", "x-http-method"] {
+        requests.push(with("POST", "/", &[(name, "put")]));
+    }
+    requests.extend(["/?_method=PUT", "/?%5Fmethod=put"].map(|path| with("POST", path, &[])));
+    assert_eq!(statuses(on("PUT"), requests).await, [200, 429, 429, 429, 429, 429]);
     let put = [("x-http-method-override", "put")];
     assert_eq!(statuses(on("PUT"), vec![with("POST", "/", &put), with("PUT", "/", &[])]).await, [200, 429]);
+    assert_eq!(statuses(on("POST"), vec![with("POST", "/", &put), with("POST", "/", &[])]).await, [200, 429]);
+    let many = "/?_method=A&_method=B&_method=C&_method=D&_method=E&_method=PUT";
+    assert_eq!(statuses(on("PUT"), vec![with("POST", many, &[])]).await, [400]);
+}
+
+#[tokio::test]
+async fn head_is_counted_as_get_unless_it_is_named() {
+    let heads = || vec![with("HEAD", "/", &[]), with("HEAD", "/", &[])];
+    let costing = |costs: &[(&str, u32)]| {
+        let costs = costs.iter().map(|(method, cost)| ((*method).to_owned(), *cost)).collect();
+        bucket("p", "4/h").costing(Cost::ByMethod { costs, others: 1 })
+    };
+    assert_eq!(statuses(costing(&[("GET", 3)]), heads()).await, [200, 429]);
+    assert_eq!(statuses(costing(&[("GET", 3), ("HEAD", 2)]), heads()).await, [200, 200]);
+    let of_group =
+        |name, rate, method| bucket(name, rate).covering(Selector::When(method_is(method))).grouped("g");
+    let group =
+        Policies::new(vec![of_group("gets", "1/h", "GET"), of_group("heads", "2/h", "HEAD")]).unwrap();
+    let requests = [heads(), vec![with("GET", "/", &[]), with("HEAD", "/", &[])]].concat();
+    assert_eq!(statuses_under(group, Rules::default(), requests).await, [200, 200, 200, 429]);
 }
 
 /// A body would be a protocol error in HTTP/2.
@@ -74,18 +177,102 @@ async fn what_comes_twice_is_charged_twice_or_rejected() {
         cookie("sid=1; sid=2; sid=3; sid=4; sid=5"),
     ];
     assert_eq!(statuses(sid, requests).await, [200, 429, 200, 400]);
+    let k = bucket("p", "1/h").by(&[AttributeName::Param("k")]);
+    let paths = ["/?k=a&k=b", "/?k=b", "/?k=c", "/?k=1&k=2&k=3&k=4&k=5"];
+    let requests = paths.map(|path| with("GET", path, &[])).into();
+    assert_eq!(statuses(k, requests).await, [200, 429, 200, 400]);
     let key = bucket("p", "1/h").by(&[AttributeName::Header("x-api-key")]);
     let twice = with("GET", "/", &[("x-api-key", "a"), ("x-api-key", "b")]);
     assert_eq!(statuses(key, vec![twice, with("GET", "/", &[("x-api-key", "a")])]).await, [400, 200]);
 }
 
+/// A user that a trusted proxy names twice is nobody in particular.
+#[tokio::test]
+async fn a_user_that_a_proxy_names_twice_is_rejected() {
+    let proxies = Proxies { trusted: vec!["192.0.2.0/24".parse().unwrap()], ..Proxies::default() };
+    let user_header = Some(HeaderName::from_static("x-user"));
+    let rules = Rules { proxies, user_header, ..Rules::default() };
+    let policies = Policies::new(vec![bucket("p", "1/h").by(&[AttributeName::User])]).unwrap();
+    let requests = vec![
+        with("GET", "/", &[("x-user", "anna"), ("x-user", "bert")]),
+        with("GET", "/", &[("x-user", "anna")]),
+        with("GET", "/", &[("x-user", "anna")]),
+    ];
+    assert_eq!(statuses_under(policies, rules, requests).await, [400, 200, 429]);
+}
+
+#[tokio::test]
+async fn a_value_that_cannot_be_read_is_counted_by_address() {
+    let cookie = |bytes: &[u8]| {
+        let mut request = with("GET", "/", &[]);
+        request.headers_mut().insert("cookie", HeaderValue::from_bytes(bytes).unwrap());
+        request
+    };
+    let requests = vec![
+        cookie(b"sid=\xff; sid=REAL"),
+        cookie(b"sid=REAL"),
+        cookie(b"sid=\xff"),
+        cookie(b"sid=\xfe"),
+        cookie(b"other=1"),
+    ];
+    let sid = bucket("p", "1/h").by(&[AttributeName::Cookie("sid")]);
+    assert_eq!(statuses(sid, requests).await, [200, 429, 200, 429, 200]);
+    let long = "k".repeat(5_000);
+    let requests = [(); 2].map(|()| with("GET", "/", &[("x-api-key", &long)])).into();
+    let key = bucket("p", "1/h").by(&[AttributeName::Header("x-api-key")]);
+    assert_eq!(statuses(key, requests).await, [200, 429]);
+}
+
+/// A layer passes on what it reads, so that nothing is stripped after it was counted.
+#[tokio::test]
+async fn a_header_that_connection_names_is_counted() {
+    let key = bucket("p", "1/h").by(&[AttributeName::Header("x-api-key")]);
+    let hop = with("GET", "/", &[("x-api-key", "a"), ("connection", "X-Api-Key")]);
+    assert_eq!(statuses(key, vec![hop, with("GET", "/", &[("x-api-key", "a")])]).await, [200, 429]);
+}
+
 #[tokio::test]
 async fn a_path_counts_in_every_reading() {
-    let items = vec![Pattern::new("/api/items/**", Some(b'/')).unwrap()];
-    let items = Condition::default().and_fits(AttributeName::Path, items);
-    let policy = bucket("p", "1/h").covering(Selector::When(items));
-    let requests = vec![with("GET", "/api/items/1", &[]), with("GET", "/api/items/1%2f..%2f..%2fx", &[])];
-    assert_eq!(statuses(policy, requests).await, [200, 429]);
+    let ambiguous = || with("GET", "/api/items/1%2f..%2f..%2fx", &[]);
+    for (pattern, plain) in [
+        ("/api/items/**", Some("/api/items/1")),
+        ("/api/x", Some("/api/x")),
+        ("/api/items/1%2f..%2f..%2fx", None),
+        ("/api/items/1/../../x", None),
+    ] {
+        let policy = bucket("p", "1/h").covering(Selector::When(path_is(pattern)));
+        let first = plain.map_or_else(ambiguous, |path| with("GET", path, &[]));
+        assert_eq!(statuses(policy, vec![first, ambiguous()]).await, [200, 429], "{pattern}");
+    }
+    let rejecting = Rules { ambiguous_paths: AmbiguousPaths::Reject, ..Rules::default() };
+    let nothing = Policies::new(Vec::new()).unwrap();
+    let requests = vec![ambiguous(), with("GET", "/api/y", &[])];
+    assert_eq!(statuses_under(nothing, rejecting, requests).await, [400, 200]);
+}
+
+/// B4: what a program exempts is exempt as a whole path, and in every reading.
+#[tokio::test]
+async fn only_what_is_named_is_exempt() {
+    for (path, expected) in [
+        ("/health", [200, 200]),
+        ("/healthcare", [200, 429]),
+        ("/health/x", [200, 429]),
+        ("/login%2f..%2fhealth", [200, 429]),
+    ] {
+        let policies = Policies::new(vec![bucket("p", "1/h")]).unwrap().exempting(vec![path_is("/health")]);
+        let requests = [(); 2].map(|()| with("GET", path, &[])).into();
+        assert_eq!(statuses_under(policies, Rules::default(), requests).await, expected, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn paths_that_differ_by_case_are_one_if_the_program_says_so() {
+    for (case, expected) in [(Case::Sensitive, [200, 200]), (Case::Insensitive, [200, 429])] {
+        let policy = bucket("p", "1/h").covering(Selector::When(path_is("/login")));
+        let requests = ["/login", "/Login"].map(|path| with("GET", path, &[])).into();
+        let rules = Rules { case, ..Rules::default() };
+        assert_eq!(statuses_under(Policies::new(vec![policy]).unwrap(), rules, requests).await, expected);
+    }
 }
 
 /// An application may read any line of `Host`, or the host in the target.
