@@ -77,6 +77,17 @@ pub(crate) fn quotas_of(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
     prop_oneof![5 => usual_quotas_of(algorithm), 1 => edge_quotas_of(algorithm)]
 }
 
+/// Two quotas whose buckets have the same key: of windows, both have the same length.
+pub(crate) fn quotas_on_one_key(algorithm: Algorithm) -> impl Strategy<Value = (Quota, Quota)> {
+    (quotas_of(algorithm), quotas_of(algorithm)).prop_map(move |(first, second)| {
+        if algorithm.has_burst() {
+            return (first, second);
+        }
+        let rate = Rate::new(second.rate().units(), first.window()).unwrap();
+        (first, Quota::new(algorithm, rate).unwrap())
+    })
+}
+
 /// Quotas whose refill is about the longest that leaves room for a history, of all units and bursts there are.
 fn edge_quotas_of(algorithm: Algorithm) -> impl Strategy<Value = Quota> {
     let units_max = if algorithm == Algorithm::SlidingWindow { Quota::LOG_UNITS_MAX } else { u32::MAX };

@@ -1,13 +1,11 @@
 //! The laws that every store keeps, for every algorithm, over random quotas and histories.
 
 use proptest::prelude::*;
-use ratewright_core::{
-    Algorithm, Micros, Outcome, Quota, Rate, Receipt, Refill, Standing, Timestamp, WindowStart,
-};
+use ratewright_core::{Algorithm, Micros, Outcome, Quota, Receipt, Refill, Standing, Timestamp, WindowStart};
 
 use super::{World, config};
 use crate::bounds::check_never_over;
-use crate::generate::{Visit, algorithms, cost, gaps, quotas, quotas_of, starts, visits};
+use crate::generate::{Visit, algorithms, cost, gaps, quotas, quotas_of, quotas_on_one_key, starts, visits};
 use crate::world::{Gate, take, trial};
 use ratewright_core::Act;
 
@@ -340,7 +338,7 @@ proptest! {
     /// Counts survive a changed limit: under each quota, from its first charge on, its own bound holds.
     #[test]
     fn a_changed_quota_keeps_its_own_bound(
-        (first, second) in algorithms().prop_flat_map(changing),
+        (first, second) in algorithms().prop_flat_map(quotas_on_one_key),
         start in starts(),
         before in visits(40),
         after in visits(80),
@@ -406,17 +404,6 @@ fn follow(first: &World, second: &World, gate: &Gate, visits: &[Visit]) -> Resul
     }
     second.clock.set(clock_now(first));
     Ok(())
-}
-
-/// A quota before and after a change. A window keeps its length, or its buckets would be others.
-fn changing(algorithm: Algorithm) -> impl Strategy<Value = (Quota, Quota)> {
-    (quotas_of(algorithm), quotas_of(algorithm)).prop_map(move |(first, second)| {
-        if algorithm.has_burst() {
-            return (first, second);
-        }
-        let rate = Rate::new(second.rate().units(), first.window()).unwrap();
-        (first, Quota::new(algorithm, rate).unwrap())
-    })
 }
 
 /// Where the first charge says when the next window or step begins, it does so also if it is given back;

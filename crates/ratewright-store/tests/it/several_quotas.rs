@@ -5,12 +5,12 @@ use std::num::NonZeroU32;
 use proptest::prelude::*;
 use ratewright_core::{
     Act, Algorithm, Ask, Attribute, AttributeName, Charges, Condition, Micros, Pattern, Policies, Policy,
-    Query, Quota, Rate, Refill, Select, Timestamp,
+    Query, Quota, Refill, Select, Timestamp,
 };
 
 use super::{World, config};
 use crate::bounds::check_never_over;
-use crate::generate::{algorithms, cost, gaps, quotas, quotas_of, starts, visits};
+use crate::generate::{algorithms, cost, gaps, quotas, quotas_on_one_key, starts, visits};
 use crate::world::{Gate, take};
 
 /// What a client of two quotas does: when, under the second one, so much of it, and how.
@@ -19,17 +19,6 @@ type Visit = (crate::generate::Gap, bool, u32, u8);
 fn alternating(n_max: usize) -> impl Strategy<Value = Vec<Visit>> {
     let shares = prop_oneof![6 => Just(0u32), 3 => 0u32..400, 1 => 0u32..1_050];
     prop::collection::vec((gaps(), any::<bool>(), shares, 0u8..8), 1..n_max)
-}
-
-/// Two quotas whose buckets have the same key.
-fn two(algorithm: Algorithm) -> impl Strategy<Value = (Quota, Quota)> {
-    (quotas_of(algorithm), quotas_of(algorithm)).prop_map(move |(first, second)| {
-        if algorithm.has_burst() {
-            return (first, second);
-        }
-        let rate = Rate::new(second.rate().units(), first.window()).unwrap();
-        (first, Quota::new(algorithm, rate).unwrap())
-    })
 }
 
 fn now(world: &World) -> Timestamp {
@@ -48,7 +37,7 @@ proptest! {
     /// and so all together is never more than the sum of both.
     #[test]
     fn each_quota_keeps_its_law_whatever_another_does_to_the_key(
-        (first, second) in algorithms().prop_flat_map(two),
+        (first, second) in algorithms().prop_flat_map(quotas_on_one_key),
         start in starts(),
         visits in alternating(120),
     ) {
@@ -73,7 +62,7 @@ proptest! {
     /// A look never changes what a later charge finds: neither under another quota, nor with a clock that was set back.
     #[test]
     fn a_look_changes_nothing(
-        (first, second) in algorithms().prop_flat_map(two),
+        (first, second) in algorithms().prop_flat_map(quotas_on_one_key),
         start in starts(),
         visits in prop::collection::vec((gaps(), prop::option::weighted(0.1, gaps()), any::<bool>(), 0u32..600, 0u8..4), 1..60),
     ) {
@@ -100,7 +89,7 @@ proptest! {
     /// microsecond is worth. A window keeps its count.
     #[test]
     fn a_changed_quota_keeps_the_share_that_was_spent(
-        (first, second) in algorithms().prop_flat_map(two),
+        (first, second) in algorithms().prop_flat_map(quotas_on_one_key),
         start in starts(),
         visits in visits(30),
     ) {
@@ -165,7 +154,7 @@ proptest! {
 
     /// A reset forgets the states of all quotas that met the key.
     #[test]
-    fn a_reset_key_is_new_under_every_quota((first, second) in algorithms().prop_flat_map(two), start in starts(), visits in alternating(20)) {
+    fn a_reset_key_is_new_under_every_quota((first, second) in algorithms().prop_flat_map(quotas_on_one_key), start in starts(), visits in alternating(20)) {
         let world = World::at(start);
         let gates = [Gate::new("g", first), Gate::new("g", second)];
         for (gap, is_second, share, _) in visits {
