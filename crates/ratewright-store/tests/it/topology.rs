@@ -1,5 +1,7 @@
 //! Redis as a Cluster, behind a Sentinel, and behind TLS: real servers, started here.
 
+mod refunds;
+
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
