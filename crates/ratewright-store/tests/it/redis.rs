@@ -1,5 +1,6 @@
 //! The Redis store on a real redis-server: what several instances and decisions at once make of it.
 
+mod expiry;
 mod link;
 mod stored;
 

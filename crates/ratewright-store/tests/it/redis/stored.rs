@@ -25,7 +25,7 @@ fn ttl(server: &Redis, key: &str) -> i64 {
 }
 
 /// Where the bucket of a client lies.
-fn key_of(quota: &Quota, client: &str) -> String {
+pub(super) fn key_of(quota: &Quota, client: &str) -> String {
     let kind = if quota.algorithm() == TOKEN { String::new() } else { format!("~{}", quota.kind()) };
     format!("ratelimit:p{kind}:{client}")
 }

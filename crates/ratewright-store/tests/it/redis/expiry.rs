@@ -1,0 +1,171 @@
+//! How long a key lives in which several quotas keep states, as two policy files do that share a Redis.
+
+use proptest::prelude::*;
+use ratewright_core::{
+    Act, Algorithm, Attribute, AttributeName, Basis, BucketName, Clock, Key, Leak, ManualClock, Micros,
+    Outcome, Part, Quota, Receipt, Refill, Refund, Store,
+};
+use ratewright_lab::Redis;
+use ratewright_store::{RedisSettings, RedisStore, Servers};
+
+use super::stored::key_of;
+use super::{TOKEN, apply, connected, is_paid, quota, settings};
+use crate::generate::{cost, gaps, lasts, quotas_on_one_key, starts};
+use crate::world::{RUNTIME, take};
+
+/// The algorithms whose states belong to a quota.
+const ALGORITHMS: [Algorithm; 4] = [
+    TOKEN,
+    Algorithm::TokenBucket(Refill::Stepped),
+    Algorithm::LeakyBucket(Leak::Meter),
+    Algorithm::LeakyBucket(Leak::Queue),
+];
+
+fn store_with(server: &Redis, min_ttl: Micros) -> RedisStore {
+    connected(Servers::single(&server.url()).unwrap(), RedisSettings { min_ttl, ..settings("ratelimit") })
+}
+
+/// When a key expires, in microseconds of Redis' clock. 0 if it is not there.
+fn expires_at(server: &Redis, key: &str) -> u64 {
+    server.cli(&["PEXPIRETIME", key]).parse::<u64>().map_or(0, |millis| millis * 1_000)
+}
+
+/// How long it takes until the whole quota can be spent, with what its own state says.
+fn needed(store: &RedisStore, quota: &Quota) -> u64 {
+    let whole = apply(store, quota, "c", Act::Look(quota.capacity().get())).unwrap();
+    whole.retry_after().map_or(0, Micros::as_micros)
+}
+
+fn give_back(store: &RedisStore, quota: &Quota, receipt: Receipt) {
+    let name = BucketName::new("p", None, quota, vec![Part::one(AttributeName::Ip)]);
+    let attributes = [Attribute { name: AttributeName::Ip, value: "c" }];
+    let key = Key::new(&name, &attributes).unwrap();
+    let refund = Refund { key, quota, receipt, basis: Basis::Shared, id: None };
+    RUNTIME.block_on(store.refund(&[refund])).unwrap();
+}
+
+/// What a client does under one of two quotas.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Spends half of the quota that lasts for a day.
+    Long,
+    /// Spends all of the quota that lasts for a minute.
+    Short,
+    /// Is denied under it.
+    Denied,
+    /// Asks how it stands.
+    Look,
+    /// Gives back what it was charged last under it.
+    Refund,
+}
+
+/// A day's state is kept for as long as it says something, whatever happens under a quota of a minute.
+#[test]
+fn a_key_outlives_the_longest_lived_state_in_it() {
+    use Step::{Denied, Long, Look, Refund, Short};
+    let server = Redis::start();
+    for min_ttl in [Micros::ZERO, Micros::from_secs(120)] {
+        let store = store_with(&server, min_ttl);
+        for algorithm in ALGORITHMS {
+            let (long, short) = (quota(algorithm, "10/d"), quota(algorithm, "10/min"));
+            for steps in [
+                &[Long, Short][..],
+                &[Short, Long],
+                &[Long, Short, Denied],
+                &[Short, Long, Denied],
+                &[Short, Long, Look],
+                &[Long, Short, Refund],
+                &[Short, Long, Refund],
+                &[Short, Long, Refund, Short, Denied, Refund],
+            ] {
+                server.cli(&["FLUSHALL"]);
+                let (mut needed_until, mut receipt) = (0, None);
+                for step in steps {
+                    match step {
+                        Long => {
+                            assert!(is_paid(&apply(&store, &long, "c", Act::Record(5)).unwrap()));
+                            let now = server.now();
+                            needed_until = now + needed(&store, &long) - 1_000_000;
+                        }
+                        Short => match apply(&store, &short, "c", Act::Record(10)).unwrap().outcome {
+                            Outcome::Paid(paid) => receipt = Some(paid),
+                            Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => {
+                                panic!("a record is paid")
+                            }
+                        },
+                        Denied => assert!(!is_paid(&apply(&store, &short, "c", take(10)).unwrap())),
+                        Look => drop(apply(&store, &short, "c", Act::Look(1)).unwrap()),
+                        Refund => give_back(&store, &short, receipt.take().unwrap()),
+                    }
+                }
+                let expires_at = expires_at(&server, &key_of(&long, "c"));
+                assert!(expires_at > needed_until, "{algorithm:?}, {min_ttl:?}: {steps:?}");
+                assert!(needed_until > server.now() + 3_600_000_000, "it lasts for hours");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Two files alternate on one key: as long as one of the states says something, the key is there.
+    #[test]
+    fn a_key_lives_as_long_as_any_of_its_states_means_something(
+        (first, second) in prop::sample::select(ALGORITHMS.as_slice()).prop_flat_map(quotas_on_one_key),
+        start in starts(),
+        min_ttl in 0u64..3,
+        visits in prop::collection::vec((gaps(), any::<bool>(), 0u32..1_500, 0u8..8), 1..25),
+    ) {
+        thread_local! {
+            static LAB: Redis = Redis::start();
+        }
+        LAB.with(|server| {
+            let clock = ManualClock::at(start);
+            let min_ttl = Micros::from_secs(min_ttl);
+            let settings = RedisSettings { min_ttl, clock: Some(clock.clone()), ..settings("ratelimit") };
+            let store = connected(Servers::single(&server.url()).unwrap(), settings);
+            server.cli(&["FLUSHALL"]);
+            let (key, quotas, begun) = (key_of(&first, "c"), [first, second], server.now());
+            // By the test's clock: until when each quota's own state says something.
+            let mut until = [0, 0];
+            let mut receipts = [None, None];
+            let mut expires_at = 0;
+            for (gap, is_second, share, act) in visits {
+                let n = usize::from(is_second);
+                clock.advance(Micros::new(gap.micros(&quotas[n])));
+                let now = clock.now().as_micros();
+                if !quotas.iter().all(|quota| lasts(quota, now)) { break }
+                let (quota, before) = (&quotas[n], server.now());
+                let cost = cost(share, quota);
+                let receipt: Option<Receipt> = if act == 2 { receipts[n].take() } else { None };
+                let is_changed = match (act, receipt) {
+                    (_, Some(receipt)) => {
+                        give_back(&store, quota, receipt);
+                        now < until[n]
+                    }
+                    (0, _) => is_paid(&apply(&store, quota, "c", Act::Record(cost)).unwrap()),
+                    (1, _) => { apply(&store, quota, "c", Act::Look(cost)).unwrap(); false }
+                    _ => match apply(&store, quota, "c", take(cost)).unwrap().outcome {
+                        Outcome::Paid(paid) => { receipts[n] = Some(paid); true }
+                        Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => false,
+                    }
+                };
+                // Keys expire in real time, of which the test's clock knows nothing: after a pause it may be another key.
+                if expires_at <= server.now() {
+                    until = [0, 0];
+                }
+                expires_at = self::expires_at(server, &key);
+                if is_changed {
+                    until[n] = now + needed(&store, quota);
+                }
+                let pause = server.now() - begun;
+                for (until, quota) in until.iter().zip(&quotas).filter(|(until, _)| **until > now) {
+                    let due = before + (until - now);
+                    prop_assert!(due <= expires_at + pause, "{} µs too early; {quota:?}", due - expires_at);
+                }
+            }
+            Ok(())
+        })?;
+    }
+}
