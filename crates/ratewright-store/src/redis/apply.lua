@@ -1089,8 +1089,12 @@ local function write(bucket)
                 renew(bucket.key, gone_at)
             end
         end
-    elseif bucket.found and min_ttl > 0 and bucket.is_charged and not bucket.is_shared then -- or another's would end too early
-        renew(bucket.key, max(gone_at, bucket.parked_until or 0))
+    elseif bucket.found and min_ttl > 0 and bucket.is_charged then
+        if bucket.is_shared then
+            call('PEXPIRE', bucket.key, format('%d', min_ttl), 'GT') -- another's state may last longer
+        else
+            renew(bucket.key, gone_at)
+        end
     end
     bucket.dirty = false
 end

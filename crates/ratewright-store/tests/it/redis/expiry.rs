@@ -106,6 +106,27 @@ fn a_key_outlives_the_longest_lived_state_in_it() {
     }
 }
 
+/// A5: also where another file's quota has a state in the key, whichever of them was in use last.
+#[test]
+fn a5_min_ttl_is_renewed_at_a_denied_request_beside_another_quota() {
+    let server = Redis::start();
+    let store = store_with(&server, Micros::from_secs(7_200));
+    for algorithm in ALGORITHMS {
+        let (denying, other) = (quota(algorithm, "1/30min"), quota(algorithm, "10/40min"));
+        let key = key_of(&denying, "c");
+        for order in [[&denying, &other], [&other, &denying]] {
+            server.cli(&["FLUSHALL"]);
+            for quota in order {
+                assert!(is_paid(&apply(&store, quota, "c", Act::Record(1)).unwrap()));
+            }
+            server.cli(&["PEXPIRE", &key, "3600000"]);
+            assert!(!is_paid(&apply(&store, &denying, "c", take(1)).unwrap()), "{algorithm:?}");
+            let lives_for = expires_at(&server, &key).saturating_sub(server.now());
+            assert!(lives_for > 7_000_000_000, "{algorithm:?}, {order:?}: {lives_for} µs");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
