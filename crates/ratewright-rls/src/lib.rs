@@ -27,6 +27,7 @@ mod heard;
 mod hits;
 pub mod json;
 mod listen;
+mod lossy;
 mod met;
 mod refunds;
 mod rls;

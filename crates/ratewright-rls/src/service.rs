@@ -119,7 +119,7 @@ where
         if path == SHOULD_RATE_LIMIT {
             let rls = Arc::clone(&self.rls);
             let (within, refunds, alive) = (self.message_within, self.refunds, self.alive.clone());
-            let reading = tokio::time::timeout(within, unary::read::<RateLimitRequest>(request.into_body()));
+            let reading = tokio::time::timeout(within, unary::read(request.into_body()));
             return Box::pin(should_rate_limit(rls, reading, refunds, alive).map(Ok));
         }
         let other = match path.strip_prefix('/').and_then(|path| path.split('/').next()) {

@@ -19,6 +19,9 @@ use http_body_util::BodyExt;
 use prost::Message;
 use tonic::Status;
 
+use crate::lossy;
+use crate::wire::RateLimitRequest;
+
 /// The longest message, in bytes. A refusal lets its request pass, so what Envoy can take from long header fields must fit many times.
 pub(crate) const MESSAGE_MAX: usize = 1024 * 1024;
 
@@ -42,9 +45,9 @@ pub enum Answer {
 ///
 /// # Errors
 /// If it is too long, compressed, cut short, or not one message.
-pub(crate) async fn read<M: Message + Default>(
+pub(crate) async fn read(
     mut body: impl Body<Data = Bytes, Error: ToString> + Unpin,
-) -> Result<M, Status> {
+) -> Result<RateLimitRequest, Status> {
     // Nearly always all of it is in one piece.
     let (mut read, mut more) = (Bytes::new(), BytesMut::new());
     while let Some(frame) = body.frame().await {
@@ -74,7 +77,9 @@ pub(crate) async fn read<M: Message + Default>(
     if usize::try_from(u32::from_be_bytes(length)) != Ok(message.len()) {
         return Err(Status::internal("a call has one message, and that is as long as it says"));
     }
-    M::decode(message).map_err(|error| Status::internal(format!("the message cannot be read: {error}")))
+    RateLimitRequest::decode(message)
+        .or_else(|error| lossy::decode(message).map_err(|_| error))
+        .map_err(|error| Status::internal(format!("the message cannot be read: {error}")))
 }
 
 /// The answer to a call that went well.

@@ -212,6 +212,32 @@ async fn what_is_no_call_is_refused_and_the_connection_stays() {
     }
 }
 
+/// Envoy copies headers of any bytes into descriptors. Rejected, such a request would pass uncounted.
+#[tokio::test]
+async fn a_value_that_is_not_utf8_is_counted() {
+    let open = open(Listening::default()).await;
+    let mut sender = plain::<Full<Bytes>>(open.address).await;
+    // `RateLimitRequest { domain: "shop", descriptors: [{ entries: [{ key: "client", value: … }] }] }`
+    let call = |byte: u8| {
+        let message =
+            [b"\0\0\0\0\x15\x0a\x04shop\x12\x0d\x0a\x0b\x0a\x06client\x12\x01".as_slice(), &[byte]].concat();
+        http::Request::post(CALL).body(Full::new(Bytes::from(message))).unwrap()
+    };
+    for (byte, code) in [
+        (0xff, Code::Ok),
+        (0xfe, Code::Ok),
+        (0xff, Code::OverLimit),
+        (0x80, Code::OverLimit),
+        (b'a', Code::Ok),
+    ] {
+        let answer = sender.send_request(call(byte)).await.unwrap().into_body().collect().await.unwrap();
+        assert_eq!(answer.trailers().unwrap()["grpc-status"], "0", "{byte:x}");
+        let message = answer.to_bytes().split_off(5);
+        let answer = <RateLimitResponse as prost::Message>::decode(message).unwrap();
+        assert_eq!(answer.overall_code(), code, "{byte:x}");
+    }
+}
+
 /// A message that does not come holds nothing for long; nor does one that comes in a thousand pieces cost more than another.
 #[tokio::test]
 async fn a_message_must_come_in_time_in_however_many_pieces() {

@@ -150,7 +150,7 @@ const PARSER_MARKERS: [&str; 10] = [
     "fn follow(&mut self, bytes",
     "impl FromStr",
     "httparse::",
-    "M::decode(",
+    "Request::decode(",
     "from_utf8(",
     "from_str_radix(",
     "serde_json::from_",
