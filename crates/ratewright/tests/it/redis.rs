@@ -1,5 +1,6 @@
 //! The program on a real Redis, by requirement id.
 
+mod keys;
 mod topology;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
