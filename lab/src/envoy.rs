@@ -27,6 +27,8 @@ pub struct Filter<'a> {
     pub failure_mode_deny: bool,
     /// How long it waits for an answer.
     pub timeout: &'a str,
+    /// More settings of the connection manager, in YAML, each line by itself.
+    pub connection_manager: &'a str,
     /// `rate_limits` of the route, in YAML, each line by itself.
     pub rate_limits: &'a str,
     /// The same of the route's section for the filter, which alone knows of hits. If there is one, the other does not count.
@@ -56,6 +58,7 @@ static_resources:
         typed_config:
           '@type': type.googleapis.com/envoy.extensions.filters.network.http_connection_manager.v3.HttpConnectionManager
           stat_prefix: edge
+CONNECTION_MANAGER
           route_config:
             virtual_hosts:
             - name: all
@@ -111,6 +114,7 @@ impl Filter<'_> {
         upstream: "",
         failure_mode_deny: false,
         timeout: "2s",
+        connection_manager: "",
         rate_limits: "",
         counted_limits: "",
         trust: Trust::Blind,
@@ -137,6 +141,7 @@ impl Envoy {
         };
         let text = FILE
             .replace("PORT", &port.to_string())
+            .replace("CONNECTION_MANAGER\n", &indented(filter.connection_manager, 10))
             .replace("COUNTED_LIMITS\n", &counted_limits)
             .replace("RATE_LIMITS\n", &rate_limits)
             .replace("TIMEOUT", filter.timeout)

@@ -1,5 +1,7 @@
 //! Envoy itself, with its rate limit filter, in front of nginx: what its clients see.
 
+mod no_way_around;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 

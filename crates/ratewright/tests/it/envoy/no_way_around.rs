@@ -1,0 +1,127 @@
+//! Requests that could be read in more than one way, as Envoy tells of them: rules that name no value count all of them.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use ratewright_lab::{Envoy, Filter};
+
+use super::{Edge, has_envoy};
+use crate::process::Answer;
+
+/// A request: the method, the path, and its headers, which may be no text.
+type Request<'a> = (&'a str, &'a str, &'a [&'a [u8]]);
+
+const BY_PATH: &str = "- actions: [{request_headers: {header_name: ':path', descriptor_key: path}}]\n";
+const BY_METHOD: &str = "- actions: [{request_headers: {header_name: ':method', descriptor_key: method}}]\n";
+const BY_KEY: &str = "- actions: [{request_headers: {header_name: x-api-key, descriptor_key: api}}]\n";
+const BY_ADDRESS: &str = "- actions: [{remote_address: {}}]\n";
+
+/// Envoy makes one path of all its spellings.
+const NORMAL_PATHS: &str = "\
+normalize_path: true
+merge_slashes: true
+path_with_escaped_slashes_action: UNESCAPE_AND_FORWARD
+";
+
+fn status(envoy: &Envoy, (method, path, headers): Request<'_>) -> u16 {
+    let head = format!("{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n");
+    let headers: Vec<_> = headers.iter().map(|header| [*header, b"\r\n"].concat()).collect();
+    let mut stream = TcpStream::connect(envoy.address()).unwrap();
+    stream.write_all(&[head.as_bytes(), &headers.concat(), b"\r\n"].concat()).unwrap();
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).unwrap();
+    Answer::parse(&String::from_utf8_lossy(&response)).status
+}
+
+/// The statuses of requests under these descriptors, of which each allows one a day. What Envoy gets no answer for, passes.
+fn statuses(filter: Filter<'_>, descriptors: &[&str], requests: &[Request<'_>]) -> Vec<u16> {
+    let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
+    let descriptors = descriptors.iter().map(|descriptor| format!("- {{{descriptor}, {limit}}}\n"));
+    let rules = format!("domain: edge\ndescriptors:\n{}", descriptors.collect::<String>());
+    let edge = Edge::start(&rules, "");
+    let envoy = edge.envoy_with(filter);
+    requests.iter().map(|request| status(&envoy, *request)).collect()
+}
+
+/// Each of these requests is counted: it passes once, and not again.
+#[track_caller]
+fn check_counted(rate_limits: &str, descriptors: &[&str], requests: &[Request<'_>]) {
+    let twice: Vec<_> = requests.iter().flat_map(|request| [*request, *request]).collect();
+    let filter = Filter { rate_limits, ..Filter::PATIENT };
+    let expected: Vec<u16> = requests.iter().flat_map(|_| [200, 429]).collect();
+    assert_eq!(statuses(filter, descriptors, &twice), expected);
+}
+
+/// Envoy tells the path as it was written, with its parameters: a rule with a value sees one spelling, so that another rule must
+/// see the others.
+#[test]
+fn every_spelling_of_a_path_is_counted() {
+    if !has_envoy() {
+        return;
+    }
+    let paths = ["/once", "/%6fnce", "/once?x=1", "//once", "/x/../once", "/x%2f..%2fonce", "/Once"];
+    check_counted(
+        BY_PATH,
+        &["key: path, value: /once", "key: path"],
+        &paths.map(|path| ("GET", path, &[][..])),
+    );
+}
+
+/// One rule for a path counts all its spellings where Envoy makes one of them, and parameters too if it has a wildcard and
+/// one bucket for what fits.
+#[test]
+fn spellings_of_a_path_share_a_bucket_where_envoy_makes_one_of_them() {
+    if !has_envoy() {
+        return;
+    }
+    let filter = Filter { rate_limits: BY_PATH, connection_manager: NORMAL_PATHS, ..Filter::PATIENT };
+    let spellings = ["/once", "/%6fnce", "//once", "/x/../once", "/x%2f..%2fonce"];
+    let spellings = spellings.map(|path| ("GET", path, &[][..]));
+    assert_eq!(statuses(filter, &["key: path, value: /once"], &spellings), [200, 429, 429, 429, 429]);
+    let parameters = ["/once", "/once?x=1", "/%6fnce?x=2"].map(|path| ("GET", path, &[][..]));
+    let shared = "key: path, value: /once*, share_threshold: true";
+    assert_eq!(statuses(filter, &[shared], &parameters), [200, 429, 429]);
+}
+
+#[test]
+fn head_is_counted_and_a_method_in_small_letters_is_rejected() {
+    if !has_envoy() {
+        return;
+    }
+    let descriptors = ["key: method, value: GET", "key: method"];
+    check_counted(BY_METHOD, &descriptors, &[("GET", "/", &[]), ("HEAD", "/", &[])]);
+    let filter = Filter { rate_limits: BY_METHOD, ..Filter::PATIENT };
+    assert_eq!(statuses(filter, &descriptors, &[("get", "/", &[]), ("Get", "/", &[])]), [400, 400]);
+}
+
+/// Of several lines of a header Envoy tells the first: that one is counted, also if it is empty, whatever comes after it.
+#[test]
+fn a_header_that_comes_twice_is_counted() {
+    if !has_envoy() {
+        return;
+    }
+    let [a, b, empty]: [&[u8]; 3] = [b"X-Api-Key: a", b"X-Api-Key: b", b"X-Api-Key:"];
+    let descriptors = ["key: api, value: a", "key: api"];
+    check_counted(
+        BY_KEY,
+        &descriptors,
+        &[("GET", "/", &[a, b]), ("GET", "/", &[b, a]), ("GET", "/", &[empty, a])],
+    );
+    let filter = Filter { rate_limits: BY_KEY, ..Filter::PATIENT };
+    let requests: [Request<'_>; 3] = [("GET", "/", &[a]), ("GET", "/", &[a, b]), ("GET", "/", &[a, a])];
+    assert_eq!(statuses(filter, &descriptors, &requests), [200, 429, 429]);
+}
+
+/// A value that is no text is counted, and does not hide the request from its address's limit.
+#[test]
+fn a_header_that_cannot_be_read_hides_nothing() {
+    if !has_envoy() {
+        return;
+    }
+    let unreadable: &[u8] = b"X-Api-Key: \xff";
+    check_counted(BY_KEY, &["key: api"], &[("GET", "/", &[unreadable])]);
+    let by_both = [BY_KEY, BY_ADDRESS].concat();
+    let filter = Filter { rate_limits: &by_both, ..Filter::PATIENT };
+    let requests: [Request<'_>; 2] = [("GET", "/", &[]), ("GET", "/", &[unreadable])];
+    assert_eq!(statuses(filter, &["key: remote_address"], &requests), [200, 429]);
+}
