@@ -1,10 +1,13 @@
 //! Limits over real sockets, with a clock that is moved instead of waited for.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use ratewright_core::{
     Algorithm, AttributeName, Counted, Micros, Policy, Quota, Refill, Selector, WindowStart,
 };
+use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
+use ratewright_http::{Dialect, Rules, TokenUser};
 
 use crate::world::{Client, Scripted, Setup, World, route, settings, text, until};
 
@@ -141,6 +144,40 @@ async fn a_permit_is_held_until_the_answer_has_been_taken_or_the_client_is_gone(
     assert_eq!((second.status, second.headers["retry-after"].as_str()), (429, "1"));
     drop(first);
     until("the permit is back", || world.permits.n_keys() == 0).await;
+}
+
+/// Anna's token, signed with the secret below, until 2096.
+const TOKEN: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIiwiZXhwIjo0MDAwMDAwMDAwfQ.6tJmnXbQWQ2Qlg96ePo9008Hfzf1AuOYopIFrTp5qH4";
+
+/// A verification costs more than the rest of a decision: it is made once for each request, however many limits count by user.
+#[tokio::test]
+async fn a_token_is_verified_once_for_each_request() {
+    let server = Scripted::echo().await;
+    let at_once = Quota::new(Algorithm::FixedWindow(WindowStart::default()), "9/s".parse().unwrap()).unwrap();
+    let at_once = Policy::new("at-once", at_once).unwrap();
+    for (by, n_each) in [(AttributeName::User, 1), (AttributeName::Claim("sub"), 1), (AttributeName::Ip, 0)] {
+        let keys = KeySet::secret(b"a secret of at least thirty-two bytes").unwrap();
+        let verifier = Arc::new(Verifier::new(keys, TokenRules::default()));
+        let token = TokenUser { verifier: Arc::clone(&verifier), claim: "sub".to_owned() };
+        let rules = Rules { token: Some(token), ..Rules::default() };
+        let world = World::start(Setup {
+            policies: vec![bucket("rate", "1/h", 2).by(&[by]), bucket("more", "1/h", 9).by(&[by])],
+            permits: vec![at_once.clone().by(&[by])],
+            settings: settings(route(&[server.address])),
+            dialect: Dialect { rules, ..Dialect::default() },
+            ..Setup::default()
+        })
+        .await;
+        let mut client = world.connect().await;
+        for (n, status) in (1..).zip([200, 200, 429]) {
+            let request = format!("GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
+            assert_eq!(client.ask(&request).await.status, status);
+            assert_eq!(verifier.n_verified(), n * n_each, "by {by}");
+        }
+        let refused = "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a.b.c\r\n\r\n";
+        world.connect().await.ask(refused).await;
+        assert_eq!(verifier.n_verified(), 4 * n_each, "by {by}");
+    }
 }
 
 #[tokio::test]
