@@ -153,14 +153,22 @@ fn the_page_on_envoy_limits_a_route() {
         });
     let envoy = Envoy::serve(&text, port);
     let told = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let get = |path: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+        http(&envoy.address(), &request)
+    };
     let seen: String = (0..4)
         .map(|_| {
-            let request = "GET /login HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
-            let answer = http(&envoy.address(), request);
+            let answer = get("/login");
             format!("{} {}\n", answer.status, answer.headers["x-ratelimit-remaining"])
         })
         .collect();
     assert_eq!(seen, told);
+    for spelling in ["/login?x=1", "//login", "/%6Cogin", "/x/../login", "/x%2f..%2flogin?y=2"] {
+        assert_eq!(get(spelling).status, 429, "{spelling}");
+    }
+    let rule = page.split("as it is written: `").nth(1).and_then(|rest| rest.split('`').next()).unwrap();
+    assert_eq!(ratewright.metric(&format!("ratewright_envoy_hits_total{{rule=\"{rule}\"}}")), 9.0);
 }
 
 fn port_of(address: &str) -> String {
