@@ -223,3 +223,53 @@ fn missing_deny_holds_for_queries_that_cost_nothing() {
     assert_eq!(readings(vec![by_user.clone()], &[(AttributeName::Method, "GET")]), ["p Missing"]);
     assert_eq!(readings(vec![by_user.in_mode(Mode::Off)], &[(AttributeName::Method, "GET")]), [""; 0]);
 }
+
+/// What is charged for a query with several values is what would be charged for each of its readings alone.
+#[test]
+fn the_buckets_of_a_query_are_those_of_its_readings() {
+    let (a, b) = (AttributeName::Cookie("a"), AttributeName::Cookie("b"));
+    let part = |name: AttributeName<&str>| Part::one(name.to_owned());
+    let first_of = |first: AttributeName<&str>, other: AttributeName<&str>| {
+        Part::first_of(first.to_owned(), vec![other.to_owned()])
+    };
+    let partitions = [
+        vec![part(a)],
+        vec![first_of(a, b)],
+        vec![first_of(a, AttributeName::Ip)],
+        vec![part(a), part(b)],
+        vec![first_of(a, b), part(a)],
+        vec![part(b), first_of(b, a)],
+    ];
+    let sets: Vec<Vec<&str>> = (0..8usize)
+        .map(|set| {
+            (0..3).filter(|n| set >> n & 1 == 1).map(|n| ["1", "2", Attribute::UNREADABLE][n]).collect()
+        })
+        .collect();
+    for partition in &partitions {
+        let by = policy("p").partitioned(partition.clone());
+        for (of_a, of_b) in sets.iter().flat_map(|of_a| sets.iter().map(move |of_b| (of_a, of_b))) {
+            let of =
+                |name, values: &[&'static str]| values.iter().map(|&value| (name, value)).collect::<Vec<_>>();
+            let all = [of(a, of_a), of(b, of_b), of(AttributeName::Ip, &["i"])].concat();
+            let alone = |values: &[&'static str]| {
+                if values.is_empty() { vec![None] } else { values.iter().copied().map(Some).collect() }
+            };
+            let mut expected = Vec::new();
+            for (one_a, one_b) in alone(of_a)
+                .into_iter()
+                .flat_map(|one_a| alone(of_b).into_iter().map(move |one_b| (one_a, one_b)))
+            {
+                let seen = [of(a, one_a.as_slice()), of(b, one_b.as_slice()), of(AttributeName::Ip, &["i"])]
+                    .concat();
+                expected.extend(readings(vec![by.clone()], &seen));
+            }
+            expected.sort();
+            expected.dedup();
+            let mut charged = readings(vec![by.clone()], &all);
+            charged.sort();
+            if charged != ["p TooMany"] {
+                assert_eq!(charged, expected, "{partition:?}: {all:?}");
+            }
+        }
+    }
+}
