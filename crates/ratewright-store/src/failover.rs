@@ -12,8 +12,9 @@
 //! Charges that were sent and not answered may have been spent. They are not sent again and not given back: such a
 //! query may be charged twice, in two places, and is admitted once at most.
 //!
-//! While the shared store is out, each instance grants a share of every quota. What was spent here is remembered for
-//! a while after the return, so that a store that comes and goes does not grant a new burst each time.
+//! While the shared store is out, each instance grants a share of every quota. Local memory keeps what was spent until
+//! the quota itself has repaid it, however often the store comes and goes: in any window an instance grants its share
+//! once. Only a `ttl` forgives earlier.
 //!
 //! An outage is one episode, told twice: a warning with the cause when the first decision is made without the shared
 //! store, and a word when a decision is shared again and none was made without it for a second.
@@ -58,8 +59,9 @@ pub struct Failover<S, C> {
 pub struct FailoverSettings {
     /// How much of each quota this instance grants.
     pub share: LocalShare,
-    /// How long local buckets are remembered after the shared store is back.
-    pub ttl: Micros,
+    /// How long after the shared store is back local charges are forgiven. Without it they never are: each bucket is
+    /// repaid by its own quota. With it, each outage that begins later grants the share of a long quota again.
+    pub ttl: Option<Micros>,
     /// The most keys in memory.
     pub n_keys_max: usize,
 }
@@ -103,7 +105,7 @@ struct Episode {
 impl Default for FailoverSettings {
     fn default() -> Self {
         let half = Share { part: 1, of: TWO };
-        Self { share: LocalShare::Fixed(half), ttl: Micros::from_secs(60), n_keys_max: 1_000_000 }
+        Self { share: LocalShare::Fixed(half), ttl: None, n_keys_max: 1_000_000 }
     }
 }
 
@@ -194,8 +196,8 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
         let mut episode = self.episode.lock();
         let begins = !self.is_out.load(Ordering::Acquire);
         if begins {
-            // What was spent in an outage long ago is no debt any more.
-            if episode.ended_at.is_some_and(|ended_at| self.settings.ttl <= now.since(ended_at)) {
+            let forgives = self.settings.ttl.zip(episode.ended_at);
+            if forgives.is_some_and(|(ttl, ended_at)| ttl <= now.since(ended_at)) {
                 self.local.clear();
             }
             *episode = Episode { since: now, last_at: now, n_substituted: 0, ended_at: None };

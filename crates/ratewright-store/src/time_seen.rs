@@ -1,4 +1,4 @@
-//! Notices that a store's clock was set back, for refunds.
+//! Which refunds return nothing, because the store's clock was set back or its buckets were cleared.
 //!
 //! ```text
 //!   clock   ──────────► 100  set back to 50 ──────────► 100 ─────►
@@ -53,7 +53,13 @@ impl TimeSeen {
         Timestamp::from_micros(self.latest.load(Relaxed))
     }
 
-    /// True if nobody can say how much of what was paid then time has repaid.
+    /// From now on, refunds of charges before `now` return nothing: the store has forgotten them.
+    pub(crate) fn void_before(&self, now: Timestamp) {
+        self.void_until.fetch_max(now.as_micros().saturating_sub(1), Relaxed);
+    }
+
+    /// True if a refund of what was paid then returns nothing: the charge is forgotten, or nobody can say how much of
+    /// it time has repaid.
     pub(crate) fn is_void(&self, paid_at: Timestamp) -> bool {
         paid_at.as_micros() <= self.void_until.load(Relaxed)
     }

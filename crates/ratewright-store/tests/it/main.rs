@@ -15,6 +15,7 @@
 //! - `topology`: Redis as a Cluster, behind a Sentinel, and behind TLS.
 //! - `exact`: several instances, far more load than the limits allow.
 //! - `failover`: what happens without it.
+//! - `outages`: what several outages grant together.
 //! - `chaos`: faults while under load.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
@@ -29,6 +30,7 @@ mod limiter;
 mod memory;
 mod on_memory;
 mod on_redis;
+mod outages;
 mod redis;
 mod topology;
 mod twins;

@@ -57,7 +57,7 @@ impl Reader<'_> {
         let max_keys = self.read_if("store.local.max_keys", &written.max_keys);
         FailoverSettings {
             share: self.read_if("store.local.share", &written.share).unwrap_or(default.share),
-            ttl: self.read_if("store.local.ttl", &written.ttl).unwrap_or(default.ttl),
+            ttl: self.read_if("store.local.ttl", &written.ttl).or(default.ttl),
             n_keys_max: max_keys.and_then(|n| usize::try_from(n.get()).ok()).unwrap_or(KEYS_MAX),
         }
     }

@@ -231,7 +231,7 @@ fn the_store_is_memory_or_one_of_several_kinds_of_redis() {
         expect![[r#"
         Servers(127.0.0.1:6379)
         RedisSettings { prefix: "ratelimit", deadline: 5ms, min_ttl: 0ns, readable: true, announces: false, clock: None }
-        FailoverSettings { share: Fixed(Share { part: 1, of: 2 }), ttl: 60s, n_keys_max: 1000000 }"#]],
+        FailoverSettings { share: Fixed(Share { part: 1, of: 2 }), ttl: None, n_keys_max: 1000000 }"#]],
     );
     check(
         "store:
@@ -240,28 +240,28 @@ fn the_store_is_memory_or_one_of_several_kinds_of_redis() {
         expect![[r#"
             Servers(h:1)
             RedisSettings { prefix: "rate_limiter", deadline: 20ms, min_ttl: 120s, readable: false, announces: true, clock: None }
-            FailoverSettings { share: Auto, ttl: 300s, n_keys_max: 10 }"#]],
+            FailoverSettings { share: Auto, ttl: Some(300s), n_keys_max: 10 }"#]],
     );
     check(
         "store: {redis: {url: [redis://a, redis://b]}}",
         expect![[r#"
         Servers(a:6379, b:6379)
         RedisSettings { prefix: "ratelimit", deadline: 5ms, min_ttl: 0ns, readable: true, announces: false, clock: None }
-        FailoverSettings { share: Fixed(Share { part: 1, of: 2 }), ttl: 60s, n_keys_max: 1000000 }"#]],
+        FailoverSettings { share: Fixed(Share { part: 1, of: 2 }), ttl: None, n_keys_max: 1000000 }"#]],
     );
     check(
         "store: {redis: {url: redis://a, cluster: true}}",
         expect![[r#"
         Servers(a:6379)
         RedisSettings { prefix: "ratelimit", deadline: 5ms, min_ttl: 0ns, readable: true, announces: false, clock: None }
-        FailoverSettings { share: Fixed(Share { part: 1, of: 2 }), ttl: 60s, n_keys_max: 1000000 }"#]],
+        FailoverSettings { share: Fixed(Share { part: 1, of: 2 }), ttl: None, n_keys_max: 1000000 }"#]],
     );
     check(
         "store: {redis: {url: 'redis://:p@x', sentinel: {master: m, nodes: [redis://a, redis://b]}}}",
         expect![[r#"
             Servers(m by sentinel a:6379, b:6379)
             RedisSettings { prefix: "ratelimit", deadline: 5ms, min_ttl: 0ns, readable: true, announces: false, clock: None }
-            FailoverSettings { share: Fixed(Share { part: 1, of: 2 }), ttl: 60s, n_keys_max: 1000000 }"#]],
+            FailoverSettings { share: Fixed(Share { part: 1, of: 2 }), ttl: None, n_keys_max: 1000000 }"#]],
     );
 }
 
