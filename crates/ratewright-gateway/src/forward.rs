@@ -29,7 +29,9 @@ use crate::body::{Body, Download, Source, Upload};
 use crate::client_tls::ClientTls;
 use crate::dial::dial_http1;
 use crate::h1::{Http1, SendError, Sent};
-use crate::headers::{HeaderRules, Hop, Peer, Told, join_cookies, strip_hop_by_hop, wants_upgrade};
+use crate::headers::{
+    HeaderRules, Hop, Peer, SwitchError, Told, check_switch, join_cookies, strip_hop_by_hop, wants_upgrade,
+};
 use crate::inbound::Inbound;
 use crate::notes::Notes;
 use crate::pool::{Borrowed, Wanted};
@@ -189,7 +191,7 @@ impl Way {
                     if lease.succeeded() {
                         self.notes.back((&self.route, lease.server()));
                     }
-                    return self.accept(answer, source, lease, sending.switching.take());
+                    return self.accept((answer, source), lease, sending);
                 }
                 Err(trouble) => trouble,
             };
@@ -255,6 +257,7 @@ impl Way {
             | Trouble::BrokeOff(_)
             | Trouble::Refused(_)
             | Trouble::Garbled
+            | Trouble::BadSwitch(_)
             | Trouble::BodyTooLong(_)
             | Trouble::ClientQuiet(_)
             | Trouble::ClientSlow(_)
@@ -295,20 +298,38 @@ impl Way {
     /// What the client is given of a server's answer.
     fn accept(
         &self,
-        mut answer: Response<()>,
-        source: Source,
+        (mut answer, source): (Response<()>, Source),
         lease: Lease,
-        switching: Option<(HeaderValue, OnUpgrade)>,
+        sending: &mut Sending,
     ) -> Result<Response<Body>, Trouble> {
-        strip_hop_by_hop(answer.headers_mut(), None);
-        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-            let body = Body::Download(Download::new(source, self.route.timeouts.idle, lease));
-            return Ok(answer.map(|()| body));
+        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return self.switch((answer, source), lease, sending);
         }
-        // Nobody asked to switch, or it cannot be done.
-        let (Some((protocol, client)), Source::Http1(Some(borrowed))) = (switching, source) else {
-            return Err(Trouble::Garbled);
+        strip_hop_by_hop(answer.headers_mut(), None);
+        let body = Body::Download(Download::new(source, self.route.timeouts.idle, lease));
+        Ok(answer.map(|()| body))
+    }
+
+    /// Opens a tunnel, if the 101 response agrees to the upgrade that the client asked for. Otherwise the connection to the
+    /// upstream is closed: nobody knows what it speaks now.
+    fn switch(
+        &self,
+        (mut answer, source): (Response<()>, Source),
+        lease: Lease,
+        sending: &mut Sending,
+    ) -> Result<Response<Body>, Trouble> {
+        let switching = match (sending.switching.take(), source) {
+            (Some((protocol, client)), Source::Http1(Some(borrowed))) => {
+                check_switch(answer.headers(), &protocol).map(|()| (protocol, client, borrowed))
+            }
+            _ => Err(SwitchError::Unasked),
         };
+        let (protocol, client, borrowed) = switching.map_err(|error| {
+            let (trouble, now) = (Trouble::BadSwitch(error), self.shared.clock.now());
+            self.notes.failed((&self.route, lease.server()), &trouble, &sending.head, now);
+            trouble
+        })?;
+        strip_hop_by_hop(answer.headers_mut(), None);
         let (server, said) = borrowed.connection.switch();
         let pause_max = self.route.timeouts.tunnel_idle;
         answer.extensions_mut().insert(Opening::of(Tunnel { client, server, said, lease, pause_max }));

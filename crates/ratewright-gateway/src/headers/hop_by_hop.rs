@@ -99,6 +99,44 @@ pub fn wants_upgrade(request: &Parts) -> Option<HeaderValue> {
     (is_asked && is_token && !is_hidden).then(|| upgrade.clone())
 }
 
+/// Why a 101 response opens no tunnel.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SwitchError {
+    /// It is not a response to an upgrade, or not one of HTTP/1.1.
+    #[error("the client asked for no upgrade")]
+    Unasked,
+    /// `Connection` does not name `upgrade`.
+    #[error("Connection does not name upgrade")]
+    NotConnection,
+    /// `Upgrade` names no protocol.
+    #[error("Upgrade is missing")]
+    NoProtocol,
+    /// `Upgrade` names another protocol, perhaps besides the right one.
+    #[error("Upgrade is {0}, which the client did not ask for")]
+    OtherProtocol(String),
+}
+
+/// Checks that a 101 response switches to the protocol that the client asked for, and to no other.
+///
+/// Otherwise the upstream may go on reading HTTP, and what the client sends would be requests that nobody limits.
+pub(crate) fn check_switch(response: &HeaderMap, asked: &HeaderValue) -> Result<(), SwitchError> {
+    let mut options = response.get_all(CONNECTION).iter().flat_map(elements);
+    if !options.any(|option| option.eq_ignore_ascii_case(b"upgrade")) {
+        return Err(SwitchError::NotConnection);
+    }
+    let protocols = response.get_all(UPGRADE).iter().flat_map(elements);
+    let mut protocols = protocols.filter(|protocol| !protocol.is_empty()).peekable();
+    if protocols.peek().is_none() {
+        return Err(SwitchError::NoProtocol);
+    }
+    match protocols.find(|protocol| !protocol.eq_ignore_ascii_case(asked.as_bytes())) {
+        None => Ok(()),
+        Some(other) => {
+            Err(SwitchError::OtherProtocol(String::from_utf8_lossy(other).chars().take(64).collect()))
+        }
+    }
+}
+
 /// The same name, if the field is between two neighbours.
 pub(super) fn hop_by_hop(name: &HeaderName) -> Option<&'static HeaderName> {
     HOP_BY_HOP.iter().find(|known| *known == name)

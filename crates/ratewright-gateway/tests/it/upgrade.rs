@@ -1,7 +1,7 @@
 //! Connections that switch to another protocol.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ratewright_core::{Algorithm, AttributeName, Policy, Quota, WindowStart};
@@ -54,6 +54,112 @@ async fn who_does_not_ask_to_switch_is_not_switched() {
         "no",
         "no tunnel for requests that nobody limits"
     );
+}
+
+/// An upstream that responds to an upgrade with this head, and to every other request with 200. It counts all requests that
+/// reach it, also through a tunnel, and the connections that have ended.
+async fn switching(head: &'static str) -> (Scripted, Arc<AtomicUsize>, Arc<AtomicUsize>) {
+    let (n_requests, n_ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let counts = (Arc::clone(&n_requests), Arc::clone(&n_ended));
+    let server = Scripted::start(move |mut client: Client, _| {
+        let (n_requests, n_ended) = counts.clone();
+        async move {
+            while let Some(request) = client.until(b"\r\n\r\n").await {
+                n_requests.fetch_add(1, Ordering::SeqCst);
+                let is_upgrade = String::from_utf8_lossy(&request).to_lowercase().contains("upgrade:");
+                client.send(if is_upgrade { format!("{head}\r\n") } else { text("ok") }).await;
+            }
+            n_ended.fetch_add(1, Ordering::SeqCst);
+        }
+    })
+    .await;
+    (server, n_requests, n_ended)
+}
+
+/// A 101 that does not agree to the upgrade that the client asked for opens no tunnel, so that requests which the client sent
+/// behind it are counted like all others.
+#[tokio::test]
+async fn a_101_that_does_not_match_the_upgrade_gets_502_and_opens_no_tunnel() {
+    for head in [
+        "HTTP/1.1 101 Switching Protocols\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: keep-alive\r\nUpgrade: websocket\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: \r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket2\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket, h2c\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\nUpgrade: h2c\r\n",
+    ] {
+        let (server, n_requests, n_ended) = switching(head).await;
+        let policies = vec![per_day("3/d")];
+        let world = World::start(Setup {
+            policies,
+            settings: settings(route(&[server.address])),
+            ..Setup::default()
+        })
+        .await;
+        let mut client = world.connect().await;
+        client.send(HANDSHAKE.to_owned() + &"GET /hidden HTTP/1.1\r\nHost: a\r\n\r\n".repeat(20)).await;
+        let mut statuses = Vec::new();
+        while statuses.len() < 21 {
+            statuses.push(client.answer().await.unwrap().status);
+        }
+        assert_eq!(statuses[..3], [502, 200, 200], "{head}");
+        assert!(statuses[3..].iter().all(|status| *status == 429), "{head}: {statuses:?}");
+        assert_eq!(n_requests.load(Ordering::SeqCst), 3, "{head}");
+        until("the upstream connection is closed", || n_ended.load(Ordering::SeqCst) == 1).await;
+    }
+}
+
+/// One client must not be able to have an upstream ejected for all others.
+#[tokio::test]
+async fn a_101_that_does_not_match_is_not_retried_and_does_not_eject_the_upstream() {
+    let (server, n_requests, _) = switching("HTTP/1.1 101 Switching Protocols\r\n").await;
+    let world = World::before(&[server.address]).await;
+    for n in 1..=10 {
+        assert_eq!(world.connect().await.ask(HANDSHAKE).await.status, 502);
+        assert_eq!(n_requests.load(Ordering::SeqCst), n, "sent once");
+    }
+    assert_eq!(world.get("/").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_101_that_nobody_asked_for_gets_502() {
+    let server = Scripted::start(|mut client: Client, _| async move {
+        client.until(b"\r\n\r\n").await;
+        client
+            .send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+            .await;
+        client.all_that_comes().await;
+    })
+    .await;
+    let world = World::before(&[server.address]).await;
+    assert_eq!(world.get("/").await.status, 502);
+}
+
+/// Names of protocols and connection options are the same in any case, and may stand in lists.
+#[tokio::test]
+async fn a_101_that_matches_in_another_spelling_opens_a_tunnel() {
+    for head in [
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: WebSocket\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nCONNECTION: keep-alive , UPGRADE\r\nUPGRADE: WEBSOCKET\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: keep-alive\r\nConnection: upgrade\r\nUpgrade: ,websocket,\r\n",
+        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\nUpgrade: websocket\r\n",
+    ] {
+        let world = World::before(&[switching(head).await.0.address]).await;
+        let mut client = world.connect().await;
+        let response = client.ask(HANDSHAKE).await;
+        assert_eq!((response.status, response.headers["upgrade"].as_str()), (101, "websocket"), "{head}");
+        assert_eq!(response.headers["connection"], "upgrade");
+        client.send("not HTTP\r\n\r\n").await;
+        assert_eq!(client.answer().await.unwrap().text(), "ok", "{head}");
+    }
+}
+
+fn per_day(rate: &str) -> Policy {
+    let quota = Quota::new(Algorithm::FixedWindow(WindowStart::default()), rate.parse().unwrap()).unwrap();
+    Policy::new("daily", quota).unwrap().by(&[AttributeName::Ip])
 }
 
 /// Opens a tunnel.

@@ -1,6 +1,7 @@
 //! A real WebSocket client and a real server, in Python, with the gateway between them.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use super::python;
@@ -57,4 +58,31 @@ fn a_websocket_client_speaks_with_its_server_and_is_limited_at_the_handshake() {
         "both are closed as they should, and the third is one too many"
     );
     assert!(python.0.wait().unwrap().success());
+}
+
+#[test]
+fn the_log_says_why_a_101_opened_no_tunnel() {
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = upstream.local_addr().unwrap().port();
+    let ratewright = Ratewright::start(&format!(
+        "routes: [{{id: chat, match: {{path: /**}}, upstream: 'http://127.0.0.1:{port}'}}]\n"
+    ));
+    let responding = std::thread::spawn(move || {
+        let (mut connection, _) = upstream.accept().unwrap();
+        let request = BufReader::new(connection.try_clone().unwrap()).lines().map(Result::unwrap);
+        request.take_while(|line| !line.is_empty()).for_each(drop);
+        connection
+            .write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n")
+            .unwrap();
+        std::io::copy(&mut connection, &mut std::io::sink()).unwrap(); // until the gateway closes it
+    });
+    let upgrade = [("Connection", "upgrade"), ("Upgrade", "websocket")];
+    assert_eq!(ratewright.pass("/chat", &upgrade).status, 502);
+    responding.join().unwrap();
+    ratewright.wait_for_line(&[
+        "WARN",
+        "invalid 101 response from the upstream",
+        "Upgrade is h2c, which the client did not ask for",
+        &format!("127.0.0.1:{port}"),
+    ]);
 }
