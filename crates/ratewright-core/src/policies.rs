@@ -237,7 +237,7 @@ impl Policies {
     }
 
     /// Charges these policies. `seen` is the query in one reading, `query` all of it; they are the same unless it has several.
-    /// `SEVERAL` is known when this is compiled, so that the usual query pays nothing for those that have.
+    /// `SEVERAL` is a constant, so a query with one reading pays nothing for the others.
     #[inline(always)]
     fn select_named<'a, const SEVERAL: bool>(
         &'a self,

@@ -30,7 +30,8 @@ use crate::client_tls::ClientTls;
 use crate::dial::dial_http1;
 use crate::h1::{Http1, SendError, Sent};
 use crate::headers::{
-    HeaderRules, Hop, Peer, SwitchError, Told, check_switch, join_cookies, strip_hop_by_hop, wants_upgrade,
+    HeaderRules, Hop, Peer, Told, UpgradeError, check_upgrade_response, join_cookies, strip_hop_by_hop,
+    wants_upgrade,
 };
 use crate::inbound::Inbound;
 use crate::notes::Notes;
@@ -257,7 +258,7 @@ impl Way {
             | Trouble::BrokeOff(_)
             | Trouble::Refused(_)
             | Trouble::Garbled
-            | Trouble::BadSwitch(_)
+            | Trouble::BadUpgrade(_)
             | Trouble::BodyTooLong(_)
             | Trouble::ClientQuiet(_)
             | Trouble::ClientSlow(_)
@@ -320,12 +321,12 @@ impl Way {
     ) -> Result<Response<Body>, Trouble> {
         let switching = match (sending.switching.take(), source) {
             (Some((protocol, client)), Source::Http1(Some(borrowed))) => {
-                check_switch(answer.headers(), &protocol).map(|()| (protocol, client, borrowed))
+                check_upgrade_response(answer.headers(), &protocol).map(|()| (protocol, client, borrowed))
             }
-            _ => Err(SwitchError::Unasked),
+            _ => Err(UpgradeError::Unasked),
         };
         let (protocol, client, borrowed) = switching.map_err(|error| {
-            let (trouble, now) = (Trouble::BadSwitch(error), self.shared.clock.now());
+            let (trouble, now) = (Trouble::BadUpgrade(error), self.shared.clock.now());
             self.notes.failed((&self.route, lease.server()), &trouble, &sending.head, now);
             trouble
         })?;

@@ -4,7 +4,7 @@
 //!   check_framing       refuse what two servers could read in two ways
 //!   check_identity      refuse what leaves it open whom a request is counted for
 //!   wants_upgrade       look, before it is taken away
-//!   check_switch        a 101 response must agree to the upgrade that was asked for
+//!   check_upgrade_response        a 101 response must agree to the upgrade that was asked for
 //!   strip_hop_by_hop    take away what is between two neighbours only
 //!   join_cookies        one field for all cookies, which HTTP/2 may send one by one
 //!   Hop::tell           say for whom the request is made; take away what a client says of that itself
@@ -24,7 +24,7 @@ mod trailers;
 pub use cookies::join_cookies;
 pub use forwarded::{Hop, Peer, Told};
 pub use framing::{Framing, check_framing};
-pub(crate) use hop_by_hop::{SwitchError, check_switch};
+pub(crate) use hop_by_hop::{UpgradeError, check_upgrade_response};
 pub use hop_by_hop::{strip_hop_by_hop, wants_upgrade};
 pub(crate) use identity::HeaderRules;
 pub use identity::{IdentityError, ReadHeaders, check_identity};

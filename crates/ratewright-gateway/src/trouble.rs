@@ -10,7 +10,7 @@ use ratewright_http::{Occasion, Problem};
 use crate::body::{Body, BodyError};
 use crate::dial::DialError;
 use crate::h1::SendError;
-use crate::headers::SwitchError;
+use crate::headers::UpgradeError;
 use crate::pace::BodyRate;
 
 /// What the library or the operating system says.
@@ -51,7 +51,7 @@ pub(crate) enum Trouble {
     Garbled,
     /// A 101 response opens no tunnel, since it does not agree to the upgrade that the client asked for.
     #[error("invalid 101 response from the upstream")]
-    BadSwitch(#[source] SwitchError),
+    BadUpgrade(#[source] UpgradeError),
     /// The client's body is too long.
     #[error("the body is longer than {0} bytes")]
     BodyTooLong(u64),
@@ -123,7 +123,7 @@ impl Trouble {
             | Self::Closed(_)
             | Self::Refused(_) // it leaves, or has enough to do
             | Self::TooSlow(_)
-            | Self::BadSwitch(_) // it answers; and a client that asks for odd upgrades must not have it ejected
+            | Self::BadUpgrade(_) // it answers; and a client that asks for odd upgrades must not have it ejected
             | Self::BodyTooLong(_)
             | Self::ClientQuiet(_)
             | Self::ClientSlow(_)
@@ -165,7 +165,7 @@ impl Trouble {
             | Self::BrokeOff(_)
             | Self::Refused(_)
             | Self::Garbled
-            | Self::BadSwitch(_) => StatusCode::BAD_GATEWAY,
+            | Self::BadUpgrade(_) => StatusCode::BAD_GATEWAY,
             Self::BodyTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
             Self::ClientQuiet(_) | Self::ClientSlow(_) => StatusCode::REQUEST_TIMEOUT,
             Self::ClientGarbled | Self::ClientGone => StatusCode::BAD_REQUEST,
@@ -190,7 +190,7 @@ impl Trouble {
                 "The server behind this gateway broke off before it answered.".to_owned()
             }
             Self::Refused(_) => "The server behind this gateway took no request.".to_owned(),
-            Self::Garbled | Self::BadSwitch(_) => {
+            Self::Garbled | Self::BadUpgrade(_) => {
                 "The server behind this gateway gave an answer that makes no sense.".to_owned()
             }
         };

@@ -13,7 +13,7 @@
 //! - A header that names a client or a user counts only if a trusted proxy sent it.
 //! - A claim counts only out of a verified token. A token that is refused names nobody; it is not an error, because
 //!   whether the request is allowed at all is the application's affair. Policies that count by user count the address instead.
-//! - What could be read in more than one way is a fact once for each reading: a path, a cookie that comes twice, a method that a header
+//! - A request with several interpretations has one fact for each: a path, a cookie that comes twice, a method that a header
 //!   overrides. It falls under the policies of every reading, and is exempt only if every reading is.
 
 use std::borrow::Cow;
@@ -377,7 +377,7 @@ fn verify_token(token: Result<Option<&str>, TokenError>, rules: &Rules, now: Tim
     let Some(by) = &rules.token else { return Verified { token: Token::None, refused: None } };
     let verified = match token {
         Ok(None) => return Verified { token: Token::None, refused: None },
-        Ok(Some(token)) => by.verifier.verify(&jwt::one_spelling(token), now),
+        Ok(Some(token)) => by.verifier.verify(&jwt::canonical(token), now),
         Err(error) => Err(error),
     };
     match verified {

@@ -174,35 +174,42 @@ pub fn bearer_in(line: &[u8]) -> Result<Option<&str>, TokenError> {
         let is_joined = line.split(|byte| *byte == b',').skip(1).any(|part| {
             part.trim_ascii().get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer"))
         });
-        return if is_joined { Err(TokenError::Repeated) } else { token_anywhere(line) };
+        return if is_joined { Err(TokenError::Repeated) } else { find_jwt(line) };
     }
     let token = str::from_utf8(token.trim_ascii()).ok();
     let is_token = |token: &&str| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
     match token.filter(is_token) {
         Some(token) => Ok(Some(token)),
-        // Who takes the text up to the next blank may still find a token.
-        None => token_anywhere(line)?.map(Some).ok_or(TokenError::Unreadable),
+        // An upstream that reads up to the next blank may find a token.
+        None => find_jwt(line)?.map(Some).ok_or(TokenError::Unreadable),
     }
 }
 
-/// A token with its signature in one spelling. Some applications accept others, so it names the same user here.
-pub(crate) fn one_spelling(token: &str) -> Cow<'_, str> {
-    let Some((message, signature)) = token.rsplit_once('.') else { return Cow::Borrowed(token) };
-    match lenient_base64::one_spelling(signature) {
+/// A token with its signature in its canonical spelling. Some applications accept others, so it names the same user here.
+pub(crate) fn canonical(token: &str) -> Cow<'_, str> {
+    let is_long = token.len() > TOKEN_LENGTH_MAX;
+    let parts = token.rsplit_once('.').filter(|(message, _)| !is_long && message.contains('.'));
+    let Some((message, signature)) = parts else { return Cow::Borrowed(token) };
+    match lenient_base64::canonical(signature) {
         Cow::Borrowed(_) => Cow::Borrowed(token),
         Cow::Owned(signature) => Cow::Owned(format!("{message}.{signature}")),
     }
 }
 
 /// A token under another scheme, or none, which many applications accept: `JWT eyJ…`, `Token eyJ…`, `Bearer:eyJ…`.
-fn token_anywhere(line: &[u8]) -> Result<Option<&str>, TokenError> {
-    let is_letter = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let mut tokens = line.split(|byte| !is_letter(*byte)).filter(|piece| {
-        // The shortest signature has 43 letters.
+fn find_jwt(line: &[u8]) -> Result<Option<&str>, TokenError> {
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
+    let ends = |byte: &u8| byte.is_ascii_whitespace() || b",;:\"'".contains(byte);
+    let mut tokens = line.split(ends).filter(|piece| {
         let mut parts = piece.split(|byte| *byte == b'.');
-        let has_both =
-            [parts.next(), parts.next()].iter().all(|part| part.is_some_and(|part| !part.is_empty()));
-        has_both && parts.next().is_some_and(|signature| signature.len() >= 43) && parts.next().is_none()
+        let mut is_part = || parts.next().is_some_and(|part| !part.is_empty() && part.iter().all(is_letter));
+        // The shortest signature has 43 letters, and what is no letter among them is skipped by many decoders.
+        is_part()
+            && is_part()
+            && parts.next().is_some_and(|signature| {
+                signature.iter().filter(|byte| is_letter(byte) || b"+/".contains(byte)).count() >= 43
+            })
+            && parts.next().is_none()
     });
     match (tokens.next(), tokens.next()) {
         (None, _) => Ok(None),

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
 /// The same bytes in the alphabet of URLs, without padding and without bits that belong to no byte.
-pub(crate) fn one_spelling(text: &str) -> Cow<'_, str> {
+pub(crate) fn canonical(text: &str) -> Cow<'_, str> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &URL_SAFE,
         GeneralPurposeConfig::new()
@@ -54,24 +54,24 @@ mod tests {
             " YW5uYTpzM2NyZXQ\tA",
         ] {
             assert_eq!(
-                one_spelling(spelling),
+                canonical(spelling),
                 if spelling.ends_with('A') { "YW5uYTpzM2NyZXQA" } else { "YW5uYTpzM2NyZXQ" },
                 "{spelling}"
             );
         }
-        assert_eq!(one_spelling("a+b/"), "a-b_");
-        assert_eq!(one_spelling("QR"), "QQ");
-        assert_eq!(one_spelling("abcdé"), "abcd");
+        assert_eq!(canonical("a+b/"), "a-b_");
+        assert_eq!(canonical("QR"), "QQ");
+        assert_eq!(canonical("abcdé"), "abcd");
         for nothing in ["", "=", "A", "é"] {
-            assert_eq!(one_spelling(nothing), "", "{nothing}");
+            assert_eq!(canonical(nothing), "", "{nothing}");
         }
     }
 
     proptest::proptest! {
         #[test]
         fn the_one_spelling_stays(text in "[ -~]{0,40}") {
-            let spelled = one_spelling(&text).into_owned();
-            proptest::prop_assert_eq!(one_spelling(&spelled), spelled.clone());
+            let spelled = canonical(&text).into_owned();
+            proptest::prop_assert_eq!(canonical(&spelled), spelled.clone());
         }
     }
 }

@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 use ratewright_core::Policies;
 use smallvec::SmallVec;
 
-use crate::lenient_base64;
+use crate::{jwt, lenient_base64};
 
 /// The longest value that is read, in bytes. A longer one cannot be read, unless it is the path.
 pub const VALUE_MAX: usize = 4_096;
@@ -74,7 +74,10 @@ pub fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Values<'a> {
     let mut values = Values::default();
     for (n, line) in headers.get_all(name).iter().enumerate() {
         if *name == field::AUTHORIZATION {
-            values.add(str::from_utf8(line.as_bytes()).ok().map(credentials));
+            match str::from_utf8(line.as_bytes()) {
+                Ok(line) => add_credentials(line, &mut values),
+                Err(_) => values.is_unreadable = true,
+            }
         } else {
             values.add_bytes(line.as_bytes());
         }
@@ -83,14 +86,21 @@ pub fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Values<'a> {
     values
 }
 
-/// Credentials in their one spelling: schemes ignore case, and any blanks may follow them.
-pub fn credentials(line: &str) -> Cow<'_, str> {
-    match line.trim_ascii().split_once([' ', '\t']) {
-        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("basic") => {
-            Cow::Owned(format!("basic {}", lenient_base64::one_spelling(rest)))
+/// Adds credentials in their canonical spelling: schemes ignore case, any blanks may follow them, and base64 is decoded leniently. Of
+/// base64 that goes on after its padding, both what comes before it and all of it count: decoders differ.
+pub fn add_credentials<'a>(line: &'a str, values: &mut Values<'a>) {
+    let line = line.trim_ascii();
+    let Some((scheme, rest)) = line.split_once([' ', '\t']) else {
+        return values.add(Some(Cow::Borrowed(line)));
+    };
+    let (scheme, rest) = (scheme.to_ascii_lowercase(), rest.trim_ascii());
+    if scheme == "basic" {
+        let start = rest.split_once('=').map_or(rest, |(start, _)| start);
+        for spelling in [start, rest] {
+            values.add(Some(Cow::Owned(format!("basic {}", lenient_base64::canonical(spelling)))));
         }
-        Some((scheme, rest)) => Cow::Owned(format!("{} {}", scheme.to_ascii_lowercase(), rest.trim_ascii())),
-        None => Cow::Borrowed(line.trim_ascii()),
+    } else {
+        values.add(Some(Cow::Owned(format!("{scheme} {}", jwt::canonical(rest)))));
     }
 }
 
@@ -187,22 +197,18 @@ fn plain(bytes: &[u8]) -> Option<Cow<'_, str>> {
     }
 }
 
-/// True if an upstream may take the name of a cookie or parameter for this one. Some ignore case (ASP.NET), some read `a[]` and `a[x]` as
-/// parts of `a` (Rails, Express, PHP), and PHP drops blanks before a name, ends it at a NUL and reads `.`, blanks and `[` as `_`.
-fn is_named(found: &str, name: &str) -> bool {
+/// True if an upstream may take the name of a cookie or parameter for this one. Some ignore case (ASP.NET), some read `a[]` and `a[0]` as
+/// values of `a` (Rails, Express, PHP), and PHP drops blanks before a name, ends it at a NUL and reads `.`, blanks and `[` as `_`.
+pub fn is_named(found: &str, name: &str) -> bool {
     if found == name {
         return true;
     }
-    let is_same = |found: &str, folds: bool| {
-        let fold = |byte: u8| match byte {
-            b'.' | b' ' | b'[' if folds => b'_',
-            _ => byte.to_ascii_lowercase(),
-        };
-        found.len() == name.len() && found.bytes().zip(name.bytes()).all(|(a, b)| fold(a) == fold(b))
-    };
     let found = found.split_once('\0').map_or(found, |(found, _)| found).trim_start_matches(' ');
-    let base = found.find('[').filter(|at| *at > 0).map_or(found, |at| found.split_at(at).0);
-    is_same(found, true) || is_same(base, true)
+    let is_index = |index: &&str| index.bytes().all(|byte| byte.is_ascii_digit());
+    let of_array = found.strip_suffix(']').and_then(|found| found.rsplit_once('['));
+    let found = of_array.filter(|(_, index)| is_index(index)).map_or(found, |(array, _)| array);
+    let fold = |byte: u8| if b". [".contains(&byte) { b'_' } else { byte.to_ascii_lowercase() };
+    found.len() == name.len() && found.bytes().zip(name.bytes()).all(|(a, b)| fold(a) == fold(b))
 }
 
 /// What is percent-encoded decoded, or if that is no text, the bytes as they are.
@@ -265,7 +271,14 @@ pub fn hosts<'a>(target: Option<&'a str>, lines: impl Iterator<Item = &'a [u8]>)
     let mut values = Values::default();
     let lines = lines.map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
     for authority in target.map(str::as_bytes).into_iter().chain(lines) {
-        values.add(str::from_utf8(authority).ok().and_then(host_of));
+        let host = str::from_utf8(authority).ok().and_then(host_of);
+        if host.is_none() {
+            // Some read what comes before the first colon or comma, whatever follows.
+            let end = authority.iter().position(|byte| b":,".contains(byte)).unwrap_or(0);
+            let start = str::from_utf8(&authority[..end]).ok().and_then(host_of);
+            values.readable.extend(start.filter(|start| !values.readable.contains(start)));
+        }
+        values.add(host);
     }
     values
 }
@@ -394,7 +407,7 @@ mod tests {
             assert_eq!(cookie(line, "sid"), values, "{}", String::from_utf8_lossy(line));
         }
         assert_eq!(
-            cookie(b"my.sid=a; my[sid=b; my_sid[x]=c; my_sid=d", "my_sid"),
+            cookie(b"my.sid=a; my[sid=b; my_sid[0]=c; my_sid=d; my_sid[x]=e", "my_sid"),
             "a b c d",
             "as PHP reads names"
         );
@@ -457,9 +470,22 @@ mod tests {
 
     #[test]
     fn credentials_have_one_spelling() {
+        let credentials = |line| {
+            let mut values = Values::default();
+            add_credentials(line, &mut values);
+            told(&values)
+        };
         for line in ["Basic YW5uYTpzM2NyZXQ=", "basic\tYW5u~YTpzM2NyZXQ", "BASIC YW5uYTpzM2NyZXR"] {
             assert_eq!(credentials(line), "basic YW5uYTpzM2NyZXQ", "{line}");
         }
+        assert_eq!(
+            credentials("Basic YW5uYTpzM2NyZXQ=AAAA"),
+            "basic YW5uYTpzM2NyZXQ basic YW5uYTpzM2NyZXQAAAA"
+        );
+        for line in ["Bearer a.b.QQ", "bearer  a.b.QR", "BEARER a.b.Q~Q="] {
+            assert_eq!(credentials(line), "bearer a.b.QQ", "{line}");
+        }
+        assert_eq!(credentials("key "), "key");
     }
 
     #[track_caller]
@@ -496,6 +522,8 @@ mod tests {
         check(Some("a.example"), &["b.example"], &["a.example", "b.example"], false);
         check(Some("a.example:443"), &["a.example"], &["a.example"], false);
         check(None, &["a b", ""], &[], true);
+        check(None, &["A.example:x"], &["a.example"], true);
+        check(None, &["a.example, y"], &["a.example"], true);
         check(None, &["", " "], &[], false);
     }
 

@@ -85,8 +85,8 @@ pub fn readings(path: &str, case: Case) -> SmallVec<[Cow<'_, str>; 3]> {
     readings
 }
 
-/// The rest of a path that begins with two slashes. Who resolves it against a base, as `new URL` of JavaScript does, takes what
-/// follows them for a host: `//x/login` is `/login`.
+/// The rest of a path that begins with two slashes. A server that resolves it against a base URL (`new URL` in JavaScript) reads the
+/// text after the slashes as a host: `//x/login` is `/login`.
 fn without_authority(path: &str) -> Option<String> {
     let is_slash = |byte: &u8| matches!(byte, b'/' | b'\\');
     let mut slashes = path.bytes().take_while(is_slash);

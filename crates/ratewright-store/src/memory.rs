@@ -124,10 +124,10 @@ impl<C: Clock> MemoryStore<C> {
 
     /// Forgets all keys. Refunds of earlier charges return nothing: they would undo later ones.
     pub fn clear(&self) {
-        self.time_seen.void_before(self.clock.now());
         for padded in &self.shards {
             padded.0.lock().clear();
         }
+        self.time_seen.void_before(self.clock.now());
     }
 
     /// What it holds now. Looks at one shard after the other.

@@ -101,7 +101,7 @@ pub fn wants_upgrade(request: &Parts) -> Option<HeaderValue> {
 
 /// Why a 101 response opens no tunnel.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SwitchError {
+pub(crate) enum UpgradeError {
     /// It is not a response to an upgrade, or not one of HTTP/1.1.
     #[error("the client asked for no upgrade")]
     Unasked,
@@ -119,20 +119,20 @@ pub(crate) enum SwitchError {
 /// Checks that a 101 response switches to the protocol that the client asked for, and to no other.
 ///
 /// Otherwise the upstream may go on reading HTTP, and what the client sends would be requests that nobody limits.
-pub(crate) fn check_switch(response: &HeaderMap, asked: &HeaderValue) -> Result<(), SwitchError> {
+pub(crate) fn check_upgrade_response(response: &HeaderMap, asked: &HeaderValue) -> Result<(), UpgradeError> {
     let mut options = response.get_all(CONNECTION).iter().flat_map(elements);
     if !options.any(|option| option.eq_ignore_ascii_case(b"upgrade")) {
-        return Err(SwitchError::NotConnection);
+        return Err(UpgradeError::NotConnection);
     }
     let protocols = response.get_all(UPGRADE).iter().flat_map(elements);
     let mut protocols = protocols.filter(|protocol| !protocol.is_empty()).peekable();
     if protocols.peek().is_none() {
-        return Err(SwitchError::NoProtocol);
+        return Err(UpgradeError::NoProtocol);
     }
     match protocols.find(|protocol| !protocol.eq_ignore_ascii_case(asked.as_bytes())) {
         None => Ok(()),
         Some(other) => {
-            Err(SwitchError::OtherProtocol(String::from_utf8_lossy(other).chars().take(64).collect()))
+            Err(UpgradeError::OtherProtocol(String::from_utf8_lossy(other).chars().take(64).collect()))
         }
     }
 }

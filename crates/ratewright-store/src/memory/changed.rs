@@ -62,7 +62,7 @@ pub(super) enum Origin {
     /// It is the one in use.
     InUse,
     /// It waited while another quota's was in use.
-    Waited,
+    Parked,
     /// Another quota's was in use, and this one begins with the same share spent.
     Inherited,
     /// No state was found: the bucket is full.
@@ -72,14 +72,19 @@ pub(super) enum Origin {
 impl Shard {
     /// The state that a quota goes on with where the one in use, if any, is not its own.
     #[inline(never)]
-    pub(super) fn begin<B: Inline>(&self, id: Identity, quota: &Quota, now: Timestamp) -> (Slot, Origin) {
+    pub(super) fn load_for_quota<B: Inline>(
+        &self,
+        id: Identity,
+        quota: &Quota,
+        now: Timestamp,
+    ) -> (Slot, Origin) {
         let in_use = self.table.get(id);
         if in_use.is_none() && self.parked_until <= now.as_micros() {
             return (Slot::VACANT, Origin::Fresh);
         }
         let own = self.table.get(id.parked(quota.tag()));
         if let Some(own) = own.filter(|own| now < own.unpack::<B>(quota).gone_at(quota)) {
-            return (*own, Origin::Waited);
+            return (*own, Origin::Parked);
         }
         let Some(in_use) = in_use.filter(|slot| !self.is_gone::<B>(slot, quota, now)) else {
             return (Slot::VACANT, Origin::Fresh);
@@ -91,7 +96,7 @@ impl Shard {
 
     /// Puts a state in use that was not, if what was done to it is to be kept.
     #[inline(never)]
-    pub(super) fn keep(
+    pub(super) fn store_for_quota(
         &mut self,
         slot: Slot,
         origin: Origin,
@@ -103,7 +108,7 @@ impl Shard {
         let is_kept = match (origin, purpose) {
             (_, Purpose::Look) => false,
             (Origin::Fresh, _) => change == Change::Spent,
-            (Origin::Waited | Origin::InUse, _) => change != Change::Nothing,
+            (Origin::Parked | Origin::InUse, _) => change != Change::Nothing,
             (Origin::Inherited, Purpose::Charge) => true,
             // Nothing was paid under this quota that could be given back.
             (Origin::Inherited, Purpose::Refund) => false,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   full shard       flood ████████████████████████████████   login ██        share of each: half
-//!   room is needed   from the flood, which has more than its share, although the login bucket is spent as far
+//!   room is needed   taken from the flood, which exceeds its share, although its buckets are as spent as login's
 //! ```
 //!
 //! Limits are told apart by 8 bits of their digests. Some share a number, and then a share.

@@ -23,8 +23,9 @@ use super::fair::KeysByLimit;
 use super::slot::{Identity, Inline, Slot};
 use super::table::Table;
 
-/// Slots that each new key looks at for ones that mean nothing any more.
-const SWEPT: usize = 4;
+/// Slots that each new key looks at for ones that mean nothing any more. All of the smallest table, so that what it forgets does
+/// not depend on where the keys lie.
+const SWEPT: usize = 8;
 
 /// States of which the least spent goes, when room must be made.
 const SAMPLED: usize = 16;
@@ -140,23 +141,23 @@ impl Shard {
         now: Timestamp,
         visit: V,
     ) -> V::Answer {
-        let mut begun;
+        let mut loaded;
         let (slot, origin) = match self.table.find(id) {
             Some(slot) if slot.tag() == quota.tag() => (slot, Origin::InUse),
             _ => {
                 let origin;
-                (begun, origin) = self.begin::<B>(id, quota, now);
-                (&mut begun, origin)
+                (loaded, origin) = self.load_for_quota::<B>(id, quota, now);
+                (&mut loaded, origin)
             }
         };
-        // The only visit, wherever the state is from: an answer that some calls left in memory would always have to be there.
+        // A single call site: with several, the compiler returns the answer through memory.
         let mut bucket = slot.unpack::<B>(quota);
         let purpose = visit.purpose();
         let mended = bucket.mend(quota, now) && purpose != Purpose::Look;
         let (answer, change) = visit.visit(&mut bucket, quota, now);
         if origin != Origin::InUse {
             let change = if mended && change == Change::Nothing { Change::Changed } else { change };
-            self.keep(Slot::pack(id, &bucket, quota), origin, purpose, change, quota, now);
+            self.store_for_quota(Slot::pack(id, &bucket, quota), origin, purpose, change, quota, now);
         } else if mended || change != Change::Nothing {
             *slot = Slot::pack(id, &bucket, quota);
         }

@@ -150,7 +150,7 @@ local function find_own(kind, bucket, in_use, written, text)
     end
 end
 
--- Lets go of the states that wait and mean nothing any more, and of the one that is gone soonest if there are too many.
+-- Removes parked states that have expired; if too many remain, the one that expires first.
 local function tidy(kind, key)
     local n_parked, soonest, soonest_at = 0, nil, nil
     local fields = call('HKEYS', key)
@@ -174,7 +174,7 @@ local function tidy(kind, key)
     end
 end
 
--- Lets the state that is in use wait, if it is another quota's, and tells what `quota` is to say.
+-- Parks the state in use if another quota wrote it. Returns the new value of `quota`.
 local function park(kind, bucket)
     local written, text = bucket.written, bucket.text
     if not written then -- or another charge of this call may have written it since
@@ -1131,16 +1131,21 @@ while position <= #frame do
             kinds[id] = kind
         end
         local bucket = buckets[key]
-        if not bucket or bucket.kind ~= kind or bucket.quota ~= quota then
-            local before = bucket
-            if before then
-                write(before) -- what an earlier decision of this call spent; of this one nothing is spent yet
-                before.is_shared, before.written = true, nil
+        while bucket and (bucket.kind ~= kind or bucket.quota ~= quota) do
+            bucket = bucket.before
+        end
+        if not bucket then
+            local before = buckets[key]
+            local other = before
+            while other do
+                write(other) -- what an earlier decision of this call spent; of this one nothing is spent yet
+                other.is_shared, other.written = true, nil
+                other = other.before
             end
             bucket = kind.load(key, quota, cost, capacity, over, p, p_part, q, q_part, r)
             bucket.quota = quota
             if before then
-                bucket.is_shared, bucket.written = true, nil
+                bucket.is_shared, bucket.written, bucket.before = true, nil, before
             end
             n_buckets = n_buckets + 1
             buckets[key], order[n_buckets] = bucket, bucket

@@ -233,6 +233,24 @@ fn two_files_with_different_algorithms_do_not_delete_each_others_state() {
     }
 }
 
+/// One decision, and several in one call, that meet a key under two quotas in turn: nothing that one spends is lost.
+#[test]
+fn quotas_that_alternate_within_a_call_keep_what_both_spent() {
+    for refill in [Refill::Smooth, Refill::Stepped] {
+        let quota = |rate: &str| Quota::new(Algorithm::TokenBucket(refill), rate.parse().unwrap()).unwrap();
+        let (first, second) = (Gate::new("g", quota("100/h")), Gate::new("g", quota("50/h")));
+        let world = World::at(Timestamp::from_micros(1_700_000_000_000_000));
+        let client = world.client();
+        world.apply_all(&[
+            (&first, &client, take(3)),
+            (&second, &client, take(3)),
+            (&first, &client, take(3)),
+        ]);
+        let left = world.apply_all(&[(&first, &client, Act::Look(0))])[0].remaining;
+        assert_eq!(left, 94, "{refill:?}");
+    }
+}
+
 /// Many files on one key: what waits longest for its quota is kept, in whatever order they came.
 #[test]
 fn of_many_quotas_the_one_that_refills_last_is_not_forgotten() {

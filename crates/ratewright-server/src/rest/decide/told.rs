@@ -60,6 +60,11 @@ impl<'a> Table<'a> {
     fn of(&self, name: &str) -> impl Iterator<Item = &OneOrMany<'a>> {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, values)| values)
     }
+
+    /// All values under the name of a cookie or parameter, however upstreams spell it.
+    fn of_any_spelling(&self, name: &str) -> impl Iterator<Item = &OneOrMany<'a>> {
+        self.0.iter().filter(move |(known, _)| parts::is_named(known, name)).map(|(_, values)| values)
+    }
 }
 
 impl<'de: 'a, 'a> Deserialize<'de> for Table<'a> {
@@ -225,22 +230,23 @@ impl Told<'_> {
             AttributeName::Header(name) => {
                 let mut n_lines = 0;
                 for line in self.header(name) {
-                    let is_credentials = name == "authorization";
-                    let line =
-                        if is_credentials { parts::credentials(line) } else { line.trim_ascii().into() };
-                    values.add(Some(line));
+                    if name == "authorization" {
+                        parts::add_credentials(line, &mut values);
+                    } else {
+                        values.add(Some(line.trim_ascii().into()));
+                    }
                     n_lines += 1;
                 }
                 values.is_repeated = n_lines > 1;
             }
             AttributeName::Cookie(name) => {
-                self.cookies.of(name).for_each(|told| add_all(&mut values, told));
+                self.cookies.of_any_spelling(name).for_each(|told| add_all(&mut values, told));
                 for line in self.header("cookie") {
                     parts::cookie_in(line.as_bytes(), name, &mut values);
                 }
             }
             AttributeName::Param(name) => {
-                self.query.of(name).for_each(|told| add_all(&mut values, told));
+                self.query.of_any_spelling(name).for_each(|told| add_all(&mut values, told));
                 parts::param(self.target().map_or("", |(_, query)| query), name, &mut values);
             }
             AttributeName::Named(name) => {
@@ -258,7 +264,11 @@ impl Told<'_> {
         for name in &METHOD_OVERRIDES {
             parts::methods(self.header(name.as_str()).map(str::as_bytes), &mut values);
         }
-        let told = self.query.of("_method").flat_map(OneOrMany::as_slice).map(|method| method.as_bytes());
+        let told = self
+            .query
+            .of_any_spelling("_method")
+            .flat_map(OneOrMany::as_slice)
+            .map(|method| method.as_bytes());
         parts::methods(told, &mut values);
         parts::method_param(self.target().map_or("", |(_, query)| query), &mut values);
         values

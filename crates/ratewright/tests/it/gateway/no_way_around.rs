@@ -104,11 +104,20 @@ fn a_token_under_another_scheme_names_its_user() {
         spelled("Bearer ", "="),
         spelled("Bearer ", "~"),
         spelled("Bearer ", " x"),
+        spelled("JWT ", "~="),
     ];
     let lines = lines.each_ref().map(|line| [line.as_slice()]);
     let requests = lines.each_ref().map(|line| ("GET", "/", line.as_slice()));
-    let expected = [200, 429, 429, 429, 429, 429, 429, 429, 429];
+    let expected = [200, 429, 429, 429, 429, 429, 429, 429, 429, 429];
     check(&limit("by: user"), &requests, &expected, Some(&expected));
+    let basic: [Request<'_>; 4] = [
+        ("GET", "/", &[b"Authorization: Basic YW5uYTpzM2NyZXQ="]),
+        ("GET", "/", &[b"Authorization: Basic YW5uYTpzM2NyZXQ=AAAA"]),
+        ("GET", "/", &[b"Authorization: Basic YW5u~YTpzM2NyZXQ"]),
+        ("GET", "/", &[b"Authorization: Basic Ym9iOnMzY3JldA=="]),
+    ];
+    let expected = [200, 429, 429, 200];
+    check(&limit("by: 'header:Authorization'"), &basic, &expected, Some(&expected));
 }
 
 /// A11: in a bucket of its own; a user has another one, and another scheme says nothing.
@@ -293,6 +302,35 @@ fn every_value_of_a_cookie_or_parameter_is_charged() {
     check(&limit("by: 'query:k'"), &params, &[200, 429, 200, 400], Some(&[200, 429, 200, 400]));
     let elsewhere = limit("by: 'cookie:sid', when: {path: /other}");
     check(&elsewhere, &[("GET", "/", &[many])], &[200], Some(&[200]));
+}
+
+/// As PHP, Rails, Express and ASP.NET read names, and as aiohttp and WebOb find cookies.
+#[test]
+fn a_name_counts_in_every_spelling_that_frameworks_accept() {
+    let params: [Request<'_>; 7] = [
+        ("GET", "/?api_key=R", &[]),
+        ("GET", "/?api.key=R", &[]),
+        ("GET", "/?api_key[]=R", &[]),
+        ("GET", "/?+api_key=R", &[]),
+        ("GET", "/?API_Key=R", &[]),
+        ("GET", "/?api_key[name]=R", &[]),
+        ("GET", "/?api_key[name]=R", &[]),
+    ];
+    let expected = [200, 429, 429, 429, 429, 200, 200];
+    check(&limit("by: 'query:api_key'"), &params, &expected, Some(&expected));
+    let cookies: [Request<'_>; 4] = [
+        ("GET", "/", &[b"Cookie: sid=R"]),
+        ("GET", "/", &[b"Cookie: x=1 sid =R"]),
+        ("GET", "/", &[b"Cookie: sid= R x=7"]),
+        ("GET", "/", &[b"Cookie: a=1", b"Cookie: sid=R"]),
+    ];
+    let expected = [200, 429, 429, 429];
+    check(&limit("by: 'cookie:sid'"), &cookies, &expected, Some(&expected));
+    let told = |table: &str| format!(r#"{{"attributes": {{"ip": "192.0.2.1", "query": {table}}}}}"#);
+    let ratewright = Ratewright::start(&limit("by: 'query:api_key'"));
+    let statuses = [r#"{"api_key": "R"}"#, r#"{"api_key[]": ["R"]}"#, r#"{"Api.Key": "R"}"#]
+        .map(|table| ratewright.post("/api/v1/decide", &[], &told(table)).status);
+    assert_eq!(statuses, [200, 429, 429]);
 }
 
 #[test]
