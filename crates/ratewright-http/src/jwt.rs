@@ -190,8 +190,11 @@ pub(crate) fn canonical(token: &str) -> Cow<'_, str> {
     let is_long = token.len() > TOKEN_LENGTH_MAX;
     let parts = token.rsplit_once('.').filter(|(message, _)| !is_long && message.contains('.'));
     let Some((message, signature)) = parts else { return Cow::Borrowed(token) };
-    match lenient_base64::canonical(signature) {
-        Cow::Borrowed(_) => Cow::Borrowed(token),
+    // Decoders end at the padding or skip it, so what follows is no part of a genuine signature.
+    let end = signature.split_once('=').map_or(signature, |(signature, _)| signature);
+    match lenient_base64::canonical(end) {
+        Cow::Borrowed(_) if end.len() == signature.len() => Cow::Borrowed(token),
+        Cow::Borrowed(signature) => Cow::Owned(format!("{message}.{signature}")),
         Cow::Owned(signature) => Cow::Owned(format!("{message}.{signature}")),
     }
 }

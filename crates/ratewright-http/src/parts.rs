@@ -100,17 +100,18 @@ pub fn add_credentials<'a>(line: &'a str, values: &mut Values<'a>) {
             values.add(Some(Cow::Owned(format!("basic {}", lenient_base64::canonical(spelling)))));
         }
     } else {
-        values.add(Some(Cow::Owned(format!("{scheme} {}", jwt::canonical(rest)))));
+        let word = rest.split_ascii_whitespace().next().unwrap_or_default();
+        for spelling in [word, rest] {
+            values.add(Some(Cow::Owned(format!("{scheme} {}", jwt::canonical(spelling)))));
+        }
     }
 }
 
-/// Adds the methods that lines of a header name, in capitals. Of a list each counts.
+/// Adds the methods that lines of a header name, in capitals. Of a list each counts, and upstreams drop what is no letter around them.
 pub fn methods<'l>(lines: impl Iterator<Item = &'l [u8]>, values: &mut Values<'_>) {
-    for line in lines {
-        let Ok(text) = str::from_utf8(line) else { continue };
-        for method in text.split(',') {
-            values.add(Some(Cow::Owned(method.trim().to_ascii_uppercase())));
-        }
+    for method in lines.flat_map(|line| line.split(|byte| *byte == b',')) {
+        let letters = method.iter().filter(|byte| byte.is_ascii_alphanumeric() || **byte == b'-');
+        values.add(Some(letters.map(|byte| char::from(byte.to_ascii_uppercase())).collect()));
     }
 }
 
@@ -120,10 +121,12 @@ pub fn method_param(query: &str, values: &mut Values<'_>) {
     if !query.contains('%') && !query.as_bytes().windows(6).any(may_name_one) {
         return; // as most do
     }
-    let mut asked = Values::default();
-    param(query, "_method", &mut asked);
-    methods(asked.readable.iter().map(|text| text.as_bytes()), values);
-    values.is_truncated |= asked.is_truncated;
+    for pair in query.split(['&', ';']) {
+        let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
+        if param_name(found, "_method") != Named::No {
+            methods(form_decoded(value).iter().map(|value| value.as_bytes()), values);
+        }
+    }
 }
 
 /// The values of all cookies of this name, without quotes around them.
@@ -136,56 +139,39 @@ pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Values<'a> {
 }
 
 /// Adds the values of all cookies of this name in one `Cookie` header. Many upstreams decode what is percent-encoded, and some
-/// undo backslashes within quotes, so that is undone here too: one session has one bucket. Some look for names and values
-/// anywhere in the line, with blanks around `=`, and end a value at a blank, a comma or a bracket: these readings are added.
+/// undo backslashes within quotes, so that is undone here too: one session has one bucket.
+///
+/// Where parsers differ, nobody can say what the upstream reads: some find names anywhere in the line, drop blanks of many kinds, or end a
+/// value at a blank, a comma, a quote or a bracket. What may be such a cookie counts as one that cannot be read, beside those that can.
 pub fn cookie_in<'a>(line: &'a [u8], name: &str, values: &mut Values<'a>) {
-    cookies(line.split(|&byte| byte == b';'), name, values);
-    let ends = |byte: u8| byte.is_ascii_whitespace() || b";,[]{}".contains(&byte);
-    let is_split = |pair: &[u8]| ends(pair[0]) && pair[0] != b';' && pair[1] != b' ' && pair[1] != b';';
-    if line.windows(2).any(is_split) || line.iter().any(|byte| b"[]{}".contains(byte)) {
-        let joined = without_blanks_around_equals(line);
-        let mut found = Values::default();
-        cookies(joined.split(|&byte| ends(byte)), name, &mut found);
-        values.is_unreadable |= found.is_unreadable;
-        found.readable.into_iter().for_each(|value| values.add(Some(Cow::Owned(value.into_owned()))));
-        values.is_truncated |= found.is_truncated;
-    }
-}
-
-/// The line without blanks before and after each `=`.
-fn without_blanks_around_equals(line: &[u8]) -> Vec<u8> {
-    let mut joined: Vec<u8> = Vec::with_capacity(line.len());
-    for &byte in line {
-        if byte == b'=' {
-            let end = joined.trim_ascii_end().len();
-            joined.truncate(end);
-        } else if byte.is_ascii_whitespace() && joined.last() == Some(&b'=') {
-            continue;
-        }
-        joined.push(byte);
-    }
-    joined
-}
-
-fn cookies<'a>(pairs: impl Iterator<Item = &'a [u8]>, name: &str, values: &mut Values<'a>) {
-    for pair in pairs {
+    for pair in line.split(|&byte| byte == b';') {
         let Some(at) = pair.iter().position(|&byte| byte == b'=') else { continue };
-        if !str::from_utf8(pair[..at].trim_ascii()).is_ok_and(|found| is_named(found, name)) {
-            continue;
-        }
-        match pair[at + 1..].trim_ascii() {
-            [b'"', inner @ .., b'"'] if inner.contains(&b'\\') => {
-                values.add(decoded(&unescaped(inner)).map(Cow::Owned))
-            }
-            [b'"', inner @ .., b'"'] => values.add(plain(inner)),
-            // Some cut off the first and the last byte as soon as the first is a quote.
-            [whole @ .., _] if whole.len() > 1 && whole[0] == b'"' => {
-                values.add(plain(&whole[1..]));
-                values.add(plain(pair[at + 1..].trim_ascii()));
-            }
-            whole => values.add(plain(whole)),
+        let (found, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());
+        match Named::of(found, name) {
+            Named::Yes => add_cookie(value, values),
+            Named::Perhaps => values.is_unreadable = true,
+            Named::No => values.is_unreadable |= value.contains(&b'=') && names_another(value, name),
         }
     }
+}
+
+/// True if a value holds what some parsers take for a cookie of this name: `1 sid =a`.
+fn names_another(value: &[u8], name: &str) -> bool {
+    let end = value.iter().rposition(|&byte| byte == b'=').unwrap_or(0);
+    value[..end].split(|&byte| byte == b'=').any(|text| Named::of(text, name) != Named::No)
+}
+
+fn add_cookie<'a>(value: &'a [u8], values: &mut Values<'a>) {
+    let value = match value {
+        [b'"', inner @ .., b'"'] if inner.contains(&b'\\') => decoded(&unescaped(inner)).map(Cow::Owned),
+        [b'"', inner @ .., b'"'] => plain(inner),
+        whole => plain(whole),
+    };
+    let text = value.as_deref().unwrap_or_default();
+    // Padding of base64 stands at the end only; some ignore what follows it.
+    let is_padded = text.trim_end_matches('=').contains('=');
+    values.is_unreadable |= is_padded || text.bytes().any(|byte| byte == b',' || is_odd(byte));
+    values.add(value);
 }
 
 /// A cookie's value, decoded.
@@ -197,18 +183,51 @@ fn plain(bytes: &[u8]) -> Option<Cow<'_, str>> {
     }
 }
 
-/// True if an upstream may take the name of a cookie or parameter for this one. Some ignore case (ASP.NET), some read `a[]` and `a[0]` as
-/// values of `a` (Rails, Express, PHP), and PHP drops blanks before a name, ends it at a NUL and reads `.`, blanks and `[` as `_`.
-pub fn is_named(found: &str, name: &str) -> bool {
-    if found == name {
-        return true;
+/// Whether the name of a cookie or parameter is the one that a policy counts by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Named {
+    /// It is, also to upstreams that ignore case (ASP.NET), and to PHP, which drops blanks before a name, ends it at a NUL and reads `.`,
+    /// blanks and `[` as `_`.
+    Yes,
+    /// Some upstreams may take it for that: `a[]`, `[a]`, or a name among bytes that some skip.
+    Perhaps,
+    /// It is another.
+    No,
+}
+
+impl Named {
+    /// Whether `found` is called `name`.
+    pub fn of(found: &[u8], name: &str) -> Self {
+        let fold = |byte: u8| if b". [".contains(&byte) { b'_' } else { byte.to_ascii_lowercase() };
+        let is_same = |found: &[u8]| {
+            found.len() == name.len() && found.iter().zip(name.bytes()).all(|(a, b)| fold(*a) == fold(b))
+        };
+        let blanks = found.iter().take_while(|byte| **byte == b' ').count();
+        let end = found.iter().position(|byte| *byte == 0).unwrap_or(found.len()).max(blanks);
+        if is_same(found) || is_same(&found[blanks..end]) {
+            return Self::Yes;
+        }
+        let separates = |byte: &u8| is_odd(*byte) || b",&".contains(byte);
+        if found.iter().any(separates) && found.split(separates).any(is_same) {
+            Self::Perhaps
+        } else {
+            Self::No
+        }
     }
-    let found = found.split_once('\0').map_or(found, |(found, _)| found).trim_start_matches(' ');
-    let is_index = |index: &&str| index.bytes().all(|byte| byte.is_ascii_digit());
-    let of_array = found.strip_suffix(']').and_then(|found| found.rsplit_once('['));
-    let found = of_array.filter(|(_, index)| is_index(index)).map_or(found, |(array, _)| array);
-    let fold = |byte: u8| if b". [".contains(&byte) { b'_' } else { byte.to_ascii_lowercase() };
-    found.len() == name.len() && found.bytes().zip(name.bytes()).all(|(a, b)| fold(a) == fold(b))
+}
+
+/// True if parsers differ in what they do with a byte in a name or a value.
+fn is_odd(byte: u8) -> bool {
+    !byte.is_ascii_graphic() || b"\"'\\[]{}".contains(&byte)
+}
+
+/// Whether the name of a query parameter, as it was written, is this one.
+fn param_name(written: &str, name: &str) -> Named {
+    if written == name {
+        return Named::Yes; // as most are
+    }
+    let spaced = written.replace('+', " ");
+    Named::of(&Cow::from(percent_decode_str(&spaced)), name)
 }
 
 /// What is percent-encoded decoded, or if that is no text, the bytes as they are.
@@ -239,17 +258,23 @@ fn unescaped(quoted: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Adds the values of all query parameters of this name, decoded. Some upstreams separate them by `;` too.
+/// Adds the values of all query parameters of this name, decoded. Some upstreams separate them by `;` too, and then read less of a value
+/// that has one: nobody can say what.
 pub fn param<'a>(query: &'a str, name: &str, values: &mut Values<'a>) {
     let mut add = |pair: &'a str| {
         let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if found == name || form_decoded(found).is_some_and(|found| is_named(&found, name)) {
-            values.add(form_decoded(value));
+        match param_name(found, name) {
+            Named::Yes => {
+                values.add(form_decoded(value));
+                values.is_unreadable |= value.contains(';');
+            }
+            Named::Perhaps => values.is_unreadable = true,
+            Named::No => {}
         }
     };
-    query.split('&').for_each(&mut add);
-    if query.contains(';') {
-        query.split(['&', ';']).for_each(add);
+    for pair in query.split('&') {
+        add(pair);
+        pair.split(';').skip(1).for_each(&mut add);
     }
 }
 
@@ -377,7 +402,7 @@ mod tests {
     #[test]
     fn all_cookies_of_a_name_are_told_each_once() {
         let cookie = |line: &[u8], name: &str| told(&cookie(&headers(&[("cookie", line)]), name));
-        assert_eq!(cookie(b"a=1; sid=x=y ;sid=z; sid=z", "sid"), "x=y z");
+        assert_eq!(cookie(b"a=1; sid=x=y ;sid=z; sid=z", "sid"), "x=y z ?");
         assert_eq!(cookie(b"sid=\"x\"", "sid"), "x");
         assert_eq!(cookie(b"\xff=1; sid=x", "sid"), "x");
         assert_eq!(cookie(b"sid=\xff; sid=REAL", "sid"), "REAL ?");
@@ -392,23 +417,33 @@ mod tests {
         assert_eq!(cookie(b"sid=%61bc", "sid"), "abc");
         assert_eq!(cookie(b"sid=%ff; sid=%00", "sid"), "%ff %00");
         assert_eq!(cookie(br#"sid="\141b\c""#, "sid"), "abc");
-        assert_eq!(cookie(b"x=1 sid=abc, sid=d", "sid"), "abc d");
-        assert_eq!(cookie(b"sid=a b; x=1", "sid"), "a b a");
+        assert_eq!(cookie(b"x=1 sid=abc, sid=d", "sid"), "?");
+        assert_eq!(cookie(b"sid=a b; x=1", "sid"), "a b ?");
         for (line, values) in [
-            (&b"x=1 sid =REAL"[..], "REAL"),
-            (b"x=1 sid= REAL", "REAL"),
-            (b"x=1\tsid\t=\tREAL", "REAL"),
-            (b"sid= REAL x=7", "REAL x=7 REAL"),
-            (b"[sid=REAL", "REAL"),
-            (b"sid=REAL]7", "REAL]7 REAL"),
-            (b"sid=\"REAL7", "REAL \"REAL7"),
+            (&b"x=1 sid =REAL"[..], "?"),
+            (b"x=1 sid= REAL", "?"),
+            (b"x=1\tsid\t=\tREAL", "?"),
+            (b"sid= REAL x=7", "REAL x=7 ?"),
+            (b"[sid=REAL", "?"),
+            (b"sid=REAL]7", "REAL]7 ?"),
+            (b"sid=\"REAL7", "\"REAL7 ?"),
             (b"SID=REAL; sid=b", "REAL b"),
+            (b"\xa0sid=REAL", "?"),
+            (b"sid\xa0=REAL", "?"),
+            (b"x\xffsid=REAL", "?"),
+            (b"\"sid=REAL", "?"),
+            (b"\xe3\x80\x80sid=REAL", "?"),
+            (b"sid=REAL\xc2\xa0", "REAL\u{a0} ?"),
+            (b"sid=j:\"REAL\"%20x", "j:\"REAL\" x ?"),
+            (b"sid=signed=JN", "signed=JN ?"),
+            (b"sid=YWJj==", "YWJj=="),
+            (b"xsid=REAL; sidx=REAL; ga={\"sid\":\"REAL\"}", ""),
         ] {
             assert_eq!(cookie(line, "sid"), values, "{}", String::from_utf8_lossy(line));
         }
         assert_eq!(
             cookie(b"my.sid=a; my[sid=b; my_sid[0]=c; my_sid=d; my_sid[x]=e", "my_sid"),
-            "a b c d",
+            "a b d ?",
             "as PHP reads names"
         );
     }
@@ -429,11 +464,11 @@ mod tests {
             ("key=&key=a", "a"),
             ("key=%ff&key=a", "a ?"),
             ("x=1;key=a", "a"),
-            ("key=a;b", "a;b a"),
+            ("key=a;b", "a;b ?"),
         ] {
             assert_eq!(param(query), value, "{query}");
         }
-        for nothing in ["", "key", "key=", "xkey=a", "keyx=a", "[key]=a"] {
+        for nothing in ["", "key", "key=", "xkey=a", "keyx=a", "filter.key=a"] {
             assert_eq!(param(nothing), "", "{nothing}");
         }
         for unreadable in ["key=%ff", "key=+%ff", "key=%00", "key=a%0ab"] {
@@ -443,6 +478,11 @@ mod tests {
 
     #[test]
     fn names_are_read_as_frameworks_read_them() {
+        for query in ["api_key[]=R", "api_key%5B0%5D=R", "[api_key]=R", "%5Bapi_key%5Dx=R", "api_key%ff=R"] {
+            let mut values = Values::default();
+            param(query, "api_key", &mut values);
+            assert_eq!(told(&values), "?", "{query}");
+        }
         for query in [
             "Api_Key=R",
             "+api_key=R",
@@ -452,8 +492,7 @@ mod tests {
             "api[key=R",
             "api_key%00=R",
             "api_key%00x=R",
-            "api_key[]=R",
-            "api_key%5B0%5D=R",
+            "api_key%00%ff=R",
         ] {
             let mut values = Values::default();
             param(query, "api_key", &mut values);

@@ -76,7 +76,11 @@ pub fn readings(path: &str, case: Case) -> SmallVec<[Cow<'_, str>; 3]> {
             readings.push(shorter);
         }
     }
-    for reading in without_controls(path).into_iter().flatten().chain(without_authority(path)) {
+    let rest = without_authority(path);
+    let resolved = [Some(path), rest.as_deref()].map(|path| path.map(with_dots_resolved));
+    let others =
+        without_controls(path).into_iter().flatten().chain(resolved.into_iter().flatten()).chain(rest);
+    for reading in others {
         let reading = normalise(&reading, case).into_owned();
         if !readings.iter().any(|known| *known == reading) {
             readings.push(Cow::Owned(reading));
@@ -93,6 +97,19 @@ fn without_authority(path: &str) -> Option<String> {
     slashes.next().and(slashes.next())?;
     let place = path.trim_start_matches(['/', '\\']);
     Some(place.find(['/', '\\']).map_or("/", |at| place.split_at(at).1).to_owned())
+}
+
+/// A path whose dots are resolved as browsers and `new URL` in JavaScript do: empty segments count, and an encoded slash is none.
+fn with_dots_resolved(path: &str) -> String {
+    let mut segments: Vec<&str> = Vec::new();
+    for segment in path.split(['/', '\\']).skip(1) {
+        match segment.to_ascii_lowercase().replace("%2e", ".").as_str() {
+            "." => {}
+            ".." => drop(segments.pop()),
+            _ => segments.push(segment),
+        }
+    }
+    format!("/{}", segments.join("/"))
 }
 
 /// True if a path contains a control character of ASCII, as it is or encoded, however often. Some servers end the path there or

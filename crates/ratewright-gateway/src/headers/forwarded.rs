@@ -37,11 +37,14 @@ const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
 /// Headers by which servers and frameworks serve another path than the one in the request line. `SCRIPT_NAME` is what gunicorn cuts off
 /// the path, and `Daphne-Root-Path` what Daphne does.
-const OTHER_PATHS: [&str; 10] = [
+const OTHER_PATHS: [&str; 13] = [
     "x-original-url",
     "x-original-uri",
     "x-original-path",
     "x-rewrite-url",
+    "x-rewrite-uri",
+    "x-vhm-root",
+    "x-http-destinationurl",
     "x-envoy-original-path",
     "script-name",
     "x-script-name",

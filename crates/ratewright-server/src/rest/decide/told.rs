@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use http::StatusCode;
 use ratewright_core::{AttributeName, Timestamp};
+use ratewright_http::parts::Named;
 use ratewright_http::{Facts, METHOD_OVERRIDES, Problem, Rules, Token, Values, is_by_token, parts};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -61,9 +62,15 @@ impl<'a> Table<'a> {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, values)| values)
     }
 
-    /// All values under the name of a cookie or parameter, however upstreams spell it.
-    fn of_any_spelling(&self, name: &str) -> impl Iterator<Item = &OneOrMany<'a>> {
-        self.0.iter().filter(move |(known, _)| parts::is_named(known, name)).map(|(_, values)| values)
+    /// Adds the values under the name of a cookie or parameter. Other names that upstreams may take for it cannot be read.
+    fn add_named(&'a self, name: &str, values: &mut Values<'a>) {
+        for (known, told) in &self.0 {
+            match Named::of(known.as_bytes(), name) {
+                Named::Yes => add_all(values, told),
+                Named::Perhaps => values.is_unreadable = true,
+                Named::No => {}
+            }
+        }
     }
 }
 
@@ -240,13 +247,13 @@ impl Told<'_> {
                 values.is_repeated = n_lines > 1;
             }
             AttributeName::Cookie(name) => {
-                self.cookies.of_any_spelling(name).for_each(|told| add_all(&mut values, told));
+                self.cookies.add_named(name, &mut values);
                 for line in self.header("cookie") {
                     parts::cookie_in(line.as_bytes(), name, &mut values);
                 }
             }
             AttributeName::Param(name) => {
-                self.query.of_any_spelling(name).for_each(|told| add_all(&mut values, told));
+                self.query.add_named(name, &mut values);
                 parts::param(self.target().map_or("", |(_, query)| query), name, &mut values);
             }
             AttributeName::Named(name) => {
@@ -264,11 +271,9 @@ impl Told<'_> {
         for name in &METHOD_OVERRIDES {
             parts::methods(self.header(name.as_str()).map(str::as_bytes), &mut values);
         }
-        let told = self
-            .query
-            .of_any_spelling("_method")
-            .flat_map(OneOrMany::as_slice)
-            .map(|method| method.as_bytes());
+        let is_method = |known: &str| Named::of(known.as_bytes(), "_method") != Named::No;
+        let told = self.query.0.iter().filter(|(known, _)| is_method(known));
+        let told = told.flat_map(|(_, told)| told.as_slice()).map(|method| method.as_bytes());
         parts::methods(told, &mut values);
         parts::method_param(self.target().map_or("", |(_, query)| query), &mut values);
         values
