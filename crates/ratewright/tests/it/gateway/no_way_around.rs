@@ -218,7 +218,7 @@ fn a_value_behind_many_others_hides_nothing() {
     check(&limit("by: ip, when: {'query:action': export}"), &[("GET", many, &[])], &[400], Some(&[400]));
     check(&limit("by: ip, when: {method: DELETE}"), &[("POST", methods, &[])], &[400], Some(&[400]));
     let requests: [Request<'_>; 2] = [("OPTIONS", options, &[]), ("OPTIONS", options, &[])];
-    check(&limit("by: ip"), &requests, &[400, 400], Some(&[200, 429]));
+    check(&limit("by: ip"), &requests, &[200, 429], Some(&[200, 429]));
 }
 
 /// One session has one bucket, however its cookie is written.
@@ -228,7 +228,7 @@ fn a_cookie_counts_in_every_spelling() {
         b"Cookie: sid=abc",
         b"Cookie: sid=%61bc",
         br#"Cookie: sid="\141bc""#,
-        b"Cookie: x=1 sid=abc",
+        b"Cookie: SID=abc",
         b"Cookie: sid=\"abc\"",
     ];
     let requests = spellings.each_ref().map(|header| ("GET", "/", std::slice::from_ref(header)));
