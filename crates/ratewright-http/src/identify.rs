@@ -276,7 +276,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// All values of an attribute. One that cannot be read is told as such: an upstream may read it.
+    /// All values of an attribute. An unreadable value is a fact too: an upstream may read it.
     pub fn tell_all(&mut self, name: &'a AttributeName<String>, values: Values<'a>) {
         let Values { readable, is_unreadable, is_repeated, is_truncated } = values;
         let name = name.as_deref();

@@ -190,7 +190,7 @@ pub(crate) fn canonical(token: &str) -> Cow<'_, str> {
     let is_long = token.len() > TOKEN_LENGTH_MAX;
     let parts = token.rsplit_once('.').filter(|(message, _)| !is_long && message.contains('.'));
     let Some((message, signature)) = parts else { return Cow::Borrowed(token) };
-    // Decoders end at the padding or skip it, so what follows is no part of a genuine signature.
+    // Decoders stop at the padding or skip it, so a genuine signature has nothing after it.
     let end = signature.split_once('=').map_or(signature, |(signature, _)| signature);
     match lenient_base64::canonical(end) {
         Cow::Borrowed(_) if end.len() == signature.len() => Cow::Borrowed(token),
@@ -206,7 +206,7 @@ fn find_jwt(line: &[u8]) -> Result<Option<&str>, TokenError> {
     let mut tokens = line.split(ends).filter(|piece| {
         let mut parts = piece.split(|byte| *byte == b'.');
         let mut is_part = || parts.next().is_some_and(|part| !part.is_empty() && part.iter().all(is_letter));
-        // The shortest signature has 43 letters, and what is no letter among them is skipped by many decoders.
+        // The shortest signature has 43 letters; many decoders skip everything else in it.
         is_part()
             && is_part()
             && parts.next().is_some_and(|signature| {

@@ -99,7 +99,7 @@ fn without_authority(path: &str) -> Option<String> {
     Some(place.find(['/', '\\']).map_or("/", |at| place.split_at(at).1).to_owned())
 }
 
-/// A path whose dots are resolved as browsers and `new URL` in JavaScript do: empty segments count, and an encoded slash is none.
+/// A path whose dots are resolved as browsers and `new URL` in JavaScript do: empty segments count, and encoded slashes do not separate.
 fn with_dots_resolved(path: &str) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in path.split(['/', '\\']).skip(1) {

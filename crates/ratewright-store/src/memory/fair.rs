@@ -5,7 +5,7 @@
 //!   room is needed   taken from the flood, which exceeds its share, although its buckets are as spent as login's
 //! ```
 //!
-//! Limits are told apart by 8 bits of their digests. Some share a number, and then a share.
+//! One byte of a digest tells limits apart. Limits with the same byte count as one.
 
 use super::slot::Identity;
 

@@ -181,8 +181,8 @@ pub(super) struct Local {
     /// How much of each quota this instance gives out while Redis is gone: a decimal up to 1, or `auto` for one part
     /// for each live instance. Default: `0.5`.
     pub(super) share: Option<Written<LocalShare>>,
-    /// How long after an outage its local charges are forgiven. With `60s`, an outage that begins 60 seconds or more after
-    /// the last one grants the share of a daily quota again. Default: never; a local bucket is repaid at its own rate.
+    /// How long after an outage its local charges still count. With `60s`, an outage that begins 60 seconds or more after
+    /// the last one grants the share of a daily quota again. Default: no limit; a local bucket refills at its own rate.
     pub(super) ttl: Option<Written<Micros>>,
     /// The most keys in memory. Default: `1000000`.
     pub(super) max_keys: Option<Written<NonZeroU32>>,
