@@ -230,7 +230,7 @@ fn param_name(written: &str, name: &str) -> Named {
     Named::of(&Cow::from(percent_decode_str(&spaced)), name)
 }
 
-/// What is percent-encoded decoded, or if that is no text, the bytes as they are.
+/// The percent-decoded text, or the bytes as they are if they do not decode to text.
 fn decoded(bytes: &[u8]) -> Option<String> {
     let decoded = percent_encoding::percent_decode(bytes).decode_utf8().ok();
     let decoded = decoded.filter(|text| !text.contains(char::is_control));

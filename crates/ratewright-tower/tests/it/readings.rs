@@ -24,7 +24,7 @@ async fn statuses(policy: Policy, requests: Vec<Request<Body>>) -> Vec<u16> {
     statuses_under(Policies::new(vec![policy]).unwrap(), Rules::default(), requests).await
 }
 
-/// The same, under several policies and with other rules of who is asking.
+/// The same, under several policies and with other rules for identifying clients.
 async fn statuses_under(policies: Policies, rules: Rules, requests: Vec<Request<Body>>) -> Vec<u16> {
     let limiter = Arc::new(Limiter::new(policies, MemoryStore::new(clock(), 1_000)));
     let dialect = Dialect { rules, ..Dialect::default() }.shared();

@@ -52,7 +52,7 @@ pub(super) struct Told<'a> {
     other: Table<'a>,
 }
 
-/// Names and their values, in the order in which they are told. A name may come twice: JSON leaves open which one counts, so both do.
+/// Names and their values, in the order of the request body. A name may come twice: JSON leaves open which one counts, so both do.
 #[derive(Debug, Default)]
 struct Table<'a>(Vec<(Cow<'a, str>, OneOrMany<'a>)>);
 

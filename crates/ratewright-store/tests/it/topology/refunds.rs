@@ -132,7 +132,7 @@ fn drop_bucket(key: &str) {
     CLUSTER.nodes[CLUSTER.master_of(key).unwrap()].cli(&["UNLINK", key]);
 }
 
-/// Whoever is denied does not wait for the refund: it is answered while the node of its own buckets does not write.
+/// A denied client does not wait for the refund: the denial arrives while the node with its buckets accepts no writes.
 #[test]
 fn a_denial_does_not_wait_for_the_refund() {
     let cluster = Cluster::start();

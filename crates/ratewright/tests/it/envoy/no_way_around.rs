@@ -112,7 +112,7 @@ fn a_header_that_comes_twice_is_counted() {
     assert_eq!(statuses(filter, &descriptors, &requests), [200, 429, 429]);
 }
 
-/// A value that is no text is counted, and does not hide the request from its address's limit.
+/// A value that is not UTF-8 is counted, and the request still falls under the limit of its address.
 #[test]
 fn a_header_that_cannot_be_read_hides_nothing() {
     if !has_envoy() {

@@ -261,7 +261,7 @@ fn an_overridden_method_does_not_choose_another_route() {
     assert_eq!(curl(&ratewright, "--http1.1", ("POST", "/r", &[])), 200);
 }
 
-/// What is told to `/decide` in another form is the same request.
+/// Another form of the same request at `/decide` is counted the same.
 #[test]
 fn decide_reads_targets_and_tables_as_upstreams_do() {
     let ratewright = Ratewright::start(&limit("by: ip, when: {path: /login}"));
