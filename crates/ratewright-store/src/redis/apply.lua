@@ -27,18 +27,18 @@ functions that the memory store uses. The script need only know whether a charge
 Each kind of bucket below is the twin of a file in ratewright-core/src/algorithm, which says what it means.
 
     kind        key is a   holds
-    1 token     hash       quota, full_at: "MICROS", or "MICROS PART/OVER" with a fraction
+    1 token     hash       full_at of QUOTA: "MICROS", or "MICROS PART/OVER" with a fraction
     2 queue     hash       the same
-    3 stepped   hash       quota, since, spent
+    3 stepped   hash       spent of QUOTA: "UNITS since MICROS"
     4 counter   hash       window, opened_at, previous, current
     5 fixed     hash       window, opened_at, count
     6 log       list       "UNITS DEEPEST": units spent, and the most that are kept; then the charges in chunks, oldest first:
                            "NEWEST UNITS COUNT SINCE: AFTER AFTER*COST …", in microseconds after SINCE
 
-A bucket's state means something only under the quota that wrote it, which is in the field `quota`. Another quota that
-comes to the same key begins with the same share spent, rounded up, and from then on has a state of its own. The first
-one's waits in a field `state of QUOTA`; `quota` then also says until when one does: "QUOTA until MICROS". So no quota repays
-what another granted, also if instances with different policy files share a Redis.
+A bucket's state means something only under the quota that wrote it, so its field is named after that quota. Another quota
+that comes to the same key begins with the same share spent, rounded up, and from then on has a state of its own. The first
+one's is parked in a field `state of QUOTA` until its quota comes back. So no quota repays what another granted, also if
+instances with different policy files share a Redis.
 
 Numbers are whole and below 2^53, where a double is exact. Time ends there: no bucket is charged past it. Sums that lie
 beyond are rounded, but never to below 2^53, so that they compare as they should with all that may be kept.
@@ -80,9 +80,14 @@ local function counted(spent, cost, capacity)
 end
 
 -- Lets a key live one second longer than it means something.
-local function renew(key, gone_at)
+local function renew(key, gone_at, not_shorter)
     local left = min(max(gone_at - now, 0), TIME_MAX)
-    call('PEXPIRE', key, format('%d', max(ceil(left / 1000) + 1000, min_ttl)))
+    local ttl = format('%d', max(ceil(left / 1000) + 1000, min_ttl))
+    if not_shorter then
+        call('PEXPIRE', key, ttl, 'GT')
+    else
+        call('PEXPIRE', key, ttl)
+    end
 end
 
 -- The half second in which a state is gone. Within it a key need not be given a new time to live: the one it has, from
@@ -116,92 +121,118 @@ local function share(a, b, c)
 end
 
 -- ═══ buckets that belong to a quota ═══
+--   field                          how the name of the field in use begins; the quota follows
 --   parse(text)                    a state from a text, or nothing
---   stored(key)                    the state in use, as such a text
 --   ends_at(state, quota)          from when on it means nothing under that quota
 --   inherit(state, writer, quota)  what a quota begins with where another one has left this state
+-- `quota` and `writer` are names of fields, in use or parked.
 
 local PARKED = 'state of '
 local PARKED_MAX = 8 -- more policy files than anybody deploys at once
 
--- Who wrote the state in use, and until when others wait.
-local function writer_of(text)
-    local writer, parked_until = text:match('^(.-) until (%d+)$')
-    return writer or text, tonumber(parked_until) or 0
+local function starts_with(text, start)
+    return text:find(start, 1, true) == 1
 end
 
--- Finds the state of a quota where another's is in use, or others wait. `text` is the one in use.
-local function find_own(kind, bucket, in_use, written, text)
-    local writer, parked_until = writer_of(written)
-    bucket.is_shared, bucket.parked_until, bucket.written, bucket.text = true, parked_until, written, text
-    if writer == bucket.quota then
-        return in_use
+-- Where the state of a field in use is parked.
+local parked_fields = {}
+local function parked_field(field)
+    local parked = parked_fields[field]
+    if not parked then
+        parked = PARKED .. field:match(' of (.*)$')
+        parked_fields[field] = parked
     end
-    if parked_until > now then
-        local own = kind.parse(pcall('HGET', bucket.key, PARKED .. bucket.quota))
-        if own and kind.ends_at(own, bucket.quota) > now then
-            return own
+    return parked
+end
+
+-- What a hash holds: the name and text of the field in use, and the parked ones by their names, if there are any. Without
+-- either, nothing but whether the key is absent.
+local function read_fields(kind, key)
+    local fields = pcall('HGETALL', key)
+    local writer, text, parked
+    for i = 1, #fields, 2 do -- none if the key is not a hash
+        local field = fields[i]
+        if starts_with(field, kind.field) then
+            writer, text = field, fields[i + 1]
+        elseif starts_with(field, PARKED) then
+            parked = parked or {}
+            parked[field] = fields[i + 1]
         end
     end
-    if in_use and kind.ends_at(in_use, writer) > now then
+    if not writer and not parked then
+        return nil, not fields.err and #fields == 0
+    end
+    local state = text and kind.parse(text)
+    local ends_at = state and kind.ends_at(state, writer) or 0
+    return { writer = writer, text = text, state = state, ends_at = ends_at, parked = parked }
+end
+
+-- Finds the state of a quota that has no field in use.
+local function find_own(kind, bucket)
+    local fields, is_absent = read_fields(kind, bucket.key)
+    if not fields then
+        bucket.is_absent = is_absent
+        return
+    end
+    bucket.is_shared, bucket.fields = true, fields
+    local own = fields.parked and kind.parse(fields.parked[parked_field(bucket.quota)])
+    if own and kind.ends_at(own, bucket.quota) > now then
+        return own
+    end
+    if fields.ends_at > now then
         bucket.inherits = true
         bucket.must_write = true
-        return kind.inherit(in_use, writer, bucket.quota)
+        return kind.inherit(fields.state, fields.writer, bucket.quota)
     end
 end
 
--- Removes parked states that have expired; if too many remain, the one that expires first.
-local function tidy(kind, key)
-    local n_parked, soonest, soonest_at = 0, nil, nil
-    local fields = call('HKEYS', key)
-    for i = 1, #fields do
-        local field = fields[i]
-        if field:sub(1, #PARKED) == PARKED then
-            local state = kind.parse(call('HGET', key, field))
-            local ends_at = state and kind.ends_at(state, field:sub(#PARKED + 1)) or 0
-            if ends_at <= now then
-                call('HDEL', key, field)
-            else
-                n_parked = n_parked + 1
-                if not soonest or ends_at < soonest_at then
-                    soonest, soonest_at = field, ends_at
-                end
+-- Removes the parked state of a quota that comes back, and those that have expired; if too many remain, also the one that
+-- expires first. Returns until when others are parked.
+local function tidy(kind, key, parked, own)
+    local gone, n_parked, parked_until, soonest, soonest_at = {}, 0, 0, nil, nil
+    for field, text in pairs(parked) do
+        local state = field ~= own and kind.parse(text)
+        local ends_at = state and kind.ends_at(state, field) or 0
+        if ends_at <= now then
+            gone[#gone + 1] = field
+        else
+            n_parked, parked_until = n_parked + 1, max(parked_until, ends_at)
+            if not soonest or ends_at < soonest_at or ends_at == soonest_at and field < soonest then
+                soonest, soonest_at = field, ends_at
             end
         end
     end
     if n_parked > PARKED_MAX then
-        call('HDEL', key, soonest)
+        gone[#gone + 1] = soonest
     end
+    if #gone > 0 then
+        call('HDEL', key, unpack(gone))
+    end
+    return parked_until
 end
 
--- Parks the state in use if another quota wrote it. Returns the new value of `quota`.
+-- Parks the state in use if another quota wrote it. Returns until when states are parked.
 local function park(kind, bucket)
-    local written, text = bucket.written, bucket.text
-    if not written then -- or another charge of this call may have written it since
-        written, text = call('HGET', bucket.key, 'quota'), kind.stored(bucket.key)
+    -- What was read does not hold if another charge of this call may have written since.
+    local fields = bucket.fields or read_fields(kind, bucket.key)
+    bucket.fields = nil
+    if not fields then
+        return 0
     end
-    bucket.written = nil
-    if not written then
-        return bucket.quota
-    end
-    local writer, parked_until = writer_of(written)
-    local has_parked = parked_until > 0
-    if writer ~= bucket.quota then
-        if has_parked then
-            call('HDEL', bucket.key, PARKED .. bucket.quota)
+    local key, writer, parked = bucket.key, fields.writer, fields.parked
+    local parked_until = 0
+    if writer and writer ~= bucket.quota then
+        if fields.ends_at > now then
+            local field = parked_field(writer)
+            call('HSET', key, field, fields.text)
+            parked_until = fields.ends_at
+            if parked then
+                parked[field] = fields.text
+            end
         end
-        local state = kind.parse(text)
-        local ends_at = state and kind.ends_at(state, writer) or 0
-        if ends_at > now then
-            call('HSET', bucket.key, PARKED .. writer, text)
-            parked_until = max(parked_until, ends_at)
-        end
+        call('HDEL', key, writer)
     end
-    if has_parked and (parked_until <= now or call('HLEN', bucket.key) > PARKED_MAX + 4) then
-        tidy(kind, bucket.key)
-    end
-    bucket.parked_until = parked_until
-    return parked_until > now and bucket.quota .. format(' until %d', parked_until) or bucket.quota
+    return parked and tidy(kind, key, parked, parked_field(bucket.quota)) or parked_until
 end
 
 -- Every kind has the same functions. `bucket` is the state as it is worked on; the other arguments are the charge's,
@@ -211,13 +242,13 @@ end
 --   spend(bucket, …)    spends
 --   refund(bucket, …)   gives back
 --   gone_at(bucket)     from when on it means nothing
---   write(bucket, quota) writes it, and where buckets belong to a quota, the quota
+--   write(bucket)       writes it
 
 -- ═══ token bucket, and leaky bucket as a meter ═══
 -- at, part/over: when it will be full again.
 
 local function token_bucket()
-    local kind = {}
+    local kind = { field = 'full_at of ' }
     local stamp = format('%d', now / 1000)
 
     function kind.parse(text)
@@ -230,19 +261,27 @@ local function token_bucket()
         return at and { at = at, part = part, over = over }
     end
 
-    function kind.stored(key)
-        return call('HGET', key, 'full_at')
-    end
-
     function kind.ends_at(state)
         return min(state.at + (state.part > 0 and 1 or 0), TIME_MAX)
     end
 
+    -- How long a quota takes to fill, in whole microseconds, and rounded up to them.
+    local fills = {}
+    local function fill_of(quota)
+        local fill = fills[quota]
+        if not fill then
+            local micros, part = quota:match(' of %d+ (%d+)(.*)$')
+            micros = whole(micros) or 1
+            fill = { max(micros, 1), micros + (part and part ~= '' and 1 or 0) }
+            fills[quota] = fill
+        end
+        return fill[1], fill[2]
+    end
+
     -- The same share of the quota is spent, in whole microseconds.
     function kind.inherit(state, writer, quota)
-        local filled = max(whole(writer:match('^%d+ (%d+)')) or 1, 1)
-        local fill, part = quota:match('^%d+ (%d+)(.*)$')
-        fill = fill + (part ~= '' and 1 or 0)
+        local filled = fill_of(writer)
+        local _, fill = fill_of(quota)
         local left = min(kind.ends_at(state) - now, 2 * filled)
         return { at = now + share(left, fill, filled), part = 0, over = 1 }
     end
@@ -250,23 +289,18 @@ local function token_bucket()
     function kind.load(key, quota)
         -- Up to 16 fields have room without another allocation; the rarer ones are not among them.
         local bucket = {
-            key = key, kind = kind, quota = quota, found = false, is_mine = false, dirty = false, gone = 0,
+            key = key, kind = kind, quota = quota, found = false, dirty = false, gone = 0,
             at = 0, part = 0, over = 1, ahead = 0, capacity = 0, fill = 0,
         }
-        local stored = pcall('HMGET', key, 'full_at', 'quota')
-        local text, writer = stored[1], stored[2]
-        local at = writer == quota and tonumber(text)
+        local text = pcall('HGET', key, quota)
+        local at = tonumber(text)
         if at and at >= 0 and at <= TIME_MAX and ceil(at) == at then -- as nearly always
-            bucket.found, bucket.is_mine, bucket.at, bucket.gone = true, true, at, half(at)
+            bucket.found, bucket.at, bucket.gone = true, at, half(at)
             return bucket
         end
-        local state = text and kind.parse(text)
-        if writer and writer ~= quota then
-            state = find_own(kind, bucket, state, writer, text)
-        end
+        local state = kind.parse(text) or find_own(kind, bucket)
         if state then
             bucket.found, bucket.at, bucket.part, bucket.over = true, state.at, state.part, state.over
-            bucket.is_mine = writer == quota
         end
         bucket.gone = half(bucket.at)
         return bucket
@@ -374,19 +408,13 @@ local function token_bucket()
         return bucket.at
     end
 
-    function kind.write(bucket, quota)
+    function kind.write(bucket)
         local full_at = bucket.part > 0 and format('%d %d/%d', bucket.at, bucket.part, bucket.over) or format('%d', bucket.at)
         if readable == 1 then
             local tokens = format('%.3f', bucket.capacity * (1 - (bucket.at - now) / bucket.fill))
-            if quota then
-                call('HSET', bucket.key, 'full_at', full_at, 'tokens', tokens, 'lastRefill', stamp, 'quota', quota)
-            else
-                call('HSET', bucket.key, 'full_at', full_at, 'tokens', tokens, 'lastRefill', stamp)
-            end
-        elseif quota then
-            call('HSET', bucket.key, 'full_at', full_at, 'quota', quota)
+            call('HSET', bucket.key, bucket.quota, full_at, 'tokens', tokens, 'lastRefill', stamp)
         else
-            call('HSET', bucket.key, 'full_at', full_at)
+            call('HSET', bucket.key, bucket.quota, full_at)
         end
     end
 
@@ -431,28 +459,20 @@ end
 -- Token bucket, refilled in steps. at: the last step, or the charge that found the bucket full. a: units that have
 -- not come back yet.
 local function stepped()
-    local kind = {}
+    local kind = { field = 'spent of ' }
 
     function kind.gone_at(bucket)
         return bucket.at + ceil(bucket.a / bucket.units) * bucket.window
     end
 
     function kind.parse(text)
-        local since, spent = (type(text) == 'string' and text or ''):match('^(%S+) (%S+)$')
+        local spent, since = (type(text) == 'string' and text or ''):match('^(%S+) since (%S+)$')
         local at, a = whole(since), count(spent)
         return at and a and { at = at, a = a }
     end
 
-    local function joined(since, spent)
-        return (since or '') .. ' ' .. (spent or '')
-    end
-
-    function kind.stored(key)
-        return joined(unpack(call('HMGET', key, 'since', 'spent')))
-    end
-
     local function law(quota)
-        local capacity, units, window = quota:match('^(%d+) (%d+)/(%d+)$')
+        local capacity, units, window = quota:match(' of (%d+) (%d+)/(%d+)$')
         return tonumber(capacity) or 1, tonumber(units) or 1, tonumber(window) or 1
     end
 
@@ -472,15 +492,9 @@ local function stepped()
 
     function kind.load(key, quota)
         local bucket = { key = key, kind = kind, quota = quota, found = false, at = 0, a = 0, ahead = 0 }
-        local stored = pcall('HMGET', key, 'since', 'spent', 'quota')
-        local at, a, writer = whole(stored[1]), count(stored[2]), stored[3]
-        local state = at and a and { at = at, a = a }
-        if writer and writer ~= quota then
-            state = find_own(kind, bucket, state, writer, joined(stored[1], stored[2]))
-        end
+        local state = kind.parse(pcall('HGET', key, quota)) or find_own(kind, bucket)
         if state then
             bucket.found, bucket.at, bucket.a = true, state.at, state.a
-            bucket.is_mine = writer == quota
         end
         -- How long it lives was set under a window that may have been another one.
         bucket.gone = -1
@@ -520,11 +534,8 @@ local function stepped()
         end
     end
 
-    function kind.write(bucket, quota)
-        call('HSET', bucket.key, 'since', format('%d', bucket.at), 'spent', bucket.a)
-        if quota then
-            call('HSET', bucket.key, 'quota', quota)
-        end
+    function kind.write(bucket)
+        call('HSET', bucket.key, bucket.quota, format('%d since %d', bucket.a, bucket.at))
     end
 
     return kind
@@ -1076,25 +1087,20 @@ end
 local function write(bucket)
     local kind = bucket.kind
     local gone_at = kind.gone_at(bucket)
+    -- A key may hold the states of other quotas, which may last longer.
+    local not_shorter = kind.field and bucket.found
     if bucket.dirty and kind.write then
-        if bucket.is_shared and not kind.is_list then
-            kind.write(bucket, park(kind, bucket))
-            renew(bucket.key, max(gone_at, bucket.parked_until or 0))
-        else
-            if not bucket.found then
-                call('DEL', bucket.key) -- what may be there is of another kind
-            end
-            kind.write(bucket, not bucket.is_mine and bucket.quota or nil)
-            if not bucket.found or min_ttl > 0 or half(gone_at) ~= bucket.gone then
-                renew(bucket.key, gone_at)
-            end
+        if bucket.is_shared and kind.field then
+            gone_at, not_shorter = max(gone_at, park(kind, bucket)), false
+        elseif not bucket.found and not bucket.is_absent then
+            call('DEL', bucket.key) -- what may be there is of another kind
+        end
+        kind.write(bucket)
+        if bucket.is_shared or not bucket.found or min_ttl > 0 or half(gone_at) ~= bucket.gone then
+            renew(bucket.key, gone_at, not_shorter)
         end
     elseif bucket.found and min_ttl > 0 and bucket.is_charged then
-        if bucket.is_shared then
-            call('PEXPIRE', bucket.key, format('%d', min_ttl), 'GT') -- another's state may last longer
-        else
-            renew(bucket.key, gone_at)
-        end
+        renew(bucket.key, gone_at, not_shorter)
     end
     bucket.dirty = false
 end
@@ -1139,13 +1145,13 @@ while position <= #frame do
             local other = before
             while other do
                 write(other) -- what an earlier decision of this call spent; of this one nothing is spent yet
-                other.is_shared, other.written = true, nil
+                other.is_shared, other.fields = true, nil
                 other = other.before
             end
             bucket = kind.load(key, quota, cost, capacity, over, p, p_part, q, q_part, r)
             bucket.quota = quota
             if before then
-                bucket.is_shared, bucket.written, bucket.before = true, nil, before
+                bucket.is_shared, bucket.fields, bucket.before = true, nil, before
             end
             n_buckets = n_buckets + 1
             buckets[key], order[n_buckets] = bucket, bucket

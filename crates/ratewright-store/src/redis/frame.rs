@@ -3,7 +3,7 @@
 //! ```text
 //!   header   min_ttl in ms: u64, readable: u8, the latest time seen: u64
 //!   charge   kind: u8, charges of the decision after it: u16, act: u8, cost: u32, capacity: u32,
-//!            over: u32, p: u64, p_part: u32, q: u64, q_part: u32, r: u64, length of quota: u8, quota
+//!            over: u32, p: u64, p_part: u32, q: u64, q_part: u32, r: u64, length of field: u8, field
 //!
 //!   kind                   p           q         r
 //!   token 1, queue 2       earn        fill      patience          earn and fill with parts over `over`
@@ -13,8 +13,9 @@
 //!                                                of a refund: when it was paid
 //! ```
 //!
-//! `quota` is a text by which a bucket remembers who wrote it: `BURST FILL`, or `BURST FILL PART/OVER` with a fraction;
-//! stepped `BURST UNITS/WINDOW`; nothing for windows, whose counts mean the same under any quota of their kind.
+//! `field` is where the state is kept in the bucket's hash, named after the quota that wrote it: `full_at of BURST FILL`, or
+//! `full_at of BURST FILL PART/OVER` with a fraction; stepped `spent of BURST UNITS/WINDOW`; nothing for windows, whose counts
+//! mean the same under any quota of their kind.
 //!
 //! All little-endian. The answer has the states as they were weighed and Redis' time. From these the standings
 //! follow as they do in memory, and so does whether all was paid, which must be what the script says.
@@ -60,8 +61,8 @@ pub(super) struct Answer {
     pub(super) numbers: SmallVec<[i64; 9]>,
 }
 
-/// Bytes of a charge, and about those of its quota.
-const CHARGE_BYTES: usize = 49 + 15;
+/// Bytes of a charge, and about those of its field.
+const CHARGE_BYTES: usize = 49 + 26;
 
 const REFUND: u8 = 4;
 
@@ -171,9 +172,9 @@ impl Packed {
         // Writing to memory cannot fail.
         let _ = match kind {
             4.. => Ok(()),
-            3 => write!(bytes, "{} {}/{window}", quota.capacity(), quota.units()),
-            _ if q.1 == 0 => write!(bytes, "{} {}", quota.capacity(), q.0),
-            _ => write!(bytes, "{} {} {}/{}", quota.capacity(), q.0, q.1, quota.over()),
+            3 => write!(bytes, "spent of {} {}/{window}", quota.capacity(), quota.units()),
+            _ if q.1 == 0 => write!(bytes, "full_at of {} {}", quota.capacity(), q.0),
+            _ => write!(bytes, "full_at of {} {} {}/{}", quota.capacity(), q.0, q.1, quota.over()),
         };
         bytes[at] = u8::try_from(bytes.len() - at - 1).unwrap_or(u8::MAX); // three numbers have at most 36 digits
     }

@@ -145,7 +145,7 @@ fn a_server_that_refuses_to_write_is_out_until_it_does() {
 #[test]
 fn c13_a_user_and_password_are_used_and_never_shown() {
     let rights = "--user limiter on >s3cret ~ratelimit:* +@connection +eval +evalsha +unlink \
-        +time +hget +hmget +hset +hdel +hkeys +hlen +del +set +pexpire +lrange +lindex +ltrim +rpush +lset +lrem +llen +zadd +zremrangebyscore +zcard \
+        +time +hget +hmget +hgetall +hset +hdel +del +set +pexpire +lrange +lindex +ltrim +rpush +lset +lrem +llen +zadd +zremrangebyscore +zcard \
         --user default off";
     let server = Redis::start_with(&rights.split_whitespace().collect::<Vec<_>>());
     let url = |password: &str| format!("redis://limiter:{password}@127.0.0.1:{}", server.port());

@@ -150,8 +150,9 @@ fn a_denial_does_not_wait_for_the_refund() {
 
     let pause = |node: &Redis| assert_eq!(node.cli(&["CLIENT", "PAUSE", "600000", "WRITE"]), "OK");
     let go_on = |node: &Redis| assert_eq!(node.cli(&["CLIENT", "UNPAUSE"]), "OK");
-    let full_at = || its_own.cli(&["HGET", &mine(&client), "full_at"]);
+    let full_at = || its_own.cli(&["HGET", &mine(&client), "full_at of 100 86400000000000"]);
     let before = full_at();
+    assert_ne!(before, "");
     pause(everybody);
     let (denied, charged) = std::thread::scope(|scope| {
         let asking = scope.spawn(|| ask(&store, &client, query).unwrap());
