@@ -323,7 +323,8 @@ impl Policies {
             match policy.selector() {
                 // One that is off keeps the others of its group away, so it must be sure that it is meant.
                 Selector::When(condition) if policy.mode() == Mode::Off && condition.spares(seen) => {}
-                Selector::When(condition) if policy.mode() != Mode::Off && condition.holds(seen) => {}
+                Selector::When(condition)
+                    if policy.mode() != Mode::Off && condition.may_hold(seen, || policy.is_by_client()) => {}
                 Selector::When(_) | Selector::Named => continue,
             }
             if let Some(group) = group {
@@ -331,8 +332,9 @@ impl Policies {
                     continue;
                 }
                 // One that has nothing to count by does not apply, and leaves its group to the next. So does one that counts an
-                // address in place of what cannot be read: a token that is refused must not choose the members' quota.
-                let is_sure = !SEVERAL || !policy.looks_at_too_many(seen);
+                // address in place of what cannot be read, or is tested against that: a token that is refused must not choose
+                // the members' quota.
+                let is_sure = (!SEVERAL || !policy.looks_at_too_many(seen)) && policy.is_meant(seen);
                 if is_sure && !policy.is_skipped(seen) && !policy.stands_in(seen) {
                     groups.push(*group);
                 }

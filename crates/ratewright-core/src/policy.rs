@@ -342,6 +342,22 @@ impl Policy {
         self.missing == Missing::Skip && self.mode != Mode::Off && self.is_missing(query)
     }
 
+    /// True if the query falls under the policy by what can be read of it.
+    pub(crate) fn is_meant(&self, query: &Query<'_>) -> bool {
+        match &self.selector {
+            Selector::When(condition) => condition.holds(query),
+            Selector::Named => true,
+        }
+    }
+
+    /// True if clients have buckets of their own, so that none spends what another has.
+    pub(crate) fn is_by_client(&self) -> bool {
+        let is_client = |name: &AttributeName<String>| {
+            matches!(name, AttributeName::Ip | AttributeName::User | AttributeName::Claim(_))
+        };
+        self.partition.iter().flat_map(Part::names).any(is_client)
+    }
+
     /// True if an address would be counted in place of what cannot be read.
     pub(crate) fn stands_in(&self, query: &Query<'_>) -> bool {
         self.partition.iter().filter_map(|part| part.value(query.attributes)).any(|value| value.is_stand_in())

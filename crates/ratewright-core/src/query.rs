@@ -49,8 +49,11 @@ pub struct Attribute<'a> {
 }
 
 impl Attribute<'_> {
-    /// The value of an attribute that the request has, but nobody can read: a token that is refused, bytes that are no text.
-    /// A policy that counts by it, and would skip a request without it, counts by the client's address instead.
+    /// The value of an attribute that the request has, but nobody can tell what an upstream reads there: a token that is refused, bytes
+    /// that are no text, a name or value that parsers read differently. It may stand beside values that can be read.
+    /// A policy that counts by it, and would skip a request without it, counts by the client's address instead. It fits what policies
+    /// ask in `when`, unless it is for a token to tell and the policy has one bucket for all; it selects no override and spares
+    /// nothing.
     ///
     /// No other value has a NUL in it.
     pub const UNREADABLE: &'static str = "\0";

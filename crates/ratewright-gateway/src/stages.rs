@@ -179,7 +179,7 @@ where
         };
         let routes = &live.snapshot.settings.routes;
         let is_elsewhere = |method: &Method| !matches!(routes.find(host.as_deref(), target.path(), method), Found::Route(_, other) if other == number);
-        let others = other_methods(head);
+        let others = parts::overriding_methods(head);
         if others.is_truncated {
             return Err(Refused::new(
                 StatusCode::BAD_REQUEST,
@@ -238,16 +238,6 @@ where
     request.extensions_mut().insert(known); // where both layers look for it
     let Ok(answer) = service.call(request).await;
     answer.map(|body| Body::Held(Box::new(body)))
-}
-
-/// The methods that a request asks an upstream to take in place of its own. The route that serves them may have other policies.
-fn other_methods(head: &Parts) -> parts::Values<'static> {
-    let mut values = parts::Values::default();
-    for name in &METHOD_OVERRIDES {
-        parts::methods(head.headers.get_all(name).iter().map(HeaderValue::as_bytes), &mut values);
-    }
-    parts::method_param(head.uri.query().unwrap_or_default(), &mut values);
-    values
 }
 
 /// Takes the body of what is answered to HEAD. In HTTP/2 a client would take it for a protocol error.

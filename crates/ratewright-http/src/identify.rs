@@ -27,7 +27,7 @@ use ratewright_core::{Attribute, AttributeName, Select, Timestamp};
 use smallvec::SmallVec;
 
 use crate::address::{self, Proxies};
-use crate::jwt::{self, Claims, TokenError, Verifier, bearer, bearer_in};
+use crate::jwt::{self, Claims, TokenError, Verifier, bearer};
 use crate::known::{Known, Verified};
 use crate::parts::{self, VALUE_MAX, Values};
 use crate::path::{self, Case};
@@ -251,28 +251,26 @@ impl<'a> Facts<'a> {
     /// The method, as it was written. Upstreams that ignore case read it in capitals.
     pub fn tell_method(&mut self, method: &'a str) {
         self.tell(AttributeName::Method, method);
-        if method.bytes().any(|byte| byte.is_ascii_lowercase()) {
+        if method.len() <= VALUE_MAX && method.bytes().any(|byte| byte.is_ascii_lowercase()) {
             self.read(AttributeName::Method, Cow::Owned(method.to_ascii_uppercase()));
         }
     }
 
     /// The methods that a request asks for besides its own.
     fn tell_overriding_methods(&mut self, request: &Parts) {
-        let mut values = Values::default();
-        for name in &METHOD_OVERRIDES {
-            parts::methods(request.headers.get_all(name).iter().map(HeaderValue::as_bytes), &mut values);
-        }
-        parts::method_param(request.uri.query().unwrap_or_default(), &mut values);
-        self.tell_other_methods(values);
+        self.tell_other_methods(parts::overriding_methods(request));
     }
 
-    /// Other methods that the upstream may take for the request's, in capitals: see [`parts::methods`].
+    /// Other methods that the upstream may take for the request's, in capitals: see [`parts::overriding_methods`].
     pub fn tell_other_methods(&mut self, values: Values<'a>) {
         for method in values.readable {
             self.read(AttributeName::Method, method);
         }
         if values.is_truncated {
             self.read(AttributeName::Method, Cow::Borrowed(Attribute::TOO_MANY));
+        }
+        if values.is_unreadable {
+            self.read(AttributeName::Method, Cow::Borrowed(Attribute::UNREADABLE));
         }
     }
 
@@ -303,25 +301,21 @@ impl<'a> Facts<'a> {
     /// What the token in an `Authorization` header says. Of several headers, nobody knows which one counts.
     pub fn verify_authorization<'h>(
         &mut self,
-        mut lines: impl Iterator<Item = &'h [u8]>,
+        lines: impl Iterator<Item = &'h [u8]>,
         rules: &Rules,
         now: Timestamp,
     ) -> Token {
-        let token = match (lines.next(), lines.next()) {
-            (None, _) => Ok(None),
-            (Some(line), None) => bearer_in(line),
-            (Some(_), Some(_)) => Err(TokenError::Repeated),
-        };
-        let verified = verify_token(token, rules, now);
+        let verified = verify_token(bearer(lines), rules, now);
         self.refused_token = verified.refused;
         verified.token
     }
 
-    /// Adds a fact, in place of one that was told before. An empty value, or one that is too long, is none.
+    /// Adds a fact, in place of one that was told before. An empty value is none, and one that is too long cannot be read.
     pub fn tell(&mut self, name: AttributeName<&'a str>, value: impl Into<Cow<'a, str>>) {
-        let value = value.into();
-        if (1..=VALUE_MAX).contains(&value.len()) {
-            self.put(name, value);
+        match value.into() {
+            value if value.is_empty() => {}
+            value if value.len() <= VALUE_MAX => self.put(name, value),
+            _ => self.put(name, Cow::Borrowed(Attribute::UNREADABLE)),
         }
     }
 
@@ -366,7 +360,8 @@ impl<'a> Facts<'a> {
 
     /// What the token says: it is verified once, however many stages ask.
     fn verify(&mut self, request: &Parts, rules: &Rules, now: Timestamp) -> Arc<Verified> {
-        let verify = || Arc::new(verify_token(bearer(&request.headers), rules, now));
+        let lines = request.headers.get_all(http::header::AUTHORIZATION).iter().map(HeaderValue::as_bytes);
+        let verify = || Arc::new(verify_token(bearer(lines), rules, now));
         let verified = self.token.get_or_insert_with(verify).clone();
         self.refused_token = verified.refused;
         verified
@@ -377,7 +372,11 @@ fn verify_token(token: Result<Option<&str>, TokenError>, rules: &Rules, now: Tim
     let Some(by) = &rules.token else { return Verified { token: Token::None, refused: None } };
     let verified = match token {
         Ok(None) => return Verified { token: Token::None, refused: None },
-        Ok(Some(token)) => by.verifier.verify(&jwt::canonical(token), now),
+        Ok(Some(token)) => {
+            let mut verified = jwt::spellings(token).into_iter().map(|token| by.verifier.verify(&token, now));
+            let first = verified.next().unwrap_or(Err(TokenError::Unreadable));
+            first.or_else(|error| verified.next().unwrap_or(Err(error)))
+        }
         Err(error) => Err(error),
     };
     match verified {

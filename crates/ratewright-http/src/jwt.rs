@@ -27,9 +27,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use http::{HeaderMap, header};
 use ratewright_core::{Micros, Timestamp};
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, IgnoredAny};
+use smallvec::{SmallVec, smallvec};
 
 pub use claims::Claims;
 pub use keys::{KEYS_MAX, KeyError, KeySet, TokenAlgorithm};
@@ -144,15 +144,14 @@ struct Header {
     crit: bool,
 }
 
-/// The bearer token that a request carries, if it carries one.
+/// The bearer token in the `Authorization` headers of a request, if there is one.
 ///
 /// # Errors
-/// If it has several `Authorization` headers, or one with a bearer token that cannot be read.
-pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>, TokenError> {
-    let mut lines = headers.get_all(header::AUTHORIZATION).iter();
+/// If there are several headers, or one with a bearer token that cannot be read.
+pub fn bearer<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Result<Option<&'a str>, TokenError> {
     match (lines.next(), lines.next()) {
         (None, _) => Ok(None),
-        (Some(line), None) => bearer_in(line.as_bytes()),
+        (Some(line), None) => bearer_in(line),
         (Some(_), Some(_)) => Err(TokenError::Repeated),
     }
 }
@@ -161,13 +160,13 @@ pub fn bearer(headers: &HeaderMap) -> Result<Option<&str>, TokenError> {
 ///
 /// # Errors
 /// If there is a bearer token that cannot be read.
-pub fn bearer_in(line: &[u8]) -> Result<Option<&str>, TokenError> {
+fn bearer_in(line: &[u8]) -> Result<Option<&str>, TokenError> {
     let line = line.trim_ascii();
     let end = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
     let (scheme, token) = line.split_at(end);
     let begins = scheme.get(..6).is_some_and(|begin| begin.eq_ignore_ascii_case(b"bearer"));
     if begins && scheme.get(6).is_some_and(|byte| !byte.is_ascii_graphic()) {
-        return Err(TokenError::Unreadable); // a blank of some other kind
+        return find_jwt(line)?.map(Some).ok_or(TokenError::Unreadable); // a blank of some other kind
     }
     if !scheme.eq_ignore_ascii_case(b"bearer") {
         // Two headers that somebody has joined: whoever splits them again finds a token.
@@ -179,46 +178,64 @@ pub fn bearer_in(line: &[u8]) -> Result<Option<&str>, TokenError> {
     let token = str::from_utf8(token.trim_ascii()).ok();
     let is_token = |token: &&str| !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_graphic());
     match token.filter(is_token) {
+        // An upstream that reads up to a comma or a semicolon may find a token.
+        Some(token) if token.contains([',', ';']) => Ok(find_jwt(line)?.or(Some(token))),
         Some(token) => Ok(Some(token)),
-        // An upstream that reads up to the next blank may find a token.
+        // So may one that reads up to the next blank.
         None => find_jwt(line)?.map(Some).ok_or(TokenError::Unreadable),
     }
 }
 
-/// A token with its signature in its canonical spelling. Some applications accept others, so it names the same user here.
-pub(crate) fn canonical(token: &str) -> Cow<'_, str> {
+/// A token with its signature in its canonical spelling. Some applications accept others, so it names the same user here. Of a
+/// signature that goes on after its padding, decoders read different parts: then there are two.
+pub(crate) fn spellings(token: &str) -> SmallVec<[Cow<'_, str>; 2]> {
     let is_long = token.len() > TOKEN_LENGTH_MAX;
     let parts = token.rsplit_once('.').filter(|(message, _)| !is_long && message.contains('.'));
-    let Some((message, signature)) = parts else { return Cow::Borrowed(token) };
-    // Decoders stop at the padding or skip it, so a genuine signature has nothing after it.
-    let end = signature.split_once('=').map_or(signature, |(signature, _)| signature);
-    match lenient_base64::canonical(end) {
-        Cow::Borrowed(_) if end.len() == signature.len() => Cow::Borrowed(token),
-        Cow::Borrowed(signature) => Cow::Owned(format!("{message}.{signature}")),
-        Cow::Owned(signature) => Cow::Owned(format!("{message}.{signature}")),
+    let Some((message, signature)) = parts else { return smallvec![Cow::Borrowed(token)] };
+    let (start, after) = signature.split_once('=').unwrap_or((signature, ""));
+    let spelled = |part: &str| match lenient_base64::canonical(part) {
+        Cow::Borrowed(_) if part.len() == signature.len() => Cow::Borrowed(token),
+        canonical => Cow::Owned(format!("{message}.{canonical}")),
+    };
+    let mut spellings = smallvec![spelled(start)];
+    if !after.trim_matches('=').is_empty() {
+        spellings.push(spelled(signature));
     }
+    spellings
 }
 
-/// A token under another scheme, or none, which many applications accept: `JWT eyJ…`, `Token eyJ…`, `Bearer:eyJ…`.
-fn find_jwt(line: &[u8]) -> Result<Option<&str>, TokenError> {
-    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
+/// A token anywhere in a line. Many applications accept one under another scheme, or none: `JWT eyJ…`, `Token token=eyJ…`,
+/// `Bearer:eyJ…`.
+///
+/// # Errors
+/// If there are several, or if it cannot be read.
+pub(crate) fn find_jwt(line: &[u8]) -> Result<Option<&str>, TokenError> {
     let ends = |byte: &u8| byte.is_ascii_whitespace() || b",;:\"'".contains(byte);
-    let mut tokens = line.split(ends).filter(|piece| {
-        let mut parts = piece.split(|byte| *byte == b'.');
-        let mut is_part = || parts.next().is_some_and(|part| !part.is_empty() && part.iter().all(is_letter));
-        // The shortest signature has 43 letters; many decoders skip everything else in it.
-        is_part()
-            && is_part()
-            && parts.next().is_some_and(|signature| {
-                signature.iter().filter(|byte| is_letter(byte) || b"+/".contains(byte)).count() >= 43
-            })
-            && parts.next().is_none()
-    });
+    let mut tokens = line.split(ends).flat_map(jwts_in);
     match (tokens.next(), tokens.next()) {
         (None, _) => Ok(None),
         (Some(token), None) => str::from_utf8(token).map(Some).map_err(|_| TokenError::Unreadable),
         (Some(_), Some(_)) => Err(TokenError::Repeated),
     }
+}
+
+/// What has the form of a token in a text: three parts with dots between them. Bytes of no alphabet may stand before it, and in the
+/// signature, where many decoders skip them.
+fn jwts_in(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
+    let dot_after = move |at: usize| text[at..].iter().position(|byte| *byte == b'.').map(|n| at + n);
+    let dots = std::iter::successors(dot_after(0), move |dot| dot_after(dot + 1));
+    dots.filter_map(move |first| {
+        let second = dot_after(first + 1)?;
+        let payload = &text[first + 1..second];
+        let header = text[..first].iter().rposition(|byte| !is_letter(byte)).map_or(0, |at| at + 1);
+        let end = dot_after(second + 1).unwrap_or(text.len());
+        let letters = text[second + 1..end].iter().filter(|byte| is_letter(byte) || b"+/".contains(byte));
+        // The shortest signature has 43 letters.
+        let is_token =
+            header < first && !payload.is_empty() && payload.iter().all(is_letter) && letters.count() >= 43;
+        is_token.then_some(&text[header..end])
+    })
 }
 
 impl Verifier {

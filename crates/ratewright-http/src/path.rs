@@ -53,20 +53,24 @@ pub fn normalise(path: &str, case: Case) -> Cow<'_, str> {
     if rewritten == shorter { Cow::Borrowed(shorter) } else { Cow::Owned(rewritten) }
 }
 
-/// The ways in which an upstream may read a path that is not plain: in its one spelling, as it was written, and decoded once. Each
-/// once, and the one spelling first. Where it has bytes that are not to be seen, also without them, and cut off there.
+/// The ways in which an upstream may read a path that is not plain, each once:
+///
+/// - in its one spelling, which comes first; as it was written; and decoded once
+/// - with its dots resolved by other rules: encoded slashes do not separate, backslashes do not, empty segments count, parameters are letters
+/// - cut off at its first `;`, and without what may be a host in front
+/// - where it has bytes that are not to be seen, also without them, and cut off there.
 pub fn readings(path: &str, case: Case) -> SmallVec<[Cow<'_, str>; 3]> {
     let mut readings = SmallVec::from_iter([normalise(path, case)]);
     if is_plain(path) || beyond_ascii_decoded(path).is_some_and(|decoded| is_plain(&decoded)) {
         return readings;
     }
     let decoded = percent_decode_str(path).decode_utf8_lossy();
-    for reading in [Cow::Borrowed(path), decoded] {
+    for reading in [Cow::Borrowed(path), decoded.clone()] {
         let shorter = match reading.strip_suffix('/') {
             Some("") | None => reading,
             Some(shorter) => Cow::Owned(shorter.to_owned()),
         };
-        // Nothing but this module writes NUL, which has another meaning in attributes.
+        // A NUL has another meaning in attributes.
         let shorter = if shorter.contains('\0') { Cow::Owned(shorter.replace('\0', "%00")) } else { shorter };
         let shorter = match case {
             Case::Sensitive => shorter,
@@ -76,37 +80,46 @@ pub fn readings(path: &str, case: Case) -> SmallVec<[Cow<'_, str>; 3]> {
             readings.push(shorter);
         }
     }
-    let rest = without_authority(path);
-    let resolved = [Some(path), rest.as_deref()].map(|path| path.map(with_dots_resolved));
-    let others =
-        without_controls(path).into_iter().flatten().chain(resolved.into_iter().flatten()).chain(rest);
-    for reading in others {
-        let reading = normalise(&reading, case).into_owned();
+    let mut add = |reading: &str| {
+        let reading = normalise(reading, case).into_owned();
         if !readings.iter().any(|known| *known == reading) {
             readings.push(Cow::Owned(reading));
         }
+    };
+    without_controls(path).into_iter().flatten().for_each(|reading| add(&reading));
+    let rests = [&['/', '\\'][..], &['/']].map(|slashes| without_authority(path, slashes));
+    let rests = rests.iter().flatten().map(String::as_str);
+    for text in [path, &decoded].into_iter().chain(rests.clone()) {
+        for slashes in [&['/', '\\'][..], &['/']] {
+            add(&with_dots_resolved(text, slashes, |_| true));
+            add(&with_dots_resolved(text, slashes, |segment| !segment.is_empty()));
+        }
+        if let Some((start, _)) = text.split_once(';') {
+            add(start);
+        }
     }
+    rests.for_each(&mut add);
     readings
 }
 
 /// The rest of a path that begins with two slashes. A server that resolves it against a base URL (`new URL` in JavaScript) reads the
 /// text after the slashes as a host: `//x/login` is `/login`.
-fn without_authority(path: &str) -> Option<String> {
-    let is_slash = |byte: &u8| matches!(byte, b'/' | b'\\');
-    let mut slashes = path.bytes().take_while(is_slash);
-    slashes.next().and(slashes.next())?;
-    let place = path.trim_start_matches(['/', '\\']);
-    Some(place.find(['/', '\\']).map_or("/", |at| place.split_at(at).1).to_owned())
+fn without_authority(path: &str, slashes: &[char]) -> Option<String> {
+    let place = path.trim_start_matches(slashes);
+    let has_two = path.len() - place.len() >= 2;
+    has_two.then(|| place.find(slashes).map_or("/", |at| place.split_at(at).1).to_owned())
 }
 
-/// A path whose dots are resolved as browsers and `new URL` in JavaScript do: empty segments count, and encoded slashes do not separate.
-fn with_dots_resolved(path: &str) -> String {
+/// A path with its dots resolved, where only these slashes separate segments, and only those segments count that are `kept`. Browsers and
+/// `new URL` in JavaScript keep empty ones; nginx does not.
+fn with_dots_resolved(path: &str, slashes: &[char], is_kept: impl Fn(&str) -> bool) -> String {
     let mut segments: Vec<&str> = Vec::new();
-    for segment in path.split(['/', '\\']).skip(1) {
+    for segment in path.split(slashes).skip(1) {
         match segment.to_ascii_lowercase().replace("%2e", ".").as_str() {
             "." => {}
             ".." => drop(segments.pop()),
-            _ => segments.push(segment),
+            _ if is_kept(segment) => segments.push(segment),
+            _ => {}
         }
     }
     format!("/{}", segments.join("/"))
@@ -390,12 +403,31 @@ mod tests {
             "/api/x /api/items/1%2f..%2f..%2fx /api/items/1/../../x"
         );
         assert_eq!(readings("/a%252flogin/"), "/a/login /a%252flogin /a%2flogin");
-        assert_eq!(readings("/static/..;/login"), "/login /static/..;/login");
+        assert_eq!(readings("/static/..;/login"), "/login /static/..;/login /");
         assert_eq!(readings("/caf%C3%A9/%e4%bd%a0"), "/café/你");
         assert_eq!(readings("/caf%C3%A9/%2e"), "/café /caf%C3%A9/%2e /café/.");
         assert_eq!(readings("/static/..%00/login"), "/static/..%00/login /login /");
         assert_eq!(readings("/static/.%09./login"), "/static/.%09./login /static/.\t./login /login /static");
         assert_eq!(super::readings("/A//B", Case::Insensitive).join(" "), "/a/b /a//b");
+    }
+
+    #[test]
+    fn every_way_to_resolve_dots_is_a_reading() {
+        for path in [
+            "/a%252fb/..%2flogin",
+            "/a%252fb%2f..%2flogin",
+            "/a\\b/../login",
+            "/login/..;//..",
+            "/login/..%3b//..",
+            "/login;/x",
+            "/login;%2Fx",
+            "//x/login",
+            "//a\\b/login",
+            "/x//../../login",
+        ] {
+            let readings = readings(path, Case::Sensitive);
+            assert!(readings.iter().any(|reading| reading == "/login"), "{path}: {readings:?}");
+        }
     }
 
     #[test]

@@ -26,7 +26,7 @@ use ratewright_http::Rules;
 use ratewright_http::address::{self, Forwarding};
 use smallvec::SmallVec;
 
-use super::hop_by_hop::{begins, is_double, is_spelled};
+use super::hop_by_hop::{begins, is_double, is_read_as_dash, is_spelled};
 use super::identity::ReadHeaders;
 use crate::scheme::Scheme;
 
@@ -176,15 +176,16 @@ impl SmallText {
     }
 }
 
-/// Takes away what a client says of itself; of what a proxy says, doubles with `_` and what it does not write.
+/// Takes away what a client says of itself; of what a proxy says, doubles with `_` or the like and what it does not write.
 fn remove_claims(headers: &mut HeaderMap, rules: &Rules, read: &ReadHeaders, is_proxy: bool) {
     let user = rules.user_header.as_ref().map(HeaderName::as_str);
     let keeps_forwarded = is_proxy && rules.proxies.source == Forwarding::Forwarded;
     let is_removed = |name: &&HeaderName| {
         let text = name.as_str();
+        let is_odd = text.bytes().any(is_read_as_dash);
         (*name == FORWARDED && !keeps_forwarded)
-            || ((!is_proxy || text.contains('_')) && is_claim(text, user))
-            || (text.contains('_') && (is_double(text) || read.contain_double_of(name)))
+            || ((!is_proxy || is_odd) && is_claim(text, user))
+            || (is_odd && (is_double(text) || read.contain_double_of(name)))
     };
     let claims: SmallVec<[HeaderName; 4]> = headers.keys().filter(is_removed).cloned().collect();
     for name in claims {
@@ -192,7 +193,7 @@ fn remove_claims(headers: &mut HeaderMap, rules: &Rules, read: &ReadHeaders, is_
     }
 }
 
-/// True if a field, with `_` or with `-`, says for whom a request is made or what it is for.
+/// True if a field, with `-` or with `_` or the like, says for whom a request is made or what it is for.
 pub(super) fn is_claim(name: &str, user: Option<&str>) -> bool {
     let is = |known: &str| is_spelled(name, known);
     begins(name, "x-forwarded-") || is("x-real-ip") || OTHER_PATHS.into_iter().any(is) || user.is_some_and(is)

@@ -139,7 +139,7 @@ const OF_HOSTS: [bool; 256] = {
         known[byte as usize] = byte.is_ascii_alphanumeric();
         byte += 1;
     }
-    let others = b"-._~:[]%!$&'()*+;=";
+    let others = b"-._~:[]!$&'()*+;=";
     let mut n = 0;
     while n < others.len() {
         known[others[n] as usize] = true;

@@ -147,20 +147,26 @@ fn is_kept(name: &HeaderName) -> bool {
     KEPT.contains(name) || name.as_str().starts_with("x-forwarded-") || KEPT_TOO.contains(&name.as_str())
 }
 
-/// True if a name is that of a header between two neighbours, or of one that `Connection` cannot take away, once `_` is taken
-/// for `-`: upstreams that speak CGI or WSGI read `content_length` as `Content-Length`.
+/// True if a name is that of a header between two neighbours, or of one that `Connection` cannot take away, once `_` and the like are
+/// taken for `-`: upstreams that speak CGI or WSGI read `content_length` as `Content-Length`, and lighttpd `content.length` too.
 pub(super) fn is_double(name: &str) -> bool {
-    name.contains('_') && HOP_BY_HOP.iter().chain(&KEPT).any(|known| is_spelled(name, known.as_str()))
+    name.bytes().any(is_read_as_dash)
+        && HOP_BY_HOP.iter().chain(&KEPT).any(|known| is_spelled(name, known.as_str()))
 }
 
-/// True if a name is `known`, perhaps with `_` in the place of `-`.
+/// True if some upstreams read this byte of a name as `-`, or as `_` like that.
+pub(super) fn is_read_as_dash(byte: u8) -> bool {
+    byte != b'-' && !byte.is_ascii_alphanumeric()
+}
+
+/// True if a name is `known`, perhaps with `_` or the like in the place of `-`.
 pub(super) fn is_spelled(name: &str, known: &str) -> bool {
     name.len() == known.len() && begins(name, known)
 }
 
-/// True if a name begins with `known`, perhaps with `_` in the place of `-`.
+/// True if a name begins with `known`, perhaps with `_` or the like in the place of `-`.
 pub(super) fn begins(name: &str, known: &str) -> bool {
-    let same = |(a, b): (u8, u8)| a == b || (a == b'_' && b == b'-');
+    let same = |(a, b): (u8, u8)| a == b || (is_read_as_dash(a) && !b.is_ascii_alphanumeric());
     name.len() >= known.len() && name.bytes().zip(known.bytes()).all(same)
 }
 

@@ -440,11 +440,7 @@ fn claims_are_text_if_they_are_one_thing() {
 #[test]
 fn a_bearer_token_stands_in_the_one_authorization_line() {
     let bearer_of = |lines: &[&str]| {
-        let mut headers = HeaderMap::new();
-        for line in lines {
-            headers.append(header::AUTHORIZATION, line.parse().unwrap());
-        }
-        bearer(&headers).map(|token| token.map(str::to_owned))
+        bearer(lines.iter().map(|line| line.as_bytes())).map(|token| token.map(str::to_owned))
     };
     for line in [
         "Bearer a.b.c",
@@ -465,6 +461,48 @@ fn a_bearer_token_stands_in_the_one_authorization_line() {
     assert_eq!(bearer_of(&[]), Ok(None));
     assert_eq!(bearer_of(&["Bearer a.b.c", "Bearer a.b.c"]), Err(TokenError::Repeated), "which of them?");
     assert_eq!(bearer_of(&["Basic a, Bearer a.b.c"]), Err(TokenError::Repeated), "two that were joined");
+}
+
+/// A11: a genuine token is found wherever an application finds it, so that it names its user.
+#[test]
+fn a_token_is_found_among_other_bytes() {
+    let token = sign_with_secret(&claims(json!({})));
+    let found = |line: &[u8]| bearer(std::iter::once(line)).map(|found| found.map(str::to_owned));
+    let between = |before: &[u8], after: &[u8]| [before, token.as_bytes(), after].concat();
+    for (before, after) in [
+        (&b"\xa0Bearer \xa0"[..], &b""[..]),
+        (b"\xa0Bearer\xa0", b""),
+        (b"Bearer\xa0", b""),
+        (b"JWT ", b""),
+        (b"JWT \xa0", b""),
+        (b"Token token=", b""),
+        (b"Token token=\"", b"\", nonce=\"1\""),
+        (b"Bearer=", b""),
+        (b"Bearer<", b""),
+        (b"Bearer ", b",x0"),
+        (b"Bearer ", b";x0"),
+        (b"", b""),
+    ] {
+        let line = between(before, after);
+        assert_eq!(found(&line), Ok(Some(token.clone())), "{}", String::from_utf8_lossy(&line));
+    }
+    assert_eq!(found(&between(b"<Bearer", b"")), Ok(Some(format!("Bearer{token}"))), "which is refused");
+    assert_eq!(found(&between(b"JWT ", format!(" {token}").as_bytes())), Err(TokenError::Repeated));
+    assert_eq!(found(&between(b"JWT ", b"\xff")), Err(TokenError::Unreadable));
+}
+
+/// Decoders read different parts of a signature that goes on after its padding.
+#[test]
+fn a_signature_with_padding_in_it_has_two_spellings() {
+    let token = sign_with_secret(&claims(json!({})));
+    let (message, signature) = token.rsplit_once('.').unwrap();
+    let (start, end) = signature.split_at(4);
+    let spelled = |signature: &str| {
+        spellings(&format!("{message}.{signature}")).iter().map(|token| token.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(spelled(&format!("{signature}==")), [token.clone()]);
+    assert_eq!(spelled(&format!("{start}={end}=")), [format!("{message}.{start}"), token.clone()]);
+    assert_eq!(spelled(&format!("{signature}=AAAA"))[0], token);
 }
 
 #[test]

@@ -97,6 +97,9 @@ impl Reader<'_> {
                 return None;
             }
             AttributeName::Path if case == Case::Insensitive => text = text.to_ascii_lowercase(),
+            AttributeName::Header(header) if header == "authorization" => {
+                text = ratewright_http::parts::credentials_pattern(&text);
+            }
             AttributeName::Path
             | AttributeName::Ip
             | AttributeName::User

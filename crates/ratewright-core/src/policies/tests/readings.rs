@@ -47,6 +47,28 @@ fn what_may_come_once_only_denies_where_it_is_counted_by() {
     assert_eq!(readings(vec![policy("all")], &twice), ["all[]"]);
 }
 
+/// What cannot be read may be what a policy asks for. It chooses no override, and keeps no other policy of a group away.
+#[test]
+fn what_cannot_be_read_fits_the_conditions_of_policies() {
+    let quota = policy("p").limits()[0].quota().clone();
+    for name in [AttributeName::Param("plan"), AttributeName::Claim("plan")] {
+        let on =
+            |plan| Condition::default().and_fits(name.to_owned(), vec![Pattern::new(plan, None).unwrap()]);
+        let when = |plan| policy(plan).covering(Selector::When(on(plan))).by(&[AttributeName::Ip]);
+        let unreadable = [(name, Attribute::UNREADABLE), (AttributeName::Ip, "i")];
+        let both = [r#"gold["i"]"#, r#"free["i"]"#];
+        assert_eq!(readings(vec![when("gold"), when("free")], &unreadable), both);
+        let beside = [(name, "free"), unreadable[0], unreadable[1]];
+        assert_eq!(readings(vec![when("gold"), when("free")], &beside), [both[1], both[0]]);
+        let grouped = vec![when("gold").grouped("g"), policy("rest").grouped("g")];
+        assert_eq!(readings(grouped, &unreadable), [both[0], "rest[]"]);
+        let other = policy("p").overridden(Some("gold"), on("gold"), vec![(None, quota.clone())], None);
+        assert_eq!(readings(vec![other], &unreadable), ["p[]"]);
+        let off = vec![when("gold").in_mode(Mode::Off).grouped("g"), policy("rest").grouped("g")];
+        assert_eq!(readings(off, &unreadable), ["rest[]"]);
+    }
+}
+
 /// A11: what cannot be read is counted by address, in a bucket of its own, unless the policy denies.
 #[test]
 fn what_cannot_be_read_is_counted_by_address() {
@@ -168,9 +190,9 @@ fn no_reading_hides_what_another_is_counted_by() {
     }
 }
 
-/// What cannot be read fits no condition, so that a token that is refused does not choose the members' quota.
+/// A token that is refused does not choose the members' quota, and spends nothing that all of them share.
 #[test]
-fn what_cannot_be_read_fits_no_condition() {
+fn a_token_that_is_refused_does_not_spend_what_members_share() {
     let anybody = Condition::default().and_fits(AttributeName::User, vec![Pattern::new("*", None).unwrap()]);
     let members = policy("members").covering(Selector::When(anybody)).grouped("g");
     let attributes = [(AttributeName::User, Attribute::UNREADABLE), (AttributeName::Ip, "i")];

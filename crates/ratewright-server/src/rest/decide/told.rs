@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use http::StatusCode;
 use ratewright_core::{AttributeName, Timestamp};
-use ratewright_http::parts::Named;
+use ratewright_http::parts::NameMatch;
 use ratewright_http::{Facts, METHOD_OVERRIDES, Problem, Rules, Token, Values, is_by_token, parts};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -62,13 +62,17 @@ impl<'a> Table<'a> {
         self.0.iter().filter(move |(known, _)| known == name).map(|(_, values)| values)
     }
 
-    /// Adds the values under the name of a cookie or parameter. Other names that upstreams may take for it cannot be read.
+    /// Adds the values under the name of a cookie or parameter. Of other names that upstreams may take for it, they are candidates.
     fn add_named(&'a self, name: &str, values: &mut Values<'a>) {
         for (known, told) in &self.0 {
-            match Named::of(known.as_bytes(), name) {
-                Named::Yes => add_all(values, told),
-                Named::Perhaps => values.is_unreadable = true,
-                Named::No => {}
+            match NameMatch::of(known.as_bytes(), name) {
+                NameMatch::Same => add_all(values, told),
+                NameMatch::Ambiguous => {
+                    for value in told.as_slice() {
+                        values.add_candidate(Some(Cow::Borrowed(value)));
+                    }
+                }
+                NameMatch::Different => {}
             }
         }
     }
@@ -254,7 +258,7 @@ impl Told<'_> {
             }
             AttributeName::Param(name) => {
                 self.query.add_named(name, &mut values);
-                parts::param(self.target().map_or("", |(_, query)| query), name, &mut values);
+                self.queries().for_each(|query| parts::param(query, name, &mut values));
             }
             AttributeName::Named(name) => {
                 self.other.of(name).for_each(|told| add_all(&mut values, told));
@@ -268,19 +272,25 @@ impl Told<'_> {
     /// Methods that the request asks the upstream to take in place of its own.
     fn other_methods<'a>(&self) -> Values<'a> {
         let mut values = Values::default();
-        for name in &METHOD_OVERRIDES {
-            parts::methods(self.header(name.as_str()).map(str::as_bytes), &mut values);
-        }
-        let is_method = |known: &str| Named::of(known.as_bytes(), "_method") != Named::No;
+        let lines = METHOD_OVERRIDES.iter().flat_map(|name| self.header(name.as_str()));
+        let is_method = |known: &str| NameMatch::of(known.as_bytes(), "_method") != NameMatch::Different;
         let told = self.query.0.iter().filter(|(known, _)| is_method(known));
-        let told = told.flat_map(|(_, told)| told.as_slice()).map(|method| method.as_bytes());
-        parts::methods(told, &mut values);
-        parts::method_param(self.target().map_or("", |(_, query)| query), &mut values);
+        let told = told.flat_map(|(_, told)| told.as_slice()).map(AsRef::as_ref);
+        lines.chain(told).for_each(|list: &str| parts::methods(list.as_bytes(), &mut values));
+        self.queries().for_each(|query| parts::method_param(query, &mut values));
         values
     }
 
-    /// The path, and the query that came with it. What names another host in front of the path, and what follows a `#`, no
-    /// upstream takes for the path.
+    /// Where upstreams look for parameters: after the question mark; after `#` too, if somebody sends one; and after `;` in the path.
+    fn queries(&self) -> impl Iterator<Item = &str> {
+        let told = self.path.as_deref().unwrap_or_default();
+        let (path, query) = self.target().unwrap_or_default();
+        let with_fragment = told.split_once('?').filter(|(_, query)| query.contains('#'));
+        let others = [with_fragment, told.split_once('#'), path.split_once(';')];
+        std::iter::once(query).chain(others.into_iter().flatten().map(|(_, after)| after))
+    }
+
+    /// The path, and the query that came with it, without a host in front and without what follows a `#`.
     fn target(&self) -> Option<(&str, &str)> {
         let (_, path) = self.target_parts()?;
         Some(path.split_once('?').unwrap_or((path, "")))

@@ -63,7 +63,9 @@ fn initial_again_at(server: &Redis, key: &str, algorithm: Algorithm, window: u64
     let fields = || fields(server, key);
     let field = |name: &str| fields()[name].parse::<u64>().unwrap();
     match algorithm {
-        Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => field("full_at of 10 3600000000"),
+        Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => {
+            field("full_at of 10 3600000000")
+        }
         // Each whole window returns all ten units; the test never spends more.
         Algorithm::TokenBucket(Refill::Stepped) => {
             let text = fields()["spent of 10 10/3600000000"].clone();

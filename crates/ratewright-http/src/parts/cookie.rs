@@ -1,0 +1,131 @@
+//! The cookies of a request.
+
+use std::borrow::Cow;
+
+use http::{HeaderMap, header as field};
+use percent_encoding::percent_decode;
+
+use super::name::{NameMatch, unicode_decoded};
+use super::{Values, is_odd};
+use crate::lenient_base64;
+
+/// The values of all cookies of this name, without quotes around them.
+pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Values<'a> {
+    let mut values = Values::default();
+    for line in headers.get_all(field::COOKIE) {
+        cookie_in(line.as_bytes(), name, &mut values);
+    }
+    values
+}
+
+/// Adds the values of all cookies of this name in one `Cookie` header. Many upstreams decode what is percent-encoded, and some
+/// undo backslashes within quotes, so that is undone here too: one session has one bucket.
+///
+/// Parsers differ: some find names anywhere in the line, drop blanks of many kinds, or end a value at a blank, a comma, a quote or a
+/// bracket. What some of them read is a candidate.
+pub fn cookie_in<'a>(line: &'a [u8], name: &str, values: &mut Values<'a>) {
+    for pair in line.split(|&byte| byte == b';') {
+        let Some(at) = pair.iter().position(|&byte| byte == b'=') else { continue };
+        let (found, value) = (pair[..at].trim_ascii(), pair[at + 1..].trim_ascii());
+        match NameMatch::of_cookie(found, name) {
+            NameMatch::Same => add(value, values),
+            NameMatch::Ambiguous => values.add_candidate(plain(cut(value))),
+            NameMatch::Different => add_hidden(value, name, values),
+        }
+    }
+}
+
+/// Adds what some parsers take for a cookie of this name in the value of another: `1 sid =a`.
+fn add_hidden<'a>(value: &'a [u8], name: &str, values: &mut Values<'a>) {
+    let mut texts = value.split(|&byte| byte == b'=').peekable();
+    while let Some(text) = texts.next() {
+        if let Some(next) = texts.peek()
+            && NameMatch::of(text, name) != NameMatch::Different
+        {
+            values.add_candidate(plain(cut(next.trim_ascii())));
+        }
+    }
+}
+
+fn add<'a>(value: &'a [u8], values: &mut Values<'a>) {
+    let is_quoted = value.len() > 1 && value.starts_with(b"\"") && value.ends_with(b"\"");
+    let written = if is_quoted { &value[1..value.len() - 1] } else { value };
+    let text = if is_quoted && written.contains(&b'\\') {
+        decoded(&unescaped(written)).map(Cow::Owned)
+    } else {
+        let start = cut(written);
+        if start.len() < written.len() {
+            values.add_candidate(plain(start));
+        }
+        plain(written)
+    };
+    if let Some(decoded) = unicode_decoded(written) {
+        values.add_candidate(Some(Cow::Owned(decoded)));
+    }
+    if let Some(canonical) = with_canonical_signature(written) {
+        values.add_candidate(Some(Cow::Owned(canonical)));
+    }
+    // Applications trim blanks, and PHP reads `+` as one.
+    let has_blank = text.as_ref().is_some_and(|text| text.contains(char::is_whitespace));
+    values.is_unreadable |= has_blank || !is_text(written);
+    values.add(text);
+}
+
+/// The value up to where some parsers end it. Padding of base64 stands at the end only; some ignore what follows it.
+fn cut(value: &[u8]) -> &[u8] {
+    let ends = |byte: &u8| is_odd(*byte) || b",&".contains(byte);
+    let value = &value[..value.iter().position(ends).unwrap_or(value.len())];
+    let n_letters = value.iter().position(|byte| *byte == b'=').unwrap_or(value.len());
+    let n_padding = value[n_letters..].iter().take_while(|byte| **byte == b'=').count();
+    if n_letters + n_padding == value.len() { value } else { &value[..n_letters] }
+}
+
+/// A signed value (`eyJ1c2VyIjo….ZnR1cw.c2lnbmF0dXJl`) whose signature has bytes that decoders skip, without them.
+fn with_canonical_signature(value: &[u8]) -> Option<String> {
+    let (message, signature) = str::from_utf8(value).ok()?.rsplit_once('.')?;
+    let canonical = lenient_base64::canonical(signature);
+    let is_signature = canonical.len() >= 20 && signature.bytes().any(|byte| !byte.is_ascii_alphanumeric());
+    (is_signature && canonical != signature).then(|| format!("{message}.{canonical}"))
+}
+
+/// True if a value decodes to text without control characters.
+fn is_text(bytes: &[u8]) -> bool {
+    percent_decode(bytes).decode_utf8().is_ok_and(|text| !text.contains(char::is_control))
+}
+
+/// A cookie's value, decoded.
+fn plain(bytes: &[u8]) -> Option<Cow<'_, str>> {
+    if bytes.contains(&b'%') {
+        decoded(bytes).map(Cow::Owned)
+    } else {
+        str::from_utf8(bytes).ok().map(Cow::Borrowed)
+    }
+}
+
+/// The percent-decoded text, or the bytes as they are if they do not decode to text.
+fn decoded(bytes: &[u8]) -> Option<String> {
+    let decoded = percent_decode(bytes).decode_utf8().ok();
+    let decoded = decoded.filter(|text| !text.contains(char::is_control));
+    decoded.map(Cow::into_owned).or_else(|| String::from_utf8(bytes.to_vec()).ok())
+}
+
+/// What stands in quotes, without backslashes: three octal digits are a byte, anything else is itself.
+fn unescaped(quoted: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(quoted.len());
+    let mut rest = quoted;
+    while let Some((&first, after)) = rest.split_first() {
+        rest = after;
+        match (first, after) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..]) => {
+                plain.push((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'));
+                rest = after;
+            }
+            (b'\\', [next, after @ ..]) => {
+                plain.push(*next);
+                rest = after;
+            }
+            _ => plain.push(first),
+        }
+    }
+    plain
+}

@@ -1,0 +1,87 @@
+//! What `Authorization` says, in one spelling.
+//!
+//! Schemes ignore case, any blanks may follow them, and base64 is decoded leniently. Some applications take any scheme, or none; so
+//! credentials count under `bearer` besides their own scheme. Some end them at a comma or a semicolon, and drop the rest.
+//!
+//! ```text
+//!   BEARER  abc              bearer abc
+//!   Token abc                bearer abc, token abc
+//!   Token token="abc", x=1   bearer abc, token abc, and the client's address
+//!   Basic YW5uYTpz~M2NyZXQ=  basic YW5uYTpzM2NyZXQ
+//!   Digest username="anna"   digest username="anna", and the client's address
+//! ```
+
+use std::borrow::Cow;
+
+use smallvec::{SmallVec, smallvec};
+
+use super::Values;
+use crate::{jwt, lenient_base64};
+
+/// Adds the credentials in one `Authorization` header.
+pub fn add_credentials<'a>(line: &'a str, values: &mut Values<'a>) {
+    let line = line.trim_ascii();
+    if line.is_empty() {
+        return;
+    }
+    let (scheme, rest) = line.split_once([' ', '\t']).unwrap_or(("", line));
+    let (scheme, rest) = (scheme.to_ascii_lowercase(), rest.trim_ascii());
+    if scheme == "basic" {
+        return add_basic(rest, values);
+    }
+    let token = jwt::find_jwt(line.as_bytes());
+    let credential = &rest[..rest.find([' ', '\t', ',', ';']).unwrap_or(rest.len())];
+    let is_parameter = credential.trim_end_matches('=').contains('=');
+    let credential = match credential.split_once('=') {
+        Some((name, value)) if is_parameter && name.eq_ignore_ascii_case("token") => value.trim_matches('"'),
+        _ if is_parameter && matches!(token, Ok(None)) => {
+            // Their order, blanks and what nobody asks for are the client's choice.
+            values.is_unreadable = true;
+            return values.add(Some(Cow::Owned(format!("{scheme} {rest}").trim_ascii().to_owned())));
+        }
+        _ => credential,
+    };
+    let spellings: SmallVec<[Cow<'_, str>; 2]> = match token {
+        Ok(Some(token)) => jwt::spellings(token),
+        Ok(None) | Err(_) => smallvec![Cow::Borrowed(credential)],
+    };
+    values.is_unreadable |= credential != rest || token.is_err() || spellings.len() > 1;
+    values.is_unreadable |= token.is_ok_and(|token| token.is_some_and(|token| token != credential));
+    for credential in spellings {
+        values.add(Some(Cow::Owned(format!("bearer {credential}"))));
+        if scheme != "bearer" {
+            values.add(Some(Cow::Owned(format!("{scheme} {credential}").trim_ascii_start().to_owned())));
+        }
+    }
+}
+
+/// Of base64 that goes on after its padding, both what comes before it and all of it count: decoders differ.
+fn add_basic(rest: &str, values: &mut Values<'_>) {
+    let (start, after) = rest.split_once('=').unwrap_or((rest, ""));
+    values.is_unreadable |= !after.trim_matches('=').is_empty() || rest.contains([' ', '\t', ',', ';']);
+    for spelling in [start, rest] {
+        values.add(Some(Cow::Owned(format!("basic {}", lenient_base64::canonical(spelling)))));
+    }
+}
+
+/// A pattern for `Authorization`, in the spelling of [`add_credentials`].
+pub fn credentials_pattern(pattern: &str) -> String {
+    let pattern = pattern.trim_ascii();
+    let end = pattern.find([' ', '\t', '*']).unwrap_or(pattern.len());
+    let (scheme, rest) = pattern.split_at(end);
+    let is_known = ["basic", "bearer", "token", "digest", "jwt", "apikey", "negotiate"]
+        .iter()
+        .any(|known| scheme.eq_ignore_ascii_case(known));
+    if rest.is_empty() || rest.starts_with('*') && !is_known {
+        return pattern.to_owned();
+    }
+    let scheme = scheme.to_ascii_lowercase();
+    let credential = rest.trim_ascii();
+    if rest.starts_with('*') {
+        format!("{scheme}{credential}")
+    } else if scheme == "basic" && !credential.contains('*') {
+        format!("basic {}", lenient_base64::canonical(credential))
+    } else {
+        format!("{scheme} {credential}")
+    }
+}

@@ -1,0 +1,95 @@
+//! Names of cookies and query parameters, as upstreams read them.
+
+use std::borrow::Cow;
+
+use percent_encoding::percent_decode;
+
+use super::is_odd;
+
+/// Whether a cookie or parameter has the name that a policy counts by.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NameMatch {
+    /// It has, also to upstreams that ignore case (ASP.NET), and to PHP, which drops blanks before a name, ends it at a NUL and reads `.`,
+    /// blanks and `[` as `_`.
+    Same,
+    /// Some upstreams read it so: `a[]`, `[a]`, or a name among bytes that some skip.
+    Ambiguous,
+    /// It has another.
+    Different,
+}
+
+impl NameMatch {
+    /// Whether `found` is called `name`.
+    pub fn of(found: &[u8], name: &str) -> Self {
+        let fold = |byte: u8| if b". [".contains(&byte) { b'_' } else { byte.to_ascii_lowercase() };
+        let is_same = |found: &[u8]| {
+            found.len() == name.len() && found.iter().zip(name.bytes()).all(|(a, b)| fold(*a) == fold(b))
+        };
+        let blanks = found.iter().take_while(|byte| **byte == b' ').count();
+        let end = found.iter().position(|byte| *byte == 0).unwrap_or(found.len()).max(blanks);
+        if is_same(found) || is_same(&found[blanks..end]) {
+            return Self::Same;
+        }
+        // An array's name stands before a bracket, or in the first pair of them.
+        let array = &found[blanks..];
+        let is_before = |(at, byte): (usize, &u8)| *byte == b'[' && is_same(&array[..at]);
+        let inner = array.strip_prefix(b"[").and_then(|inner| inner.split(|byte| *byte == b']').next());
+        let separates = |byte: &u8| is_odd(*byte) && !b"[]".contains(byte) || b",&".contains(byte);
+        let is_ambiguous = array.iter().enumerate().any(is_before)
+            || inner.is_some_and(is_same)
+            || found.iter().any(separates) && found.split(separates).any(is_same);
+        if is_ambiguous { Self::Ambiguous } else { Self::Different }
+    }
+
+    /// Whether a cookie is called `name`. Some upstreams decode names, most do not.
+    pub(super) fn of_cookie(found: &[u8], name: &str) -> Self {
+        match Self::of(found, name) {
+            Self::Different if found.contains(&b'%') && Self::of_encoded(found, name) != Self::Different => {
+                Self::Ambiguous
+            }
+            known => known,
+        }
+    }
+
+    /// Whether a parameter is called `name`, where blanks may be written as `+`.
+    pub(super) fn of_param(written: &str, name: &str) -> Self {
+        if written == name {
+            return Self::Same; // as most are
+        }
+        Self::of_encoded(written.replace('+', " ").as_bytes(), name)
+    }
+
+    /// Whether a percent-encoded name is `name`. `%u0061` is a letter to ASP.NET and CGI.pm only.
+    fn of_encoded(found: &[u8], name: &str) -> Self {
+        match Self::of(&Cow::from(percent_decode(found)), name) {
+            Self::Different => match unicode_decoded(found) {
+                Some(decoded) if Self::of(decoded.as_bytes(), name) != Self::Different => Self::Ambiguous,
+                _ => Self::Different,
+            },
+            known => known,
+        }
+    }
+}
+
+/// A text with `%u` and four digits decoded, and then what is percent-encoded; nothing, if it has no such digits.
+pub(super) fn unicode_decoded(text: &[u8]) -> Option<String> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut is_decoded = false;
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        rest = after;
+        let digits = match after {
+            [b'u' | b'U', digits @ ..] if *first == b'%' => digits.first_chunk::<4>(),
+            _ => None,
+        };
+        let number = digits.and_then(|digits| u32::from_str_radix(str::from_utf8(digits).ok()?, 16).ok());
+        if let Some(number) = number.filter(|_| digits.is_some_and(|digits| digits[0] != b'+')) {
+            let char = char::from_u32(number).unwrap_or(char::REPLACEMENT_CHARACTER);
+            decoded.extend_from_slice(char.encode_utf8(&mut [0; 4]).as_bytes());
+            (is_decoded, rest) = (true, &after[5..]);
+        } else {
+            decoded.push(*first);
+        }
+    }
+    is_decoded.then(|| percent_decode(&decoded).decode_utf8_lossy().into_owned())
+}
