@@ -368,8 +368,11 @@ impl Policy {
         if self.partition.iter().any(|part| part.is_repeated(query.attributes)) {
             return Some(Uncountable::Repeated);
         }
-        let n_readings: usize = self.partition.iter().map(|part| part.n_values(query.attributes)).product();
-        (n_readings > usize::from(Policies::READINGS_MAX)).then_some(Uncountable::TooMany)
+        let mut n_values = self.partition.iter().map(|part| part.n_values(query.attributes));
+        let n_readings = n_values.try_fold(1, usize::checked_mul);
+        let is_countable =
+            n_readings.is_some_and(|n_readings| n_readings <= usize::from(Policies::READINGS_MAX));
+        (!is_countable).then_some(Uncountable::TooMany)
     }
 
     /// True if it looks at an attribute that has more values than a query carries.

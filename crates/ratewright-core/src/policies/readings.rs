@@ -31,13 +31,12 @@ impl Policies {
         charges: &mut Charges<'a>,
     ) -> Option<Refused> {
         let (single, mut several) = split(query);
-        let n_views = several.iter().map(|(_, values)| values.len()).product::<usize>();
-        let n_views = if n_views > VIEWS_MAX {
+        // Checked: a product that wraps to 0 would charge nothing.
+        let n_views = several.iter().map(|(_, values)| values.len()).try_fold(1, usize::checked_mul);
+        let n_views = n_views.filter(|n_views| *n_views <= VIEWS_MAX).unwrap_or_else(|| {
             several.iter_mut().for_each(|(_, values)| *values = SmallVec::from_iter([Attribute::TOO_MANY]));
             1
-        } else {
-            n_views
-        };
+        });
         let mut refused = None;
         for mut view in 0..n_views {
             let mut attributes = single.clone();

@@ -237,6 +237,32 @@ fn too_many_values_hide_nothing() {
     assert_eq!(readings(vec![policy("all")], &many), ["all[]"]);
 }
 
+/// As many readings as no integer can count are too many, and not none.
+#[test]
+fn readings_beyond_every_integer_are_too_many() {
+    let names: Vec<String> = (0..64).map(|n| format!("c{n}")).collect();
+    for (n_names, values) in [(64, &["a", "b"][..]), (32, &["a", "b", "c", "d"])] {
+        let cookies = names[..n_names].iter().map(|name| AttributeName::Cookie(name.as_str()));
+        let policies: Vec<_> =
+            cookies.clone().map(|cookie| policy(cookie.text().unwrap()).by(&[cookie])).collect();
+        let attributes: Vec<_> =
+            cookies.flat_map(|cookie| values.iter().map(move |value| (cookie, *value))).collect();
+        assert_eq!(readings(policies, &attributes), ["c0 TooMany"], "{} ^ {n_names}", values.len());
+    }
+}
+
+/// One policy counts on its own: two users, one of them unreadable, leave two values to each of 64 parts.
+#[test]
+fn a_policy_refuses_readings_beyond_every_integer() {
+    let names: Vec<String> = (0..64).map(|n| format!("c{n}")).collect();
+    let cookies = names.iter().map(|name| AttributeName::Cookie(name.as_str()));
+    let part = |cookie: AttributeName<&str>| Part::first_of(AttributeName::User, vec![cookie.to_owned()]);
+    let policies = vec![policy("p").partitioned(cookies.clone().map(part).collect())];
+    let users = ["u", Attribute::UNREADABLE].map(|user| (AttributeName::User, user));
+    let attributes: Vec<_> = users.into_iter().chain(cookies.map(|cookie| (cookie, "a"))).collect();
+    assert_eq!(readings(policies, &attributes), ["p TooMany"]);
+}
+
 /// Denied for want of what it is counted by, also where a query costs nothing.
 #[test]
 fn missing_deny_holds_for_queries_that_cost_nothing() {
