@@ -1,5 +1,6 @@
 //! The Redis store on a real redis-server: what several instances and decisions at once make of it.
 
+mod batch;
 mod expiry;
 mod link;
 mod stored;
@@ -102,32 +103,4 @@ fn c12_an_instance_that_dies_loses_no_limit() {
     assert_eq!(apply(&first, &quota, "c", take(2)).unwrap().remaining, 1);
     drop(first);
     assert_eq!(apply(&store_on(&server), &quota, "c", take(1)).unwrap().remaining, 0);
-}
-
-#[test]
-fn decisions_that_wait_together_travel_together_and_stay_apart() {
-    let server = Redis::start();
-    let store = store_on(&server);
-    let quota = quota(TOKEN, "50/h");
-    let name = BucketName::new("p", None, &quota, vec![Part::one(AttributeName::Ip)]);
-    server.cli(&["CONFIG", "RESETSTAT"]);
-    let n_paid = RUNTIME.block_on(async {
-        let decide = async |client: usize| {
-            let client = (client % 4).to_string();
-            let attributes = [Attribute { name: AttributeName::Ip, value: &client }];
-            let key = Key::new(&name, &attributes).unwrap();
-            let (limit, patience, on_failure) = (LimitId::default(), Micros::ZERO, OnFailure::Local);
-            let charge = Charge { limit, key, quota: &quota, act: take(1), patience, on_failure };
-            let mut standings = Standings::new();
-            store.apply(&[charge], &mut standings).await.unwrap();
-            is_paid(&standings[0])
-        };
-        let paid = futures_util::future::join_all((0..400).map(decide)).await;
-        paid.into_iter().filter(|paid| *paid).count()
-    });
-    assert_eq!(n_paid, 4 * 50, "each of four clients has its own fifty");
-    let stats = server.cli(&["INFO", "commandstats"]);
-    let calls = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls=")).unwrap();
-    let calls: u32 = calls.split(',').next().unwrap().parse().unwrap();
-    assert!(calls < 200, "400 decisions took {calls} calls");
 }

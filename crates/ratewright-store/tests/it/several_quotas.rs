@@ -233,9 +233,10 @@ fn two_files_with_different_algorithms_do_not_delete_each_others_state() {
     }
 }
 
-/// One decision, and several in one call, that meet a key under two quotas in turn: nothing that one spends is lost.
+/// One decision that meets a key under two quotas in turn: nothing that one spends is lost. `redis/batch.rs` has several decisions
+/// in one call.
 #[test]
-fn quotas_that_alternate_within_a_call_keep_what_both_spent() {
+fn quotas_that_alternate_within_a_decision_keep_what_both_spent() {
     for refill in [Refill::Smooth, Refill::Stepped] {
         let quota = |rate: &str| Quota::new(Algorithm::TokenBucket(refill), rate.parse().unwrap()).unwrap();
         let (first, second) = (Gate::new("g", quota("100/h")), Gate::new("g", quota("50/h")));
