@@ -23,8 +23,8 @@ use super::fair::KeysByLimit;
 use super::slot::{Identity, Inline, Slot};
 use super::table::Table;
 
-/// Slots that each new key looks at for ones that mean nothing any more. All of the smallest table, so that what it forgets does
-/// not depend on where the keys lie.
+/// Places that each new key looks at for states that mean nothing any more, and the most that it removes. All of the smallest
+/// table, so that what it forgets does not depend on where the keys lie.
 const SWEPT: usize = 8;
 
 /// States of which the least spent goes, when room must be made.
@@ -234,12 +234,15 @@ impl Shard {
         }
     }
 
-    /// Lets go of states that mean nothing any more, among the next few slots.
+    /// Lets go of states that mean nothing any more, among the next few places.
     fn sweep(&mut self, now: Timestamp) {
+        let mut n_removed = 0;
         for _ in 0..SWEPT.min(self.table.n_places()) {
             let place = self.next_place();
-            if self.table.at(place).is_some_and(|slot| slot.is_gone(now)) {
+            // Removing may move the next one here.
+            while n_removed < SWEPT && self.table.at(place).is_some_and(|slot| slot.is_gone(now)) {
                 self.remove(place);
+                n_removed += 1;
             }
         }
     }
@@ -295,5 +298,37 @@ impl Shard {
             self.logs.push(SlidingLog::default());
             u32::try_from(self.logs.len() - 1).unwrap_or(u32::MAX)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratewright_core::{Micros, WindowStart};
+
+    /// Keys of one home lie in one chain, in which each removal moves the next key to the place that was just looked at.
+    #[test]
+    fn a_new_key_in_the_smallest_table_forgets_all_that_is_gone() {
+        let quota =
+            Quota::new(Algorithm::FixedWindow(WindowStart::FirstHit), "9/s".parse().unwrap()).unwrap();
+        let (then, now) = (Timestamp::default(), Timestamp::default() + Micros::from_secs(10));
+        let slot = |home: u64, n: u8, opened_at: Timestamp| {
+            Slot::pack(
+                Identity::new(home, u64::from(n) << 40, n),
+                &FixedWindow { opened_at, count: 1 },
+                &quota,
+            )
+        };
+        for (home, hand) in (0..8).flat_map(|home| (0..8).map(move |hand| (home, hand))) {
+            let mut shard = Shard::new(100);
+            for n in 1..=5 {
+                // One of them stays.
+                shard.insert(slot(home, n, if n == 3 { now } else { then }), then);
+            }
+            assert_eq!((shard.n_keys(), shard.table.n_places()), (5, 8));
+            shard.hand = hand;
+            shard.insert(slot(home, 6, now), now);
+            assert_eq!(shard.n_keys(), 2, "home {home}, hand {hand}");
+        }
     }
 }
