@@ -2,8 +2,8 @@
 //!
 //! Envoy copies header values into descriptors byte by byte, and clients may send any bytes. Protocol Buffers allow no such
 //! texts, so the usual reader rejects the whole request, and Envoy lets it pass uncounted, unless `failure_mode_deny` is set: one
-//! such header would be a way around every limit. So a request that the usual reader rejects is read once more here, with
-//! Replaces bytes that are not UTF-8 with U+FFFD.
+//! such header would be a way around every limit. So a request that the usual reader rejects is read once more here, and U+FFFD
+//! replaces bytes that are not UTF-8.
 
 use bytes::Bytes;
 use prost::{DecodeError, Message};
