@@ -17,7 +17,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::header::{CONNECTION, EXPECT, HOST, UPGRADE};
+use http::header::{EXPECT, HOST};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
@@ -29,10 +29,7 @@ use crate::body::{Body, Download, Source, Upload};
 use crate::client_tls::ClientTls;
 use crate::dial::dial_http1;
 use crate::h1::{Http1, SendError, Sent};
-use crate::headers::{
-    HeaderRules, Hop, Peer, Told, UpgradeError, check_upgrade_response, join_cookies, strip_hop_by_hop,
-    wants_upgrade,
-};
+use crate::headers::{HeaderRules, Hop, Peer, Told, Upgrade, UpgradeError, join_cookies, strip_hop_by_hop};
 use crate::inbound::Inbound;
 use crate::notes::Notes;
 use crate::pool::{Borrowed, Wanted};
@@ -75,8 +72,8 @@ struct Sending {
     told: Told,
     /// None: it is gone, and the request cannot be sent again.
     body: Option<Upload>,
-    /// What the client will speak if the server agrees to switch.
-    switching: Option<(HeaderValue, OnUpgrade)>,
+    /// What the client will speak if the upstream agrees, and the connection on which it will.
+    upgrade: Option<(Upgrade, OnUpgrade)>,
     /// True if each server is asked by its own name.
     names_server: bool,
 }
@@ -135,7 +132,8 @@ impl Way {
     fn prepare(&self, request: Request<Arriving>) -> Sending {
         let (mut head, Arriving { body, peer, client, scheme }) = request.into_parts();
         let is_http1 = self.route.upstream.protocol() == Protocol::Http1;
-        let switching = wants_upgrade(&head).filter(|_| is_http1).zip(head.extensions.remove::<OnUpgrade>());
+        let upgrade =
+            Upgrade::asked_for(&head).filter(|_| is_http1).zip(head.extensions.remove::<OnUpgrade>());
         let rules = &self.rules.dialect.rules;
         let body = Upload::new(body, &self.rules, &self.route);
         if head.version >= Version::HTTP_2 {
@@ -158,16 +156,15 @@ impl Way {
             HostPolicy::Keep => target.into_iter().for_each(|host| drop(head.headers.insert(HOST, host))),
             HostPolicy::Upstream => {} // each server its own
         }
-        if let Some((protocol, _)) = &switching {
-            head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-            head.headers.insert(UPGRADE, protocol.clone());
+        if let Some((upgrade, _)) = &upgrade {
+            upgrade.write(&mut head.headers);
         }
         if head.uri.authority().is_some() {
             let path = std::mem::take(&mut head.uri).into_parts().path_and_query;
             head.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
         }
         head.extensions.clear();
-        Sending { head, told, body: Some(body), switching, names_server }
+        Sending { head, told, body: Some(body), upgrade, names_server }
     }
 
     /// Tries servers until one answers, as long as trying again does no harm. `present` is the one that is tried.
@@ -304,7 +301,7 @@ impl Way {
         sending: &mut Sending,
     ) -> Result<Response<Body>, Trouble> {
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return self.switch((answer, source), lease, sending);
+            return self.open_tunnel((answer, source), lease, sending);
         }
         strip_hop_by_hop(answer.headers_mut(), None);
         let body = Body::Download(Download::new(source, self.route.timeouts.idle, lease));
@@ -313,19 +310,19 @@ impl Way {
 
     /// Opens a tunnel, if the 101 response agrees to the upgrade that the client asked for. Otherwise the connection to the
     /// upstream is closed: nobody knows what it speaks now.
-    fn switch(
+    fn open_tunnel(
         &self,
         (mut answer, source): (Response<()>, Source),
         lease: Lease,
         sending: &mut Sending,
     ) -> Result<Response<Body>, Trouble> {
-        let switching = match (sending.switching.take(), source) {
-            (Some((protocol, client)), Source::Http1(Some(borrowed))) => {
-                check_upgrade_response(answer.headers(), &protocol).map(|()| (protocol, client, borrowed))
+        let agreed = match (sending.upgrade.take(), source) {
+            (Some((upgrade, client)), Source::Http1(Some(borrowed))) => {
+                upgrade.check(answer.headers()).map(|()| (upgrade, client, borrowed))
             }
             _ => Err(UpgradeError::Unasked),
         };
-        let (protocol, client, borrowed) = switching.map_err(|error| {
+        let (upgrade, client, borrowed) = agreed.map_err(|error| {
             let (trouble, now) = (Trouble::BadUpgrade(error), self.shared.clock.now());
             self.notes.failed((&self.route, lease.server()), &trouble, &sending.head, now);
             trouble
@@ -334,8 +331,7 @@ impl Way {
         let (server, said) = borrowed.connection.switch();
         let pause_max = self.route.timeouts.tunnel_idle;
         answer.extensions_mut().insert(Opening::of(Tunnel { client, server, said, lease, pause_max }));
-        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        answer.headers_mut().insert(UPGRADE, protocol);
+        upgrade.write(answer.headers_mut());
         Ok(answer.map(|()| Body::empty()))
     }
 }

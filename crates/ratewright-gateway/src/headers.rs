@@ -3,11 +3,11 @@
 //! ```text
 //!   check_framing       refuse what two servers could read in two ways
 //!   check_identity      refuse what leaves it open whom a request is counted for
-//!   wants_upgrade       look, before it is taken away
-//!   check_upgrade_response        a 101 response must agree to the upgrade that was asked for
+//!   Upgrade::asked_for  look, before it is taken away
 //!   strip_hop_by_hop    take away what is between two neighbours only
 //!   join_cookies        one field for all cookies, which HTTP/2 may send one by one
 //!   Hop::tell           say for whom the request is made; take away what a client says of that itself
+//!   Upgrade::check      a 101 response must agree to the upgrade that was asked for
 //!   clean_trailers      at the end of a body, take away what would have counted only in the head
 //! ```
 //!
@@ -20,12 +20,14 @@ mod framing;
 mod hop_by_hop;
 mod identity;
 mod trailers;
+mod upgrade;
 
 pub use cookies::join_cookies;
 pub use forwarded::{Hop, Peer, Told};
 pub use framing::{Framing, check_framing};
-pub(crate) use hop_by_hop::{UpgradeError, check_upgrade_response};
-pub use hop_by_hop::{strip_hop_by_hop, wants_upgrade};
+pub use hop_by_hop::strip_hop_by_hop;
 pub(crate) use identity::HeaderRules;
 pub use identity::{IdentityError, ReadHeaders, check_identity};
 pub use trailers::{clean_response_trailers, clean_trailers};
+pub use upgrade::Upgrade;
+pub(crate) use upgrade::UpgradeError;

@@ -13,8 +13,7 @@ use http::header::{
     FORWARDED, HOST, ORIGIN, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, SET_COOKIE, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE, VIA,
 };
-use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Version};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
@@ -79,64 +78,6 @@ pub fn strip_hop_by_hop(headers: &mut HeaderMap, user: Option<&HeaderName>) {
     }
 }
 
-/// To which protocol a request asks to switch, if it does so in one way only: `websocket`, for example.
-///
-/// Another HTTP, or TLS, would be requests that nobody sees, matches or limits: who asks for these stays with what it speaks.
-pub fn wants_upgrade(request: &Parts) -> Option<HeaderValue> {
-    if request.version != Version::HTTP_11 || request.method != Method::GET {
-        return None;
-    }
-    let mut upgrades = request.headers.get_all(UPGRADE).iter();
-    let (upgrade, None) = (upgrades.next()?, upgrades.next()) else { return None };
-    let is_upgrade = |option: &[u8]| option.eq_ignore_ascii_case(b"upgrade");
-    let is_asked = request.headers.get_all(CONNECTION).iter().flat_map(elements).any(is_upgrade);
-    let name = upgrade.as_bytes().split(|byte| *byte == b'/').next().unwrap_or_default();
-    let is_token = !name.is_empty() && !upgrade.as_bytes().iter().any(|byte| b", \t;".contains(byte));
-    // Also their drafts, such as h2c-14.
-    let is_hidden = [&b"h2"[..], b"h3", b"http", b"tls"]
-        .iter()
-        .any(|other| name.get(..other.len()).is_some_and(|start| start.eq_ignore_ascii_case(other)));
-    (is_asked && is_token && !is_hidden).then(|| upgrade.clone())
-}
-
-/// Why a 101 response opens no tunnel.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum UpgradeError {
-    /// It is not a response to an upgrade, or not one of HTTP/1.1.
-    #[error("the client asked for no upgrade")]
-    Unasked,
-    /// `Connection` does not name `upgrade`.
-    #[error("Connection does not name upgrade")]
-    NotConnection,
-    /// `Upgrade` names no protocol.
-    #[error("Upgrade is missing")]
-    NoProtocol,
-    /// `Upgrade` names another protocol, perhaps besides the right one.
-    #[error("Upgrade is {0}, which the client did not ask for")]
-    OtherProtocol(String),
-}
-
-/// Checks that a 101 response switches to the protocol that the client asked for, and to no other.
-///
-/// Otherwise the upstream may go on reading HTTP, and what the client sends would be requests that nobody limits.
-pub(crate) fn check_upgrade_response(response: &HeaderMap, asked: &HeaderValue) -> Result<(), UpgradeError> {
-    let mut options = response.get_all(CONNECTION).iter().flat_map(elements);
-    if !options.any(|option| option.eq_ignore_ascii_case(b"upgrade")) {
-        return Err(UpgradeError::NotConnection);
-    }
-    let protocols = response.get_all(UPGRADE).iter().flat_map(elements);
-    let mut protocols = protocols.filter(|protocol| !protocol.is_empty()).peekable();
-    if protocols.peek().is_none() {
-        return Err(UpgradeError::NoProtocol);
-    }
-    match protocols.find(|protocol| !protocol.eq_ignore_ascii_case(asked.as_bytes())) {
-        None => Ok(()),
-        Some(other) => {
-            Err(UpgradeError::OtherProtocol(String::from_utf8_lossy(other).chars().take(64).collect()))
-        }
-    }
-}
-
 /// The same name, if the field is between two neighbours.
 pub(super) fn hop_by_hop(name: &HeaderName) -> Option<&'static HeaderName> {
     HOP_BY_HOP.iter().find(|known| *known == name)
@@ -177,14 +118,13 @@ pub(super) fn named(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {
 }
 
 /// The elements of a list, without blanks around them.
-fn elements(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+pub(super) fn elements(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
     value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use http::Request;
 
     fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
         fields.iter().fold(HeaderMap::new(), |mut headers, (name, value)| {
@@ -261,39 +201,5 @@ mod tests {
         let mut headers = headers(&[("host", "a"), ("accept", "*/*"), ("user-agent", "x")]);
         let made = allocation_counter::measure(|| strip_hop_by_hop(&mut headers, None));
         assert_eq!(made.count_total, 0);
-    }
-
-    #[track_caller]
-    fn check_upgrade(method: &str, version: Version, fields: &[(&str, &str)], expected: Option<&str>) {
-        let mut request = Request::builder().method(method).version(version);
-        for (name, value) in fields {
-            request = request.header(*name, *value);
-        }
-        let (parts, ()) = request.body(()).unwrap().into_parts();
-        let upgrade = wants_upgrade(&parts);
-        assert_eq!(upgrade.as_ref().map(|value| value.to_str().unwrap()), expected, "{fields:?}");
-    }
-
-    #[test]
-    fn an_upgrade_is_asked_for_in_two_fields() {
-        let both = [("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
-        check_upgrade("GET", Version::HTTP_11, &both, Some("websocket"));
-        check_upgrade("POST", Version::HTTP_11, &both, None);
-        check_upgrade("GET", Version::HTTP_10, &both, None);
-        check_upgrade("GET", Version::HTTP_2, &both, None);
-        check_upgrade("GET", Version::HTTP_11, &both[..1], None);
-        check_upgrade("GET", Version::HTTP_11, &both[1..], None);
-        check_upgrade("GET", Version::HTTP_11, &[both[0], both[1], both[1]], None);
-        check_upgrade("GET", Version::HTTP_11, &[both[0], ("upgrade", "websocket, h2c")], None);
-        check_upgrade("GET", Version::HTTP_11, &[both[0], ("upgrade", "")], None);
-    }
-
-    /// Behind it would be requests that nobody limits.
-    #[test]
-    fn nobody_is_switched_to_another_http() {
-        for hidden in ["h2c", "H2C", "h2c-14", "H2-16", "h3-29", "HTTP/2.0", "TLS/1.2", "h2", "h3"] {
-            let fields = [("connection", "upgrade, http2-settings"), ("upgrade", hidden)];
-            check_upgrade("GET", Version::HTTP_11, &fields, None);
-        }
     }
 }

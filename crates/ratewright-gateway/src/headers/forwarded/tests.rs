@@ -88,6 +88,22 @@ fn what_a_trusted_proxy_says_is_passed_on_and_the_proxy_is_added() {
     );
 }
 
+/// Other paths from a proxy stay, but not in the spelling that a CGI server would take for its own variable.
+#[test]
+fn other_paths_from_a_trusted_proxy_stay_unless_they_are_written_with_underscores() {
+    let fields = [
+        ("script-name", "/app"),
+        ("script_name", "/static"),
+        ("path_info", "/admin"),
+        ("x_original_url", "/admin"),
+    ];
+    check(
+        "10.0.0.1",
+        &fields,
+        "script-name: /app; x-forwarded-for: 10.0.0.1; x-forwarded-host: a.example:8443; x-forwarded-proto: https; x-real-ip: 10.0.0.1",
+    );
+}
+
 #[test]
 fn a_client_that_was_named_otherwise_begins_the_chain() {
     check(
