@@ -26,7 +26,8 @@ pub(crate) fn canonical(text: &str) -> Cow<'_, str> {
     if letters.len() % 4 == 1 {
         letters.pop(); // six bits are no byte
     }
-    Cow::Owned(LENIENT.decode(&letters).map_or(letters, |bytes| BASE64_URL_SAFE_NO_PAD.encode(bytes)))
+    let bytes = LENIENT.decode(&letters).expect("all letters are of the alphabet, and the last is of a byte");
+    Cow::Owned(BASE64_URL_SAFE_NO_PAD.encode(bytes))
 }
 
 /// A letter in the alphabet of URLs; nothing, if it is in neither alphabet.
@@ -51,14 +52,10 @@ mod tests {
             "YW5u~YTpz!M2NyZXQ",
             "YW5uYTpzM2NyZXR",
             "YW5uYTpzM2NyZXQ====",
-            " YW5uYTpzM2NyZXQ\tA",
         ] {
-            assert_eq!(
-                canonical(spelling),
-                if spelling.ends_with('A') { "YW5uYTpzM2NyZXQA" } else { "YW5uYTpzM2NyZXQ" },
-                "{spelling}"
-            );
+            assert_eq!(canonical(spelling), "YW5uYTpzM2NyZXQ", "{spelling}");
         }
+        assert_eq!(canonical(" YW5uYTpzM2NyZXQ\tA"), "YW5uYTpzM2NyZXQA", "one byte more");
         assert_eq!(canonical("a+b/"), "a-b_");
         assert_eq!(canonical("QR"), "QQ");
         assert_eq!(canonical("abcdé"), "abcd");
@@ -69,7 +66,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn the_one_spelling_stays(text in "[ -~]{0,40}") {
+        fn the_one_spelling_stays(text in "([ -~]|\\PC){0,40}") {
             let spelled = canonical(&text).into_owned();
             proptest::prop_assert_eq!(canonical(&spelled), spelled.clone());
         }
