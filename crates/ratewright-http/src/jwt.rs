@@ -195,7 +195,7 @@ pub(crate) fn spellings(token: &str) -> SmallVec<[Cow<'_, str>; 2]> {
     let (start, after) = signature.split_once('=').unwrap_or((signature, ""));
     let spelled = |part: &str| match lenient_base64::canonical(part) {
         Cow::Borrowed(_) if part.len() == signature.len() => Cow::Borrowed(token),
-        canonical => Cow::Owned(format!("{message}.{canonical}")),
+        canonical @ (Cow::Borrowed(_) | Cow::Owned(_)) => Cow::Owned(format!("{message}.{canonical}")),
     };
     let mut spellings = smallvec![spelled(start)];
     if !after.trim_matches('=').is_empty() {

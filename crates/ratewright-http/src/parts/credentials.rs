@@ -30,7 +30,7 @@ pub fn add_credentials<'a>(line: &'a str, values: &mut Values<'a>) {
         return add_basic(rest, values);
     }
     let token = jwt::find_jwt(line.as_bytes());
-    let credential = &rest[..rest.find([' ', '\t', ',', ';']).unwrap_or(rest.len())];
+    let credential = rest.split([' ', '\t', ',', ';']).next().unwrap_or_default();
     let is_parameter = credential.trim_end_matches('=').contains('=');
     let credential = match credential.split_once('=') {
         Some((name, value)) if is_parameter && name.eq_ignore_ascii_case("token") => value.trim_matches('"'),

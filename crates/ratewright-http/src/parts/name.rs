@@ -43,12 +43,12 @@ impl NameMatch {
 
     /// Whether a cookie is called `name`. Some upstreams decode names, most do not.
     pub(super) fn of_cookie(found: &[u8], name: &str) -> Self {
-        match Self::of(found, name) {
-            Self::Different if found.contains(&b'%') && Self::of_encoded(found, name) != Self::Different => {
-                Self::Ambiguous
-            }
-            known => known,
+        let written = Self::of(found, name);
+        if written != Self::Different || !found.contains(&b'%') {
+            return written;
         }
+        let decoded = Self::of_encoded(found, name);
+        if decoded == Self::Different { decoded } else { Self::Ambiguous }
     }
 
     /// Whether a parameter is called `name`, where blanks may be written as `+`.
@@ -61,13 +61,12 @@ impl NameMatch {
 
     /// Whether a percent-encoded name is `name`. `%u0061` is a letter to ASP.NET and CGI.pm only.
     fn of_encoded(found: &[u8], name: &str) -> Self {
-        match Self::of(&Cow::from(percent_decode(found)), name) {
-            Self::Different => match unicode_decoded(found) {
-                Some(decoded) if Self::of(decoded.as_bytes(), name) != Self::Different => Self::Ambiguous,
-                _ => Self::Different,
-            },
-            known => known,
+        let decoded = Self::of(&Cow::from(percent_decode(found)), name);
+        let is_other = |text: String| Self::of(text.as_bytes(), name) == Self::Different;
+        if decoded != Self::Different || unicode_decoded(found).is_none_or(is_other) {
+            return decoded;
         }
+        Self::Ambiguous
     }
 }
 

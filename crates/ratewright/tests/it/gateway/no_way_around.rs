@@ -318,33 +318,38 @@ fn every_value_of_a_cookie_or_parameter_is_charged() {
 /// As PHP, Rails, Express and ASP.NET read names, and as aiohttp and WebOb find cookies.
 #[test]
 fn a_name_counts_in_every_spelling_that_frameworks_accept() {
-    let params: [Request<'_>; 7] = [
+    let params: [Request<'_>; 8] = [
         ("GET", "/?api_key=R", &[]),
         ("GET", "/?api.key=R", &[]),
         ("GET", "/?api_key[]=R", &[]),
         ("GET", "/?+api_key=R", &[]),
         ("GET", "/?API_Key=R", &[]),
-        ("GET", "/?api_key[name]=R", &[]),
-        ("GET", "/?api_key[name]=R", &[]),
+        ("GET", "/?api_key[name]=S", &[]),
+        ("GET", "/?api_key[name]=T", &[]),
+        ("GET", "/?api_key=S", &[]),
     ];
-    // Of arrays and the like nobody knows which value counts, so they are counted by address.
-    let expected = [200, 429, 200, 429, 429, 429, 429];
+    // Upstreams read arrays and the like differently. Both the value and the client address count.
+    let expected = [200, 429, 429, 429, 429, 200, 429, 429];
     check(&limit("by: 'query:api_key'"), &params, &expected, Some(&expected));
-    let cookies: [Request<'_>; 7] = [
+    let cookies: [Request<'_>; 8] = [
         ("GET", "/", &[b"Cookie: sid=R"]),
         ("GET", "/", &[b"Cookie: x=1 sid =R"]),
         ("GET", "/", &[b"Cookie: sid= R x=7"]),
         ("GET", "/", &[b"Cookie: \xa0sid=R"]),
         ("GET", "/", &[b"Cookie: sid=R]8"]),
         ("GET", "/", &[b"Cookie: a=1", b"Cookie: sid=R"]),
+        ("GET", "/", &[b"Cookie: x=1 sid =S"]),
         ("GET", "/", &[b"Cookie: sid=S; prefs={\"sid\": [1, 2]}"]),
     ];
-    check(&limit("by: 'cookie:sid'"), &cookies, &[200, 200, 429, 429, 429, 429, 200], None);
+    check(&limit("by: 'cookie:sid'"), &cookies, &[200, 429, 429, 429, 429, 429, 200, 429], None);
+    let other: Request<'_> = ("GET", "/", &[b"Cookie: sid=U; prefs={\"sid\": [1, 2]}"]);
+    check(&limit("by: 'cookie:sid'"), &[cookies[6], other], &[200, 200], None);
     let told = |table: &str| format!(r#"{{"attributes": {{"ip": "192.0.2.1", "query": {table}}}}}"#);
     let ratewright = Ratewright::start(&limit("by: 'query:api_key'"));
-    let statuses = [r#"{"api_key": "R"}"#, r#"{"api_key[]": ["R"]}"#, r#"{"Api.Key": "R"}"#]
-        .map(|table| ratewright.post("/api/v1/decide", &[], &told(table)).status);
-    assert_eq!(statuses, [200, 200, 429], "an array is counted by address");
+    let tables =
+        [r#"{"api_key": "R"}"#, r#"{"api_key[]": ["R"]}"#, r#"{"Api.Key": "R"}"#, r#"{"api_key[]": ["S"]}"#];
+    let statuses = tables.map(|table| ratewright.post("/api/v1/decide", &[], &told(table)).status);
+    assert_eq!(statuses, [200, 429, 429, 200], "an array counts as its value and the client address");
 }
 
 #[test]
