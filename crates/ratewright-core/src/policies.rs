@@ -18,7 +18,11 @@ use crate::key::Key;
 use crate::policy::{Limit, Missing, Mode, Policy, Terms, is_name};
 use crate::query::{AttributeName, Query, Select};
 use crate::quota::Quota;
-use crate::selector::{Condition, Index, Selector};
+use crate::selector::{Condition, Fit, Index, Selector};
+
+/// The most policies that are charged only because a value cannot be read. Without a bound, one invalid byte would be charged under every
+/// policy of a file that names a thousand customers.
+const UNSURE_MAX: u32 = 8;
 
 /// The number of the rule set that was built last.
 static LAST_GENERATION: AtomicU64 = AtomicU64::new(0);
@@ -56,11 +60,11 @@ pub struct Refused {
 /// Why a query cannot be counted under a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Uncountable {
-    /// It lacks what it is counted by.
+    /// The attribute to count by is missing.
     Missing,
-    /// It has what it is counted by more than once, where only one is allowed.
+    /// An attribute that must be unique was sent more than once.
     Repeated,
-    /// It has more than [`Policies::READINGS_MAX`] values of what it is counted by.
+    /// The query has too many values or readings.
     TooMany,
 }
 
@@ -90,7 +94,7 @@ pub enum PolicyError {
     },
     /// Two overrides of a policy have the same name or the same condition, and would share buckets.
     #[error(
-        "policy {name:?} has two overrides named {override_name:?}, or with the same condition; remove or rename one"
+        "policy {name:?} has two overrides named {override_name:?}, or two unnamed ones with the same match; rename or remove one"
     )]
     OverrideTwice {
         /// The policy's name.
@@ -311,7 +315,7 @@ impl Policies {
         query: &Query<'a>,
         charges: &mut Charges<'a>,
     ) -> Option<Refused> {
-        let mut refused = None;
+        let (mut refused, mut n_unsure) = (None, 0);
         let mut groups: SmallVec<[u32; 4]> = SmallVec::new();
         for (n, &index) in proposed.iter().enumerate() {
             let (Some(policy), Some(group)) = (self.at(index), self.groups.get(index as usize)) else {
@@ -320,12 +324,23 @@ impl Policies {
             if group.is_some_and(|group| groups.contains(&group)) {
                 continue;
             }
-            match policy.selector() {
+            let fit = match policy.selector() {
                 // One that is off keeps the others of its group away, so it must be sure that it is meant.
-                Selector::When(condition) if policy.mode() == Mode::Off && condition.spares(seen) => {}
-                Selector::When(condition)
-                    if policy.mode() != Mode::Off && condition.may_hold(seen, || policy.is_by_client()) => {}
-                Selector::When(_) | Selector::Named => continue,
+                Selector::When(condition) if policy.mode() == Mode::Off => {
+                    if condition.spares(seen) {
+                        Fit::Yes
+                    } else {
+                        Fit::No
+                    }
+                }
+                Selector::When(condition) => condition.fit(seen, || policy.is_by_client()),
+                Selector::Named => Fit::No,
+            };
+            match fit {
+                Fit::No => continue,
+                Fit::Maybe if n_unsure == UNSURE_MAX => continue,
+                Fit::Maybe => n_unsure += 1,
+                Fit::Yes => {}
             }
             if let Some(group) = group {
                 if self.is_head_of_another(policy, &proposed[n + 1..], seen) {
@@ -334,7 +349,7 @@ impl Policies {
                 // One that has nothing to count by does not apply, and leaves its group to the next. So does one that counts an
                 // address in place of what cannot be read, or is tested against that: a token that is refused must not choose
                 // the members' quota.
-                let is_sure = (!SEVERAL || !policy.looks_at_too_many(seen)) && policy.is_meant(seen);
+                let is_sure = fit == Fit::Yes && (!SEVERAL || !policy.looks_at_too_many(seen));
                 if is_sure && !policy.is_skipped(seen) && !policy.stands_in(seen) {
                     groups.push(*group);
                 }

@@ -342,18 +342,13 @@ impl Policy {
         self.missing == Missing::Skip && self.mode != Mode::Off && self.is_missing(query)
     }
 
-    /// True if the query falls under the policy by what can be read of it.
-    pub(crate) fn is_meant(&self, query: &Query<'_>) -> bool {
-        match &self.selector {
-            Selector::When(condition) => condition.holds(query),
-            Selector::Named => true,
-        }
-    }
-
     /// True if clients have buckets of their own, so that none spends what another has.
     pub(crate) fn is_by_client(&self) -> bool {
         let is_client = |name: &AttributeName<String>| {
-            matches!(name, AttributeName::Ip | AttributeName::User | AttributeName::Claim(_))
+            !matches!(
+                name,
+                AttributeName::Method | AttributeName::Path | AttributeName::Host | AttributeName::Route
+            )
         };
         self.partition.iter().flat_map(Part::names).any(is_client)
     }

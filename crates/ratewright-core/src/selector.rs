@@ -50,6 +50,17 @@ enum Test {
     Within(Vec<IpNet>),
 }
 
+/// How a query fits a condition.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum Fit {
+    /// It does not.
+    No,
+    /// It does if what cannot be read is what the condition asks for.
+    Maybe,
+    /// It does.
+    Yes,
+}
+
 /// The conditions of a rule set, by what a query must have for them to hold.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
@@ -106,32 +117,26 @@ impl Condition {
     /// True if all tests hold.
     #[inline(always)]
     pub fn holds(&self, query: &Query<'_>) -> bool {
-        self.tests.is_empty() || self.all_hold(query, |_| false)
+        self.fit(query, || false) == Fit::Yes
     }
 
-    /// True if all tests hold, or might if somebody could read what cannot be read here. Otherwise a byte that is no text would be
-    /// enough for a request to fall under no policy. Who has a token that is refused may still be anybody, so what only
-    /// tokens tell fits if `fits_tokens`.
+    /// Whether all tests hold, or might if an unreadable value were readable; otherwise one invalid byte would be enough to escape every
+    /// policy. A header, cookie, parameter or token that cannot be read may still be anybody's, so it fits only if `is_by_client`: the
+    /// policy has buckets for each client, and nobody can spend what others share.
     #[inline(always)]
-    pub(crate) fn may_hold(&self, query: &Query<'_>, fits_tokens: impl Fn() -> bool) -> bool {
-        let fits = |name: &AttributeName<String>| {
-            !matches!(name, AttributeName::User | AttributeName::Claim(_)) || fits_tokens()
-        };
-        self.tests.is_empty() || self.all_hold(query, fits)
+    pub(crate) fn fit(&self, query: &Query<'_>, is_by_client: impl Fn() -> bool) -> Fit {
+        if self.tests.is_empty() { Fit::Yes } else { self.worst_fit(query, is_by_client) }
     }
 
-    fn all_hold(&self, query: &Query<'_>, fits_unreadable: impl Fn(&AttributeName<String>) -> bool) -> bool {
-        self.tests.iter().all(|test| match test {
-            Test::Fits(name, patterns) => query.values(name).any(|value| {
-                if value.starts_with('\0') {
-                    return value == Attribute::TOO_MANY
-                        || value == Attribute::UNREADABLE && fits_unreadable(name);
-                }
-                let is_get = *name == AttributeName::Method && value == HEAD;
-                patterns.iter().any(|pattern| pattern.matches(value) || is_get && pattern.is_just(GET))
-            }),
-            Test::Within(networks) => is_within(query, networks),
-        })
+    fn worst_fit(&self, query: &Query<'_>, is_by_client: impl Fn() -> bool) -> Fit {
+        let mut worst = Fit::Yes;
+        for test in &self.tests {
+            worst = worst.min(test.fit(query, &is_by_client));
+            if worst == Fit::No {
+                break;
+            }
+        }
+        worst
     }
 
     /// True if it holds because of a test that names the method HEAD. Where another holds only because HEAD is a kind of GET, this
@@ -139,7 +144,7 @@ impl Condition {
     pub(crate) fn names_head(&self, query: &Query<'_>) -> bool {
         let names = |test: &Test| match test {
             Test::Fits(AttributeName::Method, patterns) => {
-                patterns.iter().any(|pattern| pattern.matches(HEAD))
+                patterns.iter().any(|pattern| pattern.is_just(HEAD))
             }
             Test::Fits(..) | Test::Within(_) => false,
         };
@@ -154,7 +159,7 @@ impl Condition {
             && !self.names_head(query)
     }
 
-    /// True if all tests hold, and that may spare the query a limit: for every reading of what is tested, and by its very name.
+    /// True if all tests hold for every reading. HEAD does not match GET here. Used where a match exempts the query from a limit.
     pub(crate) fn spares(&self, query: &Query<'_>) -> bool {
         self.tests.iter().all(|test| match test {
             Test::Fits(name, patterns) => {
@@ -210,6 +215,47 @@ impl Condition {
             }
             Test::Within(_) => None,
         })
+    }
+}
+
+impl Test {
+    fn fit(&self, query: &Query<'_>, is_by_client: impl Fn() -> bool) -> Fit {
+        match self {
+            Self::Fits(name, patterns) => {
+                let mut fit = Fit::No;
+                for value in query.values(name) {
+                    let is_get = *name == AttributeName::Method && value == HEAD;
+                    let fits = |pattern: &Pattern| pattern.matches(value) || is_get && pattern.is_just(GET);
+                    if value == Attribute::TOO_MANY || !value.starts_with('\0') && patterns.iter().any(fits) {
+                        return Fit::Yes;
+                    }
+                    if value == Attribute::UNREADABLE && (!is_clients_word(name) || is_by_client()) {
+                        fit = Fit::Maybe;
+                    }
+                }
+                fit
+            }
+            Self::Within(networks) if is_within(query, networks) => Fit::Yes,
+            Self::Within(_) => Fit::No,
+        }
+    }
+}
+
+/// True if the attribute says who a client is, or claims to be.
+fn is_clients_word(name: &AttributeName<String>) -> bool {
+    match name {
+        AttributeName::User
+        | AttributeName::Claim(_)
+        | AttributeName::Header(_)
+        | AttributeName::Cookie(_)
+        | AttributeName::Param(_) => true,
+        AttributeName::Ip
+        | AttributeName::Method
+        | AttributeName::Path
+        | AttributeName::Host
+        | AttributeName::Route
+        | AttributeName::Key
+        | AttributeName::Named(_) => false,
     }
 }
 
@@ -404,7 +450,7 @@ mod tests {
                     let proposed = index.propose(&query);
                     assert!(proposed.is_sorted());
                     for (n, condition) in (0..).zip(&conditions) {
-                        if condition.may_hold(&query, || true) {
+                        if condition.fit(&query, || true) != Fit::No {
                             n_held[n as usize] += 1;
                             assert!(proposed.contains(&n), "{condition:?} {attributes:?}");
                         }

@@ -4,11 +4,11 @@
 //!   1  count      how many, with which status, how long           counts.rs, access_log.rs
 //!   2  name       an id to find the request by                    ratewright_http::given_id
 //!   3  framing    refuse what two servers could read differently  strict.rs, headers/framing.rs
-//!   4  identity   refuse what leaves open whom it is counted for  headers/identity.rs
+//!   4  identity   reject requests with ambiguous identity         headers/identity.rs
 //!   5  target     the one path: matched, limited, forwarded       target.rs
-//!   6  route      host, path and method; or 404, 405              routes.rs
-//!   7  permit     requests under way; or 429                      ratewright_tower::InFlight
-//!   8  rates      identify, decide, render; or 429                ratewright_tower::RateLimit
+//!   6  route      host, path and method; or 400, 404, 405         routes.rs
+//!   7  permit     requests in flight; or 429, 400, 403            ratewright_tower::InFlight
+//!   8  rates      identify, decide, render; or 429, 400, 403      ratewright_tower::RateLimit
 //!   9  forward    headers, server, connection, bodies; or 502…    forward.rs
 //! ```
 //!
@@ -25,7 +25,7 @@ use http_body::Body as _;
 use hyper::body::Incoming;
 use ratewright_core::{Observe, Store, Timestamp};
 use ratewright_http::address::client_address;
-use ratewright_http::path::Case;
+use ratewright_http::path::{Case, is_plain};
 use ratewright_http::{Known, METHOD_OVERRIDES, Occasion, Problem, Rules, given_id, parts};
 use ratewright_tower::{InFlight, RateLimit};
 use tower_service::Service;
@@ -181,16 +181,14 @@ where
         let is_elsewhere = |method: &Method| !matches!(routes.find(host.as_deref(), target.path(), method), Found::Route(_, other) if other == number);
         let others = parts::overriding_methods(head);
         if others.is_truncated {
-            return Err(Refused::new(
-                StatusCode::BAD_REQUEST,
-                "the request overrides its method too often; do so once",
-            ));
+            let detail = "too many method overrides; send at most one";
+            return Err(Refused::new(StatusCode::BAD_REQUEST, detail));
         }
         let mut others =
             others.readable.iter().filter_map(|method| Method::from_bytes(method.as_bytes()).ok());
         if let Some(method) = others.find(is_elsewhere) {
             let detail = format!(
-                "the request asks for {method} in place of {}, which does not go to the same route; send {method} itself",
+                "method override {method} does not belong to the route of {}; send the request with method {method}",
                 head.method
             );
             return Err(Refused::new(StatusCode::BAD_REQUEST, detail));
@@ -254,7 +252,7 @@ fn strip_body(answer: &mut Response<Body>) {
 
 /// True if the path of a request that was placed need not be normalised again to be limited.
 fn has_normal_path(head: &Parts, rules: &Rules) -> bool {
-    rules.case == Case::Sensitive && !head.uri.path().contains('%')
+    rules.case == Case::Sensitive && (!head.uri.path().contains('%') || is_plain(head.uri.path()))
 }
 
 /// Gives a request that has no id to be found by one, for the server and for problems.

@@ -278,18 +278,11 @@ impl<'a> Facts<'a> {
     pub fn tell_all(&mut self, name: &'a AttributeName<String>, values: Values<'a>) {
         let Values { readable, is_unreadable, is_repeated, is_truncated } = values;
         let name = name.as_deref();
-        if readable.is_empty() {
-            if is_unreadable {
-                self.put(name, Cow::Borrowed(Attribute::UNREADABLE));
-            }
-            return;
-        }
-        for (n, value) in readable.into_iter().enumerate() {
-            if n == 0 { self.put(name, value) } else { self.read(name, value) }
-        }
-        if is_unreadable {
-            self.read(name, Cow::Borrowed(Attribute::UNREADABLE));
-        }
+        let unreadable = is_unreadable.then_some(Cow::Borrowed(Attribute::UNREADABLE));
+        let mut values = readable.into_iter().chain(unreadable);
+        let Some(first) = values.next() else { return };
+        self.put(name, first);
+        values.for_each(|value| self.read(name, value));
         if is_repeated {
             self.read(name, Cow::Borrowed(Attribute::REPEATED));
         }
@@ -335,7 +328,8 @@ impl<'a> Facts<'a> {
         let rejects = rules.ambiguous_paths == AmbiguousPaths::Reject && self.is_ambiguous;
         rejects.then(|| {
             let path = utf8_percent_encode(self.value(AttributeName::Path).unwrap_or_default(), CONTROLS);
-            let detail = format!("path is ambiguous: upstreams may read it in several ways; send {path}");
+            let detail =
+                format!("path is ambiguous: upstreams may interpret it differently; send {path} instead");
             Problem::new(StatusCode::BAD_REQUEST, detail).about("path")
         })
     }

@@ -111,11 +111,11 @@ pub enum TokenError {
     Critical,
 
     /// There are several, and nobody knows which one the upstream will read.
-    #[error("the request has more than one set of credentials in Authorization")]
+    #[error("several credentials in Authorization; send one")]
     Repeated,
 
     /// There is one that cannot be read.
-    #[error("the Authorization header contains no readable bearer token")]
+    #[error("bearer token in Authorization cannot be read")]
     Unreadable,
 
     /// It is no token.
@@ -210,32 +210,59 @@ pub(crate) fn spellings(token: &str) -> SmallVec<[Cow<'_, str>; 2]> {
 /// # Errors
 /// If there are several, or if it cannot be read.
 pub(crate) fn find_jwt(line: &[u8]) -> Result<Option<&str>, TokenError> {
-    let ends = |byte: &u8| byte.is_ascii_whitespace() || b",;:\"'".contains(byte);
-    let mut tokens = line.split(ends).flat_map(jwts_in);
+    let is_blank = |byte: &u8| byte.is_ascii_whitespace();
+    let ends = |byte: &u8| is_blank(byte) || b",;:\"'".contains(byte);
+    if let Some(token) = only_jwt(line.split(ends))? {
+        return Ok(Some(token));
+    }
+    // The signature may contain the very bytes at which the line was split.
+    if let Some(token) = only_jwt(line.split(is_blank))? {
+        return Ok(Some(token));
+    }
+    if jwt_in(line).is_some() { Err(TokenError::Unreadable) } else { Ok(None) }
+}
+
+/// The only token among some texts.
+fn only_jwt<'a>(texts: impl Iterator<Item = &'a [u8]>) -> Result<Option<&'a str>, TokenError> {
+    let mut tokens = texts.filter_map(jwt_in);
     match (tokens.next(), tokens.next()) {
         (None, _) => Ok(None),
-        (Some(token), None) => str::from_utf8(token).map(Some).map_err(|_| TokenError::Unreadable),
+        (Some(token), None) => str::from_utf8(token?).map(Some).map_err(|_| TokenError::Unreadable),
         (Some(_), Some(_)) => Err(TokenError::Repeated),
     }
 }
 
-/// What has the form of a token in a text: three parts with dots between them. Bytes of no alphabet may stand before it, and in the
-/// signature, where many decoders skip them.
-fn jwts_in(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+/// What has the form of a signed token in a text: three parts with dots between them. Bytes of no alphabet may stand before it, and in
+/// the signature, where many decoders skip them.
+///
+/// # Errors
+/// If there are more parts: some applications look at the first three only. An encrypted token has five, and none is a signature.
+fn jwt_in(text: &[u8]) -> Option<Result<&[u8], TokenError>> {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
-    let dot_after = move |at: usize| text[at..].iter().position(|byte| *byte == b'.').map(|n| at + n);
-    let dots = std::iter::successors(dot_after(0), move |dot| dot_after(dot + 1));
-    dots.filter_map(move |first| {
-        let second = dot_after(first + 1)?;
-        let payload = &text[first + 1..second];
-        let header = text[..first].iter().rposition(|byte| !is_letter(byte)).map_or(0, |at| at + 1);
-        let end = dot_after(second + 1).unwrap_or(text.len());
-        let letters = text[second + 1..end].iter().filter(|byte| is_letter(byte) || b"+/".contains(byte));
-        // The shortest signature has 43 letters.
-        let is_token =
-            header < first && !payload.is_empty() && payload.iter().all(is_letter) && letters.count() >= 43;
-        is_token.then_some(&text[header..end])
-    })
+    let mut parts: SmallVec<[&[u8]; 5]> = text.split(|byte| *byte == b'.').take(6).collect();
+    let [header, payload, _, ..] = parts[..] else { return None };
+    let start = header.iter().rposition(|byte| !is_letter(byte)).map_or(0, |at| at + 1);
+    let n_letters = |part: &&[u8]| part.iter().filter(|byte| is_letter(byte) || b"+/".contains(byte)).count();
+    // The shortest signature has 43 letters.
+    let is_signed = parts[2..].iter().any(|part| n_letters(part) >= 43);
+    if !is_signed || start == header.len() || payload.is_empty() || !payload.iter().all(is_letter) {
+        return None;
+    }
+    match parts.drain(3..).count() {
+        0 => Some(Ok(&text[start..])),
+        2 if is_encrypted(&header[start..]) => None,
+        _ => Some(Err(TokenError::Unreadable)),
+    }
+}
+
+/// True if a token's header says that it is encrypted: its `enc` names how.
+fn is_encrypted(header: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Encrypted {
+        #[serde(rename = "enc")]
+        _enc: IgnoredAny,
+    }
+    str::from_utf8(header).is_ok_and(|header| parse::<Encrypted>(header, "header").is_ok())
 }
 
 impl Verifier {

@@ -85,7 +85,26 @@ impl<'a> Values<'a> {
     }
 
     fn add_bytes(&mut self, bytes: &'a [u8]) {
-        self.add(str::from_utf8(bytes.trim_ascii()).ok().map(Cow::Borrowed));
+        let bytes = bytes.trim_ascii();
+        match str::from_utf8(bytes) {
+            Ok(text) => self.add_with_trimmed(Cow::Borrowed(text)),
+            Err(_) => self.add_lossy(bytes),
+        }
+    }
+
+    /// Adds bytes that are not UTF-8. Some upstreams skip those that are not ASCII.
+    fn add_lossy(&mut self, bytes: &[u8]) {
+        let ascii: String = bytes.iter().copied().filter(u8::is_ascii).map(char::from).collect();
+        self.add_candidate(Some(Cow::Owned(ascii.trim().to_owned())));
+    }
+
+    /// Adds a value that the application may trim.
+    fn add_with_trimmed(&mut self, value: Cow<'a, str>) {
+        let trimmed = value.trim();
+        if trimmed.len() < value.len() {
+            self.add(Some(Cow::Owned(trimmed.to_owned())));
+        }
+        self.add(Some(value));
     }
 }
 

@@ -60,8 +60,13 @@ pub fn normalise(path: &str, case: Case) -> Cow<'_, str> {
 /// - cut off at its first `;`, and without what may be a host in front
 /// - where it has bytes that are not to be seen, also without them, and cut off there.
 pub fn readings(path: &str, case: Case) -> SmallVec<[Cow<'_, str>; 3]> {
-    let mut readings = SmallVec::from_iter([normalise(path, case)]);
-    if is_plain(path) || beyond_ascii_decoded(path).is_some_and(|decoded| is_plain(&decoded)) {
+    let normal = normalise(path, case);
+    let is_read_alike = match case {
+        Case::Sensitive => matches!(normal, Cow::Borrowed(_)) && !has_odd_bytes(path),
+        Case::Insensitive => is_plain(path),
+    };
+    let mut readings = SmallVec::from_iter([normal]);
+    if is_read_alike || beyond_ascii_decoded(path).is_some_and(|decoded| is_plain(&decoded)) {
         return readings;
     }
     let decoded = percent_decode_str(path).decode_utf8_lossy();
@@ -90,9 +95,11 @@ pub fn readings(path: &str, case: Case) -> SmallVec<[Cow<'_, str>; 3]> {
     let rests = [&['/', '\\'][..], &['/']].map(|slashes| without_authority(path, slashes));
     let rests = rests.iter().flatten().map(String::as_str);
     for text in [path, &decoded].into_iter().chain(rests.clone()) {
-        for slashes in [&['/', '\\'][..], &['/']] {
-            add(&with_dots_resolved(text, slashes, |_| true));
-            add(&with_dots_resolved(text, slashes, |segment| !segment.is_empty()));
+        if has_dot_segment(text) {
+            for slashes in [&['/', '\\'][..], &['/']] {
+                add(&with_dots_resolved(text, slashes, |_| true));
+                add(&with_dots_resolved(text, slashes, |segment| !segment.is_empty()));
+            }
         }
         if let Some((start, _)) = text.split_once(';') {
             add(start);
@@ -115,14 +122,29 @@ fn without_authority(path: &str, slashes: &[char]) -> Option<String> {
 fn with_dots_resolved(path: &str, slashes: &[char], is_kept: impl Fn(&str) -> bool) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in path.split(slashes).skip(1) {
-        match segment.to_ascii_lowercase().replace("%2e", ".").as_str() {
-            "." => {}
-            ".." => drop(segments.pop()),
-            _ if is_kept(segment) => segments.push(segment),
-            _ => {}
+        match n_dots(segment) {
+            Some(1) => {}
+            Some(2) => drop(segments.pop()),
+            Some(_) | None if is_kept(segment) => segments.push(segment),
+            Some(_) | None => {}
         }
     }
     format!("/{}", segments.join("/"))
+}
+
+/// True if a path has a segment of one or two dots.
+fn has_dot_segment(path: &str) -> bool {
+    path.split(['/', '\\']).skip(1).any(|segment| matches!(n_dots(segment), Some(1 | 2)))
+}
+
+/// Of how many dots a segment is, as they are or encoded; nothing, if it is of anything else.
+fn n_dots(segment: &str) -> Option<usize> {
+    let mut rest = segment.as_bytes();
+    let mut n = 0;
+    while let [b'.', after @ ..] | [b'%', b'2', b'e' | b'E', after @ ..] = rest {
+        (n, rest) = (n + 1, after);
+    }
+    rest.is_empty().then_some(n)
 }
 
 /// True if a path contains a control character of ASCII, as it is or encoded, however often. Some servers end the path there or
@@ -171,10 +193,13 @@ fn beyond_ascii_decoded(path: &str) -> Option<String> {
 
 /// True if every server reads this path alike: a slash at the end is all that normalising takes from it.
 pub fn is_plain(path: &str) -> bool {
-    // Encoded bytes that are no text are read in as many ways as there are servers.
+    matches!(normalise(path, Case::Sensitive), Cow::Borrowed(_)) && !has_odd_bytes(path)
+}
+
+/// True if a path has bytes that servers read differently: encoded ones that are no text, and controls.
+fn has_odd_bytes(path: &str) -> bool {
     let is_odd = |escape: &[u8]| matches!(escape, [b'%', b'8'..=b'9' | b'a'..=b'f' | b'A'..=b'F', _]);
-    let is_normal = matches!(normalise(path, Case::Sensitive), Cow::Borrowed(_));
-    is_normal && !path.as_bytes().windows(3).any(is_odd) && !has_control(path)
+    path.as_bytes().windows(3).any(is_odd) || has_control(path)
 }
 
 /// The path without bytes that are not to be seen, and cut off at the first of them.

@@ -302,7 +302,7 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Store for Failover<
         // One that does not arrive is lost: sent again, it might be given back twice.
         match self.shared.refund(refunds).await {
             Ok(n_shared) => n_refunded += n_shared,
-            Err(error) => debug!(cause = %error, "a refund is lost"),
+            Err(error) => debug!(cause = %error, "refund lost: Redis did not confirm it"),
         }
         Ok(n_refunded)
     }

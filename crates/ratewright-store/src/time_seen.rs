@@ -5,9 +5,8 @@
 //!   charge          90                                       refund at 110: 20 s later, the clock says; it was 70
 //! ```
 //!
-//! A refund returns what time has not repaid since the charge. After a step back the clock shows less time than has
-//! passed, so receipts of up to the latest time seen return nothing, from then on. Nothing is lost but units that their
-//! owner gets back by waiting.
+//! A refund returns what has not been refilled since the charge. After the clock was set back it shows less time than has passed, so
+//! refunds of charges up to the latest time seen return nothing. The owner loses nothing that waiting does not return.
 //!
 //! Replies may be read in another order than Redis gave them, and threads may be late with the time they read. So a time
 //! up to 100 ms earlier than the latest is no step back.

@@ -489,6 +489,25 @@ fn a_token_is_found_among_other_bytes() {
     assert_eq!(found(&between(b"<Bearer", b"")), Ok(Some(format!("Bearer{token}"))), "which is refused");
     assert_eq!(found(&between(b"JWT ", format!(" {token}").as_bytes())), Err(TokenError::Repeated));
     assert_eq!(found(&between(b"JWT ", b"\xff")), Err(TokenError::Unreadable));
+    assert_eq!(
+        found(&between(b"JWT ", b".x")),
+        Err(TokenError::Unreadable),
+        "some read the first three parts"
+    );
+    let (message, signature) = token.rsplit_once('.').unwrap();
+    let (start, end) = signature.split_at(10);
+    for inside in ["::::", ",,,,", ";;;;", "\"\"\"\"", "''''", "~"] {
+        for scheme in ["JWT ", "", "Bearer:", "token=", "DPoP "] {
+            let line = format!("{scheme}{message}.{start}{inside}{end}");
+            let token = found(line.as_bytes()).unwrap().unwrap_or_else(|| panic!("{line}"));
+            assert!(
+                token.ends_with(&format!("{start}{inside}{end}")) && token.starts_with(message),
+                "{token}"
+            );
+        }
+    }
+    let line = format!("JWT {message}.{start} {end}");
+    assert_eq!(found(line.as_bytes()), Err(TokenError::Unreadable), "some decoders skip blanks");
 }
 
 /// Decoders read different parts of a signature that goes on after its padding.

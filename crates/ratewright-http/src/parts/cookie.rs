@@ -9,6 +9,9 @@ use super::name::{NameMatch, unicode_decoded};
 use super::{Values, is_odd};
 use crate::lenient_base64;
 
+/// The letters of the shortest signature, HMAC-SHA1, in base64.
+const SIGNATURE_MIN: usize = 27;
+
 /// The values of all cookies of this name, without quotes around them.
 pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Values<'a> {
     let mut values = Values::default();
@@ -62,13 +65,17 @@ fn add<'a>(value: &'a [u8], values: &mut Values<'a>) {
     if let Some(decoded) = unicode_decoded(written) {
         values.add_candidate(Some(Cow::Owned(decoded)));
     }
-    if let Some(canonical) = with_canonical_signature(written) {
-        values.add_candidate(Some(Cow::Owned(canonical)));
+    let Some(text) = text else { return values.add_lossy(written) };
+    values.is_unreadable |= text.contains(char::is_whitespace) || !is_text(written);
+    // PHP reads `+` as a blank, and applications trim blanks. Decoders of base64 ignore padding.
+    let trimmed = text.trim_matches(|c: char| c == '+' || c.is_whitespace());
+    let unpadded = trimmed.trim_end_matches('=');
+    let other = with_canonical_signature(trimmed)
+        .or_else(|| (unpadded.len() < text.len()).then(|| unpadded.to_owned()));
+    values.add(Some(text));
+    if let Some(other) = other {
+        values.add(Some(Cow::Owned(other)));
     }
-    // Applications trim blanks, and PHP reads `+` as one.
-    let has_blank = text.as_ref().is_some_and(|text| text.contains(char::is_whitespace));
-    values.is_unreadable |= has_blank || !is_text(written);
-    values.add(text);
 }
 
 /// The value up to where some parsers end it. Padding of base64 stands at the end only; some ignore what follows it.
@@ -80,12 +87,18 @@ fn cut(value: &[u8]) -> &[u8] {
     if n_letters + n_padding == value.len() { value } else { &value[..n_letters] }
 }
 
-/// A signed value (`eyJ1c2VyIjo….ZnR1cw.c2lnbmF0dXJl`) whose signature has bytes that decoders skip, without them.
-fn with_canonical_signature(value: &[u8]) -> Option<String> {
-    let (message, signature) = str::from_utf8(value).ok()?.rsplit_once('.')?;
+/// A signed or encrypted value (`eyJ1c2VyIjo….ZnR1cw.c2lnbmF0dXJl`) in its canonical spelling, if it has another. Decoders take either
+/// alphabet, skip bytes of neither, and ignore the last bits. A text with letters of one case only is not one.
+fn with_canonical_signature(value: &str) -> Option<String> {
+    let (message, signature) = value.split_at(value.rfind(['.', ':']).map_or(0, |at| at + 1));
+    if signature.len() < SIGNATURE_MIN {
+        return None; // as most
+    }
     let canonical = lenient_base64::canonical(signature);
-    let is_signature = canonical.len() >= 20 && signature.bytes().any(|byte| !byte.is_ascii_alphanumeric());
-    (is_signature && canonical != signature).then(|| format!("{message}.{canonical}"))
+    let is_signature = canonical.len() >= SIGNATURE_MIN
+        && canonical.bytes().any(|byte| byte.is_ascii_uppercase())
+        && canonical.bytes().any(|byte| byte.is_ascii_lowercase());
+    (is_signature && canonical != signature).then(|| format!("{message}{canonical}"))
 }
 
 /// True if a value decodes to text without control characters.

@@ -13,14 +13,14 @@
 
 use std::borrow::Cow;
 
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 use super::Values;
 use crate::{jwt, lenient_base64};
 
 /// Adds the credentials in one `Authorization` header.
 pub fn add_credentials<'a>(line: &'a str, values: &mut Values<'a>) {
-    let line = line.trim_ascii();
+    let line = line.trim();
     if line.is_empty() {
         return;
     }
@@ -30,23 +30,32 @@ pub fn add_credentials<'a>(line: &'a str, values: &mut Values<'a>) {
         return add_basic(rest, values);
     }
     let token = jwt::find_jwt(line.as_bytes());
-    let credential = rest.split([' ', '\t', ',', ';']).next().unwrap_or_default();
-    let is_parameter = credential.trim_end_matches('=').contains('=');
-    let credential = match credential.split_once('=') {
-        Some((name, value)) if is_parameter && name.eq_ignore_ascii_case("token") => value.trim_matches('"'),
+    let (first, after) = rest.split_once([' ', '\t', ',', ';']).unwrap_or((rest, ""));
+    let is_parameter = first.trim_end_matches('=').contains('=');
+    let credential = match first.split_once('=') {
+        Some((name, value)) if is_parameter && name.eq_ignore_ascii_case("token") => value,
         _ if is_parameter && matches!(token, Ok(None)) => {
             // Their order, blanks and what nobody asks for are the client's choice.
             values.is_unreadable = true;
             return values.add(Some(Cow::Owned(format!("{scheme} {rest}").trim_ascii().to_owned())));
         }
-        _ => credential,
+        _ => first,
     };
+    let credential = credential.trim_matches('"');
+    values.is_unreadable |= !after.trim().is_empty() || token.is_err();
     let spellings: SmallVec<[Cow<'_, str>; 2]> = match token {
-        Ok(Some(token)) => jwt::spellings(token),
-        Ok(None) | Err(_) => smallvec![Cow::Borrowed(credential)],
+        Ok(Some(token)) => {
+            let spellings = jwt::spellings(token);
+            values.is_unreadable |= token != credential || spellings.len() > 1;
+            spellings
+        }
+        // Decoders of base64 ignore padding.
+        Ok(None) | Err(_) => {
+            let unpadded = credential.trim_end_matches('=');
+            let unpadded = (unpadded.len() < credential.len()).then_some(Cow::Borrowed(unpadded));
+            unpadded.into_iter().chain([Cow::Borrowed(credential)]).collect()
+        }
     };
-    values.is_unreadable |= credential != rest || token.is_err() || spellings.len() > 1;
-    values.is_unreadable |= token.is_ok_and(|token| token.is_some_and(|token| token != credential));
     for credential in spellings {
         values.add(Some(Cow::Owned(format!("bearer {credential}"))));
         if scheme != "bearer" {

@@ -42,7 +42,7 @@ impl NameMatch {
     }
 
     /// Whether a cookie is called `name`. Some upstreams decode names, most do not.
-    pub(super) fn of_cookie(found: &[u8], name: &str) -> Self {
+    pub fn of_cookie(found: &[u8], name: &str) -> Self {
         let written = Self::of(found, name);
         if written != Self::Different || !found.contains(&b'%') {
             return written;
@@ -56,7 +56,10 @@ impl NameMatch {
         if written == name {
             return Self::Same; // as most are
         }
-        Self::of_encoded(written.replace('+', " ").as_bytes(), name)
+        if written.contains('+') {
+            return Self::of_encoded(written.replace('+', " ").as_bytes(), name);
+        }
+        Self::of_encoded(written.as_bytes(), name)
     }
 
     /// Whether a percent-encoded name is `name`. `%u0061` is a letter to ASP.NET and CGI.pm only.
@@ -72,6 +75,9 @@ impl NameMatch {
 
 /// A text with `%u` and four digits decoded, and then what is percent-encoded; nothing, if it has no such digits.
 pub(super) fn unicode_decoded(text: &[u8]) -> Option<String> {
+    if !text.windows(2).any(|pair| matches!(pair, b"%u" | b"%U")) {
+        return None; // as most
+    }
     let mut decoded = Vec::with_capacity(text.len());
     let mut is_decoded = false;
     let mut rest = text;

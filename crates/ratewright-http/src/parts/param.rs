@@ -16,7 +16,10 @@ pub fn param<'a>(query: &'a str, name: &str, values: &mut Values<'a>) {
         let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
         match NameMatch::of_param(found, name) {
             NameMatch::Same => {
-                values.add(form_decoded(value));
+                match form_decoded(value) {
+                    Some(text) => values.add_with_trimmed(text),
+                    None => values.add_lossy(&Cow::from(percent_decode_str(&value.replace('+', " ")))),
+                }
                 if let Some((start, _)) = value.split_once(';') {
                     values.add_candidate(form_decoded(start));
                 }
@@ -32,6 +35,10 @@ pub fn param<'a>(query: &'a str, name: &str, values: &mut Values<'a>) {
         add(pair);
         pair.split(';').skip(1).for_each(&mut add);
     }
+    // URLSearchParams in JavaScript drops a question mark in front.
+    if let Some(first) = query.strip_prefix('?').and_then(|rest| rest.split('&').next()) {
+        add(first);
+    }
 }
 
 /// Adds the methods that the query parameter `_method` asks an upstream to take in place of the request's, in capitals.
@@ -40,7 +47,7 @@ pub fn method_param(query: &str, values: &mut Values<'_>) {
     if !query.contains('%') && !query.as_bytes().windows(6).any(may_name_one) {
         return; // as most do
     }
-    for pair in query.split(['&', ';']) {
+    for pair in query.strip_prefix('?').unwrap_or(query).split(['&', ';']) {
         let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
         if NameMatch::of_param(found, "_method") != NameMatch::Different {
             let spaced = value.replace('+', " ");

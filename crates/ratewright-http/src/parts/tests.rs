@@ -78,21 +78,32 @@ fn all_cookies_of_a_name_are_told_each_once() {
         (b"sid=REAL\xc2\xa0", "REAL REAL\u{a0} ?"),
         (b"sid=j:\"REAL\"%20x", "j: j:\"REAL\" x ?"),
         (b"sid=signed=JN", "signed signed=JN ?"),
-        (b"sid=YWJj==", "YWJj=="),
+        (b"sid=YWJj==", "YWJj== YWJj"),
         (b"xsid=REAL; sidx=REAL; ga={\"sid\":\"REAL\"}", ""),
         (b"sid=REAL%09", "REAL%09 ?"),
-        (b"sid=REAL%20", "REAL  ?"),
+        (b"sid=REAL%20", "REAL  REAL ?"),
+        (b"sid=REAL++", "REAL++ REAL"),
+        (b"sid=\xffREAL", "REAL ?"),
+        (b"sid=RE%FFAL", "RE%FFAL ?"),
         (b"sid=REAL&7", "REAL REAL&7 ?"),
         (b"s%69d=REAL", "REAL ?"),
         (b"s%u0069d=REAL", "REAL ?"),
         (b"sid=RE%u0041L", "REAL RE%u0041L ?"),
-        (b"sid=a.b.c2ln~bmF0dXJlLW9mLWFubmE", "a.b.c2lnbmF0dXJlLW9mLWFubmE a.b.c2ln~bmF0dXJlLW9mLWFubmE ?"),
+        (
+            b"sid=a.b.c2ln~bmF0dXJlLW9mLWFubmEtMTI",
+            "a.b.c2ln~bmF0dXJlLW9mLWFubmEtMTI a.b.c2lnbmF0dXJlLW9mLWFubmEtMTI",
+        ),
+        (b"sid=a.c2lnbmF0dXJlLW9mLWFubmEtMTJ", "a.c2lnbmF0dXJlLW9mLWFubmEtMTJ a.c2lnbmF0dXJlLW9mLWFubmEtMTI"),
         // Ordinary sessions, which no parser splits: of Rails, Express, Flask, Java, and a cookie that holds JSON.
         (
             b"sid=c2Vzc2lvbg%3D%3D--d41d8cd98f00b204e9800998ecf8427e",
-            "c2Vzc2lvbg==--d41d8cd98f00b204e9800998ecf8427e",
+            "c2Vzc2lvbg==--d41d8cd98f00b204e9800998ecf8427e c2Vzc2lvbg--d41d8cd98f00b204e9800998ecf8427e",
         ),
         (b"sid=s%3Aabc.2f%2Bx", "s:abc.2f+x"),
+        (
+            b"sid=s%3Aabc.Q2%2FuYW1lIGlzIG5vdCBhIHNlY3JldCBvZi%2BbnlvbmQ",
+            "s:abc.Q2/uYW1lIGlzIG5vdCBhIHNlY3JldCBvZi+bnlvbmQ s:abc.Q2_uYW1lIGlzIG5vdCBhIHNlY3JldCBvZi-bnlvbmQ",
+        ),
         (
             b"sid=eyJ1IjoiYW5uYSJ9.Zm9v.c2lnbmF0dXJlLW9mLWFubmE",
             "eyJ1IjoiYW5uYSJ9.Zm9v.c2lnbmF0dXJlLW9mLWFubmE",
@@ -124,6 +135,10 @@ fn all_parameters_of_a_name_are_told_each_once() {
         ("%ff=1&key=a", "a"),
         ("key=&key=a", "a"),
         ("key=%ff&key=a", "a ?"),
+        ("key=%ffa", "a ?"),
+        ("?key=a", "a"),
+        ("?x=1&key=a", "a"),
+        ("key=+a%C2%A0", "a  a\u{a0}"),
         ("x=1;key=a", "a"),
         ("key=a;b", "a;b a ?"),
         ("key=a;b;key=c", "a;b;key=c a c ?"),
@@ -191,6 +206,8 @@ fn names_are_read_as_frameworks_read_them() {
     }
 }
 
+const JWE: &str = "Bearer eyJhbGciOiJkaXIiLCJlbmMiOiJBMjU2R0NNIn0.a2V5.aXY.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA.dGFn";
+const JWE_TOLD: &str = "bearer eyJhbGciOiJkaXIiLCJlbmMiOiJBMjU2R0NNIn0.a2V5.aXY.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA.dGFn";
 const SIGNATURE: &str = "c2lnbmF0dXJlLW9mLWFubmEtdGhhdC1pcy1sb25nLWVub3VnaA";
 
 #[test]
@@ -219,6 +236,11 @@ fn credentials_are_told_in_their_canonical_spelling() {
         ("Bearer acme.prod.10001", "bearer acme.prod.10001"),
         ("Bearer acme.prod.10002", "bearer acme.prod.10002"),
         ("Token abc", "bearer abc token abc"),
+        ("Token token=\"abc\"", "bearer abc token abc"),
+        ("Bearer \"abc\u{a0}", "bearer abc"),
+        ("Bearer abc==", "bearer abc bearer abc=="),
+        // An encrypted token: its parts are no signed one.
+        (JWE, JWE_TOLD),
         ("Bearer abc,x=1", "bearer abc ?"),
         ("Bearer abc;x=1", "bearer abc ?"),
         ("Bearer abc junk", "bearer abc ?"),

@@ -1,13 +1,12 @@
 //! Buckets whose quota was changed: a reload, or another share of it while Redis is gone.
 //!
-//! A state means something only under the quota that wrote it. Another quota that comes to the same key begins with the
-//! same share spent, and from then on has a state of its own; the first one's waits beside it, in case its quota comes back. So
-//! no quota repays what another granted.
+//! A state is valid only under the quota that wrote it. When another quota uses the same key, it starts with the same share spent and keeps
+//! its own state; the first state is parked in case its quota is used again. So no quota refills what another granted.
 //!
 //! ```text
 //!   key                     10/min: 5 spent
-//!   100/s comes             100/s: 50 spent      parked: 10/min: 5 spent
-//!   10/min comes again      10/min: 5 spent, less what it earned meanwhile      parked: 100/s
+//!   100/s is used           100/s: 50 spent      parked: 10/min: 5 spent
+//!   10/min is used again    10/min: 5 spent, less what it earned meanwhile      parked: 100/s
 //! ```
 //!
 //! `redis/apply.lua` does the same.
@@ -119,7 +118,7 @@ impl Shard {
         }
     }
 
-    /// The quota that wrote a state. It is noted; should it not be, the one in hand must do.
+    /// The quota that wrote a state; the given quota if the writer is unknown.
     fn writer<'a>(&'a self, slot: &Slot, quota: &'a Quota) -> &'a Quota {
         self.quotas.quotas.get(&slot.tag()).unwrap_or(quota)
     }

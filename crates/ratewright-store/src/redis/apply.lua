@@ -146,7 +146,8 @@ local function parked_field(field)
 end
 
 -- What a hash holds: the name and text of the field in use, and the parked ones by their names, if there are any. Without
--- either, nothing but whether the key is absent.
+-- either, nothing but whether fields can be added to the key, and whether it has others: those of an older version, whose
+-- instances may still count by them.
 local function read_fields(kind, key)
     local fields = pcall('HGETALL', key)
     local writer, text, parked
@@ -160,7 +161,7 @@ local function read_fields(kind, key)
         end
     end
     if not writer and not parked then
-        return nil, not fields.err and #fields == 0
+        return nil, not fields.err, #fields > 0
     end
     local state = text and kind.parse(text)
     local ends_at = state and kind.ends_at(state, writer) or 0
@@ -169,9 +170,9 @@ end
 
 -- Finds the state of a quota that has no field in use.
 local function find_own(kind, bucket)
-    local fields, is_absent = read_fields(kind, bucket.key)
+    local fields, is_open, has_others = read_fields(kind, bucket.key)
     if not fields then
-        bucket.is_absent = is_absent
+        bucket.is_open, bucket.has_others = is_open, has_others
         return
     end
     bucket.is_shared, bucket.fields = true, fields
@@ -1088,11 +1089,11 @@ local function write(bucket)
     local kind = bucket.kind
     local gone_at = kind.gone_at(bucket)
     -- A key may hold the states of other quotas, which may last longer.
-    local not_shorter = kind.field and bucket.found
+    local not_shorter = kind.field and (bucket.found or bucket.has_others)
     if bucket.dirty and kind.write then
         if bucket.is_shared and kind.field then
             gone_at, not_shorter = max(gone_at, park(kind, bucket)), false
-        elseif not bucket.found and not bucket.is_absent then
+        elseif not bucket.found and not bucket.is_open then
             call('DEL', bucket.key) -- what may be there is of another kind
         end
         kind.write(bucket)

@@ -87,11 +87,9 @@ impl Shared {
         let (answer, answered) = oneshot::channel();
         tokio::spawn(async move { self.decide(&owned, answer).await });
         let lost = |cause: &str| StoreError::Lost { endpoint: endpoint.clone(), cause: cause.to_owned() };
-        let told = answered
-            .await
-            .map_err(|_| lost("the task that asks several nodes ended without an answer"))??;
+        let told = answered.await.map_err(|_| lost("cluster task ended without a result"))??;
         if told.len() != charges.len() {
-            return Err(lost("the nodes answered for some charges only"));
+            return Err(lost("cluster nodes answered only some charges"));
         }
         standings.extend(told);
         Ok(())

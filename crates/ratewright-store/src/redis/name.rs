@@ -14,9 +14,11 @@
 //! ```
 //!
 //! Values are percent-encoded, except for letters, digits and `. - _ : / @`: an address reads as itself, and no
-//! value can reach another key, whatever a client sends. A value of more than 64 bytes, and one whose name sounds like a secret
-//! (`header:X-Api-Key`), is told as a digest: `#` and 128 bits of its SHA-256. Without a key, so that all instances and
-//! `ratewright key VALUE` find the same; a secret that can be guessed can be found.
+//! value can reach another key, whatever a client sends.
+//!
+//! A value longer than 64 bytes, or one whose attribute name sounds like a secret (`header:X-Api-Key`), is written as a digest: `#` and
+//! 128 bits of its SHA-256. The digest is unkeyed, so all instances and `ratewright key VALUE` compute the same; guessed values can be
+//! confirmed.
 
 use aws_lc_rs::digest::{SHA256, digest};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};

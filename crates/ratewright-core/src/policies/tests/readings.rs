@@ -69,6 +69,69 @@ fn what_cannot_be_read_fits_the_conditions_of_policies() {
     }
 }
 
+/// Nobody can spend what others share by sending bytes that nobody can read.
+#[test]
+fn what_cannot_be_read_spends_nothing_that_others_share() {
+    for name in [AttributeName::Header("k"), AttributeName::Cookie("k"), AttributeName::Claim("k")] {
+        let on = Condition::default().and_fits(name.to_owned(), vec![Pattern::new("secret", None).unwrap()]);
+        let shared = policy("shared").covering(Selector::When(on.clone()));
+        let unreadable =
+            [(name, Attribute::UNREADABLE), (AttributeName::Ip, "i"), (AttributeName::Path, "/p")];
+        assert_eq!(readings(vec![shared.clone()], &unreadable), [""; 0]);
+        assert_eq!(readings(vec![shared.by(&[AttributeName::Path])], &unreadable), [""; 0]);
+        let own = policy("own").covering(Selector::When(on)).by(&[AttributeName::Ip]);
+        assert_eq!(readings(vec![own], &unreadable), [r#"own["i"]"#]);
+    }
+}
+
+/// One invalid byte is not charged under each of a thousand policies.
+#[test]
+fn what_cannot_be_read_is_charged_under_some_policies_only() {
+    let policies: Vec<_> = (0..1_000)
+        .map(|n| {
+            let pattern = Pattern::new(&format!("k{n}"), None).unwrap();
+            let on = Condition::default().and_fits(AttributeName::Header("k").to_owned(), vec![pattern]);
+            policy(&format!("p{n}")).covering(Selector::When(on)).by(&[AttributeName::Ip])
+        })
+        .collect();
+    let of = |values: &[&'static str]| {
+        let values = values.iter().map(|value| (AttributeName::Header("k"), *value));
+        let attributes: Vec<_> = values.chain([(AttributeName::Ip, "i")]).collect();
+        readings(policies.clone(), &attributes)
+    };
+    assert_eq!(of(&[Attribute::UNREADABLE]).len(), 8);
+    assert!(
+        of(&["k999", Attribute::UNREADABLE]).contains(&r#"p999["i"]"#.to_owned()),
+        "what can be read counts"
+    );
+}
+
+/// An explicit HEAD wins over GET; a pattern that fits every method does not.
+#[test]
+fn only_an_explicit_head_is_taken_before_get() {
+    let on = |method: &str| {
+        let pattern = Pattern::new(method, None).unwrap();
+        Condition::default().and_fits(AttributeName::Method, vec![pattern])
+    };
+    let quota = policy("p").limits()[0].quota().clone();
+    let head = [(AttributeName::Method, "HEAD")];
+    for (other, expected) in [("HEAD", "other"), ("*", "get"), ("H*", "get")] {
+        let grouped = |name: &str, method| policy(name).covering(Selector::When(on(method))).grouped("g");
+        let group = vec![grouped("get", "GET"), grouped("other", other)];
+        assert_eq!(readings(group, &head), [format!("{expected}[]")], "{other} in a group");
+        let overridden = policy("p")
+            .overridden(Some("get"), on("GET"), vec![(None, quota.clone())], None)
+            .overridden(Some("other"), on(other), vec![(None, quota.clone())], None);
+        let policies = Policies::new(vec![overridden]).unwrap();
+        let attributes = head.map(|(name, value)| Attribute { name, value });
+        let query = query(Select::Covering(&[]), &attributes);
+        let mut charges = Charges::new();
+        assert_eq!(policies.select(&query, &mut charges), None);
+        let names: Vec<_> = charges.iter().map(|charge| charge.key.name().override_name()).collect();
+        assert_eq!(names, [Some(expected)], "{other} among overrides");
+    }
+}
+
 /// A11: what cannot be read is counted by address, in a bucket of its own, unless the policy denies.
 #[test]
 fn what_cannot_be_read_is_counted_by_address() {

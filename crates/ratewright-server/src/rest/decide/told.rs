@@ -9,7 +9,9 @@ use std::net::IpAddr;
 use http::StatusCode;
 use ratewright_core::{AttributeName, Timestamp};
 use ratewright_http::parts::NameMatch;
-use ratewright_http::{Facts, METHOD_OVERRIDES, Problem, Rules, Token, Values, is_by_token, parts};
+use ratewright_http::{
+    AmbiguousPaths, Facts, METHOD_OVERRIDES, Problem, Rules, Token, Values, is_by_token, parts,
+};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
@@ -63,9 +65,9 @@ impl<'a> Table<'a> {
     }
 
     /// Adds the values under the name of a cookie or parameter. Of other names that upstreams may take for it, they are candidates.
-    fn add_named(&'a self, name: &str, values: &mut Values<'a>) {
+    fn add_named(&'a self, is_named: impl Fn(&[u8]) -> NameMatch, values: &mut Values<'a>) {
         for (known, told) in &self.0 {
-            match NameMatch::of(known.as_bytes(), name) {
+            match is_named(known.as_bytes()) {
                 NameMatch::Same => add_all(values, told),
                 NameMatch::Ambiguous => {
                     for value in told.as_slice() {
@@ -175,12 +177,12 @@ impl Told<'_> {
             let detail = format!("{place}the path has {n_bytes} bytes; use at most {PATH_MAX}");
             return Err(Problem::new(StatusCode::BAD_REQUEST, detail).about("path"));
         }
+        if rules.ambiguous_paths == AmbiguousPaths::Count {
+            return Ok(()); // as most do
+        }
         let mut facts = Facts::default();
         self.target().into_iter().for_each(|(path, _)| facts.tell_path(path, rules));
-        match facts.problem(rules) {
-            Some(problem) => Err(problem.prefixed(place)),
-            None => Ok(()),
-        }
+        facts.problem(rules).map_or(Ok(()), |problem| Err(problem.prefixed(place)))
     }
 
     /// The facts that the policies need.
@@ -251,13 +253,13 @@ impl Told<'_> {
                 values.is_repeated = n_lines > 1;
             }
             AttributeName::Cookie(name) => {
-                self.cookies.add_named(name, &mut values);
+                self.cookies.add_named(|known| NameMatch::of_cookie(known, name), &mut values);
                 for line in self.header("cookie") {
                     parts::cookie_in(line.as_bytes(), name, &mut values);
                 }
             }
             AttributeName::Param(name) => {
-                self.query.add_named(name, &mut values);
+                self.query.add_named(|known| NameMatch::of(known, name), &mut values);
                 self.queries().for_each(|query| parts::param(query, name, &mut values));
             }
             AttributeName::Named(name) => {
@@ -285,7 +287,7 @@ impl Told<'_> {
     fn queries(&self) -> impl Iterator<Item = &str> {
         let told = self.path.as_deref().unwrap_or_default();
         let (path, query) = self.target().unwrap_or_default();
-        let with_fragment = told.split_once('?').filter(|(_, query)| query.contains('#'));
+        let with_fragment = told.split_once('?').filter(|_| told.contains('#'));
         let others = [with_fragment, told.split_once('#'), path.split_once(';')];
         std::iter::once(query).chain(others.into_iter().flatten().map(|(_, after)| after))
     }
