@@ -85,7 +85,7 @@ pub(crate) fn serve_constant() {
     runtime.block_on(async {
         let answer = || async { ([(header::CONTENT_TYPE, "application/json")], CONSTANT) };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        println!("constant on http://{}, for comparison", listener.local_addr().expect("an address"));
+        eprintln!("constant on http://{}, for comparison", listener.local_addr().expect("an address"));
         let routes = Router::new().route("/api/v1/rate-limit/check", get(answer)).route(DECIDE, post(answer));
         let _ = axum::serve(listener, routes).await;
     });
@@ -93,10 +93,11 @@ pub(crate) fn serve_constant() {
 
 impl Server {
     fn start(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("the server starts");
+        let mut child = command.stderr(Stdio::piped()).spawn().expect("the server starts");
         let mut banner = String::new();
-        let stdout = child.stdout.as_mut().expect("its output is ours");
-        BufReader::new(stdout).read_line(&mut banner).expect("it says where it listens");
+        let mut stderr = BufReader::new(child.stderr.take().expect("its output is ours"));
+        stderr.read_line(&mut banner).expect("it says where it listens");
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
         let address = banner.split("http://").nth(1).and_then(|rest| rest.split(',').next());
         Self { address: address.expect("an address").to_owned(), running: Running(child) }
     }

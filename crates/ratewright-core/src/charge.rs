@@ -67,7 +67,7 @@ pub struct Refund<'a> {
     pub receipt: Receipt,
     /// On what ground it was paid, and so where it is to be given back.
     pub basis: Basis,
-    /// Where somebody could bring it back twice, or to two instances: what tells it from others. It is given back once.
+    /// Identifies a refund that may be requested twice or at two instances; it is made once.
     pub id: Option<u64>,
 }
 
@@ -94,7 +94,7 @@ pub struct Paid<'a> {
     pub paid_at: Timestamp,
     /// On what ground, and so where it is to be given back.
     pub basis: Basis,
-    /// What tells it from others, so that it is given back once.
+    /// Identifies a refund that may be requested twice or at two instances; it is made once.
     pub id: u64,
 }
 

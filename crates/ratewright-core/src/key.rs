@@ -189,8 +189,8 @@ impl Part {
         }
     }
 
-    /// The n-th of the values that a query has for it: those of its first attribute, then those that would count without it. Where
-    /// it has none that can be read, the client's address stands in.
+    /// The n-th value of this part: the readable values of its attributes in order, then the client's address in place of an unreadable
+    /// one.
     fn nth_value<'a>(&'a self, attributes: &'a [Attribute<'a>], mut n: usize) -> Option<Value<'a>> {
         for name in self.names() {
             if let Some(text) = readable(name, attributes).nth(n) {
@@ -301,7 +301,7 @@ impl From<AttributeName<&str>> for Part {
 const STAND_IN: &str = "\0ip:";
 
 impl Value<'_> {
-    /// True if it is not a value of the part's own, but the client's address, since nobody can read that.
+    /// True if this is the client's address, used because the part's own value is unreadable.
     pub fn is_stand_in(&self) -> bool {
         self.tag.is_some_and(|tag| std::ptr::eq(tag, &IP))
     }

@@ -108,6 +108,28 @@ impl Pattern {
         &self.text
     }
 
+    /// True if it matches everything that the other pattern does. May be false although it does.
+    ///
+    /// A star that matches a letter which stands in no pattern matches any text in its place. So it is enough to try the other's text
+    /// with such letters for its stars; for `**`, with more segments than this pattern has stars.
+    pub fn includes(&self, other: &Self) -> bool {
+        const LETTER: &str = "\u{1}";
+        if self.separator != other.separator || self.text.contains(LETTER) || other.text.contains(LETTER) {
+            return false;
+        }
+        let Some(separator) = self.separator.map(char::from) else {
+            return self.matches(&other.text.replace("**", "*").replace('*', LETTER));
+        };
+        let segments = format!("{LETTER}{separator}").repeat(Self::LEN_MAX);
+        let segments = segments.trim_end_matches(separator);
+        // Stars that cross segments may also stand for nothing, together with a separator beside them.
+        let nothing = other.text.replace(&format!("{separator}**"), "").replace("**", "");
+        [segments, LETTER]
+            .iter()
+            .all(|many| self.matches(&other.text.replace("**", many).replace('*', LETTER)))
+            && (nothing.is_empty() || nothing == *other.text || self.matches(&nothing.replace('*', LETTER)))
+    }
+
     /// True if it has no stars, and matches its own text only.
     pub fn is_exact(&self) -> bool {
         self.shape == Shape::Exactly
@@ -279,6 +301,41 @@ mod tests {
         check("**", &["", "/", "x"], &[]);
         check("/*", &["/", "/a"], &["/a/b"]);
         check("/*/x/**", &["/a/x", "/a/x/y"], &["/x", "/a/xy"]);
+    }
+
+    proptest::proptest! {
+        /// A pattern that includes another matches all that the other does.
+        #[test]
+        fn included_patterns_match_less(
+            one in "(/|\\*{1,2}|[ab]){1,6}",
+            other in "(/|\\*{1,2}|[ab]){1,6}",
+            value in "[/ab]{0,7}",
+        ) {
+            let pattern = |text: &str| Pattern::new(text, Some(b'/'));
+            if let (Ok(one), Ok(other)) = (pattern(&one), pattern(&other))
+                && one.includes(&other)
+                && other.matches(&value)
+            {
+                proptest::prop_assert!(one.matches(&value), "{:?} {:?} {}", one, other, value);
+            }
+        }
+    }
+
+    #[test]
+    fn patterns_include_narrower_ones() {
+        for (one, other, expected) in [
+            ("/**", "/a/*", true),
+            ("/a/**", "/a", true),
+            ("/a/**", "/a/b/**", true),
+            ("**/login**", "/api/login", true),
+            ("/a/*", "/a/**", false),
+            ("/a/*/**", "/a/**", false),
+            ("/a/b", "/a/*", false),
+            ("/a/**", "/a/**", true),
+        ] {
+            let [one, other] = [one, other].map(|text| Pattern::new(text, Some(b'/')).unwrap());
+            assert_eq!(one.includes(&other), expected, "{one:?} {other:?}");
+        }
     }
 
     #[test]

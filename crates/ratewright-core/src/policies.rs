@@ -7,6 +7,8 @@
 
 mod readings;
 
+pub(crate) use readings::views;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +24,7 @@ use crate::selector::{Condition, Fit, Index, Selector};
 
 /// The most policies that are charged only because a value cannot be read. Without a bound, one invalid byte would be charged under every
 /// policy of a file that names a thousand customers.
-const UNSURE_MAX: u32 = 8;
+pub(crate) const UNSURE_MAX: u32 = 8;
 
 /// The number of the rule set that was built last.
 static LAST_GENERATION: AtomicU64 = AtomicU64::new(0);
@@ -360,7 +362,7 @@ impl Policies {
     }
 
     /// True if a policy covers a HEAD request only because it covers GET, while a later one of its group names HEAD.
-    fn is_head_of_another(&self, policy: &Policy, later: &[u32], query: &Query<'_>) -> bool {
+    pub(crate) fn is_head_of_another(&self, policy: &Policy, later: &[u32], query: &Query<'_>) -> bool {
         let Selector::When(condition) = policy.selector() else { return false };
         condition.takes_head_for_get(query)
             && later.iter().filter_map(|&index| self.at(index)).any(|other| match other.selector() {

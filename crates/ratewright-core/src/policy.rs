@@ -411,6 +411,15 @@ impl Policy {
     }
 
     fn other_terms(&self, query: &Query<'_>) -> Option<Terms<'_>> {
+        let other = self.override_for(query)?;
+        let range = other.limits.clone().unwrap_or(0..self.n_own);
+        // What is switched off as a whole stays off.
+        let mode = if self.mode == Mode::Off { Mode::Off } else { other.mode.unwrap_or(self.mode) };
+        Some(Terms { first: range.start, limits: self.limits.get(range)?, mode })
+    }
+
+    /// The first override whose condition holds.
+    fn override_for(&self, query: &Query<'_>) -> Option<&Override> {
         let counts = |(n, other): &(usize, &Override)| match other.mode {
             Some(Mode::Off) => other.condition.spares(query),
             Some(Mode::Enforce | Mode::Shadow) | None => {
@@ -420,11 +429,12 @@ impl Policy {
                         && self.overrides[n + 1..].iter().any(names_head))
             }
         };
-        let (_, other) = self.overrides.iter().enumerate().find(counts)?;
-        let range = other.limits.clone().unwrap_or(0..self.n_own);
-        // What is switched off as a whole stays off.
-        let mode = if self.mode == Mode::Off { Mode::Off } else { other.mode.unwrap_or(self.mode) };
-        Some(Terms { first: range.start, limits: self.limits.get(range)?, mode })
+        self.overrides.iter().enumerate().find(counts).map(|(_, other)| other)
+    }
+
+    /// The name of the override that applies to a query, or the digest of its condition.
+    pub(crate) fn override_of(&self, query: &Query<'_>) -> Option<&str> {
+        self.override_for(query).map(|other| other.name.as_str())
     }
 
     /// What a query asks of this policy's buckets; nothing if the policy is off, or costs nothing.
@@ -432,7 +442,9 @@ impl Policy {
     pub(crate) fn act(&self, query: &Query<'_>, mode: Mode) -> Option<Act> {
         let ask = match &self.cost {
             Cost::Fixed(1) => query.ask,
-            cost @ (Cost::Fixed(_) | Cost::Of(_) | Cost::ByMethod { .. }) => cost.multiply(query)?,
+            cost @ (Cost::Fixed(_) | Cost::Of(_) | Cost::ByMethod { .. } | Cost::ByPath { .. }) => {
+                cost.multiply(query)?
+            }
         };
         match (mode, ask) {
             (Mode::Off, _) => None,
@@ -455,6 +467,7 @@ impl Policy {
             Cost::Fixed(_) => None,
             Cost::Of(name) => Some(name),
             Cost::ByMethod { .. } => Some(&AttributeName::Method),
+            Cost::ByPath { .. } => Some(&AttributeName::Path),
         };
         self.partition
             .iter()

@@ -15,7 +15,7 @@ use crate::quantity::Micros;
 pub struct Query<'a> {
     /// Which policies may apply.
     pub select: Select<'a>,
-    /// What is known about the request. One that could be read in several ways is there once for each.
+    /// What is known about the request. An attribute with several readings appears once for each.
     pub attributes: &'a [Attribute<'a>],
     /// The client's address, whole. The attribute `Ip` is what its bucket is called.
     pub address: Option<IpAddr>,
@@ -49,20 +49,18 @@ pub struct Attribute<'a> {
 }
 
 impl Attribute<'_> {
-    /// The value of an attribute that the request has, but nobody can tell what an upstream reads there: a token that is refused, bytes
-    /// that are no text, a name or value that parsers read differently. It may stand beside values that can be read.
-    /// A policy that counts by it, and would skip a request without it, counts by the client's address instead. It fits what policies
-    /// ask in `when`, unless it is for a token to tell and the policy has one bucket for all; it selects no override and spares
-    /// nothing.
+    /// Marks an attribute that the request has but that cannot be read reliably: a refused token, bytes that are not text, or a name or
+    /// value that parsers read differently. It may stand beside readable values. Policies that count by it use the client's address
+    /// instead, or deny with `missing: deny`. It matches every condition in `when` (where an attribute says who the client is, only if the
+    /// policy counts by client), but no override and no exemption.
     ///
-    /// No other value has a NUL in it.
+    /// No other value contains a NUL.
     pub const UNREADABLE: &'static str = "\0";
 
-    /// A value beside others of an attribute that must come only once. Policies that count by it deny the request.
+    /// Marks an attribute that was sent more than once but must be unique. Policies that count by it deny the request.
     pub const REPEATED: &'static str = "\0\0";
 
-    /// A value beside others of an attribute with more values than a query carries. It fits every condition, but spares nothing; policies
-    /// that look at it deny the request.
+    /// Marks an attribute with too many values. It matches every condition but no exemption; policies that use it deny the request.
     pub const TOO_MANY: &'static str = "\0\0\0";
 
     /// True if the value is one that the request has.

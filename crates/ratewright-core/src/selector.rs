@@ -173,6 +173,16 @@ impl Condition {
         })
     }
 
+    /// True if this holds for every query for which the other holds, as far as one can tell by comparing the tests.
+    pub fn includes(&self, other: &Self) -> bool {
+        self.tests.iter().all(|test| other.tests.iter().any(|theirs| test.includes(theirs)))
+    }
+
+    /// Whether each of its tests holds.
+    pub(crate) fn holding(&self, query: &Query<'_>) -> impl Iterator<Item = bool> {
+        self.tests.iter().map(|test| test.fit(query, || false) == Fit::Yes)
+    }
+
     /// The attributes that are tested.
     pub fn attributes(&self) -> impl Iterator<Item = &AttributeName<String>> {
         self.tests.iter().filter_map(|test| match test {
@@ -219,6 +229,20 @@ impl Condition {
 }
 
 impl Test {
+    /// True if it holds wherever the other does.
+    fn includes(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Fits(name, patterns), Self::Fits(other, theirs)) => {
+                let is_included = |their: &Pattern| patterns.iter().any(|pattern| pattern.includes(their));
+                name == other && theirs.iter().all(is_included)
+            }
+            (Self::Within(networks), Self::Within(theirs)) => {
+                theirs.iter().all(|their| networks.iter().any(|network| network.contains(their)))
+            }
+            (Self::Fits(..), Self::Within(_)) | (Self::Within(_), Self::Fits(..)) => false,
+        }
+    }
+
     fn fit(&self, query: &Query<'_>, is_by_client: impl Fn() -> bool) -> Fit {
         match self {
             Self::Fits(name, patterns) => {

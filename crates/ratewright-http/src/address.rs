@@ -24,11 +24,14 @@
 
 mod forwarded;
 mod node;
+mod origin;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use ipnet::IpNet;
+
+pub use origin::Origin;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");

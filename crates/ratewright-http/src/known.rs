@@ -1,4 +1,4 @@
-//! What one stage has found out about a request, so that the next need not find it out again.
+//! What an earlier stage has found out about a request, passed on so that later stages need not repeat it.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::dialect::Dialect;
 use crate::identify::Token;
 use crate::jwt::TokenError;
 
-/// What is known about a request already. As an extension of the request it goes from layer to layer.
+/// What an earlier stage has found out about a request. As an extension of the request it goes from layer to layer.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// Who is at the other end of the connection.
@@ -21,7 +21,7 @@ pub struct Known {
     pub has_normal_path: bool,
     /// What the token says, once it was verified.
     pub token: Option<Arc<Verified>>,
-    /// By whose rules all this was found out. None: by those of whoever asks.
+    /// The rules by which this was found. None: valid under any rules.
     pub dialect: Option<Arc<Dialect>>,
 }
 

@@ -1,4 +1,4 @@
-//! One spelling for base64 that means the same.
+//! One canonical spelling for all base64 texts that decode to the same bytes.
 //!
 //! Many decoders skip what is not of their alphabet, take either alphabet, ignore padding, and ignore the bits of the last letter that
 //! belong to no byte. So one credential has many spellings, each of which would have its own bucket.

@@ -99,7 +99,7 @@ impl<'a> Values<'a> {
     }
 
     /// Adds a value that the application may trim.
-    fn add_with_trimmed(&mut self, value: Cow<'a, str>) {
+    pub fn add_with_trimmed(&mut self, value: Cow<'a, str>) {
         let trimmed = value.trim();
         if trimmed.len() < value.len() {
             self.add(Some(Cow::Owned(trimmed.to_owned())));

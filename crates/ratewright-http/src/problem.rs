@@ -16,7 +16,7 @@ pub use date::iso;
 use std::borrow::Cow;
 
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
-use ratewright_core::{Basis, Decision, Micros, Outcome, Policies, Timestamp, Uncountable};
+use ratewright_core::{Basis, Decision, Micros, Outcome, Policy, Timestamp, Uncountable};
 use serde::Serialize;
 
 use crate::fields::{Fields, Shown};
@@ -81,6 +81,11 @@ pub struct Occasion<'a> {
 impl Problem {
     /// The type of a problem that its status names.
     pub const BLANK: &'static str = "about:blank";
+
+    /// What is wrong, and what to do.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
 
     /// A problem that its status names; `detail` says what is wrong here, and what to do.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
@@ -159,16 +164,7 @@ impl Problem {
 /// Which limit said no, and when to come back.
 fn detail(decision: &Decision) -> String {
     if let Some((policy, why)) = decision.refused() {
-        let parts = policy.partition().iter();
-        let names: Vec<_> = parts.flat_map(|part| part.names()).map(ToString::to_string).collect();
-        let why = match why {
-            Uncountable::Missing => "the request has no valid value for it".to_owned(),
-            Uncountable::Repeated => "the request sends it more than once. Send it once".to_owned(),
-            Uncountable::TooMany => {
-                format!("the request has more than {} values. Send one", Policies::READINGS_MAX)
-            }
-        };
-        return format!("Rate limit \"{}\" counts by {}; {why}.", policy.name(), names.join(", "));
+        return uncountable(policy, why);
     }
     let Some((policy, limit, standing)) = decision.tightest() else {
         return "Rate limit exceeded.".to_owned();
@@ -187,6 +183,24 @@ fn detail(decision: &Decision) -> String {
     format!("Rate limit \"{name}\" exceeded. Try again in {seconds} second{plural}.")
 }
 
+/// Why a limit cannot count a request. An attribute with too many values need not be one that the limit counts by.
+fn uncountable(policy: &Policy, why: Uncountable) -> String {
+    let name = policy.name();
+    let why = match why {
+        Uncountable::Missing => "the request has no valid value for it",
+        Uncountable::Repeated => "the request sends it more than once; send it once",
+        Uncountable::TooMany => {
+            return format!(
+                "Rate limit \"{name}\" cannot count this request: it has too many values or interpretations. \
+                 Send each header, cookie and parameter once."
+            );
+        }
+    };
+    let parts = policy.partition().iter();
+    let by: Vec<_> = parts.flat_map(|part| part.names()).map(ToString::to_string).collect();
+    format!("Rate limit \"{name}\" counts by {}; {why}.", by.join(", "))
+}
+
 /// The limits that said no, by the names that the fields give them.
 fn violated(decision: &Decision) -> Vec<String> {
     let enforced = decision.enforced();
@@ -197,8 +211,8 @@ fn violated(decision: &Decision) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{FRESH, NOW, Recorded, decide, login, quota, spend, spent};
-    use ratewright_core::{Algorithm, Mode, Policy};
+    use crate::testing::{FRESH, NOW, Recorded, decide, decide_readings, login, quota, spend, spent};
+    use ratewright_core::{Algorithm, Attribute, AttributeName, Condition, Mode, Pattern, Selector};
 
     const OCCASION: Occasion<'_> =
         Occasion { kind: Problem::BLANK, instance: None, correlation_id: "c-1", now: NOW };
@@ -259,6 +273,42 @@ mod tests {
         assert_eq!(
             body(&decide(vec![login()], closed, spend(1)), OCCASION),
             r#"{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Rate limits cannot be checked. Try again in 1 second.","correlationId":"c-1","limitType":"login","retryAfter":1,"timestamp":"2023-11-14T22:13:20.250Z","violated-policies":["login"]}"#
+        );
+    }
+
+    /// The limit may count by something else, or by nothing.
+    #[test]
+    fn a_request_with_too_many_values_is_told_so_whatever_the_limit_counts_by() {
+        let sid = |value| Attribute { name: AttributeName::Cookie("sid"), value };
+        let on_sid = Condition::default()
+            .and_fits(AttributeName::Cookie("sid".to_owned()), vec![Pattern::new("a", None).unwrap()]);
+        let tested = login().covering(Selector::When(on_sid));
+        let counted = login().by(&[AttributeName::Cookie("sid")]);
+        let many = ["a", "b", "c", "d", "e"].map(sid);
+        for (policy, attributes) in [
+            (tested.clone(), &[sid("a"), sid(Attribute::TOO_MANY)][..]),
+            (tested.by(&[AttributeName::Ip]), &[sid("a"), sid(Attribute::TOO_MANY)]),
+            (counted, &many),
+        ] {
+            let problem = Problem::denial(&decide_readings(vec![policy], attributes), &OCCASION);
+            assert_eq!(problem.status(), 400);
+            assert_eq!(
+                problem.detail,
+                "Rate limit \"login\" cannot count this request: it has too many values or interpretations. \
+                 Send each header, cookie and parameter once."
+            );
+        }
+    }
+
+    #[test]
+    fn a_repeated_header_is_named() {
+        let name = AttributeName::Header("x-api-key");
+        let twice = ["a", Attribute::REPEATED].map(|value| Attribute { name, value });
+        let problem = Problem::denial(&decide_readings(vec![login().by(&[name])], &twice), &OCCASION);
+        assert_eq!(problem.status(), 400);
+        assert_eq!(
+            problem.detail,
+            "Rate limit \"login\" counts by header:x-api-key; the request sends it more than once; send it once."
         );
     }
 

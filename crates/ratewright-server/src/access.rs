@@ -18,9 +18,9 @@
 //! door without tokens: [`exposed`] tells which are.
 //!
 //! A browser on this machine also runs the pages of strangers, and those must not speak for who runs it. A browser tells
-//! where a page is from; a page that was led here by a name of its own (DNS rebinding) is known by that name. So a request is
-//! of this machine only if it names no other site, and asks for the address of a machine or for `localhost`; `0.0.0.0` is not one. With a
-//! token all are welcome.
+//! where a page is from; a page that was led here by a name of its own (DNS rebinding) is known by that name. So a loopback request
+//! counts as local only if it names no other site, and its `Host` is `localhost` or an IP address other than `0.0.0.0` and `[::]`. Requests
+//! with a valid token are always accepted.
 //!
 //! Tokens are kept as SHA-256 digests, and a presented one is compared with all of them in constant time:
 //! neither a dump of memory nor a clock gives one away. Who asks through a proxy on this machine is, for all
@@ -127,7 +127,7 @@ impl<'a> Caller<'a> {
     fn not_a_page(&self) -> Result<(), Problem> {
         let Some(why) = foreign(self.headers).filter(|_| self.is_local()) else { return Ok(()) };
         let detail = format!(
-            "{why}, so this may be a web page of somebody else; set api.tokens, and send one as \"Authorization: Bearer TOKEN\""
+            "{why}; this may be a web page of somebody else; set api.tokens, and send one as \"Authorization: Bearer TOKEN\""
         );
         Err(Problem::new(StatusCode::FORBIDDEN, detail))
     }
@@ -210,9 +210,7 @@ fn foreign(headers: &HeaderMap) -> Option<&'static str> {
         return Some("Origin is not on this machine");
     }
     if text(header::HOST).is_some_and(|host| !names_a_machine(without_port(host))) {
-        return Some(
-            "Host is neither localhost nor an IP address in standard form (0.0.0.0 and [::] are not accepted)",
-        );
+        return Some("Host must be localhost or an IP address in standard form, not 0.0.0.0 or [::]");
     }
     None
 }
@@ -355,14 +353,14 @@ mod tests {
         assert_eq!(access.admit(caller), Err(problem.clone()), "also at an exposed door");
         let body: serde_json::Value = serde_json::from_str(problem.render().body()).unwrap();
         assert_eq!(body["status"], 403);
-        Some(body["detail"].as_str().unwrap().split(',').next().unwrap().to_owned())
+        Some(body["detail"].as_str().unwrap().split(';').next().unwrap().to_owned())
     }
 
     #[test]
     fn a_page_of_somebody_else_is_not_on_this_machine() {
         let site = "Sec-Fetch-Site names another site";
         let origin = "Origin is not on this machine";
-        let host = "Host is neither localhost nor an IP address in standard form (0.0.0.0 and [::] are not accepted)";
+        let host = "Host must be localhost or an IP address in standard form, not 0.0.0.0 or [::]";
         for (fields, expected) in [
             (&[][..], None),
             (&[("host", "127.0.0.1:8080")], None),
@@ -407,7 +405,8 @@ mod tests {
         )
         .split(' ')
         {
-            let expected = Some("Host is neither localhost nor an IP address in standard form (0.0.0.0 and [::] are not accepted)".to_owned());
+            let host_rule = "Host must be localhost or an IP address in standard form, not 0.0.0.0 or [::]";
+            let expected = Some(host_rule.to_owned());
             assert_eq!(by_page(&Access::default(), &[("host", host)]), expected, "{host}");
         }
         for host in ["127.0.0.1", "127.9.9.9:1", "[::1]:8080", "[::ffff:127.0.0.1]", "localhost:"] {
@@ -421,7 +420,7 @@ mod tests {
         refused(
             access().entrust(caller(&headers, "::1"), "reset", "ask there"),
             403,
-            "Origin is not on this machine, so this may be a web page of somebody else; set api.tokens, and send one as \"Authorization: Bearer TOKEN\"",
+            "Origin is not on this machine; this may be a web page of somebody else; set api.tokens, and send one as \"Authorization: Bearer TOKEN\"",
         );
         refused(
             access().admit(caller(&headers, ELSEWHERE)),

@@ -7,6 +7,7 @@
 //! | `DELETE /api/v1/rate-limit/reset?algorithm=&key=` | forgets | 200 |
 //! | `POST /api/v1/decide` | decides under the policy file | 200, 429, or 403 |
 //! | `POST /api/v1/decide/batch` | decides up to 1,000 queries | 200 |
+//! | `POST /api/v1/explain` | says why a request is limited or not, and spends nothing | 200 |
 //! | `POST /api/v1/refund` | gives back what a decision charged | 200 |
 //! | `GET /openapi.json` | tells all of this to programs | 200 |
 //!
@@ -43,7 +44,7 @@ use crate::watch::Checks;
 use asked::Asked;
 use params::{Accepts, Params};
 
-pub use decide::parse as parse_decide;
+pub use decide::{FoundRoute, Gateway, parse as parse_decide};
 
 /// The longest body of one query, and of a batch.
 const BODY_MAX: usize = 256 * 1024;
@@ -59,6 +60,8 @@ pub struct Rest<S, O, C> {
     pub clock: C,
     /// Is told how long each check took.
     pub checks: Arc<Checks>,
+    /// What the gateway adds to a request, for explanations.
+    pub gateway: Gateway,
 }
 
 /// The door's routes.
@@ -74,6 +77,7 @@ where
         .route("/api/v1/rate-limit/reset", delete(reset::<S, O, C>))
         .route("/api/v1/decide", post(decide::<S, O, C>))
         .route("/api/v1/decide/batch", post(decide_batch::<S, O, C>))
+        .route("/api/v1/explain", post(explain::<S, O, C>))
         .route("/api/v1/refund", post(refund::<S, O, C>).layer(Extension(Arc::<receipt::Used>::default())))
         .route("/openapi.json", get(openapi))
         .fallback(elsewhere)
@@ -91,6 +95,7 @@ where
 {
     Router::new()
         .route("/api/v1/admin/key", headless(get(inspect::<S, O, C>).delete(forget::<S, O, C>), "GET,DELETE"))
+        .route("/api/v1/explain", post(explain::<S, O, C>))
         .with_state(Arc::new(door))
 }
 
@@ -223,6 +228,22 @@ where
     answer(decide::render_all(&decided))
 }
 
+async fn explain<S, O, C>(State(door): State<Arc<Rest<S, O, C>>>, request: Request) -> Answered
+where
+    S: Store<Error = Infallible>,
+    O: Observe,
+    C: Clock,
+{
+    let settings = door.settings.load_full();
+    entrust(&request, &settings, "explain", "ask there")?;
+    let (head, body) = request.into_parts();
+    let body = body::read(&head.headers, body, BODY_MAX).await?;
+    let asked = decide::parse(&body)?;
+    let deciding = decide::Deciding { limiter: &door.limiter, settings: &settings, now: door.clock.now() };
+    let explanation = deciding.explain(&asked, &door.gateway).await?;
+    answer(explanation.render())
+}
+
 async fn refund<S, O, C>(
     State(door): State<Arc<Rest<S, O, C>>>,
     Extension(used): Extension<Arc<receipt::Used>>,
@@ -247,6 +268,26 @@ async fn openapi() -> Response<Body> {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+/// Why a request is limited or not, as JSON: what `POST /api/v1/explain` answers to this body.
+///
+/// # Errors
+/// If the body is not understood.
+pub async fn explanation<S, O>(
+    limiter: &Limiter<S, O>,
+    settings: &Settings,
+    now: ratewright_core::Timestamp,
+    gateway: &Gateway,
+    body: &[u8],
+) -> Result<serde_json::Value, Problem>
+where
+    S: Store<Error = Infallible>,
+    O: Observe,
+{
+    let asked = decide::parse(body)?;
+    let explanation = decide::Deciding { limiter, settings, now }.explain(&asked, gateway).await?;
+    Ok(serde_json::to_value(&explanation).expect("it has texts and numbers only"))
 }
 
 /// What is asked for, in the URL.
@@ -282,7 +323,10 @@ fn expose(response: &mut Response<String>, headers: &HeaderMap) {
 }
 
 async fn elsewhere(request: Request) -> Refusal {
-    nowhere(&request, "/api/v1/rate-limit/check, /remaining or /reset, /api/v1/decide, or /openapi.json")
+    nowhere(
+        &request,
+        "/api/v1/rate-limit/check, /remaining or /reset, /api/v1/decide, /api/v1/explain, or /openapi.json",
+    )
 }
 
 /// Allows these methods, and not HEAD: it would have to do what GET does, and could not tell what came of it.

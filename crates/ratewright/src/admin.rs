@@ -14,8 +14,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cli::{AdminArgs, KeyArgs, ROWS_MAX, TopArgs};
-use door::Door;
-use table::Table;
+pub(crate) use door::Door;
+pub(crate) use table::{Table, plain};
 
 pub(crate) use key::AdminKey;
 
@@ -134,7 +134,7 @@ async fn denied(door: &Door, args: &TopArgs) -> anyhow::Result<Value> {
 }
 
 /// Runs a command to its end, and tells what went wrong.
-fn finish(args: &AdminArgs, command: impl AsyncFnOnce(&Door) -> anyhow::Result<()>) -> ExitCode {
+pub(crate) fn finish(args: &AdminArgs, command: impl AsyncFnOnce(&Door) -> anyhow::Result<()>) -> ExitCode {
     let done = Door::new(args).and_then(|door| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.context("cannot start")?.block_on(command(&door))
@@ -149,7 +149,7 @@ fn finish(args: &AdminArgs, command: impl AsyncFnOnce(&Door) -> anyhow::Result<(
 }
 
 /// Prints an answer: as it is for programs, or in words for people.
-fn show<T: serde::de::DeserializeOwned>(
+pub(crate) fn show<T: serde::de::DeserializeOwned>(
     args: &AdminArgs,
     answer: Value,
     words: impl FnOnce(T) -> String,

@@ -5,25 +5,34 @@ use std::path::Path;
 
 use crate::config::{Config, ConfigError, Environment, Source, StoreConfig, envoy_words, words};
 
-/// What a file means, in plain words.
+/// What a file means.
+pub(crate) struct Checked {
+    /// In plain words.
+    pub(crate) words: String,
+    /// What is valid, but can never act, or is probably not what was meant.
+    pub(crate) warnings: Vec<ConfigError>,
+}
+
+/// What a file means.
 ///
 /// # Errors
 /// Everything that is wrong with it.
-pub(crate) fn check(source: &Source, environment: Environment<'_>) -> Result<String, Vec<ConfigError>> {
+pub(crate) fn check(source: &Source, environment: Environment<'_>) -> Result<Checked, Vec<ConfigError>> {
     if let Some(path) = source.path.as_ref().filter(|_| source.is_envoy()) {
-        return check_envoy(path);
+        return check_envoy(path).map(|words| Checked { words, warnings: Vec::new() });
     }
     let config = Config::read(source, environment)?;
     let name = match (&source.path, &source.profile) {
         (None, _) => "no file: the defaults count".to_owned(),
-        (Some(path), None) => format!("{} is sound", path.display()),
-        (Some(path), Some(profile)) => format!("{} with profile {profile} is sound", path.display()),
+        (Some(path), None) => format!("{} is valid", path.display()),
+        (Some(path), Some(profile)) => format!("{} with profile {profile} is valid", path.display()),
     };
     let place = match config.store {
         StoreConfig::Memory { .. } => "memory",
         StoreConfig::Redis(_) => "Redis",
     };
-    Ok(format!("{name}; buckets in {place}\n{}", indented(&words(&config))))
+    let words = format!("{name}; buckets in {place}\n{}", indented(&words(&config)));
+    Ok(Checked { words, warnings: config.warnings })
 }
 
 /// What rules for Envoy mean, by themselves.
@@ -31,7 +40,7 @@ fn check_envoy(path: &Path) -> Result<String, Vec<ConfigError>> {
     let config = Config::of_envoy(path)?;
     let words = config.envoy.map(|envoy| envoy_words(&envoy, &config.policies)).unwrap_or_default();
     Ok(format!(
-        "{} is sound; rules for Envoy, to be named in envoy.files\n{}",
+        "{} is valid; rules for Envoy, to be named in envoy.files\n{}",
         path.display(),
         indented(&words)
     ))

@@ -17,7 +17,7 @@ use crate::fetch;
 #[command(version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(flatten)]
-    pub(crate) serve: ServeArgs,
+    pub(crate) source: SourceArgs,
 
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -41,6 +41,14 @@ pub(crate) enum Command {
     /// Write a policy file that means the same as the files of another limiter
     Convert(ConvertArgs),
 
+    /// Say why a request is limited, or not
+    ///
+    /// For every policy: whether it covers the request, and if not, which condition failed on which value; where each part of the key
+    /// comes from; how the buckets stand; and what would be sent. Nothing is spent. It asks the admin listener of a running program, or
+    /// evaluates a policy file (-c) in which every bucket is full.
+    #[command(after_help = EXPLAIN_EXAMPLES)]
+    Explain(ExplainArgs),
+
     /// Tell how a key stands in a running program
     ///
     /// Nothing is spent. It asks the admin door.
@@ -59,13 +67,13 @@ pub(crate) enum Command {
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
 
-    /// Print what stands in Redis keys for a value that is long or a secret
+    /// Print the digest that replaces a long or secret value in Redis keys
     ///
-    /// Values longer than 64 bytes, and values of headers, cookies and parameters with secret-sounding names (such as `X-Api-Key`), are
-    /// stored in Redis keys as digests. The digest is printed for any value.
+    /// Values longer than 64 bytes, and values of headers, cookies, parameters and `attribute:NAME` whose names sound like secrets (such as
+    /// `X-Api-Key`), are stored in Redis keys as digests. The digest is printed for any value.
     #[command(after_help = KEY_EXAMPLES)]
     Key {
-        /// The value; `-` reads it from standard input, so that it does not show in process lists. A trailing newline counts as part of the value
+        /// The value, or `-` to read it from standard input and keep it out of process lists; a trailing newline is part of the value
         #[arg(value_name = "VALUE")]
         value: String,
     },
@@ -77,18 +85,26 @@ pub(crate) enum Command {
 
 #[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
+    /// Policy file in YAML, or a folder of them; the same as -c
+    #[arg(value_name = "FILE", conflicts_with = "config")]
+    pub(crate) file: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) source: SourceArgs,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// Policy files in YAML, or folders of them, each by itself; without any, the defaults
-    #[arg(value_name = "FILE", env = "RATEWRIGHT_CONFIG")]
+    /// Policy files in YAML, or folders of them, each by itself; without any, the defaults [env: RATEWRIGHT_CONFIG]
+    #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
+    /// The same as FILE
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Vec<PathBuf>,
+
     /// Lay a second file over each: ratewright.NAME.yaml over ratewright.yaml
-    #[arg(long, value_name = "NAME", env = "RATEWRIGHT_PROFILE", requires = "files")]
+    #[arg(long, value_name = "NAME", env = "RATEWRIGHT_PROFILE")]
     pub(crate) profile: Option<String>,
 }
 
@@ -123,6 +139,52 @@ pub(crate) struct KeyArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct ExplainArgs {
+    /// The path, with or without a query
+    #[arg(value_name = "PATH", default_value = "/")]
+    pub(crate) path: String,
+
+    /// The method
+    #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET", value_parser = crate::explain::method)]
+    pub(crate) method: String,
+
+    /// The client's address
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "peer")]
+    pub(crate) ip: Option<std::net::IpAddr>,
+
+    /// In place of --ip: the address of the connection; the client's then follows from X-Forwarded-For, if the peer is trusted
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) peer: Option<std::net::IpAddr>,
+
+    /// A header of the request, any number of times
+    #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
+    pub(crate) headers: Vec<String>,
+
+    /// The user, as if a token had named it
+    #[arg(long, value_name = "NAME")]
+    pub(crate) user: Option<String>,
+
+    /// Units that the request costs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) cost: u32,
+
+    /// A policy that applies too, as if the caller had named it
+    #[arg(long = "policy", value_name = "NAME")]
+    pub(crate) policies: Vec<String>,
+
+    /// Evaluate this policy file, and ask nobody
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Lay a second file over the first: ratewright.NAME.yaml over ratewright.yaml
+    #[arg(long, value_name = "NAME", requires = "config")]
+    pub(crate) profile: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) door: AdminArgs,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct TopArgs {
     /// Only those that this policy denies
     #[arg(short, long, value_name = "NAME")]
@@ -144,7 +206,7 @@ pub(crate) struct TopArgs {
 #[derive(Args, Debug)]
 pub(crate) struct AdminArgs {
     /// Where the program's admin door is: listen.admin
-    #[arg(long, value_name = "URL", env = "RATEWRIGHT_ADMIN", default_value = "http://127.0.0.1:9090", value_parser = url)]
+    #[arg(long, value_name = "URL", env = "RATEWRIGHT_ADMIN", default_value = "http://127.0.0.1:8082", value_parser = url)]
     pub(crate) admin: Uri,
 
     /// One of api.tokens, for a door on another machine; the variable hides it from who lists processes
@@ -177,32 +239,52 @@ pub(crate) struct SchemaArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct SourceArgs {
-    /// Policy file in YAML, or a folder of them
-    #[arg(short, long, value_name = "FILE", env = "RATEWRIGHT_CONFIG")]
+    /// Policy file in YAML, or a folder of them [env: RATEWRIGHT_CONFIG]
+    #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
     /// Lay a second file over the first: ratewright.NAME.yaml over ratewright.yaml
-    #[arg(long, value_name = "NAME", env = "RATEWRIGHT_PROFILE", requires = "config")]
+    #[arg(long, value_name = "NAME", env = "RATEWRIGHT_PROFILE")]
     pub(crate) profile: Option<String>,
 }
 
-impl From<SourceArgs> for Source {
-    fn from(SourceArgs { config: path, profile }: SourceArgs) -> Self {
-        Self { path, profile }
+/// The variable that names the policy file where the command line does not. The parser does not read it, since a FILE would then
+/// conflict with it.
+pub(crate) const CONFIG: &str = "RATEWRIGHT_CONFIG";
+
+fn of_environment() -> Option<PathBuf> {
+    crate::environment(CONFIG).filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+impl ServeArgs {
+    /// What to serve.
+    pub(crate) fn source(self) -> Source {
+        let Self { file, source: SourceArgs { config, profile } } = self;
+        Source { path: file.or(config).or_else(of_environment), profile }
+    }
+}
+
+impl From<SourceArgs> for ServeArgs {
+    fn from(source: SourceArgs) -> Self {
+        Self { file: None, source }
     }
 }
 
 /// The URL of a door.
 fn url(text: &str) -> Result<Uri, &'static str> {
-    fetch::parse(text).ok_or("use http:// or https://, a host and a port: http://127.0.0.1:9090")
+    fetch::parse(text).ok_or("use http:// or https://, a host and a port: http://127.0.0.1:8082")
 }
 
 impl CheckArgs {
     /// What to check, one after the other.
     pub(crate) fn sources(self) -> Vec<Source> {
-        let Self { files, profile } = self;
+        let Self { mut files, config, profile } = self;
+        files.extend(config);
         if files.is_empty() {
-            return vec![Source::default()];
+            files.extend(of_environment());
+        }
+        if files.is_empty() {
+            return vec![Source { path: None, profile }];
         }
         files.into_iter().map(|path| Source { path: Some(path), profile: profile.clone() }).collect()
     }
@@ -219,8 +301,8 @@ Exit status:
 
 Examples:
   ratewright
-  ratewright serve -c ratewright.yaml
-  ratewright serve -c ratewright.yaml --profile dev
+  ratewright serve ratewright.yaml
+  ratewright serve ratewright.yaml --profile dev
   curl 'http://127.0.0.1:8080/api/v1/rate-limit/check?key=user:123'";
 
 const CHECK_EXAMPLES: &str = "\
@@ -242,6 +324,18 @@ Examples:
   ratewright convert envoy ratelimit.yaml > ratewright.yaml
   ratewright convert envoy /etc/ratelimit/config > ratewright.yaml && ratewright check ratewright.yaml";
 
+const EXPLAIN_EXAMPLES: &str = "\
+Exit status:
+  0  the explanation is on standard output
+  1  the admin listener cannot be reached, or refuses
+  2  an option or the policy file is wrong
+
+Examples:
+  ratewright explain -X POST /api/login --ip 203.0.113.7
+  ratewright explain /orders --peer 10.0.0.1 -H 'X-Forwarded-For: 203.0.113.7' -H 'Host: api.example.com'
+  ratewright explain /orders --user anna -c ratewright.yaml
+  ratewright explain /orders --ip 203.0.113.7 --json | jq -r '.policies[] | select(.applies) | .policy'";
+
 const INSPECT_EXAMPLES: &str = "\
 Exit status:
   0  how it stands is on standard output
@@ -251,7 +345,7 @@ Exit status:
 Examples:
   ratewright inspect login:10.0.0.1
   ratewright inspect token_bucket:user:123 --json | jq .remaining
-  ratewright inspect api:user:anna --admin https://10.0.0.7:9090";
+  ratewright inspect api:user:anna --admin https://10.0.0.7:8082";
 
 const RESET_EXAMPLES: &str = "\
 Exit status:

@@ -20,6 +20,7 @@ mod lay;
 mod listen;
 mod meaning;
 mod named;
+mod never;
 mod plain;
 mod policies;
 mod quotas;
@@ -58,7 +59,7 @@ pub(crate) use plain::likest;
 use plain::unknown_of;
 use policies::{RuleSets, Whole};
 pub(crate) use reader::Environment;
-use reader::Reader;
+use reader::{Reader, Told};
 pub(crate) use reference::{reference, schema};
 pub(crate) use source::Source;
 use source::SourceFile;
@@ -99,6 +100,8 @@ pub(crate) struct Config {
     pub(crate) store_words: String,
     /// True if all is denied while the store is out of reach.
     pub(crate) is_store_required: bool,
+    /// What is valid, but can never act, or is probably not what was meant.
+    pub(crate) warnings: Vec<ConfigError>,
     /// What it was read from, to tell whether that has changed.
     pub(crate) fingerprint: Fingerprint,
 }
@@ -164,11 +167,12 @@ impl Config {
     ) -> Result<Self, Vec<ConfigError>> {
         let mut reader = Reader::new(&texts.files, std::mem::take(&mut texts.named), environment);
         let config = reader.one_of_all().map(|file| reader.config(file));
-        let Reader { mut errors, named, .. } = reader;
+        let Reader { mut errors, mut warnings, named, .. } = reader;
         texts.named = named.settle();
         errors.sort_by_key(ConfigError::order);
+        warnings.sort_by_key(ConfigError::order);
         match config {
-            Some(config) if errors.is_empty() => Ok(Self { fingerprint: texts.clone(), ..config }),
+            Some(config) if errors.is_empty() => Ok(Self { warnings, fingerprint: texts.clone(), ..config }),
             _ => Err(errors),
         }
     }
@@ -257,6 +261,11 @@ impl Reader<'_> {
         let others = envoy.iter().flat_map(|envoy: &EnvoyConfig| envoy.domains.policies()).cloned();
         let brought = envoy.iter().flat_map(|_| ratewright_rls::brought_policies());
         let others: Vec<_> = others.chain(brought).collect();
+        self.told = Told {
+            routes: routes::ids(&routes),
+            has_tokens: clients.rules.token.is_some(),
+            has_user_header: clients.rules.user_header.is_some(),
+        };
         let whole = Whole {
             others: &others,
             routed: &routed,
@@ -296,6 +305,7 @@ impl Reader<'_> {
             labels: self.labels(file.metrics.unwrap_or_default()),
             log: self.log(file.log.unwrap_or_default()),
             traces: file.traces.and_then(|traces| self.traces(&traces)),
+            warnings: Vec::new(),
             fingerprint: Fingerprint::default(),
         }
     }

@@ -95,8 +95,8 @@ async fn ask<O: Observe + 'static>(
         Ok(request) => request,
         Err(error) => return (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response(),
     };
-    // Only callers who may speak for others come here, so that they may give units back, too.
-    // By itself, since some of it follows the answer, also if nobody waits for that.
+    // Only authorised callers reach this handler, so their negative hits return units.
+    // In a task of its own: corrections follow the response even if the caller has gone.
     let (reply, answered) = oneshot::channel();
     tokio::spawn(async move {
         let reply = |answer| drop(reply.send(answer));

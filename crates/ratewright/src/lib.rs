@@ -3,7 +3,7 @@
 //! # Layout
 //! - `cli`: the command line. `check`: what a policy file means. `config`: the policy file, from what a person wrote to what the program needs.
 //! - `convert`: rules of others as a policy file.
-//! - `admin`: the commands that ask a running program. `fetch`: one request as a client.
+//! - `explain`: why a request is limited. `admin`: the commands that ask a running program. `fetch`: one request as a client.
 //! - `serve`: opens the doors, and puts another configuration in force when the files change.
 //! - `gateway`: the reverse proxy's door. `access_log`: a line for each of its requests.
 //! - `variables`: names of the environment that are mistyped. `buckets`: the choice of stores. `jwks`: keys that are fetched. `figures`: what metrics tell of the program.
@@ -17,6 +17,7 @@ mod cli;
 mod config;
 mod convert;
 mod envoy;
+mod explain;
 mod fetch;
 mod figures;
 mod gateway;
@@ -31,32 +32,38 @@ mod variables;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{Read as _, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use config::{Config, ConfigError, Source};
+use check::Checked;
+use config::{Config, ConfigError};
+
+/// What people call their policy file.
+const USUAL: &str = "ratewright.yaml";
 
 /// Something in the file or on the command line is wrong; nothing was started.
 const MISUSED: u8 = 2;
 
 /// Does what the command line says, and tells how it went.
 pub fn main() -> ExitCode {
-    let cli::Cli { serve, command } = cli::Cli::parse();
+    let cli::Cli { source, command } = cli::Cli::parse();
     match command {
         Some(cli::Command::Serve(args)) => run(args),
         Some(cli::Command::Check(args)) => check(args),
+        Some(cli::Command::Explain(args)) => explain::explain(&args),
         Some(cli::Command::Inspect(args)) => admin::inspect(&args),
         Some(cli::Command::Reset(args)) => admin::reset(&args),
         Some(cli::Command::Top(args)) => admin::top(&args),
         Some(cli::Command::Convert(args)) => convert(&args),
         Some(cli::Command::Key { value }) => key(value),
         Some(cli::Command::Schema(args)) => schema(&args),
-        None => run(serve),
+        None => run(source.into()),
     }
 }
 
-/// Prints what stands in Redis keys for a value.
+/// Prints the digest that replaces a value in Redis keys.
 fn key(mut value: String) -> ExitCode {
     if value == "-" {
         value.clear();
@@ -69,8 +76,8 @@ fn key(mut value: String) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-fn run(cli::ServeArgs { source }: cli::ServeArgs) -> ExitCode {
-    let source = Source::from(source);
+fn run(args: cli::ServeArgs) -> ExitCode {
+    let source = args.source();
     let asked = RefCell::new(BTreeSet::new());
     let config = Config::read(&source, &|name| {
         asked.borrow_mut().insert(name.to_owned());
@@ -82,6 +89,10 @@ fn run(cli::ServeArgs { source }: cli::ServeArgs) -> ExitCode {
     };
     log::begin(&config.log, config.traces.as_ref());
     variables::warn_of_typos(&asked.take());
+    config.warnings.iter().for_each(ConfigError::log);
+    if source.path.is_none() && Path::new(USUAL).exists() {
+        tracing::warn!("{USUAL} in this folder is not read; to use it: ratewright serve {USUAL}");
+    }
     let served = serve::run(config, source);
     #[cfg(feature = "otel")]
     traces::finish();
@@ -98,7 +109,10 @@ fn check(args: cli::CheckArgs) -> ExitCode {
     let mut exit = ExitCode::SUCCESS;
     for source in args.sources() {
         match check::check(&source, &environment) {
-            Ok(words) => print(&words),
+            Ok(Checked { words, warnings }) => {
+                print(&words);
+                warnings.iter().for_each(|warning| eprintln!("warning: {warning:#}"));
+            }
             Err(errors) => exit = complain(&errors),
         }
     }

@@ -1,8 +1,9 @@
 //! Puts another configuration in force when the files change, or on SIGHUP.
 //!
 //! The new files are read as a whole. If anything is wrong with them, that is told, and the old set stays in force as it
-//! is. Otherwise the rule set and the settings are swapped, each at once; requests in hand finish under the old ones. The gateway
-//! gets its routes with the policies that they name, as one snapshot. Buckets stay: a policy that is still there under its name goes on with what was spent.
+//! is. Otherwise the rule set and the settings are swapped, each at once; requests in flight finish under the old ones. The
+//! gateway gets its routes with the policies that they name, as one snapshot. Buckets stay: a policy that is still there under its name
+//! keeps its spent units.
 //!
 //! What doors and the store are made of cannot be changed while they are in use: a change there is told, and waits for
 //! a restart. Certificates are the exception, since they must be renewed.
@@ -246,6 +247,7 @@ impl Running {
         self.rate_limits.replace(config.envoy.as_ref());
         self.passage.replace(config.gateway, dialect, self.limiter.policies(), config.permits);
         *users = new_users;
+        config.warnings.iter().for_each(ConfigError::log);
         self.reloads.n_succeeded.fetch_add(1, Ordering::Relaxed);
         self.reloads.loaded_at.store(WallClock.now().as_micros(), Ordering::Relaxed);
         info!(generation = self.limiter.policies().generation(), changes, "policies reloaded");

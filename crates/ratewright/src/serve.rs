@@ -16,6 +16,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 use ratewright_core::{Clock, Limiter, Policy, Timestamp};
+use ratewright_gateway::{Found, Routes};
 use ratewright_rls::is_brought;
 use ratewright_server::admin::{self, Admin, Info, Labels, Metrics, Readiness};
 use ratewright_server::watch::{Warnings, Watch};
@@ -159,10 +160,26 @@ fn greet(api: &Bound, [admin, gateway, grpc]: [Option<&Bound>; 3], running: &Run
     let rules = if n_rules == 1 { "1 limit".to_owned() } else { format!("{n_rules} limits") };
     let grpc =
         grpc.map_or(String::new(), |grpc| format!("rate limits for Envoy on {}, {rules}, ", grpc.url()));
+    // Standard output is for the access log.
     let _ = writeln!(
-        std::io::stdout(),
+        std::io::stderr(),
         "ratewright {VERSION}: {gateway}{grpc}decisions on {url}{policies}, buckets in {place}{admin}; try: curl {call}",
     );
+}
+
+/// The route of a request, for explanations.
+pub(crate) fn found_route(routes: &Routes, host: Option<&str>, path: &str, method: &str) -> rest::FoundRoute {
+    if routes.is_empty() {
+        return rest::FoundRoute::NoRoutes;
+    }
+    let Ok(method) = method.parse() else { return rest::FoundRoute::WrongMethod };
+    match routes.find(host, path, &method) {
+        Found::Route(route, _) => {
+            rest::FoundRoute::Route { id: route.id.to_string(), policies: route.policies.to_vec() }
+        }
+        Found::WrongMethod(_) => rest::FoundRoute::WrongMethod,
+        Found::Nowhere => rest::FoundRoute::Nowhere,
+    }
 }
 
 impl Running {
@@ -236,9 +253,16 @@ impl Running {
         admin::open(admin).merge(guard(guarded, self.settings.clone()))
     }
 
-    fn rest(&self) -> rest::Rest<Arc<Buckets>, Arc<Watch<WallClock>>, WallClock> {
+    fn rest(self: &Arc<Self>) -> rest::Rest<Arc<Buckets>, Arc<Watch<WallClock>>, WallClock> {
         let (limiter, settings) = (self.limiter.clone(), self.settings.clone());
-        rest::Rest { limiter, settings, clock: WallClock, checks: self.watch.checks().clone() }
+        let [routes, permits] = std::array::from_fn(|_| self.clone());
+        let gateway = rest::Gateway {
+            route: Box::new(move |host, path, method| {
+                found_route(&routes.passage.settings().routes, host, path, method)
+            }),
+            permits: Box::new(move || permits.passage.permits()),
+        };
+        rest::Rest { limiter, settings, clock: WallClock, checks: self.watch.checks().clone(), gateway }
     }
 
     /// What the admin door needs.

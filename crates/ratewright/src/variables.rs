@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use clap::CommandFactory as _;
 use tracing::warn;
 
-use crate::cli::Cli;
+use crate::cli::{CONFIG, Cli};
 use crate::config::likest;
 
 const PREFIX: &str = "RATEWRIGHT_";
@@ -38,7 +38,7 @@ fn ours() -> BTreeSet<String> {
     let cli = Cli::command();
     let commands = std::iter::once(&cli).chain(cli.get_subcommands());
     let variables = commands.flat_map(clap::Command::get_arguments).filter_map(clap::Arg::get_env);
-    variables.filter_map(|name| name.to_str()).map(str::to_owned).collect()
+    variables.filter_map(|name| name.to_str()).chain([CONFIG]).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

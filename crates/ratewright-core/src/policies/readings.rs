@@ -1,12 +1,12 @@
-//! A query that could be read in several ways is selected for once for each.
+//! Queries with several readings: policies are selected once for each reading.
 //!
 //! ```text
 //!   POST, overridden by GET, with sid=a and sid=b      POST a   POST b   GET a   GET b
 //!                                                      └ charges of all of them together ┘
 //! ```
 //!
-//! Within one reading every attribute has one value, so that groups, overrides, costs and exemptions mean what they always do. What
-//! several readings charge to the same bucket is charged once: the largest cost, in the strictest mode.
+//! Within one reading every attribute has one value, so groups, overrides, costs and exemptions work as usual. If several readings
+//! charge the same bucket, it is charged once, with the largest cost and the strictest mode.
 
 use smallvec::SmallVec;
 
@@ -30,26 +30,33 @@ impl Policies {
         query: &Query<'a>,
         charges: &mut Charges<'a>,
     ) -> Option<Refused> {
-        let (single, mut several) = split(query);
-        // Checked: a product that wraps to 0 would charge nothing.
-        let n_views = several.iter().map(|(_, values)| values.len()).try_fold(1, usize::checked_mul);
-        let n_views = n_views.filter(|n_views| *n_views <= VIEWS_MAX).unwrap_or_else(|| {
-            several.iter_mut().for_each(|(_, values)| *values = SmallVec::from_iter([Attribute::TOO_MANY]));
-            1
-        });
         let mut refused = None;
-        for mut view in 0..n_views {
-            let mut attributes = single.clone();
-            for (name, values) in &several {
-                let value = values[view % values.len()];
-                view /= values.len();
-                attributes.push(Attribute { name: *name, value });
-            }
+        for attributes in views(query) {
             let seen = Query { select: Select::Covering(&[]), attributes: &attributes, ..*query };
             refused = refused.or(self.select_covering::<true>(names, &seen, query, charges));
         }
         refused
     }
+}
+
+/// The attributes in each reading of a query.
+pub(crate) fn views<'q>(query: &Query<'q>) -> impl Iterator<Item = SmallVec<[Attribute<'q>; 8]>> + use<'q> {
+    let (single, mut several) = split(query);
+    // Checked: a product that wraps to 0 would charge nothing.
+    let n_views = several.iter().map(|(_, values)| values.len()).try_fold(1, usize::checked_mul);
+    let n_views = n_views.filter(|n_views| *n_views <= VIEWS_MAX).unwrap_or_else(|| {
+        several.iter_mut().for_each(|(_, values)| *values = SmallVec::from_iter([Attribute::TOO_MANY]));
+        1
+    });
+    (0..n_views).map(move |mut view| {
+        let mut attributes = single.clone();
+        for (name, values) in &several {
+            let value = values[view % values.len()];
+            view /= values.len();
+            attributes.push(Attribute { name: *name, value });
+        }
+        attributes
+    })
 }
 
 /// The attributes that have one value, and those that have several, with their values.

@@ -1,5 +1,6 @@
 //! Selection: who falls under what.
 
+mod explain;
 mod readings;
 
 use super::*;

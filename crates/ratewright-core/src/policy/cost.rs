@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use crate::pattern::Pattern;
 use crate::query::{Ask, AttributeName, Query};
 
 /// How many units of a policy one unit of a query costs.
@@ -15,6 +16,13 @@ pub enum Cost {
     ByMethod {
         /// Methods in capitals, with their costs.
         costs: Vec<(String, u32)>,
+        /// The cost of all others.
+        others: u32,
+    },
+    /// By the path, and so many for all others.
+    ByPath {
+        /// Patterns with their costs. Of those that match, the largest cost counts.
+        costs: Vec<(Pattern, u32)>,
         /// The cost of all others.
         others: u32,
     },
@@ -35,6 +43,13 @@ impl Cost {
                 };
                 let methods = query.values(&AttributeName::<&str>::Method);
                 methods.map(|method| cost(method).unwrap_or(*others)).max().unwrap_or(*others)
+            }
+            Self::ByPath { costs, others } => {
+                let cost_of = |path: &str| {
+                    let matching = costs.iter().filter(|(pattern, _)| pattern.matches(path));
+                    matching.map(|(_, cost)| *cost).max().unwrap_or(*others)
+                };
+                query.values(&AttributeName::<&str>::Path).map(cost_of).max().unwrap_or(*others)
             }
         };
         match query.ask {

@@ -297,7 +297,7 @@ fn of_caller<'a>(
         if counts && values.next().is_some() {
             let name = policy.name();
             let detail =
-                format!("policy {name} counts by something of which this request has several; give key");
+                format!("policy {name} cannot choose a key: this request has several values for it; set key");
             return Err(bad("key", detail));
         }
         named.push((name, Cow::Owned(first.to_owned())));

@@ -9,6 +9,7 @@
 //! Who asks is trusted (`entrust`), so what it says of its client counts; only a token is verified all the same. Policies
 //! are chosen by their selectors, as in any other door.
 
+mod explain;
 mod told;
 
 use std::borrow::Cow;
@@ -34,6 +35,8 @@ use super::wire::{CORRELATION_ID, message};
 use crate::answer::json;
 use crate::settings::Settings;
 use crate::watch::Checks;
+pub(super) use explain::Explanation;
+pub use explain::{FoundRoute, Gateway};
 use told::Told;
 
 /// The most queries in a batch, and how many of them are decided at once.
@@ -211,7 +214,7 @@ where
         let facts = asked.attributes.0.facts(self.settings, &needs, self.now);
         self.settings.dialect.heed(&facts);
         if let Some(cause) = facts.refused_token {
-            tracing::debug!(%cause, "token refused; policies by user count the client address");
+            tracing::debug!(%cause, "token refused: it gives no user and no claims");
         }
         let attributes = facts.attributes();
         let also: Vec<&str> = asked.policies.iter().map(AsRef::as_ref).collect();

@@ -9,7 +9,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
 
-use super::decide::{Batch, Batched, Decide, Decided};
+use super::decide::{Batch, Batched, Decide, Decided, Explanation};
 use super::params::{self, KEY_MAX};
 use super::receipt::Refund;
 use super::wire::{Checked, Forgotten, Looked, Refunded};
@@ -39,6 +39,7 @@ fn write() -> Value {
         "/api/v1/rate-limit/reset": { "delete": reset(&mut schemas) },
         "/api/v1/decide": { "post": decide(&mut schemas) },
         "/api/v1/decide/batch": { "post": decide_batch(&mut schemas) },
+        "/api/v1/explain": { "post": explain(&mut schemas) },
         "/api/v1/refund": { "post": refund(&mut schemas) },
     });
     let mut definitions: Map<String, Value> = schemas.take_definitions(true);
@@ -126,6 +127,13 @@ fn decide_batch(schemas: &mut SchemaGenerator) -> Value {
     show(&mut asked, "two", json!({ "queries": [example_query(), { "look": true }] }));
     let answers = json!({ "200": { "description": "Decided, in order", "content": body } });
     call("decideBatch", "Decide up to 1,000 requests", &[], Some(asked), answers)
+}
+
+fn explain(schemas: &mut SchemaGenerator) -> Value {
+    let (mut asked, body) = (content::<Decide<'_>>(schemas), content::<Explanation>(schemas));
+    show(&mut asked, "login", example_query());
+    let answers = json!({ "200": { "description": "Why, for every policy", "content": body } });
+    call("explain", "Say why a request is limited or not, and spend nothing", &[], Some(asked), answers)
 }
 
 fn refund(schemas: &mut SchemaGenerator) -> Value {
@@ -265,7 +273,7 @@ mod tests {
         let document: Value = serde_json::from_str(document()).unwrap();
         walk(&document, &document);
         assert_eq!(document["openapi"], "3.1.0");
-        assert_eq!(document["paths"].as_object().unwrap().len(), 6);
+        assert_eq!(document["paths"].as_object().unwrap().len(), 7);
         let names: Vec<_> = document["components"]["schemas"].as_object().unwrap().keys().collect();
         expect![[r#"["Batch", "Batched", "Checked", "Decide", "Decided", "Denied", "Forgotten", "InBatch", "LimitState", "Looked", "Problem", "Refund", "Refunded", "Told"]"#]]
             .assert_eq(&format!("{names:?}"));

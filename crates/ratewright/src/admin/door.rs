@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
+use http::request::Builder;
 use http::{Method, Request, Response, StatusCode, header};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
@@ -16,7 +17,7 @@ use crate::fetch::{Bounds, FetchError, Fetcher, Shown, is_local};
 const BOUNDS: Bounds = Bounds { timeout: Duration::from_secs(10), body_max: 16 * 1024 * 1024 };
 
 /// Where to ask, and as whom.
-pub(super) struct Door {
+pub(crate) struct Door {
     fetcher: Fetcher,
     /// Without a slash at the end.
     url: String,
@@ -52,7 +53,17 @@ impl Door {
         what: &str,
         params: &[(&str, String)],
     ) -> anyhow::Result<Value> {
-        let request = self.request(method, what, params)?;
+        self.fetch(self.request(method, what, params)?).await
+    }
+
+    /// Sends a body to `/api/v1/{what}`, and gives the answer if it is a good one.
+    pub(crate) async fn post(&self, what: &str, body: &Value) -> anyhow::Result<Value> {
+        let request = Request::builder().method(Method::POST).uri(format!("{}/api/v1/{what}", self.url));
+        let request = self.authorized(request).header(header::CONTENT_TYPE, "application/json");
+        self.fetch(request.body(body.to_string()).context("the token cannot be sent")?).await
+    }
+
+    async fn fetch(&self, request: Request<String>) -> anyhow::Result<Value> {
         let answer = self.fetcher.fetch(request).await.map_err(|error| self.unanswered(&error))?;
         if answer.status() != StatusCode::OK {
             bail!("{} refuses: {}", self.url, refusal(&answer));
@@ -74,11 +85,14 @@ impl Door {
         let query = params.iter().map(encode).collect::<Vec<_>>().join("&");
         let url = format!("{}/api/v1/admin/{what}?{query}", self.url);
         let request = Request::builder().method(method).uri(url);
-        let request = match &self.token {
+        self.authorized(request).body(String::new()).context("the key or the token cannot be sent")
+    }
+
+    fn authorized(&self, request: Builder) -> Builder {
+        match &self.token {
             None => request,
             Some(token) => request.header(header::AUTHORIZATION, format!("Bearer {token}")),
-        };
-        request.body(String::new()).context("the key or the token cannot be sent")
+        }
     }
 
     /// Why there is no answer, and what to do.

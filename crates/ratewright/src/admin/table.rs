@@ -3,22 +3,22 @@
 use std::fmt;
 
 /// Rows under a head.
-pub(super) struct Table<const N: usize> {
+pub(crate) struct Table<const N: usize> {
     rows: Vec<[String; N]>,
 }
 
 impl<const N: usize> Table<N> {
-    pub(super) fn new(head: [&str; N]) -> Self {
+    pub(crate) fn new(head: [&str; N]) -> Self {
         Self { rows: vec![head.map(str::to_owned)] }
     }
 
-    pub(super) fn row(&mut self, cells: [String; N]) {
+    pub(crate) fn row(&mut self, cells: [String; N]) {
         self.rows.push(cells.map(|cell| plain(&cell)));
     }
 }
 
 /// A text as a terminal may see it: what clients send could command it otherwise.
-pub(super) fn plain(text: &str) -> String {
+pub(crate) fn plain(text: &str) -> String {
     let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(shown).collect()
 }

@@ -2,11 +2,12 @@
 
 use ipnet::IpNet;
 use ratewright_core::{AttributeName, Condition, Pattern};
-use ratewright_http::path::Case;
+use ratewright_http::path::{Case, normalise};
 
 use super::file;
+use super::plain::likest;
 use super::reader::Reader;
-use super::written::{Meaning, Several, Written};
+use super::written::{Meaning, Place, Several, Written};
 
 /// What is never charged, unless the file says otherwise.
 const EXEMPT_PATHS: [&str; 11] = [
@@ -23,6 +24,69 @@ const EXEMPT_PATHS: [&str; 11] = [
     "/images/**",
 ];
 const EXEMPT_METHODS: [&str; 1] = ["OPTIONS"];
+
+/// The methods that standards define, and those that caches and notifications use.
+const METHODS: [&str; 46] = [
+    "ACL",
+    "BAN",
+    "BASELINE-CONTROL",
+    "BIND",
+    "CHECKIN",
+    "CHECKOUT",
+    "CONNECT",
+    "COPY",
+    "DELETE",
+    "GET",
+    "HEAD",
+    "LABEL",
+    "LINK",
+    "LOCK",
+    "M-SEARCH",
+    "MERGE",
+    "MKACTIVITY",
+    "MKCALENDAR",
+    "MKCOL",
+    "MKREDIRECTREF",
+    "MKWORKSPACE",
+    "MOVE",
+    "NOTIFY",
+    "OPTIONS",
+    "ORDERPATCH",
+    "PATCH",
+    "POST",
+    "PROPFIND",
+    "PROPPATCH",
+    "PURGE",
+    "PUT",
+    "QUERY",
+    "REBIND",
+    "REFRESH",
+    "REPORT",
+    "SEARCH",
+    "SOURCE",
+    "SUBSCRIBE",
+    "TRACE",
+    "UNBIND",
+    "UNCHECKOUT",
+    "UNLINK",
+    "UNLOCK",
+    "UNSUBSCRIBE",
+    "UPDATE",
+    "VERSION-CONTROL",
+];
+
+/// What to write in place of a regular expression, if a pattern looks like one.
+fn looks_like_regex(text: &str) -> Option<&'static str> {
+    let marks = ["/.+", "\\d", "\\w", "\\.", "\\/", "[0-9]", "[a-z", "[A-Z", "[^", "(?", "]+", "]*", ").*"];
+    let is_regex = text.starts_with('^')
+        || text.len() > 1 && text.ends_with('$')
+        || marks.iter().any(|mark| text.contains(mark))
+        || text.contains('(') && text.contains('|');
+    is_regex.then_some(
+        "patterns are not regular expressions: * stands for any text within a segment, ** for any text. \
+         Write a list for alternatives: [/a/**, /b/**]",
+    )
+}
 
 impl Reader<'_> {
     /// Tests that must all hold.
@@ -52,6 +116,7 @@ impl Reader<'_> {
                     self.networks(&path, patterns).map(|networks| condition.clone().and_within(networks))
                 }
                 Ok(name) => {
+                    self.check_told(&path, [&name], patterns.place);
                     let patterns = self.patterns(&path, &name, patterns, case);
                     patterns.map(|patterns| condition.clone().and_fits(name, patterns))
                 }
@@ -80,7 +145,7 @@ impl Reader<'_> {
         patterns.into_iter().collect()
     }
 
-    fn pattern(
+    pub(super) fn pattern(
         &mut self,
         path: &str,
         name: &AttributeName<String>,
@@ -88,22 +153,33 @@ impl Reader<'_> {
         case: Case,
     ) -> Option<Pattern> {
         let mut text = self.read(path, written)?;
+        if let Some(problem) = looks_like_regex(&text) {
+            self.wrong(written.place, format!("{path} is {text:?}; {problem}"));
+            return None;
+        }
         match name {
-            AttributeName::Method => text = text.to_ascii_uppercase(),
-            AttributeName::Host => text = text.to_ascii_lowercase(),
+            AttributeName::Method => text = self.method(path, &text, written.place)?,
+            AttributeName::Host => {
+                text = text.to_ascii_lowercase();
+                self.check_host(path, &text, written.place);
+            }
             AttributeName::Path if !text.starts_with(['/', '*']) => {
                 let problem = format!("{path} is {text:?}, which no path fits; begin with / or **");
                 self.wrong(written.place, problem);
                 return None;
             }
-            AttributeName::Path if case == Case::Insensitive => text = text.to_ascii_lowercase(),
+            AttributeName::Path => {
+                self.check_path(path, &text, written.place);
+                if case == Case::Insensitive {
+                    text = text.to_ascii_lowercase();
+                }
+            }
             AttributeName::Header(header) if header == "authorization" => {
                 text = ratewright_http::parts::credentials_pattern(&text);
             }
-            AttributeName::Path
-            | AttributeName::Ip
+            AttributeName::Route => self.check_route(path, &text, written.place),
+            AttributeName::Ip
             | AttributeName::User
-            | AttributeName::Route
             | AttributeName::Key
             | AttributeName::Header(_)
             | AttributeName::Cookie(_)
@@ -113,6 +189,79 @@ impl Reader<'_> {
         }
         let pattern = Pattern::new(&text, name.separator());
         pattern.map_err(|error| self.wrong(written.place, format!("{path}: {error}"))).ok()
+    }
+
+    /// A method, or a pattern of methods, in capitals.
+    pub(super) fn method(&mut self, path: &str, text: &str, place: Option<Place>) -> Option<String> {
+        let method = text.to_ascii_uppercase();
+        if method.contains('*') || METHODS.contains(&method.as_str()) {
+            return Some(method);
+        }
+        if method.parse::<http::Method>().is_err() {
+            let problem = format!("{path} is {text:?}, which is not a method; use GET, POST or another one");
+            self.wrong(place, problem);
+            return None;
+        }
+        if let Some(like) = likest(&method, &METHODS) {
+            self.wrong(place, format!("{path} is {text:?}, which is not a method; did you mean {like}?"));
+            return None;
+        }
+        let problem =
+            format!("{path} is {text:?}, which no standard defines; it applies only to clients that send it");
+        self.warn(place, problem);
+        Some(method)
+    }
+
+    /// Warns of a pattern that the paths of requests do not fit, since these are compared in their normal form.
+    fn check_path(&mut self, path: &str, text: &str, place: Option<Place>) {
+        if text == "/" {
+            return;
+        }
+        if let Some(shorter) = text.strip_suffix('/') {
+            let problem = format!(
+                "{path} is {text:?}, which no request fits: paths are compared without a slash at the end. \
+                 Write {shorter}, or {text}** for all below it too"
+            );
+            return self.warn(place, problem);
+        }
+        if text.contains(['?', '#']) {
+            let problem = format!(
+                "{path} is {text:?}, which no request fits: paths are compared without the query. \
+                 Leave it out, and test a parameter with query:NAME"
+            );
+            return self.warn(place, problem);
+        }
+        if text.contains("/.*") {
+            let problem = format!(
+                "{path} is {text:?}, which fits only names that begin with a dot. Write * for any text within a segment, \
+                 ** for any text"
+            );
+            return self.warn(place, problem);
+        }
+        // What a path can be, once stars stand for something.
+        let example = text.replace('*', "x");
+        let example = if example.starts_with('/') { example } else { format!("/{example}") };
+        let normal = normalise(&example, Case::Sensitive);
+        if normal != example {
+            let example = if text.contains('*') { "it so" } else { &*normal };
+            let problem = format!(
+                "{path} is {text:?}, but paths are compared in their normal form: decoded, without //, . and .., and without \
+                 parameters (;v=1). Write {example}"
+            );
+            self.warn(place, problem);
+        }
+    }
+
+    /// Warns of a pattern that no host fits.
+    fn check_host(&mut self, path: &str, text: &str, place: Option<Place>) {
+        let example = text.replace('*', "x");
+        if ratewright_http::parts::host_of(&example).as_deref() != Some(&example) {
+            let problem = format!(
+                "{path} is {text:?}, which no request fits: hosts are compared without port, user and a dot at the end: \
+                 api.example.com, *.example.com"
+            );
+            self.warn(place, problem);
+        }
     }
 
     /// What is never charged: each condition alone is enough.

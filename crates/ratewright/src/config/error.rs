@@ -86,6 +86,11 @@ impl ConfigError {
         Self { file, place: shown, problem: abridged(problem) }
     }
 
+    /// Writes a warning to the log.
+    pub(crate) fn log(&self) {
+        tracing::warn!("{self}");
+    }
+
     /// By file and place.
     pub(super) fn order(&self) -> (PathBuf, Option<(u64, u64)>) {
         (self.file.clone(), self.place.as_ref().map(|place| (place.line, place.column)))

@@ -78,11 +78,10 @@ pub(super) struct Listen {
     pub(super) gateway: Option<At<Listener>>,
     /// REST decisions. Default: `127.0.0.1:8080`. Off loopback it needs `api.tokens`, or `client_ca`.
     pub(super) api: Option<At<Listener>>,
-    /// Envoy's rate limit service, over gRPC. Default: `127.0.0.1:8081`. It opens if there is a section `envoy`. Every client that reaches it
-    /// can use up limits, so off loopback it needs `client_ca`, or `open: true` if only your own
-    /// Envoys can reach it.
+    /// Envoy's rate limit service, over gRPC. Default: `127.0.0.1:8081`. Opened only if the file has an `envoy` section. Every client that
+    /// reaches it can use up limits, so an address off loopback needs `client_ca`, or `open: true` if only your own Envoys can reach it.
     pub(super) grpc: Option<At<Listener>>,
-    /// Metrics, health, inspection. Default: `127.0.0.1:9090`; `off` to have none. Off loopback it needs
+    /// Metrics, health, inspection. Default: `127.0.0.1:8082`; `off` to have none. Off loopback it needs
     /// `api.tokens`, or `client_ca`.
     pub(super) admin: Option<At<Listener>>,
     /// The certificate of every door that has none of its own.
@@ -181,8 +180,8 @@ pub(super) struct Local {
     /// How much of each quota this instance gives out while Redis is gone: a decimal up to 1, or `auto` for one part
     /// for each live instance. Default: `0.5`.
     pub(super) share: Option<Written<LocalShare>>,
-    /// How long after an outage its local charges still count. With `60s`, an outage that begins 60 seconds or more after
-    /// the last one grants the share of a daily quota again. Default: no limit; a local bucket refills at its own rate.
+    /// How long local charges still count after an outage has ended. With `60s`, an outage that begins 60 seconds or more after the end of
+    /// the last one grants the share of a daily quota again. Default: no limit; local charges are repaid only by their quota.
     pub(super) ttl: Option<Written<Micros>>,
     /// The most keys in memory. Default: `1000000`.
     pub(super) max_keys: Option<Written<NonZeroU32>>,
@@ -212,9 +211,8 @@ pub(super) struct Clients {
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct User {
-    /// The bearer token that names the user, if it is genuine. It must have `exp`, and is refused `leeway` after that time. A request
-    /// whose token is refused, or does not have the claim, is counted by client address. Without this setting, bearer tokens are
-    /// ignored.
+    /// The JWT that names the user, if it is genuine. It must have `exp`, and is refused `leeway` after that time. If a request's token is
+    /// refused or lacks the claim, the policy's `missing` says what happens: see Refused tokens. Without this setting, tokens are ignored.
     pub(super) jwt: Option<Jwt>,
     /// A header that names the user. It is believed from trusted proxies only.
     pub(super) header: Option<Written<HeaderName>>,
@@ -244,7 +242,7 @@ pub(super) struct Jwt {
     pub(super) refresh: Option<Written<Micros>>,
 }
 
-/// What is never charged. Each list replaces its own default only.
+/// Requests that no policy limits. Each list replaces only its own default.
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Exempt {
@@ -280,8 +278,8 @@ pub(super) struct Policy {
     /// In place of `quota`: how many requests may be under way at once, each until its answer has been sent. Only the gateway
     /// counts them, each instance its own.
     pub(super) in_flight: Option<Written<InFlight>>,
-    /// What a request costs: a number, `{header: X-Cost}`, or a number for each method:
-    /// `{GET: 1, POST: 5, default: 1}`. Default: `1`.
+    /// What a request costs: a number, `{header: X-Cost}`, a number for each method: `{GET: 1, POST: 5, default: 1}`, or one for each
+    /// path: `{path: {"/reports/**": 10, default: 1}}`, of which the largest that matches counts. Default: `1`.
     pub(super) cost: Option<At<Cost>>,
     /// Which answers count: `{status: [401, 403]}`, of which each is a status, a class (`5xx`) or a range (`500-599`). A request
     /// is charged when it comes, and gets its charge back if its answer does not count. Doors that do not see the answer count
@@ -342,7 +340,8 @@ pub(super) struct Override {
     pub(super) quota: Option<Sections<Quota>>,
     /// How many under way at once, for a policy with `in_flight`. Default: the policy's.
     pub(super) in_flight: Option<Written<InFlight>>,
-    /// `off` lifts this policy's limit, if every interpretation of the request matches; HEAD must be named. Default: the policy's.
+    /// `off`: the policy does not limit these requests. Every interpretation of the request must match, and `method: GET` does not include
+    /// HEAD. Default: the policy's.
     pub(super) mode: Option<Written<Mode>>,
 }
 
@@ -364,7 +363,16 @@ pub(super) enum By {
 #[derive(Clone)]
 pub(super) enum Cost {
     Fixed(String),
-    Table(BTreeMap<String, Written<String>>),
+    Table(BTreeMap<String, CostEntry>),
+}
+
+/// What stands under a name in a table of costs.
+#[derive(Clone)]
+pub(super) enum CostEntry {
+    /// A number for a method, or the name of a header.
+    One(Written<String>),
+    /// Under `path`, a number for each pattern.
+    Paths(BTreeMap<String, Written<String>>),
 }
 
 /// The REST door.

@@ -21,6 +21,7 @@ use ratewright_store::LocalShare;
 use schemars::{Schema, json_schema};
 use tracing::level_filters::LevelFilter;
 
+use super::plain::likest;
 use super::written::Meaning;
 pub(crate) use gateway::{BodyMax, BodyRateMin, ByteCount, TotalTime};
 pub(crate) use statuses::Statuses;
@@ -222,9 +223,16 @@ impl Meaning for SocketAddr {
 
 impl Meaning for IpNet {
     fn understand(text: &str) -> Result<Self, String> {
-        let network =
-            text.parse().ok().or_else(|| text.parse().ok().map(|address: std::net::IpAddr| address.into()));
-        network.ok_or_else(|| "use a network or an address, for example 10.0.0.0/8 or 192.0.2.7".to_owned())
+        let address = text.parse().ok().map(|address: std::net::IpAddr| Self::from(address));
+        let network: Option<Self> = text.parse().ok().or(address);
+        match network {
+            Some(network) if network.trunc() != network => {
+                let (whole, address) = (network.trunc(), network.addr());
+                Err(format!("write {whole} for the whole network, or {address} for the one address"))
+            }
+            Some(network) => Ok(network),
+            None => Err("use a network or an address, for example 10.0.0.0/8 or 192.0.2.7".to_owned()),
+        }
     }
     fn schema() -> Schema {
         json_schema!({ "type": "string", "examples": ["10.0.0.0/8", "2001:db8::/32", "192.0.2.7"] })
@@ -242,11 +250,27 @@ impl Meaning for HeaderName {
 
 impl Meaning for AttributeName<String> {
     fn understand(text: &str) -> Result<Self, String> {
+        const ALL: &str = "use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME";
         let known = Self::parse(text).filter(|name| !matches!(name, Self::Key));
-        known.ok_or_else(|| {
-            "use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME"
-                .to_owned()
-        })
+        let Some(known) = known else {
+            let is_header = text.contains('-') && text.parse::<HeaderName>().is_ok();
+            return Err(match likest(text, &["ip", "user", "route", "method", "path", "host"]) {
+                Some(like) => format!("did you mean {like}? Otherwise {ALL}"),
+                None if is_header => {
+                    format!("for the header of that name write header:{text}; otherwise {ALL}")
+                }
+                None => ALL.to_owned(),
+            });
+        };
+        let name = known.text().unwrap_or_default();
+        if name.trim() != name {
+            return Err(format!("write {}:{}, without a blank", known.kind(), name.trim()));
+        }
+        if matches!(known, Self::Header(_)) && name.parse::<HeaderName>().is_err() {
+            return Err("no header has such a name; use letters, digits and -, for example header:X-Api-Key"
+                .to_owned());
+        }
+        Ok(known)
     }
     fn schema() -> Schema {
         json_schema!({ "type": "string", "pattern": ATTRIBUTE, "examples": ["ip", "user", "header:X-Api-Key"] })

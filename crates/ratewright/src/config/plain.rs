@@ -28,7 +28,29 @@ pub(super) fn words(error: &Error) -> String {
         return "a text that begins with * needs quotes, as in \"**/login\"; without them it means a value with that &name, and there is none".to_owned();
     }
     let message = UserMessageFormatter.format_message(error);
-    format!("this cannot be read as YAML: {message}")
+    match advice(&message) {
+        Some(advice) => advice.to_owned(),
+        None => format!("this cannot be read as YAML: {message}"),
+    }
+}
+
+/// What to do about a mistake that people make often, if this is one.
+fn advice(message: &str) -> Option<&'static str> {
+    if message.contains("found a tab") || message.contains("tab character") {
+        return Some("a tab stands where only spaces may; indent with spaces");
+    }
+    let is_indentation = message.contains("did not find expected '-' indicator")
+        || message.contains("did not find expected key")
+        || message.contains("mapping values are not allowed");
+    if is_indentation {
+        return Some(
+            "the indentation does not fit: items of one list, and names of one section, begin at the same column. \
+             Align this line with those above that it belongs to",
+        );
+    }
+    message
+        .contains("unclosed bracket")
+        .then_some("a bracket is opened here and not closed; close it with } or ]")
 }
 
 /// Of some names the one that a name looks most like, if it does.
@@ -42,6 +64,13 @@ pub(crate) fn likest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 fn unknown(name: &str, known: &[&str]) -> String {
     if matches!(name, "domain" | "descriptors") && known.contains(&"policies") {
         return "this is a file of rules for Envoy, and no policy file; name it in one: envoy: {files: [FILE]}".to_owned();
+    }
+    if matches!(name, "rate" | "burst" | "algorithm" | "refill" | "leak" | "start")
+        && known.contains(&"quota")
+    {
+        return format!(
+            "{name} belongs to quota: write quota: {{{name}: …}}, or indent it further than the line quota:"
+        );
     }
     unknown_of(&format!("there is no setting {name:?} here"), name, known)
 }

@@ -10,6 +10,7 @@ use ratewright_http::path::Case;
 
 use super::file::{self, By};
 use super::meaning::{Name, OnMissing};
+use super::never::Placed;
 use super::quotas::Quotas;
 use super::reader::Reader;
 use super::written::{At, Place, Written};
@@ -99,12 +100,14 @@ impl Reader<'_> {
         let exempt = self.exempt(exempt, whole.case);
         let mut places: BTreeMap<String, Option<Place>> = BTreeMap::new();
         let mut groups = BTreeMap::new();
+        let mut placed = Vec::new();
         let (mut policies, mut permits) = (self.ad_hoc(defaults, whole), Vec::new());
         policies.extend(whole.others.iter().map(|policy| whole.apply(policy.clone())));
         for policy in written.unwrap_or_default() {
             let place = policy.value.name.as_ref().and_then(|name| name.place).or(policy.place);
             let group_place = policy.value.group.as_ref().and_then(|group| group.place);
             let is_in_flight = policy.value.in_flight.is_some();
+            let by_place = policy.value.by.as_ref().and_then(|by| by.place);
             let Some(policy) = self.policy(policy, whole) else { continue };
             if let Some(first) = places.insert(policy.name().to_owned(), place) {
                 let (name, other) = (policy.name(), self.whereabouts(first, place));
@@ -128,8 +131,12 @@ impl Reader<'_> {
                     );
                 }
             }
+            placed.push((policy.clone(), place, by_place));
             if is_in_flight { &mut permits } else { &mut policies }.push(policy);
         }
+        let placed: Vec<_> =
+            placed.iter().map(|(policy, name, by)| Placed { policy, name: *name, by: *by }).collect();
+        self.check_all(&placed);
         RuleSets {
             policies: self.rule_set(policies, exempt.clone()),
             permits: self.rule_set(permits, exempt),
@@ -174,6 +181,20 @@ impl Reader<'_> {
             None if name.as_ref().is_some_and(|name| whole.routed.contains(name)) => Some(Selector::Named),
             None => Some(Selector::every()),
         };
+        for part in parts.iter().flatten() {
+            let place = written.by.as_ref().and_then(|by| by.place);
+            if selector == Some(Selector::Named)
+                && part.names().all(|name| matches!(name, AttributeName::Named(_)))
+            {
+                let problem = format!(
+                    "{path}.by is an attribute that only callers of /api/v1/decide tell, but the policy applies on routes of the gateway \
+                     only, so it would never act; use header:NAME or another one"
+                );
+                self.wrong(place, problem);
+            } else {
+                self.check_told(&format!("{path}.by"), part.names(), place);
+            }
+        }
         let terms = self.terms(&path, &written, missing, whole);
         let overrides = written.overrides.unwrap_or_default();
         let places: Vec<_> = overrides.iter().map(|other| other.place).collect();
@@ -267,7 +288,7 @@ impl Reader<'_> {
             cost: written
                 .cost
                 .as_ref()
-                .and_then(|cost| self.cost(&format!("{path}.cost"), cost))
+                .and_then(|cost| self.cost(&format!("{path}.cost"), cost, whole.case))
                 .unwrap_or(Cost::Fixed(1)),
             counted,
         }

@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ratewright_core::{Algorithm, AttributeName, Cost, Counted, Quota};
+use ratewright_http::path::Case;
 
-use super::file;
+use super::file::{self, CostEntry};
 use super::meaning::{Name, Statuses};
 use super::reader::Reader;
 use super::written::{At, Meaning, Place, Sections, Written};
@@ -126,36 +127,78 @@ impl Reader<'_> {
         self.read(&format!("{path}.{what}"), variant).map(Some)
     }
 
-    pub(super) fn cost(&mut self, path: &str, written: &At<file::Cost>) -> Option<Cost> {
+    pub(super) fn cost(&mut self, path: &str, written: &At<file::Cost>, case: Case) -> Option<Cost> {
         match &written.value {
             file::Cost::Fixed(text) => {
                 let mut fixed = Written::unwritten(text);
                 fixed.place = written.place;
                 self.read(path, &fixed).map(Cost::Fixed)
             }
-            file::Cost::Table(table) => match table.get("header") {
-                Some(header) if table.len() == 1 => {
+            file::Cost::Table(table) => match (table.get("header"), table.get("path")) {
+                (Some(CostEntry::One(header)), _) if table.len() == 1 => {
                     let name = self.read(&format!("{path}.header"), &header.meaning::<http::HeaderName>())?;
                     Some(Cost::Of(AttributeName::Header(name.as_str().to_owned())))
                 }
-                Some(header) => {
-                    self.wrong(header.place, format!("{path} has a header and methods; use one of the two"));
+                (_, Some(CostEntry::Paths(paths))) if table.len() == 1 => self.path_costs(path, paths, case),
+                (None, None) => self.method_costs(path, table),
+                _ => {
+                    let problem = format!(
+                        "{path} is by header, by path or by method; use one of {{header: X-Cost}}, {{path: {{\"/a/**\": 10}}}} and {{GET: 1}}"
+                    );
+                    self.wrong(written.place, problem);
                     None
                 }
-                None => self.method_costs(path, table),
             },
         }
     }
 
-    fn method_costs(&mut self, path: &str, table: &BTreeMap<String, Written<String>>) -> Option<Cost> {
+    fn path_costs(
+        &mut self,
+        path: &str,
+        table: &BTreeMap<String, Written<String>>,
+        case: Case,
+    ) -> Option<Cost> {
+        let mut costs = Vec::new();
+        let mut others = 1;
+        for (text, cost) in table {
+            let units = self.read(&format!("{path}.path.{text}"), &cost.meaning::<u32>())?;
+            if text == "default" {
+                others = units;
+            } else {
+                let mut written = Written::unwritten(text);
+                written.place = cost.place;
+                costs.push((
+                    self.pattern(&format!("{path}.path"), &AttributeName::Path, &written, case)?,
+                    units,
+                ));
+            }
+        }
+        Some(Cost::ByPath { costs, others })
+    }
+
+    fn method_costs(&mut self, path: &str, table: &BTreeMap<String, CostEntry>) -> Option<Cost> {
         let mut costs = Vec::new();
         let mut others = 1;
         for (method, cost) in table {
-            let cost = self.read(&format!("{path}.{method}"), &cost.meaning::<u32>())?;
+            let CostEntry::One(cost) = cost else {
+                let problem =
+                    format!("{path}.{method} is a section; only path has one: {{path: {{\"/a/**\": 10}}}}");
+                self.wrong(None, problem);
+                return None;
+            };
+            if method.starts_with(['/', '*']) {
+                let problem = format!(
+                    "{path} has {method:?}, which is not a method; for a cost by path write cost: {{path: {{{method:?}: {}}}}}",
+                    cost.text
+                );
+                self.wrong(cost.place, problem);
+                return None;
+            }
+            let units = self.read(&format!("{path}.{method}"), &cost.meaning::<u32>())?;
             if method == "default" {
-                others = cost;
+                others = units;
             } else {
-                costs.push((method.to_ascii_uppercase(), cost));
+                costs.push((self.method(path, method, cost.place)?, units));
             }
         }
         Some(Cost::ByMethod { costs, others })

@@ -22,13 +22,37 @@ pub(super) struct Reader<'a> {
     /// Lines that hold a secret, by file. They are not shown, whatever else is wrong in them.
     pub(super) secret: BTreeSet<(usize, u64)>,
     pub(super) errors: Vec<ConfigError>,
+    /// What is valid, but probably not what was meant.
+    pub(super) warnings: Vec<ConfigError>,
+    /// What of the file decides whether a condition can ever hold.
+    pub(super) told: Told,
+}
+
+/// What requests can tell, by what the file says elsewhere.
+#[derive(Default)]
+pub(super) struct Told {
+    /// What routes are called. Without any there is no gateway.
+    pub(super) routes: Vec<String>,
+    /// True if tokens are verified.
+    pub(super) has_tokens: bool,
+    /// True if trusted proxies name users.
+    pub(super) has_user_header: bool,
 }
 
 impl<'a> Reader<'a> {
     /// Understands these files.
     pub(super) fn new(files: &'a [SourceFile], named: Named, environment: Environment<'a>) -> Self {
         let (unshown, secret) = (DefaultHasher::new(), BTreeSet::new());
-        Self { files, environment, named, unshown, secret, errors: Vec::new() }
+        Self {
+            files,
+            environment,
+            named,
+            unshown,
+            secret,
+            errors: Vec::new(),
+            warnings: Vec::new(),
+            told: Told::default(),
+        }
     }
 }
 
@@ -83,8 +107,19 @@ impl Reader<'_> {
 
     /// Notes that something is wrong.
     pub(super) fn wrong(&mut self, place: Option<Place>, problem: String) {
+        let error = self.at(place, problem);
+        self.errors.push(error);
+    }
+
+    /// Notes that something is valid, but can never act, or is probably not what was meant.
+    pub(super) fn warn(&mut self, place: Option<Place>, problem: String) {
+        let warning = self.at(place, problem);
+        self.warnings.push(warning);
+    }
+
+    fn at(&self, place: Option<Place>, problem: String) -> ConfigError {
         let is_secret = place.is_some_and(|place| self.secret.contains(&(place.file, place.line)));
-        self.errors.push(ConfigError::at(self.files, place, problem, is_secret));
+        ConfigError::at(self.files, place, problem, is_secret)
     }
 
     /// Where something stands, in words. Within the same file as `here`, the line is enough.

@@ -31,6 +31,11 @@ pub(super) fn named(routes: &[ReadRoute]) -> BTreeSet<String> {
     routes.iter().flat_map(|route| &route.policies).map(|policy| policy.value.clone()).collect()
 }
 
+/// What routes are called.
+pub(super) fn ids(routes: &[ReadRoute]) -> Vec<String> {
+    routes.iter().map(|route| route.route.id.to_string()).collect()
+}
+
 impl Reader<'_> {
     /// All routes, where they say nothing else with what holds for the gateway.
     pub(super) fn routes(

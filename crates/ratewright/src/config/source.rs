@@ -41,11 +41,16 @@ pub(super) struct Unreadable {
 impl Source {
     /// Reads all of them, those of the profile last.
     pub(super) fn read(&self) -> Result<Vec<SourceFile>, Unreadable> {
-        let Some(path) = &self.path else { return Ok(Vec::new()) };
+        let Some(path) = &self.path else {
+            let Some(profile) = &self.profile else { return Ok(Vec::new()) };
+            let problem =
+                format!("--profile {profile} lies over a policy file, and there is none; name one: -c FILE");
+            return Err(Unreadable { path: PathBuf::from("defaults"), problem });
+        };
         let mut files = read_all(path, false)?;
         if let Some(profile) = &self.profile {
             files.extend(read_all(&over(path, profile), true).map_err(|mut error| {
-                error.problem = format!("{}; --profile {profile} lies in this place", error.problem);
+                error.problem = format!("profile {profile}: {}", error.problem);
                 error
             })?);
         }
@@ -149,7 +154,7 @@ mod tests {
         let source = Source { path: Some(path), profile: Some("dev".to_owned()) };
         let missing = source.read().unwrap_err();
         assert!(missing.path.ends_with("ratewright.dev.yaml"), "{missing:?}");
-        assert!(missing.problem.ends_with("--profile dev lies in this place"), "{missing:?}");
+        assert!(missing.problem.starts_with("profile dev: cannot read the file"), "{missing:?}");
         std::fs::write(folder.path().join("ratewright.dev.yaml"), "").unwrap();
         assert_eq!(names(source.read().unwrap()), ["ratewright.yaml", "ratewright.dev.yaml"]);
     }

@@ -5,6 +5,7 @@ mod counting;
 mod envoy;
 mod files;
 mod hostile;
+mod never;
 mod policies;
 mod routes;
 mod sections;
@@ -42,6 +43,15 @@ impl<'a> Files<'a> {
     fn variable(mut self, name: &'a str, value: &'a str) -> Self {
         self.environment.push((name, value));
         self
+    }
+
+    /// What is valid but probably not meant, or everything that is wrong.
+    #[track_caller]
+    fn check_warnings(self, expected: Expect) {
+        self.check_as(
+            |config| config.warnings.iter().map(|warning| format!("warning: {warning}\n")).collect(),
+            expected,
+        );
     }
 
     fn read(self) -> Result<Config, Vec<ConfigError>> {
@@ -96,7 +106,7 @@ fn everything_that_is_wrong_is_told_at_once_with_its_place() {
             t.yaml:7:26: api.defaults.fixed_window.rate is "often"; a rate is units/time, for example 10/s, 1/6s or 250/min
             t.yaml:9:10: policies.name is "A B"; a name has 1 to 64 of a-z 0-9 . _ -
             t.yaml:10:3: a policy has no name; write name: login
-            t.yaml:11:22: policies.p.by is "usr"; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
+            t.yaml:11:22: policies.p.by is "usr"; did you mean user? Otherwise use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
             t.yaml:11:35: policies.p.quota has no rate; write rate: 10/s
             t.yaml:11:60: policies.p.when.path is "login", which no path fits; begin with / or **
             t.yaml:11:72: policies.p.when.sky: "sky" is no attribute; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME

@@ -20,6 +20,7 @@ use ratewright_core::{
 use ratewright_gateway::Routes;
 use ratewright_http::path::Case;
 
+use super::never::{is_always_there, may_skip};
 use super::{Config, StoreConfig};
 pub(crate) use envoy::envoy;
 
@@ -54,9 +55,10 @@ pub(crate) fn words(config: &Config) -> String {
         }
         let members: Vec<_> = policies.iter().filter(|policy| policy.group() == group).collect();
         let mut others = Others::No;
-        for policy in members {
+        for (n, policy) in members.iter().enumerate() {
             let indent = if group.is_some() { "  " } else { "" };
-            let meaning = told.policy(policy, others);
+            let has_next = group.is_some() && n + 1 < members.len();
+            let meaning = told.policy(policy, others, has_next);
             text.push_str(&format!("{indent}{:width$}  {meaning}\n", policy.name()));
             if group.is_some() {
                 others = others.after(policy);
@@ -118,7 +120,7 @@ enum Others {
 impl Others {
     fn after(self, policy: &Policy) -> Self {
         let matches_all = matches!(policy.selector(), Selector::When(condition) if condition.is_empty());
-        if self == Self::All || matches_all { Self::All } else { Self::Some }
+        if self == Self::All || matches_all && !may_skip(policy) { Self::All } else { Self::Some }
     }
 }
 
@@ -130,8 +132,8 @@ struct Told<'a> {
 }
 
 impl Told<'_> {
-    /// What a policy means, after others of its group.
-    fn policy(&self, policy: &Policy, others: Others) -> String {
+    /// What a policy means, after others of its group, and with or without another after it.
+    fn policy(&self, policy: &Policy, others: Others, has_next: bool) -> String {
         let mut text = String::from(match policy.mode() {
             Mode::Enforce => "",
             Mode::Shadow => "shadow, never denies: ",
@@ -145,7 +147,7 @@ impl Told<'_> {
         let mut say = |words: String| text.push_str(&format!("; {words}"));
         match policy.selector() {
             Selector::When(_) if others == Others::All => {
-                say("never, as one before it matches all".to_owned())
+                say("never, since one before it matches all".to_owned())
             }
             Selector::When(condition) if condition.is_empty() && others == Others::Some => {
                 say("on all others".to_owned());
@@ -155,7 +157,7 @@ impl Told<'_> {
             Selector::Named => {}
         }
         routes::on(self.routes, policy.name()).into_iter().for_each(&mut say);
-        lacking(policy).into_iter().for_each(&mut say);
+        lacking(policy, has_next).into_iter().for_each(&mut say);
         cost(policy.cost()).into_iter().for_each(&mut say);
         if let Some(statuses) = policy.counted().statuses() {
             say(format!("counts answers {}{}", self::statuses(statuses), self.gateway_only()));
@@ -270,21 +272,12 @@ fn partition(parts: &[Part]) -> String {
     }
 }
 
-/// What becomes of those who cannot be told apart, if there can be such.
-fn lacking(policy: &Policy) -> Option<String> {
-    let is_always_there = |name: &AttributeName<String>| {
-        matches!(
-            name,
-            AttributeName::Ip
-                | AttributeName::Method
-                | AttributeName::Path
-                | AttributeName::Host
-                | AttributeName::Key
-        )
-    };
+/// What happens to requests without what the policy counts by, if there can be any.
+fn lacking(policy: &Policy, has_next: bool) -> Option<String> {
     let part = policy.partition().iter().find(|part| !part.names().any(is_always_there))?;
     let names: Vec<_> = part.names().map(|name| attribute(&name.as_deref())).collect();
     let what = match policy.missing() {
+        Missing::Skip if has_next && policy.mode() != Mode::Off => "next in the group",
         Missing::Skip => "not limited",
         Missing::Deny => "denied",
     };
@@ -300,6 +293,13 @@ fn cost(cost: &Cost) -> Option<String> {
         Cost::ByMethod { costs, others } => {
             let costs = costs.iter().fold(String::new(), |mut text, (method, cost)| {
                 let _ = write!(text, "{method} costs {cost}, ");
+                text
+            });
+            Some(format!("{costs}others cost {others}"))
+        }
+        Cost::ByPath { costs, others } => {
+            let costs = costs.iter().fold(String::new(), |mut text, (pattern, cost)| {
+                let _ = write!(text, "{} costs {cost}, ", pattern.as_str());
                 text
             });
             Some(format!("{costs}others cost {others}"))

@@ -38,7 +38,7 @@ fn check_says_what_a_file_means() {
         &[LOGIN],
         &["check", "login.yaml"],
         expect![[r#"
-            login.yaml is sound; buckets in memory
+            login.yaml is valid; buckets in memory
               login  10 at once, then 1 every 6 s, for each client address; on **/login**; retry after at least 60 s
               never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
               paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
@@ -65,7 +65,7 @@ fn convert_writes_policies_that_check_accepts() {
         &[rules],
         &["check", "r.yaml"],
         expect![[r#"
-        r.yaml is sound; rules for Envoy, to be named in envoy.files
+        r.yaml is valid; rules for Envoy, to be named in envoy.files
           envoy domain shop; all descriptors of a request are charged, or none:
             client  5 in each 60 s by the clock, for each attribute client
         exit 0"#]],
@@ -87,7 +87,7 @@ fn convert_writes_policies_that_check_accepts() {
             quota: {algorithm: fixed_window, rate: 5/min}
         exit 0"##]].assert_eq(&told(&converted));
     expect![[r#"
-        t.yaml is sound; buckets in memory
+        t.yaml is valid; buckets in memory
           of shop, the first that matches:
             shop.client  5 in each 60 s by the clock, for each attribute client; with attribute client **; without attribute client: not limited
           never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
@@ -140,12 +140,12 @@ fn check_takes_several_files_and_a_profile_of_each() {
         &files,
         &["check", "login.yaml", "b", "--profile", "off"],
         expect![[r#"
-            login.yaml with profile off is sound; buckets in memory
+            login.yaml with profile off is valid; buckets in memory
               enabled is false: every request passes, uncounted
               login  off: 10 at once, then 1 every 6 s, for each client address; on **/login**; retry after at least 60 s
               never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
               paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
-            b with profile off is sound; buckets in memory
+            b with profile off is valid; buckets in memory
               no policies: only keys that callers name are limited, by the defaults
             exit 0"#]],
     );
@@ -158,7 +158,7 @@ fn check_says_all_that_is_wrong_and_ends_with_two() {
         &files,
         &["check", "a.yaml", "login.yaml", "none.yaml"],
         expect![[r#"
-            login.yaml is sound; buckets in memory
+            login.yaml is valid; buckets in memory
               login  10 at once, then 1 every 6 s, for each client address; on **/login**; retry after at least 60 s
               never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
               paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
@@ -177,13 +177,8 @@ fn check_says_all_that_is_wrong_and_ends_with_two() {
         &[],
         &["check", "--profile", "x"],
         expect![[r#"
-        error: the following required arguments were not provided:
-          <FILE>...
-
-        Usage: ratewright check --profile <NAME> <FILE>...
-
-        For more information, try '--help'.
-        exit 2"#]],
+            error: defaults: --profile x lies over a policy file, and there is none; name one: -c FILE
+            exit 2"#]],
     );
 }
 
@@ -213,11 +208,12 @@ fn help_tells_exit_codes_and_examples() {
 
             Arguments:
               [FILE]...
-                      Policy files in YAML, or folders of them, each by itself; without any, the defaults
-
-                      [env: RATEWRIGHT_CONFIG=]
+                      Policy files in YAML, or folders of them, each by itself; without any, the defaults [env: RATEWRIGHT_CONFIG]
 
             Options:
+              -c, --config <FILE>
+                      The same as FILE
+
                   --profile <NAME>
                       Lay a second file over each: ratewright.NAME.yaml over ratewright.yaml
 

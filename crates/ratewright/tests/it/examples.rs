@@ -196,7 +196,7 @@ fn the_gateway_has_the_figures_of_its_document() {
         "gateway.yaml",
         None,
         expect![[r#"
-            gateway.yaml is sound; buckets in Redis
+            gateway.yaml is valid; buckets in Redis
               orders   50 at once, then 10 every second, for each client address; on /api/orders/**
               reports  15 at once, then 10 every second, for each client address; on /api/reports/**
               paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
@@ -214,7 +214,7 @@ fn endpoints_have_the_figures_of_their_document() {
         "endpoints.yaml",
         None,
         expect![[r#"
-            endpoints.yaml is sound; buckets in Redis
+            endpoints.yaml is valid; buckets in Redis
               of endpoint, the first that matches:
                 login     10 at once, then 1 every 6 s, and 10 in any 60 s, for each user, or else client address; on **/login**, **/auth**, **/signin**; retry after at least 60 s
                 recovery  5 at once, then 1 every minute, and 5 in any 5 min, for each user, or else client address; on **/recovery**, **/reset**, **/forgot**; retry after at least 5 min
@@ -228,7 +228,7 @@ fn endpoints_have_the_figures_of_their_document() {
         "endpoints.yaml",
         Some("production"),
         expect![[r#"
-            endpoints.yaml with profile production is sound; buckets in Redis
+            endpoints.yaml with profile production is valid; buckets in Redis
               of endpoint, the first that matches:
                 login     5 at once, then 1 every 12 s, and 5 in any 60 s, for each user, or else client address; on **/login**, **/auth**, **/signin**; retry after at least 60 s
                 recovery  3 at once, then 1 every 3 min, and 3 in any 10 min, for each user, or else client address; on **/recovery**, **/reset**, **/forgot**; retry after at least 10 min
@@ -242,7 +242,7 @@ fn endpoints_have_the_figures_of_their_document() {
         "endpoints.yaml",
         Some("dev"),
         expect![[r#"
-            endpoints.yaml with profile dev is sound; buckets in Redis
+            endpoints.yaml with profile dev is valid; buckets in Redis
               enabled is false: every request passes, uncounted
               of endpoint, the first that matches:
                 login     off: 10 at once, then 1 every 6 s, and 10 in any 60 s, for each user, or else client address; on **/login**, **/auth**, **/signin**; retry after at least 60 s
@@ -262,7 +262,7 @@ fn decisions_have_the_figures_of_their_document() {
         "decisions.yaml",
         None,
         expect![[r#"
-        decisions.yaml is sound; buckets in Redis
+        decisions.yaml is valid; buckets in Redis
           token_bucket            100 at once, then 10 every second, for each key that callers name; without Redis all pass
           leaky_bucket            100 at once, then 10 every second, for each key that callers name; without Redis all pass
           sliding_window          100 in any 60 s, for each key that callers name; without Redis all pass
@@ -279,7 +279,7 @@ fn availability_has_the_figures_of_its_document() {
         "availability.yaml",
         None,
         expect![[r#"
-            availability.yaml is sound; buckets in Redis
+            availability.yaml is valid; buckets in Redis
               per-ip    100 at once, then 100 every minute, for each client address
               per-user  250 at once, then 250 every minute, for each user; without user: not limited
               route app: /** to http://127.0.0.1:3000
@@ -289,7 +289,7 @@ fn availability_has_the_figures_of_its_document() {
         "availability-strict.yaml",
         None,
         expect![[r#"
-            availability-strict.yaml is sound; buckets in Redis
+            availability-strict.yaml is valid; buckets in Redis
               per-ip    100 in any 60 s, for each client address
               per-user  250 in any 60 s, for each user; without user: not limited
               route app: /** to http://127.0.0.1:3000

@@ -34,7 +34,7 @@ fn the_program_does_what_its_description_says() {
         .unwrap();
     let report = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{report}{}", String::from_utf8_lossy(&output.stderr));
-    assert!(report.contains("Tested: 7"), "all calls are described: {report}");
+    assert!(report.contains("Tested: 8"), "all calls are described: {report}");
     for verdict in ["allowed", "denied"] {
         let series = format!(
             r#"ratewright_decisions_total{{policy="all",verdict="{verdict}",basis="local",mode="enforce"}}"#

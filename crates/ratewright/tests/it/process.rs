@@ -110,15 +110,20 @@ impl Ratewright {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));
         let (stderr, kept) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&lines));
+        let (begun, banner) = std::sync::mpsc::channel();
         let reading = std::thread::spawn(move || {
-            stderr.lines().map_while(Result::ok).for_each(|line| kept.lock().unwrap().push(line));
+            let mut begun = Some(begun);
+            for line in stderr.lines().map_while(Result::ok) {
+                match begun.take_if(|_| line.starts_with("ratewright ")) {
+                    Some(begun) => begun.send(line).unwrap_or_default(),
+                    None => kept.lock().unwrap().push(line),
+                }
+            }
         });
-        let mut banner = String::new();
-        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut banner).unwrap();
-        if banner.is_empty() {
+        let Ok(banner) = banner.recv() else {
             reading.join().unwrap();
             panic!("it does not start: {:#?}", lines.lock().unwrap());
-        }
+        };
         let address = |door: &str| {
             let (_, rest) = banner.split_once(&format!("{door} on http")).unwrap_or_default();
             let (_, rest) = rest.split_once("://").unwrap_or_default();
@@ -275,7 +280,7 @@ impl Ratewright {
         self.logged()
     }
 
-    /// What it writes to standard output after its greeting. Who does not ask for it does not read it.
+    /// What it writes to standard output: the access log.
     pub(crate) fn stdout(&mut self) -> impl BufRead + use<> {
         BufReader::new(self.child.stdout.take().unwrap())
     }

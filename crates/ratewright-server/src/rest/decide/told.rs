@@ -6,15 +6,18 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-use http::StatusCode;
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use ratewright_core::{AttributeName, Timestamp};
+use ratewright_http::address::{Origin, client_address};
 use ratewright_http::parts::NameMatch;
+use ratewright_http::path::{Case, normalise};
 use ratewright_http::{
     AmbiguousPaths, Facts, METHOD_OVERRIDES, Problem, Rules, Token, Values, is_by_token, parts,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 
+use super::explain::KnownAttribute;
 use super::openapi;
 use crate::settings::Settings;
 
@@ -28,6 +31,10 @@ pub(super) struct Told<'a> {
     /// The client's address.
     #[schemars(schema_with = "openapi::address")]
     ip: Option<IpAddr>,
+    /// In place of `ip`: the address of the connection. The client's address then follows from it and the forwarding headers, as in the
+    /// gateway: `X-Forwarded-For` counts if the peer is in `clients.trusted_proxies`.
+    #[schemars(schema_with = "openapi::address")]
+    peer: Option<IpAddr>,
     /// Who the client proved to be.
     #[serde(borrow)]
     user: Option<Cow<'a, str>>,
@@ -172,6 +179,12 @@ impl OneOrMany<'_> {
 impl Told<'_> {
     /// Refuses what nobody would send on. `place` says where the query stands.
     pub(super) fn check(&self, rules: &Rules, place: &str) -> Result<(), Problem> {
+        if self.ip.is_some() && self.peer.is_some() {
+            let detail = format!(
+                "{place}attributes has ip and peer; the client's address follows from peer, so give one of the two"
+            );
+            return Err(Problem::new(StatusCode::BAD_REQUEST, detail).about("attributes"));
+        }
         let n_bytes = self.path.as_ref().map_or(0, |path| path.len());
         if n_bytes > PATH_MAX {
             let detail = format!("{place}the path has {n_bytes} bytes; use at most {PATH_MAX}");
@@ -185,6 +198,103 @@ impl Told<'_> {
         facts.problem(rules).map_or(Ok(()), |problem| Err(problem.prefixed(place)))
     }
 
+    /// The client's address.
+    fn address(&self, rules: &Rules) -> Option<IpAddr> {
+        let by_peer = |peer| client_address(&self.forwarding_headers(), peer, &rules.proxies);
+        self.ip.or_else(|| self.peer.map(by_peer))
+    }
+
+    /// The headers by which proxies say for whom they ask.
+    fn forwarding_headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for name in ["x-forwarded-for", "x-real-ip", "forwarded"] {
+            for line in self.header(name) {
+                if let Ok(value) = HeaderValue::from_str(line) {
+                    headers.append(HeaderName::from_static(name), value);
+                }
+            }
+        }
+        headers
+    }
+
+    /// True if the caller names the route itself.
+    pub(super) fn is_routed(&self) -> bool {
+        self.route.is_some()
+    }
+
+    /// What comes of the host, the path and the method, as the gateway compares them.
+    pub(super) fn place<T: Default>(&self, place: impl Fn(Option<&str>, &str, &str) -> T) -> T {
+        let Some((path, _)) = self.target() else { return T::default() };
+        let host = self.host.as_deref().or_else(|| self.header("host").next()).and_then(parts::host_of);
+        let path = normalise(path, Case::Sensitive);
+        place(host.as_deref(), &path, self.method.as_deref().unwrap_or("GET"))
+    }
+
+    /// Everything that is known, and where it comes from.
+    pub(super) fn known(
+        &self,
+        facts: &Facts<'_>,
+        needs: &[AttributeName<String>],
+        settings: &Settings,
+    ) -> Vec<KnownAttribute> {
+        let always = [AttributeName::Ip, AttributeName::Method, AttributeName::Path];
+        let others = needs.iter().map(AttributeName::as_deref).filter(|name| !always.contains(name));
+        let names = always.into_iter().chain(others).filter(|name| *name != AttributeName::Key);
+        let known = |name: AttributeName<&str>| {
+            let from = self.origin(&name, facts, settings);
+            KnownAttribute::of(name, facts, from)
+        };
+        names.map(known).collect()
+    }
+
+    /// Where an attribute comes from, or why it is missing.
+    fn origin(&self, name: &AttributeName<&str>, facts: &Facts<'_>, settings: &Settings) -> String {
+        let rules = &settings.dialect.rules;
+        let is_told = facts.value(*name).is_some();
+        match name {
+            AttributeName::Ip => match (self.ip, self.peer) {
+                (Some(_), _) => "told by the caller".to_owned(),
+                (None, Some(peer)) => {
+                    Origin::of(&self.forwarding_headers(), peer, &rules.proxies).to_string()
+                }
+                (None, None) => "missing: give attributes.ip or attributes.peer".to_owned(),
+            },
+            AttributeName::User if self.user.is_some() => "told by the caller".to_owned(),
+            AttributeName::Claim(claim) if self.claims.of(claim).next().is_some() => {
+                "told by the caller".to_owned()
+            }
+            AttributeName::User | AttributeName::Claim(_) => match (&rules.token, facts.refused_token) {
+                (None, _) => "missing: clients.user.jwt is not set, so tokens are not read".to_owned(),
+                (Some(_), Some(cause)) => format!("token refused: {cause}"),
+                (Some(_), None) if is_told => "the verified token in Authorization".to_owned(),
+                (Some(_), None) if self.header("authorization").next().is_none() => {
+                    "missing: the request has no Authorization header".to_owned()
+                }
+                (Some(_), None) => {
+                    "missing: Authorization has no token, or the token lacks the claim".to_owned()
+                }
+            },
+            AttributeName::Route if self.route.is_some() => "told by the caller".to_owned(),
+            AttributeName::Route if is_told => "the route of the gateway that matches".to_owned(),
+            AttributeName::Named(_) if is_told => "told by the caller".to_owned(),
+            AttributeName::Header(header) if is_told => format!("the header {header}"),
+            AttributeName::Cookie(cookie) if is_told => format!("the cookie {cookie}"),
+            AttributeName::Param(param) if is_told => format!("the query parameter {param}"),
+            AttributeName::Method | AttributeName::Path | AttributeName::Host if is_told => {
+                "the request".to_owned()
+            }
+            AttributeName::Method
+            | AttributeName::Path
+            | AttributeName::Host
+            | AttributeName::Route
+            | AttributeName::Key
+            | AttributeName::Header(_)
+            | AttributeName::Cookie(_)
+            | AttributeName::Param(_)
+            | AttributeName::Named(_) => "missing".to_owned(),
+        }
+    }
+
     /// The facts that the policies need.
     pub(super) fn facts<'a>(
         &'a self,
@@ -194,7 +304,7 @@ impl Told<'_> {
     ) -> Facts<'a> {
         let rules = &settings.dialect.rules;
         let mut facts = Facts::default();
-        if let Some(address) = self.ip {
+        if let Some(address) = self.address(rules) {
             facts.tell_address(address, rules);
         }
         if let Some(method) = &self.method {
@@ -246,7 +356,7 @@ impl Told<'_> {
                     if name == "authorization" {
                         parts::add_credentials(line, &mut values);
                     } else {
-                        values.add(Some(line.trim_ascii().into()));
+                        values.add_with_trimmed(line.trim_ascii().into());
                     }
                     n_lines += 1;
                 }

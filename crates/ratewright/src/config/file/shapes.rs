@@ -10,7 +10,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor, value};
 
-use super::{By, Condition, Cost, Listener, ListenerSection, Upstream, UpstreamSection};
+use super::{By, Condition, Cost, CostEntry, Listener, ListenerSection, Upstream, UpstreamSection};
 use crate::config::meaning::ATTRIBUTE;
 use crate::config::written::{At, Meaning, Several, Written};
 
@@ -91,7 +91,7 @@ struct FirstOf {
 }
 
 impl<'d> TextOr<'d> for Cost {
-    const EXPECTED: &'static str = "a number, {header: NAME}, or a number for each method";
+    const EXPECTED: &'static str = "a number, {header: NAME}, a number for each method, or {path: …}";
     fn from_text(text: &str) -> Self {
         Self::Fixed(text.to_owned())
     }
@@ -126,6 +126,42 @@ impl<'d> Deserialize<'d> for Listener {
 }
 
 impl<'d> Deserialize<'d> for By {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        text_or(deserializer)
+    }
+}
+
+impl<'d> Deserialize<'d> for CostEntry {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        let At { value, place } = At::<EntryShape>::deserialize(deserializer)?;
+        Ok(match value {
+            EntryShape::Text(text) => {
+                let mut one = Written::unwritten(&text);
+                one.place = place;
+                Self::One(one)
+            }
+            EntryShape::Paths(paths) => Self::Paths(paths),
+        })
+    }
+}
+
+/// An entry without its place.
+enum EntryShape {
+    Text(String),
+    Paths(std::collections::BTreeMap<String, Written<String>>),
+}
+
+impl<'d> TextOr<'d> for EntryShape {
+    const EXPECTED: &'static str = "a number, or under path a number for each pattern";
+    fn from_text(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+    fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error> {
+        Deserialize::deserialize(value::MapAccessDeserializer::new(map)).map(Self::Paths)
+    }
+}
+
+impl<'d> Deserialize<'d> for EntryShape {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
         text_or(deserializer)
     }
@@ -179,7 +215,9 @@ impl JsonSchema for Cost {
         let header = json_schema!({ "type": "object", "required": ["header"], "additionalProperties": false,
             "properties": { "header": { "type": "string" } } });
         let methods = json_schema!({ "type": "object", "additionalProperties": number });
-        json_schema!({ "anyOf": [number, header, methods] })
+        let paths = json_schema!({ "type": "object", "required": ["path"], "additionalProperties": false,
+            "properties": { "path": { "type": "object", "additionalProperties": number } } });
+        json_schema!({ "anyOf": [number, header, methods, paths] })
     }
 }
 

@@ -278,7 +278,7 @@ fn what_is_wrong_with_in_flight_is_told() {
             t.yaml:8:27: policies.g.quota.rate is "x"; a rate is units/time, for example 10/s, 1/6s or 250/min
             t.yaml:8:42: policies.g has a quota and in_flight; write two policies, one with each
             t.yaml:8:42: policies.g.in_flight is "0"; with 0 under way everything would be denied. Use at least 1
-            t.yaml:8:49: policies.g.by is "ipp"; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
+            t.yaml:8:49: policies.g.by is "ipp"; did you mean ip? Otherwise use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
             t.yaml:9:39: policies.h.on_failure means nothing with in_flight, which is counted without Redis; leave it out
             t.yaml:9:53: policies.h.count means nothing with in_flight: a request is under way whatever its answer will be; leave it out
             t.yaml:9:73: policies.h.cost is "much"; use a whole number from 0 to 4294967295

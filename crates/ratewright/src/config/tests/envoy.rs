@@ -123,8 +123,8 @@ fn what_cannot_be_read_at_all_is_told_too() {
     check(
         "domain: d\n  descriptors: [\n",
         expect![[r#"
-        r.yaml:2:14: this cannot be read as YAML: mapping values are not allowed in this context
-    "#]],
+            r.yaml:2:14: the indentation does not fit: items of one list, and names of one section, begin at the same column. Align this line with those above that it belongs to
+        "#]],
     );
     check(
         "0.25: d\n",
@@ -304,20 +304,20 @@ fn such_a_file_can_be_checked_by_itself() {
     let told = |path: &Path| {
         let source = Source { path: Some(path.to_owned()), profile: None };
         let told = match check_source(&source, &|_| None) {
-            Ok(words) => words,
+            Ok(checked) => checked.words,
             Err(errors) => errors.iter().map(|error| format!("{error}\n")).collect(),
         };
         told.replace(&format!("{}/", folder.path().display()), "")
     };
     let all = ["a.yaml", "json.yaml", "broken.yaml", "t.yaml"].map(|name| told(&folder.path().join(name)));
     expect![[r#"
-        a.yaml is sound; rules for Envoy, to be named in envoy.files
+        a.yaml is valid; rules for Envoy, to be named in envoy.files
           envoy domain a; all descriptors of a request are charged, or none:
             k  1 in each 60 s by the clock, for each attribute k
-        json.yaml is sound; rules for Envoy, to be named in envoy.files
+        json.yaml is valid; rules for Envoy, to be named in envoy.files
           envoy domain j; all descriptors of a request are charged, or none:
-        broken.yaml:2:14: this cannot be read as YAML: unclosed bracket '['
-        t.yaml is sound; buckets in memory
+        broken.yaml:2:14: a bracket is opened here and not closed; close it with } or ]
+        t.yaml is valid; buckets in memory
           no policies: only keys that callers name are limited, by the defaults
     "#]]
     .assert_eq(&all.concat());

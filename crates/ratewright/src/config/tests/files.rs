@@ -183,5 +183,5 @@ fn a_broken_profile_that_nobody_asks_for_is_not_read() {
     };
     assert_eq!(read(None), Ok(()));
     assert!(read(Some("dev")).unwrap_err().contains("t.dev.yaml:1:6: "));
-    assert!(read(Some("none")).unwrap_err().contains("t.none.yaml: cannot read the file"));
+    assert!(read(Some("none")).unwrap_err().contains("t.none.yaml: profile none: cannot read the file"));
 }

@@ -226,7 +226,7 @@ fn what_is_of_another_kind_is_told() {
     check(
         "policies:\n- {name: a, quota: {rate: 1/s}, cost: 1.5}",
         expect![[r#"
-            t.yaml:2:33: a number, {header: NAME}, or a number for each method is expected here, not `1.5`
+            t.yaml:2:33: a number, {header: NAME}, a number for each method, or {path: …} is expected here, not `1.5`
         "#]],
     );
     check(
@@ -254,8 +254,8 @@ fn what_is_no_yaml_is_told() {
     check(
         "log: {level: info",
         expect![[r#"
-        t.yaml:1:6: this cannot be read as YAML: unclosed bracket '{'
-    "#]],
+            t.yaml:1:6: a bracket is opened here and not closed; close it with } or ]
+        "#]],
     );
     check(
         "log: {level: info}}",

@@ -26,7 +26,7 @@ policies:
               login    10 at once, then 1 every 6 s, and 10 in any 60 s, for each user, or else client address; on **/login**, **/auth**, **/signin**; retry after at least 60 s
               payment  30 at once, then 5 together every 2 s, for each client address; on **/payments**
               default  100 at once, then 10 every second, for each client address; on all others; retry after at least 5 min
-              late     1 every second, for all together; never, as one before it matches all
+              late     1 every second, for all together; never, since one before it matches all
             never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
             paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive
         "#]],
@@ -235,10 +235,10 @@ policies:
             t.yaml:13:89: policies.i.retry_after is "60"; use a whole number and us, ms, s, min, h or d: 5ms, 60s
             t.yaml:13:102: policies.i.missing is "no"; use one of skip, ip, deny
             t.yaml:14:10: policies.name is "Login"; a name has 1 to 64 of a-z 0-9 . _ -
-            t.yaml:14:21: policies.Login.by is "ipp"; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
+            t.yaml:14:21: policies.Login.by is "ipp"; did you mean ip? Otherwise use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
             t.yaml:14:52: policies.Login.quota.burst is "0"; a burst of 0 would deny everything. Use at least 1
             t.yaml:15:3: a policy has no name; write name: login
-            t.yaml:15:8: policies.by is "ipp"; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
+            t.yaml:15:8: policies.by is "ipp"; did you mean ip? Otherwise use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
             t.yaml:15:27: policies.quota.rate is "0/s"; "0" is not a number of units; use a whole number from 1 to 4294967295
         "#]],
     );
@@ -269,7 +269,7 @@ exempt: {paths: [health], clients: [x]}
             t.yaml:5:37: policies.c.by.first_of is empty; name the attributes to try
             t.yaml:6:53: policies.d.by.first_of is "key"; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
             t.yaml:7:39: policies.e.cost is "much"; use a whole number from 0 to 4294967295
-            t.yaml:8:48: policies.f.cost has a header and methods; use one of the two
+            t.yaml:8:39: policies.f.cost is by header, by path or by method; use one of {header: X-Cost}, {path: {"/a/**": 10}} and {GET: 1}
             t.yaml:9:45: policies.g.cost.GET is "-2"; use a whole number from 0 to 4294967295
             t.yaml:10:48: policies.h.cost.header is "X Cost"; use the name of a header field, for example X-User-Id
             t.yaml:11:46: policies.i.when.path is an empty list, which nothing fits; leave it out

@@ -17,11 +17,11 @@ fn doors(config: &Config) -> String {
 #[test]
 fn doors_open_on_loopback_unless_somebody_says_otherwise() {
     let check = |text, expected| Files::of(text).check_as(doors, expected);
-    check("", expect!["api 127.0.0.1:8080, admin 127.0.0.1:9090"]);
+    check("", expect!["api 127.0.0.1:8080, admin 127.0.0.1:8082"]);
     check("listen: {api: '[::1]:9000', admin: off}", expect!["api [::1]:9000, admin none"]);
     check(
         "listen: {api: {address: 127.0.0.1:1}, admin: {}}",
-        expect!["api 127.0.0.1:1, admin 127.0.0.1:9090"],
+        expect!["api 127.0.0.1:1, admin 127.0.0.1:8082"],
     );
     check(
         "listen: {api: 0.0.0.0:80, admin: '[::]:90'}",
@@ -35,16 +35,16 @@ fn doors_open_on_loopback_unless_somebody_says_otherwise() {
         expect!["api 0.0.0.0:80, admin [::]:90"],
     );
     check(
-        "listen: {api: off, admin: {address: 9090, port: 1}}",
+        "listen: {api: off, admin: {address: 8082, port: 1}}",
         expect![[r#"
         t.yaml:1:43: there is no setting "port" here; known are address, tls, open
     "#]],
     );
     check(
-        "listen: {api: off, admin: {address: 9090}}",
+        "listen: {api: off, admin: {address: 8082}}",
         expect![[r#"
         t.yaml:1:15: listen.api is "off"; use an address and a port, for example 127.0.0.1:8080
-        t.yaml:1:37: listen.admin.address is "9090"; use an address and a port, for example 127.0.0.1:8080
+        t.yaml:1:37: listen.admin.address is "8082"; use an address and a port, for example 127.0.0.1:8080
     "#]],
     );
     check(
@@ -124,9 +124,9 @@ fn each_door_has_a_port_of_its_own() {
     "#]],
     );
     check(
-        "listen: {api: 127.0.0.1:9090}",
+        "listen: {api: 127.0.0.1:8082}",
         expect![[r#"
-        t.yaml:1:15: listen.admin is 127.0.0.1:9090, where listen.api listens (127.0.0.1:9090); give each door a port of its own
+        t.yaml:1:15: listen.admin is 127.0.0.1:8082, where listen.api listens (127.0.0.1:8082); give each door a port of its own
     "#]],
     );
     check(
@@ -182,7 +182,7 @@ fn a_door_may_stand_open_to_clients_with_a_certificate() {
     let check = |text: &str, expected| Files::of(text).check_as(doors, expected);
     check(
         &format!("listen: {{tls: {{{tls}}}}}"),
-        expect!["api 127.0.0.1:8080 with a certificate, admin 127.0.0.1:9090 with a certificate"],
+        expect!["api 127.0.0.1:8080 with a certificate, admin 127.0.0.1:8082 with a certificate"],
     );
     check(
         &format!("listen: {{api: {{address: 0.0.0.0:1, tls: {{{tls}}}}}}}"),
@@ -192,7 +192,7 @@ fn a_door_may_stand_open_to_clients_with_a_certificate() {
     );
     check(
         &format!("listen: {{api: {{address: 0.0.0.0:1, tls: {{{tls}, client_ca: {}}}}}}}", ca.display()),
-        expect!["api 0.0.0.0:1 with a certificate, admin 127.0.0.1:9090"],
+        expect!["api 0.0.0.0:1 with a certificate, admin 127.0.0.1:8082"],
     );
     check(
         "listen: {tls: {key: none.pem}}",

@@ -21,7 +21,7 @@ impl<'a> Stage<'a> {
         let doors = [
             ("127.0.0.1:8000", &ratewright.gateway),
             ("127.0.0.1:8080", &ratewright.address),
-            ("127.0.0.1:9090", &ratewright.admin),
+            ("127.0.0.1:8082", &ratewright.admin),
         ];
         let addresses = doors.into_iter().map(|(written, real)| (written, real.clone()));
         Self { ratewright, folder, addresses: addresses.collect() }

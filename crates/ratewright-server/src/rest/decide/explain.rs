@@ -1,0 +1,472 @@
+//! Why a request is limited, or not: `POST /api/v1/explain` takes the body of `decide`, and spends nothing.
+//!
+//! ```text
+//!   body ─► facts, and where each comes from
+//!        ─► every policy: does it apply, and if not, which test failed on which value
+//!        ─► the buckets as they are, and what would be decided and sent
+//! ```
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use arc_swap::Guard;
+use http::{HeaderMap, Response, StatusCode};
+use ratewright_core::{
+    Ask, AttributeName, Condition, Explained, FailedTest, Finding, Key, Micros, Mode, Observe, Part,
+    Policies, Policy, Query, Standing, Store, Uncountable, Verdict, sounds_secret,
+};
+use ratewright_http::{Facts, Fields, Problem};
+use schemars::JsonSchema;
+use serde::Serialize;
+
+use super::{Decide, Deciding, LimitState};
+use crate::answer::json;
+use crate::key::Escaped;
+
+/// What the gateway adds to a request before policies are selected. Without a gateway, nothing.
+pub struct Gateway {
+    /// The route of a request, by host, path and method.
+    pub route: Box<dyn Fn(Option<&str>, &str, &str) -> FoundRoute + Send + Sync>,
+    /// The limits on requests in flight.
+    pub permits: Box<dyn Fn() -> Arc<Policies> + Send + Sync>,
+}
+
+/// What the gateway does with a request.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum FoundRoute {
+    /// There are no routes, and so no gateway.
+    #[default]
+    NoRoutes,
+    /// No route matches: it answers 404.
+    Nowhere,
+    /// Routes match, but not with this method: it answers 405.
+    WrongMethod,
+    /// This route.
+    Route {
+        /// Its id.
+        id: String,
+        /// The policies that it names.
+        policies: Vec<String>,
+    },
+}
+
+impl Default for Gateway {
+    fn default() -> Self {
+        Self { route: Box::new(|_, _, _| FoundRoute::NoRoutes), permits: Box::new(Arc::default) }
+    }
+}
+
+impl std::fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gateway").finish_non_exhaustive()
+    }
+}
+
+/// Why a request is limited, or not.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::rest) struct Explanation {
+    /// Whether it would be allowed now.
+    allowed: bool,
+    /// The status of a denial, or 200.
+    status: u16,
+    /// On what ground: `shared`, `local`, `fail_open`, `fail_closed`, or `none` if no limit applies.
+    basis: &'static str,
+    /// One sentence that says which policy decides, or why none does.
+    summary: String,
+    /// The route of the gateway, or why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    route: Option<String>,
+    /// What is known about the request, and where it comes from.
+    attributes: Vec<KnownAttribute>,
+    /// Every policy, in the order of the file.
+    policies: Vec<ExplainedPolicy>,
+    /// The rate limit headers that the response would carry.
+    headers: BTreeMap<String, String>,
+}
+
+/// An attribute of the request.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct KnownAttribute {
+    /// As policies write it.
+    name: String,
+    /// Its values, if there are any: several if upstreams may read several.
+    values: Vec<String>,
+    /// Where it comes from, or why it is missing.
+    from: String,
+}
+
+/// What one policy makes of the request.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct ExplainedPolicy {
+    policy: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+    /// Whether the request is charged under it.
+    applies: bool,
+    /// `applies`, `refused`, `exempt`, `not_named`, `not_covered`, `group_taken`, `missing`, `off` or `free`.
+    result: &'static str,
+    /// Why, in words.
+    why: String,
+    /// The override whose terms count: its name, or a digest of its `match`.
+    #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
+    override_name: Option<String>,
+    /// `enforce`, `shadow` or `off`.
+    mode: &'static str,
+    /// The key of its bucket, as `ratewright inspect` takes it: `POLICY:KEY`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    /// Its buckets, as they are now.
+    limits: Vec<OwnedLimitState>,
+}
+
+/// How one bucket stands.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+struct OwnedLimitState {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota: Option<String>,
+    /// `fits`, `short`, `never` or `unknown`: whether the request fits.
+    outcome: &'static str,
+    /// What it holds when full.
+    limit: u32,
+    remaining: u32,
+    reset_after_seconds: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_seconds: Option<u64>,
+    basis: &'static str,
+}
+
+impl<S, O> Deciding<'_, S, O>
+where
+    S: Store<Error = Infallible>,
+    O: Observe,
+{
+    /// Explains one query. Nothing is spent.
+    pub(in crate::rest) async fn explain(
+        &self,
+        asked: &Decide<'_>,
+        gateway: &Gateway,
+    ) -> Result<Explanation, Problem> {
+        let (policies, permits) = (self.limiter.policies(), (gateway.permits)());
+        asked.check(&policies, self.settings, "")?;
+        let told = &asked.attributes.0;
+        let route = match told.is_routed() {
+            true => FoundRoute::NoRoutes,
+            false => told.place(|host, path, method| (gateway.route)(host, path, method)),
+        };
+        let mut needs = policies.needs().to_vec();
+        needs.extend(permits.needs().iter().filter(|name| !policies.needs().contains(name)).cloned());
+        let mut facts = told.facts(self.settings, &needs, self.now);
+        let mut also: Vec<&str> = asked.policies.iter().map(AsRef::as_ref).collect();
+        if let FoundRoute::Route { id, policies } = &route {
+            facts.tell(AttributeName::Route, id.as_str());
+            also.extend(policies.iter().map(String::as_str));
+        }
+        let attributes = facts.attributes();
+        let query = Query {
+            select: facts.select(&also),
+            attributes: &attributes,
+            address: facts.address,
+            ask: Ask::Look(asked.cost.get()),
+            patience: Micros::ZERO,
+        };
+        let decision = self.limiter.decide_under(Guard::from_inner(policies.clone()), &query).await;
+        let standings: Vec<_> = decision.standings().collect();
+        let rates = policies.explain(&query);
+        let rates = rates.iter().map(|explained| ExplainedPolicy::of(explained, &query, &standings));
+        let in_flight = permits.explain(&query);
+        let in_flight = in_flight.iter().map(|explained| ExplainedPolicy::in_flight(explained, &query));
+        let policies = rates.chain(in_flight).filter(|policy| !policy.is_ad_hoc()).collect::<Vec<_>>();
+        let mut headers = HeaderMap::new();
+        if let Some(fields) = Fields::of(&decision, self.now) {
+            fields.render(self.settings.dialect.fields, &mut headers);
+        }
+        let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
+        let verdict = decision.verdict();
+        Ok(Explanation {
+            allowed: verdict == Verdict::Allow,
+            status: if verdict == Verdict::Allow { 200 } else { Fields::status(&decision).as_u16() },
+            basis: decision.basis().map_or("none", |basis| basis.name()),
+            summary: summary(verdict, decision.tightest().map(|(policy, ..)| policy), &policies),
+            route: route_words(&route),
+            attributes: told.known(&facts, &needs, self.settings),
+            headers: headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
+            policies,
+        })
+    }
+}
+
+impl Explanation {
+    pub(in crate::rest) fn render(&self) -> Response<String> {
+        let mut response = json(StatusCode::OK, self);
+        let no_store = http::HeaderValue::from_static("no-store");
+        response.headers_mut().insert(http::header::CACHE_CONTROL, no_store);
+        response
+    }
+}
+
+/// Which policy decides, or why none does.
+fn summary(verdict: Verdict, tightest: Option<&Policy>, policies: &[ExplainedPolicy]) -> String {
+    let refused = policies.iter().find(|policy| policy.result == "refused");
+    let applying: Vec<_> = policies.iter().filter(|policy| policy.applies).collect();
+    match (refused, tightest) {
+        (Some(refused), _) => format!("denied by {}: {}", refused.policy, refused.why),
+        (None, Some(policy)) if verdict == Verdict::Deny => {
+            format!("denied by {}: its bucket does not have enough units", policy.name())
+        }
+        (None, Some(policy)) => {
+            format!(
+                "allowed; {} of {} policies apply, the tightest is {}",
+                applying.len(),
+                policies.len(),
+                policy.name()
+            )
+        }
+        (None, None) if policies.is_empty() => "allowed: the file has no policies".to_owned(),
+        (None, None) if policies.iter().all(|policy| policy.result == "exempt") => {
+            format!("allowed: {}", policies[0].why)
+        }
+        (None, None) => format!("allowed: none of {} policies applies", policies.len()),
+    }
+}
+
+fn route_words(route: &FoundRoute) -> Option<String> {
+    match route {
+        FoundRoute::NoRoutes => None,
+        FoundRoute::Nowhere => Some("no route matches; the gateway answers 404".to_owned()),
+        FoundRoute::WrongMethod => {
+            Some("routes match, but not with this method; the gateway answers 405".to_owned())
+        }
+        FoundRoute::Route { id, .. } => Some(id.clone()),
+    }
+}
+
+impl ExplainedPolicy {
+    fn of(
+        explained: &Explained<'_>,
+        query: &Query<'_>,
+        standings: &[(&Policy, &ratewright_core::Limit, &Standing)],
+    ) -> Self {
+        let policy = explained.policy;
+        let own = standings.iter().filter(|(other, ..)| other.name() == policy.name());
+        let limits = own.map(|standing| OwnedLimitState::of(LimitState::of(*standing))).collect();
+        Self::with(explained, query, limits)
+    }
+
+    fn in_flight(explained: &Explained<'_>, query: &Query<'_>) -> Self {
+        let mut told = Self::with(explained, query, Vec::new());
+        if told.applies {
+            told.why.push_str("; it limits requests in flight, which only the gateway counts");
+        }
+        told
+    }
+
+    fn with(explained: &Explained<'_>, query: &Query<'_>, limits: Vec<OwnedLimitState>) -> Self {
+        let policy = explained.policy;
+        // What applies says more than what does not.
+        let applying = explained
+            .findings
+            .iter()
+            .find(|finding| matches!(finding, Finding::Applies { .. } | Finding::Refused(_)));
+        let finding = applying.or(explained.findings.first());
+        let (result, why, override_name, mode) = match finding {
+            None => ("not_covered", String::new(), None, policy.mode()),
+            Some(finding) => {
+                (result(finding), why(policy, finding), override_of(finding), mode_of(policy, finding))
+            }
+        };
+        let applies = result == "applies";
+        let key = policy.limits().first().and_then(|limit| Key::new(limit.name(), query.attributes));
+        Self {
+            policy: policy.name().to_owned(),
+            group: policy.group().map(str::to_owned),
+            applies,
+            result,
+            why,
+            override_name: override_name.map(str::to_owned),
+            mode: mode.name(),
+            key: key.filter(|_| applies).map(|key| key_words(&key)),
+            limits,
+        }
+    }
+
+    /// True for those behind ad hoc keys, which no request falls under.
+    fn is_ad_hoc(&self) -> bool {
+        ratewright_core::Algorithm::named(&self.policy).is_some()
+    }
+}
+
+impl OwnedLimitState {
+    fn of(state: LimitState<'_>) -> Self {
+        Self {
+            quota: state.quota.map(str::to_owned),
+            outcome: state.outcome,
+            limit: state.limit,
+            remaining: state.remaining,
+            reset_after_seconds: state.reset_after_seconds,
+            retry_after_seconds: state.retry_after_seconds,
+            basis: state.basis,
+        }
+    }
+}
+
+fn result(finding: &Finding<'_>) -> &'static str {
+    match finding {
+        Finding::Applies { .. } => "applies",
+        Finding::Refused(_) => "refused",
+        Finding::Exempt(_) => "exempt",
+        Finding::NotNamed => "not_named",
+        Finding::NotCovered(_) => "not_covered",
+        Finding::GroupTaken { .. } | Finding::HeadTaken => "group_taken",
+        Finding::Missing(_) => "missing",
+        Finding::Off { .. } => "off",
+        Finding::Free => "free",
+    }
+}
+
+fn override_of<'a>(finding: &Finding<'a>) -> Option<&'a str> {
+    match finding {
+        Finding::Applies { override_name, .. } | Finding::Off { override_name } => *override_name,
+        Finding::Refused(_)
+        | Finding::Exempt(_)
+        | Finding::NotNamed
+        | Finding::NotCovered(_)
+        | Finding::GroupTaken { .. }
+        | Finding::HeadTaken
+        | Finding::Missing(_)
+        | Finding::Free => None,
+    }
+}
+
+fn mode_of(policy: &Policy, finding: &Finding<'_>) -> Mode {
+    match finding {
+        Finding::Applies { mode, .. } => *mode,
+        Finding::Off { .. } => Mode::Off,
+        Finding::Refused(_)
+        | Finding::Exempt(_)
+        | Finding::NotNamed
+        | Finding::NotCovered(_)
+        | Finding::GroupTaken { .. }
+        | Finding::HeadTaken
+        | Finding::Missing(_)
+        | Finding::Free => policy.mode(),
+    }
+}
+
+/// Why a policy applies or does not, in words.
+fn why(policy: &Policy, finding: &Finding<'_>) -> String {
+    match finding {
+        Finding::Applies { override_name: Some(name), .. } => {
+            format!("it covers the request; its override {name} matches")
+        }
+        Finding::Applies { .. } => "it covers the request".to_owned(),
+        Finding::Refused(Uncountable::Missing) => {
+            format!("the request lacks what it counts by ({}), and missing is deny", partition(policy))
+        }
+        Finding::Refused(Uncountable::Repeated) => {
+            format!("the request sends what it counts by ({}) more than once", partition(policy))
+        }
+        Finding::Refused(Uncountable::TooMany) => {
+            "the request has too many values or interpretations".to_owned()
+        }
+        Finding::Exempt(condition) => format!("the request is exempt: {}", conditions(condition)),
+        Finding::NotNamed => "only routes and callers that name it fall under it".to_owned(),
+        Finding::NotCovered(failed) => failed.iter().map(failure).collect::<Vec<_>>().join("; "),
+        Finding::GroupTaken { by } => {
+            format!(
+                "of the group {} only the first match applies, and {by} comes first",
+                policy.group().unwrap_or_default()
+            )
+        }
+        Finding::HeadTaken => {
+            format!("a later policy of the group {} names HEAD", policy.group().unwrap_or_default())
+        }
+        Finding::Missing(names) => {
+            let names = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+            format!("the request has no {names}, and missing is skip")
+        }
+        Finding::Off { override_name: Some(name) } => format!("its override {name} switches it off"),
+        Finding::Off { .. } => "it is off".to_owned(),
+        Finding::Free => "the request costs nothing under it".to_owned(),
+    }
+}
+
+fn failure(FailedTest { attribute, values, expected }: &FailedTest<'_>) -> String {
+    let expected = expected.join(", ");
+    match values.as_slice() {
+        [] if is_secret(attribute) => format!("the request has no {attribute}"),
+        [] => format!("the request has no {attribute}; it must match {expected}"),
+        values if is_secret(attribute) => {
+            format!("{attribute} does not match ({} value(s) sent)", values.len())
+        }
+        values => format!("{attribute} is {}, which does not match {expected}", values.join(", ")),
+    }
+}
+
+fn conditions(condition: &Condition) -> String {
+    let tests = condition.tests().map(|(name, values)| format!("{name} matches {}", values.join(", ")));
+    tests.collect::<Vec<_>>().join(" and ")
+}
+
+fn partition(policy: &Policy) -> String {
+    let names = policy.partition().iter().flat_map(Part::names).map(ToString::to_string);
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// True if a value may be a secret, which nobody should find in a ticket.
+pub(super) fn is_secret<S: AsRef<str>>(name: &AttributeName<S>) -> bool {
+    match name {
+        AttributeName::Header(name)
+        | AttributeName::Cookie(name)
+        | AttributeName::Param(name)
+        | AttributeName::Named(name) => sounds_secret(name.as_ref()),
+        AttributeName::Ip
+        | AttributeName::User
+        | AttributeName::Method
+        | AttributeName::Path
+        | AttributeName::Host
+        | AttributeName::Route
+        | AttributeName::Key
+        | AttributeName::Claim(_) => false,
+    }
+}
+
+/// A key as people ask for it. Secrets are left out.
+fn key_words(key: &Key<'_>) -> String {
+    use std::fmt::Write as _;
+
+    let mut text = String::new();
+    for (n, (value, attribute)) in key.values().zip(key.attributes()).enumerate() {
+        let bar = if n > 0 { "|" } else { "" };
+        // Writing to a string cannot fail.
+        let _ = if is_secret(&attribute.name) {
+            write!(text, "{bar}({})", attribute.name)
+        } else {
+            text.push_str(bar);
+            write!(Escaped(&mut text), "{value}")
+        };
+    }
+    text
+}
+
+impl KnownAttribute {
+    /// What is known of an attribute.
+    pub(super) fn of(name: AttributeName<&str>, facts: &Facts<'_>, from: String) -> Self {
+        let shown = |value: &str| match value {
+            ratewright_core::Attribute::UNREADABLE => "(cannot be read)".to_owned(),
+            value if value.starts_with('\0') => "(more than can be counted)".to_owned(),
+            _ if is_secret(&name) => "(secret)".to_owned(),
+            value => value.to_owned(),
+        };
+        let attributes = facts.attributes();
+        let values = attributes.iter().filter(|attribute| attribute.name.is(&name));
+        Self {
+            name: name.to_string(),
+            values: values.map(|attribute| shown(attribute.value)).collect(),
+            from,
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Limits that are valid and never act, or that a client can escape at will. Nobody would notice before it matters, so `check` and the
+//! log warn of them.
+
+use ratewright_core::{AttributeName, Missing, Mode, Part, Pattern, Policy, Selector};
+
+use super::plain::likest;
+use super::reader::Reader;
+use super::written::Place;
+
+/// A policy as it was read, and where it stands.
+pub(super) struct Placed<'a> {
+    pub(super) policy: &'a Policy,
+    pub(super) name: Option<Place>,
+    pub(super) by: Option<Place>,
+}
+
+impl Reader<'_> {
+    /// Warns if none of some attributes is known of any request, unless a caller of the API tells it.
+    pub(super) fn check_told<'n>(
+        &mut self,
+        path: &str,
+        names: impl IntoIterator<Item = &'n AttributeName<String>>,
+        place: Option<Place>,
+    ) {
+        let mut why = None;
+        for name in names {
+            match self.untold(name) {
+                None => return,
+                Some(reason) => why = Some((name, reason)),
+            }
+        }
+        if let Some((name, reason)) = why {
+            let scope = if self.told.routes.is_empty() { "" } else { ", and so never in the gateway" };
+            let problem =
+                format!("{path}: {reason}. It acts only if a caller of /api/v1/decide tells {name}{scope}");
+            self.warn(place, problem);
+        }
+    }
+
+    /// Why no request tells an attribute, if none does.
+    fn untold(&self, name: &AttributeName<String>) -> Option<&'static str> {
+        match name {
+            AttributeName::User if !self.told.has_tokens && !self.told.has_user_header => Some(
+                "no request has a user, since nothing says how users are known; set clients.user.jwt, or clients.user.header",
+            ),
+            AttributeName::Claim(_) if !self.told.has_tokens => {
+                Some("no request has claims, since no tokens are verified; set clients.user.jwt")
+            }
+            AttributeName::Named(_) if !self.told.routes.is_empty() => Some(
+                "requests through the gateway have no attributes of this kind; use header:NAME or another one",
+            ),
+            AttributeName::User
+            | AttributeName::Claim(_)
+            | AttributeName::Named(_)
+            | AttributeName::Ip
+            | AttributeName::Method
+            | AttributeName::Path
+            | AttributeName::Host
+            | AttributeName::Route
+            | AttributeName::Key
+            | AttributeName::Header(_)
+            | AttributeName::Cookie(_)
+            | AttributeName::Param(_) => None,
+        }
+    }
+
+    /// Notes a route that does not exist. Without any routes, callers of the API may tell what they like.
+    pub(super) fn check_route(&mut self, path: &str, text: &str, place: Option<Place>) {
+        let Ok(pattern) = Pattern::new(text, AttributeName::<&str>::Route.separator()) else { return };
+        let ids: Vec<&str> = self.told.routes.iter().map(String::as_str).collect();
+        if ids.is_empty() || ids.iter().any(|id| pattern.matches(id)) {
+            return;
+        }
+        let advice = likest(text, &ids).map_or_else(
+            || format!("the routes are {}", ids.join(", ")),
+            |like| format!("did you mean {like}?"),
+        );
+        self.wrong(place, format!("{path} is {text:?}, but there is no such route; {advice}"));
+    }
+
+    /// Warns of policies that never act, and of those that a client can escape.
+    pub(super) fn check_all(&mut self, placed: &[Placed<'_>]) {
+        for (n, later) in placed.iter().enumerate() {
+            let shadow = placed[..n].iter().find(|earlier| shadows(earlier.policy, later.policy));
+            if let Some(earlier) = shadow {
+                let (name, first) = (later.policy.name(), earlier.policy.name());
+                let group = later.policy.group().unwrap_or_default();
+                let problem = format!(
+                    "policies.{name} never applies: of the group {group} only the first match does, and {first} before it \
+                     matches all that {name} does. Put {name} before {first}"
+                );
+                self.warn(later.name, problem);
+            }
+        }
+        let is_net = |policy: &Policy| {
+            let covers_all = matches!(policy.selector(), Selector::When(condition) if condition.is_empty());
+            let has_address =
+                policy.partition().iter().any(|part| part.names().any(|name| *name == AttributeName::Ip));
+            covers_all && has_address && policy.mode() != Mode::Off && chosen(policy).is_none()
+        };
+        if placed.iter().any(|placed| is_net(placed.policy)) {
+            return;
+        }
+        for Placed { policy, by, .. } in placed {
+            if let Some(part) = chosen(policy) {
+                let names = part.names().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+                let problem = format!(
+                    "policies.{}.by has {names}, which clients choose themselves: each new value gets a full quota, so a client is \
+                     never limited. Add a policy by ip for all requests beside it",
+                    policy.name()
+                );
+                self.warn(*by, problem);
+            }
+        }
+    }
+}
+
+/// The part of a policy's key whose values clients can make up, if there is one.
+fn chosen(policy: &Policy) -> Option<&Part> {
+    policy.partition().iter().find(|part| part.names().all(is_chosen))
+}
+
+/// True if clients can give an attribute as many values as they like.
+fn is_chosen(name: &AttributeName<String>) -> bool {
+    match name {
+        AttributeName::Path
+        | AttributeName::Header(_)
+        | AttributeName::Cookie(_)
+        | AttributeName::Param(_) => true,
+        AttributeName::Ip
+        | AttributeName::User
+        | AttributeName::Method
+        | AttributeName::Host
+        | AttributeName::Route
+        | AttributeName::Key
+        | AttributeName::Claim(_)
+        | AttributeName::Named(_) => false,
+    }
+}
+
+/// True if every request has the attribute.
+pub(super) fn is_always_there(name: &AttributeName<String>) -> bool {
+    matches!(
+        name,
+        AttributeName::Ip
+            | AttributeName::Method
+            | AttributeName::Path
+            | AttributeName::Host
+            | AttributeName::Key
+    )
+}
+
+/// True if a policy may leave a request that it matches to the next of its group, because the request lacks what it counts by.
+pub(super) fn may_skip(policy: &Policy) -> bool {
+    let is_there = |part: &Part| part.names().any(is_always_there);
+    policy.mode() != Mode::Off
+        && policy.missing() == Missing::Skip
+        && !policy.partition().iter().all(is_there)
+}
+
+/// True if one policy always keeps another of its group, which comes later, from applying.
+fn shadows(earlier: &Policy, later: &Policy) -> bool {
+    let (Selector::When(first), Selector::When(second)) = (earlier.selector(), later.selector()) else {
+        return false;
+    };
+    earlier.group().is_some()
+        && earlier.group() == later.group()
+        && !may_skip(earlier)
+        && first.includes(second)
+}

@@ -1,0 +1,70 @@
+//! Requests by curl, over HTTP/1.1 and HTTP/2.
+
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+/// A request: the method, the path, and its headers, which may be no text.
+pub(crate) type Request<'a> = (&'a str, &'a str, &'a [&'a [u8]]);
+
+/// What a client gets: the status, and the body; in place of the body of HEAD, the headers.
+pub(crate) type Response = (u16, String);
+
+/// The versions of HTTP, as curl calls them. Neither needs TLS.
+pub(crate) const HTTP_1: &str = "http1.1";
+pub(crate) const HTTP_2: &str = "http2-prior-knowledge";
+
+/// Ends the record of a response. No response contains it.
+const END: char = '\u{1e}';
+
+/// Sends requests to an address, one after the other, and gives the responses. The status of a request that gets none is 0.
+pub(crate) fn curl(version: &str, address: &str, requests: &[Request<'_>]) -> Vec<Response> {
+    let mut config = Vec::new();
+    for (n, (method, path, headers)) in requests.iter().enumerate() {
+        if n > 0 {
+            config.extend_from_slice(b"next\n");
+        }
+        let write_out = format!("write-out = \"\\n%{{http_code}}{END}\"\n");
+        let method =
+            if *method == "HEAD" { "head\n".to_owned() } else { format!("request = \"{method}\"\n") };
+        let fixed = "path-as-is\ngloboff\nmax-time = 30\n";
+        config.extend_from_slice(format!("{version}\n{fixed}{write_out}{method}").as_bytes());
+        add_option(&mut config, "url", format!("http://{address}{path}").as_bytes());
+        for header in *headers {
+            // A header without a value ends in a semicolon.
+            let empty = header.strip_suffix(b":").map(|name| [name, b";"].concat());
+            add_option(&mut config, "header", empty.as_deref().unwrap_or(header));
+        }
+    }
+    let mut curl = Command::new("curl");
+    curl.args(["-s", "-K", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut curl = curl.spawn().unwrap();
+    curl.stdin.take().unwrap().write_all(&config).unwrap(); // it reads all of it first
+    let printed = curl.wait_with_output().unwrap().stdout;
+    let printed = String::from_utf8_lossy(&printed);
+    let responses: Vec<Response> = printed
+        .split_terminator(END)
+        .map(|record| {
+            let (body, status) = record.rsplit_once('\n').unwrap();
+            (status.parse().unwrap(), body.to_owned())
+        })
+        .collect();
+    assert_eq!(responses.len(), requests.len(), "{printed}");
+    responses
+}
+
+/// The statuses that curl gets.
+pub(crate) fn statuses(version: &str, address: &str, requests: &[Request<'_>]) -> Vec<u16> {
+    curl(version, address, requests).into_iter().map(|(status, _)| status).collect()
+}
+
+/// Adds an option with a text, as curl's files quote it.
+fn add_option(config: &mut Vec<u8>, name: &str, value: &[u8]) {
+    config.extend_from_slice(format!("{name} = \"").as_bytes());
+    for byte in value {
+        if b"\"\\".contains(byte) {
+            config.push(b'\\');
+        }
+        config.push(*byte);
+    }
+    config.extend_from_slice(b"\"\n");
+}
