@@ -14,7 +14,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("ratewright-rls-rules", &["ratewright-core"]),
     ("ratewright-listen", &[]),
     ("ratewright-server", &["ratewright-core", "ratewright-http", "ratewright-listen", "ratewright-store"]),
-    ("ratewright-tower", &["ratewright-core", "ratewright-http", "ratewright-store"]),
+    ("ratewright-tower", &["ratewright-core", "ratewright-http", "ratewright-lab", "ratewright-store"]),
     ("ratewright-rls", &["ratewright-core", "ratewright-listen", "ratewright-rls-rules", "ratewright-store"]),
     (
         "ratewright-example-axum",
@@ -51,8 +51,8 @@ const ARROWS: [(&str, &[&str]); 13] = [
 ];
 
 /// All that the model may see of others: no I/O, no clock, no wire.
-const IN_CORE: [&str; 7] =
-    ["aho-corasick", "arc-swap", "ipnet", "siphasher", "smallvec", "thiserror", "expect-test"];
+const IN_CORE: [&str; 8] =
+    ["aho-corasick", "arc-swap", "ipnet", "siphasher", "smallvec", "thiserror", "expect-test", "proptest"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_owned()
