@@ -136,15 +136,22 @@ impl Policies {
             }
             policy.finding(seen, query)
         };
-        let find = |(n, policy): (u32, &'a Policy)| match covering(n, policy) {
-            Finding::NotNamed | Finding::NotCovered(_) | Finding::GroupTaken { .. } | Finding::HeadTaken
-                if names.contains(&policy.name()) =>
-            {
+        let find = |(n, policy): (u32, &'a Policy)| {
+            let finding = covering(n, policy);
+            if finding.is_outside() && names.contains(&policy.name()) {
                 policy.finding(seen, query)
+            } else {
+                finding
             }
-            finding => finding,
         };
         (0..).zip(self.iter()).map(find).collect()
+    }
+}
+
+impl Finding<'_> {
+    /// True if the query does not fall under the policy by itself, but would if somebody named the policy.
+    fn is_outside(&self) -> bool {
+        matches!(self, Self::NotNamed | Self::NotCovered(_) | Self::GroupTaken { .. } | Self::HeadTaken)
     }
 }
 
@@ -191,9 +198,10 @@ impl Condition {
         let failed = self.tests().zip(self.holding(query)).filter(|(_, holds)| !holds);
         failed
             .map(|((attribute, expected), _)| FailedTest {
-                values: match attribute {
-                    AttributeName::Ip => query.address.iter().map(ToString::to_string).collect(),
-                    _ => query.values(&attribute).map(readable).collect(),
+                values: if attribute == AttributeName::Ip {
+                    query.address.iter().map(ToString::to_string).collect()
+                } else {
+                    query.values(&attribute).map(readable).collect()
                 },
                 attribute,
                 expected,

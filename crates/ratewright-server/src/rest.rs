@@ -44,7 +44,7 @@ use crate::watch::Checks;
 use asked::Asked;
 use params::{Accepts, Params};
 
-pub use decide::{FoundRoute, Gateway, parse as parse_decide};
+pub use decide::{FindRoute, FoundRoute, Gateway, parse as parse_decide};
 
 /// The longest body of one query, and of a batch.
 const BODY_MAX: usize = 256 * 1024;

@@ -36,7 +36,7 @@ use crate::answer::json;
 use crate::settings::Settings;
 use crate::watch::Checks;
 pub(super) use explain::Explanation;
-pub use explain::{FoundRoute, Gateway};
+pub use explain::{FindRoute, FoundRoute, Gateway};
 use told::Told;
 
 /// The most queries in a batch, and how many of them are decided at once.

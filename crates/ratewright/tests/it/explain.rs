@@ -54,7 +54,10 @@ fn check_origins(ratewright: &Ratewright, attributes: &str, expected: Expect) {
 fn every_policy_says_why_it_applies_or_not() {
     let ratewright = Ratewright::start(CONFIG);
     let login = r#"{"ip": "192.0.2.1", "method": "POST", "path": "/api/login", "user": "g-1"}"#;
-    check(&ratewright, login, expect![[r#"
+    check(
+        &ratewright,
+        login,
+        expect![[r#"
         allowed; 3 of 7 policies apply, the tightest is login
         login: applies: it covers the request
         rest: group_taken: of the group endpoint only the first match applies, and login comes first
@@ -63,14 +66,18 @@ fn every_policy_says_why_it_applies_or_not() {
         trial: applies: it covers the request
         old: off: it is off
         named: not_covered: path is /api/login, which does not match /never
-    "#]]);
+    "#]],
+    );
     for _ in 0..2 {
         assert_eq!(
             ratewright.post("/api/v1/decide", &[], &format!(r#"{{"attributes": {login}}}"#)).status,
             200
         );
     }
-    check(&ratewright, login, expect![[r#"
+    check(
+        &ratewright,
+        login,
+        expect![[r#"
         denied by login: its bucket does not have enough units
         login: applies: it covers the request
         rest: group_taken: of the group endpoint only the first match applies, and login comes first
@@ -79,8 +86,12 @@ fn every_policy_says_why_it_applies_or_not() {
         trial: applies: it covers the request
         old: off: it is off
         named: not_covered: path is /api/login, which does not match /never
-    "#]]);
-    check(&ratewright, r#"{"ip": "192.0.2.1", "method": "OPTIONS", "path": "/"}"#, expect![[r#"
+    "#]],
+    );
+    check(
+        &ratewright,
+        r#"{"ip": "192.0.2.1", "method": "OPTIONS", "path": "/"}"#,
+        expect![[r#"
         allowed: the request is exempt: method matches OPTIONS
         login: exempt: the request is exempt: method matches OPTIONS
         rest: exempt: the request is exempt: method matches OPTIONS
@@ -89,10 +100,14 @@ fn every_policy_says_why_it_applies_or_not() {
         trial: exempt: the request is exempt: method matches OPTIONS
         old: exempt: the request is exempt: method matches OPTIONS
         named: exempt: the request is exempt: method matches OPTIONS
-    "#]]);
+    "#]],
+    );
     let partner =
         r#"{"ip": "192.0.2.1", "path": "/x", "host": "other.example.com", "headers": {"X-Api-Key": "k-2"}}"#;
-    check(&ratewright, partner, expect![[r#"
+    check(
+        &ratewright,
+        partner,
+        expect![[r#"
         allowed; 2 of 7 policies apply, the tightest is rest
         login: not_covered: the request has no method; it must match POST; path is /x, which does not match **/login**
         rest: applies: it covers the request
@@ -101,7 +116,8 @@ fn every_policy_says_why_it_applies_or_not() {
         trial: applies: it covers the request
         old: off: it is off
         named: not_covered: path is /x, which does not match /never
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -235,16 +251,24 @@ policies:
   - { name: at-once, by: ip, in_flight: 3 }
 ",
     );
-    check(&ratewright, r#"{"ip": "192.0.2.1", "method": "GET", "path": "/orders/7"}"#, expect![[r#"
+    check(
+        &ratewright,
+        r#"{"ip": "192.0.2.1", "method": "GET", "path": "/orders/7"}"#,
+        expect![[r#"
         allowed; 2 of 2 policies apply, the tightest is per-route
         per-route: applies: it covers the request
         at-once: applies: it covers the request; it limits requests in flight, which only the gateway counts
-    "#]]);
-    check(&ratewright, r#"{"ip": "192.0.2.1", "method": "GET", "path": "/other"}"#, expect![[r#"
+    "#]],
+    );
+    check(
+        &ratewright,
+        r#"{"ip": "192.0.2.1", "method": "GET", "path": "/other"}"#,
+        expect![[r#"
         allowed: none of 2 policies applies
         per-route: not_named: only routes and callers that name it fall under it
         at-once: applies: it covers the request; it limits requests in flight, which only the gateway counts
-    "#]]);
+    "#]],
+    );
     let explained = explained(&ratewright, r#"{"ip": "192.0.2.1", "method": "POST", "path": "/orders/7"}"#);
     assert_eq!(explained["route"], "routes match, but not with this method; the gateway answers 405");
 }

@@ -113,11 +113,9 @@ proptest! {
         let applies: BTreeSet<_> = explained
             .iter()
             .flat_map(|explained| {
-                explained.findings.iter().filter_map(|finding| match finding {
-                    Finding::Applies { override_name, .. } => {
-                        Some((explained.policy.name().to_owned(), override_name.map(str::to_owned)))
-                    }
-                    _ => None,
+                explained.findings.iter().filter_map(|finding| {
+                    let Finding::Applies { override_name, .. } = finding else { return None };
+                    Some((explained.policy.name().to_owned(), override_name.map(str::to_owned)))
                 })
             })
             .collect();

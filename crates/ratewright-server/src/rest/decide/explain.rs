@@ -24,10 +24,13 @@ use super::{Decide, Deciding, LimitState};
 use crate::answer::json;
 use crate::key::Escaped;
 
+/// Finds the route of a request, by host, path and method.
+pub type FindRoute = dyn Fn(Option<&str>, &str, &str) -> FoundRoute + Send + Sync;
+
 /// What the gateway adds to a request before policies are selected. Without a gateway, nothing.
 pub struct Gateway {
-    /// The route of a request, by host, path and method.
-    pub route: Box<dyn Fn(Option<&str>, &str, &str) -> FoundRoute + Send + Sync>,
+    /// Finds the route of a request.
+    pub route: Box<FindRoute>,
     /// The limits on requests in flight.
     pub permits: Box<dyn Fn() -> Arc<Policies> + Send + Sync>,
 }

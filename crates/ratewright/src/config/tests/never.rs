@@ -154,9 +154,12 @@ fn limits_that_clients_escape_by_new_values_are_warned_of() {
         "policies:\n- {name: a, by: 'header:X-Api-Key', quota: {rate: 1/s}}\n- {name: b, by: ip, quota: {rate: 1/s}}\n",
         expect![[""]],
     );
-    warns("policies:\n- {name: a, by: [ip, path], quota: {rate: 1/s}}\n", expect![[r#"
+    warns(
+        "policies:\n- {name: a, by: [ip, path], quota: {rate: 1/s}}\n",
+        expect![[r#"
         warning: t.yaml:2:17: policies.a.by has path, which clients choose themselves: each new value gets a full quota, so a client is never limited. Add a policy by ip for all requests beside it
-    "#]]);
+    "#]],
+    );
     warns("policies:\n- {name: a, by: [ip, route], quota: {rate: 1/s}}\n", expect![[""]]);
 }
 
