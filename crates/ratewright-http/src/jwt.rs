@@ -236,7 +236,8 @@ fn only_jwt<'a>(texts: impl Iterator<Item = &'a [u8]>) -> Result<Option<&'a str>
 /// the signature, where many decoders skip them.
 ///
 /// # Errors
-/// If there are more parts: some applications look at the first three only. An encrypted token has five, and none is a signature.
+/// If there are more parts: some applications look at the first three only. An encrypted token has five, and none is a signature; a PASETO
+/// may have four.
 fn jwt_in(text: &[u8]) -> Option<Result<&[u8], TokenError>> {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
     let mut parts: SmallVec<[&[u8]; 5]> = text.split(|byte| *byte == b'.').take(6).collect();
@@ -250,9 +251,15 @@ fn jwt_in(text: &[u8]) -> Option<Result<&[u8], TokenError>> {
     }
     match parts.drain(3..).count() {
         0 => Some(Ok(&text[start..])),
+        1 if is_paseto(&header[start..], payload) => None,
         2 if is_encrypted(&header[start..]) => None,
         _ => Some(Err(TokenError::Unreadable)),
     }
+}
+
+/// True if a token begins as a PASETO does: `v4.local.….footer`. As the header of a signed token its version would be no JSON.
+fn is_paseto(version: &[u8], purpose: &[u8]) -> bool {
+    matches!(version, [b'v', b'1'..=b'9']) && matches!(purpose, b"local" | b"public")
 }
 
 /// True if a token's header says that it is encrypted: its `enc` names how.

@@ -231,6 +231,11 @@ fn credentials_are_told_in_their_canonical_spelling() {
     assert_eq!(credentials(&format!("JWT a.b.{SIGNATURE}")), format!("{jwt} jwt a.b.{SIGNATURE}"));
     assert_eq!(credentials(&format!("Bearer a.b.{SIGNATURE},x")), format!("{jwt} ?"));
     assert_eq!(credentials(&format!("Bearer:a.b.{SIGNATURE}~")), format!("{jwt} a.b.{SIGNATURE} ?"));
+    assert_eq!(credentials(&format!("Bearer a.b.{SIGNATURE}.x")), format!("bearer a.b.{SIGNATURE}.x ?"));
+    for paseto in ["v4.public.", "v2.local."].map(|begin| format!("{begin}{SIGNATURE}")) {
+        assert_eq!(credentials(&format!("Bearer {paseto}")), format!("bearer {paseto}"));
+        assert_eq!(credentials(&format!("Bearer {paseto}.Zm9vdGVy")), format!("bearer {paseto}.Zm9vdGVy"));
+    }
     for (line, expected) in [
         ("key ", "bearer key key"),
         ("Bearer acme.prod.10001", "bearer acme.prod.10001"),
