@@ -1,4 +1,5 @@
-//! Real servers for tests and benchmarks, on loopback, in folders of their own, ended with whoever started them.
+//! Real servers for tests and benchmarks, on loopback, in folders of their own, ended with whoever started them; and the requests of
+//! ordinary clients.
 
 #![expect(clippy::disallowed_methods, reason = "processes and sockets live in real time")]
 #![expect(clippy::missing_panics_doc, reason = "a test without its server must stop")]
@@ -16,6 +17,7 @@ mod redis;
 mod sentinel;
 mod server_process;
 mod skip;
+mod traffic;
 
 use std::time::{Duration, Instant};
 
@@ -31,6 +33,7 @@ pub use proxy::{Fault, Proxy};
 pub use redis::Redis;
 pub use sentinel::Sentinel;
 pub use skip::skip;
+pub use traffic::{LIMITS, OrdinaryRequest, ordinary_requests};
 
 /// How long anything may take to come about.
 const PATIENCE: Duration = Duration::from_secs(60);

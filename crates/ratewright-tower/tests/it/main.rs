@@ -4,6 +4,7 @@
 mod counted;
 mod in_flight;
 mod layer;
+mod ordinary;
 mod readings;
 mod waits;
 mod world;

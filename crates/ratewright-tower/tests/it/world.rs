@@ -4,7 +4,9 @@ use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use http::{HeaderMap, Request, Response};
+use http::header::HOST;
+use http::uri::Authority;
+use http::{HeaderMap, HeaderValue, Request, Response, Uri, Version};
 use http_body_util::BodyExt;
 use ratewright_core::{
     Algorithm, AttributeName, Basis, Charge, Key, Limiter, ManualClock, Policies, Policy, Quota, Refill,
@@ -46,6 +48,25 @@ pub(crate) fn door() -> Door {
 pub(crate) fn request(client: u8, path: &str) -> Request<Body> {
     let peer = Peer(IpAddr::V4(Ipv4Addr::new(192, 0, 2, client)));
     Request::get(path).extension(peer).body(Body::default()).unwrap()
+}
+
+/// The same request as it comes over HTTP/2: its target names the host in place of the first `Host` line.
+pub(crate) fn over_http_2(mut request: Request<Body>) -> Request<Body> {
+    *request.version_mut() = Version::HTTP_2;
+    if request.uri().authority().is_some() {
+        return request;
+    }
+    let hosts: Vec<_> = request.headers().get_all(HOST).iter().cloned().collect();
+    let first = hosts.first().map_or(&b"a.example"[..], HeaderValue::as_bytes);
+    let Ok(authority) = Authority::try_from(first) else { return request }; // such a host stays where it is
+    request.headers_mut().remove(HOST);
+    for host in hosts.into_iter().skip(1) {
+        request.headers_mut().append(HOST, host);
+    }
+    let path = request.uri().path_and_query().unwrap().clone();
+    let target = Uri::builder().scheme("http").authority(authority).path_and_query(path);
+    *request.uri_mut() = target.build().unwrap();
+    request
 }
 
 pub(crate) async fn text<B: http_body::Body<Error: std::fmt::Debug>>(answer: Response<B>) -> String {
