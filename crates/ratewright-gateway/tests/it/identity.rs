@@ -100,6 +100,59 @@ async fn so_does_one_over_http_2() {
     assert_eq!(exchange(&client, fine).await.0, 200, "the connection goes on");
 }
 
+/// A request over HTTP/2, frame by frame: clients by hyper and curl do not send what is malformed.
+fn frames(fields: &[(&str, &str)]) -> Vec<u8> {
+    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
+        let length = u8::try_from(payload.len()).unwrap();
+        [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+    };
+    let mut block = vec![0x82, 0x84, 0x86]; // GET, /, http
+    for (name, value) in fields {
+        block.push(0); // a literal that is not indexed
+        for text in [name, value] {
+            block.push(u8::try_from(text.len()).unwrap());
+            block.extend_from_slice(text.as_bytes());
+        }
+    }
+    let (settings, request) = (frame(4, 0, 0, &[]), frame(1, 0b101, 1, &block));
+    [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..], &request].concat()
+}
+
+/// The status of a request over HTTP/2; nothing, if it is reset or the connection ends.
+async fn status_of(world: &World, fields: &[(&str, &str)]) -> Option<u16> {
+    let mut client = world.connect().await;
+    client.send(frames(fields)).await;
+    loop {
+        let head = client.exactly(9).await?;
+        let length = usize::from_be_bytes([0, 0, 0, 0, 0, head[0], head[1], head[2]]);
+        let payload = client.exactly(length).await?;
+        match head[3] {
+            1 => match payload[0] {
+                0x88 => return Some(200),
+                0x8c => return Some(400),
+                other => panic!("another status: {other:#x}"),
+            },
+            3 | 7 => return None, // RST_STREAM, GOAWAY
+            _ => {}
+        }
+    }
+}
+
+/// HTTP/2 has no such header, so it is nobody's way to have a key removed.
+#[tokio::test]
+async fn connection_over_http_2_reaches_no_server() {
+    let server = showing().await;
+    let world = counting(&server).await;
+    let n_connections = || server.n_connections.load(std::sync::atomic::Ordering::SeqCst);
+    for options in ["x-api-key", "close, X-Api-Key", "close"] {
+        let fields = [(":authority", "a"), ("x-api-key", "1"), ("connection", options)];
+        assert!(matches!(status_of(&world, &fields).await, None | Some(400)), "{options}");
+        assert_eq!(n_connections(), 0, "{options}");
+    }
+    assert_eq!(status_of(&world, &[(":authority", "a"), ("x-api-key", "1")]).await, Some(200));
+    assert_eq!(n_connections(), 1);
+}
+
 /// Upstreams that speak CGI or WSGI read these as the headers with a hyphen, which were counted or judged.
 #[tokio::test]
 async fn doubles_with_an_underscore_are_dropped() {

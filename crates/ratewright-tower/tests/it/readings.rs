@@ -15,7 +15,7 @@ use ratewright_tower::RateLimitLayer;
 use serde_json::json;
 use tower::{Layer, ServiceExt};
 
-use crate::world::{Body, NOW, bucket, clock, door, limiter, request};
+use crate::world::{Body, NOW, bucket, clock, door, limiter, over_http_2, request};
 
 const SECRET: &[u8] = b"a secret of at least thirty-two bytes";
 
@@ -24,8 +24,15 @@ async fn statuses(policy: Policy, requests: Vec<Request<Body>>) -> Vec<u16> {
     statuses_under(Policies::new(vec![policy]).unwrap(), Rules::default(), requests).await
 }
 
-/// The same, under several policies and with other rules for identifying clients.
+/// The same, under several policies and with other rules for identifying clients; over HTTP/1.1, and again over HTTP/2.
 async fn statuses_under(policies: Policies, rules: Rules, requests: Vec<Request<Body>>) -> Vec<u16> {
+    let over_2 = requests.iter().cloned().map(over_http_2).collect();
+    let statuses = statuses_of(policies.clone(), rules.clone(), requests).await;
+    assert_eq!(statuses_of(policies, rules, over_2).await, statuses, "over HTTP/2");
+    statuses
+}
+
+async fn statuses_of(policies: Policies, rules: Rules, requests: Vec<Request<Body>>) -> Vec<u16> {
     let limiter = Arc::new(Limiter::new(policies, MemoryStore::new(clock(), 1_000)));
     let dialect = Dialect { rules, ..Dialect::default() }.shared();
     let layer = RateLimitLayer::new(limiter, door().speaking(dialect));
@@ -58,6 +65,12 @@ fn method_is(method: &str) -> Condition {
 
 fn path_is(path: &str) -> Condition {
     Condition::default().and_fits(AttributeName::Path, vec![Pattern::new(path, Some(b'/')).unwrap()])
+}
+
+/// A policy of 4 units, of which methods cost so many.
+fn costing(costs: &[(&str, u32)]) -> Policy {
+    let costs = costs.iter().map(|(method, cost)| ((*method).to_owned(), *cost)).collect();
+    bucket("p", "4/h").costing(Cost::ByMethod { costs, others: 1 })
 }
 
 /// The statuses of requests with these `Authorization` headers, where tokens name users and each user has one request.
@@ -131,15 +144,25 @@ async fn a_method_counts_however_it_is_written_or_overridden() {
     assert_eq!(statuses(on("POST"), vec![with("POST", "/", &put), with("POST", "/", &[])]).await, [200, 429]);
     let many = "/?_method=A&_method=B&_method=C&_method=D&_method=E&_method=PUT";
     assert_eq!(statuses(on("PUT"), vec![with("POST", many, &[])]).await, [400]);
+    for method in ["POST", "post", "Post"] {
+        let requests = vec![with(method, "/", &[]), with(method, "/", &[])];
+        assert_eq!(statuses(costing(&[("POST", 3)]), requests).await, [200, 429], "{method}");
+    }
+}
+
+/// Only as it is written: an upstream may take `options` for a method of its own.
+#[tokio::test]
+async fn a_method_in_small_letters_is_not_exempt() {
+    for (method, expected) in [("OPTIONS", [200, 200]), ("options", [200, 429]), ("Options", [200, 429])] {
+        let policies = Policies::new(vec![bucket("p", "1/h")]).unwrap().exempting(vec![method_is("OPTIONS")]);
+        let requests = vec![with(method, "/", &[]), with(method, "/", &[])];
+        assert_eq!(statuses_under(policies, Rules::default(), requests).await, expected, "{method}");
+    }
 }
 
 #[tokio::test]
 async fn head_is_counted_as_get_unless_it_is_named() {
     let heads = || vec![with("HEAD", "/", &[]), with("HEAD", "/", &[])];
-    let costing = |costs: &[(&str, u32)]| {
-        let costs = costs.iter().map(|(method, cost)| ((*method).to_owned(), *cost)).collect();
-        bucket("p", "4/h").costing(Cost::ByMethod { costs, others: 1 })
-    };
     assert_eq!(statuses(costing(&[("GET", 3)]), heads()).await, [200, 429]);
     assert_eq!(statuses(costing(&[("GET", 3), ("HEAD", 2)]), heads()).await, [200, 200]);
     let of_group =
@@ -182,8 +205,28 @@ async fn what_comes_twice_is_charged_twice_or_rejected() {
     let requests = paths.map(|path| with("GET", path, &[])).into();
     assert_eq!(statuses(k, requests).await, [200, 429, 200, 400]);
     let key = bucket("p", "1/h").by(&[AttributeName::Header("x-api-key")]);
-    let twice = with("GET", "/", &[("x-api-key", "a"), ("x-api-key", "b")]);
-    assert_eq!(statuses(key, vec![twice, with("GET", "/", &[("x-api-key", "a")])]).await, [400, 200]);
+    let twice = |path| with("GET", path, &[("x-api-key", "a"), ("x-api-key", "b")]);
+    let requests = vec![twice("/"), with("GET", "/", &[("x-api-key", "a")])];
+    assert_eq!(statuses(key.clone(), requests).await, [400, 200]);
+    let elsewhere = key.covering(Selector::When(path_is("/other")));
+    assert_eq!(statuses(elsewhere, vec![twice("/"), twice("/"), twice("/other")]).await, [200, 200, 400]);
+}
+
+/// HTTP/2 sends cookies one by one.
+#[tokio::test]
+async fn cookies_that_come_one_by_one_are_charged() {
+    let sid = bucket("p", "1/h").by(&[AttributeName::Cookie("sid")]);
+    let cookies = |values: &[&str]| {
+        with("GET", "/", &values.iter().map(|value| ("cookie", *value)).collect::<Vec<_>>())
+    };
+    let requests = vec![
+        cookies(&["sid=a", "theme=dark", "sid=b"]),
+        cookies(&["sid=a"]),
+        cookies(&["sid=b"]),
+        cookies(&["sid=c"]),
+        cookies(&["sid=1", "sid=2", "sid=3", "sid=4", "sid=5"]),
+    ];
+    assert_eq!(statuses(sid, requests).await, [200, 429, 429, 200, 400]);
 }
 
 /// A user that a trusted proxy names twice is nobody in particular.

@@ -1,15 +1,9 @@
 //! Requests that could be read in more than one way, as Envoy tells of them: rules that name no value count all of them.
 
-use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
-
-use ratewright_lab::{Envoy, Filter};
+use ratewright_lab::Filter;
 
 use super::{Edge, has_envoy};
-use crate::process::Answer;
-
-/// A request: the method, the path, and its headers, which may be no text.
-type Request<'a> = (&'a str, &'a str, &'a [&'a [u8]]);
+use crate::curl::{self, HTTP_1, HTTP_2, Request};
 
 const BY_PATH: &str = "- actions: [{request_headers: {header_name: ':path', descriptor_key: path}}]\n";
 const BY_METHOD: &str = "- actions: [{request_headers: {header_name: ':method', descriptor_key: method}}]\n";
@@ -23,24 +17,23 @@ merge_slashes: true
 path_with_escaped_slashes_action: UNESCAPE_AND_FORWARD
 ";
 
-fn status(envoy: &Envoy, (method, path, headers): Request<'_>) -> u16 {
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n");
-    let headers: Vec<_> = headers.iter().map(|header| [*header, b"\r\n"].concat()).collect();
-    let mut stream = TcpStream::connect(envoy.address()).unwrap();
-    stream.write_all(&[head.as_bytes(), &headers.concat(), b"\r\n"].concat()).unwrap();
-    let mut response = Vec::new();
-    stream.read_to_end(&mut response).unwrap();
-    Answer::parse(&String::from_utf8_lossy(&response)).status
-}
-
-/// The statuses of requests under these descriptors, of which each allows one a day. What Envoy gets no answer for, passes.
-fn statuses(filter: Filter<'_>, descriptors: &[&str], requests: &[Request<'_>]) -> Vec<u16> {
+/// The statuses of requests over this version of HTTP under these descriptors, of which each allows one a day. What Envoy gets no
+/// answer for, passes.
+fn statuses(version: &str, filter: Filter<'_>, descriptors: &[&str], requests: &[Request<'_>]) -> Vec<u16> {
     let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
     let descriptors = descriptors.iter().map(|descriptor| format!("- {{{descriptor}, {limit}}}\n"));
     let rules = format!("domain: edge\ndescriptors:\n{}", descriptors.collect::<String>());
     let edge = Edge::start(&rules, "");
     let envoy = edge.envoy_with(filter);
-    requests.iter().map(|request| status(&envoy, *request)).collect()
+    curl::statuses(version, &envoy.address(), requests)
+}
+
+/// Checks the statuses of requests, over both versions of HTTP.
+#[track_caller]
+fn check(filter: Filter<'_>, descriptors: &[&str], requests: &[Request<'_>], expected: &[u16]) {
+    for version in [HTTP_1, HTTP_2] {
+        assert_eq!(statuses(version, filter, descriptors, requests), expected, "{version}");
+    }
 }
 
 /// Each of these requests is counted: it passes once, and not again.
@@ -48,8 +41,7 @@ fn statuses(filter: Filter<'_>, descriptors: &[&str], requests: &[Request<'_>]) 
 fn check_counted(rate_limits: &str, descriptors: &[&str], requests: &[Request<'_>]) {
     let twice: Vec<_> = requests.iter().flat_map(|request| [*request, *request]).collect();
     let filter = Filter { rate_limits, ..Filter::PATIENT };
-    let expected: Vec<u16> = requests.iter().flat_map(|_| [200, 429]).collect();
-    assert_eq!(statuses(filter, descriptors, &twice), expected);
+    check(filter, descriptors, &twice, &[200, 429].repeat(requests.len()));
 }
 
 /// Envoy tells the path as it was written, with its parameters: a rule with a value sees one spelling, so that another rule must
@@ -77,10 +69,10 @@ fn spellings_of_a_path_share_a_bucket_where_envoy_makes_one_of_them() {
     let filter = Filter { rate_limits: BY_PATH, connection_manager: NORMAL_PATHS, ..Filter::PATIENT };
     let spellings = ["/once", "/%6fnce", "//once", "/x/../once", "/x%2f..%2fonce"];
     let spellings = spellings.map(|path| ("GET", path, &[][..]));
-    assert_eq!(statuses(filter, &["key: path, value: /once"], &spellings), [200, 429, 429, 429, 429]);
+    check(filter, &["key: path, value: /once"], &spellings, &[200, 429, 429, 429, 429]);
     let parameters = ["/once", "/once?x=1", "/%6fnce?x=2"].map(|path| ("GET", path, &[][..]));
     let shared = "key: path, value: /once*, share_threshold: true";
-    assert_eq!(statuses(filter, &[shared], &parameters), [200, 429, 429]);
+    check(filter, &[shared], &parameters, &[200, 429, 429]);
 }
 
 #[test]
@@ -91,7 +83,7 @@ fn head_is_counted_and_a_method_in_small_letters_is_rejected() {
     let descriptors = ["key: method, value: GET", "key: method"];
     check_counted(BY_METHOD, &descriptors, &[("GET", "/", &[]), ("HEAD", "/", &[])]);
     let filter = Filter { rate_limits: BY_METHOD, ..Filter::PATIENT };
-    assert_eq!(statuses(filter, &descriptors, &[("get", "/", &[]), ("Get", "/", &[])]), [400, 400]);
+    check(filter, &descriptors, &[("get", "/", &[]), ("Get", "/", &[])], &[400, 400]);
 }
 
 /// Of several lines of a header Envoy tells the first: that one is counted, also if it is empty, whatever comes after it.
@@ -109,7 +101,7 @@ fn a_header_that_comes_twice_is_counted() {
     );
     let filter = Filter { rate_limits: BY_KEY, ..Filter::PATIENT };
     let requests: [Request<'_>; 3] = [("GET", "/", &[a]), ("GET", "/", &[a, b]), ("GET", "/", &[a, a])];
-    assert_eq!(statuses(filter, &descriptors, &requests), [200, 429, 429]);
+    check(filter, &descriptors, &requests, &[200, 429, 429]);
 }
 
 /// A value that is not UTF-8 is counted, and the request still falls under the limit of its address.
@@ -123,5 +115,5 @@ fn a_header_that_cannot_be_read_hides_nothing() {
     let by_both = [BY_KEY, BY_ADDRESS].concat();
     let filter = Filter { rate_limits: &by_both, ..Filter::PATIENT };
     let requests: [Request<'_>; 2] = [("GET", "/", &[]), ("GET", "/", &[unreadable])];
-    assert_eq!(statuses(filter, &["key: remote_address"], &requests), [200, 429]);
+    check(filter, &["key: remote_address"], &requests, &[200, 429]);
 }
