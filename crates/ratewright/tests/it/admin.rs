@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::Output;
 
 use expect_test::{Expect, expect};
-use ratewright_lab::{free_port, write_certificates};
+use ratewright_lab::{Redis, free_port, write_certificates};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -138,13 +138,33 @@ fn reset_forgets_a_key_and_no_other() {
     assert_eq!(left("api:ip:192.0.2.2"), 2);
 }
 
-/// All buckets of a policy, under the names that Redis gives them: overrides, and addresses whose token is refused.
 #[test]
-fn inspect_and_reset_cover_all_buckets_of_a_policy() {
-    let ratewright = Ratewright::start(
-        "clients: {user: {jwt: {secret: a secret of at least thirty-two bytes}}}\n\
-         policies:\n- name: p\n  by: user\n  quota: {rate: 5/h}\n  overrides: [{name: get, match: {method: GET}, quota: {rate: 9/h}}]\n",
-    );
+fn inspect_remaining_and_reset_cover_all_buckets_of_a_policy() {
+    check_all_buckets(&Ratewright::start(OVERRIDDEN));
+}
+
+#[test]
+fn so_they_do_on_redis() {
+    let server = Redis::start();
+    let store = format!("store: {{redis: {{url: '{}', deadline: 1s}}}}\n", server.url());
+    let ratewright = Ratewright::start(&format!("{store}{OVERRIDDEN}"));
+    ratewright.wait_for_redis();
+    check_all_buckets(&ratewright);
+    assert_eq!(ratewright.get("remaining?policy=p&key=anna").json()["basis"], "shared");
+}
+
+const OVERRIDDEN: &str = "
+clients: {user: {jwt: {secret: a secret of at least thirty-two bytes}}}
+policies:
+- name: p
+  by: user
+  quota: {rate: 5/h}
+  overrides: [{name: get, match: {method: GET}, quota: {rate: 9/h}}]
+";
+
+/// All buckets of a policy, under the names that Redis gives them: overrides, and addresses whose token is refused.
+#[track_caller]
+fn check_all_buckets(ratewright: &Ratewright) {
     let ask_as = |method: &str, user: &str| {
         ratewright.decide(&json!({"ip": "192.0.2.1", "method": method, "user": user})).status
     };
@@ -154,17 +174,26 @@ fn inspect_and_reset_cover_all_buckets_of_a_policy() {
     };
     assert_eq!([ask_as("GET", "anna"), ask_as("POST", "anna"), ask_as("POST", "anna"), refused()], [200; 4]);
     let left = |key: &str| {
-        let inspected = json_of(&ask(&ratewright, &["inspect", key, "--json"]));
+        let inspected = json_of(&ask(ratewright, &["inspect", key, "--json"]));
         let limits = inspected["limits"].as_array().unwrap().clone();
         limits.iter().map(|limit| limit["remaining"].as_u64().unwrap()).collect::<Vec<_>>()
     };
+    // Of the buckets that a key has, the one that is emptiest.
+    let least =
+        |key: &str| ratewright.get(&format!("remaining?policy=p&key={key}")).json()["remaining"].clone();
     assert_eq!(left("p:anna"), [3, 8]);
     assert_eq!(left("p+get:anna"), [3, 8], "as Redis has it");
+    assert_eq!(least("anna"), 3, "of the policy's own quota");
+    assert_eq!([(); 7].map(|()| ask_as("GET", "anna")), [200; 7]);
+    assert_eq!((left("p:anna"), least("anna")), (vec![3, 1], json!(1)), "of the override's");
+    assert_eq!((left("p:anna"), least("anna")), (vec![3, 1], json!(1)), "a look spends nothing");
     assert_eq!(left("p:ip:192.0.2.1"), [4, 9], "the address whose token is refused");
     assert_eq!(left("p:ip%3A192.0.2.1"), [5, 9], "a user of that name");
-    ask(&ratewright, &["reset", "p:ip:192.0.2.1"]);
-    ask(&ratewright, &["reset", "p:anna"]);
+    assert_eq!(least("ip%3A192.0.2.1"), 5);
+    ask(ratewright, &["reset", "p:ip:192.0.2.1"]);
+    ask(ratewright, &["reset", "p:anna"]);
     assert_eq!((left("p:ip:192.0.2.1"), left("p:anna")), (vec![5, 9], vec![5, 9]));
+    assert_eq!(least("anna"), 5, "as many as it ever has under its own quota");
 }
 
 #[test]
@@ -371,7 +400,7 @@ fn what_goes_wrong_is_told_with_what_to_do() {
     );
     for misuse in [
         &["inspect"][..],
-        &["inspect", "a:b", "--admin", "127.0.0.1:9090"],
+        &["inspect", "a:b", "--admin", "127.0.0.1:8082"],
         &["top", "--admin", "ftp://127.0.0.1"],
         &["top", "-n", "0"],
         &["top", "-n", "1001"],
@@ -386,7 +415,7 @@ fn what_goes_wrong_is_told_with_what_to_do() {
             "Examples:",
             "RATEWRIGHT_ADMIN",
             "RATEWRIGHT_TOKEN",
-            "[default: http://127.0.0.1:9090]",
+            "[default: http://127.0.0.1:8082]",
         ] {
             assert!(help.contains(part), "{part} is not in {help}");
         }
