@@ -1,7 +1,7 @@
-//! Bodies of one HTTP/2 connection that are not read.
+//! Unread request bodies of one HTTP/2 connection.
 //!
-//! The streams of a connection share its window. While a body waits, for its upstream or for a decision, its client may have
-//! filled the window with it, and cannot send any of the others: they are held back too, and are not slow.
+//! All streams of a connection share one flow-control window. A body that waits for its upstream or for a decision may fill that
+//! window, and then the client cannot send the other bodies either. That time does not count against `body_rate_min`.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   check_framing       refuse what two servers could read in two ways
-//!   check_identity      refuse what leaves it open whom a request is counted for
+//!   check_identity      reject requests with ambiguous identity
 //!   Upgrade::asked_for  look, before it is taken away
 //!   strip_hop_by_hop    take away what is between two neighbours only
 //!   join_cookies        one field for all cookies, which HTTP/2 may send one by one

@@ -1,7 +1,7 @@
 //! A client's body as it comes.
 //!
-//! A body that nobody reads, of a request that was denied for example, is read to its end all the same if it is short: otherwise
-//! the connection would have to be closed, and a client that is still sending would see it break instead of its answer.
+//! The body of a denied request is still read to its end if it is short. Otherwise the connection would have to be closed, and a client
+//! that is still sending would see it break instead of getting the response.
 
 use std::future::poll_fn;
 use std::pin::Pin;

@@ -1,7 +1,7 @@
-//! The least that a client must send of a request's body.
+//! The minimum rate of a request body (`body_rate_min`).
 //!
-//! A client that sends a byte now and then is never quiet for long, and keeps a connection, an upstream's connection and a permit
-//! for as long as it likes. So the bytes of each window are counted, and a window is as long as we have waited for the client:
+//! A client that sends a byte now and then never exceeds the idle timeout, so it could hold an upstream connection and a permit for
+//! ever. So bytes are counted in windows, and a window contains only time spent waiting for the client:
 //!
 //! ```text
 //!   waiting for the client   ████████       ████      ██████     its time runs
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! # Law
-//! - A client that sends `n_bytes` in each window of waiting is never cut off, and one that sends less in one of them always is.
+//! - A window restarts once `n_bytes` have come. A client is cut off exactly when a window of waiting ends before that.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::quiet::Ring;
 
-/// The least that a client must send of a body: so many bytes in each window.
+/// The minimum rate of a request body: `n_bytes` in each window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BodyRate {
     /// Bytes in a window.

@@ -25,7 +25,7 @@ pub struct Route {
     pub timeouts: Timeouts,
     /// The longest body of a request, in bytes.
     pub body_max: u64,
-    /// The least that a client must send of a body while it is waited for. None: as little as it likes.
+    /// The minimum rate of a request body while the client is waited for. None: no minimum.
     pub body_rate_min: Option<BodyRate>,
     /// Which `Host` the server sees.
     pub host: HostPolicy,

@@ -20,7 +20,7 @@ pub struct Settings {
     pub header_max: u32,
     /// The longest body of a request, in bytes, where a route says nothing else.
     pub body_max: u64,
-    /// The least that a client must send of a body, where a route says nothing else.
+    /// The minimum rate of a request body, where a route says nothing else. None: no minimum.
     pub body_rate_min: Option<BodyRate>,
     /// How long things may take, where a route says nothing else.
     pub timeouts: Timeouts,

@@ -1,8 +1,8 @@
 //! What one policy file says, as a whole.
 //!
-//! Routes name policies, and policies count by what the rules of identification find out. A request that were routed by one file
-//! and decided by another could meet a route whose policy does not exist: nothing would count it. So a reload replaces all of it
-//! at once, and a request keeps the snapshot that it began with.
+//! Routes name policies, and policies depend on the identification rules. If a request were routed by one file and decided by another,
+//! its route could name a policy that does not exist, and nothing would count it. So a reload replaces all of it at once, and a request
+//! keeps the snapshot that it began with.
 
 use std::sync::Arc;
 

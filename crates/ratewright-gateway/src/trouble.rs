@@ -59,7 +59,7 @@ pub(crate) enum Trouble {
     #[error("the client sent nothing for {0:?}")]
     ClientQuiet(Duration),
     /// The client sends its body too slowly.
-    #[error("the client sent less than {0}")]
+    #[error("request body too slow: less than {0}")]
     ClientSlow(BodyRate),
     /// The client's body is no body.
     #[error("the client's body makes no sense")]
@@ -190,9 +190,7 @@ impl Trouble {
                 "The server behind this gateway broke off before it answered.".to_owned()
             }
             Self::Refused(_) => "The server behind this gateway took no request.".to_owned(),
-            Self::Garbled | Self::BadUpgrade(_) => {
-                "The server behind this gateway gave an answer that makes no sense.".to_owned()
-            }
+            Self::Garbled | Self::BadUpgrade(_) => "The upstream sent an invalid response.".to_owned(),
         };
         let mut answer = Problem::new(self.status(), detail).on(occasion).render().map(Body::from);
         if matches!(self, Self::ClientGone) {

@@ -1,17 +1,17 @@
-//! What is put right in the store after the answer.
+//! Corrections that follow the response.
 //!
-//! A decision makes one call to the store, and so takes one deadline at most, whatever the modes of its rules are. That call cannot know
-//! everything, and the rest follows when the answer is out:
+//! A decision makes one call to the store, so it waits for one deadline at most, in every mode. What that call could not know is corrected
+//! after the response:
 //!
-//! | what the call found | what follows the answer |
+//! | what the call found | what follows the response |
 //! |---|---|
 //! | the request is denied, by a rule in record mode or because all quotas are used up, and others were charged | their units are given back |
 //! | one of several limits of a quota is used up, and the others were charged | their units are given back |
 //! | the request is denied by a veto, which kept rules in record mode from being counted | they are recorded |
 //! | negative hits | they are given back |
 //!
-//! The answer tells how things stand when that is done, as far as it is known: never more than is left. Until then a bucket may hold
-//! a unit too few, for as long as one call takes, and never one too many.
+//! The response shows the standings after these corrections, as far as they are known, and never more units than are left. Until the
+//! corrections are applied, a bucket that is owed a refund holds too few units, and one whose record is still to come too many.
 
 use std::convert::Infallible;
 

@@ -1,7 +1,6 @@
-//! Work that answers before it is over, and is finished also if nobody waits for it any more.
+//! Work that responds before it ends, and continues if the caller has gone.
 //!
-//! What a decision must put right in the store is done after the answer. Envoy takes its call back when its time is over; what was
-//! charged then stays charged, and what is to be given back must be.
+//! Corrections run after the response. If Envoy cancels its call, the charges remain, so the refunds must still be made.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -45,7 +45,7 @@ impl IgnoredRefunds {
             warn!(
                 %peer,
                 suppressed,
-                "negative hits ignored: the peer is on another machine and showed no certificate; set tls with a client_ca for listen.grpc"
+                "negative hits ignored: peer on another machine without a client certificate; set tls with client_ca for listen.grpc"
             );
         }
     }

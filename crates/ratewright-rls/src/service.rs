@@ -167,7 +167,7 @@ where
         Some(Ok(answer)) => unary::answer(&answer),
         // The code that the original has for everything.
         Some(Err(refusal)) => unary::refuse(Status::unknown(refusal.to_string())),
-        None => unary::refuse(Status::internal("the decision ended without an answer")),
+        None => unary::refuse(Status::internal("decision task ended without a response")),
     }
 }
 

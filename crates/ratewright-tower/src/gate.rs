@@ -56,7 +56,8 @@ pub(crate) fn at_once<F: Future>(future: F) -> Option<F::Output> {
 }
 
 impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
-    /// Finds out who asks, and decides. What is found out is `known` afterwards; unless the peer was, the door finds it out. The query lives no longer than that; `keep` says what is kept of it.
+    /// Identifies the client and decides. Stores what it found in `known`; if `known` is empty, the peer comes from the request's
+    /// extensions or from the door. `keep` extracts what must outlive the query.
     pub(crate) async fn ask<K>(
         &self,
         request: &Parts,
@@ -78,7 +79,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
         self.tell_more(request, &policies, &mut facts);
         dialect.heed(&facts);
         if let Some(cause) = facts.refused_token {
-            debug!(%cause, "token refused; policies by user count the client address");
+            debug!(%cause, "token refused: it gives no user and no claims");
         }
         if let Some(problem) = facts.problem(&dialect.rules) {
             return Err(problem);

@@ -51,7 +51,7 @@ impl Permits {
         Permit { taken: taken.collect(), permits: Arc::clone(self) }
     }
 
-    /// A keyed hash of all that tells keys apart. An override counts the same requests as its policy, only up to another number.
+    /// A keyed hash of all that tells keys apart. An override shares the policy's count and only changes the maximum.
     fn identity(&self, key: &Key<'_>) -> u64 {
         let values: SmallVec<[_; 2]> = key.values().map(|value| (value.tag, value.text)).collect();
         self.secret.hash_one((key.name().policy(), key.name().partition(), values.as_slice()))

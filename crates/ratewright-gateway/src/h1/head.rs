@@ -73,7 +73,7 @@ fn parse_one(seen: &BytesMut, asked: Decoder) -> Result<Option<(usize, Answered)
         Err(_) => return Err("what came is no answer"),
     };
     if has_bare_line_feed(&seen[..n_bytes]) {
-        return Err("a line of the response's head ends with a bare line feed");
+        return Err("response head has a line that ends with a bare LF");
     }
     let is_old = parsed.version == Some(0);
     let status = StatusCode::from_u16(parsed.code.unwrap_or_default()).map_err(|_| "its status is none")?;

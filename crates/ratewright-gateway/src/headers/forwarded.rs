@@ -14,9 +14,8 @@
 //! A proxy writes one of `X-Forwarded-For` and `Forwarded`, and may pass the other one on as the client sent it. So only the
 //! one that proxies are said to write is believed; the other is made anew, or goes.
 //!
-//! `X-Original-URL` and its kind ([`OTHER_PATHS`]) make some servers serve another path than the one that was limited. And some servers
-//! read `X_User_Id` as `X-User-Id`: such doubles go, whoever sends them, and so do those of headers that say how long the body
-//! is, and of those that a policy reads.
+//! [`OTHER_PATHS`] headers make some upstreams serve another path than the one that was limited. Some upstreams also read `X_User_Id` as
+//! `X-User-Id`. Such aliases of forwarding, framing and policy headers are always removed, even from trusted proxies.
 
 use std::net::IpAddr;
 
@@ -35,8 +34,8 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// Headers by which servers and frameworks serve another path than the one in the request line. `SCRIPT_NAME` is what gunicorn cuts off
-/// the path, and `Daphne-Root-Path` what Daphne does.
+/// Headers that make some upstreams serve another path than the request line names: gunicorn and Daphne strip the value of `SCRIPT_NAME` or
+/// `Daphne-Root-Path` from the path.
 const OTHER_PATHS: [&str; 13] = [
     "x-original-url",
     "x-original-uri",

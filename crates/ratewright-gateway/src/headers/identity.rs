@@ -1,4 +1,4 @@
-//! Headers that a request is counted by, and requests that leave it open what they are counted by.
+//! Rejects requests with ambiguous identity: those for which the upstream may read another client than the one we count.
 //!
 //! A limit is worth something only if it counts what the upstream reads. Two `Authorization` headers name two users, and the
 //! upstream may believe the other one. `Connection: X-Api-Key` has the key removed after it was counted, so every made-up key
@@ -28,7 +28,7 @@ pub(crate) struct HeaderRules {
     pub(crate) read: ReadHeaders,
 }
 
-/// Why it is open what a request is counted by.
+/// Why a request's identity is ambiguous.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
@@ -80,7 +80,7 @@ impl HeaderRules {
     }
 }
 
-/// Refuses a request that leaves it open what it is counted by.
+/// Rejects a request with ambiguous identity.
 ///
 /// # Errors
 /// The first reason that is found.

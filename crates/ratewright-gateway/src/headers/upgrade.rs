@@ -5,7 +5,7 @@
 //!   101 response  Connection: upgrade, Upgrade: websocket      check, and then write
 //! ```
 //!
-//! What follows is a tunnel, in which nothing is matched or limited. So it must be no HTTP, on either side.
+//! After the switch, bytes pass through a tunnel that no policy sees, so neither side may still speak HTTP.
 
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
@@ -21,24 +21,23 @@ pub struct Upgrade(HeaderValue);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpgradeError {
     /// It is not a response to an upgrade, or not one of HTTP/1.1.
-    #[error("the client asked for no upgrade")]
+    #[error("unexpected 101: the client asked for no upgrade")]
     Unasked,
     /// `Connection` does not name `upgrade`.
-    #[error("Connection does not name upgrade")]
+    #[error("101 response without Connection: upgrade")]
     NotConnection,
     /// `Upgrade` names no protocol.
-    #[error("Upgrade is missing")]
+    #[error("101 response without Upgrade")]
     NoProtocol,
     /// `Upgrade` names another protocol, perhaps besides the right one.
-    #[error("Upgrade is {0}, which the client did not ask for")]
+    #[error("101 response upgrades to {0}, which the client did not ask for")]
     OtherProtocol(String),
 }
 
 impl Upgrade {
     /// The upgrade that a request asks for, if it does so in one way only.
     ///
-    /// Another HTTP, or TLS, would be requests that nobody sees, matches or limits: a client that asks for these stays with what it
-    /// speaks.
+    /// An upgrade to another HTTP version or to TLS is ignored: the requests inside could not be matched or limited.
     pub fn asked_for(request: &Parts) -> Option<Self> {
         if request.version != Version::HTTP_11 || request.method != Method::GET {
             return None;

@@ -24,7 +24,7 @@ fn a_body_that_is_no_query_is_a_clear_400() {
         (r#"{"attribute": {}}"#, "unknown field `attribute`, expected one of `attributes`, `cost`"),
         (
             r#"{"attributes": {"address": "10.0.0.1"}}"#,
-            "unknown field `address`, expected one of `ip`, `user`",
+            "unknown field `address`, expected one of `ip`, `peer`, `user`",
         ),
         (r#"{"attributes": {"ip": "10.0.0.256"}}"#, "invalid IP address syntax"),
         (r#"{"attributes": {"headers": {"X-A": 1}}}"#, "invalid type: integer `1`"),

@@ -82,7 +82,7 @@ fn the_log_says_why_a_101_opened_no_tunnel() {
     ratewright.wait_for_line(&[
         "WARN",
         "invalid 101 response from the upstream",
-        "Upgrade is h2c, which the client did not ask for",
+        "101 response upgrades to h2c, which the client did not ask for",
         &format!("127.0.0.1:{port}"),
     ]);
 }
