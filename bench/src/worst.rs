@@ -103,11 +103,11 @@ impl Bench<'_> {
     fn converted(&self) -> (&'static str, Vec<u64>) {
         let token = Algorithm::TokenBucket(Refill::Smooth);
         let times = (0..ROUNDS).map(|round| {
-            let clients: Vec<_> = (0..48).map(|n| format!("{round}-{n}")).collect();
+            let clients: Vec<_> = (0..32).map(|n| format!("{round}-{n}")).collect();
             self.together(&quota(token, 10), &clients);
             self.timed(|| self.together(&quota(token, 11), &clients))
         });
-        ("48 token buckets of another quota", sorted(times))
+        ("32 token buckets of another quota", sorted(times))
     }
 
     /// Microseconds that Redis counts for the script.
