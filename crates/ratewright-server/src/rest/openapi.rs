@@ -275,7 +275,7 @@ mod tests {
         assert_eq!(document["openapi"], "3.1.0");
         assert_eq!(document["paths"].as_object().unwrap().len(), 7);
         let names: Vec<_> = document["components"]["schemas"].as_object().unwrap().keys().collect();
-        expect![[r#"["Batch", "Batched", "Checked", "Decide", "Decided", "Denied", "Forgotten", "InBatch", "LimitState", "Looked", "Problem", "Refund", "Refunded", "Told"]"#]]
+        expect![[r#"["Batch", "Batched", "Checked", "Decide", "Decided", "Denied", "ExplainedPolicy", "Explanation", "Forgotten", "InBatch", "KnownAttribute", "LimitState", "Looked", "OwnedLimitState", "Problem", "Refund", "Refunded", "Told"]"#]]
             .assert_eq(&format!("{names:?}"));
     }
 
