@@ -88,7 +88,7 @@ fn quotas_that_alternate_within_a_call_keep_what_each_spent() {
         algorithms.into_iter().flat_map(|algorithm| rates.map(|rates| (algorithm, rates)))
     {
         let quotas: Vec<_> = rates.iter().map(|rate| quota(algorithm, rate)).collect();
-        let decisions: Vec<_> = (0..30)
+        let decisions: Vec<_> = (0..20)
             .map(|n| (&quotas[n % quotas.len()], if n % 5 == 4 { Act::Look(1) } else { take(2) }))
             .collect();
         let memory = MemoryStore::new(clock.clone(), 100);
