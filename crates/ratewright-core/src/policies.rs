@@ -135,8 +135,9 @@ impl Policies {
     /// The most policies in a rule set.
     pub const MAX: usize = 1_000_000;
 
-    /// The most buckets that a policy charges for one query, one for each way to read it.
-    pub const READINGS_MAX: u8 = 4;
+    /// The most buckets that a policy charges for one query, one for each way to read it: four values that were sent, each with
+    /// its spellings, those that only some parsers read, and the client's address.
+    pub const READINGS_MAX: u8 = 12;
 
     /// A rule set of these policies.
     ///

@@ -219,9 +219,9 @@ fn user<'a>(request: &'a Parts, peer: IpAddr, rules: &Rules, token: &Token) -> V
     let header = rules.user_header.as_ref().filter(|_| rules.proxies.trust(peer));
     match header {
         Some(header) if by_token.readable.is_empty() => {
-            let by_header = parts::header(&request.headers, header);
-            let is_unreadable = by_header.readable.is_empty() && by_token.is_unreadable;
-            Values { is_unreadable: by_header.is_unreadable || is_unreadable, ..by_header }
+            let mut by_header = parts::header(&request.headers, header);
+            by_header.is_unreadable |= by_header.readable.is_empty() && by_token.is_unreadable;
+            by_header
         }
         _ => by_token,
     }
@@ -276,7 +276,7 @@ impl<'a> Facts<'a> {
 
     /// All values of an attribute. An unreadable value is a fact too: an upstream may read it.
     pub fn tell_all(&mut self, name: &'a AttributeName<String>, values: Values<'a>) {
-        let Values { readable, is_unreadable, is_repeated, is_truncated } = values;
+        let Values { readable, is_unreadable, is_repeated, is_truncated, .. } = values;
         let name = name.as_deref();
         let unreadable = is_unreadable.then_some(Cow::Borrowed(Attribute::UNREADABLE));
         let mut values = readable.into_iter().chain(unreadable);

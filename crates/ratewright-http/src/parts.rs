@@ -25,11 +25,14 @@ pub use param::{method_param, methods, overriding_methods, param};
 /// The longest value that is read, in bytes. A longer one cannot be read, unless it is the path.
 pub const VALUE_MAX: usize = 4_096;
 
-/// The most values of one attribute that are told: one more than any policy charges.
-const VALUES_MAX: usize = 1 + Policies::READINGS_MAX as usize;
+/// The most distinct values of one attribute that a request may send. Other spellings of a value come on top.
+pub const SENT_MAX: u8 = 4;
 
-/// The most values that are told because some parsers might read them. With the address beside them, a policy can still charge all.
-const CANDIDATES_MAX: usize = Policies::READINGS_MAX as usize - 1;
+/// The most values that count because some parsers might read them.
+const CANDIDATES_MAX: u8 = 3;
+
+/// The most values of one attribute, with all spellings and candidates. With the address beside them, a policy can still charge all.
+const VALUES_MAX: usize = Policies::READINGS_MAX as usize - 1;
 
 /// The values that a request has for one attribute.
 #[derive(Debug, Default)]
@@ -40,17 +43,28 @@ pub struct Values<'a> {
     pub is_unreadable: bool,
     /// True if there is more than one line of a header.
     pub is_repeated: bool,
-    /// True if more values can be read than `readable` has.
+    /// True if more values were sent, or have more spellings, than `readable` may have.
     pub is_truncated: bool,
+    /// How many of the readable values were sent as they are.
+    n_sent: u8,
+    /// How many of them only some parsers read.
+    n_candidates: u8,
 }
 
 impl<'a> Values<'a> {
-    /// Adds a value. An empty one is none.
+    /// Adds a value as it was sent. An empty one is ignored.
     pub fn add(&mut self, value: Option<Cow<'a, str>>) {
         match value {
             Some(value) if value.is_empty() || self.readable.contains(&value) => {}
-            Some(value) if is_readable(&value) => self.push(value),
+            Some(value) if is_readable(&value) => self.push_sent(value),
             Some(_) | None => self.is_unreadable = true,
+        }
+    }
+
+    /// Adds another spelling of a value that was sent: an upstream may take both for one.
+    fn add_spelling(&mut self, value: Cow<'a, str>) {
+        if is_readable(&value) && !self.readable.contains(&value) {
+            self.push(value);
         }
     }
 
@@ -58,21 +72,31 @@ impl<'a> Values<'a> {
     pub fn add_candidate(&mut self, value: Option<Cow<'a, str>>) {
         self.is_unreadable = true;
         let value = value.filter(|value| is_readable(value) && !self.readable.contains(value));
-        if self.readable.len() < CANDIDATES_MAX {
-            self.readable.extend(value);
+        if let Some(value) = value.filter(|_| self.n_candidates < CANDIDATES_MAX) {
+            self.n_candidates += 1;
+            self.push(value);
         }
     }
 
-    /// Adds a value that somebody says who may speak for the client: any text, but for a NUL.
+    /// Adds a value from a caller that may speak for the client: any text without NUL.
     pub fn add_told(&mut self, value: &'a str) {
         match value {
             "" => {}
             _ if value.len() <= VALUE_MAX && !value.contains('\0') => {
                 if !self.readable.iter().any(|known| known == value) {
-                    self.push(Cow::Borrowed(value));
+                    self.push_sent(Cow::Borrowed(value));
                 }
             }
             _ => self.is_unreadable = true,
+        }
+    }
+
+    fn push_sent(&mut self, value: Cow<'a, str>) {
+        if self.n_sent < SENT_MAX {
+            self.n_sent += 1;
+            self.push(value);
+        } else {
+            self.is_truncated = true;
         }
     }
 
@@ -102,7 +126,7 @@ impl<'a> Values<'a> {
     pub fn add_with_trimmed(&mut self, value: Cow<'a, str>) {
         let trimmed = value.trim();
         if trimmed.len() < value.len() {
-            self.add(Some(Cow::Owned(trimmed.to_owned())));
+            self.add_spelling(Cow::Owned(trimmed.to_owned()));
         }
         self.add(Some(value));
     }

@@ -74,7 +74,7 @@ fn add<'a>(value: &'a [u8], values: &mut Values<'a>) {
         .or_else(|| (unpadded.len() < text.len()).then(|| unpadded.to_owned()));
     values.add(Some(text));
     if let Some(other) = other {
-        values.add(Some(Cow::Owned(other)));
+        values.add_spelling(Cow::Owned(other));
     }
 }
 

@@ -56,10 +56,16 @@ pub fn add_credentials<'a>(line: &'a str, values: &mut Values<'a>) {
             unpadded.into_iter().chain([Cow::Borrowed(credential)]).collect()
         }
     };
-    for credential in spellings {
-        values.add(Some(Cow::Owned(format!("bearer {credential}"))));
+    for (n, credential) in spellings.into_iter().enumerate() {
+        let bearer = Cow::Owned(format!("bearer {credential}"));
+        if n == 0 {
+            values.add(Some(bearer))
+        } else {
+            values.add_spelling(bearer)
+        }
         if scheme != "bearer" {
-            values.add(Some(Cow::Owned(format!("{scheme} {credential}").trim_ascii_start().to_owned())));
+            let own = format!("{scheme} {credential}").trim_ascii_start().to_owned();
+            values.add_spelling(Cow::Owned(own));
         }
     }
 }
@@ -68,9 +74,9 @@ pub fn add_credentials<'a>(line: &'a str, values: &mut Values<'a>) {
 fn add_basic(rest: &str, values: &mut Values<'_>) {
     let (start, after) = rest.split_once('=').unwrap_or((rest, ""));
     values.is_unreadable |= !after.trim_matches('=').is_empty() || rest.contains([' ', '\t', ',', ';']);
-    for spelling in [start, rest] {
-        values.add(Some(Cow::Owned(format!("basic {}", lenient_base64::canonical(spelling)))));
-    }
+    let basic = |spelling| Cow::Owned(format!("basic {}", lenient_base64::canonical(spelling)));
+    values.add(Some(basic(start)));
+    values.add_spelling(basic(rest));
 }
 
 /// A pattern for `Authorization`, in the spelling of [`add_credentials`].
