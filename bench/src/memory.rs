@@ -135,6 +135,7 @@ fn decide(limiter: &Ours, key: &str) -> Decision {
         address: None,
         ask: Ask::Spend(ONE),
         patience: Micros::ZERO,
+        id: None,
     };
     ready(limiter.decide(&query))
 }

@@ -80,6 +80,7 @@ fn decide(limiter: &Ours, (path, ip): &(String, String)) -> bool {
         address: None,
         ask: Ask::Spend(ONE),
         patience: Micros::ZERO,
+        id: None,
     };
     let decision = ready(limiter.decide(&query));
     assert_eq!(decision.standings().count(), 2, "one chosen by its path, and one that covers all");

@@ -126,7 +126,7 @@ fn check_ours(data: &[u8]) -> Option<()> {
 }
 
 fn decide(limiter: &Limiter<MemoryStore<ManualClock>>, select: Select<'_>, ask: Ask) -> Decision {
-    let query = Query { select, attributes: &[], address: None, ask, patience: Micros::ZERO };
+    let query = Query { select, attributes: &[], address: None, ask, patience: Micros::ZERO, id: None };
     let mut deciding = pin!(limiter.decide(&query));
     match deciding.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(decision) => decision,

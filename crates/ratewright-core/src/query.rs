@@ -23,7 +23,14 @@ pub struct Query<'a> {
     pub ask: Ask,
     /// The longest wait that the door can make its client wait. Zero for a door that cannot.
     pub patience: Micros,
+    /// The id of the request, for logs.
+    pub id: Option<&'a dyn RequestId>,
 }
+
+/// The id of a request, by which it is found in logs. It is written only if somebody logs the request, so it need not be made before.
+pub trait RequestId: fmt::Debug + fmt::Display + Sync {}
+
+impl<T: fmt::Debug + fmt::Display + Sync> RequestId for T {}
 
 /// Which policies may apply to a query.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -470,6 +470,7 @@ mod tests {
                         address: address.parse().ok(),
                         ask: Ask::Look(0),
                         patience: Micros::ZERO,
+                        id: None,
                     };
                     let proposed = index.propose(&query);
                     assert!(proposed.is_sorted());
@@ -502,6 +503,7 @@ mod tests {
             address: None,
             ask: Ask::Look(0),
             patience: Micros::ZERO,
+            id: None,
         };
         assert_eq!(index.propose(&query).as_slice(), [7]);
     }
@@ -518,6 +520,7 @@ mod tests {
             address: None,
             ask: Ask::Look(0),
             patience: Micros::ZERO,
+            id: None,
         };
         assert_eq!(index.propose(&query).as_slice(), [42]);
         assert_eq!(index.always(), None);

@@ -4,12 +4,13 @@
 //! that is told without a status, so that every request is told exactly once.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http::header::USER_AGENT;
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, Version};
 use ratewright_core::{Clock, Micros, Timestamp};
-use ratewright_http::{given_id, parts};
+use ratewright_http::{Report, given_id, parts};
 
 /// Keeps a log of requests. It is asked only while the settings say so.
 pub trait AccessLog: Send + Sync {
@@ -32,6 +33,10 @@ pub struct Entry<'a> {
     pub path: &'a str,
     /// The name of the route. None: it led nowhere.
     pub route: Option<&'a str>,
+    /// The policy that denied it, or the tightest of those that let it through. None: no limit applied.
+    pub policy: Option<&'a str>,
+    /// True if the limiter denied it.
+    pub is_denied: bool,
     /// The answer's. None: the client went away before there was one.
     pub status: Option<StatusCode>,
     /// How long it took until the head of the answer was there.
@@ -66,6 +71,7 @@ pub(crate) struct Noted<'a> {
     id: String,
     agent: Option<HeaderValue>,
     version: Version,
+    report: Arc<Report>,
     is_told: bool,
 }
 
@@ -75,6 +81,8 @@ pub(crate) struct Arrival<'a> {
     pub(crate) began_at: Timestamp,
     pub(crate) at: Timestamp,
     pub(crate) client: IpAddr,
+    /// Where the limiter writes down what it decided.
+    pub(crate) report: Arc<Report>,
 }
 
 impl<'a> Noted<'a> {
@@ -85,7 +93,7 @@ impl<'a> Noted<'a> {
         head: &Parts,
         route: Option<&'a str>,
     ) -> Self {
-        let Arrival { clock, began_at, at, client } = arrival;
+        let Arrival { clock, began_at, at, client, report } = arrival;
         Self {
             log,
             clock,
@@ -99,6 +107,7 @@ impl<'a> Noted<'a> {
             id: given_id(&head.headers).unwrap_or_default().to_owned(),
             agent: head.headers.get(USER_AGENT).cloned(),
             version: head.version,
+            report,
             is_told: false,
         }
     }
@@ -110,6 +119,7 @@ impl<'a> Noted<'a> {
 
     fn tell(&mut self, status: Option<StatusCode>) {
         self.is_told = true;
+        let policy = self.report.policy();
         self.log.record(&Entry {
             at: self.at,
             client: self.client,
@@ -117,6 +127,8 @@ impl<'a> Noted<'a> {
             host: self.host.as_deref(),
             path: &self.path,
             route: self.route,
+            policy: policy.as_deref(),
+            is_denied: self.report.is_denied(),
             status,
             took: self.clock.now().since(self.began_at),
             id: &self.id,

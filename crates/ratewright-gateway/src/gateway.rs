@@ -25,7 +25,7 @@ use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use ratewright_core::{Clock, Limiter, Observe, Store};
 use ratewright_http::address::network;
-use ratewright_listen::{Alarm, Patient, Speaks, Tls};
+use ratewright_listen::{Alarm, ParseErrors, Patient, Speaks, Tls};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -42,6 +42,7 @@ use crate::snapshot::SharedSnapshot;
 use crate::stages::Client;
 use crate::strict::Strict;
 use crate::tunnel::Opening;
+use crate::unparsed::Unparsed;
 use crate::window::Streams;
 use crate::worker::{PermitLimiter, Worker};
 
@@ -312,6 +313,9 @@ async fn converse<S, O>(
     let idle = until_idle(Arc::downgrade(&here), stream.flag(), settings.request_header);
     let pause_max = settings.timeouts.idle;
     let untaken = until_idle(Arc::downgrade(&here), stream.flag(), pause_max);
+    let log = Arc::clone(&worker.shared.parse_errors);
+    let unparsed = Unparsed { shared: Arc::downgrade(&here), flag: stream.flag(), peer, log, n_answered: 0 };
+    let stream = ParseErrors::new(stream, unparsed);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let here = Arc::clone(&here);
         async move {

@@ -18,6 +18,7 @@ mod body;
 mod client_tls;
 mod counts;
 mod dial;
+mod explain;
 mod forward;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
@@ -46,6 +47,7 @@ mod strict;
 mod target;
 mod trouble;
 mod tunnel;
+mod unparsed;
 mod upstream;
 mod window;
 mod worker;
@@ -53,6 +55,7 @@ mod worker;
 pub use access_log::{AccessLog, Entry, Unlogged};
 pub use client_tls::ClientTls;
 pub use counts::{Counted, Counts, GONE, NOWHERE};
+pub use explain::ExplainTokens;
 pub use gateway::{Gateway, Listening};
 pub use pace::BodyRate;
 pub use path_pattern::{PathPattern, PathPatternError};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::request::Parts;
 use ratewright_core::{Micros, Timestamp};
 use ratewright_http::given_id;
-use ratewright_listen::Calm;
+use ratewright_listen::LogThrottle;
 use tracing::{info, warn};
 
 use crate::route::Route;
@@ -18,11 +18,11 @@ const CALM: Duration = Duration::from_secs(1);
 
 /// The log of one route.
 #[derive(Debug)]
-pub(crate) struct Notes(Calm);
+pub(crate) struct Notes(LogThrottle);
 
 impl Default for Notes {
     fn default() -> Self {
-        Self(Calm::new(CALM))
+        Self(LogThrottle::new(CALM))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use crate::explain::ExplainTokens;
 use crate::pace::BodyRate;
 use crate::route::Timeouts;
 use crate::routes::Routes;
@@ -30,6 +31,8 @@ pub struct Settings {
     pub has_access_log: bool,
     /// Whether headers are removed by which a client asks for another method than its own.
     pub strips_method_override: bool,
+    /// Which tokens may ask for an explanation by `X-Ratewright-Explain`. None: no token may.
+    pub explain_tokens: Option<ExplainTokens>,
 }
 
 impl Settings {
@@ -53,6 +56,7 @@ impl Default for Settings {
             request_header: Duration::from_secs(10),
             has_access_log: false,
             strips_method_override: false,
+            explain_tokens: None,
         }
     }
 }

@@ -26,13 +26,14 @@ use hyper::body::Incoming;
 use ratewright_core::{Observe, Store, Timestamp};
 use ratewright_http::address::client_address;
 use ratewright_http::path::{Case, is_plain};
-use ratewright_http::{Known, METHOD_OVERRIDES, Occasion, Problem, Rules, given_id, parts};
+use ratewright_http::{Known, METHOD_OVERRIDES, Occasion, Problem, Report, Rules, given_id, parts};
 use ratewright_tower::{InFlight, RateLimit};
 use tower_service::Service;
 
 use crate::access_log::{Arrival, Noted};
 use crate::backlog::Backlog;
 use crate::body::Body;
+use crate::explain;
 use crate::forward::{Arriving, Forward};
 use crate::headers::{self, Framing, check_framing, check_identity};
 use crate::inbound::Inbound;
@@ -88,12 +89,19 @@ where
         let (mut head, body) = request.into_parts();
         let body = Inbound::new(body, &head, &client.backlog);
         let is_head = head.method == Method::HEAD;
+        let settings = &live.snapshot.settings;
+        let wants_explanation = explain::take(&mut head, settings.explain_tokens.as_ref());
+        let report = match settings.has_access_log {
+            _ if wants_explanation => Some(Arc::new(Report::with_explanation())),
+            true => Some(Arc::default()),
+            false => None,
+        };
         let placed = self.place(&live, client, &mut head);
         let address =
             client_address(&head.headers, client.peer.address, &live.snapshot.dialect.rules.proxies);
-        let route = placed.as_ref().ok().and_then(|number| live.snapshot.settings.routes.nth(*number));
-        let noted =
-            live.snapshot.settings.has_access_log.then(|| self.note(address, &head, (began_at, route)));
+        let route = placed.as_ref().ok().and_then(|number| settings.routes.nth(*number));
+        let noted = report.as_ref().filter(|_| settings.has_access_log);
+        let noted = noted.map(|report| self.note((address, report), &head, (began_at, route)));
         let count = placed.as_ref().map_or(&live.nowhere, |number| &live.limited[*number].1);
         let counting = count.begin(&*self.shared.clock, began_at);
         let mut answer = match placed {
@@ -104,6 +112,7 @@ where
                     has_normal_path: has_normal_path(&head, &live.snapshot.dialect.rules),
                     token: None,
                     dialect: None,
+                    report: report.clone(),
                 };
                 let (peer, scheme) = (client.peer.clone(), client.scheme);
                 let request = Request::from_parts(head, Arriving { body, peer, client: address, scheme });
@@ -125,6 +134,9 @@ where
         if is_head {
             strip_body(&mut answer);
         }
+        if let Some(report) = report.filter(|_| wants_explanation) {
+            explain::add(&mut answer, &report);
+        }
         if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
             client.flag.let_through(); // before the client is told that it may
             if let Some(opening) = answer.extensions_mut().remove::<Opening>() {
@@ -145,11 +157,12 @@ where
     #[cold]
     fn note<'a>(
         &'a self,
-        client: IpAddr,
+        (client, report): (IpAddr, &Arc<Report>),
         head: &Parts,
         (began_at, route): (Timestamp, Option<&'a Arc<Route>>),
     ) -> Box<Noted<'a>> {
-        let arrival = Arrival { clock: &*self.shared.clock, began_at, at: self.shared.wall.now(), client };
+        let (clock, at) = (&*self.shared.clock, self.shared.wall.now());
+        let arrival = Arrival { clock, began_at, at, client, report: Arc::clone(report) };
         Box::new(Noted::new(&*self.gateway.access_log, arrival, head, route.map(|route| &*route.id)))
     }
 
@@ -264,7 +277,7 @@ fn name(head: &mut Parts) {
 }
 
 /// A number in 32 hexadecimal digits.
-fn hex(number: u128) -> [u8; 32] {
+pub(crate) fn hex(number: u128) -> [u8; 32] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut digits = [0; 32];
     for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(number.to_be_bytes()) {

@@ -73,6 +73,11 @@ impl Flag {
         self.0.n_taken.load(Ordering::Relaxed)
     }
 
+    /// True if the client speaks something else than HTTP.
+    pub(crate) fn is_tunnel(&self) -> bool {
+        self.0.is_tunnel.load(Ordering::Relaxed)
+    }
+
     /// From here on the client speaks something else than HTTP. To be called before it is told that it may.
     pub(crate) fn let_through(&self) {
         self.0.is_tunnel.store(true, Ordering::Relaxed);
@@ -102,7 +107,7 @@ fn ended(end: End) -> Poll<io::Result<()>> {
 impl<I: AsyncRead + Unpin> AsyncRead for Strict<I> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let Self { stream, messages, flag } = self.get_mut();
-        if flag.0.is_tunnel.load(Ordering::Relaxed) {
+        if flag.is_tunnel() {
             messages.let_through();
         }
         if let Some(end) = messages.end() {

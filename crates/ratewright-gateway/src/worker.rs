@@ -13,6 +13,7 @@ use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use ratewright_core::{Clock, Limiter, Observe, Store};
 use ratewright_http::{Occasion, SharedDialect, given_id};
+use ratewright_listen::ParseErrorLog;
 use ratewright_tower::{Door, InFlightLayer, Permits, RateLimitLayer};
 use tower_layer::Layer;
 
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) wall: Arc<dyn Clock>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) tls: ClientTls,
+    pub(crate) parse_errors: Arc<ParseErrorLog>,
 }
 
 /// One worker.
@@ -67,6 +69,7 @@ where
             wall: Arc::clone(&gateway.wall),
             pool: Arc::new(Pool::new(kept_for)),
             tls: gateway.client_tls.clone(),
+            parse_errors: Arc::default(),
         });
         let live = Mutex::new(Arc::new(Live::of(&gateway, &shared)));
         Self { gateway, shared, live }

@@ -25,6 +25,7 @@
 mod forwarded;
 mod node;
 mod origin;
+mod untrusted;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -32,6 +33,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, header};
 use ipnet::IpNet;
 
 pub use origin::Origin;
+pub use untrusted::newly_ignored;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");

@@ -5,18 +5,51 @@
 //! counts as absent, and is never repeated.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use http::{HeaderMap, HeaderName};
 
-const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-
 /// Where an id may stand.
-static NAMES: [HeaderName; 3] = [CORRELATION_ID, REQUEST_ID, TRACEPARENT];
+static NAMES: [HeaderName; 3] = [
+    HeaderName::from_static("x-correlation-id"),
+    HeaderName::from_static("x-request-id"),
+    HeaderName::from_static("traceparent"),
+];
 
 /// The longest id that is taken.
 const ID_MAX: usize = 128;
+
+/// The id of a request, found or made when it is written: no request pays for an id that nobody reads.
+#[derive(Clone, Copy)]
+pub struct CorrelationId<'a> {
+    headers: &'a HeaderMap,
+    made: u128,
+}
+
+impl<'a> CorrelationId<'a> {
+    /// The id of the request with these headers; `made`, if it has none.
+    pub fn new(headers: &'a HeaderMap, made: u128) -> Self {
+        Self { headers, made }
+    }
+
+    /// The id as text.
+    pub fn text(&self) -> Cow<'a, str> {
+        correlation_id(self.headers, || self.made)
+    }
+}
+
+impl fmt::Display for CorrelationId<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text())
+    }
+}
+
+/// Without the headers, which may hold secrets.
+impl fmt::Debug for CorrelationId<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CorrelationId({self})")
+    }
+}
 
 /// The id of a request. If it has none, `fresh` makes one: 32 hexadecimal digits.
 pub fn correlation_id(headers: &HeaderMap, fresh: impl FnOnce() -> u128) -> Cow<'_, str> {
@@ -29,9 +62,13 @@ pub fn given_id(headers: &HeaderMap) -> Option<&str> {
     if !headers.keys().any(|name| NAMES.contains(name)) {
         return None;
     }
-    let text = |name: HeaderName| headers.get(name)?.to_str().ok();
-    let id = |name: HeaderName| text(name).filter(|id| is_id(id));
-    id(CORRELATION_ID).or_else(|| id(REQUEST_ID)).or_else(|| trace_id(text(TRACEPARENT)?))
+    given_id_in(|name| headers.get(name)?.to_str().ok())
+}
+
+/// The id that a request has, where its headers are found by a function: it takes a name in lower case.
+pub fn given_id_in<'a>(header: impl Fn(&'static str) -> Option<&'a str>) -> Option<&'a str> {
+    let id = |name| header(name).filter(|id| is_id(id));
+    id("x-correlation-id").or_else(|| id("x-request-id")).or_else(|| trace_id(header("traceparent")?))
 }
 
 /// True for visible ASCII that ends no string and begins no escape.
@@ -115,7 +152,7 @@ mod tests {
     proptest! {
         #[test]
         fn whatever_comes_the_id_is_short_and_visible(values in prop::collection::vec((0usize..3, prop::collection::vec(any::<u8>(), 0..200)), 0..4)) {
-            let names = [CORRELATION_ID, REQUEST_ID, TRACEPARENT];
+            let names = NAMES.clone();
             let mut headers = HeaderMap::new();
             for (name, value) in values {
                 headers.extend(HeaderValue::from_bytes(&value).ok().map(|value| (names[name].clone(), value)));

@@ -1,9 +1,10 @@
 //! What an earlier stage has found out about a request, passed on so that later stages need not repeat it.
 
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::HeaderMap;
+use ratewright_core::{Decision, Verdict};
 
 use crate::address::{self, Proxies};
 use crate::dialect::Dialect;
@@ -23,6 +24,61 @@ pub struct Known {
     pub token: Option<Arc<Verified>>,
     /// The rules by which this was found. None: valid under any rules.
     pub dialect: Option<Arc<Dialect>>,
+    /// Where later stages write down what they decided. None: nobody asks.
+    pub report: Option<Arc<Report>>,
+}
+
+/// What the stages of a request decided, for the stage that sent it on its way.
+#[derive(Debug, Default)]
+pub struct Report {
+    wants_explanation: bool,
+    written: Mutex<Written>,
+}
+
+#[derive(Debug, Default)]
+struct Written {
+    policy: Option<String>,
+    is_denied: bool,
+    explanation: Option<String>,
+}
+
+impl Report {
+    /// A report in which decisions are explained too.
+    pub fn with_explanation() -> Self {
+        Self { wants_explanation: true, ..Self::default() }
+    }
+
+    /// Writes down a decision. Of several, the last one counts that a policy took part in.
+    pub fn record(&self, decision: &Decision, explanation: impl FnOnce() -> String) {
+        let refused = decision.refused().map(|(policy, _)| policy.name());
+        let policy = refused.or_else(|| decision.tightest().map(|(policy, ..)| policy.name()));
+        let explanation = self.wants_explanation.then(explanation);
+        let mut written = self.written();
+        if let Some(policy) = policy {
+            (written.policy, written.is_denied) =
+                (Some(policy.to_owned()), decision.verdict() == Verdict::Deny);
+        }
+        written.explanation = explanation;
+    }
+
+    /// The policy that denied the request, or the tightest of those that let it through.
+    pub fn policy(&self) -> Option<String> {
+        self.written().policy.clone()
+    }
+
+    /// True if the limiter denied the request. A 429 may also come from the upstream.
+    pub fn is_denied(&self) -> bool {
+        self.written().is_denied
+    }
+
+    /// Why the request was limited or not.
+    pub fn explanation(&self) -> Option<String> {
+        self.written().explanation.clone()
+    }
+
+    fn written(&self) -> MutexGuard<'_, Written> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What a request's token says, and why it names nobody, if it does not.
@@ -32,17 +88,24 @@ pub struct Verified {
     pub(crate) refused: Option<TokenError>,
 }
 
+impl Verified {
+    /// True if there is a genuine token.
+    pub fn is_genuine(&self) -> bool {
+        matches!(self.token, Token::Genuine(_))
+    }
+}
+
 impl Known {
     /// Nothing but the peer.
     pub fn of(peer: IpAddr) -> Self {
-        Self { peer, client: None, has_normal_path: false, token: None, dialect: None }
+        Self { peer, client: None, has_normal_path: false, token: None, dialect: None, report: None }
     }
 
     /// What of it holds by these rules: others may trust other proxies and other tokens.
     #[must_use]
     pub fn by(self, dialect: &Arc<Dialect>) -> Self {
         let is_theirs = self.dialect.as_ref().is_none_or(|found_by| Arc::ptr_eq(found_by, dialect));
-        if is_theirs { self } else { Self::of(self.peer) }
+        if is_theirs { self } else { Self { report: self.report, ..Self::of(self.peer) } }
     }
 
     /// The client's address.

@@ -9,6 +9,7 @@
 //! - [`jwt`]: who is asking, by a signed token.
 //! - [`parts`]: headers, cookies, query parameters, the host.
 //! - [`path`]: one name for one resource.
+//! - [`explain`]: why a request is limited or not, in words.
 //! - [`Problem`]: error bodies after RFC 9457, denials among them; [`iso`] is how they write the time.
 //! - [`correlation_id`]: under which id a request is found again.
 //!
@@ -17,6 +18,7 @@
 pub mod address;
 mod correlation;
 mod dialect;
+pub mod explain;
 mod fields;
 mod identify;
 pub mod jwt;
@@ -28,13 +30,13 @@ mod problem;
 #[cfg(test)]
 mod testing;
 
-pub use correlation::{correlation_id, given_id};
+pub use correlation::{CorrelationId, correlation_id, given_id, given_id_in};
 pub use dialect::{Dialect, SharedDialect};
 pub use fields::{FieldStyle, Fields, LimitMeaning, QuotaPolicy, Received, ServiceLimit, Shown};
 pub use identify::{
     AmbiguousPaths, Attributes, Facts, METHOD_OVERRIDES, Rules, Token, TokenUser, identify, identify_known,
     is_by_token,
 };
-pub use known::{Known, Verified};
+pub use known::{Known, Report, Verified};
 pub use parts::{VALUE_MAX, Values};
 pub use problem::{Occasion, Problem, iso};

@@ -46,7 +46,8 @@ struct Occurred {
     #[serde(skip_serializing_if = "Option::is_none")]
     instance: Option<String>,
     correlation_id: String,
-    timestamp: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    timestamp: Option<String>,
 }
 
 /// What a denial says more.
@@ -94,6 +95,18 @@ impl Problem {
         Self { kind, title, status, detail, parameter: None, denied: None, occurred: None }
     }
 
+    /// The problem of a request that is not valid HTTP/1.1: 400, 414 or 431.
+    pub fn unparsed(status: StatusCode) -> Self {
+        let detail = match status {
+            StatusCode::URI_TOO_LONG => "the request target is too long; send a shorter one",
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
+                "the request head is too large, or has too many headers; send fewer or shorter headers"
+            }
+            _ => "the request is not valid HTTP/1.1: its request line or a header cannot be parsed",
+        };
+        Self::new(status, detail)
+    }
+
     /// The problem of who is denied. It names the limit that lasts longest, and all that said no.
     pub fn denial(decision: &Decision, occasion: &Occasion<'_>) -> Self {
         let refused = decision.refused().map(|(policy, _)| policy.name());
@@ -117,7 +130,18 @@ impl Problem {
         self.occurred = Some(Box::new(Occurred {
             instance: occasion.instance.map(str::to_owned),
             correlation_id: occasion.correlation_id.to_owned(),
-            timestamp: date::iso(occasion.now),
+            timestamp: Some(date::iso(occasion.now)),
+        }));
+        self
+    }
+
+    /// Says to which request it happened, where nobody reads a clock.
+    #[must_use]
+    pub fn of_request(mut self, instance: Option<&str>, correlation_id: &str) -> Self {
+        self.occurred = Some(Box::new(Occurred {
+            instance: instance.map(str::to_owned),
+            correlation_id: correlation_id.to_owned(),
+            timestamp: None,
         }));
         self
     }
@@ -158,6 +182,21 @@ impl Problem {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
+    }
+}
+
+impl Problem {
+    /// The last response of an HTTP/1.1 connection, as it goes over the wire.
+    pub fn render_http1(&self) -> Vec<u8> {
+        let (head, body) = self.render().into_parts();
+        let mut wire = format!("HTTP/1.1 {} {}\r\n", self.status, self.title).into_bytes();
+        for (name, value) in &head.headers {
+            wire.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+        }
+        wire.extend(
+            format!("content-length: {}\r\nconnection: close\r\n\r\n{body}", body.len()).into_bytes(),
+        );
+        wire
     }
 }
 

@@ -50,13 +50,13 @@ pub(crate) fn login() -> Policy {
 /// Decides a query that falls under all these policies.
 pub(crate) fn decide(policies: Vec<Policy>, store: Recorded, ask: Ask) -> Decision {
     let (select, patience) = (Select::Covering(&[]), Micros::ZERO);
-    answer(policies, store, &Query { select, address: None, attributes: &[], ask, patience })
+    answer(policies, store, &Query { select, address: None, attributes: &[], ask, patience, id: None })
 }
 
 /// Decides a query with attributes that may be there several times.
 pub(crate) fn decide_readings(policies: Vec<Policy>, attributes: &[Attribute<'_>]) -> Decision {
     let (select, patience) = (Select::CoveringReadings(&[]), Micros::ZERO);
-    answer(policies, FRESH, &Query { select, address: None, attributes, ask: spend(1), patience })
+    answer(policies, FRESH, &Query { select, address: None, attributes, ask: spend(1), patience, id: None })
 }
 
 fn answer(policies: Vec<Policy>, store: Recorded, query: &Query<'_>) -> Decision {

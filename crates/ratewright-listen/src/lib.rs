@@ -2,17 +2,20 @@
 //!
 //! - [`Tls`]: certificates that can be renewed while a door is open.
 //! - [`Patient`]: a stream that does not wait for ever for its reader.
-//! - [`Calm`]: a log that floods do not fill.
+//! - [`ParseErrors`]: a body for the responses that hyper sends to requests it cannot parse.
+//! - [`LogThrottle`]: a log that floods do not fill.
 //! - [`Alarm`]: hyper's timer, with one alarm for each connection.
 //!
 //! Doors never know each other; what they have in common is here, and knows no door.
 
 mod alarm;
-mod calm;
+mod log_throttle;
+mod parse_errors;
 mod patient;
 mod tls;
 
 pub use alarm::Alarm;
-pub use calm::Calm;
+pub use log_throttle::LogThrottle;
+pub use parse_errors::{ParseErrorLog, ParseErrors, RenderParseError};
 pub use patient::Patient;
 pub use tls::{Speaks, Tls, TlsError, TlsPart};

@@ -20,7 +20,7 @@ use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tracing::info;
 
-use crate::calm::Calm;
+use crate::log_throttle::LogThrottle;
 
 /// Failures are told once in this time.
 const FAILURES_EVERY: Duration = Duration::from_secs(10);
@@ -29,7 +29,7 @@ const FAILURES_EVERY: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub struct Tls {
     configs: Arc<ArcSwap<Configs>>,
-    failures: Arc<Calm>,
+    failures: Arc<LogThrottle>,
     began_at: Instant,
 }
 
@@ -114,7 +114,7 @@ impl Tls {
         let http1 = Arc::new(config.clone());
         config.alpn_protocols.insert(0, b"h2".to_vec());
         let configs = Configs { http1, http2: Arc::new(config) };
-        let failures = Arc::new(Calm::new(FAILURES_EVERY));
+        let failures = Arc::new(LogThrottle::new(FAILURES_EVERY));
         Ok(Self { configs: Arc::new(ArcSwap::from_pointee(configs)), failures, began_at: Instant::now() })
     }
 

@@ -158,7 +158,7 @@ pub(crate) fn query<'a>(asking: &'a Asking<'_>, met: &Met<'_>, compat: Compat) -
         Hits::Spend(hits) => NonZeroU32::new(hits).map_or(Ask::Look(0), Ask::Spend),
     };
     let (select, attributes) = (Select::Named(&asking.policy), &*asking.attributes);
-    Query { select, attributes, address: None, ask, patience: Micros::ZERO }
+    Query { select, attributes, address: None, ask, patience: Micros::ZERO, id: None }
 }
 
 /// Adds the charges of a descriptor.

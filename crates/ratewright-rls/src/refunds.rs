@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use ratewright_core::Timestamp;
-use ratewright_listen::Calm;
+use ratewright_listen::LogThrottle;
 use tracing::warn;
 
 /// Whether negative hits give units back.
@@ -28,7 +28,7 @@ pub(crate) struct ClientCertificate;
 
 /// Reports negative hits that were ignored, once in ten seconds.
 #[derive(Debug)]
-pub(crate) struct IgnoredRefunds(Calm);
+pub(crate) struct IgnoredRefunds(LogThrottle);
 
 impl Refunds {
     /// For calls of a peer that showed a certificate, or none.
@@ -53,7 +53,7 @@ impl IgnoredRefunds {
 
 impl Default for IgnoredRefunds {
     fn default() -> Self {
-        Self(Calm::new(Duration::from_secs(10)))
+        Self(LogThrottle::new(Duration::from_secs(10)))
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratewright_core::Timestamp;
-use ratewright_listen::Calm;
+use ratewright_listen::LogThrottle;
 use tracing::warn;
 
 /// As much of a name as the log shows, in bytes.
@@ -15,7 +15,7 @@ const NAME_MAX: usize = 100;
 pub struct Unmet {
     n_requests: AtomicU64,
     n_descriptors: AtomicU64,
-    warnings: Calm,
+    warnings: LogThrottle,
 }
 
 impl Unmet {
@@ -51,6 +51,6 @@ impl Unmet {
 impl Default for Unmet {
     fn default() -> Self {
         let (n_requests, n_descriptors) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { n_requests, n_descriptors, warnings: Calm::new(Duration::from_secs(10)) }
+        Self { n_requests, n_descriptors, warnings: LogThrottle::new(Duration::from_secs(10)) }
     }
 }

@@ -17,6 +17,22 @@ pub(crate) type Answered = Result<Response<Body>, Refusal>;
 /// A request that is not decided.
 pub(crate) struct Refusal(Problem);
 
+/// Goes with the response to a [`Refusal`], so that [`identify`] can add which request it was.
+#[derive(Clone)]
+struct Unidentified(Problem);
+
+/// Adds the path and the id of its request to the response to a [`Refusal`]. Other responses stay as they are.
+pub(crate) fn identify(response: Response<Body>, path: &str, id: &str) -> Response<Body> {
+    let (mut parts, body) = response.into_parts();
+    let Some(Unidentified(problem)) = parts.extensions.remove() else {
+        return Response::from_parts(parts, body);
+    };
+    let (rendered, body) = problem.of_request(Some(path), id).render().into_parts();
+    parts.headers.remove(header::CONTENT_LENGTH);
+    parts.headers.extend(rendered.headers);
+    Response::from_parts(parts, Body::from(body))
+}
+
 /// An answer in JSON.
 pub(crate) fn json(status: StatusCode, body: &impl Serialize) -> Response<String> {
     let mut text = Vec::with_capacity(BODY_USUAL);
@@ -71,6 +87,8 @@ impl From<Problem> for Refusal {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response<Body> {
-        self.0.render().map(Body::from)
+        let mut response = self.0.render().map(Body::from);
+        response.extensions_mut().insert(Unidentified(self.0));
+        response
     }
 }

@@ -10,24 +10,28 @@
 //!                                               └──────────────┘
 //! ```
 
+use std::convert::Infallible;
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
+use http::StatusCode;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use ratewright_listen::{Alarm, Patient, Speaks, Tls};
+use ratewright_http::{Problem, given_id};
+use ratewright_listen::{Alarm, ParseErrorLog, ParseErrors, Patient, RenderParseError, Speaks, Tls};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tower::{Service, ServiceExt};
 
 use crate::access::Certified;
+use crate::answer::identify;
 
 /// How a door listens.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +68,7 @@ struct Guest {
     /// Says when to stop, and is gone when the connection is.
     watcher: Watcher,
     certified: Option<Certified>,
+    parse_errors: Arc<ParseErrorLog>,
 }
 
 /// Serves a door until `stop` is ready. Then no connection is accepted any more, handshakes end, and connections
@@ -77,13 +82,14 @@ pub async fn serve(
 ) {
     let places = Arc::new(Semaphore::new(listening.connections_max));
     let graceful = GracefulShutdown::new();
+    let parse_errors = Arc::<ParseErrorLog>::default();
     let (open, _) = watch::channel(());
     let accepting = async {
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             let (stream, peer) = accept(&listener).await;
-            let (door, watcher) = (door.clone(), graceful.watcher());
-            let guest = Guest { peer, door, listening, watcher, certified: None };
+            let (door, watcher, parse_errors) = (door.clone(), graceful.watcher(), Arc::clone(&parse_errors));
+            let guest = Guest { peer, door, listening, watcher, certified: None, parse_errors };
             let (tls, open) = (tls.clone(), open.subscribe());
             tokio::spawn(async move {
                 let stream = Patient::new(stream, listening.read_within);
@@ -134,7 +140,7 @@ impl Guest {
 
     /// Answers requests until the client or the door has enough.
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { peer, door, listening, watcher, certified } = self;
+        let Self { peer, door, listening, watcher, certified, parse_errors } = self;
         let door = door.into_service::<Incoming>();
         let service = hyper::service::service_fn(move |mut request: http::Request<Incoming>| {
             request.extensions_mut().insert(ConnectInfo(peer));
@@ -142,8 +148,18 @@ impl Guest {
                 request.extensions_mut().insert(certified);
             }
             let mut door = door.clone();
-            async move { door.ready().await?.call(request).await }
+            async move {
+                // A copy of a path shares its text.
+                let (uri, given) = (request.uri().clone(), given_id(request.headers()).map(str::to_owned));
+                let response = door.ready().await?.call(request).await?;
+                let status = response.status();
+                if !status.is_client_error() && !status.is_server_error() {
+                    return Ok::<_, Infallible>(response);
+                }
+                Ok(identify(response, uri.path(), &given.unwrap_or_else(made_id)))
+            }
         });
+        let stream = ParseErrors::new(stream, Unparsed { peer: peer.ip(), log: parse_errors });
         let connection = http1::Builder::new()
             .timer(Alarm::default())
             .header_read_timeout(listening.head_within)
@@ -152,6 +168,26 @@ impl Guest {
         // A connection that breaks is its client's affair.
         let _ = watcher.watch(connection).await;
     }
+}
+
+/// Answers requests that hyper cannot parse.
+struct Unparsed {
+    peer: IpAddr,
+    log: Arc<ParseErrorLog>,
+}
+
+impl RenderParseError for Unparsed {
+    fn render(&mut self, status: u16) -> Option<Vec<u8>> {
+        let id = made_id();
+        self.log.report(self.peer, status, &id);
+        let status = StatusCode::from_u16(status).ok()?;
+        Some(Problem::unparsed(status).of_request(None, &id).render_http1())
+    }
+}
+
+/// The id of a request that brought none.
+fn made_id() -> String {
+    format!("{:032x}", fastrand::u128(..))
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ mod params;
 mod receipt;
 mod wire;
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt;
 use std::net::IpAddr;
@@ -34,8 +35,8 @@ use axum::response::IntoResponse;
 use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use ratewright_core::{Ask, Clock, Limiter, Observe, Store};
-use ratewright_http::{Fields, Problem, correlation_id, given_id};
+use ratewright_core::{Ask, Clock, Limiter, Observe, Store, Verdict};
+use ratewright_http::{CorrelationId, Fields, Problem, given_id};
 
 use crate::access::Caller;
 use crate::answer::{Answered, Refusal, json, nowhere, wrong_method};
@@ -110,11 +111,15 @@ where
     let policies = door.limiter.load();
     let params = params(&request, Accepts::Permits)?;
     let asked = Asked::understand(&request, &params, Accepts::Permits, &settings, &policies, begun)?;
-    let decision = asked.decide(&door.limiter, &policies, Ask::Spend(asked.permits)).await;
+    let id = CorrelationId::new(request.headers(), fastrand::u128(..));
+    let decision = asked.decide(&door.limiter, &policies, Ask::Spend(asked.permits), &id).await;
     let now = door.clock.now();
     let level = wire::Level::of(&asked, &decision, now)?;
     let mut response = wire::checked(&asked, &decision, &level, settings.dialect.fields)?;
     door.checks.observe(level.algorithm.model(), decision.verdict(), now.since(begun));
+    if decision.verdict() == Verdict::Deny {
+        name(&mut response, &id.text());
+    }
     mark(&mut response, request.headers());
     answer(response)
 }
@@ -199,9 +204,13 @@ where
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, BODY_MAX).await?;
     let asked = decide::parse(&body)?;
-    let id = correlation_id(&head.headers, || fastrand::u128(..));
-    let decided =
-        decide::Deciding { limiter: &door.limiter, settings: &settings, now: begun }.decide(&asked).await?;
+    let id = match given_id(&head.headers).or_else(|| asked.given_id()) {
+        Some(id) => Cow::Borrowed(id),
+        None => Cow::Owned(format!("{:032x}", fastrand::u128(..))),
+    };
+    let deciding =
+        decide::Deciding { limiter: &door.limiter, settings: &settings, now: begun, id: Some(&id) };
+    let decided = deciding.decide(&asked).await?;
     let now = door.clock.now();
     decided.tell(&door.checks, now.since(begun));
     let mut response = decided.render(&settings, now, &id);
@@ -221,7 +230,8 @@ where
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, BATCH_BODY_MAX).await?;
     let asked = decide::parse_batch(&body)?;
-    let deciding = decide::Deciding { limiter: &door.limiter, settings: &settings, now: begun };
+    let id = given_id(&head.headers);
+    let deciding = decide::Deciding { limiter: &door.limiter, settings: &settings, now: begun, id };
     let decided = deciding.decide_all(&asked).await?;
     let took = door.clock.now().since(begun);
     decided.iter().for_each(|decided| decided.tell(&door.checks, took));
@@ -239,7 +249,8 @@ where
     let (head, body) = request.into_parts();
     let body = body::read(&head.headers, body, BODY_MAX).await?;
     let asked = decide::parse(&body)?;
-    let deciding = decide::Deciding { limiter: &door.limiter, settings: &settings, now: door.clock.now() };
+    let now = door.clock.now();
+    let deciding = decide::Deciding { limiter: &door.limiter, settings: &settings, now, id: None };
     let explanation = deciding.explain(&asked, &door.gateway).await?;
     answer(explanation.render())
 }
@@ -286,7 +297,7 @@ where
     O: Observe,
 {
     let asked = decide::parse(body)?;
-    let explanation = decide::Deciding { limiter, settings, now }.explain(&asked, gateway).await?;
+    let explanation = decide::Deciding { limiter, settings, now, id: None }.explain(&asked, gateway).await?;
     Ok(serde_json::to_value(&explanation).expect("it has texts and numbers only"))
 }
 
@@ -309,10 +320,16 @@ fn peer(request: &Request) -> Result<IpAddr, Problem> {
 
 /// Gives the answer the id of its request, so that both can be found, and lets a page read it.
 fn mark(response: &mut Response<String>, headers: &HeaderMap) {
-    if let Some(Ok(id)) = given_id(headers).map(HeaderValue::from_str) {
-        response.headers_mut().insert(wire::CORRELATION_ID, id);
+    if let Some(id) = given_id(headers) {
+        name(response, id);
     }
     expose(response, headers);
+}
+
+fn name(response: &mut Response<String>, id: &str) {
+    if let Ok(id) = HeaderValue::from_str(id) {
+        response.headers_mut().insert(wire::CORRELATION_ID, id);
+    }
 }
 
 /// Lets a page that a browser runs read the fields. Who is no page, and so names no origin, need not be told.

@@ -7,6 +7,8 @@
 //!                                                      → the log   a bounded rate of warnings
 //! ```
 //!
+//! A denial by a policy in shadow mode is recorded and logged too, marked as `shadow`: the request was let through.
+//!
 //! Counting must cost next to nothing where most requests go through: an allowed decision adds to one atomic for
 //! each of its policies, takes no lock, allocates nothing and reads no clock. A denial may cost a little more.
 //!
@@ -29,8 +31,8 @@ use std::sync::Arc;
 use crate::key::Escaped;
 use aws_lc_rs::digest::{SHA256, digest};
 use ratewright_core::{
-    Ask, Attribute, AttributeName, Basis, Clock, Decision, Key, Limit, Mode, Observe, Policy, Query, Verdict,
-    sounds_secret,
+    Ask, Attribute, AttributeName, Basis, Clock, Decision, Key, Limit, Micros, Mode, Observe, Policy, Query,
+    Standing, Verdict, sounds_secret,
 };
 
 pub use checks::{Check, Checks};
@@ -48,6 +50,8 @@ pub struct Watch<C> {
     decisions: Decisions,
     denials: Denials,
     warnings: WarnLimit,
+    /// A flood of shadow denials must not silence the others.
+    shadow_warnings: WarnLimit,
     /// Tells the time of day of a denial.
     clock: C,
 }
@@ -82,6 +86,7 @@ impl<C: Clock> Watch<C> {
             decisions: Decisions::default(),
             denials: Denials::default(),
             warnings: WarnLimit::new(warnings),
+            shadow_warnings: WarnLimit::new(warnings),
             clock,
         }
     }
@@ -113,16 +118,27 @@ impl<C: Clock> Observe for Watch<C> {
         if matches!(query.ask, Ask::Look(_)) {
             return;
         }
-        self.decisions.count(decision);
+        let is_shadow_denied = self.decisions.count(decision);
         match decision.verdict() {
+            Verdict::Deny => self.denied(query, decision),
+            Verdict::Allow if is_shadow_denied => self.denied(query, decision),
             Verdict::Allow => warn::allowed(query, decision),
-            Verdict::Deny => {
-                let now = self.clock.now();
-                self.denials.record(query, decision, now);
-                if let Some(suppressed) = self.warnings.admit(now) {
-                    warn::denied(query, decision, suppressed);
-                }
-            }
+        }
+    }
+}
+
+impl<C: Clock> Watch<C> {
+    /// Remembers and logs a denial, or what would have been one if the policy were enforced.
+    #[cold]
+    fn denied(&self, query: &Query<'_>, decision: &Decision) {
+        let now = self.clock.now();
+        self.denials.record(query, decision, now);
+        let warnings = match decision.verdict() {
+            Verdict::Deny => &self.warnings,
+            Verdict::Allow => &self.shadow_warnings,
+        };
+        if let Some(suppressed) = warnings.admit(now) {
+            warn::denied(query, decision, suppressed);
         }
     }
 }
@@ -150,6 +166,30 @@ fn words(decision: &Decision) -> impl Iterator<Item = Word<'_>> {
 fn speaker(decision: &Decision) -> Option<(&Policy, Option<&Limit>)> {
     let refused = decision.refused().map(|(policy, _)| (policy, None));
     refused.or_else(|| decision.tightest().map(|(policy, limit, _)| (policy, Some(limit))))
+}
+
+/// A denial as it is recorded and logged.
+struct Account<'a> {
+    policy: &'a Policy,
+    /// The limit that had no room. None: the query could not be counted.
+    limit: Option<&'a Limit>,
+    mode: Mode,
+    /// None: never.
+    retry_after: Option<Micros>,
+    basis: Option<Basis>,
+}
+
+/// The account of a denial. Of an allowed query: of the first policy in shadow mode that would have denied it.
+fn account(decision: &Decision) -> Option<Account<'_>> {
+    if decision.verdict() == Verdict::Deny {
+        let (policy, limit) = speaker(decision)?;
+        let (retry_after, basis) = (decision.retry_after(), decision.basis());
+        return Some(Account { policy, limit, mode: Mode::Enforce, retry_after, basis });
+    }
+    let is_denied = |standing: &Standing| standing.limit.mode() == Mode::Shadow && standing.is_over();
+    let (policy, limit, standing) = decision.standings().find(|(_, _, standing)| is_denied(standing))?;
+    let (mode, basis) = (Mode::Shadow, Some(standing.basis));
+    Some(Account { policy, limit: Some(limit), mode, retry_after: standing.retry_after(), basis })
 }
 
 /// Writes who a limit counts a query for: its key, as one can ask for it. Who is counted under no limit is known

@@ -52,7 +52,14 @@ pub(crate) async fn refund_uncounted<S: Store<Error = Infallible>, O: Observe>(
 
 /// The query that was decided, as far as its buckets' names go.
 fn query<'a>(attributes: &'a [Attribute<'a>]) -> Query<'a> {
-    Query { select: Select::Named(&[]), attributes, address: None, ask: Ask::Look(0), patience: Micros::ZERO }
+    Query {
+        select: Select::Named(&[]),
+        attributes,
+        address: None,
+        ask: Ask::Look(0),
+        patience: Micros::ZERO,
+        id: None,
+    }
 }
 
 impl<S: Store<Error = Infallible> + 'static, O: Observe + 'static> Claim<S, O> {

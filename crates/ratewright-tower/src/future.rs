@@ -124,7 +124,7 @@ where
             return Stage::Answered { answer: Some(gate.deny(&parts, &asked)) };
         }
         Ok(asked) => asked,
-        Err(problem) => return Stage::Answered { answer: Some(problem.render()) },
+        Err(problem) => return Stage::Answered { answer: Some(gate.reject(&parts, problem)) },
     };
     let wait = asked.decision.wait();
     let request = Request::from_parts(parts, body);

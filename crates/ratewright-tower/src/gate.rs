@@ -1,22 +1,25 @@
 //! Identify, decide, and the answer of who is denied: what both layers do alike.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use http::header::{CONTENT_LENGTH, ORIGIN};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use ratewright_core::{
     Ask, AttributeName, Decision, Limiter, Observe, Policies, Query, Store, Timestamp, Verdict,
 };
+use ratewright_http::address::{Origin, newly_ignored};
+use ratewright_http::explain::{Brought, Explain};
 use ratewright_http::{
-    Dialect, Facts, FieldStyle, Fields, Known, Occasion, Problem, correlation_id, identify_known,
+    CorrelationId, Dialect, Facts, FieldStyle, Fields, Known, Occasion, Problem, Report, identify_known,
 };
 use smallvec::SmallVec;
-use tracing::{debug, error};
+use tracing::{debug, error, warn};
 
 use crate::door::Door;
 
@@ -43,6 +46,8 @@ pub(crate) struct Asked<K> {
 pub(crate) struct Manner {
     /// When the limiter decided.
     now: Timestamp,
+    /// The request's id, if it brought none.
+    made_id: u128,
     style: FieldStyle,
     is_cross_origin: bool,
 }
@@ -71,12 +76,17 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
             *known = before.or_else(|| (door.peer)(request).map(Known::of));
         }
         let Some(known) = known else { return Err(unknown_peer()) };
-        let now = door.clock.now();
+        let (now, made_id) = (door.clock.now(), fastrand::u128(..));
+        let id = CorrelationId::new(&request.headers, made_id);
         let policies = door.rule_set.as_ref().map_or_else(|| self.limiter.load(), |set| set.load());
         let needs = Arc::clone(policies.needs());
         let dialect = door.dialect.load();
         let mut facts = identify_known(request, known, &dialect.rules, &needs, now);
         self.tell_more(request, &policies, &mut facts);
+        let proxies = &dialect.rules.proxies;
+        if let Some(header) = newly_ignored(&request.headers, known.peer, proxies, now) {
+            warn_of_ignored(header, known.peer);
+        }
         dialect.heed(&facts);
         if let Some(cause) = facts.refused_token {
             debug!(%cause, "token refused: it gives no user and no claims");
@@ -95,11 +105,40 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
             address: facts.address,
             ask: Ask::Spend(door.cost.as_ref().map_or(NonZeroU32::MIN, |cost| cost(request))),
             patience: door.patience,
+            id: Some(&id),
         };
         let decision = self.limiter.decide_under(policies, &query).await;
+        if let Some(report) = &known.report {
+            self.report(report, request, known, &facts, (&query, &decision));
+        }
         let kept = keep(&query, &decision);
-        let manner = Manner { now, style, is_cross_origin: request.headers.contains_key(ORIGIN) };
+        let manner = Manner { now, made_id, style, is_cross_origin: request.headers.contains_key(ORIGIN) };
         Ok(Asked { decision, kept, manner })
+    }
+
+    /// Writes down what was decided, for the stage that asked for it.
+    #[cold]
+    fn report(
+        &self,
+        report: &Report,
+        request: &Parts,
+        known: &Known,
+        facts: &Facts<'_>,
+        (query, decision): (&Query<'_>, &Decision),
+    ) {
+        report.record(decision, || {
+            let dialect = self.door.dialect.load();
+            let rules = &dialect.rules;
+            let has_token = known.token.as_ref().is_some_and(|token| token.is_genuine());
+            let brought = Brought {
+                has_authorization: request.headers.contains_key(AUTHORIZATION),
+                is_by_user_header: !has_token
+                    && rules.user_header.is_some()
+                    && rules.proxies.trust(known.peer),
+            };
+            let address = Origin::of(&request.headers, known.peer, &rules.proxies);
+            Explain { query, decision, facts, rules, address, brought }.line()
+        });
     }
 
     /// What the door knows besides what the request says.
@@ -120,7 +159,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
     /// The answer of who is denied.
     pub(crate) fn deny<K>(&self, request: &Parts, asked: &Asked<K>) -> Response<String> {
         let dialect = self.door.dialect.load();
-        let id = correlation_id(&request.headers, || fastrand::u128(..));
+        let id = CorrelationId::new(&request.headers, asked.manner.made_id).text();
         let mut answer = denial(request, &id, asked, &dialect);
         asked.render(answer.headers_mut());
         if request.method == Method::HEAD {
@@ -130,6 +169,15 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
             answer.body_mut().clear();
         }
         answer
+    }
+}
+
+impl<S, O> Gate<S, O> {
+    /// The response to a request that is not decided on.
+    pub(crate) fn reject(&self, request: &Parts, problem: Problem) -> Response<String> {
+        let id = CorrelationId::new(&request.headers, fastrand::u128(..)).text();
+        let (kind, instance, now) = (Problem::BLANK, Some(request.uri.path()), self.door.clock.now());
+        problem.on(&Occasion { kind, instance, correlation_id: &id, now }).render()
     }
 }
 
@@ -147,7 +195,7 @@ impl<K> Asked<K> {
 
     /// Adds the rate limit fields to an answer.
     pub(crate) fn render(&self, headers: &mut HeaderMap) {
-        let Manner { now, style, is_cross_origin } = self.manner;
+        let Manner { now, style, is_cross_origin, .. } = self.manner;
         let Some(fields) = Fields::of(&self.decision, now) else { return };
         fields.render(style, headers);
         if is_cross_origin {
@@ -169,6 +217,16 @@ fn denial<K>(request: &Parts, id: &str, asked: &Asked<K>, dialect: &Dialect) -> 
         answer.headers_mut().insert(CORRELATION_ID, id);
     }
     answer
+}
+
+/// Clients behind a proxy that is not trusted look like one.
+#[cold]
+fn warn_of_ignored(header: &'static str, peer: IpAddr) {
+    warn!(
+        header,
+        %peer,
+        "forwarding header ignored: the peer is not in clients.trusted_proxies, so all clients behind it count as one"
+    );
 }
 
 /// Nobody told who is asking: a slip of the program that must not open the gate.

@@ -97,7 +97,7 @@ where
                 let answer = self.inner.call(Request::from_parts(parts, body));
                 Stage::Answering { answer, permit: Some(asked.kept) }
             }
-            Err(problem) => Stage::Answered { answer: Some(problem.render()) },
+            Err(problem) => Stage::Answered { answer: Some(self.gate.reject(&parts, problem)) },
         };
         InFlightFuture { stage }
     }

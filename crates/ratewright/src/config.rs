@@ -39,7 +39,7 @@ use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 
 use ratewright_core::{OnFailure, Policies};
-use ratewright_gateway::Settings;
+use ratewright_gateway::{ExplainTokens, Settings};
 use ratewright_http::{FieldStyle, Problem};
 use ratewright_server::admin::Labels;
 use ratewright_server::{Access, TokenDigest};
@@ -295,7 +295,11 @@ impl Reader<'_> {
             is_store_required: matches!(store, StoreConfig::Redis(_))
                 && whole.on_failure == OnFailure::Closed,
             listen: self.listen(file.listen.unwrap_or_default(), doors),
-            gateway: Settings { routes: self.all_routes(routes, written, [&policies, &permits]), ..gateway },
+            gateway: Settings {
+                routes: self.all_routes(routes, written, [&policies, &permits]),
+                explain_tokens: explain_tokens(&access),
+                ..gateway
+            },
             policies,
             permits,
             store,
@@ -371,6 +375,12 @@ impl Reader<'_> {
             denials: self.read_if("log.denials", &written.denials).unwrap_or(LogDenials::PerSecond(DENIALS)),
         }
     }
+}
+
+/// The tokens that may ask the gateway for explanations: those of the API.
+fn explain_tokens(access: &Access) -> Option<ExplainTokens> {
+    let access = access.clone();
+    access.has_tokens().then(|| ExplainTokens::new(move |token| access.knows(token)))
 }
 
 #[cfg(test)]

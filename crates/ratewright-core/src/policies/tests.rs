@@ -19,7 +19,7 @@ fn policy(name: &str) -> Policy {
 
 fn query<'a>(select: Select<'a>, attributes: &'a [Attribute<'a>]) -> Query<'a> {
     let address = None;
-    Query { select, attributes, address, ask: Ask::Look(1), patience: Micros::ZERO }
+    Query { select, attributes, address, ask: Ask::Look(1), patience: Micros::ZERO, id: None }
 }
 
 fn keys(policies: Vec<Policy>, named: &[&str], attributes: &[Attribute<'_>]) -> Vec<String> {

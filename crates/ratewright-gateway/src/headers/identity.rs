@@ -14,6 +14,7 @@ use ratewright_core::{AttributeName, Policies};
 use ratewright_http::{Dialect, METHOD_OVERRIDES, Rules};
 
 use super::hop_by_hop::{hop_by_hop, is_spelled, named};
+use crate::explain::EXPLAIN;
 use crate::snapshot::Snapshot;
 
 /// The headers that policies and identification read.
@@ -51,7 +52,7 @@ impl ReadHeaders {
             let AttributeName::Header(name) = need else { return None };
             HeaderName::from_bytes(name.as_bytes()).ok()
         });
-        let others = rules.user_header.clone().into_iter().chain(METHOD_OVERRIDES.clone());
+        let others = rules.user_header.clone().into_iter().chain(METHOD_OVERRIDES.clone()).chain([EXPLAIN]);
         let mut read: Vec<_> = of_policies.chain(others).collect();
         read.sort_unstable_by(|a, b| a.as_str().cmp(b.as_str()));
         read.dedup();

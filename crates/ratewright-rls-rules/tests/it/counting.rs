@@ -13,6 +13,7 @@ fn query<'a>(names: &'a [&'a str], attributes: &'a [ratewright_core::Attribute<'
         address: None,
         ask: Ask::Look(1),
         patience: Micros::ZERO,
+        id: None,
     }
 }
 

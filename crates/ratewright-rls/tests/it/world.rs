@@ -67,6 +67,7 @@ impl<S: Store<Error = Infallible>> World<S> {
             address: None,
             ask,
             patience: Micros::ZERO,
+            id: None,
         };
         let (policies, mut charges) = (self.rls.limiter.policies(), Charges::new());
         policies.select(&query, &mut charges);

@@ -32,7 +32,7 @@ async fn door(readiness: Readiness, labels: &[(&str, &str)]) -> Router {
     ];
     let ask = Ask::Spend(NonZeroU32::MIN);
     let (select, patience) = (Select::Covering(&[]), Micros::ZERO);
-    let query = Query { select, attributes: &attributes, address: None, ask, patience };
+    let query = Query { select, attributes: &attributes, address: None, ask, patience, id: None };
     for _ in 0..2 {
         limiter.decide(&query).await;
     }
@@ -97,13 +97,13 @@ async fn c8_info_says_what_runs_here() {
 #[tokio::test]
 async fn who_is_being_denied_can_be_asked() {
     let expected = expect![[
-        r#"200 application/json {"windowSeconds":300,"top":[{"policy":"login","client":"192.0.2.1","atLeast":1,"atMost":1}]}"#
+        r#"200 application/json {"windowSeconds":300,"top":[{"policy":"login","client":"192.0.2.1","atLeast":1,"atMost":1,"mode":"enforce"}]}"#
     ]];
     check("/api/v1/admin/top", expected).await;
     let expected = expect![[r#"200 application/json {"windowSeconds":300,"top":[]}"#]];
     check("/api/v1/admin/top?policy=other&n=5", expected).await;
     let expected = expect![[
-        r#"200 application/json {"denials":[{"atUnixMs":1700000000250,"policy":"login","client":"192.0.2.1","method":"POST","path":"/login","retryAfterSeconds":3600,"basis":"local"}]}"#
+        r#"200 application/json {"denials":[{"atUnixMs":1700000000250,"policy":"login","client":"192.0.2.1","method":"POST","path":"/login","retryAfterSeconds":3600,"basis":"local","mode":"enforce","correlationId":""}]}"#
     ]];
     check("/api/v1/admin/denials?n=1", expected).await;
 }

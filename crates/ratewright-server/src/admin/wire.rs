@@ -41,6 +41,8 @@ struct TopRow<'a> {
     client: &'a str,
     at_least: u64,
     at_most: u64,
+    /// `enforce`, or `shadow` for requests that were let through.
+    mode: &'static str,
 }
 
 /// The answer to `denials`.
@@ -60,6 +62,10 @@ struct DenialRow<'a> {
     /// Null if it will never be allowed.
     retry_after_seconds: Option<u64>,
     basis: &'static str,
+    /// `enforce`, or `shadow` for a request that was let through.
+    mode: &'static str,
+    /// Empty if the caller gave none.
+    correlation_id: &'a str,
 }
 
 pub(super) fn readiness(readiness: &Readiness) -> (StatusCode, Health) {
@@ -78,11 +84,12 @@ pub(super) fn info(info: &Info) -> Told {
 }
 
 pub(super) fn top(denied: &[Denied]) -> Top<'_> {
-    let rows = denied.iter().map(|Denied { policy, client, at_least, at_most }| TopRow {
+    let rows = denied.iter().map(|Denied { policy, client, at_least, at_most, mode }| TopRow {
         policy,
         client,
         at_least: *at_least,
         at_most: *at_most,
+        mode: mode.name(),
     });
     Top { window_seconds: Denied::WINDOW.as_secs_ceil(), top: rows.collect() }
 }
@@ -96,6 +103,8 @@ pub(super) fn denials(recent: &[Arc<Denial>]) -> Recent<'_> {
         path: &denial.path,
         retry_after_seconds: denial.retry_after.map(|wait| wait.as_secs_ceil().max(1)),
         basis: basis_name(denial.basis),
+        mode: denial.mode.name(),
+        correlation_id: &denial.correlation_id,
     });
     Recent { denials: rows.collect() }
 }

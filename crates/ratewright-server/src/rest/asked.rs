@@ -13,7 +13,7 @@ use http::StatusCode;
 use http_body::Body as _;
 use ratewright_core::{
     Algorithm, Ask, Attribute, AttributeName, Basis, Decision, Key, Limiter, Micros, Observe, Part, Policies,
-    Policy, Query, Select, Store, Timestamp, Value,
+    Policy, Query, RequestId, Select, Store, Timestamp, Value,
 };
 use ratewright_http::{Problem, address, identify};
 use smallvec::SmallVec;
@@ -122,19 +122,21 @@ impl<'a> Asked<'a> {
         limiter.decide_under(policies, &Query { select, ..self.query(&attributes, Ask::Look(0)) }).await
     }
 
-    /// Asks under the rule set that it was understood by.
+    /// Asks under the rule set that it was understood by. `id` is the caller's, for the log.
     pub(super) async fn decide<S, O>(
         &self,
         limiter: &Limiter<S, O>,
         policies: &Arc<Policies>,
         ask: Ask,
+        id: &dyn RequestId,
     ) -> Decision
     where
         S: Store<Error = Infallible>,
         O: Observe,
     {
         let policies = Guard::from_inner(Arc::clone(policies));
-        limiter.decide_under(policies, &self.query(&self.attributes(), ask)).await
+        let attributes = self.attributes();
+        limiter.decide_under(policies, &Query { id: Some(id), ..self.query(&attributes, ask) }).await
     }
 
     pub(super) async fn reset<S, O>(&self, limiter: &Limiter<S, O>, policies: &Policies) -> Basis
@@ -148,7 +150,7 @@ impl<'a> Asked<'a> {
     /// Nobody can wait here.
     fn query<'q>(&'q self, attributes: &'q [Attribute<'q>], ask: Ask) -> Query<'q> {
         let (select, address) = (Select::Named(&self.policy), self.address);
-        Query { select, attributes, address, ask, patience: Micros::ZERO }
+        Query { select, attributes, address, ask, patience: Micros::ZERO, id: None }
     }
 
     fn attributes(&self) -> SmallVec<[Attribute<'_>; 2]> {

@@ -22,7 +22,7 @@ use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode, header};
 use ratewright_core::{
     Algorithm, Ask, AttributeName, Decision, Limit, Limiter, Micros, Observe, Outcome, Policies, Policy,
-    Query, Standing, Store, Timestamp, Verdict,
+    Query, RequestId, Standing, Store, Timestamp, Verdict,
 };
 use ratewright_http::{Fields, Occasion, Problem};
 use schemars::JsonSchema;
@@ -170,6 +170,8 @@ pub(super) struct Deciding<'a, S, O> {
     pub(super) limiter: &'a Limiter<S, O>,
     pub(super) settings: &'a Settings,
     pub(super) now: Timestamp,
+    /// The id of the call.
+    pub(super) id: Option<&'a str>,
 }
 
 /// A decision, and what it was about.
@@ -216,6 +218,7 @@ where
         if let Some(cause) = facts.refused_token {
             tracing::debug!(%cause, "token refused: it gives no user and no claims");
         }
+        let id = self.id.or_else(|| asked.given_id());
         let attributes = facts.attributes();
         let also: Vec<&str> = asked.policies.iter().map(AsRef::as_ref).collect();
         let query = Query {
@@ -224,6 +227,7 @@ where
             address: facts.address,
             ask: if asked.look { Ask::Look(asked.cost.get()) } else { Ask::Spend(asked.cost) },
             patience: Micros::ZERO,
+            id: id.as_ref().map(|id| id as &dyn RequestId),
         };
         let decision = self.limiter.decide_under(policies, &query).await;
         let receipt = if asked.receipt { receipt::of(&decision, &query) } else { None };
@@ -233,6 +237,11 @@ where
 }
 
 impl Decide<'_> {
+    /// The id of the client's request, if its headers have one.
+    pub(super) fn given_id(&self) -> Option<&str> {
+        self.attributes.0.given_id()
+    }
+
     /// Refuses a path without end, and names of policies that nobody has; `place` says where the query stands.
     fn check(&self, policies: &Policies, settings: &Settings, place: &str) -> Result<(), Problem> {
         self.attributes.0.check(&settings.dialect.rules, place)?;

@@ -79,9 +79,10 @@ impl Decisions {
         Self { newest: ArcSwap::default(), by_name: Mutex::default(), n_policies_max }
     }
 
-    /// Counts what each policy said.
+    /// Counts what each policy said. True if one in shadow mode would have denied.
     #[inline]
-    pub fn count(&self, decision: &Decision) {
+    pub fn count(&self, decision: &Decision) -> bool {
+        let mut is_shadow_denied = false;
         let policies = decision.policies();
         let mut table = self.newest.load();
         if table.generation < policies.generation() {
@@ -94,7 +95,9 @@ impl Decisions {
                 Some(place) => place.get_or_init(|| self.named(word.policy.name())).count(&word),
                 None => self.named(word.policy.name()).count(&word),
             }
+            is_shadow_denied |= word.is_against && word.mode == Mode::Shadow;
         }
+        is_shadow_denied
     }
 
     /// All that are not zero. Beside each, the other verdict is there too, so that `rate` sees its first one.

@@ -1,6 +1,6 @@
 //! Who is being denied: the most denied of the last five minutes, and the last thousand denials.
 //!
-//! Everything is bounded. At most 1,000 policies have a tally, the one idle for longest makes room for another; a
+//! Everything is bounded. There are at most 1,000 tallies, one for each policy and mode; the one idle for longest makes room for another; a
 //! tally remembers at most 480 clients; of each text at most 256 bytes are kept. At the very worst that is 150 MB, with
 //! a thousand policies flooded at once by clients with long names.
 //!
@@ -8,13 +8,14 @@
 //! falls out of the thousand occupied is used for the next.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use ratewright_core::{AttributeName, Basis, Decision, Micros, Mode, Query, Timestamp};
 
 use super::tally::Tally;
-use super::{push, speaker, words, write_client};
+use super::{Short, account, push, words, write_client};
 
 /// The most policies that have a tally.
 const POLICIES_MAX: usize = 1_000;
@@ -33,7 +34,7 @@ pub struct Denials {
 pub struct Denial {
     /// When, by the wall clock.
     pub at: Timestamp,
-    /// The policy that denied; of several the one that does so for longest.
+    /// The policy that denied; of several the one that does so for longest. In shadow mode: the first that would have.
     pub policy: String,
     /// Whom it counted the query for: its key, as one can ask for it.
     pub client: String,
@@ -45,6 +46,10 @@ pub struct Denial {
     pub retry_after: Option<Micros>,
     /// On what ground it was denied; nothing if no store was asked.
     pub basis: Option<Basis>,
+    /// The request's id, as far as it is known.
+    pub correlation_id: String,
+    /// Shadow: the policy would have denied the request, which was let through.
+    pub mode: Mode,
 }
 
 /// How often a client was denied under a policy, in the last five minutes.
@@ -58,16 +63,22 @@ pub struct Denied {
     pub at_least: u64,
     /// And not more often.
     pub at_most: u64,
+    /// Shadow: the policy would have denied the requests, which were let through.
+    pub mode: Mode,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
-    tallies: HashMap<Arc<str>, Tally>,
+    enforced: Tallies,
+    shadow: Tallies,
     /// The latest last.
     recent: VecDeque<Arc<Denial>>,
     /// Where a client's text is put together.
     client: String,
 }
+
+/// By policy.
+type Tallies = HashMap<Arc<str>, Tally>;
 
 /// How much is remembered.
 #[cfg(test)]
@@ -87,20 +98,28 @@ impl Denials {
     /// Remembers a denial: for each policy that spoke against the query, and once by itself.
     pub fn record(&self, query: &Query<'_>, decision: &Decision, now: Timestamp) {
         let mut kept = self.kept.lock();
-        let Kept { tallies, recent, client } = &mut *kept;
-        for word in words(decision).filter(|word| word.is_against && word.mode == Mode::Enforce) {
+        let Kept { enforced, shadow, recent, client } = &mut *kept;
+        for word in words(decision).filter(|word| word.is_against) {
             client.clear();
             write_client(client, query, word.ground.map(|ground| ground.limit));
-            tally(tallies, word.policy.name()).add(client, now);
+            let (tallies, others) = match word.mode {
+                Mode::Enforce => (&mut *enforced, &mut *shadow),
+                Mode::Shadow | Mode::Off => (&mut *shadow, &mut *enforced),
+            };
+            tally(tallies, others, word.policy.name()).add(client, now);
         }
-        if let Some((policy, limit)) = speaker(decision) {
+        if let Some(account) = account(decision) {
             let mut denial = next(recent);
             let filled = Arc::make_mut(&mut denial);
-            filled.policy.push_str(policy.name());
-            write_client(&mut filled.client, query, limit);
+            filled.policy.push_str(account.policy.name());
+            write_client(&mut filled.client, query, account.limit);
             push(&mut filled.method, query.values(&AttributeName::<&str>::Method).next());
             push(&mut filled.path, query.values(&AttributeName::<&str>::Path).next());
-            (filled.at, filled.retry_after, filled.basis) = (now, decision.retry_after(), decision.basis());
+            if let Some(id) = query.id {
+                let _ = write!(Short(&mut filled.correlation_id), "{id}"); // as much as there is room for
+            }
+            (filled.at, filled.mode) = (now, account.mode);
+            (filled.retry_after, filled.basis) = (account.retry_after, account.basis);
             recent.push_back(denial);
         }
     }
@@ -109,13 +128,14 @@ impl Denials {
     pub fn top(&self, policy: Option<&str>, n: usize, now: Timestamp) -> Vec<Denied> {
         // One policy after the other, so that nobody waits for the lock for long.
         let mut top = Vec::new();
-        for policy in self.policies(policy) {
-            let tallied = self.kept.lock().tallies.get(&policy).map(|tally| tally.read(now));
+        for (policy, mode) in self.policies(policy) {
+            let tallied = self.kept.lock().tallies(mode).get(&policy).map(|tally| tally.read(now));
             top.extend(tallied.into_iter().flatten().map(|tallied| Denied {
                 policy: policy.clone(),
                 client: tallied.client,
                 at_least: tallied.at_least,
                 at_most: tallied.at_most,
+                mode,
             }));
             top.sort_by(|a, b| {
                 let order = |denied: &Denied| std::cmp::Reverse((denied.at_least, denied.at_most));
@@ -135,25 +155,46 @@ impl Denials {
     /// How much is remembered.
     #[cfg(test)]
     pub(super) fn kept(&self) -> KeptCounts {
-        let Kept { tallies, recent, .. } = &*self.kept.lock();
-        let n_clients = tallies.values().map(Tally::n_clients).sum();
-        KeptCounts { n_policies: tallies.len(), n_clients, n_recent: recent.len() }
+        let Kept { enforced, shadow, recent, .. } = &*self.kept.lock();
+        let n_clients = enforced.values().chain(shadow.values()).map(Tally::n_clients).sum();
+        KeptCounts { n_policies: enforced.len() + shadow.len(), n_clients, n_recent: recent.len() }
     }
 
     /// The policies that have a tally, or the one that is asked for.
-    fn policies(&self, policy: Option<&str>) -> Vec<Arc<str>> {
-        match policy {
-            Some(policy) => vec![policy.into()],
-            None => self.kept.lock().tallies.keys().cloned().collect(),
+    fn policies(&self, policy: Option<&str>) -> Vec<(Arc<str>, Mode)> {
+        let kept = self.kept.lock();
+        let modes = [Mode::Enforce, Mode::Shadow];
+        let named = |mode| move |policy: &Arc<str>| (policy.clone(), mode);
+        match policy.map(Arc::<str>::from) {
+            Some(policy) => modes.map(|mode| named(mode)(&policy)).to_vec(),
+            None => modes.into_iter().flat_map(|mode| kept.tallies(mode).keys().map(named(mode))).collect(),
+        }
+    }
+}
+
+impl Kept {
+    fn tallies(&self, mode: Mode) -> &Tallies {
+        match mode {
+            Mode::Enforce => &self.enforced,
+            Mode::Shadow | Mode::Off => &self.shadow,
         }
     }
 }
 
 /// A policy's tally. If there is no room for another, the one that has been idle for longest goes.
-fn tally<'a>(tallies: &'a mut HashMap<Arc<str>, Tally>, policy: &str) -> &'a mut Tally {
-    if !tallies.contains_key(policy) && tallies.len() >= POLICIES_MAX {
-        let idlest = tallies.iter().min_by_key(|(_, tally)| tally.last_at).map(|(name, _)| name.clone());
-        idlest.map(|name| tallies.remove(&name));
+fn tally<'a>(tallies: &'a mut Tallies, others: &mut Tallies, policy: &str) -> &'a mut Tally {
+    if !tallies.contains_key(policy) && tallies.len() + others.len() >= POLICIES_MAX {
+        let idlest = |tallies: &Tallies| {
+            let idlest = tallies.iter().min_by_key(|(_, tally)| tally.last_at);
+            idlest.map(|(name, tally)| (tally.last_at, name.clone()))
+        };
+        match (idlest(tallies), idlest(others)) {
+            (Some((at, name)), other) if other.as_ref().is_none_or(|(other_at, _)| at <= *other_at) => {
+                tallies.remove(&name);
+            }
+            (_, Some((_, name))) => drop(others.remove(&name)),
+            (_, None) => {}
+        }
     }
     if !tallies.contains_key(policy) {
         tallies.insert(policy.into(), Tally::default());
@@ -167,7 +208,7 @@ fn next(recent: &mut VecDeque<Arc<Denial>>) -> Arc<Denial> {
         return Arc::default();
     }
     let mut denial = recent.pop_front().unwrap_or_default();
-    let Denial { policy, client, method, path, .. } = Arc::make_mut(&mut denial);
-    [policy, client, method, path].into_iter().for_each(String::clear);
+    let Denial { policy, client, method, path, correlation_id, .. } = Arc::make_mut(&mut denial);
+    [policy, client, method, path, correlation_id].into_iter().for_each(String::clear);
     denial
 }

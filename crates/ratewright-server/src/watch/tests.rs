@@ -45,7 +45,7 @@ fn attributes(client: &str) -> [Attribute<'_>; 3] {
 fn query<'a>(policies: &'a [&'a str], attributes: &'a [Attribute<'a>]) -> Query<'a> {
     let ask = Ask::Spend(NonZeroU32::MIN);
     let select = Select::Covering(policies);
-    Query { select, attributes, address: None, ask, patience: Micros::ZERO }
+    Query { select, attributes, address: None, ask, patience: Micros::ZERO, id: None }
 }
 
 /// Asks `n` times.
@@ -92,7 +92,46 @@ async fn a_policy_in_shadow_mode_counts_whom_it_would_have_denied() {
             tried Allow local shadow 2
             tried Deny local shadow 3"#]],
     );
-    assert!(watch.denials().recent(10).is_empty(), "nobody was denied");
+    let recent = watch.denials().recent(10);
+    assert_eq!(recent.len(), 3, "what it would have denied is remembered");
+    for denial in &recent {
+        let Denial { policy, mode, retry_after, basis, .. } = &**denial;
+        assert_eq!((policy.as_str(), *mode, *basis), ("tried", Mode::Shadow, Some(Basis::Local)));
+        assert!(retry_after.is_some_and(|wait| !wait.is_zero()));
+    }
+    let [denied] = watch.denials().top(None, 10, watch.clock().now()).try_into().unwrap();
+    assert_eq!((&*denied.policy, denied.mode, denied.at_least), ("tried", Mode::Shadow, 3));
+}
+
+#[tokio::test]
+async fn a_denial_beside_one_in_shadow_mode_is_told_apart() {
+    let watch = watch();
+    let limiter = limiter(&watch, vec![policy("tried").in_mode(Mode::Shadow), policy("tight")]);
+    ask(&limiter, 4, &[], "a").await;
+    let recent = watch.denials().recent(10);
+    let told: Vec<_> = recent.iter().map(|denial| (denial.policy.as_str(), denial.mode)).collect();
+    assert_eq!(told, [("tight", Mode::Enforce); 2], "one entry a request, of the policy that denied it");
+    let mut top: Vec<_> = watch
+        .denials()
+        .top(None, 10, watch.clock().now())
+        .into_iter()
+        .map(|denied| (denied.policy.to_string(), denied.mode, denied.at_least))
+        .collect();
+    top.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(top, [("tight".to_owned(), Mode::Enforce, 2), ("tried".to_owned(), Mode::Shadow, 2)]);
+}
+
+#[tokio::test]
+async fn a_denial_keeps_the_id_of_its_request() {
+    let watch = watch();
+    let limiter = limiter(&watch, vec![policy("tight")]);
+    let long = "x".repeat(1_000);
+    for id in ["c-1", "c-2", "c-3", &long] {
+        limiter.decide(&Query { id: Some(&id), ..query(&[], &attributes("a")) }).await;
+    }
+    let recent = watch.denials().recent(10);
+    let ids: Vec<_> = recent.iter().map(|denial| denial.correlation_id.as_str()).collect();
+    assert_eq!(ids, [&long[..TEXT_MAX], "c-3"], "as much of it as is kept of any text");
 }
 
 #[tokio::test]
@@ -141,7 +180,9 @@ async fn policies_past_the_most_are_counted_together() {
     let limiter = limiter(&watch, ["a", "b", "c", "d"].map(policy).into());
     let decision = limiter.decide(&query(&[], &attributes("x"))).await;
     let decisions = Decisions::at_most(2);
-    (0..3).for_each(|_| decisions.count(&decision));
+    (0..3).for_each(|_| {
+        decisions.count(&decision);
+    });
     counted(
         &decisions,
         expect![[r#"
@@ -238,7 +279,9 @@ async fn counting_an_allowed_decision_allocates_nothing_nor_does_a_denial_of_som
     limiter.decide(&query).await;
     let denied = limiter.decide(&query).await;
     let allocations = |decision: &Decision| {
-        let watched = || watch.decisions().count(decision);
+        let watched = || {
+            watch.decisions().count(decision);
+        };
         let denials = || watch.denials().record(&query, decision, watch.clock().now());
         let counts = allocation_counter::measure(watched).count_total;
         let records = match decision.verdict() {

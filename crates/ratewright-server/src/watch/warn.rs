@@ -6,11 +6,11 @@
 use std::num::NonZeroU32;
 
 use parking_lot::Mutex;
-use ratewright_core::{AttributeName, Decision, Query, Timestamp, quantity::SECOND};
+use ratewright_core::{AttributeName, Decision, Mode, Query, Timestamp, quantity::SECOND};
 use ratewright_http::Fields;
 use tracing::{Level, debug, warn};
 
-use super::{basis_name, speaker, write_client};
+use super::{account, basis_name, speaker, write_client};
 
 /// How many denials are logged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -65,21 +65,29 @@ impl WarnLimit {
     }
 }
 
-/// Tells of a denial. If it can never be allowed, the door may answer with another status than 429.
+/// Logs a denial, or a request that a policy in shadow mode would have denied. If it can never be allowed, the entrypoint may answer with
+/// another status than 429.
 #[cold]
 pub(super) fn denied(query: &Query<'_>, decision: &Decision, suppressed: u64) {
-    let retry_after = decision.retry_after().map(|wait| wait.as_secs_ceil().max(1));
-    let status = retry_after.map(|_| Fields::status(decision).as_u16());
+    let Some(account) = account(decision) else { return };
+    let retry_after = account.retry_after.map(|wait| wait.as_secs_ceil().max(1));
+    let is_enforced = account.mode == Mode::Enforce;
+    let status = retry_after.filter(|_| is_enforced).map(|_| Fields::status(decision).as_u16());
+    let mut client = String::new();
+    write_client(&mut client, query, account.limit);
     warn!(
-        client = client(query, decision),
+        client,
         method = query.values(&AttributeName::<&str>::Method).next(),
         path = query.values(&AttributeName::<&str>::Path).next(),
-        policy = speaker(decision).map(|(policy, _)| policy.name()),
+        policy = account.policy.name(),
+        mode = (!is_enforced).then_some(account.mode.name()),
         retry_after,
         status,
-        basis = basis_name(decision.basis()),
+        basis = basis_name(account.basis),
+        correlation_id = query.id.map(tracing::field::display),
         suppressed,
-        "denied"
+        "{}",
+        if is_enforced { "denied" } else { "would be denied (shadow)" }
     );
 }
 
@@ -95,6 +103,7 @@ pub(super) fn allowed(query: &Query<'_>, decision: &Decision) {
         path = query.values(&AttributeName::<&str>::Path).next(),
         policy = speaker(decision).map(|(policy, _)| policy.name()),
         basis = basis_name(decision.basis()),
+        correlation_id = query.id.map(tracing::field::display),
         "allowed"
     );
 }

@@ -35,7 +35,14 @@ fn limiter<const N: usize>(policies: [Policy; N]) -> (Limiter<MemoryStore<Manual
 
 fn query(cost: u32) -> Query<'static> {
     let ask = Ask::Spend(NonZeroU32::new(cost).unwrap());
-    Query { select: Select::Covering(&[]), attributes: &CLIENT, address: None, ask, patience: Micros::ZERO }
+    Query {
+        select: Select::Covering(&[]),
+        attributes: &CLIENT,
+        address: None,
+        ask,
+        patience: Micros::ZERO,
+        id: None,
+    }
 }
 
 fn spend<O: Observe>(limiter: &Limiter<MemoryStore<ManualClock>, O>, cost: u32) -> Decision {

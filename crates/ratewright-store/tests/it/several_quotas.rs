@@ -140,7 +140,7 @@ proptest! {
             let client = world.client();
             let attributes = [(AttributeName::Ip, client.as_str()), (AttributeName::Method, ["POST", "GET", "PUT"][n])];
             let attributes = attributes.map(|(name, value)| Attribute { name, value });
-            let query = Query { select: Select::Covering(&[]), attributes: &attributes, address: None, ask, patience: Micros::MAX };
+            let query = Query { select: Select::Covering(&[]), attributes: &attributes, address: None, ask, patience: Micros::MAX, id: None };
             let mut charges = Charges::new();
             policies.select(&query, &mut charges);
             if world.apply_charges(&charges).iter().any(|standing| matches!(standing.outcome, ratewright_core::Outcome::Paid(_))) {
@@ -199,6 +199,7 @@ fn a_fast_override_does_not_refill_a_slow_policy() {
                 address: None,
                 ask,
                 patience: Micros::ZERO,
+                id: None,
             };
             let mut charges = Charges::new();
             policies.select(&query(Ask::Spend(NonZeroU32::MIN)), &mut charges);

@@ -250,5 +250,6 @@ fn everything() -> ratewright_core::Query<'static> {
         address: None,
         ask: ratewright_core::Ask::Look(0),
         patience: Micros::ZERO,
+        id: None,
     }
 }

@@ -50,6 +50,7 @@ impl Reader<'_> {
                 .unwrap_or_default(),
             has_access_log: self.read_if("gateway.access_log", &written.access_log).unwrap_or_default(),
             routes: default.routes,
+            explain_tokens: default.explain_tokens,
         }
     }
 

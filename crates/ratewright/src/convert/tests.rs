@@ -187,6 +187,7 @@ fn said(config: &Config, entries: &[Entry<'_>]) -> String {
         address: None,
         ask: Ask::Look(1),
         patience: Micros::ZERO,
+        id: None,
     };
     let mut charges = Charges::new();
     if config.policies.select(&query, &mut charges).is_some() {

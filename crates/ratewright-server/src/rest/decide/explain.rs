@@ -13,10 +13,9 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use http::{HeaderMap, Response, StatusCode};
 use ratewright_core::{
-    Ask, AttributeName, Condition, Explained, FailedTest, Finding, Key, Micros, Mode, Observe, Part,
-    Policies, Policy, Query, Standing, Store, Uncountable, Verdict, sounds_secret,
+    Ask, AttributeName, Explained, Key, Micros, Observe, Policies, Policy, Query, Standing, Store, Verdict,
 };
-use ratewright_http::{Facts, Fields, Problem};
+use ratewright_http::{Facts, Fields, Problem, explain};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -175,6 +174,7 @@ where
             address: facts.address,
             ask: Ask::Look(asked.cost.get()),
             patience: Micros::ZERO,
+            id: None,
         };
         let decision = self.limiter.decide_under(Guard::from_inner(policies.clone()), &query).await;
         let standings: Vec<_> = decision.standings().collect();
@@ -269,16 +269,11 @@ impl ExplainedPolicy {
 
     fn with(explained: &Explained<'_>, query: &Query<'_>, limits: Vec<OwnedLimitState>) -> Self {
         let policy = explained.policy;
-        // What applies says more than what does not.
-        let applying = explained
-            .findings
-            .iter()
-            .find(|finding| matches!(finding, Finding::Applies { .. } | Finding::Refused(_)));
-        let finding = applying.or(explained.findings.first());
-        let (result, why, override_name, mode) = match finding {
+        let (result, why, override_name, mode) = match explain::most_telling(explained) {
             None => ("not_covered", String::new(), None, policy.mode()),
             Some(finding) => {
-                (result(finding), why(policy, finding), override_of(finding), mode_of(policy, finding))
+                let (result, why) = (explain::result(finding), explain::why(policy, finding));
+                (result, why, explain::override_of(finding), explain::mode_of(policy, finding))
             }
         };
         let applies = result == "applies";
@@ -316,127 +311,6 @@ impl OwnedLimitState {
     }
 }
 
-fn result(finding: &Finding<'_>) -> &'static str {
-    match finding {
-        Finding::Applies { .. } => "applies",
-        Finding::Refused(_) => "refused",
-        Finding::Exempt(_) => "exempt",
-        Finding::NotNamed => "not_named",
-        Finding::NotCovered(_) => "not_covered",
-        Finding::GroupTaken { .. } | Finding::HeadTaken => "group_taken",
-        Finding::Missing(_) => "missing",
-        Finding::Off { .. } => "off",
-        Finding::Free => "free",
-    }
-}
-
-fn override_of<'a>(finding: &Finding<'a>) -> Option<&'a str> {
-    match finding {
-        Finding::Applies { override_name, .. } | Finding::Off { override_name } => *override_name,
-        Finding::Refused(_)
-        | Finding::Exempt(_)
-        | Finding::NotNamed
-        | Finding::NotCovered(_)
-        | Finding::GroupTaken { .. }
-        | Finding::HeadTaken
-        | Finding::Missing(_)
-        | Finding::Free => None,
-    }
-}
-
-fn mode_of(policy: &Policy, finding: &Finding<'_>) -> Mode {
-    match finding {
-        Finding::Applies { mode, .. } => *mode,
-        Finding::Off { .. } => Mode::Off,
-        Finding::Refused(_)
-        | Finding::Exempt(_)
-        | Finding::NotNamed
-        | Finding::NotCovered(_)
-        | Finding::GroupTaken { .. }
-        | Finding::HeadTaken
-        | Finding::Missing(_)
-        | Finding::Free => policy.mode(),
-    }
-}
-
-/// Why a policy applies or does not, in words.
-fn why(policy: &Policy, finding: &Finding<'_>) -> String {
-    match finding {
-        Finding::Applies { override_name: Some(name), .. } => {
-            format!("it covers the request; its override {name} matches")
-        }
-        Finding::Applies { .. } => "it covers the request".to_owned(),
-        Finding::Refused(Uncountable::Missing) => {
-            format!("the request lacks what it counts by ({}), and missing is deny", partition(policy))
-        }
-        Finding::Refused(Uncountable::Repeated) => {
-            format!("the request sends what it counts by ({}) more than once", partition(policy))
-        }
-        Finding::Refused(Uncountable::TooMany) => {
-            "the request has too many values or interpretations".to_owned()
-        }
-        Finding::Exempt(condition) => format!("the request is exempt: {}", conditions(condition)),
-        Finding::NotNamed => "only routes and callers that name it fall under it".to_owned(),
-        Finding::NotCovered(failed) => failed.iter().map(failure).collect::<Vec<_>>().join("; "),
-        Finding::GroupTaken { by } => {
-            format!(
-                "of the group {} only the first match applies, and {by} comes first",
-                policy.group().unwrap_or_default()
-            )
-        }
-        Finding::HeadTaken => {
-            format!("a later policy of the group {} names HEAD", policy.group().unwrap_or_default())
-        }
-        Finding::Missing(names) => {
-            let names = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
-            format!("the request has no {names}, and missing is skip")
-        }
-        Finding::Off { override_name: Some(name) } => format!("its override {name} switches it off"),
-        Finding::Off { .. } => "it is off".to_owned(),
-        Finding::Free => "the request costs nothing under it".to_owned(),
-    }
-}
-
-fn failure(FailedTest { attribute, values, expected }: &FailedTest<'_>) -> String {
-    let expected = expected.join(", ");
-    match values.as_slice() {
-        [] if is_secret(attribute) => format!("the request has no {attribute}"),
-        [] => format!("the request has no {attribute}; it must match {expected}"),
-        values if is_secret(attribute) => {
-            format!("{attribute} does not match ({} value(s) sent)", values.len())
-        }
-        values => format!("{attribute} is {}, which does not match {expected}", values.join(", ")),
-    }
-}
-
-fn conditions(condition: &Condition) -> String {
-    let tests = condition.tests().map(|(name, values)| format!("{name} matches {}", values.join(", ")));
-    tests.collect::<Vec<_>>().join(" and ")
-}
-
-fn partition(policy: &Policy) -> String {
-    let names = policy.partition().iter().flat_map(Part::names).map(ToString::to_string);
-    names.collect::<Vec<_>>().join(", ")
-}
-
-/// True if a value may be a secret, which nobody should find in a ticket.
-pub(super) fn is_secret<S: AsRef<str>>(name: &AttributeName<S>) -> bool {
-    match name {
-        AttributeName::Header(name)
-        | AttributeName::Cookie(name)
-        | AttributeName::Param(name)
-        | AttributeName::Named(name) => sounds_secret(name.as_ref()),
-        AttributeName::Ip
-        | AttributeName::User
-        | AttributeName::Method
-        | AttributeName::Path
-        | AttributeName::Host
-        | AttributeName::Route
-        | AttributeName::Key
-        | AttributeName::Claim(_) => false,
-    }
-}
-
 /// A key as people ask for it. Secrets are left out.
 fn key_words(key: &Key<'_>) -> String {
     use std::fmt::Write as _;
@@ -445,7 +319,7 @@ fn key_words(key: &Key<'_>) -> String {
     for (n, (value, attribute)) in key.values().zip(key.attributes()).enumerate() {
         let bar = if n > 0 { "|" } else { "" };
         // Writing to a string cannot fail.
-        let _ = if is_secret(&attribute.name) {
+        let _ = if explain::is_secret(&attribute.name) {
             write!(text, "{bar}({})", attribute.name)
         } else {
             text.push_str(bar);
@@ -461,7 +335,7 @@ impl KnownAttribute {
         let shown = |value: &str| match value {
             ratewright_core::Attribute::UNREADABLE => "(cannot be read)".to_owned(),
             value if value.starts_with('\0') => "(more than can be counted)".to_owned(),
-            _ if is_secret(&name) => "(secret)".to_owned(),
+            _ if explain::is_secret(&name) => "(secret)".to_owned(),
             value => value.to_owned(),
         };
         let attributes = facts.attributes();

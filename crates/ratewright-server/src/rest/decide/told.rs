@@ -12,7 +12,8 @@ use ratewright_http::address::{Origin, client_address};
 use ratewright_http::parts::NameMatch;
 use ratewright_http::path::{Case, normalise};
 use ratewright_http::{
-    AmbiguousPaths, Facts, METHOD_OVERRIDES, Problem, Rules, Token, Values, is_by_token, parts,
+    AmbiguousPaths, Facts, METHOD_OVERRIDES, Problem, Rules, Token, Values, explain, given_id_in,
+    is_by_token, parts,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -217,6 +218,11 @@ impl Told<'_> {
         headers
     }
 
+    /// The id of the client's request.
+    pub(super) fn given_id(&self) -> Option<&str> {
+        if self.headers.0.is_empty() { None } else { given_id_in(|name| self.header(name).next()) }
+    }
+
     /// True if the caller names the route itself.
     pub(super) fn is_routed(&self) -> bool {
         self.route.is_some()
@@ -250,7 +256,6 @@ impl Told<'_> {
     /// Where an attribute comes from, or why it is missing.
     fn origin(&self, name: &AttributeName<&str>, facts: &Facts<'_>, settings: &Settings) -> String {
         let rules = &settings.dialect.rules;
-        let is_told = facts.value(*name).is_some();
         match name {
             AttributeName::Ip => match (self.ip, self.peer) {
                 (Some(_), _) => "told by the caller".to_owned(),
@@ -263,35 +268,12 @@ impl Told<'_> {
             AttributeName::Claim(claim) if self.claims.of(claim).next().is_some() => {
                 "told by the caller".to_owned()
             }
-            AttributeName::User | AttributeName::Claim(_) => match (&rules.token, facts.refused_token) {
-                (None, _) => "missing: clients.user.jwt is not set, so tokens are not read".to_owned(),
-                (Some(_), Some(cause)) => format!("token refused: {cause}"),
-                (Some(_), None) if is_told => "the verified token in Authorization".to_owned(),
-                (Some(_), None) if self.header("authorization").next().is_none() => {
-                    "missing: the request has no Authorization header".to_owned()
-                }
-                (Some(_), None) => {
-                    "missing: Authorization has no token, or the token lacks the claim".to_owned()
-                }
-            },
             AttributeName::Route if self.route.is_some() => "told by the caller".to_owned(),
-            AttributeName::Route if is_told => "the route of the gateway that matches".to_owned(),
-            AttributeName::Named(_) if is_told => "told by the caller".to_owned(),
-            AttributeName::Header(header) if is_told => format!("the header {header}"),
-            AttributeName::Cookie(cookie) if is_told => format!("the cookie {cookie}"),
-            AttributeName::Param(param) if is_told => format!("the query parameter {param}"),
-            AttributeName::Method | AttributeName::Path | AttributeName::Host if is_told => {
-                "the request".to_owned()
+            name => {
+                let has_authorization = self.header("authorization").next().is_some();
+                let brought = explain::Brought { has_authorization, is_by_user_header: false };
+                explain::origin(name, facts, rules, brought)
             }
-            AttributeName::Method
-            | AttributeName::Path
-            | AttributeName::Host
-            | AttributeName::Route
-            | AttributeName::Key
-            | AttributeName::Header(_)
-            | AttributeName::Cookie(_)
-            | AttributeName::Param(_)
-            | AttributeName::Named(_) => "missing".to_owned(),
         }
     }
 

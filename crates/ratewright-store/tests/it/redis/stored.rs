@@ -403,6 +403,7 @@ fn an_override_of_another_kind_does_not_wipe_the_policys_bucket() {
                         address: None,
                         ask: Ask::Spend(std::num::NonZeroU32::MIN),
                         patience: Micros::ZERO,
+                        id: None,
                     };
                     let mut charges = Charges::new();
                     policies.select(&query, &mut charges);

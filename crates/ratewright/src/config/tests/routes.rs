@@ -364,6 +364,7 @@ fn charged(config: &Config, path: &str) -> Vec<String> {
         address: None,
         ask: Ask::Look(0),
         patience: Micros::ZERO,
+        id: None,
     };
     let mut charges = Charges::new();
     config.policies.select(&query, &mut charges);

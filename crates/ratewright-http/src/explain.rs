@@ -1,0 +1,302 @@
+//! Why a request is limited or not, in words: for `explain` and for the gateway's explain header.
+
+use std::fmt::Write as _;
+
+use ratewright_core::{
+    AttributeName, Condition, Decision, Explained, FailedTest, Finding, Mode, Part, Policy, Query,
+    Uncountable, Verdict, sounds_secret,
+};
+
+use crate::address::Origin;
+use crate::identify::{Facts, Rules};
+
+/// The longest explanation in a response header, in bytes.
+const LINE_MAX: usize = 2_048;
+
+/// Of all that came of a policy, what says most: what applies says more than what does not.
+pub fn most_telling<'e, 'a>(explained: &'e Explained<'a>) -> Option<&'e Finding<'a>> {
+    let applies = |finding: &&Finding<'_>| matches!(finding, Finding::Applies { .. } | Finding::Refused(_));
+    explained.findings.iter().find(applies).or(explained.findings.first())
+}
+
+/// What came of a policy, in one word.
+pub fn result(finding: &Finding<'_>) -> &'static str {
+    match finding {
+        Finding::Applies { .. } => "applies",
+        Finding::Refused(_) => "refused",
+        Finding::Exempt(_) => "exempt",
+        Finding::NotNamed => "not_named",
+        Finding::NotCovered(_) => "not_covered",
+        Finding::GroupTaken { .. } | Finding::HeadTaken => "group_taken",
+        Finding::Missing(_) => "missing",
+        Finding::Off { .. } => "off",
+        Finding::Free => "free",
+    }
+}
+
+/// The override that decided, if one did.
+pub fn override_of<'a>(finding: &Finding<'a>) -> Option<&'a str> {
+    match finding {
+        Finding::Applies { override_name, .. } | Finding::Off { override_name } => *override_name,
+        Finding::Refused(_)
+        | Finding::Exempt(_)
+        | Finding::NotNamed
+        | Finding::NotCovered(_)
+        | Finding::GroupTaken { .. }
+        | Finding::HeadTaken
+        | Finding::Missing(_)
+        | Finding::Free => None,
+    }
+}
+
+/// The mode that a policy has for the request.
+pub fn mode_of(policy: &Policy, finding: &Finding<'_>) -> Mode {
+    match finding {
+        Finding::Applies { mode, .. } => *mode,
+        Finding::Off { .. } => Mode::Off,
+        Finding::Refused(_)
+        | Finding::Exempt(_)
+        | Finding::NotNamed
+        | Finding::NotCovered(_)
+        | Finding::GroupTaken { .. }
+        | Finding::HeadTaken
+        | Finding::Missing(_)
+        | Finding::Free => policy.mode(),
+    }
+}
+
+/// Why a policy applies or does not, in words.
+pub fn why(policy: &Policy, finding: &Finding<'_>) -> String {
+    match finding {
+        Finding::Applies { override_name: Some(name), .. } => {
+            format!("it covers the request; its override {name} matches")
+        }
+        Finding::Applies { .. } => "it covers the request".to_owned(),
+        Finding::Refused(Uncountable::Missing) => {
+            format!("the request lacks what it counts by ({}), and missing is deny", partition(policy))
+        }
+        Finding::Refused(Uncountable::Repeated) => {
+            format!("the request sends what it counts by ({}) more than once", partition(policy))
+        }
+        Finding::Refused(Uncountable::TooMany) => {
+            "the request has too many values or interpretations".to_owned()
+        }
+        Finding::Exempt(condition) => format!("the request is exempt: {}", conditions(condition)),
+        Finding::NotNamed => "only routes and callers that name it fall under it".to_owned(),
+        Finding::NotCovered(failed) => failed.iter().map(failure).collect::<Vec<_>>().join("; "),
+        Finding::GroupTaken { by } => {
+            format!(
+                "of the group {} only the first match applies, and {by} comes first",
+                policy.group().unwrap_or_default()
+            )
+        }
+        Finding::HeadTaken => {
+            format!("a later policy of the group {} names HEAD", policy.group().unwrap_or_default())
+        }
+        Finding::Missing(names) => {
+            let names = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
+            format!("the request has no {names}, and missing is skip")
+        }
+        Finding::Off { override_name: Some(name) } => format!("its override {name} switches it off"),
+        Finding::Off { .. } => "it is off".to_owned(),
+        Finding::Free => "the request costs nothing under it".to_owned(),
+    }
+}
+
+fn failure(FailedTest { attribute, values, expected }: &FailedTest<'_>) -> String {
+    let expected = expected.join(", ");
+    match values.as_slice() {
+        [] if is_secret(attribute) => format!("the request has no {attribute}"),
+        [] => format!("the request has no {attribute}; it must match {expected}"),
+        values if is_secret(attribute) => {
+            format!("{attribute} does not match ({} value(s) sent)", values.len())
+        }
+        values => format!("{attribute} is {}, which does not match {expected}", values.join(", ")),
+    }
+}
+
+fn conditions(condition: &Condition) -> String {
+    let tests = condition.tests().map(|(name, values)| format!("{name} matches {}", values.join(", ")));
+    tests.collect::<Vec<_>>().join(" and ")
+}
+
+fn partition(policy: &Policy) -> String {
+    let names = policy.partition().iter().flat_map(Part::names).map(ToString::to_string);
+    names.collect::<Vec<_>>().join(", ")
+}
+
+/// True if a value may be a secret, which nobody should find in a ticket.
+pub fn is_secret<S: AsRef<str>>(name: &AttributeName<S>) -> bool {
+    match name {
+        AttributeName::Header(name)
+        | AttributeName::Cookie(name)
+        | AttributeName::Param(name)
+        | AttributeName::Named(name) => sounds_secret(name.as_ref()),
+        AttributeName::Ip
+        | AttributeName::User
+        | AttributeName::Method
+        | AttributeName::Path
+        | AttributeName::Host
+        | AttributeName::Route
+        | AttributeName::Key
+        | AttributeName::Claim(_) => false,
+    }
+}
+
+/// What a request brought along to say who sent it.
+#[derive(Clone, Copy, Debug)]
+pub struct Brought {
+    /// It has an `Authorization` header.
+    pub has_authorization: bool,
+    /// Its user comes from a header of a trusted proxy.
+    pub is_by_user_header: bool,
+}
+
+/// Where an attribute of a request comes from, or why it is missing. Of the address, [`Origin`] says it.
+pub fn origin(name: &AttributeName<&str>, facts: &Facts<'_>, rules: &Rules, brought: Brought) -> String {
+    let is_known = facts.value(*name).is_some();
+    match name {
+        AttributeName::User if is_known && brought.is_by_user_header => {
+            let header = rules.user_header.as_ref().map(|header| header.as_str()).unwrap_or_default();
+            format!("the header {header} of a trusted proxy")
+        }
+        AttributeName::User | AttributeName::Claim(_) => match (&rules.token, facts.refused_token) {
+            (None, _) => "missing: clients.user.jwt is not set, so tokens are not read".to_owned(),
+            (Some(_), Some(cause)) => format!("token refused: {cause}"),
+            (Some(_), None) if is_known => "the verified token in Authorization".to_owned(),
+            (Some(_), None) if !brought.has_authorization => {
+                "missing: the request has no Authorization header".to_owned()
+            }
+            (Some(_), None) => "missing: Authorization has no token, or the token lacks the claim".to_owned(),
+        },
+        AttributeName::Route if is_known => "the route of the gateway that matches".to_owned(),
+        AttributeName::Named(_) if is_known => "told by the caller".to_owned(),
+        AttributeName::Header(header) if is_known => format!("the header {header}"),
+        AttributeName::Cookie(cookie) if is_known => format!("the cookie {cookie}"),
+        AttributeName::Param(param) if is_known => format!("the query parameter {param}"),
+        AttributeName::Method | AttributeName::Path | AttributeName::Host if is_known => {
+            "the request".to_owned()
+        }
+        AttributeName::Ip
+        | AttributeName::Method
+        | AttributeName::Path
+        | AttributeName::Host
+        | AttributeName::Route
+        | AttributeName::Key
+        | AttributeName::Header(_)
+        | AttributeName::Cookie(_)
+        | AttributeName::Param(_)
+        | AttributeName::Named(_) => "missing".to_owned(),
+    }
+}
+
+/// A request that was decided, and what is known about it.
+#[derive(Debug)]
+pub struct Explain<'a, 'q, 'f> {
+    /// What was asked.
+    pub query: &'a Query<'q>,
+    /// What came of it.
+    pub decision: &'a Decision,
+    /// What is known about the request.
+    pub facts: &'a Facts<'f>,
+    /// The rules by which it was found out.
+    pub rules: &'a Rules,
+    /// Where the client's address comes from.
+    pub address: Origin,
+    /// What the request brought along.
+    pub brought: Brought,
+}
+
+impl Explain<'_, '_, '_> {
+    /// The explanation in one line of ASCII, for a header: the verdict, who asked, then every policy, those that apply first. What does not
+    /// fit is left out, and the line says how many policies that are.
+    pub fn line(&self) -> String {
+        let Self { query, decision, .. } = self;
+        let verdict = if decision.verdict() == Verdict::Allow { "allow" } else { "deny" };
+        let deciding = decision.refused().map(|(policy, _)| policy);
+        let deciding = deciding.or_else(|| decision.tightest().map(|(policy, ..)| policy));
+        let mut line = format!("verdict={verdict}");
+        if let Some(policy) = deciding {
+            line += &format!(" policy={}", policy.name());
+        }
+        let client = query.values(&AttributeName::<&str>::Ip).next().unwrap_or("unknown");
+        line += &format!("; ip {client} from {}", self.address);
+        for name in decision.policies().needs().iter().filter(|name| is_identity(name)) {
+            line += &format!("; {}", self.identity(&name.as_deref()));
+        }
+        let mut explained = decision.policies().explain(query);
+        let applies = |explained: &Explained<'_>| {
+            matches!(most_telling(explained), Some(Finding::Applies { .. } | Finding::Refused(_)))
+        };
+        explained.sort_by_key(|explained| !applies(explained));
+        let n_policies = explained.len();
+        for (n, explained) in explained.iter().enumerate() {
+            let next = ascii(&format!("; {}", self.policy(explained)));
+            let rest = format!("; {} more policies", n_policies - n);
+            if line.len() + next.len() + rest.len() > LINE_MAX {
+                line += &rest;
+                break;
+            }
+            line += &next;
+        }
+        let mut line = ascii(&line);
+        line.truncate(LINE_MAX);
+        line
+    }
+
+    fn identity(&self, name: &AttributeName<&str>) -> String {
+        let from = origin(name, self.facts, self.rules, self.brought);
+        match self.facts.value(*name) {
+            Some(_) if is_secret(name) => format!("{name} (secret) from {from}"),
+            Some(value) => format!("{name} {value} from {from}"),
+            None => format!("{name} {from}"),
+        }
+    }
+
+    fn policy(&self, explained: &Explained<'_>) -> String {
+        let policy = explained.policy;
+        let mut text = policy.name().to_owned();
+        if let Some(finding) = most_telling(explained) {
+            text += &format!(": {}, {}", result(finding), why(policy, finding));
+        }
+        for (_, limit, standing) in
+            self.decision.standings().filter(|(other, ..)| std::ptr::eq(*other, policy))
+        {
+            text += &format!(", {} of {} left", standing.remaining, limit.quota().capacity());
+            if let Some(wait) = standing.retry_after().filter(|wait| !wait.is_zero()) {
+                text += &format!(", retry after {} s", wait.as_secs_ceil());
+            }
+        }
+        text
+    }
+}
+
+/// True if an attribute says who asks.
+fn is_identity(name: &AttributeName<String>) -> bool {
+    match name {
+        AttributeName::User
+        | AttributeName::Claim(_)
+        | AttributeName::Header(_)
+        | AttributeName::Cookie(_)
+        | AttributeName::Param(_)
+        | AttributeName::Named(_) => true,
+        AttributeName::Ip
+        | AttributeName::Method
+        | AttributeName::Path
+        | AttributeName::Host
+        | AttributeName::Route
+        | AttributeName::Key => false,
+    }
+}
+
+/// A text that can stand in a header: other characters than visible ASCII and blanks are escaped.
+fn ascii(text: &str) -> String {
+    let mut ascii = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            ' '..='~' => ascii.push(c),
+            _ => drop(write!(ascii, "\\u{{{:x}}}", u32::from(c))), // writing to a string cannot fail
+        }
+    }
+    ascii
+}
