@@ -8,10 +8,10 @@ use std::sync::Arc;
 use arc_swap::Guard;
 
 use crate::charge::Charge;
-use crate::policies::{Policies, Refused, Uncountable};
-use crate::policy::{Limit, Mode, Policy};
+use crate::policies::{LimitId, Policies, Refused, Uncountable};
+use crate::policy::{Cost, Limit, Mode, Policy};
 use crate::quantity::Micros;
-use crate::standing::{Basis, Standing, Standings};
+use crate::standing::{Basis, Outcome, Standing, Standings};
 
 /// The answer to a query.
 #[derive(Debug)]
@@ -20,6 +20,13 @@ pub struct Decision {
     pub(crate) verdict: Verdict,
     pub(crate) standings: Standings,
     pub(crate) refused: Option<Refused>,
+}
+
+/// Limits that are charged after a request: see [`Decision::unrecorded`].
+#[derive(Clone, Debug)]
+pub struct Unrecorded {
+    pub(crate) policies: Arc<Policies>,
+    pub(crate) limits: Vec<LimitId>,
 }
 
 /// What the client is told.
@@ -126,6 +133,21 @@ impl Decision {
             && self.standings().any(|(policy, _, _)| !policy.counted().is_everything())
     }
 
+    /// The limits that count the bytes of a body whose length was not known when it was decided: for
+    /// [`Limiter::record`](crate::Limiter::record). Nothing, if there are none.
+    pub fn unrecorded(&self) -> Option<Unrecorded> {
+        if !self.policies.counts_bytes() {
+            return None; // as most do not
+        }
+        let is_open = |(policy, _, standing): &(&Policy, &Limit, &Standing)| {
+            *policy.cost() == Cost::RequestBytes
+                && matches!(standing.outcome, Outcome::Fits | Outcome::Unknown)
+        };
+        let limits: Vec<_> =
+            self.standings().filter(is_open).map(|(_, _, standing)| standing.limit).collect();
+        (!limits.is_empty()).then(|| Unrecorded { policies: Arc::clone(&self.policies), limits })
+    }
+
     /// The same decision, to be kept for longer than a request's way: until then it holds one of the few places that
     /// make reading the rule set cheap.
     #[must_use]
@@ -151,9 +173,7 @@ mod tests {
     use super::*;
     use crate::charge::{Act, OnFailure};
     use crate::key::{BucketName, Key};
-    use crate::policies::LimitId;
     use crate::quota::{Algorithm, Quota};
-    use crate::standing::Outcome;
     use std::num::NonZeroU32;
 
     const ONE: NonZeroU32 = NonZeroU32::MIN;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 
-use crate::charge::{Charge, Charges, Paid, Refund};
-use crate::decision::{Decision, Verdict};
+use crate::charge::{Act, Charge, Charges, Paid, Refund};
+use crate::decision::{Decision, Unrecorded, Verdict};
 use crate::key::Key;
 use crate::observe::{Observe, Unobserved};
 use crate::policies::Policies;
 use crate::policy::Policy;
+use crate::quantity::Micros;
 use crate::query::Query;
 use crate::standing::{Basis, Receipt, Standing, Standings};
 use crate::store::Store;
@@ -89,6 +90,22 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         (decision.verdict, decision.standings) = (verdict, standings);
         self.observer.observe(query, &decision);
         decision
+    }
+
+    /// Records units that were spent after the decision, whatever the limits say: the bytes of a body whose length nobody knew before.
+    /// `query` is the one that was decided.
+    pub async fn record(&self, query: &Query<'_>, unrecorded: &Unrecorded, units: u32) {
+        let Unrecorded { policies, limits } = unrecorded;
+        let charges: Charges<'_> = limits
+            .iter()
+            .filter_map(|&limit| {
+                let (policy, found) = policies.limit(limit)?;
+                let (key, act) = (query.key(found.name(), limit)?, Act::Record(units));
+                let (quota, on_failure, patience) = (found.quota(), policy.on_failure(), Micros::ZERO);
+                Some(Charge { limit, key, quota, act, patience, on_failure })
+            })
+            .collect();
+        self.apply(&charges).await;
     }
 
     /// Gives back what a decision charged, as far as time has not repaid it. `query` is the one that was

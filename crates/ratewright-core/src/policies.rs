@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 
 use crate::charge::{Act, Charge, Charges, Paid};
 use crate::key::Key;
-use crate::policy::{Limit, Missing, Mode, Policy, Terms, is_name};
+use crate::policy::{Cost, Limit, Missing, Mode, Policy, Terms, is_name};
 use crate::query::{AttributeName, Query, Select};
 use crate::quota::Quota;
 use crate::selector::{Condition, Fit, Index, Selector};
@@ -41,6 +41,7 @@ pub struct Policies {
     exempt: Vec<Condition>,
     needs: Arc<[AttributeName<String>]>,
     counts_by_answer: bool,
+    counts_bytes: bool,
 }
 
 /// Which limit of which policy, within one rule set, and whether it was enforced for the query.
@@ -167,6 +168,7 @@ impl Policies {
         let generation = LAST_GENERATION.fetch_add(1, Ordering::Relaxed) + 1;
         let mut set = Self { generation, groups, index, named, ..Self::default() };
         set.need(policies.iter().flat_map(Policy::attributes));
+        set.counts_bytes = policies.iter().any(|policy| *policy.cost() == Cost::RequestBytes);
         set.counts_by_answer = policies.iter().any(|policy| !policy.counted().is_everything());
         set.policies = policies;
         Ok(set)
@@ -188,6 +190,11 @@ impl Policies {
     /// The attributes that a query must tell to be judged by these policies. Others need not be found out.
     pub fn needs(&self) -> &Arc<[AttributeName<String>]> {
         &self.needs
+    }
+
+    /// True if some policy counts the bytes of requests.
+    pub(crate) fn counts_bytes(&self) -> bool {
+        self.counts_bytes
     }
 
     /// True if some policy counts only some answers.

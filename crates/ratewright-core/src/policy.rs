@@ -442,9 +442,11 @@ impl Policy {
     pub(crate) fn act(&self, query: &Query<'_>, mode: Mode) -> Option<Act> {
         let ask = match &self.cost {
             Cost::Fixed(1) => query.ask,
-            cost @ (Cost::Fixed(_) | Cost::Of(_) | Cost::ByMethod { .. } | Cost::ByPath { .. }) => {
-                cost.multiply(query)?
-            }
+            cost @ (Cost::Fixed(_)
+            | Cost::Of(_)
+            | Cost::ByMethod { .. }
+            | Cost::ByPath { .. }
+            | Cost::RequestBytes) => cost.multiply(query)?,
         };
         match (mode, ask) {
             (Mode::Off, _) => None,
@@ -468,6 +470,7 @@ impl Policy {
             Cost::Of(name) => Some(name),
             Cost::ByMethod { .. } => Some(&AttributeName::Method),
             Cost::ByPath { .. } => Some(&AttributeName::Path),
+            Cost::RequestBytes => Some(&*cost::CONTENT_LENGTH),
         };
         self.partition
             .iter()

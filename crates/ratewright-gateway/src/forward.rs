@@ -22,6 +22,7 @@ use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use hyper::upgrade::OnUpgrade;
+use ratewright_tower::BodyMeter;
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
@@ -135,6 +136,7 @@ impl Way {
         let upgrade =
             Upgrade::asked_for(&head).filter(|_| is_http1).zip(head.extensions.remove::<OnUpgrade>());
         let rules = &self.rules.dialect.rules;
+        let body = body.metered(head.extensions.remove::<BodyMeter>());
         let body = Upload::new(body, &self.rules, &self.route);
         if head.version >= Version::HTTP_2 {
             join_cookies(&mut head.headers);

@@ -14,6 +14,8 @@ use http::header::EXPECT;
 use http::request::Parts;
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
+use ratewright_http::BodyLength;
+use ratewright_tower::BodyMeter;
 
 use crate::backlog::{Backlog, Waiting};
 
@@ -29,6 +31,9 @@ pub(crate) struct Inbound {
     /// Of its connection. None: HTTP/1.1, which has one body at a time.
     backlog: Option<Backlog>,
     waiting: Option<Waiting>,
+    /// Where the bytes are recorded, if a policy counts them and could not before.
+    meter: Option<BodyMeter>,
+    n_bytes: u64,
 }
 
 impl Inbound {
@@ -39,7 +44,26 @@ impl Inbound {
         let is_drained = !head.headers.contains_key(EXPECT);
         let backlog = (head.version >= Version::HTTP_2).then(|| backlog.clone());
         let waiting = backlog.as_ref().filter(|_| incoming.is_some()).map(Backlog::wait);
-        Self { incoming, is_drained, backlog, waiting }
+        Self { incoming, is_drained, backlog, waiting, meter: None, n_bytes: 0 }
+    }
+
+    /// How long it is, as far as that is known.
+    pub(crate) fn length(&self) -> BodyLength {
+        let length = self.incoming.as_ref().map_or(Some(0), |incoming| incoming.size_hint().exact());
+        length.map_or(BodyLength::Unknown, BodyLength::Bytes)
+    }
+
+    /// Records its bytes when it has ended.
+    #[must_use]
+    pub(crate) fn metered(mut self, meter: Option<BodyMeter>) -> Self {
+        self.meter = meter;
+        self
+    }
+
+    fn record(&mut self) {
+        if let Some(meter) = self.meter.take() {
+            meter.record(self.n_bytes);
+        }
     }
 
     /// The body, if the request has one.
@@ -59,10 +83,14 @@ impl Inbound {
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
         let frame = Pin::new(incoming).poll_frame(context);
-        if matches!(frame, Poll::Ready(Some(Ok(_)))) {
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            self.n_bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
             self.waiting = self.waiting.take().or_else(|| self.backlog.as_ref().map(Backlog::wait));
         } else {
             self.waiting = None;
+        }
+        if matches!(frame, Poll::Ready(None)) {
+            self.record();
         }
         frame
     }
@@ -75,6 +103,7 @@ impl Inbound {
 
 impl Drop for Inbound {
     fn drop(&mut self) {
+        self.record();
         if let Some(incoming) =
             self.incoming.take().filter(|incoming| self.is_drained && !incoming.is_end_stream())
         {

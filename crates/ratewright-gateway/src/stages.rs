@@ -112,6 +112,7 @@ where
                     has_normal_path: has_normal_path(&head, &live.snapshot.dialect.rules),
                     token: None,
                     dialect: None,
+                    body: Some(body.length()),
                     report: report.clone(),
                 };
                 let (peer, scheme) = (client.peer.clone(), client.scheme);

@@ -28,7 +28,7 @@ use smallvec::SmallVec;
 
 use crate::address::{self, Proxies};
 use crate::jwt::{self, Claims, TokenError, Verifier, bearer};
-use crate::known::{Known, Verified};
+use crate::known::{BodyLength, Known, Verified};
 use crate::parts::{self, VALUE_MAX, Values};
 use crate::path::{self, Case};
 use crate::problem::Problem;
@@ -150,6 +150,12 @@ pub fn identify_known<'a>(
                 let target = request.uri.authority().map(|authority| authority.as_str());
                 let lines = request.headers.get_all(http::header::HOST).iter().map(HeaderValue::as_bytes);
                 facts.tell_all(name, parts::hosts(target, lines));
+            }
+            AttributeName::Header(header) if header == "content-length" => {
+                match known.body.unwrap_or_else(|| BodyLength::of(request)) {
+                    BodyLength::Bytes(length) => facts.tell(name.as_deref(), length.to_string()),
+                    BodyLength::Unknown => facts.put(name.as_deref(), Cow::Borrowed(Attribute::UNREADABLE)),
+                }
             }
             AttributeName::Header(header) => {
                 if let Ok(header) = HeaderName::from_bytes(header.as_bytes()) {

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use http::HeaderMap;
+use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
+use http::request::Parts;
+use http::{HeaderMap, Version};
 use ratewright_core::{Decision, Verdict};
 
 use crate::address::{self, Proxies};
@@ -24,8 +26,34 @@ pub struct Known {
     pub token: Option<Arc<Verified>>,
     /// The rules by which this was found. None: valid under any rules.
     pub dialect: Option<Arc<Dialect>>,
+    /// How long the body is, once the stage that reads it has found out.
+    pub body: Option<BodyLength>,
     /// Where later stages write down what they decided. None: nobody asks.
     pub report: Option<Arc<Report>>,
+}
+
+/// How long the body of a request is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BodyLength {
+    /// So many bytes.
+    Bytes(u64),
+    /// It comes in pieces, and only its end tells.
+    Unknown,
+}
+
+impl BodyLength {
+    /// What the head of a request says. Without a length, HTTP/1.1 has no body unless it is chunked; HTTP/2 may have one.
+    pub fn of(request: &Parts) -> Self {
+        let mut lengths = request.headers.get_all(CONTENT_LENGTH).iter();
+        let length = lengths.next().map(|value| value.to_str().ok().and_then(|text| text.parse().ok()));
+        match length {
+            Some(Some(length)) => Self::Bytes(length),
+            None if request.version < Version::HTTP_2 && !request.headers.contains_key(TRANSFER_ENCODING) => {
+                Self::Bytes(0)
+            }
+            Some(None) | None => Self::Unknown,
+        }
+    }
 }
 
 /// What the stages of a request decided, for the stage that sent it on its way.
@@ -98,14 +126,22 @@ impl Verified {
 impl Known {
     /// Nothing but the peer.
     pub fn of(peer: IpAddr) -> Self {
-        Self { peer, client: None, has_normal_path: false, token: None, dialect: None, report: None }
+        Self {
+            peer,
+            client: None,
+            has_normal_path: false,
+            token: None,
+            dialect: None,
+            body: None,
+            report: None,
+        }
     }
 
     /// What of it holds by these rules: others may trust other proxies and other tokens.
     #[must_use]
     pub fn by(self, dialect: &Arc<Dialect>) -> Self {
         let is_theirs = self.dialect.as_ref().is_none_or(|found_by| Arc::ptr_eq(found_by, dialect));
-        if is_theirs { self } else { Self { report: self.report, ..Self::of(self.peer) } }
+        if is_theirs { self } else { Self { report: self.report, body: self.body, ..Self::of(self.peer) } }
     }
 
     /// The client's address.

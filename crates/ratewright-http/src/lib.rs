@@ -37,6 +37,6 @@ pub use identify::{
     AmbiguousPaths, Attributes, Facts, METHOD_OVERRIDES, Rules, Token, TokenUser, identify, identify_known,
     is_by_token,
 };
-pub use known::{Known, Report, Verified};
+pub use known::{BodyLength, Known, Report, Verified};
 pub use parts::{VALUE_MAX, Values};
 pub use problem::{Occasion, Problem, iso};

@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use ratewright_core::{
-    Ask, Attribute, AttributeName, Decision, Limiter, Micros, Observe, Query, Select, Store, Verdict,
+    Ask, Attribute, AttributeName, Decision, Limiter, Micros, Observe, Query, Select, Store, Unrecorded,
+    Verdict,
 };
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
@@ -12,7 +13,7 @@ use tokio::runtime::Handle;
 use crate::gate::at_once;
 
 /// What a request was counted by, for longer than the request.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Owned(Vec<(AttributeName<String>, String)>);
 
 /// A charge that is given back if this is dropped.
@@ -23,10 +24,11 @@ pub(crate) struct Claim<S: Store<Error = Infallible> + 'static, O: Observe + 'st
 }
 
 impl Owned {
-    /// What to keep of a query whose charge may have to be given back.
+    /// What to keep of a query whose charge may have to be given back, or is not known yet.
     pub(crate) fn kept(query: &Query<'_>, decision: &Decision) -> Option<Self> {
-        let may_give_back = !decision.wait().is_zero() || decision.awaits_answer();
-        (may_give_back && decision.verdict() == Verdict::Allow).then(|| Self::of(query.attributes))
+        let is_needed =
+            !decision.wait().is_zero() || decision.awaits_answer() || decision.unrecorded().is_some();
+        (is_needed && decision.verdict() == Verdict::Allow).then(|| Self::of(query.attributes))
     }
 
     fn of(attributes: &[Attribute<'_>]) -> Self {
@@ -48,6 +50,17 @@ pub(crate) async fn refund_uncounted<S: Store<Error = Infallible>, O: Observe>(
 ) {
     let attributes = owned.attributes();
     limiter.refund_uncounted(&query(&attributes), decision, status).await;
+}
+
+/// Records units under limits that could not be charged before.
+pub(crate) async fn record<S: Store<Error = Infallible>, O: Observe>(
+    limiter: &Limiter<S, O>,
+    owned: &Owned,
+    unrecorded: &Unrecorded,
+    units: u32,
+) {
+    let attributes = owned.attributes();
+    limiter.record(&query(&attributes), unrecorded, units).await;
 }
 
 /// The query that was decided, as far as its buckets' names go.

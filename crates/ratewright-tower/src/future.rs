@@ -25,6 +25,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
+use crate::body_meter::BodyMeter;
 use crate::claim::{Claim, Owned, refund_uncounted};
 use crate::gate::{Asked, Gate, Manner, at_once};
 
@@ -127,7 +128,11 @@ where
         Err(problem) => return Stage::Answered { answer: Some(gate.reject(&parts, problem)) },
     };
     let wait = asked.decision.wait();
-    let request = Request::from_parts(parts, body);
+    let mut request = Request::from_parts(parts, body);
+    if let (Some(owned), Some(unrecorded)) = (&asked.kept, asked.decision.unrecorded()) {
+        let meter = BodyMeter::new(Arc::clone(&gate.limiter), owned.clone(), unrecorded);
+        request.extensions_mut().insert(meter);
+    }
     asked.decision = asked.decision.kept();
     match asked.kept {
         Some(owned) if !wait.is_zero() => {

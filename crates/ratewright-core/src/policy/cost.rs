@@ -1,6 +1,7 @@
 //! What a query costs under a policy.
 
 use std::num::NonZeroU32;
+use std::sync::LazyLock;
 
 use crate::pattern::Pattern;
 use crate::query::{Ask, AttributeName, Query};
@@ -26,7 +27,14 @@ pub enum Cost {
         /// The cost of all others.
         others: u32,
     },
+    /// A unit for each byte of the request's body, as `Content-Length` says; without that attribute, as many as the query asks for. If the length is not known before, the request needs room
+    /// for one byte, and the bytes are recorded when the body has ended: see [`Limiter::record`](crate::Limiter::record).
+    RequestBytes,
 }
+
+/// The header that says how long a body is. It is [`Attribute::UNREADABLE`](crate::Attribute::UNREADABLE) if the length is not known before.
+pub(crate) static CONTENT_LENGTH: LazyLock<AttributeName<String>> =
+    LazyLock::new(|| AttributeName::Header("content-length".to_owned()));
 
 impl Cost {
     /// What is asked, in units of the policy. Nothing, if it costs nothing.
@@ -50,6 +58,15 @@ impl Cost {
                     matching.map(|(_, cost)| *cost).max().unwrap_or(*others)
                 };
                 query.values(&AttributeName::<&str>::Path).map(cost_of).max().unwrap_or(*others)
+            }
+            Self::RequestBytes => {
+                let length = |text: &str| if text == "0" { 0 } else { units(text) };
+                let is_unknown = |text: &str| text.starts_with('\0');
+                if query.values(&*CONTENT_LENGTH).any(is_unknown) {
+                    return Some(Ask::Look(u32::from(!matches!(query.ask, Ask::Record(_)))));
+                }
+                // Where nobody says how long the body is, the query's own cost is the number of bytes.
+                query.values(&*CONTENT_LENGTH).map(length).max().unwrap_or(1)
             }
         };
         match query.ask {

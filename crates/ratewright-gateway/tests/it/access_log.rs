@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use expect_test::{Expect, expect};
+use ratewright_core::{Algorithm, AttributeName, Policy, Quota, Refill};
 use ratewright_gateway::{AccessLog, Entry, Settings};
 
 use crate::world::{Scripted, Setup, World, route, settings, until};
@@ -78,6 +79,40 @@ async fn a_client_that_goes_away_is_told_without_a_status() {
     drop(client);
     until("it is told", || !lines.all().is_empty()).await;
     assert_eq!(lines.all(), [r#"127.0.0.1 GET a /slow all - r-4 "-" HTTP/1.1"#]);
+}
+
+/// Names the policies and verdicts that it is told.
+#[derive(Default)]
+struct Deciding(Mutex<Vec<(Option<String>, bool, u16)>>);
+
+impl AccessLog for Deciding {
+    fn record(&self, entry: &Entry<'_>) {
+        let status = entry.status.map_or(0, |status| status.as_u16());
+        self.0.lock().unwrap().push((entry.policy.map(str::to_owned), entry.is_denied, status));
+    }
+}
+
+#[tokio::test]
+async fn the_deciding_policy_is_told() {
+    let server = Scripted::echo().await;
+    let lines = Arc::new(Deciding::default());
+    let log: Arc<dyn AccessLog> = lines.clone();
+    let settings = Settings { has_access_log: true, ..settings(route(&[server.address])) };
+    let quota =
+        |rate: &str| Quota::new(Algorithm::TokenBucket(Refill::Smooth), rate.parse().unwrap()).unwrap();
+    let policies = ["wide", "tight"].map(|name| {
+        let rate = if name == "wide" { "100/h" } else { "2/h" };
+        Policy::new(name, quota(rate)).unwrap().by(&[AttributeName::Ip])
+    });
+    let setup = Setup { policies: policies.to_vec(), settings, access_log: Some(log), ..Setup::default() };
+    let world = World::start(setup).await;
+    for _ in 0..3 {
+        world.get("/").await;
+    }
+    world.connect().await.ask("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n").await;
+    let tight = || Some("tight".to_owned());
+    let expected = [(tight(), false, 200), (tight(), false, 200), (tight(), true, 429), (None, false, 400)];
+    assert_eq!(*lines.0.lock().unwrap(), expected);
 }
 
 #[tokio::test]

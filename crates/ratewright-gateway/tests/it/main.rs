@@ -4,10 +4,12 @@
 mod access_log;
 mod bodies;
 mod broken;
+mod byte_costs;
 mod connections;
 mod counts;
 mod deaf;
 mod early;
+mod explained;
 mod faults;
 mod http2;
 mod identity;

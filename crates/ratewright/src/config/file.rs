@@ -279,7 +279,8 @@ pub(super) struct Policy {
     /// counts them, each instance its own.
     pub(super) in_flight: Option<Written<InFlight>>,
     /// What a request costs: a number, `{header: X-Cost}`, a number for each method: `{GET: 1, POST: 5, default: 1}`, or one for each
-    /// path: `{path: {"/reports/**": 10, default: 1}}`, of which the largest that matches counts. Default: `1`.
+    /// path: `{path: {"/reports/**": 10, default: 1}}`, of which the largest that matches counts; or `{bytes: request}`, the bytes of its
+    /// body. Default: `1`.
     pub(super) cost: Option<At<Cost>>,
     /// Which answers count: `{status: [401, 403]}`, of which each is a status, a class (`5xx`) or a range (`500-599`). A request
     /// is charged when it comes, and gets its charge back if its answer does not count. Doors that do not see the answer count
@@ -304,9 +305,9 @@ pub(super) struct Quota {
     /// `token_bucket`, `leaky_bucket`, `sliding_window`, `sliding_window_counter` or `fixed_window`. Default:
     /// `token_bucket`, or in an override that of the policy.
     pub(super) algorithm: Option<Written<Algorithm>>,
-    /// Units and time: `10/s`, `1/6s`, `250/min`.
+    /// Units and time: `10/s`, `1/6s`, `250/min`; of bytes `10MB/min`.
     pub(super) rate: Option<Written<Rate>>,
-    /// How many at once, for the buckets. Default: the units of the rate.
+    /// How many at once, for the buckets; of bytes `20MB`. Default: the units of the rate.
     pub(super) burst: Option<Written<Burst>>,
     /// How a token bucket fills: `smooth`, or `stepped` at whole periods. Default: `smooth`.
     pub(super) refill: Option<Written<Refill>>,

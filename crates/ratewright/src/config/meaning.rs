@@ -170,11 +170,24 @@ impl Meaning for Burst {
         if whole(text) == Some(0) {
             return Err("a burst of 0 would deny everything. Use at least 1".to_owned());
         }
-        NonZeroU32::understand(text).map(Self)
+        let in_units = n_bytes(text)?.map(|n_bytes| n_bytes.to_string());
+        NonZeroU32::understand(in_units.as_deref().unwrap_or(text)).map(Self)
     }
     fn schema() -> Schema {
-        NonZeroU32::schema()
+        let number = NonZeroU32::schema();
+        json_schema!({ "anyOf": [number, { "type": "string", "pattern": "^[0-9]+ *([kKmMgG]?[bB])$", "examples": ["20MB"] }] })
     }
+}
+
+/// The bytes that units stand for where they are written as `10MB`, for `cost: {bytes: request}`. Nothing, if they are a plain number.
+fn n_bytes(text: &str) -> Result<Option<u32>, String> {
+    let text = text.trim();
+    if !text.ends_with(['b', 'B']) {
+        return Ok(None);
+    }
+    let ByteCount(n_bytes) = ByteCount::understand(text)?;
+    let n_bytes = u32::try_from(n_bytes);
+    n_bytes.map(Some).map_err(|_| format!("{text} is more than can be counted; use at most 4095MB"))
 }
 
 impl Meaning for InFlight {
@@ -205,10 +218,15 @@ impl Meaning for Micros {
 
 impl Meaning for Rate {
     fn understand(text: &str) -> Result<Self, String> {
+        let in_units = match text.split_once('/') {
+            Some((bytes, time)) => n_bytes(bytes)?.map(|n_bytes| format!("{n_bytes}/{time}")),
+            None => None,
+        };
+        let text = in_units.as_deref().unwrap_or(text);
         text.parse().map_err(|error: ratewright_core::RateError| error.to_string())
     }
     fn schema() -> Schema {
-        json_schema!({ "type": "string", "examples": ["10/s", "1/6s", "250/min", "1000/h"] })
+        json_schema!({ "type": "string", "examples": ["10/s", "1/6s", "250/min", "1000/h", "10MB/min"] })
     }
 }
 

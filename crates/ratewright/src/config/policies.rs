@@ -274,6 +274,18 @@ impl Reader<'_> {
                 (on_failure.unwrap_or(whole.on_failure), counted)
             }
         };
+        let cost = written
+            .cost
+            .as_ref()
+            .map(|cost| (cost.place, self.cost(&format!("{path}.cost"), cost, whole.case)));
+        if let Some((place, Some(Cost::RequestBytes))) = cost
+            && !counted.is_everything()
+        {
+            let problem = format!(
+                "{path}: cost by bytes and count do not go together, since bytes are counted before the response; leave one out"
+            );
+            self.wrong(place, problem);
+        }
         Terms {
             mode: if whole.enabled { mode } else { Mode::Off },
             on_failure,
@@ -285,11 +297,7 @@ impl Reader<'_> {
                 Some(OnMissing::Otherwise(missing)) => missing,
                 Some(OnMissing::Ip) | None => Missing::Skip,
             },
-            cost: written
-                .cost
-                .as_ref()
-                .and_then(|cost| self.cost(&format!("{path}.cost"), cost, whole.case))
-                .unwrap_or(Cost::Fixed(1)),
+            cost: cost.and_then(|(_, cost)| cost).unwrap_or(Cost::Fixed(1)),
             counted,
         }
     }

@@ -140,15 +140,35 @@ impl Reader<'_> {
                     Some(Cost::Of(AttributeName::Header(name.as_str().to_owned())))
                 }
                 (_, Some(CostEntry::Paths(paths))) if table.len() == 1 => self.path_costs(path, paths, case),
+                (None, None) if table.contains_key("bytes") => self.byte_cost(path, table, written.place),
                 (None, None) => self.method_costs(path, table),
                 _ => {
                     let problem = format!(
-                        "{path} is by header, by path or by method; use one of {{header: X-Cost}}, {{path: {{\"/a/**\": 10}}}} and {{GET: 1}}"
+                        "{path} is by header, by path, by bytes or by method; use one of {{header: X-Cost}}, {{path: {{\"/a/**\": 10}}}}, {{bytes: request}} and {{GET: 1}}"
                     );
                     self.wrong(written.place, problem);
                     None
                 }
             },
+        }
+    }
+
+    /// `{bytes: request}`.
+    fn byte_cost(
+        &mut self,
+        path: &str,
+        table: &BTreeMap<String, CostEntry>,
+        place: Option<Place>,
+    ) -> Option<Cost> {
+        match table.get("bytes") {
+            Some(CostEntry::One(of)) if table.len() == 1 && of.text == "request" => Some(Cost::RequestBytes),
+            _ => {
+                let problem = format!(
+                    "{path} by bytes counts the request's body and nothing else; write cost: {{bytes: request}}"
+                );
+                self.wrong(place, problem);
+                None
+            }
         }
     }
 

@@ -297,6 +297,7 @@ fn cost(cost: &Cost) -> Option<String> {
             });
             Some(format!("{costs}others cost {others}"))
         }
+        Cost::RequestBytes => Some("a request costs the bytes of its body".to_owned()),
         Cost::ByPath { costs, others } => {
             let costs = costs.iter().fold(String::new(), |mut text, (pattern, cost)| {
                 let _ = write!(text, "{} costs {cost}, ", pattern.as_str());

@@ -217,7 +217,9 @@ impl JsonSchema for Cost {
         let methods = json_schema!({ "type": "object", "additionalProperties": number });
         let paths = json_schema!({ "type": "object", "required": ["path"], "additionalProperties": false,
             "properties": { "path": { "type": "object", "additionalProperties": number } } });
-        json_schema!({ "anyOf": [number, header, methods, paths] })
+        let bytes = json_schema!({ "type": "object", "required": ["bytes"], "additionalProperties": false,
+            "properties": { "bytes": { "const": "request" } } });
+        json_schema!({ "anyOf": [number, header, methods, paths, bytes] })
     }
 }
 

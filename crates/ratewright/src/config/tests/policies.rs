@@ -269,7 +269,7 @@ exempt: {paths: [health], clients: [x]}
             t.yaml:5:37: policies.c.by.first_of is empty; name the attributes to try
             t.yaml:6:53: policies.d.by.first_of is "key"; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
             t.yaml:7:39: policies.e.cost is "much"; use a whole number from 0 to 4294967295
-            t.yaml:8:39: policies.f.cost is by header, by path or by method; use one of {header: X-Cost}, {path: {"/a/**": 10}} and {GET: 1}
+            t.yaml:8:39: policies.f.cost is by header, by path, by bytes or by method; use one of {header: X-Cost}, {path: {"/a/**": 10}}, {bytes: request} and {GET: 1}
             t.yaml:9:45: policies.g.cost.GET is "-2"; use a whole number from 0 to 4294967295
             t.yaml:10:48: policies.h.cost.header is "X Cost"; use the name of a header field, for example X-User-Id
             t.yaml:11:46: policies.i.when.path is an empty list, which nothing fits; leave it out
