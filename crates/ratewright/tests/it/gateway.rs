@@ -8,6 +8,7 @@ mod no_way_around;
 mod scenarios;
 mod shared;
 mod websocket;
+mod why;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

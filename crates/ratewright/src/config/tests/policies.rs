@@ -106,6 +106,8 @@ policies:
 - {name: e, cost: {get: 1, POST: 5, default: 2}, quota: {rate: 9/s}, mode: off}
 - {name: f, cost: {DELETE: 0}, quota: {rate: 9/s}, mode: enforce, retry_after: 90s}
 - {name: g, cost: 0, quota: {rate: 9/s}, retry_after: 2h}
+- {name: h, cost: {bytes: request}, quota: {rate: 1KB/s, burst: 2MB}}
+- {name: i, cost: {path: {"/reports/**": 10, default: 2}}, quota: {rate: 9/s}}
 clients: {case: insensitive}
 exempt: {paths: /Health, methods: [options, trace], clients: [10.1.2.0/24, "::1"]}
 "#,
@@ -117,6 +119,8 @@ exempt: {paths: /Health, methods: [options, trace], clients: [10.1.2.0/24, "::1"
             e  off: 9 at once, then 9 every second, for all together; POST costs 5, GET costs 1, others cost 2; without Redis all pass
             f  9 at once, then 9 every second, for all together; DELETE costs 0, others cost 1; retry after at least 90 s; without Redis all pass
             g  9 at once, then 9 every second, for all together; a request costs nothing; retry after at least 2 h; without Redis all pass
+            h  2097152 at once, then 1024 every second, for all together; a request costs the bytes of its body; without Redis all pass
+            i  9 at once, then 9 every second, for all together; /reports/** costs 10, others cost 2; without Redis all pass
             never limited: on /health; with method OPTIONS, TRACE; from 10.1.2.0/24, ::1
         "#]],
     );
@@ -257,6 +261,11 @@ policies:
 - {name: f, quota: {rate: 1/s}, cost: {header: X-Cost, GET: 2}}
 - {name: g, quota: {rate: 1/s}, cost: {GET: -2}}
 - {name: h, quota: {rate: 1/s}, cost: {header: "X Cost"}}
+- {name: h1, quota: {rate: 1/s}, cost: {bytes: response}}
+- {name: h2, quota: {rate: 1/s}, cost: {bytes: request, GET: 1}}
+- {name: h3, quota: {rate: 5GB/s}, cost: {bytes: request}}
+- {name: h4, quota: {rate: 1/s}, cost: {bytes: request}, count: {status: [401]}}
+- {name: h5, quota: {rate: 1XB/s, burst: 0B}}
 - {name: i, quota: {rate: 1/s}, when: {path: []}}
 - {name: j, quota: {rate: 1/s}, when: {path: ["/***", ""], ip: 10/8, "header:": x}}
 - {name: k, quota: {rate: 1/s}, overrides: [{quota: {rate: 1/s}}, {match: {user: x}}, {match: {}, mode: off}]}
@@ -272,18 +281,24 @@ exempt: {paths: [health], clients: [x]}
             t.yaml:8:39: policies.f.cost is by header, by path, by bytes or by method; use one of {header: X-Cost}, {path: {"/a/**": 10}}, {bytes: request} and {GET: 1}
             t.yaml:9:45: policies.g.cost.GET is "-2"; use a whole number from 0 to 4294967295
             t.yaml:10:48: policies.h.cost.header is "X Cost"; use the name of a header field, for example X-User-Id
-            t.yaml:11:46: policies.i.when.path is an empty list, which nothing fits; leave it out
-            t.yaml:12:47: policies.j.when.path: "/***" has more than two stars in a row; * stays in a segment, ** crosses segments
-            t.yaml:12:55: policies.j.when.path is "", which no path fits; begin with / or **
-            t.yaml:12:64: policies.j.when.ip is "10/8"; use a network or an address, for example 10.0.0.0/8 or 192.0.2.7
-            t.yaml:12:81: policies.j.when.header:: "header:" is no attribute; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
-            t.yaml:13:45: policies.k.overrides[0] has no match; say whom it is for, for example match: {user: "batch-*"}
-            t.yaml:13:67: policies.k.overrides[1] changes nothing; give it a quota or a mode
-            t.yaml:13:87: policies.k.overrides[2] has no match; say whom it is for, for example match: {user: "batch-*"}
-            t.yaml:14:78: policies.l.overrides[0].quota.rate is "x"; a rate is units/time, for example 10/s, 1/6s or 250/min
-            t.yaml:14:88: policies.l.overrides[0].mode is "x"; use one of enforce, shadow, off
-            t.yaml:15:18: exempt.paths is "health", which no path fits; begin with / or **
-            t.yaml:15:37: exempt.clients is "x"; use a network or an address, for example 10.0.0.0/8 or 192.0.2.7
+            t.yaml:11:40: policies.h1.cost by bytes counts the request's body and nothing else; write cost: {bytes: request}
+            t.yaml:12:40: policies.h2.cost by bytes counts the request's body and nothing else; write cost: {bytes: request}
+            t.yaml:13:28: policies.h3.quota.rate is "5GB/s"; 5GB is more than can be counted; use at most 4095MB
+            t.yaml:14:40: policies.h4: cost by bytes and count do not go together, since bytes are counted before the response; leave one out
+            t.yaml:15:28: policies.h5.quota.rate is "1XB/s"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB
+            t.yaml:15:42: policies.h5.quota.burst is "0B"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB
+            t.yaml:16:46: policies.i.when.path is an empty list, which nothing fits; leave it out
+            t.yaml:17:47: policies.j.when.path: "/***" has more than two stars in a row; * stays in a segment, ** crosses segments
+            t.yaml:17:55: policies.j.when.path is "", which no path fits; begin with / or **
+            t.yaml:17:64: policies.j.when.ip is "10/8"; use a network or an address, for example 10.0.0.0/8 or 192.0.2.7
+            t.yaml:17:81: policies.j.when.header:: "header:" is no attribute; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
+            t.yaml:18:45: policies.k.overrides[0] has no match; say whom it is for, for example match: {user: "batch-*"}
+            t.yaml:18:67: policies.k.overrides[1] changes nothing; give it a quota or a mode
+            t.yaml:18:87: policies.k.overrides[2] has no match; say whom it is for, for example match: {user: "batch-*"}
+            t.yaml:19:78: policies.l.overrides[0].quota.rate is "x"; a rate is units/time, for example 10/s, 1/6s or 250/min
+            t.yaml:19:88: policies.l.overrides[0].mode is "x"; use one of enforce, shadow, off
+            t.yaml:20:18: exempt.paths is "health", which no path fits; begin with / or **
+            t.yaml:20:37: exempt.clients is "x"; use a network or an address, for example 10.0.0.0/8 or 192.0.2.7
         "#]],
     );
 }

@@ -34,7 +34,7 @@ fn every_request_is_a_json_object_on_a_line_whatever_it_has_in_it() {
     assert_eq!(
         seen,
         json!({"time": null, "client": "127.0.0.1", "method": "GET", "host": "localhost",
-            "path": "/a%20%7B/%22b", "route": "app", "status": 200, "duration_ms": null,
+            "path": "/a%20%7B/%22b", "route": "app", "policy": null, "denied": false, "status": 200, "duration_ms": null,
             "request_id": "r-1", "user_agent": agent, "http": "1.1"})
     );
     assert_eq!(ratewright.pass("/a%0d%0a%7b?token=secret", &[]).status, 400);

@@ -1,0 +1,82 @@
+//! Why a request was limited or not, as an operator finds out: logs, and an explanation in a response.
+
+use ratewright_lab::{Redis, wait_until};
+
+use super::{application, gateway};
+use crate::process::Ratewright;
+
+const TOKEN: &str = "an-admin-token-of-32-characters-";
+
+#[test]
+fn a_forwarding_header_from_an_untrusted_peer_is_warned_of_once() {
+    let application = application();
+    let ratewright = gateway(&application, "policies: [{name: p, by: ip, quota: {rate: 100/h}}]\n");
+    for client in ["203.0.113.7", "203.0.113.8", "198.51.100.1"] {
+        assert_eq!(ratewright.pass("/", &[("X-Forwarded-For", client)]).status, 200);
+    }
+    ratewright.wait_for_line(&["WARN", "forwarding header ignored", "clients.trusted_proxies", "127.0.0.1"]);
+    let log = ratewright.log();
+    assert_eq!(log.iter().filter(|line| line.contains("forwarding header ignored")).count(), 1, "{log:#?}");
+}
+
+#[test]
+fn a_denial_at_the_gateway_is_found_in_the_log_by_its_id() {
+    let application = application();
+    let ratewright = gateway(&application, "policies: [{name: p, by: ip, quota: {rate: 1/h}}]\n");
+    assert_eq!(ratewright.pass("/", &[]).status, 200);
+    let denied = ratewright.pass("/", &[("X-Request-Id", "r-7")]);
+    assert_eq!((denied.status, &denied.json()["correlationId"]), (429, &"r-7".into()));
+    ratewright.wait_for_line(&["WARN", "denied", "r-7"]);
+    let made = ratewright.pass("/", &[]).json()["correlationId"].as_str().unwrap().to_owned();
+    ratewright.wait_for_line(&["WARN", "denied", &made]);
+}
+
+#[test]
+fn the_explain_header_takes_a_token_of_the_api_and_is_never_logged() {
+    let application = application();
+    let config = format!(
+        "log: {{level: trace}}\ngateway: {{access_log: true}}\napi: {{tokens: [\"{TOKEN}\"]}}\n\
+         policies: [{{name: p, by: ip, quota: {{rate: 1/h}}}}]\n"
+    );
+    let mut ratewright = gateway(&application, &config);
+    let mut out = ratewright.stdout();
+    let explained = ratewright.pass("/", &[("X-Ratewright-Explain", TOKEN)]);
+    let header = &explained.headers["x-ratewright-explain"];
+    assert!(header.starts_with("verdict=allow policy=p"), "{header}");
+    let wrong = ratewright.pass("/", &[("X-Ratewright-Explain", "wrong")]);
+    assert_eq!((wrong.status, wrong.headers.get("x-ratewright-explain")), (429, None));
+    ratewright.signal("TERM");
+    let mut access_log = String::new();
+    std::io::Read::read_to_string(&mut out, &mut access_log).unwrap();
+    let log = ratewright.log().join("\n");
+    assert!(!log.contains(TOKEN) && !access_log.contains(TOKEN), "{log}\n{access_log}");
+    assert!(access_log.contains("\"policy\":\"p\",\"denied\":true,\"status\":429"), "{access_log}");
+}
+
+fn post(ratewright: &Ratewright, head: &str, body: &str) -> u16 {
+    let request = format!("POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{head}\r\n\r\n{body}");
+    ratewright.pass_raw(&request).status
+}
+
+/// Content-Length is charged before the request is forwarded, a chunked body when it has ended: also in Redis, for all instances.
+#[test]
+fn bytes_of_requests_are_counted_for_all_instances() {
+    let (application, redis) = (application(), Redis::start());
+    let config = format!(
+        "store: {{redis: {{url: '{}', deadline: 1s}}}}\n\
+         policies: [{{name: upload, by: ip, cost: {{bytes: request}}, quota: {{rate: 1KB/30d, burst: 100B}}}}]\n",
+        redis.url()
+    );
+    let [one, two] = std::array::from_fn(|_| gateway(&application, &config));
+    one.wait_for_redis();
+    two.wait_for_redis();
+    assert_eq!(post(&one, "Content-Length: 40", &"x".repeat(40)), 200);
+    assert_eq!(post(&two, "Content-Length: 61", &"x".repeat(61)), 429, "60 bytes are left");
+    let chunked = format!("1e\r\n{}\r\n0\r\n\r\n", "x".repeat(30));
+    assert_eq!(post(&two, "Transfer-Encoding: chunked", &chunked), 200);
+    let left = || one.get("remaining?policy=upload&key=127.0.0.1").json()["remaining"].as_u64();
+    wait_until("the chunked body is recorded", || left() == Some(30));
+    assert_eq!(post(&one, "Content-Length: 31", &"x".repeat(31)), 429);
+    assert_eq!(post(&one, "Content-Length: 30", &"x".repeat(30)), 200);
+    assert_eq!(post(&one, "Transfer-Encoding: chunked", &chunked), 429, "there is no room for one byte");
+}
