@@ -193,7 +193,7 @@ impl Policies {
     }
 
     /// True if some policy counts the bytes of requests.
-    pub(crate) fn counts_bytes(&self) -> bool {
+    pub fn counts_bytes(&self) -> bool {
         self.counts_bytes
     }
 

@@ -117,7 +117,7 @@ where
 /// How requests of a snapshot are read.
 fn door<S, O>(gateway: &Gateway<S, O>, snapshot: &Snapshot) -> Door {
     let dialect: SharedDialect = Arc::new(ArcSwap::new(Arc::clone(&snapshot.dialect)));
-    Door::new(Arc::clone(&gateway.wall)).speaking(dialect).without_decisions()
+    Door::new(Arc::clone(&gateway.wall)).speaking(dialect).without_decisions().recording_bodies()
 }
 
 /// What the stages of all routes of a snapshot are made of.

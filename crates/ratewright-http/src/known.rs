@@ -37,8 +37,10 @@ pub struct Known {
 pub enum BodyLength {
     /// So many bytes.
     Bytes(u64),
-    /// It comes in pieces, and only its end tells.
+    /// It comes in pieces, and only its end tells. It is recorded then.
     Unknown,
+    /// The same, but nobody records it. It counts as longer than any limit: otherwise it would not count at all.
+    Unrecorded,
 }
 
 impl BodyLength {

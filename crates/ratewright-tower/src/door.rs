@@ -30,6 +30,7 @@ pub struct Door {
     pub(crate) cost: Option<Arc<CostOf>>,
     pub(crate) patience: Micros,
     pub(crate) keeps_decisions: bool,
+    pub(crate) records_bodies: bool,
 }
 
 type PeerOf = dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync;
@@ -54,6 +55,7 @@ impl Door {
             cost: None,
             patience: Micros::from_secs(Self::PATIENCE.as_secs()),
             keeps_decisions: true,
+            records_bodies: false,
         }
     }
 
@@ -87,6 +89,14 @@ impl Door {
     #[must_use]
     pub fn cost(mut self, cost: impl Fn(&Parts) -> NonZeroU32 + Send + Sync + 'static) -> Self {
         self.cost = Some(Arc::new(cost));
+        self
+    }
+
+    /// Says that the service calls [`BodyMeter::record`](crate::BodyMeter::record) for every body whose length is not known before. Otherwise
+    /// a policy with [`Cost::RequestBytes`](ratewright_core::Cost::RequestBytes) denies such requests, since nothing would count them.
+    #[must_use]
+    pub fn recording_bodies(mut self) -> Self {
+        self.records_bodies = true;
         self
     }
 

@@ -16,7 +16,8 @@ use ratewright_core::{
 use ratewright_http::address::{Origin, newly_ignored};
 use ratewright_http::explain::{Brought, Explain};
 use ratewright_http::{
-    CorrelationId, Dialect, Facts, FieldStyle, Fields, Known, Occasion, Problem, Report, identify_known,
+    BodyLength, CorrelationId, Dialect, Facts, FieldStyle, Fields, Known, Occasion, Problem, Report,
+    identify_known,
 };
 use smallvec::SmallVec;
 use tracing::{debug, error, warn};
@@ -80,6 +81,12 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
         let id = CorrelationId::new(&request.headers, made_id);
         let policies = door.rule_set.as_ref().map_or_else(|| self.limiter.load(), |set| set.load());
         let needs = Arc::clone(policies.needs());
+        if policies.counts_bytes() && known.body.is_none() {
+            known.body = Some(match BodyLength::of(request) {
+                BodyLength::Unknown if !door.records_bodies => BodyLength::Unrecorded,
+                length => length,
+            });
+        }
         let dialect = door.dialect.load();
         let mut facts = identify_known(request, known, &dialect.rules, &needs, now);
         self.tell_more(request, &policies, &mut facts);

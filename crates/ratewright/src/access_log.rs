@@ -296,7 +296,9 @@ mod tests {
     fn a_request_is_one_line_whatever_a_client_sends() {
         check(
             &entry("/a", b"curl/8"),
-            expect![[r#"{"time":"2026-11-15T12:00:00.123Z","client":"192.0.2.7","method":"GET","host":"a","path":"/a","route":"all","policy":null,"denied":false,"status":200,"duration_ms":1.234,"request_id":"r-1","user_agent":"curl/8","http":"1.1"}"#]],
+            expect![[
+                r#"{"time":"2026-11-15T12:00:00.123Z","client":"192.0.2.7","method":"GET","host":"a","path":"/a","route":"all","policy":null,"denied":false,"status":200,"duration_ms":1.234,"request_id":"r-1","user_agent":"curl/8","http":"1.1"}"#
+            ]],
         );
         let hostile = "\"}\r\n{\"x\":\"\x1b[2J\u{9b}2J\u{202e}\u{1f600}\\\t".as_bytes();
         check(
@@ -308,7 +310,9 @@ mod tests {
                 version: Version::HTTP_2,
                 ..entry("/\"\u{7f}", &[hostile, b"\xff"].concat())
             },
-            expect![[r#"{"time":"2026-11-15T12:00:00.123Z","client":"192.0.2.7","method":"GET","host":null,"path":"/\"\u007f","route":null,"policy":null,"denied":false,"status":null,"duration_ms":0.0,"request_id":"r-1","user_agent":"\"}\r\n{\"x\":\"\u001b[2J\u009b2J\u202e\ud83d\ude00\\\t\ufffd","http":"2"}"#]],
+            expect![[
+                r#"{"time":"2026-11-15T12:00:00.123Z","client":"192.0.2.7","method":"GET","host":null,"path":"/\"\u007f","route":null,"policy":null,"denied":false,"status":null,"duration_ms":0.0,"request_id":"r-1","user_agent":"\"}\r\n{\"x\":\"\u001b[2J\u009b2J\u202e\ud83d\ude00\\\t\ufffd","http":"2"}"#
+            ]],
         );
     }
 

@@ -7,6 +7,7 @@
 //! Only denials come here. They share a lock that is held while a few short texts are copied, and what a denial that
 //! falls out of the thousand occupied is used for the next.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -124,7 +125,7 @@ impl Denials {
         }
     }
 
-    /// The `n` most denied clients, of one policy or of all.
+    /// The `n` most denied clients, of one policy or of all. Those of policies in shadow mode come last, so they hide nobody.
     pub fn top(&self, policy: Option<&str>, n: usize, now: Timestamp) -> Vec<Denied> {
         // One policy after the other, so that nobody waits for the lock for long.
         let mut top = Vec::new();
@@ -138,7 +139,8 @@ impl Denials {
                 mode,
             }));
             top.sort_by(|a, b| {
-                let order = |denied: &Denied| std::cmp::Reverse((denied.at_least, denied.at_most));
+                let is_shadow = |denied: &Denied| denied.mode != Mode::Enforce;
+                let order = |denied: &Denied| (is_shadow(denied), Reverse((denied.at_least, denied.at_most)));
                 let named = || (&a.policy, &a.client).cmp(&(&b.policy, &b.client));
                 order(a).cmp(&order(b)).then_with(named)
             });

@@ -102,7 +102,8 @@ fn c8_the_admin_door_tells_how_things_are() {
     let info = ratewright.admin("/actuator/info").json();
     assert_eq!((&info["name"], &info["version"]), (&json!("ratewright"), &json!(env!("CARGO_PKG_VERSION"))));
     let top = ratewright.admin("/api/v1/admin/top").json();
-    let denied = json!({"policy": "token_bucket", "client": "somebody", "atLeast": 2, "atMost": 2});
+    let denied =
+        json!({"policy": "token_bucket", "client": "somebody", "atLeast": 2, "atMost": 2, "mode": "enforce"});
     assert_eq!(top["top"], json!([denied]));
     let page = ratewright.admin("/metrics").body;
     for series in [

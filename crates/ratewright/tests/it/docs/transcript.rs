@@ -99,6 +99,7 @@ fn pieces(text: &str) -> Vec<Piece> {
     let is_made = |line: &&str| made.iter().any(|name| line.starts_with(name));
     for line in text.lines().filter(|line| !is_made(line)) {
         let line = line.split_once("\"timestamp\": ").map_or(line, |(before, _)| before);
+        let line = line.split_once("\"correlationId\":\"").map_or(line, |(before, _)| before);
         for piece in line.split_inclusive(|c: char| !c.is_ascii_digit()) {
             let n_digits = piece.trim_end_matches(|c: char| !c.is_ascii_digit()).len();
             let (digits, words) = piece.split_at(n_digits);

@@ -1,0 +1,113 @@
+//! Limits on the bytes of requests, in a program of one's own.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use http::{Request, Response};
+use ratewright_core::{AttributeName, Cost, Limiter, Policies, Policy, Store};
+use ratewright_store::MemoryStore;
+use ratewright_tower::{BodyMeter, Door, RateLimitLayer};
+use tower::{Layer, ServiceExt};
+
+use crate::world::{Body, Distant, bucket, clock, door, field, over_http_2, request};
+
+/// A hundred bytes a day for each cookie.
+fn upload() -> Policy {
+    bucket("upload", "100/30d").by(&[AttributeName::Cookie("sid")]).costing(Cost::RequestBytes)
+}
+
+fn layer<S: Store<Error = Infallible> + 'static>(store: S, door: Door) -> RateLimitLayer<S> {
+    let limiter = Limiter::new(Policies::new(vec![upload()]).unwrap(), store);
+    RateLimitLayer::new(Arc::new(limiter), door)
+}
+
+/// Sends a request, of which the service finds `came` bytes if the length was not known before.
+async fn send<S: Store<Error = Infallible> + 'static>(
+    layer: &RateLimitLayer<S>,
+    headers: &[(&'static str, &str)],
+    came: u64,
+) -> (u16, String) {
+    let mut request = request(1, "/");
+    for (name, value) in headers {
+        request.headers_mut().append(*name, value.parse().unwrap());
+    }
+    exchange(layer, request, came).await
+}
+
+async fn exchange<S: Store<Error = Infallible> + 'static>(
+    layer: &RateLimitLayer<S>,
+    request: Request<Body>,
+    came: u64,
+) -> (u16, String) {
+    let service = tower::service_fn(move |request: Request<Body>| async move {
+        let meter = request.extensions().get::<BodyMeter>().cloned();
+        meter.into_iter().for_each(|meter| meter.record(came));
+        Ok::<_, Infallible>(Response::new(Body::default()))
+    });
+    let answer = layer.layer(service).oneshot(request).await.unwrap();
+    let left = answer.headers().contains_key("x-ratelimit-remaining");
+    let left =
+        if left { field(answer.headers(), "x-ratelimit-remaining").to_owned() } else { "-".to_owned() };
+    (answer.status().as_u16(), left)
+}
+
+const A: (&str, &str) = ("cookie", "sid=a");
+const CHUNKED: (&str, &str) = ("transfer-encoding", "chunked");
+
+fn told(status: u16, left: &str) -> (u16, String) {
+    (status, left.to_owned())
+}
+
+#[tokio::test]
+async fn known_lengths_are_charged_and_others_recorded() {
+    let layer = layer(MemoryStore::new(clock(), 1_000), door().recording_bodies());
+    assert_eq!(send(&layer, &[A, ("content-length", "40")], 0).await, told(200, "60"));
+    assert_eq!(send(&layer, &[A, ("content-length", "61")], 0).await, told(429, "60"));
+    assert_eq!(send(&layer, &[A, ("content-length", "0")], 0).await, told(200, "-"), "nothing to count");
+    assert_eq!(send(&layer, &[A], 0).await, told(200, "-"), "HTTP/1.1 without a length has no body");
+    assert_eq!(send(&layer, &[A, CHUNKED], 50).await.0, 200);
+    assert_eq!(send(&layer, &[A, ("content-length", "11")], 0).await, told(429, "10"));
+    assert_eq!(send(&layer, &[A, CHUNKED], 50).await.0, 200, "there is room for one byte");
+    assert_eq!(send(&layer, &[A, CHUNKED], 1).await.0, 429);
+    assert_eq!(send(&layer, &[A, ("content-length", "99999999999999")], 0).await.0, 429);
+}
+
+/// A request with two cookies is counted under both, also when its body has ended.
+#[tokio::test]
+async fn a_body_is_recorded_in_every_bucket_that_it_may_belong_to() {
+    let layer = layer(MemoryStore::new(clock(), 1_000), door().recording_bodies());
+    assert_eq!(send(&layer, &[A, ("cookie", "sid=b"), CHUNKED], 70).await.0, 200);
+    for sid in ["sid=a", "sid=b"] {
+        assert_eq!(
+            send(&layer, &[("cookie", sid), ("content-length", "31")], 0).await,
+            told(429, "30"),
+            "{sid}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn without_a_service_that_records_them_bodies_of_unknown_length_are_denied() {
+    let layer = layer(MemoryStore::new(clock(), 1_000), door());
+    assert_eq!(send(&layer, &[A, CHUNKED], 0).await.0, 429);
+    let mut streamed = over_http_2(request(1, "/"));
+    streamed.headers_mut().append("cookie", "sid=a".parse().unwrap());
+    assert_eq!(exchange(&layer, streamed, 0).await.0, 429);
+    assert_eq!(
+        send(&layer, &[A, ("content-length", "100")], 0).await,
+        told(200, "0"),
+        "nothing was spent before"
+    );
+}
+
+#[tokio::test]
+async fn a_store_that_must_be_waited_for_records_them_too() {
+    let store = Distant(MemoryStore::new(clock(), 1_000));
+    let layer = layer(store, door().recording_bodies());
+    assert_eq!(send(&layer, &[A, CHUNKED], 100).await.0, 200);
+    let begin = tokio::time::Instant::now();
+    while send(&layer, &[A, CHUNKED], 0).await.0 != 429 {
+        assert!(begin.elapsed() < std::time::Duration::from_secs(30), "it is recorded in time");
+        tokio::task::yield_now().await;
+    }
+}
