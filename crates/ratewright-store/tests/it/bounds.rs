@@ -22,12 +22,17 @@ fn bound(quota: &Quota, passed: u64) -> u128 {
 
 /// Checks every stretch of a history: O(n²), and worth it.
 pub(crate) fn check_never_over(quota: &Quota, paid: &[(u64, u32)]) -> Result<(), TestCaseError> {
+    check_never_over_together(&[quota], paid)
+}
+
+/// The same for charges under several quotas: all of them together stay within the sum of the bounds.
+pub(crate) fn check_never_over_together(quotas: &[&Quota], paid: &[(u64, u32)]) -> Result<(), TestCaseError> {
     for (first, &(start, _)) in paid.iter().enumerate() {
         let mut spent = 0u128;
         for &(end, cost) in &paid[first..] {
             spent += u128::from(cost);
-            let most = bound(quota, end - start);
-            prop_assert!(spent <= most, "{spent} spent in {} us, at most {most}; {quota:?}", end - start);
+            let most: u128 = quotas.iter().map(|quota| bound(quota, end - start)).sum();
+            prop_assert!(spent <= most, "{spent} spent in {} us, at most {most}; {quotas:?}", end - start);
         }
     }
     Ok(())

@@ -4,12 +4,12 @@ use std::num::NonZeroU32;
 
 use proptest::prelude::*;
 use ratewright_core::{
-    Act, Algorithm, Ask, Attribute, AttributeName, Charges, Condition, Micros, Pattern, Policies, Policy,
-    Query, Quota, Refill, Select, Timestamp,
+    Act, Algorithm, Ask, Attribute, AttributeName, Charges, Condition, Micros, Outcome, Pattern, Policies,
+    Policy, Query, Quota, Rate, Refill, Select, Timestamp,
 };
 
 use super::{World, config};
-use crate::bounds::check_never_over;
+use crate::bounds::{check_never_over, check_never_over_together};
 use crate::generate::{algorithms, cost, gaps, quotas, quotas_on_one_key, starts, visits};
 use crate::world::{Gate, take};
 
@@ -19,6 +19,17 @@ type Visit = (crate::generate::Gap, bool, u32, u8);
 fn alternating(n_max: usize) -> impl Strategy<Value = Vec<Visit>> {
     let shares = prop_oneof![6 => Just(0u32), 3 => 0u32..400, 1 => 0u32..1_050];
     prop::collection::vec((gaps(), any::<bool>(), shares, 0u8..8), 1..n_max)
+}
+
+/// Two quotas whose states have nothing in common but the policy's name. Now and then their windows are alike.
+fn quotas_of_two_kinds() -> impl Strategy<Value = [Quota; 2]> {
+    (quotas(), quotas(), any::<bool>())
+        .prop_map(|(first, second, is_alike)| {
+            let alike = Rate::new(second.rate().units(), first.window()).ok();
+            let alike = alike.filter(|_| is_alike).and_then(|rate| Quota::new(second.algorithm(), rate).ok());
+            [first, alike.unwrap_or(second)]
+        })
+        .prop_filter("two kinds", |[first, second]| first.kind() != second.kind())
 }
 
 fn now(world: &World) -> Timestamp {
@@ -57,6 +68,46 @@ proptest! {
         }
         check_never_over(&gates[0].quota, &paid[0])?;
         check_never_over(&gates[1].quota, &paid[1])?;
+    }
+
+    /// Two policy files of different kinds (another algorithm, window or refill) alternate on one key, also within one
+    /// decision: each quota keeps its law, and in no stretch of time is more admitted than the sum of both allows.
+    #[test]
+    fn quotas_of_different_kinds_on_one_key_keep_the_sum_of_their_laws(
+        quotas in quotas_of_two_kinds(),
+        start in starts(),
+        visits in alternating(120),
+    ) {
+        let world = World::at(start);
+        let gates = quotas.map(|quota| Gate::new("g", quota));
+        let mut paid = [Vec::new(), Vec::new()];
+        for (gap, is_second, share, act) in visits {
+            let (n, other) = (usize::from(is_second), usize::from(!is_second));
+            // Time passes by the measure of either quota, whichever of them is asked.
+            let measure = &gates[if act % 2 == 0 { n } else { other }];
+            if !world.pass(gap, &[measure, &gates[0], &gates[1]]) { break }
+            let at = now(&world).as_micros();
+            let [here, there] = [n, other].map(|n| cost(share, &gates[n].quota));
+            match act {
+                0 => drop(world.apply(&gates[n], Act::Record(here))),
+                1 => drop(world.peek(&gates[n])),
+                2 => {
+                    let both = [(&gates[n], "c", take(here)), (&gates[other], "c", take(there))];
+                    if world.apply_all(&both).iter().all(|standing| matches!(standing.outcome, Outcome::Paid(_))) {
+                        paid[n].push((at, here));
+                        paid[other].push((at, there));
+                    }
+                }
+                _ => paid[n].extend(world.take(&gates[n], here).map(|_| (at, here))),
+            }
+        }
+        let laws = gates.each_ref().map(|gate| &gate.quota);
+        for (law, paid) in laws.iter().zip(&paid) {
+            check_never_over(law, paid)?;
+        }
+        let mut all = paid.concat();
+        all.sort_by_key(|(at, _)| *at);
+        check_never_over_together(&laws, &all)?;
     }
 
     /// A look never changes what a later charge finds: neither under another quota, nor with a clock that was set back.
@@ -143,7 +194,7 @@ proptest! {
             let query = Query { select: Select::Covering(&[]), attributes: &attributes, address: None, ask, patience: Micros::MAX, id: None };
             let mut charges = Charges::new();
             policies.select(&query, &mut charges);
-            if world.apply_charges(&charges).iter().any(|standing| matches!(standing.outcome, ratewright_core::Outcome::Paid(_))) {
+            if world.apply_charges(&charges).iter().any(|standing| matches!(standing.outcome, Outcome::Paid(_))) {
                 paid[n].push((now(&world).as_micros(), cost));
             }
         }
