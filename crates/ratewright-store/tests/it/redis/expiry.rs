@@ -1,9 +1,12 @@
-//! How long a key lives in which several quotas keep states, as two policy files do that share a Redis.
+//! How long keys live: those in which several quotas keep states, as two policy files do that share a Redis, and the marks of
+//! receipts that were used.
+
+use std::num::NonZeroU32;
 
 use proptest::prelude::*;
 use ratewright_core::{
     Act, Algorithm, Attribute, AttributeName, Basis, BucketName, Clock, Key, Leak, ManualClock, Micros,
-    Outcome, Part, Quota, Receipt, Refill, Refund, Store,
+    Outcome, Part, Quota, Receipt, Refill, Refund, Store, Timestamp, WindowStart,
 };
 use ratewright_lab::Redis;
 use ratewright_store::{RedisSettings, RedisStore, Servers};
@@ -37,10 +40,15 @@ fn needed(store: &RedisStore, quota: &Quota) -> u64 {
 }
 
 fn give_back(store: &RedisStore, quota: &Quota, receipt: Receipt) {
+    bring_back(store, quota, receipt, None);
+}
+
+/// Gives a charge back; once only, if the receipt has an id.
+fn bring_back(store: &RedisStore, quota: &Quota, receipt: Receipt, id: Option<u64>) {
     let name = BucketName::new("p", None, quota, vec![Part::one(AttributeName::Ip)]);
     let attributes = [Attribute { name: AttributeName::Ip, value: "c" }];
     let key = Key::new(&name, &attributes).unwrap();
-    let refund = Refund { key, quota, receipt, basis: Basis::Shared, id: None };
+    let refund = Refund { key, quota, receipt, basis: Basis::Shared, id };
     RUNTIME.block_on(store.refund(&[refund])).unwrap();
 }
 
@@ -123,6 +131,57 @@ fn a5_min_ttl_is_renewed_at_a_denied_request_beside_another_quota() {
             assert!(!is_paid(&apply(&store, &denying, "c", take(1)).unwrap()), "{algorithm:?}");
             let lives_for = expires_at(&server, &key).saturating_sub(server.now());
             assert!(lives_for > 7_000_000_000, "{algorithm:?}, {order:?}: {lives_for} µs");
+        }
+    }
+}
+
+/// The mark of a used receipt expires, and not before the receipt has become worthless: when it is gone, the receipt gives
+/// nothing back, whatever was spent meanwhile.
+#[test]
+fn the_mark_of_a_used_receipt_lives_until_the_receipt_is_worth_nothing() {
+    const ID: u64 = 0xabc;
+    let server = Redis::start();
+    let windows = [
+        Algorithm::SlidingWindow,
+        Algorithm::SlidingWindowCounter,
+        Algorithm::FixedWindow(WindowStart::Epoch),
+        Algorithm::FixedWindow(WindowStart::FirstHit),
+    ];
+    for algorithm in ALGORITHMS.into_iter().chain(windows) {
+        let quota = quota(algorithm, "10/h");
+        // A bucket whose burst takes five hours to refill.
+        let deep = quota.clone().with_burst(NonZeroU32::new(50).unwrap()).ok();
+        for quota in [Some(quota), deep].into_iter().flatten() {
+            server.cli(&["FLUSHALL"]);
+            let clock = ManualClock::at(Timestamp::from_micros(server.now()));
+            let settings = RedisSettings { clock: Some(clock.clone()), ..settings("ratelimit") };
+            let store = connected(Servers::single(&server.url()).unwrap(), settings);
+            let (capacity, key) = (quota.capacity().get(), key_of(&quota, "c"));
+            let Outcome::Paid(receipt) = apply(&store, &quota, "c", take(capacity)).unwrap().outcome else {
+                panic!("it is paid")
+            };
+            let again = || Receipt { ..receipt };
+            let left = || apply(&store, &quota, "c", Act::Look(0)).unwrap().remaining;
+            bring_back(&store, &quota, again(), Some(ID));
+            assert_eq!(left(), capacity, "{quota:?}");
+
+            let mark = format!("ratelimit:@used:{{{key}}}:{ID:016x}");
+            let lives_for = server.cli(&["PTTL", &mark]).parse::<i64>().unwrap();
+            assert!(lives_for > 0, "{quota:?}: the mark expires: {lives_for}");
+            let most = 2 * u64::from(capacity.div_ceil(quota.units())) * quota.window().as_micros() / 1_000;
+            let lives_for = u64::try_from(lives_for).unwrap();
+            assert!(lives_for <= most + 1_000, "{quota:?}: {lives_for} of at most {most} ms");
+
+            // Until then it gives nothing, and then it has nothing to give, though there is something to be had.
+            for (after, is_marked) in [(Micros::ZERO, true), (Micros::from_millis(lives_for), false)] {
+                clock.advance(after);
+                assert!(is_paid(&apply(&store, &quota, "c", take(capacity)).unwrap()), "{quota:?}");
+                if !is_marked {
+                    assert_eq!(server.cli(&["DEL", &mark]), "1", "as if it had expired");
+                }
+                bring_back(&store, &quota, again(), Some(ID));
+                assert_eq!(left(), 0, "{quota:?}, marked: {is_marked}");
+            }
         }
     }
 }
