@@ -2,14 +2,17 @@
 
 use std::convert::Infallible;
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use ratewright_core::{
     Act, Algorithm, Attribute, AttributeName, Basis, BucketName, Charge, Clock, Key, LimitId, ManualClock,
-    Micros, OnFailure, Outcome, Part, Quota, Refill, Refund, Share, Standing, Standings, Store, Timestamp,
-    Verdict,
+    Micros, OnFailure, Outcome, Part, Quota, Receipt, Refill, Refund, Share, Standing, Standings, Store,
+    Timestamp, Verdict, WindowStart,
 };
-use ratewright_lab::{Redis, wait_until};
-use ratewright_store::{Failover, FailoverSettings, LocalShare, Peers, RedisStore, Servers, StoreError};
+use ratewright_lab::{Fault, Proxy, Redis, wait_until};
+use ratewright_store::{
+    Failover, FailoverSettings, LocalShare, Peers, RedisSettings, RedisStore, Servers, StoreError,
+};
 
 use crate::redis::{connected, quota, settings};
 use crate::world::{RUNTIME, take, trial};
@@ -209,12 +212,124 @@ fn a_refund_goes_where_it_was_paid() {
     let (_, paid) = apply_one(&store, &quota, take(3), OnFailure::Local);
     let Outcome::Paid(receipt) = paid.outcome else { panic!("it is paid") };
     assert_eq!(receipt.paid_at, clock.now());
-    let name = BucketName::new("p", None, &quota, vec![Part::one(AttributeName::Ip)]);
+    refund(&store, &quota, receipt, paid.basis);
+    assert_eq!(apply_one(&store, &quota, Act::Look(0), OnFailure::Local).1.remaining, 5);
+}
+
+/// Refunds a charge of the only client, and says how many refunds arrived.
+fn refund(store: &Tested, quota: &Quota, receipt: Receipt, basis: Basis) -> usize {
+    let name = BucketName::new("p", None, quota, vec![Part::one(AttributeName::Ip)]);
     let client = [Attribute { name: AttributeName::Ip, value: "c" }];
     let key = Key::new(&name, &client).unwrap();
-    let refund = Refund { key, quota: &quota, receipt, basis: paid.basis, id: None };
-    let Ok(_) = RUNTIME.block_on(store.refund(&[refund]));
-    assert_eq!(apply_one(&store, &quota, Act::Look(0), OnFailure::Local).1.remaining, 5);
+    let Ok(n_refunded) =
+        RUNTIME.block_on(store.refund(&[Refund { key, quota, receipt, basis, id: Some(1) }]));
+    n_refunded
+}
+
+/// A receipt for a shared charge is worth nothing while Redis is out: this instance was not paid. Nor is it kept for later.
+#[test]
+fn without_redis_a_shared_charge_is_not_refunded() {
+    for algorithm in [TOKEN, Algorithm::SlidingWindow, Algorithm::FixedWindow(WindowStart::Epoch)] {
+        let mut server = Redis::start();
+        let (store, clock) = store_on(&server, FailoverSettings::default());
+        wait_until("the link is up", || store.shared().status().is_up);
+        let quota = quota(algorithm, "10/1000d");
+        let look = || apply_one(&store, &quota, Act::Look(0), OnFailure::Local).1;
+        // Both clocks show one time, so that only the basis tells the two charges apart.
+        clock.set(Timestamp::from_micros(server.now()));
+        let (_, shared) = apply_one(&store, &quota, take(3), OnFailure::Local);
+        let Outcome::Paid(receipt) = shared.outcome else { panic!("it is paid") };
+        assert_eq!((shared.basis, shared.remaining), (Basis::Shared, 7));
+        assert_eq!(server.cli(&["SAVE"]), "OK");
+        server.kill();
+        wait_until("the outage is noticed", || look().basis == Basis::Local);
+        clock.set(receipt.paid_at);
+        let (_, local) = apply_one(&store, &quota, take(3), OnFailure::Local);
+        assert_eq!((local.basis, local.remaining), (Basis::Local, 2), "{algorithm:?}");
+
+        assert_eq!(refund(&store, &quota, receipt, Basis::Shared), 0, "{algorithm:?}");
+        assert_eq!((look().basis, look().remaining), (Basis::Local, 2), "{algorithm:?}");
+        server.run();
+        wait_until("the return is noticed", || look().basis == Basis::Shared);
+        assert_eq!(look().remaining, 7, "{algorithm:?}");
+    }
+}
+
+/// The bound of docs/reliability.md: while only some calls time out, a client gets the shared quota and the share of every
+/// instance, however the calls are spread.
+#[test]
+fn while_some_calls_time_out_the_shared_quota_and_each_share_are_granted_once() {
+    let server = Redis::start();
+    for algorithm in [TOKEN, Algorithm::SlidingWindow, Algorithm::FixedWindow(WindowStart::Epoch)] {
+        server.cli(&["FLUSHALL"]);
+        let instances = [(); 2].map(|()| Instance::behind_a_proxy(&server));
+        let quota = quota(algorithm, "6/1000d");
+        let (mut n_shared, mut n_local) = (0, [0, 0]);
+        // Every third call of an instance is late, until the shared quota and both shares are spent; and then some more.
+        let mut is_spent = [false; 3];
+        let mut n_more = 0;
+        for n in 0.. {
+            let instance = &instances[n % 2];
+            instance.clock.advance(Micros::from_secs(2)); // so that each late call is an outage of its own
+            let standing = instance.take(&quota, n / 2 % 3 == 2);
+            let is_paid = matches!(standing.outcome, Outcome::Paid(_));
+            match standing.basis {
+                Basis::Shared => {
+                    n_shared += u32::from(is_paid);
+                    is_spent[2] |= !is_paid;
+                }
+                Basis::Local => {
+                    n_local[n % 2] += u32::from(is_paid);
+                    is_spent[n % 2] |= !is_paid;
+                }
+                Basis::FailOpen | Basis::FailClosed => panic!("it is local: {standing:?}"),
+            }
+            assert!(
+                n_shared <= 6 && n_local[n % 2] <= 3,
+                "{algorithm:?}: {n_shared} by Redis, and {n_local:?}"
+            );
+            n_more += u32::from(is_spent == [true; 3]);
+            if n_more == 12 {
+                break;
+            }
+        }
+        assert!(n_shared > 0, "{algorithm:?}: Redis decided some");
+        assert_eq!(n_local, [3, 3], "{algorithm:?}: a half of six each");
+    }
+}
+
+/// An instance whose calls to Redis the test makes late.
+struct Instance {
+    proxy: Proxy,
+    store: Tested,
+    clock: ManualClock,
+}
+
+impl Instance {
+    /// How long a decision waits for Redis.
+    const DEADLINE: Duration = Duration::from_millis(50);
+
+    fn behind_a_proxy(server: &Redis) -> Self {
+        let proxy = Proxy::start(server.port());
+        let settings = RedisSettings { deadline: Self::DEADLINE, ..settings("ratelimit") };
+        let shared = connected(Servers::single(&proxy.url()).unwrap(), settings);
+        let clock = ManualClock::at(START);
+        Self { proxy, store: Failover::new(shared, clock.clone(), FailoverSettings::default()), clock }
+    }
+
+    /// Charges one unit. A late call reaches Redis, and is answered after the deadline; the next one finds Redis as before.
+    fn take(&self, quota: &Quota, is_late: bool) -> Standing {
+        if is_late {
+            self.proxy.set(Fault::Delay(Self::DEADLINE));
+        }
+        let (_, standing) = apply_one(&self.store, quota, take(1), OnFailure::Local);
+        self.proxy.set(Fault::None);
+        wait_until("Redis answers in time", || {
+            apply_one(&self.store, quota, Act::Look(0), OnFailure::Local).1.basis == Basis::Shared
+        });
+        assert!(!is_late || standing.basis == Basis::Local, "it was late: {standing:?}");
+        standing
+    }
 }
 
 /// A8: an outage begins and ends by itself, and says so once each time.
