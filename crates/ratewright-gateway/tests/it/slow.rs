@@ -13,7 +13,8 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::peers::{Pieces, Sender, Speaking, ask, body, connect, exchange, piece, pieces, whole};
-use crate::world::{Answer, Client, World, route_to, until, within};
+use crate::upgrade::{HANDSHAKE, doubling};
+use crate::world::{Answer, Client, World, route, route_to, until, within};
 
 const RATE: BodyRate = BodyRate { n_bytes: 10_000, window: Duration::from_secs(1) };
 
@@ -223,6 +224,32 @@ async fn a_stream_that_another_one_holds_back_is_not_slow() {
         assert_eq!(within(deaf).await.unwrap(), (200, "10000000".to_owned()));
         assert_eq!(within(held).await.unwrap(), (200, "9".to_owned()));
     }
+}
+
+/// Behind an upgrade there is no body, and a WebSocket may have nothing to say for hours.
+#[tokio::test]
+async fn an_upgraded_connection_may_be_silent_or_trickle() {
+    let server = doubling().await;
+    let world = World::of(Route { body_rate_min: Some(RATE), ..route(&[server.address]) }).await;
+    let [mut silent, mut trickling] = [world.connect().await, world.connect().await];
+    for client in [&mut silent, &mut trickling] {
+        assert_eq!(client.ask(HANDSHAKE).await.status, 101);
+        client.until(b"hello").await.unwrap();
+    }
+    // One says nothing at all, the other a byte now and then, in both directions.
+    let (stop, stopped) = watch::channel(false);
+    let trickle = tokio::spawn(async move {
+        while !*stopped.borrow() {
+            trickling.send(".").await;
+            assert_eq!(trickling.exactly(2).await.expect("it is not cut off"), b"..");
+            tokio::time::sleep(PAUSE).await;
+        }
+    });
+    windows_pass().await;
+    stop.send_replace(true);
+    within(trickle).await.unwrap();
+    silent.send("still here.").await;
+    assert_eq!(silent.exactly(22).await.unwrap(), b"still here.still here.");
 }
 
 #[tokio::test]

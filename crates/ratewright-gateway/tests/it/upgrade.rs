@@ -10,7 +10,7 @@ use ratewright_gateway::{Route, Timeouts};
 use crate::world::{Client, Scripted, Setup, World, route, settings, text, until};
 
 /// A server that switches and then says everything twice; without the word to switch it says no.
-async fn doubling() -> Scripted {
+pub(crate) async fn doubling() -> Scripted {
     Scripted::start(|mut client: Client, _| async move {
         let Some(head) = client.until(b"\r\n\r\n").await else { return };
         let head = String::from_utf8_lossy(&head).to_lowercase();
@@ -28,7 +28,7 @@ async fn doubling() -> Scripted {
     .await
 }
 
-const HANDSHAKE: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n";
+pub(crate) const HANDSHAKE: &str = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x\r\n\r\n";
 
 #[tokio::test]
 async fn a_websocket_is_tunnelled_both_ways() {
