@@ -10,7 +10,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use ratewright_listen::Tls;
 use ratewright_rls::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
-use ratewright_rls::{Door, Listening, Manner, serve};
+use ratewright_rls::{Door, Listening, Manner, Refunds, serve};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -120,6 +120,42 @@ async fn a_client_on_another_machine_without_a_certificate_gives_nothing_back() 
     let tls = Tls::new(server.cert.as_bytes(), server.key.as_bytes(), None).unwrap();
     let stream = shake_hands(connect(address, Some(tls)).await, &server, None).await;
     assert_eq!(left_after_giving_back(stream).await, [1, 1]);
+}
+
+/// The same without a second address of this machine, so that it is checked everywhere: a door that knows nothing of its client.
+#[tokio::test]
+async fn a_client_of_whom_nothing_is_known_gives_nothing_back() {
+    let world = World::new(&[limit("client", "", 5, "minute")], Manner::default());
+    let (door, _health) = Door::new(world.rls);
+    let (client, server) = tokio::io::duplex(65_536);
+    let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    tokio::spawn(serving.serve_connection(TokioIo::new(server), door));
+    assert_eq!(left_after_giving_back(client).await, [1, 1]);
+}
+
+/// Negative hits that are ignored look at the limit and change nothing, alone, in great numbers, and beside hits that count.
+/// `src/refunds.rs` has whose they are.
+#[tokio::test]
+async fn ignored_negative_hits_change_nothing() {
+    let world =
+        World::new(&[limit("client", "", 5, "minute"), limit("all", "", 9, "hour")], Manner::default());
+    let stranger = Refunds::Ignored { peer: Ipv4Addr::new(192, 0, 2, 7).into() };
+    let ask = async |descriptors| {
+        let request = RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 0 };
+        let answer = world.rls.answer(&request, stranger).await.unwrap();
+        answer.statuses.iter().map(|status| status.limit_remaining).collect::<Vec<_>>()
+    };
+    let red = || of(&[("client", "red")]);
+    let all = || of(&[("all", "")]);
+    let back = |hits, descriptor| RateLimitDescriptor { is_negative_hits: true, ..costing(hits, descriptor) };
+    assert_eq!(ask(vec![costing(4, red()), costing(4, all())]).await, [1, 5]);
+    for hits in [1, 4, 5, 1_000, u64::from(u32::MAX)] {
+        assert_eq!(ask(vec![back(hits, red())]).await, [1], "{hits}");
+        assert_eq!(ask(vec![back(hits, red()), back(hits, all())]).await, [1, 5], "{hits}");
+    }
+    assert_eq!(ask(vec![back(4, red()), costing(1, all())]).await, [1, 4], "what counts, counts");
+    assert_eq!(ask(vec![costing(1, red()), back(4, all())]).await, [0, 4]);
+    assert_eq!(ask(vec![costing(0, red()), costing(0, all())]).await, [0, 4]);
 }
 
 #[tokio::test]
