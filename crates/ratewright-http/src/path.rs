@@ -455,6 +455,45 @@ mod tests {
         }
     }
 
+    /// However long a path is, and whatever it is made of, it has no more readings than there are rules, and they cost no more than
+    /// its length times a number: ten times the path, ten times the memory.
+    #[test]
+    fn a_hostile_path_has_few_readings_and_costs_what_its_length_does() {
+        for (start, unit) in [
+            ("/", "%"),
+            ("/", "%25"),
+            ("/", "%2f"),
+            ("/", "%252e%252e%252f"),
+            ("/", ";"),
+            ("/a", ";x=1/..;"),
+            ("/", "/"),
+            ("//a", "//.."),
+            ("//a;", "//..;%2f..%5c"),
+            ("/", "\\"),
+            ("\\/a", "\\..%2f;"),
+            ("/", "../"),
+            ("/", "a/%2e./"),
+            ("/a", "%00;/.%09./"),
+            ("//\\%00;", "a%2f..;//\\..%5c%ff"),
+            ("/", "%ff%C3"),
+        ] {
+            for case in [Case::Sensitive, Case::Insensitive] {
+                let [short, long] = [200, 2_000].map(|n| {
+                    let path = format!("{start}{}", unit.repeat(n));
+                    let mut n_readings = 0;
+                    let made = allocation_counter::measure(|| n_readings = readings(&path, case).len());
+                    assert!((1..=READINGS_MAX).contains(&n_readings), "{start}{unit}: {n_readings} readings");
+                    made.bytes_total
+                });
+                assert!(long <= 20 * short + 1_000, "{start}{unit}: {short} bytes, then {long}");
+            }
+        }
+    }
+
+    /// The most readings of a path: its one spelling, as it was written, and decoded; two without controls; two without a host; and of
+    /// the path as it was written, decoded, and both without a host, four ways to resolve dots and one that is cut off.
+    const READINGS_MAX: usize = 3 + 2 + 2 + 4 * (4 + 1);
+
     #[test]
     fn layers_of_encoding_are_undone_in_one_pass() {
         let deep = format!("/a%{}2flogin", "25".repeat(100_000));
@@ -506,6 +545,17 @@ mod tests {
         #[test]
         fn control_characters_are_those_of_the_decoded_path(path in paths()) {
             prop_assert_eq!(has_control(&path), decode(path.as_bytes()).iter().any(u8::is_ascii_control));
+        }
+
+        #[test]
+        fn readings_are_few_and_each_is_told_once(start in paths(), unit in paths(), n in 0usize..60, case in cases()) {
+            let path = format!("{start}{}", unit.repeat(n));
+            let readings = readings(&path, case);
+            prop_assert!((1..=READINGS_MAX).contains(&readings.len()), "{}", readings.len());
+            let distinct: std::collections::HashSet<_> = readings.iter().collect();
+            prop_assert_eq!(distinct.len(), readings.len(), "{:?}", readings);
+            // A byte is escaped by three, and a path without a slash gets one.
+            prop_assert!(readings.iter().all(|reading| reading.len() <= 3 * path.len() + 1));
         }
 
         #[test]
