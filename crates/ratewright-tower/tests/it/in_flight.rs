@@ -2,11 +2,12 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use ratewright_core::{Algorithm, AttributeName, Condition, Limiter, Mode, Policies, Policy, WindowStart};
-use ratewright_tower::{Held, InFlightLayer, Permits, RateLimitLayer};
+use ratewright_tower::{Held, InFlightLayer, Peer, Permits, RateLimitLayer};
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceBuilder, ServiceExt};
 
@@ -218,6 +219,42 @@ impl http_body::Body for Stream {
         context: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<http_body::Frame<bytes::Bytes>, Infallible>>> {
         self.0.poll_recv(context)
+    }
+}
+
+/// The client's address is found out once, by the first layer: the second neither asks for the peer nor reads the headers again,
+/// though by then they say something else.
+#[tokio::test]
+async fn an_address_is_derived_once_for_all_layers() {
+    use ratewright_http::address::Proxies;
+    use ratewright_http::{Dialect, Rules};
+    let proxies = Proxies { trusted: vec!["192.0.2.0/24".parse().unwrap()], ..Proxies::default() };
+    let dialect = Dialect { rules: Rules { proxies, ..Rules::default() }, ..Dialect::default() }.shared();
+    let n_asked = Arc::new(AtomicUsize::new(0));
+    let door = || {
+        let n_asked = Arc::clone(&n_asked);
+        door().speaking(Arc::clone(&dialect)).peer(move |request| {
+            n_asked.fetch_add(1, Ordering::SeqCst);
+            request.extensions.get::<Peer>().map(|Peer(address)| *address)
+        })
+    };
+    let permitting = Limiter::new(Policies::new(vec![at_once(9)]).unwrap(), Arc::new(Permits::default()));
+    let (permitting, (rating, _)) = (Arc::new(permitting), limiter([bucket("rate", "1/h")]));
+    let forwarded = |mut request: Request<Body>, client: String| {
+        request.headers_mut().insert("x-forwarded-for", client.parse().unwrap());
+        request
+    };
+    for (n, client, status) in [(1, 7, 200), (2, 7, 429), (3, 8, 200), (4, 8, 429)] {
+        let hello = ServiceBuilder::new()
+            .layer(InFlightLayer::new(Arc::clone(&permitting), door()))
+            .map_request(|request| forwarded(request, format!("203.0.113.{n}")))
+            .layer(RateLimitLayer::new(Arc::clone(&rating), door()))
+            .service(tower::service_fn(|_: Request<Body>| async {
+                Ok::<_, Infallible>(Response::new(Body::from("hello")))
+            }));
+        let request = forwarded(request(1, "/"), format!("198.51.100.{client}"));
+        assert_eq!(hello.oneshot(request).await.unwrap().status(), status, "request {n}");
+        assert_eq!(n_asked.load(Ordering::SeqCst), n, "request {n}");
     }
 }
 

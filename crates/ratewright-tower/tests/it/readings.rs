@@ -8,6 +8,7 @@ use jsonwebtoken::{EncodingKey, Header, encode};
 use ratewright_core::{AttributeName, Condition, Cost, Limiter, Pattern, Policies, Policy, Selector};
 use ratewright_http::address::Proxies;
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
+use ratewright_http::parts::credentials_pattern;
 use ratewright_http::path::Case;
 use ratewright_http::{AmbiguousPaths, Dialect, Rules, TokenUser};
 use ratewright_store::MemoryStore;
@@ -100,6 +101,32 @@ async fn two_authorization_headers_are_counted_by_address() {
     let [anna, bert] = [bearer("anna"), bearer("bert")];
     let both: &[&str] = &[&anna, &bert];
     assert_eq!(statuses_by_user(&[both, both, &[&anna], &[&bert]]).await, [200, 429, 200, 200]);
+}
+
+/// A program that writes its own condition on `Authorization` spells the pattern as a policy file does.
+#[tokio::test]
+async fn a_pattern_of_credentials_covers_all_their_spellings() {
+    for (pattern, spellings, others) in [
+        ("Bearer *", &["Bearer abc", "bearer abc", "BEARER \t abc", "Token abc"][..], &["Basic YTpi"][..]),
+        ("ApiKey demo", &["ApiKey demo", "apikey  demo", "APIKEY demo"], &["ApiKey other", "Bearer demo"]),
+        ("Basic YW5uYTpzM2NyZXQ=", &["Basic YW5uYTpzM2NyZXQ=", "basic YW5uYTpzM2NyZXQ"], &["Basic YW5uYTp4"]),
+    ] {
+        let pattern = Pattern::new(&credentials_pattern(pattern), None).unwrap();
+        let name = AttributeName::Header("authorization".to_owned());
+        let policy = || {
+            let covered = Condition::default().and_fits(name.clone(), vec![pattern.clone()]);
+            bucket("p", "1/h").covering(Selector::When(covered))
+        };
+        let sent = |line: &&str| with("GET", "/", &[("authorization", *line)]);
+        for spelling in spellings {
+            let twice = vec![sent(spelling), sent(spelling)];
+            assert_eq!(statuses(policy(), twice).await, [200, 429], "{spelling}");
+        }
+        let all = statuses(policy(), spellings.iter().map(sent).collect()).await;
+        assert!(all[0] == 200 && all[1..].iter().all(|status| *status == 429), "one bucket: {all:?}");
+        let others: Vec<_> = others.iter().chain(others).map(sent).collect();
+        assert!(statuses(policy(), others).await.iter().all(|status| *status == 200));
+    }
 }
 
 #[tokio::test]
