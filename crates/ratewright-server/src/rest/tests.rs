@@ -244,3 +244,41 @@ async fn a_caller_falls_under_the_overrides_that_are_made_for_it() {
         assert_eq!(ratewright_http::Fields::parse(response.headers()).remaining, Some(left), "{from} {tier}");
     }
 }
+
+/// Anna's token, signed with the secret below, until 2096.
+const TOKEN: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIiwiZXhwIjo0MDAwMDAwMDAwfQ.6tJmnXbQWQ2Qlg96ePo9008Hfzf1AuOYopIFrTp5qH4";
+
+/// A verification costs more than the rest of a decision: it is made once for each query, however many policies read what the
+/// token says, and not at all if none does.
+#[tokio::test]
+async fn a_token_is_verified_once_for_each_decision() {
+    use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
+    use ratewright_http::{Dialect, Rules, TokenUser};
+    let by = |name: &str, by: AttributeName<&str>| {
+        let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "9/h".parse().unwrap()).unwrap();
+        Policy::new(name, quota).unwrap().by(&[by])
+    };
+    let (user, claim, ip) = (
+        by("user", AttributeName::User),
+        by("claim", AttributeName::Claim("sub")),
+        by("ip", AttributeName::Ip),
+    );
+    for (policies, n_each) in [(vec![user, claim, ip.clone()], 1), (vec![ip], 0)] {
+        let keys = KeySet::secret(b"a secret of at least thirty-two bytes").unwrap();
+        let verifier = Arc::new(Verifier::new(keys, TokenRules::default()));
+        let token = Some(TokenUser { verifier: Arc::clone(&verifier), claim: "sub".to_owned() });
+        let dialect = Dialect { rules: Rules { token, ..Rules::default() }, ..Dialect::default() };
+        let door = door_of(policies, Settings { dialect: Arc::new(dialect), ..Settings::default() });
+        let about = |token: &str| {
+            let headers = serde_json::json!({ "Authorization": format!("Bearer {token}") });
+            serde_json::json!({ "attributes": { "ip": "192.0.2.1", "headers": headers } }).to_string()
+        };
+        for (n, told) in (1..).zip([TOKEN, TOKEN, "a.b.c"]) {
+            let (status, detail) = ask_with(&door, "127.0.0.1", "", ("POST", "decide", &about(told))).await;
+            assert_eq!((status, verifier.n_verified()), (200, n * n_each), "{told}: {detail}");
+        }
+        let batch = format!(r#"{{"queries": [{}, {}]}}"#, about(TOKEN), about(TOKEN));
+        let (status, detail) = ask_with(&door, "127.0.0.1", "", ("POST", "decide/batch", &batch)).await;
+        assert_eq!((status, verifier.n_verified()), (200, 5 * n_each), "a batch of two: {detail}");
+    }
+}
