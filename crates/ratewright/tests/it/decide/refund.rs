@@ -1,6 +1,6 @@
 //! What a decision charged, given back.
 
-use ratewright_lab::Redis;
+use ratewright_lab::{Redis, wait_until};
 use serde_json::{Value, json};
 
 use super::{ask, policy};
@@ -121,6 +121,30 @@ fn a_receipt_is_good_once_for_all_instances() {
     spend(&b, 4);
     assert_eq!(refund(&b, &receipt).json()["refunded"], 0, "it was paid elsewhere");
     assert_eq!((left(&b), refund(&a, &receipt).json()["refunded"].as_u64(), left(&a)), (6, Some(1), 10));
+}
+
+/// What Redis was paid, this instance's memory does not give back, and nobody gives it back later.
+#[test]
+fn without_redis_a_shared_charge_is_not_refunded() {
+    let mut server = Redis::start();
+    let store = format!("store: {{redis: {{url: '{}', deadline: 2s}}}}\n", server.url());
+    let ratewright = Ratewright::start(&format!("{store}{}", policy("api", "{rate: 10/1000d}", "")));
+    ratewright.wait_for_redis();
+    let receipt = spend(&ratewright, 4);
+    assert_eq!(left(&ratewright), 6);
+    assert_eq!(server.cli(&["SAVE"]), "OK");
+    server.kill();
+    let look = json!({"attributes": {"ip": "192.0.2.1"}, "look": true});
+    let basis = || ask(&ratewright, &look).json()["basis"].as_str().unwrap().to_owned();
+    wait_until("the outage is noticed", || basis() == "local");
+    spend(&ratewright, 4);
+    assert_eq!(left(&ratewright), 1, "four of its share of five");
+
+    assert_eq!(refund(&ratewright, &receipt).json()["refunded"], 0);
+    assert_eq!(left(&ratewright), 1);
+    server.run();
+    wait_until("the return is noticed", || basis() == "shared");
+    assert_eq!(left(&ratewright), 6);
 }
 
 #[test]
