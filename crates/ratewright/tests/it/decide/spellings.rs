@@ -54,6 +54,46 @@ fn b5_a_cookie_and_a_header_count_however_they_are_told() {
     one_bucket("by: 'header:X-Api-Key'", &keys);
 }
 
+/// Upstreams that send a `#` on find the parameters after it, also behind a question mark of its own.
+#[test]
+fn b5_a_parameter_counts_wherever_upstreams_look_for_it() {
+    let paths = ["/x?key=a", "/x#?key=a", "/x#key=a", "/x?y=1#?key=a", "/x?y#key=a", "/x;key=a", "/x?KEY=a"];
+    let mut told: Vec<_> = paths.iter().map(|path| json!({ "path": path })).collect();
+    told.extend(["key", "Key", " key", "key[]"].map(|name| json!({ "query": { name: "a" } })));
+    one_bucket("by: 'query:key'", &told);
+    told.reverse();
+    one_bucket("by: 'query:key'", &told);
+    // Who must have one, has one.
+    let hidden = ["/x#?key=a", "/x?y=1#?key=a", "/x?key=a", "/x#key=a"].map(|path| json!({ "path": path }));
+    one_bucket("by: 'query:key', missing: deny", &hidden);
+}
+
+/// Frameworks ignore case in the names of cookies, drop blanks before them, decode them or make lists of them. In a header and in
+/// `cookies` the same names mean the same.
+#[test]
+fn b5_a_cookie_counts_under_every_name_that_upstreams_take_for_its_own() {
+    let names = ["sid", "Sid", "SID", "sid[]", "%73id"];
+    let mut told: Vec<_> = names.iter().map(|name| json!({ "cookies": { *name: "a" } })).collect();
+    told.push(json!({ "cookies": { " sid": "a" } }));
+    told.extend(names.map(|name| json!({ "headers": { "Cookie": format!("x=y; {name}=a") } })));
+    one_bucket("by: 'cookie:sid'", &told);
+    told.reverse();
+    one_bucket("by: 'cookie:sid'", &told);
+}
+
+#[test]
+fn names_that_no_upstream_takes_for_the_cookie_are_others() {
+    let ratewright = Ratewright::start("policies: [{name: p, by: 'cookie:sid', quota: {rate: 1/d}}]\n");
+    for name in ["sid2", "xsid", "si", "x-sid", "sid_"] {
+        for told in
+            [json!({ "cookies": { name: "a" } }), json!({ "headers": { "Cookie": format!("{name}=a") } })]
+        {
+            let answer = ratewright.decide(&told);
+            assert_eq!((answer.status, answer.remaining("p")), (200, None), "{told}: {}", answer.body);
+        }
+    }
+}
+
 #[test]
 fn b3_a_path_has_no_parameters_and_no_second_spelling() {
     let paths =
