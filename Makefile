@@ -39,7 +39,7 @@ bench-memory: ## decisions in memory, against governor
 bench-policies: ## a decision under 10,000 policies, against one under 10
 	cargo run --release --quiet --package ratewright-bench -- policies
 
-bench-redis: deps deps-peers ## decisions in Redis, against a plain script and limitador; p99 under load by exit code
+bench-redis: deps deps-peers ## decisions in Redis, against a plain script and limitador; fails if p99 or the worst script call is too long
 	cargo build --release --quiet --manifest-path bench/limitador/Cargo.toml --target-dir bench/limitador/target
 	cargo run --release --quiet --package ratewright-bench -- redis bench/limitador/target/release/limitador-peer
 

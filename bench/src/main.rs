@@ -37,7 +37,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
         ["memory"] => memory::run(),
         ["memory-bytes", whose] => memory::bytes(whose),
         ["policies"] => policies::run(),
-        ["redis-worst"] => redis::worst(),
+        ["redis-worst"] => return redis::worst(),
         ["redis", ref peer @ ..] => return redis::run(peer.first().copied()),
         ["api"] => return api::run(),
         ["gateway", ref only @ ..] => return gateway::run(only.first().copied()),

@@ -65,16 +65,26 @@ pub(crate) fn run(peer: Option<&str>) -> Result<(), String> {
     wait(&runtime, &terse);
     let costs = (0..ROUNDS).map(|_| ours(&runtime, &server, &terse, 1, 128).redis).collect();
     println!("128 tasks with `readable: false`: Redis {:.2} µs", median(costs));
-    crate::worst::run(&runtime, &server);
+    let worst = crate::worst::run(&runtime, &server);
     let p99 = p99_of_two_instances(&server);
     println!("two instances with {RATE} decisions a second each: p99 {:.2} ms", p99.as_secs_f64() * 1e3);
+    verdict([worst, judge(p99)])
+}
+
+fn judge(p99: Duration) -> Result<(), String> {
     if p99 < P99_MAX { Ok(()) } else { Err(format!("the p99 has to be below {P99_MAX:?}")) }
 }
 
+/// All that is wrong, or that nothing is.
+fn verdict<const N: usize>(judgements: [Result<(), String>; N]) -> Result<(), String> {
+    let wrong: Vec<_> = judgements.into_iter().filter_map(Result::err).collect();
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+}
+
 /// Only the longest calls.
-pub(crate) fn worst() {
+pub(crate) fn worst() -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    crate::worst::run(&runtime.expect("a runtime"), &Redis::start());
+    crate::worst::run(&runtime.expect("a runtime"), &Redis::start())
 }
 
 /// The time that all but one in a hundred decisions stay below, from when each was due. Nobody waits for the one
@@ -240,4 +250,19 @@ async fn decide(store: Arc<RedisStore>, n_charges: usize, task: usize, n: usize)
 fn process_cpu_nanos() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_benchmark_fails_for_either_figure_and_tells_both() {
+        let (slow_call, slow_decisions) = (|| Err("a call".to_owned()), || judge(Duration::from_millis(10)));
+        let p99 = "the p99 has to be below 10ms";
+        assert_eq!(verdict([Ok(()), judge(Duration::from_micros(9_999))]), Ok(()));
+        assert_eq!(verdict([slow_call(), Ok(())]), slow_call());
+        assert_eq!(verdict([Ok(()), slow_decisions()]), Err(p99.to_owned()));
+        assert_eq!(verdict([slow_call(), slow_decisions()]), Err(format!("a call; {p99}")));
+    }
 }

@@ -33,8 +33,14 @@ struct Bench<'a> {
     clock: ManualClock,
 }
 
+/// How long a script call may keep Redis busy, in microseconds.
+const MICROS_MAX: u64 = 1_000;
+
 /// Prints the median and the worst time of each case.
-pub(crate) fn run(runtime: &Runtime, server: &Redis) {
+///
+/// # Errors
+/// If the worst is longer than a call may take.
+pub(crate) fn run(runtime: &Runtime, server: &Redis) -> Result<(), String> {
     let clock = ManualClock::at(START);
     let store = runtime.block_on(async {
         let settings = RedisSettings {
@@ -57,6 +63,14 @@ pub(crate) fn run(runtime: &Runtime, server: &Redis) {
         (worst_median, worst) = (worst_median.max(median), worst.max(most));
     }
     println!("worst script call: {worst} µs; worst median of a case: {worst_median} µs");
+    judge(worst)
+}
+
+fn judge(worst: u64) -> Result<(), String> {
+    match worst <= MICROS_MAX {
+        true => Ok(()),
+        false => Err(format!("the worst script call took {worst} µs; it has to stay within {MICROS_MAX} µs")),
+    }
 }
 
 impl Bench<'_> {
@@ -166,4 +180,18 @@ fn sorted(times: impl Iterator<Item = u64>) -> Vec<u64> {
     let mut times: Vec<_> = times.collect();
     times.sort_unstable();
     times
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_call_of_more_than_a_millisecond_fails_the_benchmark() {
+        assert_eq!([0, 750, 1_000].map(judge), [const { Ok(()) }; 3]);
+        for worst in [1_001, 36_000, u64::MAX] {
+            let why = judge(worst).unwrap_err();
+            assert_eq!(why, format!("the worst script call took {worst} µs; it has to stay within 1000 µs"));
+        }
+    }
 }
