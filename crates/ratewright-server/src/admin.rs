@@ -31,6 +31,7 @@ use http::{Response, StatusCode, header};
 use ratewright_core::{Clock, Micros};
 
 use crate::answer::{Answered, Refusal, json, nowhere, wrong_method};
+use crate::url::no_policy;
 use crate::watch::Watch;
 pub use labels::{Labels, LabelsError};
 use metrics::Format;
@@ -43,6 +44,8 @@ pub struct Admin<C> {
     pub watch: Arc<Watch<C>>,
     /// All figures.
     pub metrics: Metrics,
+    /// Whether there is a policy of that name. Asked at each request.
+    pub is_policy: Box<dyn Fn(&str) -> bool + Send + Sync>,
     /// What runs here. Asked at each request.
     pub info: Box<dyn Fn() -> Info + Send + Sync>,
     /// Whether requests should come. Asked at each request.
@@ -120,6 +123,10 @@ async fn top<C: Clock>(State(admin): State<Arc<Admin<C>>>, request: Request) -> 
     let Params { policy, n } = Params::parse(request.uri().query().unwrap_or_default(), Accepts::Policy)?;
     let watch = &admin.watch;
     let denied = watch.denials().top(policy.as_deref(), n, watch.clock().now());
+    // A policy that a reload removed may have denied somebody a moment ago.
+    if let Some(policy) = policy.filter(|policy| denied.is_empty() && !(admin.is_policy)(policy)) {
+        return Err(no_policy(&policy).into());
+    }
     Ok(json(StatusCode::OK, &wire::top(&denied)).map(Body::from))
 }
 

@@ -16,7 +16,9 @@
 
 mod asked;
 mod body;
+mod client;
 mod decide;
+mod in_flight;
 mod openapi;
 mod params;
 mod receipt;
@@ -45,7 +47,8 @@ use crate::watch::Checks;
 use asked::Asked;
 use params::{Accepts, Params};
 
-pub use decide::{FindRoute, FoundRoute, Gateway, parse as parse_decide};
+pub use client::IsListed;
+pub use decide::{CountInFlight, FindRoute, FoundRoute, Gateway, parse as parse_decide};
 
 /// The longest body of one query, and of a batch.
 const BODY_MAX: usize = 256 * 1024;
@@ -86,9 +89,10 @@ where
         .with_state(Arc::new(door))
 }
 
-/// One key, for those who run it: `GET /api/v1/admin/key?policy=&key=` tells how it stands under each quota, `DELETE` forgets
-/// it. The key must be named: whoever runs it is nobody's client.
-pub fn key_router<S, O, C>(door: Rest<S, O, C>) -> Router
+/// Keys, for those who run it: `GET /api/v1/admin/key?policy=&key=` shows one under each quota, `DELETE` resets it. The key must be
+/// named: an operator is not a client. `GET /api/v1/admin/client?ip=` shows the buckets of an address under all policies that
+/// `is_listed` accepts.
+pub fn key_router<S, O, C>(door: Rest<S, O, C>, is_listed: IsListed) -> Router
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
@@ -96,6 +100,7 @@ where
 {
     Router::new()
         .route("/api/v1/admin/key", headless(get(inspect::<S, O, C>).delete(forget::<S, O, C>), "GET,DELETE"))
+        .route("/api/v1/admin/client", headless(get(client::<S, O, C>).layer(Extension(is_listed)), "GET"))
         .route("/api/v1/explain", post(explain::<S, O, C>))
         .with_state(Arc::new(door))
 }
@@ -160,9 +165,29 @@ where
     let now = door.clock.now();
     let policies = door.limiter.load();
     let params = params(&request, Accepts::NamedKey)?;
+    if let Some(permits) = in_flight::policies_of(&params.which, &policies, &door.gateway) {
+        let asked = Asked::understand(&request, &params, Accepts::NamedKey, &settings, &permits, now)?;
+        return answer(in_flight::inspected(&asked, &permits, &door.gateway)?);
+    }
     let asked = Asked::understand(&request, &params, Accepts::NamedKey, &settings, &policies, now)?;
     let decision = asked.look(&door.limiter, &policies).await;
     answer(wire::inspected(&asked, &decision, now)?)
+}
+
+async fn client<S, O, C>(
+    State(door): State<Arc<Rest<S, O, C>>>,
+    Extension(is_listed): Extension<IsListed>,
+    request: Request,
+) -> Answered
+where
+    S: Store<Error = Infallible>,
+    O: Observe,
+    C: Clock,
+{
+    let settings = door.settings.load_full();
+    let ip = client::parse(request.uri().query().unwrap_or_default())?;
+    let client = client::Client::new(ip, &settings.dialect.rules);
+    answer(client.inspect(&door.limiter, &door.gateway, is_listed).await)
 }
 
 async fn forget<S, O, C>(State(door): State<Arc<Rest<S, O, C>>>, request: Request) -> Answered
@@ -186,6 +211,11 @@ where
         entrust(&request, &settings, "reset", "ask there")?;
         let policies = self.limiter.load();
         let params = params(&request, accepts)?;
+        if accepts == Accepts::NamedKey
+            && in_flight::policies_of(&params.which, &policies, &self.gateway).is_some()
+        {
+            return Err(in_flight::not_reset(params.which.policy()).into());
+        }
         let now = self.clock.now();
         let asked = Asked::understand(&request, &params, accepts, &settings, &policies, now)?;
         answer(wire::forgotten(&asked, asked.reset(&self.limiter, &policies).await))

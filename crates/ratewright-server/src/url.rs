@@ -41,6 +41,12 @@ pub(crate) fn bad(parameter: &'static str, detail: impl Into<String>) -> Problem
     Problem::new(StatusCode::BAD_REQUEST, detail).about(parameter)
 }
 
+/// A policy in a URL that the policy file does not have.
+pub(crate) fn no_policy(name: &str) -> Problem {
+    let detail = format!("there is no policy {}; the policy file has the names", quoted(name));
+    Problem::new(StatusCode::NOT_FOUND, detail).about("policy")
+}
+
 /// A value as it may be shown: escaped, and not longer than one reads.
 pub(crate) fn quoted(text: &str) -> String {
     const SHOWN: usize = 40;

@@ -40,6 +40,11 @@ impl Permits {
         self.under_way.lock().len()
     }
 
+    /// How many units of a key are in flight: one for each request, unless the policy's cost says otherwise.
+    pub fn n_in_flight(&self, key: &Key<'_>) -> u32 {
+        self.under_way.lock().get(&self.identity(key)).copied().unwrap_or(0)
+    }
+
     /// The permit that an allowed query has, by a limiter over these permits.
     pub(crate) fn permit(self: &Arc<Self>, query: &Query<'_>, decision: &Decision) -> Permit {
         let taken = decision.standings().filter_map(|(_, limit, standing)| match &standing.outcome {

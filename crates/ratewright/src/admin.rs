@@ -1,5 +1,6 @@
 //! The commands that ask a running program, through its admin door: `inspect`, `reset` and `top`.
 
+mod client;
 mod door;
 mod key;
 mod table;
@@ -13,7 +14,7 @@ use http::Method;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::cli::{AdminArgs, KeyArgs, ROWS_MAX, TopArgs};
+use crate::cli::{AdminArgs, InspectArgs, KeyArgs, ROWS_MAX, TopArgs};
 pub(crate) use door::Door;
 pub(crate) use table::{Table, plain};
 
@@ -27,9 +28,13 @@ const CLEAR: &str = "\x1b[2J\x1b[H";
 
 /// How a key stands.
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Inspected {
     basis: String,
     limits: Vec<Limit>,
+    /// Of a policy with `in_flight`.
+    #[serde(default)]
+    in_flight_limits: Vec<InFlightLimit>,
 }
 
 /// How it stands under one quota.
@@ -45,6 +50,18 @@ struct Limit {
     remaining: u32,
     reset_after_seconds: u64,
     basis: String,
+}
+
+/// How many requests of a key are in flight.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct InFlightLimit {
+    policy: String,
+    #[serde(rename = "override")]
+    override_name: Option<String>,
+    mode: String,
+    in_flight: u32,
+    max: u32,
 }
 
 /// That a key was forgotten.
@@ -69,6 +86,7 @@ struct TopRow {
     client: String,
     at_least: u64,
     at_most: u64,
+    mode: String,
 }
 
 #[derive(Deserialize)]
@@ -80,13 +98,20 @@ struct Denial {
     method: String,
     path: String,
     retry_after_seconds: Option<u64>,
+    mode: String,
+    correlation_id: String,
 }
 
-/// Tells how a key stands.
-pub(crate) fn inspect(args: &KeyArgs) -> ExitCode {
+/// Shows a key's usage, or all buckets of a client address.
+pub(crate) fn inspect(args: &InspectArgs) -> ExitCode {
     finish(&args.door, async |door| {
-        let answer = door.ask(Method::GET, "key", &args.key.params()).await?;
-        show(&args.door, answer, |inspected: Inspected| inspected.words(&args.key))
+        if let Some(ip) = args.client {
+            let answer = door.ask(Method::GET, "client", &[("ip", ip.to_string())]).await?;
+            return show(&args.door, answer, |client: client::Client| client.to_string());
+        }
+        let Some(key) = &args.key else { return Ok(()) }; // the parser requires one of the two
+        let answer = door.ask(Method::GET, "key", &key.params()).await?;
+        show(&args.door, answer, |inspected: Inspected| inspected.words(key))
     })
 }
 
@@ -109,7 +134,7 @@ pub(crate) fn top(args: &TopArgs) -> ExitCode {
             if args.watch && !args.door.json && std::io::stdout().is_terminal() {
                 crate::print(CLEAR);
             }
-            show(&args.door, answer, |denied: Denied| denied.words())?;
+            show(&args.door, answer, |denied: Denied| denied.words(args.policy.as_deref()))?;
             if !args.watch {
                 return Ok(());
             }
@@ -168,6 +193,14 @@ pub(crate) fn show<T: serde::de::DeserializeOwned>(
 impl Inspected {
     fn words(&self, key: &AdminKey) -> String {
         let key = table::plain(&key.to_string());
+        if !self.in_flight_limits.is_empty() {
+            let mut table = Table::new(["LIMIT", "IN FLIGHT", "MAX", "MODE"]);
+            for limit in &self.in_flight_limits {
+                let InFlightLimit { in_flight, max, mode, .. } = limit;
+                table.row([limit.name(), in_flight.to_string(), max.to_string(), mode.clone()]);
+            }
+            return format!("{key}\n\n{table}");
+        }
         if self.limits.is_empty() {
             return format!(
                 "{key}: nothing is counted, the policy or all limits are {}\n",
@@ -176,34 +209,63 @@ impl Inspected {
         }
         let mut table = Table::new(["LIMIT", "LEFT", "OF", "FULL IN", "MODE", "BASIS"]);
         for limit in &self.limits {
-            let quota = limit.quota.as_ref().map_or(String::new(), |quota| format!("/{quota}"));
-            let other = limit.override_name.as_ref().map_or(String::new(), |name| format!("+{name}"));
-            table.row([
-                format!("{}{other}{quota}", limit.policy),
-                limit.remaining.to_string(),
-                limit.limit.to_string(),
-                format!("{} s", limit.reset_after_seconds),
-                limit.mode.clone(),
-                limit.basis.clone(),
-            ]);
+            let [left, of, full_in, mode, basis] = limit.cells();
+            table.row([limit.name(), left, of, full_in, mode, basis]);
         }
         format!("{key}\n\n{table}")
     }
 }
 
+/// A limit as Redis keys write it: `login+partners/day`.
+fn limit_name(policy: &str, override_name: Option<&str>, quota: Option<&str>) -> String {
+    let other = override_name.map_or(String::new(), |name| format!("+{name}"));
+    let quota = quota.map_or(String::new(), |quota| format!("/{quota}"));
+    format!("{policy}{other}{quota}")
+}
+
+impl InFlightLimit {
+    fn name(&self) -> String {
+        limit_name(&self.policy, self.override_name.as_deref(), None)
+    }
+}
+
+impl Limit {
+    fn name(&self) -> String {
+        limit_name(&self.policy, self.override_name.as_deref(), self.quota.as_deref())
+    }
+
+    /// What is left, of how much, when it is full again, the mode and the basis.
+    fn cells(&self) -> [String; 5] {
+        [
+            self.remaining.to_string(),
+            self.limit.to_string(),
+            format!("{} s", self.reset_after_seconds),
+            self.mode.clone(),
+            self.basis.clone(),
+        ]
+    }
+}
+
 impl Denied {
-    fn words(&self) -> String {
+    fn words(&self, policy: Option<&str>) -> String {
         let minutes = self.window_seconds / 60;
+        let by = policy.map_or(String::new(), |policy| format!(" by policy {}", table::plain(policy)));
+        let nobody = format!("Nobody was denied{by} in the last {minutes} minutes\n");
         if self.top.is_empty() && self.denials.is_empty() {
-            return format!("Nobody was denied in the last {minutes} minutes\n");
+            return nobody;
         }
-        let mut most = Table::new(["DENIED", "POLICY", "CLIENT"]);
-        for TopRow { policy, client, at_least, at_most } in &self.top {
+        let mut most = Table::new(["DENIED", "POLICY", "CLIENT", "MODE"]);
+        for TopRow { policy, client, at_least, at_most, mode } in &self.top {
             let times =
                 if at_least == at_most { at_least.to_string() } else { format!("{at_least} to {at_most}") };
-            most.row([times, policy.clone(), client.clone()]);
+            most.row([times, policy.clone(), client.clone(), mode.clone()]);
         }
-        let mut last = Table::new(["UTC", "POLICY", "CLIENT", "REQUEST", "RETRY AFTER"]);
+        let most = match self.top.is_empty() {
+            true => nobody,
+            false => format!("Most denied in the last {minutes} minutes\n\n{most}"),
+        };
+        let mut last =
+            Table::new(["UTC", "POLICY", "CLIENT", "REQUEST", "RETRY AFTER", "MODE", "CORRELATION ID"]);
         for denial in &self.denials {
             last.row([
                 time_of_day(denial.at_unix_ms),
@@ -211,9 +273,16 @@ impl Denied {
                 denial.client.clone(),
                 format!("{} {}", denial.method, denial.path).trim().to_owned(),
                 denial.retry_after_seconds.map_or("never".to_owned(), |wait| format!("{wait} s")),
+                denial.mode.clone(),
+                denial.correlation_id.clone(),
             ]);
         }
-        format!("Most denied in the last {minutes} minutes\n\n{most}\nLast denials\n\n{last}")
+        let mut modes = self.top.iter().map(|row| &row.mode).chain(self.denials.iter().map(|row| &row.mode));
+        let shadow = match modes.any(|mode| mode == "shadow") {
+            true => "\nMode shadow: the requests would have been denied, and were let through\n",
+            false => "",
+        };
+        format!("{most}\nLast denials\n\n{last}{shadow}")
     }
 }
 

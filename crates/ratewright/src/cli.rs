@@ -49,11 +49,11 @@ pub(crate) enum Command {
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
 
-    /// Tell how a key stands in a running program
+    /// Show a key's usage in a running program, or all buckets of a client address
     ///
-    /// Nothing is spent. It asks the admin door.
+    /// Nothing is spent. It asks the admin listener. Of a policy with in_flight it shows how many requests are in flight.
     #[command(after_help = INSPECT_EXAMPLES)]
-    Inspect(KeyArgs),
+    Inspect(InspectArgs),
 
     /// Forget a key in a running program, so that it stands as if never seen
     ///
@@ -63,7 +63,8 @@ pub(crate) enum Command {
 
     /// Tell whom a running program denies: most, and last
     ///
-    /// Counts are of the last five minutes, of the one program that is asked.
+    /// Counts are of the last five minutes, of the one program that is asked. Mode shadow: the request would have been denied, and was
+    /// let through.
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
 
@@ -133,6 +134,20 @@ pub(crate) struct KeyArgs {
     /// Policy and values, as Redis and `ratewright top` show them: login:10.0.0.1; for an ad hoc key the algorithm: token_bucket:user:123
     #[arg(value_name = "KEY")]
     pub(crate) key: AdminKey,
+
+    #[command(flatten)]
+    pub(crate) door: AdminArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InspectArgs {
+    /// Policy and values, as Redis and `ratewright top` show them: login:10.0.0.1; for an ad hoc key the algorithm: token_bucket:user:123
+    #[arg(value_name = "KEY", required_unless_present = "client", conflicts_with = "client")]
+    pub(crate) key: Option<AdminKey>,
+
+    /// In place of a key: all buckets of this client address, under every policy
+    #[arg(long, value_name = "ADDRESS", value_parser = client_address)]
+    pub(crate) client: Option<std::net::IpAddr>,
 
     #[command(flatten)]
     pub(crate) door: AdminArgs,
@@ -270,6 +285,13 @@ impl From<SourceArgs> for ServeArgs {
     }
 }
 
+/// The address of one client.
+fn client_address(text: &str) -> Result<std::net::IpAddr, &'static str> {
+    text.parse().map_err(
+        |_| "use an address, for example 192.0.2.7 or 2001:db8::7; of a network any of its addresses",
+    )
+}
+
 /// The URL of a door.
 fn url(text: &str) -> Result<Uri, &'static str> {
     fetch::parse(text).ok_or("use http:// or https://, a host and a port: http://127.0.0.1:8082")
@@ -338,12 +360,14 @@ Examples:
 
 const INSPECT_EXAMPLES: &str = "\
 Exit status:
-  0  how it stands is on standard output
-  1  the door cannot be reached, or refuses
+  0  the usage is on standard output
+  1  the admin listener cannot be reached, or refuses
   2  an option is wrong; nothing was asked
 
 Examples:
   ratewright inspect login:10.0.0.1
+  ratewright inspect --client 10.0.0.1
+  ratewright inspect --client 2001:db8::7 --json | jq -c '.policies[] | [.policy, .needs]'
   ratewright inspect token_bucket:user:123 --json | jq .remaining
   ratewright inspect api:user:anna --admin https://10.0.0.7:8082";
 
@@ -360,7 +384,7 @@ Examples:
 const TOP_EXAMPLES: &str = "\
 Exit status:
   0  who is denied is on standard output
-  1  the door cannot be reached, or refuses
+  1  the admin listener cannot be reached, or refuses, for example because there is no policy of that name
   2  an option is wrong; nothing was asked
 
 Examples:

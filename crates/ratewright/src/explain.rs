@@ -134,6 +134,7 @@ fn by_file(config: Config, body: &Value) -> anyhow::Result<Value> {
     let gateway = rest::Gateway {
         route: Box::new(move |host, path, method| found_route(&routes, host, path, method)),
         permits: Box::new(move || Arc::clone(&permits)),
+        ..rest::Gateway::default()
     };
     let runtime = tokio::runtime::Builder::new_current_thread().build().context("cannot start")?;
     let body = body.to_string();

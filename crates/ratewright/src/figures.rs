@@ -10,7 +10,7 @@ use ratewright_store::{MemoryStats, Traffic};
 
 use crate::buckets::Buckets;
 use crate::gateway::Passage;
-use crate::reload::Reloads;
+use crate::reload::{Reloads, n_policies};
 
 /// How the store is.
 pub(crate) fn of_store(store: &Buckets) -> Vec<Figure> {
@@ -47,13 +47,13 @@ fn of_traffic(traffic: Traffic) -> [Figure; 3] {
 }
 
 /// What the rule set in force is.
-pub(crate) fn of_policies(policies: &Policies) -> Vec<Figure> {
+pub(crate) fn of_policies(policies: &Policies, permits: &Policies) -> Vec<Figure> {
     let generation = figure_of(policies.generation());
-    let n_brought = policies.iter().filter(|policy| ratewright_rls::is_brought(policy)).count();
-    let n_policies = figure_of((policies.n_policies() - n_brought) as u64);
+    let n_policies = figure_of(n_policies(policies, permits) as u64);
     vec![
         Figure::gauge("ratewright_policies_generation", "The number of the rule set in force").of(generation),
-        Figure::gauge("ratewright_policies", "Policies in force").of(n_policies),
+        Figure::gauge("ratewright_policies", "Policies of the policy file in force, in_flight included")
+            .of(n_policies),
     ]
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use hyper_rustls::ConfigBuilderExt;
-use ratewright_core::{Limiter, Observe, Policies, Store};
+use ratewright_core::{Key, Limiter, Observe, Policies, Store};
 use ratewright_gateway::{ClientTls, Counts, Gateway, Listening, Server, Settings, SharedSnapshot, Snapshot};
 use ratewright_http::Dialect;
 use ratewright_listen::Tls;
@@ -34,6 +34,8 @@ pub(crate) struct Passage<O> {
     client_tls: ClientTls,
     /// Whether `client_tls` knows whom the machine trusts.
     is_trusting: AtomicBool,
+    /// Whether the gateway has a listener.
+    is_open: AtomicBool,
 }
 
 impl<O: Observe + 'static> Passage<O> {
@@ -53,7 +55,18 @@ impl<O: Observe + 'static> Passage<O> {
             access_log: Arc::default(),
             client_tls: trusting_nobody(),
             is_trusting: AtomicBool::new(false),
+            is_open: AtomicBool::new(false),
         }
+    }
+
+    /// Notes that the gateway has a listener.
+    pub(crate) fn set_open(&self) {
+        self.is_open.store(true, Ordering::Relaxed);
+    }
+
+    /// How much of a key is in flight. None: the gateway is not open.
+    pub(crate) fn n_in_flight(&self, key: &Key<'_>) -> Option<u32> {
+        self.is_open.load(Ordering::Relaxed).then(|| self.permits.store().n_in_flight(key))
     }
 
     /// Finds out whom the machine trusts, if these routes need it and nobody has asked before. They must not be put in force

@@ -255,11 +255,8 @@ impl Running {
 
     /// What is in force and was left out without a word: half a file would lift all limits, or close all routes.
     fn lost(&self, config: &Config) -> Option<Lost> {
-        let policies = self.limiter.policies();
-        let is_envoy = |policy: &Policy| policy.name().starts_with(ratewright_rls_rules::PREFIX);
         let has_envoy = self.rate_limits.has_rules();
-        let has_policies = policies.iter().any(|policy| !is_ad_hoc(policy) && !is_envoy(policy))
-            || self.passage.permits().n_policies() > 0;
+        let has_policies = n_policies(&self.limiter.policies(), &self.passage.permits()) > 0;
         let has_routes = !self.passage.settings().routes.is_empty();
         match (config.lists_policies, config.lists_routes) {
             (false, _) if has_policies => Some(Lost { section: "policies", none: "policies: []" }),
@@ -288,8 +285,18 @@ impl Running {
 }
 
 /// True for those behind ad hoc keys, which are always there.
-pub(crate) fn is_ad_hoc(policy: &Policy) -> bool {
+fn is_ad_hoc(policy: &Policy) -> bool {
     Algorithm::named(policy.name()).is_some()
+}
+
+/// True for those that the policy file lists: neither behind ad hoc keys nor a rule for Envoy.
+pub(crate) fn is_of_file(policy: &Policy) -> bool {
+    !is_ad_hoc(policy) && !policy.name().starts_with(ratewright_rls_rules::PREFIX)
+}
+
+/// How many policies the policy file lists, those on requests in flight too.
+pub(crate) fn n_policies(policies: &Policies, permits: &Policies) -> usize {
+    policies.iter().filter(|policy| is_of_file(policy)).count() + permits.n_policies()
 }
 
 /// Which policies came, went, or are not the same.

@@ -33,7 +33,7 @@ use crate::config::{Config, DoorConfig, LogDenials, Source};
 use crate::envoy::RateLimits;
 use crate::figures;
 use crate::gateway::Passage;
-use crate::reload::{Fixed, Reloads, Users, is_ad_hoc};
+use crate::reload::{Fixed, Reloads, Users, is_of_file, n_policies};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -83,6 +83,9 @@ pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
         let n_doors = 1 + u64::from(grpc.is_some());
         let labels = config.labels.clone();
         let (running, follow) = Running::start(config)?;
+        if gateway.is_some() {
+            running.passage.set_open();
+        }
         let _reloading = tokio::spawn(running.clone().follow(source, follow)?);
         greet(&api, [admin.as_ref(), gateway.as_ref(), grpc.as_ref().map(|(bound, _)| bound)], &running);
 
@@ -136,9 +139,8 @@ fn greet(api: &Bound, [admin, gateway, grpc]: [Option<&Bound>; 3], running: &Run
     let admin = admin.map_or(String::new(), |admin| format!(", admin on {}", admin.url()));
     let policies = running.limiter.policies();
     let is_rule = |policy: &Policy| policy.name().starts_with(ratewright_rls_rules::PREFIX);
-    let n_rates = policies.iter().filter(|policy| !is_ad_hoc(policy) && !is_rule(policy)).count();
     let n_rules = policies.iter().filter(|policy| is_rule(policy) && !is_brought(policy)).count();
-    let n_policies = n_rates + running.passage.permits().n_policies();
+    let n_policies = n_policies(&policies, &running.passage.permits());
     let policies = match n_policies {
         0 => String::new(),
         1 => ", 1 policy".to_owned(),
@@ -249,34 +251,39 @@ impl Running {
     /// pages in a browser come from there.
     fn admin_routes(self: &Arc<Self>, labels: Labels) -> Router {
         let admin = Arc::new(self.admin(labels));
-        let guarded = admin::guarded(admin.clone()).merge(rest::key_router(self.rest()));
+        let guarded = admin::guarded(admin.clone()).merge(rest::key_router(self.rest(), is_of_file));
         admin::open(admin).merge(guard(guarded, self.settings.clone()))
     }
 
     fn rest(self: &Arc<Self>) -> rest::Rest<Arc<Buckets>, Arc<Watch<WallClock>>, WallClock> {
         let (limiter, settings) = (self.limiter.clone(), self.settings.clone());
-        let [routes, permits] = std::array::from_fn(|_| self.clone());
+        let [routes, permits, in_flight] = std::array::from_fn(|_| self.clone());
         let gateway = rest::Gateway {
             route: Box::new(move |host, path, method| {
                 found_route(&routes.passage.settings().routes, host, path, method)
             }),
             permits: Box::new(move || permits.passage.permits()),
+            in_flight: Box::new(move |key| in_flight.passage.n_in_flight(key)),
         };
         rest::Rest { limiter, settings, clock: WallClock, checks: self.watch.checks().clone(), gateway }
     }
 
     /// What the admin door needs.
     fn admin(self: &Arc<Self>, labels: Labels) -> Admin<WallClock> {
-        let [store, policies, reloads, gateway, envoy, info, readiness] =
+        let [store, policies, reloads, gateway, envoy, names, info, readiness] =
             std::array::from_fn(|_| self.clone());
         Admin {
             watch: self.watch.clone(),
             metrics: Metrics::new(labels, self.watch.clone())
                 .with(move || figures::of_store(&store.store))
-                .with(move || figures::of_policies(&policies.limiter.policies()))
+                .with(move || figures::of_policies(&policies.limiter.policies(), &policies.passage.permits()))
                 .with(move || figures::of_reloads(&reloads.reloads))
                 .with(move || figures::of_gateway(&gateway.passage))
                 .with(move || figures::of_envoy(envoy.rate_limits.counts())),
+            is_policy: Box::new(move |name| {
+                names.limiter.policies().named(name).is_some()
+                    || names.passage.permits().named(name).is_some()
+            }),
             info: Box::new(move || Info {
                 version: VERSION,
                 generation: info.limiter.policies().generation(),

@@ -51,6 +51,7 @@ async fn door(readiness: Readiness, labels: &[(&str, &str)]) -> Router {
     let admin = Arc::new(Admin {
         watch,
         metrics,
+        is_policy: Box::new(|name| ["login", "idle"].contains(&name)),
         info: Box::new(move || info.clone()),
         readiness: Box::new(move || readiness.clone()),
     });
@@ -101,7 +102,11 @@ async fn who_is_being_denied_can_be_asked() {
     ]];
     check("/api/v1/admin/top", expected).await;
     let expected = expect![[r#"200 application/json {"windowSeconds":300,"top":[]}"#]];
-    check("/api/v1/admin/top?policy=other&n=5", expected).await;
+    check("/api/v1/admin/top?policy=idle&n=5", expected).await;
+    let expected = expect![[
+        r#"404 application/problem+json {"type":"about:blank","title":"Not Found","status":404,"detail":"there is no policy \"nope\"; the policy file has the names","parameter":"policy"}"#
+    ]];
+    check("/api/v1/admin/top?policy=nope", expected).await;
     let expected = expect![[
         r#"200 application/json {"denials":[{"atUnixMs":1700000000250,"policy":"login","client":"192.0.2.1","method":"POST","path":"/login","retryAfterSeconds":3600,"basis":"local","mode":"enforce","correlationId":""}]}"#
     ]];

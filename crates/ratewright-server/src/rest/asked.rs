@@ -22,7 +22,7 @@ use super::params::{Accepts, Params, Which};
 use super::{entrust, peer};
 use crate::key::{self, Escaped};
 use crate::settings::Settings;
-use crate::url::{bad, quoted};
+use crate::url::{bad, no_policy, quoted};
 
 /// What is asked, once parameters and caller are understood.
 pub(super) struct Asked<'a> {
@@ -153,7 +153,8 @@ impl<'a> Asked<'a> {
         Query { select, attributes, address, ask, patience: Micros::ZERO, id: None }
     }
 
-    fn attributes(&self) -> SmallVec<[Attribute<'_>; 2]> {
+    /// The attributes that name the bucket.
+    pub(super) fn attributes(&self) -> SmallVec<[Attribute<'_>; 2]> {
         match self.which {
             Which::AdHoc(_) => {
                 SmallVec::from_iter([Attribute { name: AttributeName::Key, value: &self.key }])
@@ -173,10 +174,7 @@ fn address_in(attributes: &Named<'_>) -> Option<IpAddr> {
 /// The policy of that name.
 fn policy<'a>(policies: &'a Policies, name: &str) -> Result<&'a Policy, Problem> {
     let is_ad_hoc = Algorithm::named(name).is_some();
-    policies.named(name).filter(|_| !is_ad_hoc).ok_or_else(|| {
-        let detail = format!("there is no policy {}; the policy file has the names", quoted(name));
-        Problem::new(StatusCode::NOT_FOUND, detail).about("policy")
-    })
+    policies.named(name).filter(|_| !is_ad_hoc).ok_or_else(|| no_policy(name))
 }
 
 /// The attributes that a key of a policy stands for: one value for each part of its partition, joined by `|`. A single value

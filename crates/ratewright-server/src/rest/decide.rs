@@ -36,7 +36,7 @@ use crate::answer::json;
 use crate::settings::Settings;
 use crate::watch::Checks;
 pub(super) use explain::Explanation;
-pub use explain::{FindRoute, FoundRoute, Gateway};
+pub use explain::{CountInFlight, FindRoute, FoundRoute, Gateway};
 use told::Told;
 
 /// The most queries in a batch, and how many of them are decided at once.
@@ -316,6 +316,11 @@ impl<'a> Decided<'a> {
 }
 
 impl<'a> LimitState<'a> {
+    /// True if less is left than it holds.
+    pub(super) fn is_used(&self) -> bool {
+        self.remaining < self.limit
+    }
+
     pub(super) fn of((policy, limit, standing): (&'a Policy, &'a Limit, &'a Standing)) -> Self {
         Self {
             policy: policy.name(),

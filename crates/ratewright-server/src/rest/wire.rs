@@ -103,14 +103,21 @@ pub(super) struct Forgotten<'a> {
 /// How many charges were given back.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct Refunded {
-    /// Charges whose limit is still in force.
+    /// Charges that were given back. 0: the receipt was used before, its limit has changed, or another instance issued it.
     refunded: usize,
+    /// The same in words.
     message: &'static str,
 }
 
 impl Refunded {
     pub(super) fn of(refunded: usize) -> Self {
-        Self { refunded, message: "Refunded, as far as time has not repaid it" }
+        let message = match refunded {
+            0 => {
+                "nothing to refund: the receipt was used before, its limit has changed, or another instance issued it"
+            }
+            _ => "Refunded, as far as time has not repaid it",
+        };
+        Self { refunded, message }
     }
 }
 

@@ -141,7 +141,7 @@ impl Reader<'_> {
                 }
                 (_, Some(CostEntry::Paths(paths))) if table.len() == 1 => self.path_costs(path, paths, case),
                 (None, None) if table.contains_key("bytes") => self.byte_cost(path, table, written.place),
-                (None, None) => self.method_costs(path, table),
+                (None, None) => self.method_costs(path, table, written.place),
                 _ => {
                     let problem = format!(
                         "{path} is by header, by path, by bytes or by method; use one of {{header: X-Cost}}, {{path: {{\"/a/**\": 10}}}}, {{bytes: request}} and {{GET: 1}}"
@@ -196,15 +196,25 @@ impl Reader<'_> {
         Some(Cost::ByPath { costs, others })
     }
 
-    fn method_costs(&mut self, path: &str, table: &BTreeMap<String, CostEntry>) -> Option<Cost> {
+    fn method_costs(
+        &mut self,
+        path: &str,
+        table: &BTreeMap<String, CostEntry>,
+        place: Option<Place>,
+    ) -> Option<Cost> {
         let mut costs = Vec::new();
         let mut others = 1;
         for (method, cost) in table {
-            let CostEntry::One(cost) = cost else {
-                let problem =
-                    format!("{path}.{method} is a section; only path has one: {{path: {{\"/a/**\": 10}}}}");
-                self.wrong(None, problem);
-                return None;
+            let cost = match cost {
+                CostEntry::One(cost) => cost,
+                CostEntry::Paths(paths) => {
+                    let problem = format!(
+                        "{path}.{method} is a section; only path has one: {{path: {{\"/a/**\": 10}}}}"
+                    );
+                    let first = paths.values().next().and_then(|cost| cost.place);
+                    self.wrong(first.or(place), problem);
+                    return None;
+                }
             };
             if method.starts_with(['/', '*']) {
                 let problem = format!(

@@ -1,5 +1,8 @@
 //! The commands that ask a running program: `inspect`, `reset` and `top`.
 
+mod client;
+mod in_flight;
+
 use std::io::{BufRead, BufReader, Read};
 use std::process::Output;
 
@@ -37,8 +40,11 @@ fn timeless(line: &str) -> String {
     let word = |(n, word): (usize, &&str)| {
         let is_time = word.len() == 8 && word.split(':').count() == 3;
         let is_wait = words.get(n + 1) == Some(&"s") && **word != *"0";
+        let is_random_id = word.len() == 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
         if is_time {
             "hh:mm:ss".to_owned()
+        } else if is_random_id {
+            "(random id)".to_owned()
         } else if is_wait {
             "n".repeat(word.len())
         } else {
@@ -219,17 +225,17 @@ fn top_tells_who_is_denied_most_and_who_was_last() {
         expect![[r#"
             Most denied in the last 5 minutes
 
-            DENIED  POLICY  CLIENT
-                 3  api     ip:192.0.2.1
-                 1  api     ip:192.0.2.22
-                 1  login   192.0.2.1
+            DENIED  POLICY  CLIENT         MODE
+                 3  api     ip:192.0.2.1   enforce
+                 1  api     ip:192.0.2.22  enforce
+                 1  login   192.0.2.1      enforce
 
             Last denials
 
-            UTC       POLICY  CLIENT         REQUEST      RETRY AFTER
-            hh:mm:ss  login   192.0.2.1      POST /login  never
-            hh:mm:ss  api     ip:192.0.2.22  GET /api     nnnn s
-            hh:mm:ss  api     ip:192.0.2.1   GET /api     nnnn s
+            UTC       POLICY  CLIENT         REQUEST      RETRY AFTER  MODE     CORRELATION ID
+            hh:mm:ss  login   192.0.2.1      POST /login  never        enforce  (random id)
+            hh:mm:ss  api     ip:192.0.2.22  GET /api     nnnn s       enforce  (random id)
+            hh:mm:ss  api     ip:192.0.2.1   GET /api     nnnn s       enforce  (random id)
             exit 0"#]],
     );
     check(
@@ -238,19 +244,93 @@ fn top_tells_who_is_denied_most_and_who_was_last() {
         expect![[r#"
             Most denied in the last 5 minutes
 
-            DENIED  POLICY  CLIENT
-                 1  login   192.0.2.1
+            DENIED  POLICY  CLIENT     MODE
+                 1  login   192.0.2.1  enforce
 
             Last denials
 
-            UTC       POLICY  CLIENT     REQUEST      RETRY AFTER
-            hh:mm:ss  login   192.0.2.1  POST /login  never
+            UTC       POLICY  CLIENT     REQUEST      RETRY AFTER  MODE     CORRELATION ID
+            hh:mm:ss  login   192.0.2.1  POST /login  never        enforce  (random id)
             exit 0"#]],
     );
     let top = json_of(&ask(&ratewright, &["top", "--json", "-n", "1"]));
-    assert_eq!(top["top"], json!([{"policy": "api", "client": "ip:192.0.2.1", "atLeast": 3, "atMost": 3}]));
+    assert_eq!(
+        top["top"],
+        json!([{"policy": "api", "client": "ip:192.0.2.1", "atLeast": 3, "atMost": 3, "mode": "enforce"}])
+    );
     assert_eq!((&top["windowSeconds"], &top["denials"][0]["path"]), (&json!(300), &json!("/login")));
     assert_eq!(top["denials"].as_array().unwrap().len(), 1);
+}
+
+/// A mistyped name must not look like a policy that denied nobody.
+#[test]
+fn top_refuses_a_policy_that_does_not_exist_and_says_if_one_denied_nobody() {
+    let ratewright = Ratewright::start(&format!("{POLICIES}- {{name: at-once, by: ip, in_flight: 3}}\n"));
+    check(
+        &ratewright,
+        &["top", "-p", "nope"],
+        expect![[r#"
+        error: http://ADMIN refuses: there is no policy "nope"; the policy file has the names
+        exit 1"#]],
+    );
+    assert_eq!(ratewright.admin("/api/v1/admin/top?policy=nope").status, 404);
+    for policy in ["login", "idle", "at-once", "token_bucket"] {
+        let text = told(&ask(&ratewright, &["top", "-p", policy]));
+        assert_eq!(text, format!("Nobody was denied by policy {policy} in the last 5 minutes\nexit 0"));
+    }
+    for _ in 0..3 {
+        ratewright.decide(&json!({"ip": "192.0.2.1", "path": "/api"}));
+    }
+    ratewright.reload("policies: [{name: other, quota: {rate: 1/h}}]\n");
+    let gone = told(&ask(&ratewright, &["top", "-p", "api"]));
+    assert!(
+        gone.contains("1  api     ip:192.0.2.1") && gone.ends_with("exit 0"),
+        "denied before the reload: {gone}"
+    );
+}
+
+/// Who switches a policy to enforce wants to know whom it would have denied.
+#[test]
+fn top_marks_denials_in_shadow_mode_and_shows_correlation_ids() {
+    let ratewright = Ratewright::start(
+        "policies:\n\
+         - {name: trial, by: ip, mode: shadow, quota: {rate: 1/h}, when: {path: /trial}}\n\
+         - {name: api, by: ip, quota: {rate: 1/h}, when: {path: /api}}\n",
+    );
+    for (path, n) in [("/trial", 3), ("/api", 2)] {
+        for n in 0..n {
+            let body = json!({"attributes": {"ip": "192.0.2.1", "method": "GET", "path": path}});
+            let id = format!("id{}-{n}", path.replace('/', "-"));
+            ratewright.post("/api/v1/decide", &[("X-Correlation-Id", &id)], &body.to_string());
+        }
+    }
+    check(
+        &ratewright,
+        &["top"],
+        expect![[r#"
+            Most denied in the last 5 minutes
+
+            DENIED  POLICY  CLIENT     MODE
+                 1  api     192.0.2.1  enforce
+                 2  trial   192.0.2.1  shadow
+
+            Last denials
+
+            UTC       POLICY  CLIENT     REQUEST     RETRY AFTER  MODE     CORRELATION ID
+            hh:mm:ss  api     192.0.2.1  GET /api    nnnn s       enforce  id-api-1
+            hh:mm:ss  trial   192.0.2.1  GET /trial  nnnn s       shadow   id-trial-2
+            hh:mm:ss  trial   192.0.2.1  GET /trial  nnnn s       shadow   id-trial-1
+
+            Mode shadow: the requests would have been denied, and were let through
+            exit 0"#]],
+    );
+    let api = told(&ask(&ratewright, &["top", "-p", "api"]));
+    assert!(!api.contains("shadow"), "{api}");
+    let json = json_of(&ask(&ratewright, &["top", "--json"]));
+    assert_eq!(
+        (&json["top"][1]["mode"], &json["denials"][0]["correlationId"]),
+        (&json!("shadow"), &json!("id-api-1"))
+    );
 }
 
 /// Whatever a value holds, a key that is shown can be copied, inspected and reset, and is no other key.

@@ -109,11 +109,30 @@ fn c8_the_admin_door_tells_how_things_are() {
     for series in [
         r#"ratewright_decisions_total{application="shop",policy="token_bucket",verdict="denied",basis="local",mode="enforce"} 2"#,
         r#"ratewright_memory_keys{application="shop"} 1.0"#,
-        r#"ratewright_policies{application="shop"} 5.0"#,
+        r#"ratewright_policies{application="shop"} 0.0"#,
     ] {
         assert!(page.lines().any(|line| line == series), "{series} is not in:\n{page}");
     }
     assert!(!page.contains("somebody"), "no client is in a label");
+}
+
+/// As many as the file lists: neither those behind ad hoc keys nor rules for Envoy, but those on requests in flight.
+#[test]
+fn the_number_of_policies_is_that_of_the_policy_file_in_force() {
+    let rules = tempfile::NamedTempFile::new().unwrap();
+    let domain = "domain: a\ndescriptors: [{key: k, rate_limit: {unit: minute, requests_per_unit: 5}}]\n";
+    std::fs::write(rules.path(), domain).unwrap();
+    let with =
+        |policies: &str| format!("envoy: {{files: ['{}']}}\npolicies: {policies}\n", rules.path().display());
+    let ratewright = Ratewright::start(&with(
+        "[{name: a, quota: {rate: 1/s}}, {name: b, in_flight: 5}, {name: c, in_flight: 6, by: ip}]",
+    ));
+    assert_eq!(ratewright.metric("ratewright_policies"), 3.0);
+    assert!(ratewright.banner.contains(", 3 policies,"), "{}", ratewright.banner);
+    ratewright.reload(&with("[{name: b, in_flight: 5}]"));
+    assert_eq!(ratewright.metric("ratewright_policies"), 1.0);
+    ratewright.reload(&with("[]"));
+    assert_eq!(ratewright.metric("ratewright_policies"), 0.0);
 }
 
 #[test]

@@ -26,12 +26,17 @@ use crate::key::Escaped;
 /// Finds the route of a request, by host, path and method.
 pub type FindRoute = dyn Fn(Option<&str>, &str, &str) -> FoundRoute + Send + Sync;
 
+/// Counts what a key has in flight. None: the gateway is not open.
+pub type CountInFlight = dyn Fn(&Key<'_>) -> Option<u32> + Send + Sync;
+
 /// What the gateway adds to a request before policies are selected. Without a gateway, nothing.
 pub struct Gateway {
     /// Finds the route of a request.
     pub route: Box<FindRoute>,
     /// The limits on requests in flight.
     pub permits: Box<dyn Fn() -> Arc<Policies> + Send + Sync>,
+    /// How much of a key of these is in flight.
+    pub in_flight: Box<CountInFlight>,
 }
 
 /// What the gateway does with a request.
@@ -55,7 +60,11 @@ pub enum FoundRoute {
 
 impl Default for Gateway {
     fn default() -> Self {
-        Self { route: Box::new(|_, _, _| FoundRoute::NoRoutes), permits: Box::new(Arc::default) }
+        Self {
+            route: Box::new(|_, _, _| FoundRoute::NoRoutes),
+            permits: Box::new(Arc::default),
+            in_flight: Box::new(|_| None),
+        }
     }
 }
 

@@ -303,6 +303,49 @@ exempt: {paths: [health], clients: [x]}
     );
 }
 
+#[test]
+fn a_cost_by_path_is_read_and_what_is_wrong_with_it_is_told_with_its_line() {
+    check(
+        r#"
+policies:
+- {name: a, quota: {rate: 99/s}, cost: {path: {"/reports/**": 10}}}
+- {name: b, quota: {rate: 99/s}, cost: {path: {"/Reports/**": 10, "/a/*": 0, default: 3}}}
+"#,
+        expect![[r#"
+            a  99 at once, then 99 every second, for all together; /reports/** costs 10, others cost 1
+            b  99 at once, then 99 every second, for all together; /Reports/** costs 10, /a/* costs 0, others cost 3
+            never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
+        "#]],
+    );
+    check(
+        r#"
+policies:
+- {name: a, quota: {rate: 99/s}, cost: {path: {"/reports/**": many}}}
+- name: b
+  quota: {rate: 99/s}
+  cost:
+    path:
+      reports: 10
+- {name: c, quota: {rate: 99/s}, cost: {path: {"/***": 10}}}
+- {name: d, quota: {rate: 99/s}, cost: {path: {"/a": 10}, GET: 2}}
+- {name: e, quota: {rate: 99/s}, cost: {path: 10}}
+- {name: f, quota: {rate: 99/s}, cost: {path: {"/a": 4294967296, default: -1}}}
+- {name: g, quota: {rate: 99/s}, cost: {GET: {"/a": 10}}}
+- {name: h, quota: {rate: 99/s}, cost: {GET: {}}}
+"#,
+        expect![[r#"
+            t.yaml:3:63: policies.a.cost.path./reports/** is "many"; use a whole number from 0 to 4294967295
+            t.yaml:8:16: policies.b.cost.path is "reports", which no path fits; begin with / or **
+            t.yaml:9:56: policies.c.cost.path: "/***" has more than two stars in a row; * stays in a segment, ** crosses segments
+            t.yaml:10:40: policies.d.cost is by header, by path, by bytes or by method; use one of {header: X-Cost}, {path: {"/a/**": 10}}, {bytes: request} and {GET: 1}
+            t.yaml:11:40: policies.e.cost is by header, by path, by bytes or by method; use one of {header: X-Cost}, {path: {"/a/**": 10}}, {bytes: request} and {GET: 1}
+            t.yaml:12:54: policies.f.cost.path./a is "4294967296"; use a whole number from 0 to 4294967295
+            t.yaml:13:53: policies.g.cost.GET is a section; only path has one: {path: {"/a/**": 10}}
+            t.yaml:14:40: policies.h.cost.GET is a section; only path has one: {path: {"/a/**": 10}}
+        "#]],
+    );
+}
+
 /// Several files' worth of policies take no long time.
 #[test]
 fn many_policies_are_read() {
