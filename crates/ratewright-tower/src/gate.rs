@@ -84,7 +84,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
         if policies.counts_bytes() && known.body.is_none() {
             known.body = Some(match BodyLength::of(request) {
                 BodyLength::Unknown if !door.records_bodies => BodyLength::Unrecorded,
-                length => length,
+                length @ (BodyLength::Bytes(_) | BodyLength::Unknown | BodyLength::Unrecorded) => length,
             });
         }
         let dialect = door.dialect.load();

@@ -269,7 +269,17 @@ impl Told<'_> {
                 "told by the caller".to_owned()
             }
             AttributeName::Route if self.route.is_some() => "told by the caller".to_owned(),
-            name => {
+            AttributeName::User
+            | AttributeName::Method
+            | AttributeName::Path
+            | AttributeName::Host
+            | AttributeName::Route
+            | AttributeName::Key
+            | AttributeName::Header(_)
+            | AttributeName::Cookie(_)
+            | AttributeName::Param(_)
+            | AttributeName::Claim(_)
+            | AttributeName::Named(_) => {
                 let has_authorization = self.header("authorization").next().is_some();
                 let brought = explain::Brought { has_authorization, is_by_user_header: false };
                 explain::origin(name, facts, rules, brought)
