@@ -22,11 +22,23 @@ pub struct Decision {
     pub(crate) refused: Option<Refused>,
 }
 
-/// Limits that are charged after a request: see [`Decision::unrecorded`].
+/// Limits that are charged while a request's body comes: see [`Decision::open_charges`].
 #[derive(Clone, Debug)]
-pub struct Unrecorded {
+pub struct OpenCharges {
     pub(crate) policies: Arc<Policies>,
     pub(crate) limits: Vec<LimitId>,
+}
+
+/// What came of [`Limiter::take_more`](crate::Limiter::take_more).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Taken {
+    /// The units were taken.
+    Paid,
+    /// They did not fit, and none were taken.
+    Denied {
+        /// When they would fit; nothing if never.
+        retry_after: Option<Micros>,
+    },
 }
 
 /// What the client is told.
@@ -133,11 +145,11 @@ impl Decision {
             && self.standings().any(|(policy, _, _)| !policy.counted().is_everything())
     }
 
-    /// The limits that count the bytes of a body whose length was not known when it was decided: for
-    /// [`Limiter::record`](crate::Limiter::record). Nothing, if there are none.
-    pub fn unrecorded(&self) -> Option<Unrecorded> {
+    /// The limits that count the bytes of a body whose length was unknown when the request was decided: for
+    /// [`Limiter::take_more`](crate::Limiter::take_more). Nothing, if there are none.
+    pub fn open_charges(&self) -> Option<OpenCharges> {
         if !self.policies.counts_bytes() {
-            return None; // as most do not
+            return None; // most rule sets count no bytes
         }
         let is_open = |(policy, _, standing): &(&Policy, &Limit, &Standing)| {
             *policy.cost() == Cost::RequestBytes
@@ -145,7 +157,7 @@ impl Decision {
         };
         let limits: Vec<_> =
             self.standings().filter(is_open).map(|(_, _, standing)| standing.limit).collect();
-        (!limits.is_empty()).then(|| Unrecorded { policies: Arc::clone(&self.policies), limits })
+        (!limits.is_empty()).then(|| OpenCharges { policies: Arc::clone(&self.policies), limits })
     }
 
     /// The same decision, to be kept for longer than a request's way: until then it holds one of the few places that

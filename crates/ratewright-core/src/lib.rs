@@ -44,7 +44,7 @@ mod store;
 pub use charge::{Act, Charge, Charges, OnFailure, Paid, Refund};
 pub use clock::{Clock, ManualClock};
 pub use counted::Counted;
-pub use decision::{Decision, Unrecorded, Verdict};
+pub use decision::{Decision, OpenCharges, Taken, Verdict};
 pub use explain::{Explained, FailedTest, Finding};
 pub use histogram::{Histogram, Reading};
 pub use key::{BucketName, Key, Part, Value};

@@ -1,16 +1,17 @@
 //! The middle: policies, a store, and nothing else.
 
 use std::convert::Infallible;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, Guard};
 
 use crate::charge::{Act, Charge, Charges, Paid, Refund};
-use crate::decision::{Decision, Unrecorded, Verdict};
+use crate::decision::{Decision, OpenCharges, Taken, Verdict};
 use crate::key::Key;
 use crate::observe::{Observe, Unobserved};
 use crate::policies::Policies;
-use crate::policy::Policy;
+use crate::policy::{Mode, Policy};
 use crate::quantity::Micros;
 use crate::query::Query;
 use crate::standing::{Basis, Receipt, Standing, Standings};
@@ -92,20 +93,31 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         decision
     }
 
-    /// Records units that were spent after the decision, whatever the limits say: the bytes of a body whose length nobody knew before.
-    /// `query` is the one that was decided.
-    pub async fn record(&self, query: &Query<'_>, unrecorded: &Unrecorded, units: u32) {
-        let Unrecorded { policies, limits } = unrecorded;
+    /// Takes more units for a request that was let through before all of its cost was known: the bytes of a body, as they come. `query` is
+    /// the one that was decided. All limits are charged or none; a denial is reported to the observer.
+    pub async fn take_more(&self, query: &Query<'_>, open: &OpenCharges, units: NonZeroU32) -> Taken {
+        let OpenCharges { policies, limits } = open;
         let charges: Charges<'_> = limits
             .iter()
             .filter_map(|&limit| {
                 let (policy, found) = policies.limit(limit)?;
-                let (key, act) = (query.key(found.name(), limit)?, Act::Record(units));
+                let act = match limit.mode() {
+                    Mode::Enforce => Act::Take(units),
+                    Mode::Shadow | Mode::Off => Act::Try(units),
+                };
+                let key = query.key(found.name(), limit)?;
                 let (quota, on_failure, patience) = (found.quota(), policy.on_failure(), Micros::ZERO);
                 Some(Charge { limit, key, quota, act, patience, on_failure })
             })
             .collect();
-        self.apply(&charges).await;
+        let standings = self.apply(&charges).await;
+        if Verdict::judge(&charges, &standings) == Verdict::Allow {
+            return Taken::Paid;
+        }
+        drop(charges);
+        let policies = Guard::from_inner(Arc::clone(policies));
+        let decision = self.conclude(policies, Verdict::Deny, standings, query);
+        Taken::Denied { retry_after: decision.retry_after() }
     }
 
     /// Gives back what a decision charged, as far as time has not repaid it. `query` is the one that was

@@ -136,9 +136,9 @@ impl Policies {
     /// The most policies in a rule set.
     pub const MAX: usize = 1_000_000;
 
-    /// The most buckets that a policy charges for one query, one for each way to read it: four values that were sent, each with
-    /// its spellings, those that only some parsers read, and the client's address.
-    pub const READINGS_MAX: u8 = 12;
+    /// The most buckets that a policy charges for one query: at most 15 values (4 as sent, with up to 2 other spellings each, and 3 that
+    /// only some parsers read), and the client's address.
+    pub const READINGS_MAX: u8 = 16;
 
     /// A rule set of these policies.
     ///

@@ -13,13 +13,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
+use ratewright_core::Micros;
 use ratewright_tower::Held;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::h1::SendError;
 use crate::h2::Place;
 use crate::headers::{HeaderRules, clean_trailers};
-use crate::inbound::Inbound;
+use crate::inbound::{Inbound, InboundError};
 use crate::pace::{BodyRate, Pace};
 use crate::pool::Borrowed;
 use crate::progress::Progress;
@@ -83,6 +84,12 @@ pub(crate) enum BodyError {
     /// The client sends more than it may.
     #[error("the body is longer than the route allows")]
     TooLong,
+    /// A policy that counts bytes has no room for more of it.
+    #[error("the body does not fit a limit on bytes")]
+    OverLimit {
+        /// When it would; nothing if never.
+        retry_after: Option<Micros>,
+    },
     /// Nothing came for too long.
     #[error("nothing came for {0:?}")]
     Quiet(Duration),
@@ -101,6 +108,15 @@ pub(crate) enum BodyError {
     /// Why is told elsewhere.
     #[error("the body stopped")]
     Stopped,
+}
+
+impl From<InboundError> for BodyError {
+    fn from(error: InboundError) -> Self {
+        match error {
+            InboundError::Broken(error) => Self::Broken(error),
+            InboundError::OverLimit { retry_after } => Self::OverLimit { retry_after },
+        }
+    }
 }
 
 impl Body {
@@ -297,7 +313,7 @@ impl Upload {
         };
         self.quiet.broke();
         let Some(frame) = frame else { return Poll::Ready(None) };
-        let mut frame = frame.map_err(BodyError::Broken)?;
+        let mut frame = frame?;
         if let (Some(trailers), Some(rules)) = (frame.trailers_mut(), &self.rules) {
             clean_trailers(trailers, &rules.dialect.rules, &rules.read);
         }

@@ -14,6 +14,9 @@ use ratewright_http::Report;
 /// The header, in requests and in responses.
 pub(crate) const EXPLAIN: HeaderName = HeaderName::from_static("x-ratewright-explain");
 
+/// The longest explanation, in bytes.
+const EXPLANATION_MAX: usize = 2_048;
+
 /// Which tokens may ask for explanations.
 #[derive(Clone)]
 pub struct ExplainTokens(Arc<dyn Fn(&str) -> bool + Send + Sync>);
@@ -44,12 +47,13 @@ pub(crate) fn take(head: &mut Parts, tokens: Option<&ExplainTokens>) -> bool {
 
 /// Adds the explanation to the response. Caches must not keep it.
 pub(crate) fn add<B>(response: &mut Response<B>, report: &Report) {
-    let explanation = report.explanation().unwrap_or_else(|| {
+    let mut explanation = report.explanation().unwrap_or_else(|| {
         format!(
-            "verdict=none; no policy was asked, the gateway answered {} before",
+            "verdict=none; the gateway answered {} before any policy was evaluated",
             response.status().as_u16()
         )
     });
+    explanation.truncate(EXPLANATION_MAX); // it is ASCII
     if let Ok(explanation) = HeaderValue::try_from(explanation) {
         response.headers_mut().insert(EXPLAIN, explanation);
     }

@@ -259,6 +259,7 @@ impl Way {
             | Trouble::Garbled
             | Trouble::BadUpgrade(_)
             | Trouble::BodyTooLong(_)
+            | Trouble::OverLimit { .. }
             | Trouble::ClientQuiet(_)
             | Trouble::ClientSlow(_)
             | Trouble::ClientGarbled

@@ -313,8 +313,7 @@ async fn converse<S, O>(
     let idle = until_idle(Arc::downgrade(&here), stream.flag(), settings.request_header);
     let pause_max = settings.timeouts.idle;
     let untaken = until_idle(Arc::downgrade(&here), stream.flag(), pause_max);
-    let log = Arc::clone(&worker.shared.parse_errors);
-    let unparsed = Unparsed { shared: Arc::downgrade(&here), flag: stream.flag(), peer, log, n_answered: 0 };
+    let unparsed = Unparsed { shared: Arc::downgrade(&here), flag: stream.flag(), peer, n_answered: 0 };
     let stream = ParseErrors::new(stream, unparsed);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
         let here = Arc::clone(&here);

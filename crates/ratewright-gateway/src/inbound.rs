@@ -3,9 +3,10 @@
 //! The body of a denied request is still read to its end if it is short. Otherwise the connection would have to be closed, and a client
 //! that is still sending would see it break instead of getting the response.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,8 +15,9 @@ use http::header::EXPECT;
 use http::request::Parts;
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
+use ratewright_core::{Micros, Taken};
 use ratewright_http::BodyLength;
-use ratewright_tower::BodyMeter;
+use ratewright_tower::{BodyMeter, Taking};
 
 use crate::backlog::{Backlog, Waiting};
 
@@ -24,16 +26,28 @@ const DRAINED_MAX: usize = 1024 * 1024;
 const DRAINED_WITHIN: Duration = Duration::from_secs(5);
 
 /// A client's body. Dropped before its end, it is drained.
-#[derive(Debug)]
 pub(crate) struct Inbound {
     incoming: Option<Incoming>,
     is_drained: bool,
     /// Of its connection. None: HTTP/1.1, which has one body at a time.
     backlog: Option<Backlog>,
     waiting: Option<Waiting>,
-    /// Where the bytes are recorded, if a policy counts them and could not before.
+    /// Charges each piece, if a policy counts bytes and the length is unknown.
     meter: Option<BodyMeter>,
-    n_bytes: u64,
+    /// A piece that came, until it is paid.
+    unpaid: Option<(Taking, Frame<Bytes>)>,
+}
+
+/// Why a client's body ends before its time.
+#[derive(Debug)]
+pub(crate) enum InboundError {
+    /// The client broke off, or what it sent is not valid.
+    Broken(hyper::Error),
+    /// A policy that counts bytes has no room for the next piece.
+    OverLimit {
+        /// When it would have; nothing if never.
+        retry_after: Option<Micros>,
+    },
 }
 
 impl Inbound {
@@ -44,7 +58,7 @@ impl Inbound {
         let is_drained = !head.headers.contains_key(EXPECT);
         let backlog = (head.version >= Version::HTTP_2).then(|| backlog.clone());
         let waiting = backlog.as_ref().filter(|_| incoming.is_some()).map(Backlog::wait);
-        Self { incoming, is_drained, backlog, waiting, meter: None, n_bytes: 0 }
+        Self { incoming, is_drained, backlog, waiting, meter: None, unpaid: None }
     }
 
     /// How long it is, as far as that is known.
@@ -53,17 +67,11 @@ impl Inbound {
         length.map_or(BodyLength::Unknown, BodyLength::Bytes)
     }
 
-    /// Records its bytes when it has ended.
+    /// Charges its pieces as they come.
     #[must_use]
     pub(crate) fn metered(mut self, meter: Option<BodyMeter>) -> Self {
         self.meter = meter;
         self
-    }
-
-    fn record(&mut self) {
-        if let Some(meter) = self.meter.take() {
-            meter.record(self.n_bytes);
-        }
     }
 
     /// The body, if the request has one.
@@ -76,21 +84,43 @@ impl Inbound {
         self.backlog.as_ref().map_or(Duration::ZERO, Backlog::total)
     }
 
-    /// The next piece. The body waits from then on, until the one after it is asked for.
+    /// The next piece, once it is paid. The body waits from then on, until the one after it is asked for.
     pub(crate) fn poll_frame(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, InboundError>>> {
+        if self.unpaid.is_none() {
+            let frame = ready!(self.poll_incoming(context));
+            let n_bytes = match &frame {
+                Some(Ok(frame)) => frame.data_ref().map_or(0, Bytes::len),
+                Some(Err(_)) | None => 0,
+            };
+            match (&self.meter, frame) {
+                (Some(meter), Some(Ok(frame))) if n_bytes > 0 => {
+                    self.unpaid = Some((meter.take(n_bytes), frame));
+                }
+                (_, frame) => return Poll::Ready(frame.map(|frame| frame.map_err(InboundError::Broken))),
+            }
+        }
+        let Some((taking, _)) = &mut self.unpaid else { return Poll::Ready(None) };
+        let taken = ready!(taking.as_mut().poll(context));
+        let frame = self.unpaid.take().map(|(_, frame)| frame);
+        match taken {
+            Taken::Paid => Poll::Ready(frame.map(Ok)),
+            Taken::Denied { retry_after } => Poll::Ready(Some(Err(InboundError::OverLimit { retry_after }))),
+        }
+    }
+
+    fn poll_incoming(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let Some(incoming) = &mut self.incoming else { return Poll::Ready(None) };
         let frame = Pin::new(incoming).poll_frame(context);
-        if let Poll::Ready(Some(Ok(frame))) = &frame {
-            self.n_bytes += frame.data_ref().map_or(0, Bytes::len) as u64;
+        if matches!(frame, Poll::Ready(Some(Ok(_)))) {
             self.waiting = self.waiting.take().or_else(|| self.backlog.as_ref().map(Backlog::wait));
         } else {
             self.waiting = None;
-        }
-        if matches!(frame, Poll::Ready(None)) {
-            self.record();
         }
         frame
     }
@@ -101,9 +131,14 @@ impl Inbound {
     }
 }
 
+impl fmt::Debug for Inbound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbound").field("incoming", &self.incoming).finish_non_exhaustive()
+    }
+}
+
 impl Drop for Inbound {
     fn drop(&mut self) {
-        self.record();
         if let Some(incoming) =
             self.incoming.take().filter(|incoming| self.is_drained && !incoming.is_end_stream())
         {

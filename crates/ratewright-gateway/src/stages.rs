@@ -135,6 +135,7 @@ where
         if is_head {
             strip_body(&mut answer);
         }
+        answer.headers_mut().remove(explain::EXPLAIN); // an upstream must not speak for us
         if let Some(report) = report.filter(|_| wants_explanation) {
             explain::add(&mut answer, &report);
         }

@@ -59,6 +59,8 @@ struct Raised {
     refused: OnceLock<(u64, Framing)>,
     n_taken: AtomicU64,
     is_tunnel: AtomicBool,
+    /// True if the client speaks HTTP/2, or something else than HTTP.
+    is_http1_over: AtomicBool,
 }
 
 impl Flag {
@@ -74,8 +76,13 @@ impl Flag {
     }
 
     /// True if the client speaks something else than HTTP.
-    pub(crate) fn is_tunnel(&self) -> bool {
+    fn is_tunnel(&self) -> bool {
         self.0.is_tunnel.load(Ordering::Relaxed)
+    }
+
+    /// True if the connection speaks HTTP/1.1, and has not become a tunnel.
+    pub(crate) fn is_http1(&self) -> bool {
+        !self.is_tunnel() && !self.0.is_http1_over.load(Ordering::Relaxed)
     }
 
     /// From here on the client speaks something else than HTTP. To be called before it is told that it may.
@@ -121,6 +128,9 @@ impl<I: AsyncRead + Unpin> AsyncRead for Strict<I> {
         }
         let n_passed = messages.follow(came);
         buf.set_filled(before + n_passed);
+        if messages.is_let_through() {
+            flag.0.is_http1_over.store(true, Ordering::Relaxed);
+        }
         match messages.end() {
             Some(End::Refused(framing)) => drop(flag.0.refused.set((messages.n_heads(), framing))),
             Some(end) if n_passed == 0 => return ended(end),

@@ -4,7 +4,9 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
+use http::header::RETRY_AFTER;
 use http::{Response, StatusCode};
+use ratewright_core::Micros;
 use ratewright_http::{Occasion, Problem};
 
 use crate::body::{Body, BodyError};
@@ -55,6 +57,12 @@ pub(crate) enum Trouble {
     /// The client's body is too long.
     #[error("the body is longer than {0} bytes")]
     BodyTooLong(u64),
+    /// The client's body does not fit a limit on bytes.
+    #[error("the body does not fit a limit on bytes")]
+    OverLimit {
+        /// When it would; nothing if never.
+        retry_after: Option<Micros>,
+    },
     /// The client stopped sending its body.
     #[error("the client sent nothing for {0:?}")]
     ClientQuiet(Duration),
@@ -100,6 +108,7 @@ impl Trouble {
     pub(crate) fn of_body(error: &BodyError, body_max: u64) -> Self {
         match error {
             BodyError::TooLong => Self::BodyTooLong(body_max),
+            BodyError::OverLimit { retry_after } => Self::OverLimit { retry_after: *retry_after },
             BodyError::Quiet(pause) => Self::ClientQuiet(*pause),
             BodyError::Slow(rate) => Self::ClientSlow(*rate),
             BodyError::Broken(error) if is_garbled(error) => Self::ClientGarbled,
@@ -125,6 +134,7 @@ impl Trouble {
             | Self::TooSlow(_)
             | Self::BadUpgrade(_) // it answers; and a client that asks for odd upgrades must not have it ejected
             | Self::BodyTooLong(_)
+            | Self::OverLimit { .. }
             | Self::ClientQuiet(_)
             | Self::ClientSlow(_)
             | Self::ClientGarbled
@@ -167,6 +177,7 @@ impl Trouble {
             | Self::Garbled
             | Self::BadUpgrade(_) => StatusCode::BAD_GATEWAY,
             Self::BodyTooLong(_) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::OverLimit { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::ClientQuiet(_) | Self::ClientSlow(_) => StatusCode::REQUEST_TIMEOUT,
             Self::ClientGarbled | Self::ClientGone => StatusCode::BAD_REQUEST,
         }
@@ -176,6 +187,12 @@ impl Trouble {
     pub(crate) fn render(&self, occasion: &Occasion<'_>) -> Response<Body> {
         let detail = match self {
             Self::BodyTooLong(bytes) => format!("The body is longer than {bytes} bytes, and may not be."),
+            Self::OverLimit { retry_after: Some(wait) } => {
+                format!("The body exceeds a limit on bytes. Try again in {} seconds.", seconds(*wait))
+            }
+            Self::OverLimit { retry_after: None } => {
+                "The body exceeds a limit on bytes, and never fits it.".to_owned()
+            }
             Self::ClientQuiet(pause) => format!("Nothing of the body came for {pause:?}."),
             Self::ClientSlow(rate) => format!("The body came too slowly; send at least {rate}."),
             Self::ClientGarbled => "The body makes no sense.".to_owned(),
@@ -193,11 +210,19 @@ impl Trouble {
             Self::Garbled | Self::BadUpgrade(_) => "The upstream sent an invalid response.".to_owned(),
         };
         let mut answer = Problem::new(self.status(), detail).on(occasion).render().map(Body::from);
+        if let Self::OverLimit { retry_after: Some(wait) } = self {
+            answer.headers_mut().insert(RETRY_AFTER, seconds(*wait).into());
+        }
         if matches!(self, Self::ClientGone) {
             answer.extensions_mut().insert(Gone);
         }
         answer
     }
+}
+
+/// Whole seconds to wait, at least one.
+fn seconds(wait: Micros) -> u64 {
+    wait.as_secs_ceil().max(1)
 }
 
 impl From<DialError> for Trouble {

@@ -4,7 +4,7 @@
 //! flush, and none has come since, only hyper can have written.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use http::StatusCode;
 use ratewright_http::Problem;
@@ -13,13 +13,13 @@ use ratewright_listen::{ParseErrorLog, RenderParseError};
 use crate::stages::hex;
 use crate::strict::Flag;
 
-/// Answers the requests of one connection that hyper cannot parse. Each request in progress holds a clone of `T`, and so does the connection.
+/// Answers the requests of one connection that hyper cannot parse. Each request in progress holds an `Arc` of `shared`, and so
+/// does the connection.
 #[derive(Debug)]
 pub(crate) struct Unparsed<T> {
     pub(crate) shared: Weak<T>,
     pub(crate) flag: Flag,
     pub(crate) peer: IpAddr,
-    pub(crate) log: Arc<ParseErrorLog>,
     /// How many requests there were when the last of them was answered, and all of its response was written.
     pub(crate) n_answered: u64,
 }
@@ -32,11 +32,11 @@ impl<T> Unparsed<T> {
 
 impl<T> RenderParseError for Unparsed<T> {
     fn render(&mut self, status: u16) -> Option<Vec<u8>> {
-        if !self.is_idle() || self.flag.n_taken() != self.n_answered || self.flag.is_tunnel() {
+        if !self.is_idle() || self.flag.n_taken() != self.n_answered || !self.flag.is_http1() {
             return None;
         }
         let id = String::from_utf8_lossy(&hex(fastrand::u128(..))).into_owned();
-        self.log.report(self.peer, status, &id);
+        ParseErrorLog::report(self.peer, status, &id);
         let status = StatusCode::from_u16(status).ok()?;
         Some(Problem::unparsed(status).of_request(None, &id).render_http1())
     }

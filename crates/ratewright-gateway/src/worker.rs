@@ -13,7 +13,6 @@ use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use ratewright_core::{Clock, Limiter, Observe, Store};
 use ratewright_http::{Occasion, SharedDialect, given_id};
-use ratewright_listen::ParseErrorLog;
 use ratewright_tower::{Door, InFlightLayer, Permits, RateLimitLayer};
 use tower_layer::Layer;
 
@@ -37,7 +36,6 @@ pub(crate) struct Shared {
     pub(crate) wall: Arc<dyn Clock>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) tls: ClientTls,
-    pub(crate) parse_errors: Arc<ParseErrorLog>,
 }
 
 /// One worker.
@@ -69,7 +67,6 @@ where
             wall: Arc::clone(&gateway.wall),
             pool: Arc::new(Pool::new(kept_for)),
             tls: gateway.client_tls.clone(),
-            parse_errors: Arc::default(),
         });
         let live = Mutex::new(Arc::new(Live::of(&gateway, &shared)));
         Self { gateway, shared, live }
@@ -117,7 +114,7 @@ where
 /// How requests of a snapshot are read.
 fn door<S, O>(gateway: &Gateway<S, O>, snapshot: &Snapshot) -> Door {
     let dialect: SharedDialect = Arc::new(ArcSwap::new(Arc::clone(&snapshot.dialect)));
-    Door::new(Arc::clone(&gateway.wall)).speaking(dialect).without_decisions().recording_bodies()
+    Door::new(Arc::clone(&gateway.wall)).speaking(dialect).without_decisions().metering_bodies()
 }
 
 /// What the stages of all routes of a snapshot are made of.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use ratewright_core::{
-    AttributeName, Condition, Decision, Explained, FailedTest, Finding, Mode, Part, Policy, Query,
+    Algorithm, AttributeName, Condition, Decision, Explained, FailedTest, Finding, Mode, Part, Policy, Query,
     Uncountable, Verdict, sounds_secret,
 };
 
@@ -128,10 +128,10 @@ fn partition(policy: &Policy) -> String {
 /// True if a value may be a secret, which nobody should find in a ticket.
 pub fn is_secret<S: AsRef<str>>(name: &AttributeName<S>) -> bool {
     match name {
-        AttributeName::Header(name)
-        | AttributeName::Cookie(name)
-        | AttributeName::Param(name)
-        | AttributeName::Named(name) => sounds_secret(name.as_ref()),
+        AttributeName::Cookie(_) => true, // a session, more often than not
+        AttributeName::Header(name) | AttributeName::Param(name) | AttributeName::Named(name) => {
+            sounds_secret(name.as_ref())
+        }
         AttributeName::Ip
         | AttributeName::User
         | AttributeName::Method
@@ -225,6 +225,11 @@ impl Explain<'_, '_, '_> {
             line += &format!("; {}", self.identity(&name.as_deref()));
         }
         let mut explained = decision.policies().explain(query);
+        // Not those behind ad hoc keys, which no file lists, nor rules for Envoy.
+        let is_listed = |policy: &Policy| {
+            Algorithm::named(policy.name()).is_none() && !policy.name().starts_with("envoy.")
+        };
+        explained.retain(|explained| is_listed(explained.policy));
         let applies = |explained: &Explained<'_>| {
             matches!(most_telling(explained), Some(Finding::Applies { .. } | Finding::Refused(_)))
         };
@@ -232,7 +237,7 @@ impl Explain<'_, '_, '_> {
         let n_policies = explained.len();
         for (n, explained) in explained.iter().enumerate() {
             let next = ascii(&format!("; {}", self.policy(explained)));
-            let rest = format!("; {} more policies", n_policies - n);
+            let rest = format!("; policies left out: {}", n_policies - n);
             if line.len() + next.len() + rest.len() > LINE_MAX {
                 line += &rest;
                 break;
@@ -259,6 +264,11 @@ impl Explain<'_, '_, '_> {
         if let Some(finding) = most_telling(explained) {
             text += &format!(": {}, {}", result(finding), why(policy, finding));
         }
+        if let Some(finding) = most_telling(explained)
+            && mode_of(policy, finding) == Mode::Shadow
+        {
+            text += ", in shadow mode";
+        }
         for (_, limit, standing) in
             self.decision.standings().filter(|(other, ..)| std::ptr::eq(*other, policy))
         {
@@ -274,9 +284,9 @@ impl Explain<'_, '_, '_> {
 /// True if an attribute says who asks.
 fn is_identity(name: &AttributeName<String>) -> bool {
     match name {
+        AttributeName::Header(name) => name != "content-length",
         AttributeName::User
         | AttributeName::Claim(_)
-        | AttributeName::Header(_)
         | AttributeName::Cookie(_)
         | AttributeName::Param(_)
         | AttributeName::Named(_) => true,

@@ -154,7 +154,7 @@ pub fn identify_known<'a>(
             AttributeName::Header(header) if header == "content-length" => {
                 match known.body.unwrap_or_else(|| BodyLength::of(request)) {
                     BodyLength::Bytes(length) => facts.tell(name.as_deref(), length.to_string()),
-                    BodyLength::Unrecorded => facts.tell(name.as_deref(), u32::MAX.to_string()),
+                    BodyLength::NotMetered => facts.tell(name.as_deref(), u32::MAX.to_string()),
                     BodyLength::Unknown => facts.put(name.as_deref(), Cow::Borrowed(Attribute::UNREADABLE)),
                 }
             }

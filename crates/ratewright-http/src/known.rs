@@ -37,10 +37,10 @@ pub struct Known {
 pub enum BodyLength {
     /// So many bytes.
     Bytes(u64),
-    /// It comes in pieces, and only its end tells. It is recorded then.
+    /// Unknown until the body ends. Its pieces are charged as they come.
     Unknown,
-    /// The same, but nobody records it. It counts as longer than any limit: otherwise it would not count at all.
-    Unrecorded,
+    /// Unknown, and nothing charges the pieces. Counts as longer than any limit, so the request is denied.
+    NotMetered,
 }
 
 impl BodyLength {
@@ -88,7 +88,10 @@ impl Report {
             (written.policy, written.is_denied) =
                 (Some(policy.to_owned()), decision.verdict() == Verdict::Deny);
         }
-        written.explanation = explanation;
+        if let Some(explanation) = explanation {
+            let before = written.explanation.take().map_or(String::new(), |before| before + " | ");
+            written.explanation = Some(before + &explanation);
+        }
     }
 
     /// The policy that denied the request, or the tightest of those that let it through.

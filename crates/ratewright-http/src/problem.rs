@@ -323,7 +323,8 @@ mod tests {
             .and_fits(AttributeName::Cookie("sid".to_owned()), vec![Pattern::new("a", None).unwrap()]);
         let tested = login().covering(Selector::When(on_sid));
         let counted = login().by(&[AttributeName::Cookie("sid")]);
-        let many = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m"].map(sid);
+        let many =
+            ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q"].map(sid);
         for (policy, attributes) in [
             (tested.clone(), &[sid("a"), sid(Attribute::TOO_MANY)][..]),
             (tested.by(&[AttributeName::Ip]), &[sid("a"), sid(Attribute::TOO_MANY)]),

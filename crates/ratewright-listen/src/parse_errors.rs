@@ -14,6 +14,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::LazyLock;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -58,18 +59,17 @@ pub struct ParseErrorLog {
     began_at: Instant,
 }
 
-impl Default for ParseErrorLog {
-    fn default() -> Self {
-        // Tokio's clock, which this crate measures all times by.
-        Self { throttle: LogThrottle::new(LOGGED_EVERY), began_at: Instant::now() }
-    }
-}
+/// One for all listeners of the program, so that there is one line a second in all.
+static LOG: LazyLock<ParseErrorLog> = LazyLock::new(|| {
+    // Tokio's clock, which this crate measures all times by.
+    ParseErrorLog { throttle: LogThrottle::new(LOGGED_EVERY), began_at: Instant::now() }
+});
 
 impl ParseErrorLog {
     /// Logs that a request of `peer` could not be parsed, and the id that its response names.
-    pub fn report(&self, peer: IpAddr, status: u16, id: &str) {
-        let since = u64::try_from(self.began_at.elapsed().as_micros()).unwrap_or(u64::MAX);
-        if let Some(suppressed) = self.throttle.admit(since.saturating_add(1)) {
+    pub fn report(peer: IpAddr, status: u16, id: &str) {
+        let since = u64::try_from(LOG.began_at.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if let Some(suppressed) = LOG.throttle.admit(since.saturating_add(1)) {
             let reason = match status {
                 431 => "head too large",
                 414 => "request target too long",
@@ -91,10 +91,13 @@ fn own_status(written: &[u8]) -> Option<u16> {
         "31 Request Header Fields Too Large" => 431,
         _ => return None,
     };
-    let is_own = |field: &str| {
-        matches!(field, "content-length: 0" | "connection: close") || field.starts_with("date: ")
-    };
+    let is_own = |field: &str| matches!(field, "content-length: 0" | "connection: close") || is_date(field);
     fields.split("\r\n").all(is_own).then_some(status)
+}
+
+/// `date: Tue, 17 Nov 2026 07:52:02 GMT`.
+fn is_date(field: &str) -> bool {
+    field.strip_prefix("date: ").is_some_and(|date| date.len() == 29 && date.ends_with(" GMT"))
 }
 
 impl<I: AsyncWrite + Unpin, R: RenderParseError> ParseErrors<I, R> {
@@ -202,7 +205,9 @@ mod tests {
     #[tokio::test]
     async fn the_responses_of_hyper_to_parse_errors_are_replaced() {
         for status in ["400 Bad Request", "414 URI Too Long", "431 Request Header Fields Too Large"] {
-            let own = format!("HTTP/1.1 {status}\r\ncontent-length: 0\r\ndate: Tue, 17 Nov 2026\r\n\r\n");
+            let own = format!(
+                "HTTP/1.1 {status}\r\ncontent-length: 0\r\ndate: Tue, 17 Nov 2026 07:52:02 GMT\r\n\r\n"
+            );
             assert_eq!(
                 written(own.as_bytes()).await,
                 "replaced, and longer than what the stream takes at once"

@@ -68,7 +68,6 @@ struct Guest {
     /// Says when to stop, and is gone when the connection is.
     watcher: Watcher,
     certified: Option<Certified>,
-    parse_errors: Arc<ParseErrorLog>,
 }
 
 /// Serves a door until `stop` is ready. Then no connection is accepted any more, handshakes end, and connections
@@ -82,14 +81,13 @@ pub async fn serve(
 ) {
     let places = Arc::new(Semaphore::new(listening.connections_max));
     let graceful = GracefulShutdown::new();
-    let parse_errors = Arc::<ParseErrorLog>::default();
     let (open, _) = watch::channel(());
     let accepting = async {
         loop {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
             let (stream, peer) = accept(&listener).await;
-            let (door, watcher, parse_errors) = (door.clone(), graceful.watcher(), Arc::clone(&parse_errors));
-            let guest = Guest { peer, door, listening, watcher, certified: None, parse_errors };
+            let (door, watcher) = (door.clone(), graceful.watcher());
+            let guest = Guest { peer, door, listening, watcher, certified: None };
             let (tls, open) = (tls.clone(), open.subscribe());
             tokio::spawn(async move {
                 let stream = Patient::new(stream, listening.read_within);
@@ -140,7 +138,7 @@ impl Guest {
 
     /// Answers requests until the client or the door has enough.
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { peer, door, listening, watcher, certified, parse_errors } = self;
+        let Self { peer, door, listening, watcher, certified } = self;
         let door = door.into_service::<Incoming>();
         let service = hyper::service::service_fn(move |mut request: http::Request<Incoming>| {
             request.extensions_mut().insert(ConnectInfo(peer));
@@ -159,7 +157,7 @@ impl Guest {
                 Ok(identify(response, uri.path(), &given.unwrap_or_else(made_id)))
             }
         });
-        let stream = ParseErrors::new(stream, Unparsed { peer: peer.ip(), log: parse_errors });
+        let stream = ParseErrors::new(stream, Unparsed { peer: peer.ip() });
         let connection = http1::Builder::new()
             .timer(Alarm::default())
             .header_read_timeout(listening.head_within)
@@ -173,13 +171,12 @@ impl Guest {
 /// Answers requests that hyper cannot parse.
 struct Unparsed {
     peer: IpAddr,
-    log: Arc<ParseErrorLog>,
 }
 
 impl RenderParseError for Unparsed {
     fn render(&mut self, status: u16) -> Option<Vec<u8>> {
         let id = made_id();
-        self.log.report(self.peer, status, &id);
+        ParseErrorLog::report(self.peer, status, &id);
         let status = StatusCode::from_u16(status).ok()?;
         Some(Problem::unparsed(status).of_request(None, &id).render_http1())
     }

@@ -1,42 +1,44 @@
-//! Bytes of request bodies whose length is not known before: they are recorded when the body has ended.
+//! Bodies of unknown length, under limits on bytes: each piece is charged before it is passed on.
 
 use std::convert::Infallible;
 use std::fmt;
+use std::num::NonZeroU32;
+use std::pin::Pin;
 use std::sync::Arc;
 
-use ratewright_core::{Limiter, Observe, Store, Unrecorded};
-use tokio::runtime::Handle;
+use ratewright_core::{Limiter, Observe, OpenCharges, Store, Taken};
 
-use crate::claim::{Owned, record};
-use crate::gate::at_once;
+use crate::claim::{Owned, take_more};
 
-/// Records how long a request's body was. It is an extension of requests that a policy with `cost: {bytes: request}` let through before the
-/// length was known; whoever reads the body must call [`BodyMeter::record`] once, with the bytes that came.
+/// Charges the bytes of a request's body as they come. It is an extension of requests of unknown length that a policy with
+/// `cost: {bytes: request}` let through; the service that reads the body must call [`BodyMeter::take`] for every piece.
 #[derive(Clone)]
-pub struct BodyMeter(Arc<dyn Fn(u64) + Send + Sync>);
+pub struct BodyMeter(Arc<Charge>);
+
+type Charge = dyn Fn(NonZeroU32) -> Taking + Send + Sync;
+
+/// The answer to [`BodyMeter::take`], to come.
+pub type Taking = Pin<Box<dyn Future<Output = Taken> + Send>>;
 
 impl BodyMeter {
-    pub(crate) fn new<S, O>(limiter: Arc<Limiter<S, O>>, owned: Owned, unrecorded: Unrecorded) -> Self
+    pub(crate) fn new<S, O>(limiter: Arc<Limiter<S, O>>, owned: Owned, open: OpenCharges) -> Self
     where
         S: Store<Error = Infallible> + 'static,
         O: Observe + 'static,
     {
-        let (owned, unrecorded) = (Arc::new(owned), Arc::new(unrecorded));
-        Self(Arc::new(move |n_bytes| {
-            let units = u32::try_from(n_bytes).unwrap_or(u32::MAX);
-            let (limiter, owned, unrecorded) =
-                (Arc::clone(&limiter), Arc::clone(&owned), Arc::clone(&unrecorded));
-            if limiter.never_waits() {
-                at_once(record(&limiter, &owned, &unrecorded, units));
-            } else if let Ok(runtime) = Handle::try_current() {
-                runtime.spawn(async move { record(&limiter, &owned, &unrecorded, units).await });
-            }
+        let (owned, open) = (Arc::new(owned), Arc::new(open));
+        Self(Arc::new(move |units| {
+            let (limiter, owned, open) = (Arc::clone(&limiter), Arc::clone(&owned), Arc::clone(&open));
+            Box::pin(async move { take_more(&limiter, &owned, &open, units).await })
         }))
     }
 
-    /// Counts the bytes of the body, all of them at once.
-    pub fn record(&self, n_bytes: u64) {
-        (self.0)(n_bytes);
+    /// Charges a piece of the body. If it is denied, the service must not use the piece, and should end the request with 429.
+    pub fn take(&self, n_bytes: usize) -> Taking {
+        match NonZeroU32::new(u32::try_from(n_bytes).unwrap_or(u32::MAX)) {
+            Some(units) => (self.0)(units),
+            None => Box::pin(std::future::ready(Taken::Paid)),
+        }
     }
 }
 

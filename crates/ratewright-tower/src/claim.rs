@@ -1,11 +1,12 @@
 //! A charge that may have to be given back: when its request goes away while it waits, or when its answer does not count.
 
 use std::convert::Infallible;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use ratewright_core::{
-    Ask, Attribute, AttributeName, Decision, Limiter, Micros, Observe, Query, Select, Store, Unrecorded,
-    Verdict,
+    Ask, Attribute, AttributeName, Decision, Limiter, Micros, Observe, OpenCharges, Query, Select, Store,
+    Taken, Verdict,
 };
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
@@ -27,7 +28,7 @@ impl Owned {
     /// What to keep of a query whose charge may have to be given back, or is not known yet.
     pub(crate) fn kept(query: &Query<'_>, decision: &Decision) -> Option<Self> {
         let is_needed =
-            !decision.wait().is_zero() || decision.awaits_answer() || decision.unrecorded().is_some();
+            !decision.wait().is_zero() || decision.awaits_answer() || decision.open_charges().is_some();
         (is_needed && decision.verdict() == Verdict::Allow).then(|| Self::of(query.attributes))
     }
 
@@ -52,15 +53,15 @@ pub(crate) async fn refund_uncounted<S: Store<Error = Infallible>, O: Observe>(
     limiter.refund_uncounted(&query(&attributes), decision, status).await;
 }
 
-/// Records units under limits that could not be charged before.
-pub(crate) async fn record<S: Store<Error = Infallible>, O: Observe>(
+/// Takes more units under the limits of a request that was let through.
+pub(crate) async fn take_more<S: Store<Error = Infallible>, O: Observe>(
     limiter: &Limiter<S, O>,
     owned: &Owned,
-    unrecorded: &Unrecorded,
-    units: u32,
-) {
+    open: &OpenCharges,
+    units: NonZeroU32,
+) -> Taken {
     let attributes = owned.attributes();
-    limiter.record(&query(&attributes), unrecorded, units).await;
+    limiter.take_more(&Query { ask: Ask::Spend(units), ..query(&attributes) }, open, units).await
 }
 
 /// The query that was decided, as far as its buckets' names go.

@@ -30,7 +30,7 @@ pub struct Door {
     pub(crate) cost: Option<Arc<CostOf>>,
     pub(crate) patience: Micros,
     pub(crate) keeps_decisions: bool,
-    pub(crate) records_bodies: bool,
+    pub(crate) meters_bodies: bool,
 }
 
 type PeerOf = dyn Fn(&Parts) -> Option<IpAddr> + Send + Sync;
@@ -55,7 +55,7 @@ impl Door {
             cost: None,
             patience: Micros::from_secs(Self::PATIENCE.as_secs()),
             keeps_decisions: true,
-            records_bodies: false,
+            meters_bodies: false,
         }
     }
 
@@ -92,11 +92,11 @@ impl Door {
         self
     }
 
-    /// Says that the service calls [`BodyMeter::record`](crate::BodyMeter::record) for every body whose length is not known before. Otherwise
-    /// a policy with [`Cost::RequestBytes`](ratewright_core::Cost::RequestBytes) denies such requests, since nothing would count them.
+    /// Says that the service calls [`BodyMeter::take`](crate::BodyMeter::take) for every piece of a body of unknown length. Otherwise a policy
+    /// with [`Cost::RequestBytes`](ratewright_core::Cost::RequestBytes) denies requests of unknown length, since nothing would count them.
     #[must_use]
-    pub fn recording_bodies(mut self) -> Self {
-        self.records_bodies = true;
+    pub fn metering_bodies(mut self) -> Self {
+        self.meters_bodies = true;
         self
     }
 

@@ -129,8 +129,8 @@ where
     };
     let wait = asked.decision.wait();
     let mut request = Request::from_parts(parts, body);
-    if let (Some(owned), Some(unrecorded)) = (&asked.kept, asked.decision.unrecorded()) {
-        let meter = BodyMeter::new(Arc::clone(&gate.limiter), owned.clone(), unrecorded);
+    if let (Some(owned), Some(open)) = (&asked.kept, asked.decision.open_charges()) {
+        let meter = BodyMeter::new(Arc::clone(&gate.limiter), owned.clone(), open);
         request.extensions_mut().insert(meter);
     }
     asked.decision = asked.decision.kept();

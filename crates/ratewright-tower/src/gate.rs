@@ -83,8 +83,8 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
         let needs = Arc::clone(policies.needs());
         if policies.counts_bytes() && known.body.is_none() {
             known.body = Some(match BodyLength::of(request) {
-                BodyLength::Unknown if !door.records_bodies => BodyLength::Unrecorded,
-                length @ (BodyLength::Bytes(_) | BodyLength::Unknown | BodyLength::Unrecorded) => length,
+                BodyLength::Unknown if !door.meters_bodies => BodyLength::NotMetered,
+                length @ (BodyLength::Bytes(_) | BodyLength::Unknown | BodyLength::NotMetered) => length,
             });
         }
         let dialect = door.dialect.load();
@@ -232,7 +232,7 @@ fn warn_of_ignored(header: &'static str, peer: IpAddr) {
     warn!(
         header,
         %peer,
-        "forwarding header ignored: the peer is not in clients.trusted_proxies, so all clients behind it count as one"
+        "forwarding header ignored: the peer is not in clients.trusted_proxies, so all clients behind it count as one; if it is your proxy, add its network there"
     );
 }
 

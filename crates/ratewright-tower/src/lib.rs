@@ -30,7 +30,7 @@
 //! - [`Door`]: how a program's requests are read: who the peer is, what else to count by, what a request costs.
 //! - [`RateLimitLayer`]: identify, decide, render. A charge that is paid with a wait waits; one whose answer does not count
 //!   is given back.
-//! - [`BodyMeter`]: bytes of bodies whose length is not known before.
+//! - [`BodyMeter`]: charges the bytes of bodies of unknown length, as they come.
 //! - [`InFlightLayer`]: limits on requests under way, by [`Permits`] that are held until an answer's body ends.
 //!
 //! **Invariants:** no store and no server; bodies and errors pass as they are; a limiter whose store never waits is asked without
@@ -46,7 +46,7 @@ mod in_flight;
 mod layer;
 mod permits;
 
-pub use body_meter::BodyMeter;
+pub use body_meter::{BodyMeter, Taking};
 pub use door::{Door, Peer};
 pub use future::RateLimitFuture;
 pub use held::Held;

@@ -279,7 +279,7 @@ impl Denied {
         }
         let mut modes = self.top.iter().map(|row| &row.mode).chain(self.denials.iter().map(|row| &row.mode));
         let shadow = match modes.any(|mode| mode == "shadow") {
-            true => "\nMode shadow: the requests would have been denied, and were let through\n",
+            true => "\nMode shadow: the policy would have denied these requests; it is not enforced\n",
             false => "",
         };
         format!("{most}\nLast denials\n\n{last}{shadow}")

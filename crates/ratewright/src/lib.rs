@@ -112,6 +112,11 @@ fn check(args: cli::CheckArgs) -> ExitCode {
             Ok(Checked { words, warnings }) => {
                 print(&words);
                 warnings.iter().for_each(|warning| eprintln!("warning: {warning:#}"));
+                if source.path.is_none() && Path::new(USUAL).exists() {
+                    eprintln!(
+                        "warning: {USUAL} in this folder is not checked; to check it: ratewright check {USUAL}"
+                    );
+                }
             }
             Err(errors) => exit = complain(&errors),
         }

@@ -27,8 +27,9 @@ pub enum Cost {
         /// The cost of all others.
         others: u32,
     },
-    /// A unit for each byte of the request's body, as `Content-Length` says; without that attribute, as many as the query asks for. If the length is not known before, the request needs room
-    /// for one byte, and the bytes are recorded when the body has ended: see [`Limiter::record`](crate::Limiter::record).
+    /// One unit for each byte of the request's body, by `Content-Length`. Without that attribute, the query's own cost is the number of
+    /// bytes. If the length is unknown, the request needs room for one byte, and [`Limiter::take_more`](crate::Limiter::take_more) charges
+    /// the bytes as they come.
     RequestBytes,
 }
 
@@ -60,7 +61,11 @@ impl Cost {
                 query.values(&AttributeName::<&str>::Path).map(cost_of).max().unwrap_or(*others)
             }
             Self::RequestBytes => {
-                let length = |text: &str| if text == "0" { 0 } else { units(text) };
+                // Anything but a number is longer than any limit, so that no odd spelling is a way around it.
+                let is_number =
+                    |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+                let length =
+                    |text: &str| if is_number(text) { text.parse().unwrap_or(u32::MAX) } else { u32::MAX };
                 let is_unknown = |text: &str| text.starts_with('\0');
                 if query.values(&*CONTENT_LENGTH).any(is_unknown) {
                     return Some(Ask::Look(u32::from(!matches!(query.ask, Ask::Record(_)))));

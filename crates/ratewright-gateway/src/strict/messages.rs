@@ -119,6 +119,11 @@ impl Messages {
         }
     }
 
+    /// True if whatever comes is passed on: the client speaks HTTP/2, or something else than HTTP.
+    pub(super) fn is_let_through(&self) -> bool {
+        matches!(self.at, At::Tunnel)
+    }
+
     /// Passes on whatever comes. If something has been left out already, what follows it would make no sense.
     pub(super) fn let_through(&mut self) {
         self.at = if self.end().is_some() { At::End(End::Broken) } else { At::Tunnel };

@@ -94,24 +94,48 @@ async fn content_length_is_charged_before_the_body_is_forwarded() {
 }
 
 #[tokio::test]
-async fn chunked_bodies_are_recorded_when_they_end() {
+async fn chunked_bodies_are_charged_as_they_come_and_cut_off_when_they_do_not_fit() {
     let world = world().await;
     assert_eq!(post_chunked(&world, 70).await.status, 200);
-    until_left(&world, 30).await;
+    assert_eq!(left(&world).await, 30);
     assert_eq!(post_chunked(&world, 0).await.status, 200);
     assert_eq!(left(&world).await, 30, "an empty body costs nothing");
-    assert_eq!(post_chunked(&world, 80).await.status, 200, "it was not known before that it is too long");
-    until_left(&world, 0).await;
-    assert_eq!(post_chunked(&world, 1).await.status, 429, "what was recorded counts against the next");
+    let denied = post_chunked(&world, 80).await;
+    assert_eq!(denied.status, 429);
+    assert_eq!(denied.headers["retry-after"], "50", "50 bytes are missing");
+    assert_eq!(denied.headers["content-type"], "application/problem+json");
+    assert_eq!(left(&world).await, 30, "what did not fit was not taken");
+    assert_eq!(post_chunked(&world, 30).await.status, 200);
+    assert_eq!(post_chunked(&world, 1).await.status, 429);
     assert_eq!(post(&world, 1).await.status, 429);
-    world.clock.advance(Micros::from_secs(49));
-    assert_eq!(post_chunked(&world, 1).await.status, 429, "50 bytes more than there were");
-    world.clock.advance(Micros::from_secs(2));
+    world.clock.advance(Micros::from_secs(1));
     assert_eq!(post_chunked(&world, 1).await.status, 200);
 }
 
+/// An open upload has spent what it sent, and concurrent uploads share the limit.
 #[tokio::test]
-async fn a_body_that_breaks_off_is_recorded_as_far_as_it_came() {
+async fn concurrent_uploads_never_exceed_the_limit_together() {
+    let world = world().await;
+    let mut open = Vec::new();
+    for _ in 0..10 {
+        let mut client = world.connect().await;
+        client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").await;
+        open.push(client);
+    }
+    for (n, client) in open.iter_mut().enumerate() {
+        client.send(format!("14\r\n{}\r\n", "x".repeat(20))).await;
+        if n < 5 {
+            until_left(&world, 80 - 20 * u32::try_from(n).unwrap()).await;
+        }
+    }
+    for (n, client) in open.iter_mut().enumerate() {
+        client.send("0\r\n\r\n").await;
+        assert_eq!(client.answer().await.unwrap().status, if n < 5 { 200 } else { 429 }, "{n}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_breaks_off_is_charged_as_far_as_it_came() {
     let world = world().await;
     let mut client = world.connect().await;
     client.send("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n").await;
@@ -121,7 +145,7 @@ async fn a_body_that_breaks_off_is_recorded_as_far_as_it_came() {
 }
 
 #[tokio::test]
-async fn http2_without_a_length_is_recorded_and_with_one_is_charged() {
+async fn http2_is_charged_with_and_without_a_length() {
     let world = world().await;
     let client = connect(world.address).await;
     let (sender, streamed) = pieces();
@@ -138,6 +162,11 @@ async fn http2_without_a_length_is_recorded_and_with_one_is_charged() {
         |n: usize| Request::post("http://a/").header("content-length", n).body(body(&"x".repeat(n))).unwrap();
     assert_eq!(exchange(&client, sized(31)).await.0, 429);
     assert_eq!(exchange(&client, sized(30)).await.0, 200);
+    let (sender, streamed) = pieces();
+    sender.send("x");
+    drop(sender);
+    let request = Request::post("http://a/").body(streamed).unwrap();
+    assert_eq!(exchange(&client, request).await.0, 429, "nothing is left");
     let empty = Request::get("http://a/").body(body("")).unwrap();
     assert_eq!(exchange(&client, empty).await.0, 200, "a stream that ends with its head has no body");
 }

@@ -9,6 +9,9 @@ use super::name::{NameMatch, unicode_decoded};
 use super::{Values, is_odd};
 use crate::lenient_base64;
 
+/// The letters of the shortest session id.
+const SESSION_MIN: usize = 16;
+
 /// The letters of the shortest signature, HMAC-SHA1, in base64.
 const SIGNATURE_MIN: usize = 27;
 
@@ -66,7 +69,10 @@ fn add<'a>(value: &'a [u8], values: &mut Values<'a>) {
         values.add_candidate(Some(Cow::Owned(decoded)));
     }
     let Some(text) = text else { return values.add_lossy(written) };
-    values.is_unreadable |= text.contains(char::is_whitespace) || !is_text(written);
+    // ASP.NET Core reads the value of `chunks-2` from other cookies.
+    let is_in_chunks = text.starts_with("chunks-") || text.starts_with("chunks:");
+    values.is_unreadable |= text.contains(char::is_whitespace) || !is_text(written) || is_in_chunks;
+    let session = without_node(&text).map(str::to_owned);
     // PHP reads `+` as a blank, and applications trim blanks. Decoders of base64 ignore padding.
     let trimmed = text.trim_matches(|c: char| c == '+' || c.is_whitespace());
     let unpadded = trimmed.trim_end_matches('=');
@@ -76,6 +82,19 @@ fn add<'a>(value: &'a [u8], values: &mut Values<'a>) {
     if let Some(other) = other {
         values.add_spelling(Cow::Owned(other));
     }
+    if let Some(session) = session {
+        values.add_spelling(Cow::Owned(session));
+    }
+}
+
+/// A session id without the node that some servers append, and then ignore: `ID.node0` (Jetty), `ID!node` (WebLogic), `ID:clone`
+/// (WebSphere). Shorter texts before such a mark are not session ids.
+fn without_node(value: &str) -> Option<&str> {
+    let end = value.find(['.', '!', ':']).filter(|end| *end >= SESSION_MIN)?;
+    let (session, rest) = value.split_at(end);
+    let is_plain = session.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    let has_one_dot = !rest.starts_with('.') || !rest.trim_start_matches('.').contains('.');
+    (is_plain && has_one_dot).then_some(session)
 }
 
 /// The value up to where some parsers end it. Padding of base64 stands at the end only; some ignore what follows it.

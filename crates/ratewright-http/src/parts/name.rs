@@ -12,7 +12,7 @@ pub enum NameMatch {
     /// It has, also to upstreams that ignore case (ASP.NET), and to PHP, which drops blanks before a name, ends it at a NUL and reads `.`,
     /// blanks and `[` as `_`.
     Same,
-    /// Some upstreams read it so: `a[]`, `[a]`, or a name among bytes that some skip.
+    /// Some upstreams read it so: `a[]`, `[a]`, `a]`, or a name among bytes that some skip.
     Ambiguous,
     /// It has another.
     Different,
@@ -34,9 +34,14 @@ impl NameMatch {
         let array = &found[blanks..];
         let is_before = |(at, byte): (usize, &u8)| *byte == b'[' && is_same(&array[..at]);
         let inner = array.strip_prefix(b"[").and_then(|inner| inner.split(|byte| *byte == b']').next());
+        // Rack 2 drops brackets in front of a name, and reads up to the next one.
+        let is_bracket = |byte: &u8| b"[]".contains(byte);
+        let start = array.iter().position(|byte| !is_bracket(byte)).unwrap_or(array.len());
+        let bare = array[start..].split(is_bracket).next().filter(|bare| bare.len() < array.len());
         let separates = |byte: &u8| is_odd(*byte) && !b"[]".contains(byte) || b",&".contains(byte);
         let is_ambiguous = array.iter().enumerate().any(is_before)
             || inner.is_some_and(is_same)
+            || bare.is_some_and(is_same)
             || found.iter().any(separates) && found.split(separates).any(is_same);
         if is_ambiguous { Self::Ambiguous } else { Self::Different }
     }

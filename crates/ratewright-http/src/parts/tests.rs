@@ -54,9 +54,50 @@ fn spellings_do_not_make_a_request_send_too_many_values() {
     assert_eq!(cookie(lines(3)), (6, false), "three signed values have two spellings each");
     assert_eq!(cookie(lines(4)), (8, false));
     assert!(cookie(lines(5)).1, "a fifth value is too many");
+    assert_eq!(cookie("sid=0123456789abcdef.node0; sid=chunks-2".to_owned()), (3, false));
     assert_eq!(cookie("sid=a,b; sid=c,d".to_owned()), (4, false));
     assert_eq!(cookie("sid=a,b; sid=c,d; sid=e,f; sid=g,h; x=1 sid =i".to_owned()), (7, false));
     assert_eq!(cookie("sid=a,b; sid=c,d; sid=e,f; sid=g,h; sid=i,j".to_owned()), (7, true));
+}
+
+/// What servers of sessions ignore, or read elsewhere, gives no client a new bucket.
+#[test]
+fn a_session_counts_without_its_node_and_chunks_count_by_address() {
+    let cookie = |line: &str| told(&cookie(&headers(&[("cookie", line.as_bytes())]), "sid"));
+    for (line, values) in [
+        ("sid=0123456789abcdef.node0", "0123456789abcdef.node0 0123456789abcdef"),
+        ("sid=0123456789abcdef!1!2", "0123456789abcdef!1!2 0123456789abcdef"),
+        ("sid=0123456789abcdef:clone", "0123456789abcdef:clone 0123456789abcdef"),
+        ("sid=0123456789abcdef.a.b", "0123456789abcdef.a.b"),
+        ("sid=short.node0", "short.node0"),
+        ("sid=chunks-2; sidC1=a", "chunks-2 ?"),
+        ("sid=chunks:02", "chunks:02 ?"),
+    ] {
+        assert_eq!(cookie(line), values, "{line}");
+    }
+}
+
+/// Rack 2 drops brackets in front of a name, and reads up to the next one.
+#[test]
+fn brackets_around_a_name_are_no_way_around_a_limit() {
+    for name in [
+        "api_key]",
+        "]api_key",
+        "[[api_key",
+        "[[api_key]]",
+        "api_key]]",
+        "api_key%5D",
+        "][api_key]",
+        "[api_key",
+    ] {
+        let query = format!("{name}=REAL");
+        let mut values = Values::default();
+        param(&query, "api_key", &mut values);
+        assert_eq!(told(&values), "REAL ?", "{name}");
+    }
+    let mut values = Values::default();
+    param("x[api_key]=a&api_keys=b&[]=c", "api_key", &mut values);
+    assert_eq!(told(&values), "", "other names");
 }
 
 #[test]

@@ -64,7 +64,7 @@ struct DenialRow<'a> {
     basis: &'static str,
     /// `enforce`, or `shadow` for a request that was let through.
     mode: &'static str,
-    /// Empty if the caller gave none.
+    /// Empty for Envoy's calls, and for queries of a batch without an id.
     correlation_id: &'a str,
 }
 

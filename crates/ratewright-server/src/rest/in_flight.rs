@@ -24,7 +24,7 @@ struct Inspected<'a> {
     policy: &'a str,
     in_flight: u32,
     /// The policy's own maximum. An override may have another.
-    max: u32,
+    pub(super) max: u32,
     /// `local`, or `off`: the gateway counts in its own memory.
     basis: &'static str,
     /// None: requests in flight have no quotas.
@@ -39,10 +39,10 @@ struct Inspected<'a> {
 pub(super) struct InFlightLimit<'a> {
     policy: &'a str,
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
-    override_name: Option<&'a str>,
+    pub(super) override_name: Option<&'a str>,
     mode: &'static str,
     pub(super) in_flight: u32,
-    max: u32,
+    pub(super) max: u32,
 }
 
 /// The limits on requests in flight, if the policy is one of them.
@@ -99,7 +99,7 @@ pub(super) fn limits(policy: &Policy, in_flight: u32) -> Vec<InFlightLimit<'_>> 
 
 fn not_open(policy: &str) -> Problem {
     let detail = format!(
-        "policy {policy} limits requests in flight, which only the gateway counts, and the gateway is not open; it opens at the start if the policy file has routes"
+        "policy \"{policy}\": requests in flight are not counted because the gateway is not running; add routes to the policy file and restart"
     );
     Problem::new(StatusCode::CONFLICT, detail).about("policy")
 }
@@ -107,6 +107,6 @@ fn not_open(policy: &str) -> Problem {
 /// A reset of requests in flight.
 pub(super) fn not_reset(policy: &str) -> Problem {
     let detail =
-        format!("policy {policy} limits requests in flight, which cannot be reset: they end by themselves");
+        format!("policy \"{policy}\" cannot be reset: it limits requests in flight, which end by themselves");
     Problem::new(StatusCode::BAD_REQUEST, detail).about("policy")
 }

@@ -18,8 +18,8 @@ use ratewright_core::{AttributeName, Basis, Decision, Micros, Mode, Query, Times
 use super::tally::Tally;
 use super::{Short, account, push, words, write_client};
 
-/// The most policies that have a tally.
-const POLICIES_MAX: usize = 1_000;
+/// The most tallies, of both modes together.
+const TALLIES_MAX: usize = 1_000;
 
 /// The denials that are remembered one by one.
 pub(super) const RECENT_MAX: usize = 1_000;
@@ -74,6 +74,8 @@ struct Kept {
     shadow: Tallies,
     /// The latest last.
     recent: VecDeque<Arc<Denial>>,
+    /// The same of policies in shadow mode, kept apart so that a flood of them pushes no denial out.
+    recent_shadow: VecDeque<Arc<Denial>>,
     /// Where a client's text is put together.
     client: String,
 }
@@ -99,7 +101,7 @@ impl Denials {
     /// Remembers a denial: for each policy that spoke against the query, and once by itself.
     pub fn record(&self, query: &Query<'_>, decision: &Decision, now: Timestamp) {
         let mut kept = self.kept.lock();
-        let Kept { enforced, shadow, recent, client } = &mut *kept;
+        let Kept { enforced, shadow, recent, recent_shadow, client } = &mut *kept;
         for word in words(decision).filter(|word| word.is_against) {
             client.clear();
             write_client(client, query, word.ground.map(|ground| ground.limit));
@@ -110,6 +112,7 @@ impl Denials {
             tally(tallies, others, word.policy.name()).add(client, now);
         }
         if let Some(account) = account(decision) {
+            let recent = if account.mode == Mode::Enforce { recent } else { recent_shadow };
             let mut denial = next(recent);
             let filled = Arc::make_mut(&mut denial);
             filled.policy.push_str(account.policy.name());
@@ -149,9 +152,17 @@ impl Denials {
         top
     }
 
-    /// The last `n` denials, the latest first.
+    /// The last `n` denials of each mode, the latest first: at most `n` in all, of which half may be of policies in shadow mode if
+    /// there are enough others.
     pub fn recent(&self, n: usize) -> Vec<Arc<Denial>> {
-        self.kept.lock().recent.iter().rev().take(n).cloned().collect()
+        let kept = self.kept.lock();
+        let n_shadow = kept.recent_shadow.len().min(n.saturating_sub(kept.recent.len()).max(n / 2));
+        let enforced = kept.recent.iter().rev().take(n - n_shadow);
+        let mut recent: Vec<_> =
+            enforced.chain(kept.recent_shadow.iter().rev().take(n_shadow)).cloned().collect();
+        drop(kept);
+        recent.sort_by_key(|denial| Reverse(denial.at));
+        recent
     }
 
     /// How much is remembered.
@@ -185,7 +196,7 @@ impl Kept {
 
 /// A policy's tally. If there is no room for another, the one that has been idle for longest goes.
 fn tally<'a>(tallies: &'a mut Tallies, others: &mut Tallies, policy: &str) -> &'a mut Tally {
-    if !tallies.contains_key(policy) && tallies.len() + others.len() >= POLICIES_MAX {
+    if !tallies.contains_key(policy) && tallies.len() + others.len() >= TALLIES_MAX {
         let idlest = |tallies: &Tallies| {
             let idlest = tallies.iter().min_by_key(|(_, tally)| tally.last_at);
             idlest.map(|(name, tally)| (tally.last_at, name.clone()))

@@ -122,6 +122,18 @@ async fn a_denial_beside_one_in_shadow_mode_is_told_apart() {
 }
 
 #[tokio::test]
+async fn a_flood_of_shadow_denials_pushes_no_denial_out() {
+    let watch = watch();
+    let limiter = limiter(&watch, vec![policy("tight"), policy("tried").in_mode(Mode::Shadow)]);
+    ask(&limiter, 3, &[], "a").await;
+    limiter.swap(Policies::new(vec![policy("tried").in_mode(Mode::Shadow)]).unwrap());
+    ask(&limiter, 2 * RECENT_MAX, &[], "a").await;
+    let recent = watch.denials().recent(RECENT_MAX);
+    assert_eq!(recent.len(), RECENT_MAX);
+    assert_eq!(recent.iter().filter(|denial| denial.policy == "tight").count(), 1);
+}
+
+#[tokio::test]
 async fn a_denial_keeps_the_id_of_its_request() {
     let watch = watch();
     let limiter = limiter(&watch, vec![policy("tight")]);

@@ -5,6 +5,7 @@ use ratewright_core::{AttributeName, Condition, Pattern};
 use ratewright_http::path::{Case, normalise};
 
 use super::file;
+use super::never::Untold;
 use super::plain::likest;
 use super::reader::Reader;
 use super::written::{Meaning, Place, Several, Written};
@@ -116,7 +117,7 @@ impl Reader<'_> {
                     self.networks(&path, patterns).map(|networks| condition.clone().and_within(networks))
                 }
                 Ok(name) => {
-                    self.check_told(&path, [&name], patterns.place);
+                    self.check_told(&path, [&name], patterns.place, Untold::Ignored);
                     let patterns = self.patterns(&path, &name, patterns, case);
                     patterns.map(|patterns| condition.clone().and_fits(name, patterns))
                 }
@@ -235,6 +236,12 @@ impl Reader<'_> {
             let problem = format!(
                 "{path} is {text:?}, which fits only names that begin with a dot. Write * for any text within a segment, \
                  ** for any text"
+            );
+            return self.warn(place, problem);
+        }
+        if text.contains(['{', '}']) || text.contains("/:") {
+            let problem = format!(
+                "{path} is {text:?}; parameters such as {{id}} are for routes. Write * for any text within a segment: /users/*"
             );
             return self.warn(place, problem);
         }

@@ -14,6 +14,15 @@ pub(super) struct Placed<'a> {
     pub(super) by: Option<Place>,
 }
 
+/// What becomes of requests of which an attribute is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Untold {
+    /// The policy or condition does not apply.
+    Ignored,
+    /// They are denied.
+    Denied,
+}
+
 impl Reader<'_> {
     /// Warns if none of some attributes is known of any request, unless a caller of the API tells it.
     pub(super) fn check_told<'n>(
@@ -21,6 +30,7 @@ impl Reader<'_> {
         path: &str,
         names: impl IntoIterator<Item = &'n AttributeName<String>>,
         place: Option<Place>,
+        effect: Untold,
     ) {
         let mut why = None;
         for name in names {
@@ -31,8 +41,16 @@ impl Reader<'_> {
         }
         if let Some((name, reason)) = why {
             let scope = if self.told.routes.is_empty() { "" } else { ", and so never in the gateway" };
-            let problem =
-                format!("{path}: {reason}. It acts only if a caller of /api/v1/decide tells {name}{scope}");
+            let problem = match effect {
+                Untold::Ignored => {
+                    format!(
+                        "{path}: {reason}. It acts only if a caller of /api/v1/decide tells {name}{scope}"
+                    )
+                }
+                Untold::Denied => format!(
+                    "{path}: {reason}. With missing: deny, every request that the policy covers gets 403, unless a caller of /api/v1/decide tells {name}"
+                ),
+            };
             self.warn(place, problem);
         }
     }

@@ -10,7 +10,7 @@ use ratewright_http::path::Case;
 
 use super::file::{self, By};
 use super::meaning::{Name, OnMissing};
-use super::never::Placed;
+use super::never::{Placed, Untold};
 use super::quotas::Quotas;
 use super::reader::Reader;
 use super::written::{At, Place, Written};
@@ -192,7 +192,9 @@ impl Reader<'_> {
                 );
                 self.wrong(place, problem);
             } else {
-                self.check_told(&format!("{path}.by"), part.names(), place);
+                let denies = matches!(missing, Some(OnMissing::Otherwise(Missing::Deny)));
+                let effect = if denies { Untold::Denied } else { Untold::Ignored };
+                self.check_told(&format!("{path}.by"), part.names(), place, effect);
             }
         }
         let terms = self.terms(&path, &written, missing, whole);

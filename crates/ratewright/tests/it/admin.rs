@@ -321,7 +321,7 @@ fn top_marks_denials_in_shadow_mode_and_shows_correlation_ids() {
             hh:mm:ss  trial   192.0.2.1  GET /trial  nnnn s       shadow   id-trial-2
             hh:mm:ss  trial   192.0.2.1  GET /trial  nnnn s       shadow   id-trial-1
 
-            Mode shadow: the requests would have been denied, and were let through
+            Mode shadow: the policy would have denied these requests; it is not enforced
             exit 0"#]],
     );
     let api = told(&ask(&ratewright, &["top", "-p", "api"]));

@@ -28,14 +28,14 @@ fn every_reading_of_what_is_counted_by_is_charged() {
     let four = [(sid, "a"), (AttributeName::Method, "GET"), (sid, "b"), (AttributeName::Method, "PUT")];
     let keys = [r#"p["a", "GET"]"#, r#"p["b", "GET"]"#, r#"p["a", "PUT"]"#, r#"p["b", "PUT"]"#];
     assert_eq!(readings(vec![both.clone()], &four), keys);
-    let twelve = [&four[..], &["c", "d", "e", "f"].map(|value| (sid, value))].concat();
-    assert_eq!(readings(vec![both.clone()], &twelve).len(), usize::from(Policies::READINGS_MAX));
-    let fourteen = [&twelve[..], &[(sid, "g")]].concat();
-    assert_eq!(readings(vec![both.clone()], &fourteen), ["p TooMany"]);
+    let sixteen = [&four[..], &["c", "d", "e", "f", "g", "h"].map(|value| (sid, value))].concat();
+    assert_eq!(readings(vec![both.clone()], &sixteen).len(), usize::from(Policies::READINGS_MAX));
+    let eighteen = [&sixteen[..], &[(sid, "i")]].concat();
+    assert_eq!(readings(vec![both.clone()], &eighteen), ["p TooMany"]);
     let shadow = vec![both.in_mode(Mode::Shadow), by_sid()];
-    assert_eq!(readings(shadow, &fourteen).len(), 7, "shadow denies nobody");
+    assert_eq!(readings(shadow, &eighteen).len(), 9, "shadow denies nobody");
     let elsewhere = both_on("/other").by(&[sid, AttributeName::Method]);
-    assert_eq!(readings(vec![elsewhere], &fourteen), [""; 0], "only policies that cover the request deny it");
+    assert_eq!(readings(vec![elsewhere], &eighteen), [""; 0], "only policies that cover the request deny it");
 }
 
 fn both_on(path: &str) -> Policy {

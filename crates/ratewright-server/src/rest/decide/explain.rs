@@ -8,12 +8,14 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use arc_swap::Guard;
 use http::{HeaderMap, Response, StatusCode};
 use ratewright_core::{
-    Ask, AttributeName, Explained, Key, Micros, Observe, Policies, Policy, Query, Standing, Store, Verdict,
+    Ask, AttributeName, Decision, Explained, Finding, Key, Micros, Mode, Observe, Policies, Policy, Query,
+    Standing, Store, Verdict,
 };
 use ratewright_http::{Facts, Fields, Problem, explain};
 use schemars::JsonSchema;
@@ -22,6 +24,7 @@ use serde::Serialize;
 use super::{Decide, Deciding, LimitState};
 use crate::answer::json;
 use crate::key::Escaped;
+use crate::rest::in_flight;
 
 /// Finds the route of a request, by host, path and method.
 pub type FindRoute = dyn Fn(Option<&str>, &str, &str) -> FoundRoute + Send + Sync;
@@ -171,6 +174,11 @@ where
         let mut needs = policies.needs().to_vec();
         needs.extend(permits.needs().iter().filter(|name| !policies.needs().contains(name)).cloned());
         let mut facts = told.facts(self.settings, &needs, self.now);
+        let length = AttributeName::Header("content-length");
+        let is_known = facts.attributes().iter().any(|attribute| attribute.name.is(&length));
+        if policies.counts_bytes() && !is_known && asked.cost == NonZeroU32::MIN {
+            facts.tell(length, "0"); // as the gateway takes a request that names no length
+        }
         let mut also: Vec<&str> = asked.policies.iter().map(AsRef::as_ref).collect();
         if let FoundRoute::Route { id, policies } = &route {
             facts.tell(AttributeName::Route, id.as_str());
@@ -190,7 +198,12 @@ where
         let rates = policies.explain(&query);
         let rates = rates.iter().map(|explained| ExplainedPolicy::of(explained, &query, &standings));
         let in_flight = permits.explain(&query);
-        let in_flight = in_flight.iter().map(|explained| ExplainedPolicy::in_flight(explained, &query));
+        let in_flight: Vec<_> = in_flight
+            .iter()
+            .map(|explained| ExplainedPolicy::in_flight(explained, &query, gateway))
+            .collect();
+        let full = in_flight.iter().find_map(|(_, full)| full.clone());
+        let in_flight = in_flight.into_iter().map(|(policy, _)| policy);
         let policies = rates.chain(in_flight).filter(|policy| !policy.is_ad_hoc()).collect::<Vec<_>>();
         let mut headers = HeaderMap::new();
         if let Some(fields) = Fields::of(&decision, self.now) {
@@ -198,11 +211,16 @@ where
         }
         let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
         let verdict = decision.verdict();
+        let status = match (verdict, &full) {
+            (_, Some(_)) => 429, // the gateway asks for a permit first
+            (Verdict::Allow, None) => 200,
+            (Verdict::Deny, None) => Fields::status(&decision).as_u16(),
+        };
         Ok(Explanation {
-            allowed: verdict == Verdict::Allow,
-            status: if verdict == Verdict::Allow { 200 } else { Fields::status(&decision).as_u16() },
+            allowed: status == 200,
+            status,
             basis: decision.basis().map_or("none", |basis| basis.name()),
-            summary: summary(verdict, decision.tightest().map(|(policy, ..)| policy), &policies),
+            summary: full.unwrap_or_else(|| summary(&decision, &policies)),
             route: route_words(&route),
             attributes: told.known(&facts, &needs, self.settings),
             headers: headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
@@ -221,11 +239,14 @@ impl Explanation {
 }
 
 /// Which policy decides, or why none does.
-fn summary(verdict: Verdict, tightest: Option<&Policy>, policies: &[ExplainedPolicy]) -> String {
-    let refused = policies.iter().find(|policy| policy.result == "refused");
+fn summary(decision: &Decision, policies: &[ExplainedPolicy]) -> String {
+    let (verdict, tightest) = (decision.verdict(), decision.tightest().map(|(policy, ..)| policy));
+    let refused = decision.refused();
     let applying: Vec<_> = policies.iter().filter(|policy| policy.applies).collect();
     match (refused, tightest) {
-        (Some(refused), _) => format!("denied by {}: {}", refused.policy, refused.why),
+        (Some((policy, why)), _) => {
+            format!("denied by {}: {}", policy.name(), explain::why(policy, &Finding::Refused(why)))
+        }
         (None, Some(policy)) if verdict == Verdict::Deny => {
             format!("denied by {}: its bucket does not have enough units", policy.name())
         }
@@ -240,6 +261,15 @@ fn summary(verdict: Verdict, tightest: Option<&Policy>, policies: &[ExplainedPol
         (None, None) if policies.is_empty() => "allowed: the file has no policies".to_owned(),
         (None, None) if policies.iter().all(|policy| policy.result == "exempt") => {
             format!("allowed: {}", policies[0].why)
+        }
+        (None, None) if !applying.is_empty() => {
+            let names: Vec<_> = applying.iter().map(|policy| policy.policy.as_str()).collect();
+            format!(
+                "allowed; {} of {} policies apply, and none of them denies: {}",
+                names.len(),
+                policies.len(),
+                names.join(", ")
+            )
         }
         (None, None) => format!("allowed: none of {} policies applies", policies.len()),
     }
@@ -268,12 +298,23 @@ impl ExplainedPolicy {
         Self::with(explained, query, limits)
     }
 
-    fn in_flight(explained: &Explained<'_>, query: &Query<'_>) -> Self {
+    /// The same for a policy on requests in flight, and the summary of a denial if as many are in flight as may be.
+    fn in_flight(explained: &Explained<'_>, query: &Query<'_>, gateway: &Gateway) -> (Self, Option<String>) {
         let mut told = Self::with(explained, query, Vec::new());
-        if told.applies {
-            told.why.push_str("; it limits requests in flight, which only the gateway counts");
+        if !told.applies {
+            return (told, None);
         }
-        told
+        let Some(n) = in_flight::count(explained.policy, query.attributes, gateway) else {
+            told.why.push_str("; requests in flight are counted only by a running gateway");
+            return (told, None);
+        };
+        let limits = in_flight::limits(explained.policy, n);
+        let limit = limits.iter().find(|limit| limit.override_name == told.override_name.as_deref());
+        let Some(max) = limit.or(limits.first()).map(|limit| limit.max) else { return (told, None) };
+        told.why.push_str(&format!("; {n} of {max} requests are in flight"));
+        let is_full = n >= max && told.mode == Mode::Enforce.name();
+        let full = is_full.then(|| format!("denied by {}: {n} of {max} requests are in flight", told.policy));
+        (told, full)
     }
 
     fn with(explained: &Explained<'_>, query: &Query<'_>, limits: Vec<OwnedLimitState>) -> Self {

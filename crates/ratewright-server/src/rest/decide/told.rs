@@ -342,6 +342,18 @@ impl Told<'_> {
                 let named = self.host.as_deref().into_iter().chain(self.header("host"));
                 return parts::hosts(target, named.map(str::as_bytes));
             }
+            AttributeName::Header(name) if name == "content-length" => {
+                // Nobody counts the body later, so a length that cannot be read is longer than any limit.
+                let is_length =
+                    |line: &str| line.len() <= 20 && line.bytes().all(|byte| byte.is_ascii_digit());
+                let is_chunked = self.header("transfer-encoding").next().is_some();
+                for line in self.header(name).map(str::trim_ascii) {
+                    values.add(Some(Cow::Borrowed(if is_length(line) { line } else { "unreadable" })));
+                }
+                if is_chunked {
+                    values.add(Some(Cow::Borrowed("chunked")));
+                }
+            }
             AttributeName::Header(name) => {
                 let mut n_lines = 0;
                 for line in self.header(name) {

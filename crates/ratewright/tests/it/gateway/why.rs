@@ -1,6 +1,6 @@
 //! Why a request was limited or not, as an operator finds out: logs, and an explanation in a response.
 
-use ratewright_lab::{Redis, wait_until};
+use ratewright_lab::Redis;
 
 use super::{application, gateway};
 use crate::process::Ratewright;
@@ -58,7 +58,7 @@ fn post(ratewright: &Ratewright, head: &str, body: &str) -> u16 {
     ratewright.pass_raw(&request).status
 }
 
-/// Content-Length is charged before the request is forwarded, a chunked body when it has ended: also in Redis, for all instances.
+/// Content-Length is charged before the request is forwarded, a chunked body as it comes: also in Redis, for all instances.
 #[test]
 fn bytes_of_requests_are_counted_for_all_instances() {
     let (application, redis) = (application(), Redis::start());
@@ -75,8 +75,11 @@ fn bytes_of_requests_are_counted_for_all_instances() {
     let chunked = format!("1e\r\n{}\r\n0\r\n\r\n", "x".repeat(30));
     assert_eq!(post(&two, "Transfer-Encoding: chunked", &chunked), 200);
     let left = || one.get("remaining?policy=upload&key=127.0.0.1").json()["remaining"].as_u64();
-    wait_until("the chunked body is recorded", || left() == Some(30));
+    assert_eq!(left(), Some(30), "a chunked body is charged as it comes");
     assert_eq!(post(&one, "Content-Length: 31", &"x".repeat(31)), 429);
+    let longer = format!("28\r\n{}\r\n0\r\n\r\n", "x".repeat(40));
+    assert_eq!(post(&two, "Transfer-Encoding: chunked", &longer), 429);
+    one.wait_for_line(&["WARN", "denied", "upload"]);
     assert_eq!(post(&one, "Content-Length: 30", &"x".repeat(30)), 200);
     assert_eq!(post(&one, "Transfer-Encoding: chunked", &chunked), 429, "there is no room for one byte");
 }
