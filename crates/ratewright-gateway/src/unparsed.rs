@@ -47,3 +47,27 @@ impl<T> RenderParseError for Unparsed<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn only_an_idle_connection_has_responses_of_hyper() {
+        let shared = Arc::new(());
+        let peer = IpAddr::from([127, 0, 0, 1]);
+        let mut unparsed =
+            Unparsed { shared: Arc::downgrade(&shared), flag: Flag::default(), peer, n_answered: 0 };
+        assert!(unparsed.render(400).is_some(), "nothing was asked before");
+        let request = Arc::clone(&shared);
+        unparsed.flag.take();
+        assert!(unparsed.render(400).is_none(), "a request is in progress");
+        drop(request);
+        assert!(unparsed.render(400).is_none(), "its response may not be written yet");
+        unparsed.flushed();
+        assert!(unparsed.render(400).is_some(), "all of it was written");
+        unparsed.flag.let_through();
+        assert!(unparsed.render(400).is_none(), "a tunnel");
+    }
+}

@@ -312,6 +312,21 @@ fn a_tunnel_of_which_something_was_left_out_breaks() {
     assert!(matches!(read_on(&mut stream), Poll::Ready(Err(_))));
 }
 
+/// What is known of HTTP/1.1 responses must not be applied to the frames of HTTP/2.
+#[test]
+fn http2_and_tunnels_are_told_from_http1() {
+    let read = |input: &[u8]| {
+        let mut stream = Strict::new(Pieces { bytes: input, sizes: vec![7], turn: 0 }, HEADER_MAX);
+        while matches!(read_on(&mut stream), Poll::Ready(Ok(1..))) {}
+        stream.flag()
+    };
+    assert!(read(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n").is_http1());
+    assert!(!read(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0").is_http1());
+    let tunnel = read(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    tunnel.let_through();
+    assert!(!tunnel.is_http1());
+}
+
 #[test]
 fn a_usual_head_costs_no_memory() {
     let head = b"GET / HTTP/1.1\r\nHost: a.example\r\nAccept: */*\r\nContent-Length: 3\r\n\r\nabc".repeat(9);

@@ -84,6 +84,7 @@ impl<'a> Asked<'a> {
                 match key {
                     Some(key) => {
                         let attributes = of_key(policy, key, accepts)?;
+                        let attributes = with_networks(attributes, settings.dialect.rules.ipv6_prefix);
                         let has_others = policy.overrides().next().is_some();
                         let address = if has_others { address_in(&attributes) } else { None };
                         (Cow::Borrowed(key), attributes, address)
@@ -212,6 +213,16 @@ fn of_key<'a>(policy: &'a Policy, key: &'a str, accepts: Accepts) -> Result<Name
         Some((name, Cow::Owned(told.value.to_owned())))
     });
     Ok(named.collect())
+}
+
+/// The attributes, with each address as its bucket is called: of IPv6 a network.
+fn with_networks(mut attributes: Named<'_>, ipv6_prefix: u8) -> Named<'_> {
+    for (name, value) in &mut attributes {
+        if let (AttributeName::Ip, Ok(address)) = (&name, value.parse::<IpAddr>()) {
+            *value = Cow::Owned(address::client(address, ipv6_prefix));
+        }
+    }
+    attributes
 }
 
 /// The values, with those marked that are an address in place of what cannot be read: keys show them as `ip:…`, and a value of

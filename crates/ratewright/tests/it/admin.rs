@@ -548,3 +548,21 @@ fn a_door_elsewhere_is_asked_with_a_token_and_over_tls() {
     let unreadable = told(&run(&["top", "--admin", &admin, "--ca", &path("no.pem")]));
     assert!(unreadable.contains("cannot read --ca") && unreadable.ends_with("exit 1"), "{unreadable}");
 }
+
+/// Buckets of IPv6 clients are called by their network, and a client is known by its address.
+#[test]
+fn a_key_with_an_ipv6_address_means_its_network() {
+    let ratewright = Ratewright::start("policies: [{name: login, by: ip, quota: {rate: 3/h}}]\n");
+    for _ in 0..4 {
+        ratewright.decide(&json!({"ip": "2001:db8::2"}));
+    }
+    let left =
+        |key: &str| json_of(&ask(&ratewright, &["inspect", key, "--json"]))["limits"][0]["remaining"].clone();
+    for key in ["login:2001:db8::2", "login:2001:db8::ffff", "login:2001:db8::/64"] {
+        assert_eq!(left(key), 0, "{key}");
+    }
+    let reset = ask(&ratewright, &["reset", "login:2001:db8::2"]);
+    assert!(reset.status.success(), "{}", told(&reset));
+    assert_eq!(left("login:2001:db8::2"), 3);
+    assert_eq!(ratewright.decide(&json!({"ip": "2001:db8::2"})).status, 200);
+}
