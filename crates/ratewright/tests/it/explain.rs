@@ -255,19 +255,19 @@ policies:
         &ratewright,
         r#"{"ip": "192.0.2.1", "method": "GET", "path": "/orders/7"}"#,
         expect![[r#"
-        allowed; 2 of 2 policies apply, the tightest is per-route
-        per-route: applies: it covers the request
-        at-once: applies: it covers the request; it limits requests in flight, which only the gateway counts
-    "#]],
+            allowed; 2 of 2 policies apply, the tightest is per-route
+            per-route: applies: it covers the request
+            at-once: applies: it covers the request; 0 of 3 requests are in flight
+        "#]],
     );
     check(
         &ratewright,
         r#"{"ip": "192.0.2.1", "method": "GET", "path": "/other"}"#,
         expect![[r#"
-        allowed: none of 2 policies applies
-        per-route: not_named: only routes and callers that name it fall under it
-        at-once: applies: it covers the request; it limits requests in flight, which only the gateway counts
-    "#]],
+            allowed; 1 of 2 policies apply, and none of them denies: at-once
+            per-route: not_named: only routes and callers that name it fall under it
+            at-once: applies: it covers the request; 0 of 3 requests are in flight
+        "#]],
     );
     let explained = explained(&ratewright, r#"{"ip": "192.0.2.1", "method": "POST", "path": "/orders/7"}"#);
     assert_eq!(explained["route"], "routes match, but not with this method; the gateway answers 405");

@@ -87,8 +87,8 @@ fn inspect_shows_how_many_requests_of_a_key_are_in_flight_and_the_maximum() {
         &ratewright,
         &["reset", "at-once:127.0.0.1"],
         expect![[r#"
-        error: http://ADMIN refuses: policy at-once limits requests in flight, which cannot be reset: they end by themselves
-        exit 1"#]],
+            error: http://ADMIN refuses: policy "at-once" cannot be reset: it limits requests in flight, which end by themselves
+            exit 1"#]],
     );
     requests.into_iter().for_each(end);
     wait_until("nothing is in flight", || in_flight("at-once:127.0.0.1") == 0);
@@ -117,8 +117,8 @@ fn without_an_open_gateway_inspect_says_that_nothing_counts_requests_in_flight()
         &ratewright,
         &["inspect", "at-once:127.0.0.1"],
         expect![[r#"
-        error: http://ADMIN refuses: policy at-once limits requests in flight, which only the gateway counts, and the gateway is not open; it opens at the start if the policy file has routes
-        exit 1"#]],
+            error: http://ADMIN refuses: policy "at-once": requests in flight are not counted because the gateway is not running; add routes to the policy file and restart
+            exit 1"#]],
     );
     assert_eq!(ratewright.admin("/api/v1/admin/key?policy=at-once&key=127.0.0.1").status, 409);
     let text = told(&ask(&ratewright, &["inspect", "--client", "192.0.2.1"]));
