@@ -87,5 +87,6 @@ fn router() -> Router {
         settings: Settings::default().shared(),
         clock,
         checks: Arc::default(),
+        gateway: rest::Gateway::default(),
     })
 }

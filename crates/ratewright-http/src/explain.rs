@@ -143,9 +143,9 @@ pub fn is_secret<S: AsRef<str>>(name: &AttributeName<S>) -> bool {
     }
 }
 
-/// What a request brought along to say who sent it.
+/// How a request says who sent it.
 #[derive(Clone, Copy, Debug)]
-pub struct Brought {
+pub struct IdentitySources {
     /// It has an `Authorization` header.
     pub has_authorization: bool,
     /// Its user comes from a header of a trusted proxy.
@@ -153,10 +153,15 @@ pub struct Brought {
 }
 
 /// Where an attribute of a request comes from, or why it is missing. Of the address, [`Origin`] says it.
-pub fn origin(name: &AttributeName<&str>, facts: &Facts<'_>, rules: &Rules, brought: Brought) -> String {
+pub fn origin(
+    name: &AttributeName<&str>,
+    facts: &Facts<'_>,
+    rules: &Rules,
+    sources: IdentitySources,
+) -> String {
     let is_known = facts.value(*name).is_some();
     match name {
-        AttributeName::User if is_known && brought.is_by_user_header => {
+        AttributeName::User if is_known && sources.is_by_user_header => {
             let header = rules.user_header.as_ref().map(|header| header.as_str()).unwrap_or_default();
             format!("the header {header} of a trusted proxy")
         }
@@ -164,7 +169,7 @@ pub fn origin(name: &AttributeName<&str>, facts: &Facts<'_>, rules: &Rules, brou
             (None, _) => "missing: clients.user.jwt is not set, so tokens are not read".to_owned(),
             (Some(_), Some(cause)) => format!("token refused: {cause}"),
             (Some(_), None) if is_known => "the verified token in Authorization".to_owned(),
-            (Some(_), None) if !brought.has_authorization => {
+            (Some(_), None) if !sources.has_authorization => {
                 "missing: the request has no Authorization header".to_owned()
             }
             (Some(_), None) => "missing: Authorization has no token, or the token lacks the claim".to_owned(),
@@ -203,8 +208,8 @@ pub struct Explain<'a, 'q, 'f> {
     pub rules: &'a Rules,
     /// Where the client's address comes from.
     pub address: Origin,
-    /// What the request brought along.
-    pub brought: Brought,
+    /// How the request says who sent it.
+    pub sources: IdentitySources,
 }
 
 impl Explain<'_, '_, '_> {
@@ -250,7 +255,7 @@ impl Explain<'_, '_, '_> {
     }
 
     fn identity(&self, name: &AttributeName<&str>) -> String {
-        let from = origin(name, self.facts, self.rules, self.brought);
+        let from = origin(name, self.facts, self.rules, self.sources);
         match self.facts.value(*name) {
             Some(_) if is_secret(name) => format!("{name} (secret) from {from}"),
             Some(value) => format!("{name} {value} from {from}"),

@@ -62,11 +62,11 @@ impl BodyLength {
 #[derive(Debug, Default)]
 pub struct Report {
     wants_explanation: bool,
-    written: Mutex<Written>,
+    written: Mutex<Recorded>,
 }
 
 #[derive(Debug, Default)]
-struct Written {
+struct Recorded {
     policy: Option<String>,
     is_denied: bool,
     explanation: Option<String>,
@@ -109,7 +109,7 @@ impl Report {
         self.written().explanation.clone()
     }
 
-    fn written(&self) -> MutexGuard<'_, Written> {
+    fn written(&self) -> MutexGuard<'_, Recorded> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

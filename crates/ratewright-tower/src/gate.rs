@@ -14,7 +14,7 @@ use ratewright_core::{
     Ask, AttributeName, Decision, Limiter, Observe, Policies, Query, Store, Timestamp, Verdict,
 };
 use ratewright_http::address::{Origin, newly_ignored};
-use ratewright_http::explain::{Brought, Explain};
+use ratewright_http::explain::{Explain, IdentitySources};
 use ratewright_http::{
     BodyLength, CorrelationId, Dialect, Facts, FieldStyle, Fields, Known, Occasion, Problem, Report,
     identify_known,
@@ -137,14 +137,14 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
             let dialect = self.door.dialect.load();
             let rules = &dialect.rules;
             let has_token = known.token.as_ref().is_some_and(|token| token.is_genuine());
-            let brought = Brought {
+            let sources = IdentitySources {
                 has_authorization: request.headers.contains_key(AUTHORIZATION),
                 is_by_user_header: !has_token
                     && rules.user_header.is_some()
                     && rules.proxies.trust(known.peer),
             };
             let address = Origin::of(&request.headers, known.peer, &rules.proxies);
-            Explain { query, decision, facts, rules, address, brought }.line()
+            Explain { query, decision, facts, rules, address, sources }.line()
         });
     }
 

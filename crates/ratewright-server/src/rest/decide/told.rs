@@ -281,8 +281,8 @@ impl Told<'_> {
             | AttributeName::Claim(_)
             | AttributeName::Named(_) => {
                 let has_authorization = self.header("authorization").next().is_some();
-                let brought = explain::Brought { has_authorization, is_by_user_header: false };
-                explain::origin(name, facts, rules, brought)
+                let sources = explain::IdentitySources { has_authorization, is_by_user_header: false };
+                explain::origin(name, facts, rules, sources)
             }
         }
     }
