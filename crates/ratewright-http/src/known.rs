@@ -46,13 +46,14 @@ pub enum BodyLength {
 impl BodyLength {
     /// What the head of a request says. Without a length, HTTP/1.1 has no body unless it is chunked; HTTP/2 may have one.
     pub fn of(request: &Parts) -> Self {
+        if request.headers.contains_key(TRANSFER_ENCODING) {
+            return Self::Unknown; // whatever length stands beside it
+        }
         let mut lengths = request.headers.get_all(CONTENT_LENGTH).iter();
         let length = lengths.next().map(|value| value.to_str().ok().and_then(|text| text.parse().ok()));
         match length {
             Some(Some(length)) => Self::Bytes(length),
-            None if request.version < Version::HTTP_2 && !request.headers.contains_key(TRANSFER_ENCODING) => {
-                Self::Bytes(0)
-            }
+            None if request.version < Version::HTTP_2 => Self::Bytes(0),
             Some(None) | None => Self::Unknown,
         }
     }

@@ -288,6 +288,16 @@ impl Reader<'_> {
             );
             self.wrong(place, problem);
         }
+        let others = written.overrides.iter().flatten().filter_map(|other| other.value.quota.as_ref());
+        let mut quotas = written.quota.iter().chain(others).flat_map(|quotas| &quotas.items);
+        let is_queue =
+            |quota: &At<file::Quota>| quota.value.leak.as_ref().is_some_and(|leak| leak.text == "queue");
+        if let (Some((place, Some(Cost::RequestBytes))), true) = (&cost, quotas.any(is_queue)) {
+            let problem = format!(
+                "{path}: cost: {{bytes: request}} and leak: queue cannot be combined, since a body cannot wait piece by piece; leave leak out"
+            );
+            self.wrong(*place, problem);
+        }
         Terms {
             mode: if whole.enabled { mode } else { Mode::Off },
             on_failure,

@@ -266,6 +266,7 @@ policies:
 - {name: h3, quota: {rate: 5GB/s}, cost: {bytes: request}}
 - {name: h4, quota: {rate: 1/s}, cost: {bytes: request}, count: {status: [401]}}
 - {name: h5, quota: {rate: 1XB/s, burst: 0B}}
+- {name: h6, quota: {rate: 1KB/s, algorithm: leaky_bucket, leak: queue}, cost: {bytes: request}}
 - {name: i, quota: {rate: 1/s}, when: {path: []}}
 - {name: j, quota: {rate: 1/s}, when: {path: ["/***", ""], ip: 10/8, "header:": x}}
 - {name: k, quota: {rate: 1/s}, overrides: [{quota: {rate: 1/s}}, {match: {user: x}}, {match: {}, mode: off}]}
@@ -287,18 +288,19 @@ exempt: {paths: [health], clients: [x]}
             t.yaml:14:40: policies.h4: cost by bytes and count do not go together, since bytes are counted before the response; leave one out
             t.yaml:15:28: policies.h5.quota.rate is "1XB/s"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB
             t.yaml:15:42: policies.h5.quota.burst is "0B"; use a whole number above 0 and B, KB (1024 bytes), MB, GB or TB: 32KB, 10MB
-            t.yaml:16:46: policies.i.when.path is an empty list, which nothing fits; leave it out
-            t.yaml:17:47: policies.j.when.path: "/***" has more than two stars in a row; * stays in a segment, ** crosses segments
-            t.yaml:17:55: policies.j.when.path is "", which no path fits; begin with / or **
-            t.yaml:17:64: policies.j.when.ip is "10/8"; use a network or an address, for example 10.0.0.0/8 or 192.0.2.7
-            t.yaml:17:81: policies.j.when.header:: "header:" is no attribute; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
-            t.yaml:18:45: policies.k.overrides[0] has no match; say whom it is for, for example match: {user: "batch-*"}
-            t.yaml:18:67: policies.k.overrides[1] changes nothing; give it a quota or a mode
-            t.yaml:18:87: policies.k.overrides[2] has no match; say whom it is for, for example match: {user: "batch-*"}
-            t.yaml:19:78: policies.l.overrides[0].quota.rate is "x"; a rate is units/time, for example 10/s, 1/6s or 250/min
-            t.yaml:19:88: policies.l.overrides[0].mode is "x"; use one of enforce, shadow, off
-            t.yaml:20:18: exempt.paths is "health", which no path fits; begin with / or **
-            t.yaml:20:37: exempt.clients is "x"; use a network or an address, for example 10.0.0.0/8 or 192.0.2.7
+            t.yaml:16:80: policies.h6: cost: {bytes: request} and leak: queue cannot be combined, since a body cannot wait piece by piece; leave leak out
+            t.yaml:17:46: policies.i.when.path is an empty list, which nothing fits; leave it out
+            t.yaml:18:47: policies.j.when.path: "/***" has more than two stars in a row; * stays in a segment, ** crosses segments
+            t.yaml:18:55: policies.j.when.path is "", which no path fits; begin with / or **
+            t.yaml:18:64: policies.j.when.ip is "10/8"; use a network or an address, for example 10.0.0.0/8 or 192.0.2.7
+            t.yaml:18:81: policies.j.when.header:: "header:" is no attribute; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
+            t.yaml:19:45: policies.k.overrides[0] has no match; say whom it is for, for example match: {user: "batch-*"}
+            t.yaml:19:67: policies.k.overrides[1] changes nothing; give it a quota or a mode
+            t.yaml:19:87: policies.k.overrides[2] has no match; say whom it is for, for example match: {user: "batch-*"}
+            t.yaml:20:78: policies.l.overrides[0].quota.rate is "x"; a rate is units/time, for example 10/s, 1/6s or 250/min
+            t.yaml:20:88: policies.l.overrides[0].mode is "x"; use one of enforce, shadow, off
+            t.yaml:21:18: exempt.paths is "health", which no path fits; begin with / or **
+            t.yaml:21:37: exempt.clients is "x"; use a network or an address, for example 10.0.0.0/8 or 192.0.2.7
         "#]],
     );
 }
