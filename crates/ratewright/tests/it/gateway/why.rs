@@ -1,5 +1,8 @@
 //! Why a request was limited or not, as an operator finds out: logs, and an explanation in a response.
 
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
 use ratewright_lab::Redis;
 
 use super::{application, gateway};
@@ -58,16 +61,47 @@ fn post(ratewright: &Ratewright, head: &str, body: &str) -> u16 {
     ratewright.pass_raw(&request).status
 }
 
+/// An application that reads all of a body before it answers. It ends with the test.
+fn reading_application() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        listener.incoming().flatten().for_each(|client| drop(read_and_answer(client)))
+    });
+    address
+}
+
+fn read_and_answer(mut client: TcpStream) -> std::io::Result<()> {
+    let mut text = String::new();
+    loop {
+        let is_whole = text.split_once("\r\n\r\n").is_some_and(|(head, body)| {
+            let head = head.to_lowercase();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok());
+            length.map_or_else(|| body.ends_with("0\r\n\r\n"), |length: usize| body.len() >= length)
+        });
+        if is_whole {
+            return client.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+        }
+        let mut piece = [0; 1024];
+        let n = client.read(&mut piece)?;
+        if n == 0 {
+            return Ok(()); // the gateway has cut the request off
+        }
+        text.push_str(&String::from_utf8_lossy(&piece[..n]));
+    }
+}
+
 /// Content-Length is charged before the request is forwarded, a chunked body as it comes: also in Redis, for all instances.
 #[test]
 fn bytes_of_requests_are_counted_for_all_instances() {
-    let (application, redis) = (application(), Redis::start());
+    let (application, redis) = (reading_application(), Redis::start());
     let config = format!(
         "store: {{redis: {{url: '{}', deadline: 1s}}}}\n\
-         policies: [{{name: upload, by: ip, cost: {{bytes: request}}, quota: {{rate: 1KB/30d, burst: 100B}}}}]\n",
+         policies: [{{name: upload, by: ip, cost: {{bytes: request}}, quota: {{rate: 1KB/30d, burst: 100B}}}}]\n\
+         routes: [{{id: app, match: {{path: /**}}, upstream: 'http://{application}'}}]\n",
         redis.url()
     );
-    let [one, two] = std::array::from_fn(|_| gateway(&application, &config));
+    let [one, two] = std::array::from_fn(|_| Ratewright::start(&config));
     one.wait_for_redis();
     two.wait_for_redis();
     assert_eq!(post(&one, "Content-Length: 40", &"x".repeat(40)), 200);
