@@ -1,6 +1,6 @@
 //! The responses to requests that hyper cannot parse: a problem with an id, and a line in the log.
 //!
-//! An upstream's response may look exactly like hyper's. They are told apart by the connection: if no request was in progress at the last
+//! An upstream's response may look exactly like hyper's. The connection distinguishes them: if no request was in progress at the last
 //! flush, and none has come since, only hyper can have written.
 
 use std::net::IpAddr;

@@ -13,7 +13,7 @@ use crate::identify::{Facts, Rules};
 /// The longest explanation in a response header, in bytes.
 const LINE_MAX: usize = 2_048;
 
-/// Of all that came of a policy, what says most: what applies says more than what does not.
+/// The finding that best explains a policy: one that applies, else the first.
 pub fn most_telling<'e, 'a>(explained: &'e Explained<'a>) -> Option<&'e Finding<'a>> {
     let applies = |finding: &&Finding<'_>| matches!(finding, Finding::Applies { .. } | Finding::Refused(_));
     explained.findings.iter().find(applies).or(explained.findings.first())
@@ -286,7 +286,7 @@ impl Explain<'_, '_, '_> {
     }
 }
 
-/// True if an attribute says who asks.
+/// True if an attribute identifies the client.
 fn is_identity(name: &AttributeName<String>) -> bool {
     match name {
         AttributeName::Header(name) => name != "content-length",

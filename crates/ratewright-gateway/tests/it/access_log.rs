@@ -81,7 +81,7 @@ async fn a_client_that_goes_away_is_told_without_a_status() {
     assert_eq!(lines.all(), [r#"127.0.0.1 GET a /slow all - r-4 "-" HTTP/1.1"#]);
 }
 
-/// Names the policies and verdicts that it is told.
+/// Collects the policies and verdicts of requests.
 #[derive(Default)]
 struct Deciding(Mutex<Vec<(Option<String>, bool, u16)>>);
 

@@ -79,6 +79,10 @@ fn a_usual_file_in_the_working_folder_that_is_not_read_is_hinted_at() {
         assert!(error.contains("is another program using it?"), "{args:?}: {error}");
         assert!(!error.contains("is not read"), "{args:?}: {error}");
     }
+    let hint = "ratewright.yaml in this folder is not checked; to check it: ratewright check ratewright.yaml";
+    let checked = |args: &[&str]| String::from_utf8(run_in(folder.path(), args).stderr).unwrap();
+    assert!(checked(&["check"]).contains(hint), "{}", checked(&["check"]));
+    assert!(!checked(&["check", "ratewright.yaml"]).contains(hint));
     std::fs::remove_file(folder.path().join("ratewright.yaml")).unwrap();
     let error = String::from_utf8(run_in(folder.path(), &["serve"]).stderr).unwrap();
     assert!(!error.contains("is not read"), "{error}");

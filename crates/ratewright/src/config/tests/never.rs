@@ -103,6 +103,19 @@ fn limits_that_never_act_are_warned_of() {
 }
 
 #[test]
+fn limits_that_deny_everybody_and_parameters_of_routes_are_warned_of() {
+    warns(
+        "policies:\n- {name: a, by: user, missing: deny, quota: {rate: 1/s}}\n\
+         - {name: b, by: ip, when: {path: ['/users/{id}', '/users/:id']}, quota: {rate: 1/s}}\n",
+        expect![[r#"
+            warning: t.yaml:2:17: policies.a.by: no request has a user, since nothing says how users are known; set clients.user.jwt, or clients.user.header. With missing: deny, every request that the policy covers gets 403, unless a caller of /api/v1/decide tells user
+            warning: t.yaml:3:35: policies.b.when.path is "/users/{id}"; parameters such as {id} are for routes. Write * for any text within a segment: /users/*
+            warning: t.yaml:3:50: policies.b.when.path is "/users/:id"; parameters such as {id} are for routes. Write * for any text within a segment: /users/*
+        "#]],
+    );
+}
+
+#[test]
 fn policies_that_others_of_their_group_keep_away_are_warned_of() {
     warns(
         "policies:

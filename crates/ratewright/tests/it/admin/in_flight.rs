@@ -125,3 +125,21 @@ fn without_an_open_gateway_inspect_says_that_nothing_counts_requests_in_flight()
     let remark = "at-once: the gateway is not open, and only the gateway counts requests in flight\n";
     assert!(text.contains(remark) && text.contains("per-user: needs user"), "{text}");
 }
+
+/// Where the gateway would answer 429, `explain` says so.
+#[test]
+fn explain_denies_what_finds_as_many_in_flight_as_may_be() {
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let ratewright = gateway(&upstream);
+    let explain = || {
+        let body = json!({"attributes": {"ip": "127.0.0.1", "path": "/"}}).to_string();
+        ratewright.post("/api/v1/explain", &[], &body).json()
+    };
+    assert_eq!((&explain()["allowed"], &explain()["status"]), (&json!(true), &json!(200)));
+    let requests = [(); 3].map(|()| begin(&ratewright, &upstream));
+    let explained = explain();
+    assert_eq!((&explained["allowed"], &explained["status"]), (&json!(false), &json!(429)));
+    assert_eq!(explained["summary"], "denied by at-once: 3 of 3 requests are in flight");
+    assert_eq!(ratewright.pass("/", &[]).status, 429);
+    requests.into_iter().for_each(end);
+}

@@ -117,3 +117,24 @@ fn bytes_of_requests_are_counted_for_all_instances() {
     assert_eq!(post(&one, "Content-Length: 30", &"x".repeat(30)), 200);
     assert_eq!(post(&one, "Transfer-Encoding: chunked", &chunked), 429, "there is no room for one byte");
 }
+
+/// Nobody counts a body after `/decide`, so a length that cannot be read is longer than any limit.
+#[test]
+fn an_odd_length_at_decide_is_never_charged_less_than_the_body() {
+    let policies =
+        "policies: [{name: upload, by: ip, cost: {bytes: request}, quota: {rate: 1KB/30d, burst: 10KB}}]\n";
+    let ratewright = Ratewright::start(policies);
+    let decide = |headers: serde_json::Value| {
+        ratewright.decide(&serde_json::json!({"ip": "192.0.2.7", "headers": headers})).status
+    };
+    let zeros = format!("{}5000", "0".repeat(5_000));
+    for length in ["+5000", "5000, 5000", "5e3", "5 000", "\0", "-1", "18446744073709551616", zeros.as_str()]
+    {
+        assert_eq!(decide(serde_json::json!({"Content-Length": length})), 429, "{length:?}");
+    }
+    let chunked = serde_json::json!({"Content-Length": "0", "Transfer-Encoding": "chunked"});
+    assert_eq!(decide(chunked), 429, "chunked counts, whatever length stands beside it");
+    assert_eq!(decide(serde_json::json!({"Content-Length": ["1", "10241"]})), 429, "the larger of two");
+    assert_eq!(decide(serde_json::json!({"Content-Length": "10240"})), 200, "nothing was spent before");
+    assert_eq!(decide(serde_json::json!({"Content-Length": "1"})), 429);
+}
