@@ -355,10 +355,10 @@ class Lane:
         self.pacing, self.in_flight, self.ceiling, self.quiet = False, 0, None, 10_000
         self.slot, self.accepted_now, self.accepted_before = 0, 0, 0
         self.throttled_at = self.open_at = self.next_at = self.grown_at = self.epoch_at = 0
-        self.rate, self.step, self.in_flight_max = 0.0, 0.0, 0
+        self.rate, self.step, self.in_flight_max = 0.0, None, 0
 
     def learn(self, q, w):
-        self.ceiling, self.quiet = q / w, max(10_000, 1_000 * w)
+        self.ceiling, self.quiet = q / (w - 1) if w > 1 else None, max(10_000, 1_000 * w)
 
     def enter(self, now):
         if self.pacing and self.in_flight == 0 and now - self.throttled_at >= self.quiet:
@@ -367,8 +367,9 @@ class Lane:
             self.in_flight += 1
             return "go"
         if now > self.grown_at:
-            self.rate = self.capped(self.rate + 0.05 * self.step * (now - self.grown_at) / 1_000)
-            self.grown_at = now
+            dt = min(now - self.grown_at, 1_000)
+            grown = self.rate * 2 ** (dt / 1_000) if self.step is None else self.rate + 0.05 * self.step * dt / 1_000
+            self.rate, self.grown_at = self.capped(grown), now
         opens = max(self.open_at, self.next_at)
         if now < opens:
             return {"until": math.ceil(opens)}
@@ -402,9 +403,9 @@ class Lane:
             self.open_at = max(self.open_at, now + hint)
         else:
             self.turn(now)
+            self.step = self.rate if self.pacing else None
             rate = self.rate if self.pacing else max(self.accepted_now, self.accepted_before)
             self.rate = self.capped(max(0.7 * rate, 1.0))
-            self.step = self.rate if self.ceiling is None else self.ceiling
             self.open_at = max(self.open_at if self.pacing else 0, now + hint, retry_at)
             self.next_at = self.grown_at = self.open_at
             self.in_flight_max, self.epoch_at, self.pacing = 10, now, True
@@ -673,8 +674,10 @@ def gate_cases():
     yield gate_case("closed until the retry's own time", *fifty, first, *[(t, "enter") for t in (11, 1_010, 1_299, 1_300, 1_301)])  # fmt: skip
     yield gate_case("one after another at the pace", *fifty, first, *[(1_300 + 5 * i, "enter") for i in range(60)])
     yield gate_case("at least one a second", (0, "enter"), throttle(5, 0, 1_000, 1_500), *[(t, "enter") for t in (1_500, 2_000, 2_400, 2_500, 3_500)])  # fmt: skip
-    yield gate_case("never faster than the limit", (0, "learn", {"q": 10, "w": 1}), *fifty, first, *[(1_300 + 100 * i, "enter") for i in range(30)])  # fmt: skip
-    yield gate_case("a step of five per cent of the limit a second", (0, "learn", {"q": 100, "w": 1}), (0, "enter"), (3, "accepted"), (3, "enter"), throttle(5, 3, 1_000, 1_000), *[(1_005 + 1_000 * i, "enter") for i in range(8)])  # fmt: skip
+    yield gate_case("never faster than the limit can be", (0, "learn", {"q": 20, "w": 3}), *fifty, first, *[(1_300 + 50 * i, "enter") for i in range(30)])  # fmt: skip
+    yield gate_case("a window of one second tells no ceiling", (0, "learn", {"q": 10, "w": 1}), *fifty, first, *[(1_300 + 20 * i, "enter") for i in range(60)])  # fmt: skip
+    yield gate_case("doubling until the limit is met, then small steps", (0, "enter"), (3, "accepted"), (3, "enter"), throttle(5, 3, 1_000, 1_000), *[(1_005 + 250 * i, "enter") for i in range(12)], throttle(3_800, 3_755, 1_000, 5_000), *[(5_000 + 500 * i, "enter") for i in range(8)])  # fmt: skip
+    yield gate_case("time without calls grows the pace by one second at most", (0, "enter"), throttle(5, 0, 0, 100), (100, "enter"), (9_100, "enter"), (9_200, "enter"))  # fmt: skip
     yield gate_case("late answers of the same burst open no new epoch", *fifty, first, throttle(12, 0, 1_000, 1_900), throttle(14, 9, 2_000, 3_000), (2_013, "enter"), (2_014, "enter"))  # fmt: skip
     yield gate_case("a throttle of the new pace slows down", *fifty, first, (1_300, "enter"), throttle(1_310, 1_300, 1_000, 2_400), (2_399, "enter"), (2_400, "enter"), throttle(2_405, 2_400, 0, 2_500))  # fmt: skip
     yield gate_case("ten in flight, and one more for each success", *fifty, *[(9, "failed")] * 9, first, *[(1_300 + 100 * i, "enter") for i in range(12)], (2_600, "accepted"), (2_600, "enter"), (2_700, "enter"), (2_800, "enter"))  # fmt: skip
