@@ -1,0 +1,49 @@
+/**
+ * The retry budget: how many retries an origin may still cost.
+ *
+ * It starts full at 50 retries. A response that needs no retry earns a tenth of one, so in a long outage retries add
+ * at most 10 % to the load. It is counted in thousandths, so nothing is ever rounded. Retries after a 429 are free:
+ * the server asked for them.
+ */
+import { BoundedMap } from "./bounded-map.js";
+
+export interface BudgetOptions {
+  /** The most retries that can be saved up. Default 50. */
+  readonly retriesMax?: number;
+  /** How many retries a response that needs none earns. Default 0.1. */
+  readonly perSuccess?: number;
+}
+
+/** One level for each origin and partition. Share a budget between wrappers that call the same servers. */
+export class Budget {
+  readonly #full: number;
+  readonly #earned: number;
+  readonly #levels = new BoundedMap<number>(1_024);
+
+  constructor({ retriesMax = 50, perSuccess = 0.1 }: BudgetOptions = {}) {
+    if (!(retriesMax >= 0 && perSuccess >= 0)) {
+      throw new RangeError(`budget of ${retriesMax} retries, ${perSuccess} for a success; use numbers of at least 0`);
+    }
+    this.#full = Math.floor(retriesMax * 1_000);
+    this.#earned = Math.floor(perSuccess * 1_000);
+  }
+
+  /** What is left, in thousandths of a retry. */
+  level(key: string): number {
+    return this.#levels.get(key) ?? this.#full;
+  }
+
+  /** Takes `cost` thousandths if they are there. */
+  take(key: string, cost: number): boolean {
+    const level = this.level(key);
+    if (level < cost) return false;
+    if (cost > 0) this.#levels.set(key, level - cost);
+    return true;
+  }
+
+  /** Adds what a response that needs no retry earns. A full budget is not stored. */
+  earn(key: string): void {
+    const level = this.#levels.get(key);
+    if (level !== undefined && level < this.#full) this.#levels.set(key, Math.min(this.#full, level + this.#earned));
+  }
+}

@@ -1,0 +1,127 @@
+/**
+ * The decision: what to do after an attempt. A pure function that reads no clock, waits for nothing and sends nothing.
+ *
+ * `clients/vectors/README.md` defines it, and the JSON files beside that page are its tests. The Rust client passes
+ * the same files.
+ *
+ * # Laws
+ * - A retry is never earlier than the server's wait, and never later than the deadline.
+ * - A wait is never shortened to make it fit: the response is returned instead.
+ * - A request that may have been processed is repeated only if that is safe.
+ */
+import type { ResponseHeaders } from "./headers.js";
+import { type HintCause, isFromLimiter, type ServerWait, serverWait } from "./hints.js";
+import type { Backoff, Policy } from "./policy.js";
+
+/** Whether a request may be repeated: `safe` may be processed twice, `unprocessed` only if it was not processed. */
+export type Repeat = "auto" | "safe" | "unprocessed" | "never";
+
+/** What is known of a request's body. A `stream` can be read once; a `factory` makes a new one each time. */
+export type BodyKind = "none" | "factory" | "stream" | { readonly bytes: number };
+
+/** Why no response came: `not-sent` if the request certainly did not reach the server. */
+export type Failure = "not-sent" | "unknown";
+
+/** Why a call ended. `done` means that the response calls for no retry. */
+export type Why = "done" | "never" | "attempts" | "unsafe" | "body" | "server-wait" | "deadline" | "budget";
+
+/** What a retry waits for. */
+export type Cause = HintCause | "throttled" | "server-error" | "connection";
+
+export interface RequestFacts {
+  readonly method: string;
+  readonly idempotencyKey?: boolean;
+  readonly body?: BodyKind;
+  readonly repeat?: Repeat;
+}
+
+export interface Facts {
+  readonly request: RequestFacts;
+  /** Sends so far, and what the origin's retry budget holds in thousandths of a retry. */
+  readonly state: { readonly attempts: number; readonly budget: number };
+  readonly seen: { readonly status: number; readonly headers: ResponseHeaders } | { readonly failure: Failure };
+  /** Monotonic time since the call began, and Unix time. */
+  readonly now: { readonly elapsedMs: number; readonly wallMs: number };
+}
+
+export interface RetryDecision {
+  readonly action: "retry";
+  /** Milliseconds after the call began. */
+  readonly atMs: number;
+  readonly cause: Cause;
+  /** What the retry takes from the budget, in thousandths of a retry. */
+  readonly cost: number;
+  /** The wait that the server asked for; 0 if there was no usable one. */
+  readonly serverWaitMs: number;
+}
+
+export interface ReturnDecision {
+  readonly action: "return";
+  readonly why: Why;
+  readonly retryAtWallMs?: number;
+  readonly serverWaitMs: number;
+}
+
+export type Decision = RetryDecision | ReturnDecision;
+
+const idempotent = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"];
+const done: ReturnDecision = { action: "return", why: "done", serverWaitMs: 0 };
+
+/** True if a response with this status calls for no retry, whatever its headers say. */
+export function isDone(status: number): boolean {
+  return status !== 408 && status !== 429 && !(status >= 500 && status <= 599);
+}
+
+/** Decides what to do after an attempt. `random` is in [0, 1). */
+export function decide(policy: Policy, facts: Facts, random: number): Decision {
+  const { request, state, seen, now } = facts;
+  if ("status" in seen && isDone(seen.status)) return done;
+
+  const readable = "status" in seen ? serverWait(seen.headers, now.wallMs) : undefined;
+  const hint = readable && readable.waitMs > 0 ? readable : undefined;
+  const serverWaitMs = hint?.waitMs ?? 0;
+  const giveUp = (why: Why): ReturnDecision =>
+    hint
+      ? { action: "return", why, serverWaitMs, retryAtWallMs: now.wallMs + serverWaitMs }
+      : { action: "return", why, serverWaitMs };
+
+  if (request.repeat === "never") return giveUp("never");
+  if (state.attempts >= policy.attempts) return giveUp("attempts");
+  if (!isSafe(policy, request, seen)) return giveUp("unsafe");
+  if (!canReplay(policy, request.body)) return giveUp("body");
+  if (serverWaitMs > policy.serverWaitMaxMs) return giveUp("server-wait");
+
+  const [cause, waitMs] = chooseWait(policy, facts, hint, random);
+  const atMs = now.elapsedMs + waitMs;
+  if (atMs > policy.deadlineMs) return giveUp("deadline");
+  const cost = "status" in seen && seen.status === 429 ? 0 : 1_000;
+  if (state.budget < cost) return giveUp("budget");
+  return { action: "retry", atMs, cause, cost, serverWaitMs };
+}
+
+function isSafe(policy: Policy, request: RequestFacts, seen: Facts["seen"]): boolean {
+  if ("failure" in seen) {
+    if (seen.failure === "not-sent") return true;
+  } else if (policy.trust429 && seen.status === 429 && isFromLimiter(seen.headers)) {
+    return true;
+  }
+  const { repeat = "auto" } = request;
+  if (repeat !== "auto") return repeat === "safe";
+  return idempotent.includes(request.method.toUpperCase()) || request.idempotencyKey === true;
+}
+
+function canReplay(policy: Policy, body: BodyKind = "none"): boolean {
+  return typeof body === "object" ? body.bytes <= policy.replayMax : body !== "stream";
+}
+
+function chooseWait(policy: Policy, { state, seen }: Facts, hint: ServerWait | undefined, random: number): [Cause, number] {
+  const ceiling = ({ firstMs, maxMs }: Backoff) => Math.min(maxMs, firstMs * 2 ** (state.attempts - 1));
+  if (hint) return [hint.cause, hint.waitMs + Math.floor(random * ceiling(policy.spread))];
+
+  if ("status" in seen && (seen.status === 429 || seen.status === 503)) {
+    const high = ceiling(policy.throttleBackoff);
+    const low = Math.ceil(high / 10); // full jitter would let some return at once
+    return ["throttled", low + Math.floor(random * (high - low))];
+  }
+  return ["status" in seen ? "server-error" : "connection", Math.floor(random * ceiling(policy.failureBackoff))];
+}

@@ -1,0 +1,141 @@
+/**
+ * A lane: the pace at which calls meet one limit. It is a state machine driven by explicit times; it has no timer and
+ * no queue.
+ *
+ *     free ──throttled──► closed until open_at ──► paced: one send each 1000/rate ms, 10 in flight at first
+ *      ▲                        ▲                    │  │
+ *      │                        └────throttled───────┘  │
+ *      └───────────── quiet for 10 s or a window ───────┘
+ *
+ * The pace starts at 70 % of what was just accepted and doubles each second until the limit is met. From then on it
+ * moves around the limit: up by 5 % a second, down by 30 % at a throttle.
+ *
+ * # Laws
+ * - Responses to requests that were sent before the last throttle do not slow the lane down again.
+ * - After a pause, however long, at most 20 ms worth of sends are made up for.
+ *
+ * `clients/vectors/README.md` defines it, `gate.json` tests it.
+ */
+
+/** What `enter` says: go now, wait until a time, or wait until a send ends. */
+export type Entry = "go" | "full" | { readonly until: number };
+
+export interface Throttle {
+  /** When the throttled request was sent. */
+  readonly sentAt: number;
+  /** The server's usable wait, or 0. */
+  readonly hint: number;
+  /** The time of this call's retry, or `now + hint` if it has none. */
+  readonly retryAt: number;
+}
+
+export class Lane {
+  pacing = false;
+  inFlight = 0;
+  /** Sends a second, while pacing. */
+  rate = 1;
+  /** When the first send is allowed, while pacing. */
+  openAt = 0;
+
+  #inFlightMax = 10;
+  #ceiling = Number.POSITIVE_INFINITY;
+  #quiet = 10_000;
+  /** What the pace grows by; undefined until the pace has met the limit, as long as it doubles. */
+  #step: number | undefined;
+  #nextAt = 0;
+  #grownAt = 0;
+  #epochAt = 0;
+  #throttledAt = 0;
+  #slot = 0;
+  #accepted = 0;
+  #acceptedBefore = 0;
+
+  /**
+   * Learns the limit's policy: `quota` requests in `windowSeconds`. Servers round the window up to whole seconds, so
+   * the real rate can be anything below quota / (window - 1).
+   */
+  learn(quota: number, windowSeconds: number): void {
+    this.#ceiling = windowSeconds > 1 ? quota / (windowSeconds - 1) : Number.POSITIVE_INFINITY;
+    this.#quiet = Math.max(10_000, 1_000 * windowSeconds);
+  }
+
+  /** Asks for a send. `othersWait`: other calls wait in this lane, so its pace must not end now. */
+  enter(now: number, othersWait = false): Entry {
+    if (this.pacing && this.inFlight === 0 && !othersWait && now - this.#throttledAt >= this.#quiet) this.pacing = false;
+    if (this.pacing) {
+      this.#grow(now);
+      const until = this.opensAt();
+      if (now < until) return { until };
+      if (this.inFlight >= this.#inFlightMax) return "full";
+      this.#nextAt = Math.max(this.#nextAt, now - 20) + 1_000 / this.rate;
+    }
+    this.inFlight += 1;
+    return "go";
+  }
+
+  /** When the next send is allowed, as far as is known now. */
+  opensAt(): number {
+    return this.pacing ? Math.max(this.openAt, this.#nextAt) : 0;
+  }
+
+  /** A response other than a throttle came. */
+  accepted(now: number): void {
+    this.inFlight -= 1;
+    this.#inFlightMax += 1;
+    this.#turn(now);
+    this.#accepted += 1;
+  }
+
+  /** No response came, or the call was cancelled. */
+  failed(): void {
+    this.inFlight -= 1;
+  }
+
+  /** A 429 came, or a 503 with a usable wait. */
+  throttled(now: number, { sentAt, hint, retryAt }: Throttle): void {
+    this.inFlight -= 1;
+    this.#throttledAt = now;
+    if (this.pacing && sentAt < this.#epochAt) {
+      this.openAt = Math.max(this.openAt, now + hint);
+      return;
+    }
+    this.#turn(now);
+    this.#step = this.pacing ? this.rate : undefined;
+    const rate = this.pacing ? this.rate : Math.max(this.#accepted, this.#acceptedBefore);
+    this.rate = Math.min(Math.max(0.7 * rate, 1), this.#ceiling);
+    this.openAt = Math.max(this.pacing ? this.openAt : 0, now + hint, retryAt);
+    this.#nextAt = this.#grownAt = this.openAt;
+    this.#inFlightMax = 10;
+    this.#epochAt = now;
+    this.pacing = true;
+  }
+
+  /** The most sends that the pace can reach between its opening and `end`: an upper bound, with all the growth. */
+  capacityUntil(end: number): number {
+    if (!this.pacing) return Number.POSITIVE_INFINITY;
+    const seconds = (end - this.opensAt()) / 1_000;
+    if (seconds < 0) return 0;
+    const grown =
+      this.#step === undefined
+        ? (this.rate * (2 ** seconds - 1)) / Math.LN2
+        : this.rate * seconds + (0.05 * this.#step * seconds ** 2) / 2;
+    return 1 + Math.min(grown, this.#ceiling * seconds);
+  }
+
+  #grow(now: number): void {
+    if (now <= this.#grownAt) return;
+    const seconds = Math.min(now - this.#grownAt, 1_000) / 1_000;
+    const grown = this.#step === undefined ? this.rate * 2 ** seconds : this.rate + 0.05 * this.#step * seconds;
+    this.rate = Math.min(grown, this.#ceiling);
+    this.#grownAt = now;
+  }
+
+  /** Turns the counters of accepted responses to the second of `now`. */
+  #turn(now: number): void {
+    const slot = Math.floor(now / 1_000);
+    if (slot === this.#slot) return;
+    this.#acceptedBefore = slot === this.#slot + 1 ? this.#accepted : 0;
+    this.#slot = slot;
+    this.#accepted = 0;
+  }
+}
