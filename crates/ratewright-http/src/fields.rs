@@ -39,9 +39,9 @@ const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// All names, for scripts in a browser.
-const EXPOSED: HeaderValue = HeaderValue::from_static(
-    "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, RateLimit-Policy, RateLimit, Retry-After",
-);
+const EXPOSED_NAMES: &str =
+    "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, RateLimit-Policy, RateLimit, Retry-After";
+const EXPOSED: HeaderValue = HeaderValue::from_static(EXPOSED_NAMES);
 
 /// Which fields answers carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,9 +152,25 @@ impl<'a> Fields<'a> {
         read::parse(headers)
     }
 
+    /// Reads `RateLimit` alone: what is left of each limit. Also the older form `limit=10, remaining=0, reset=5`, a limit
+    /// without a name.
+    pub fn parse_limits(headers: &HeaderMap) -> Vec<ServiceLimit> {
+        read::limits(headers)
+    }
+
+    /// Reads `RateLimit-Policy` alone: what each limit allows.
+    pub fn parse_policies(headers: &HeaderMap) -> Vec<QuotaPolicy> {
+        read::policies(headers)
+    }
+
     /// Lets scripts of other origins read the fields. An answer that exposes others goes on doing so.
     pub fn expose(headers: &mut HeaderMap) {
         headers.append(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+    }
+
+    /// The names of all fields, for `Access-Control-Expose-Headers`.
+    pub fn exposed_names() -> impl Iterator<Item = &'static str> {
+        EXPOSED_NAMES.split(", ")
     }
 
     /// The status of a decision's response. A request that cannot be counted is not too fast, but unknown or ambiguous.
