@@ -15,8 +15,8 @@ export type BodyFactory = () => Body | Promise<Body>;
 export interface Replay {
   /** What is known of the body now. */
   kind(): BodyKind;
-  /** The body for another attempt, if `kind` allows one. Absent if the request itself can be sent again. */
-  again?(): Body | Promise<Body>;
+  /** The body for another attempt, if `kind` allows one; undefined if there is none. */
+  again(): Body | undefined | Promise<Body>;
   /** Ends a copy that is still being made. */
   close?(): void;
 }
@@ -24,91 +24,75 @@ export interface Replay {
 /** What each part of a form adds for its boundary and headers, roughly. */
 const formPartBytes = 160;
 
-const none: Replay = { kind: () => "none" };
-const once: Replay = { kind: () => "stream" };
-
-/** Prepares a body to be sent again. Nothing is read or copied if it is longer than `replayMax`. */
+/** Prepares a body to be sent again. Nothing is copied if it is longer than `replayMax`. */
 export function replayOf(body: Body | BodyFactory | null | undefined, replayMax: number): Replay {
-  if (body === null || body === undefined) return none;
+  if (body === null || body === undefined) return { kind: () => "none", again: () => undefined };
   if (typeof body === "function") return { kind: () => "factory", again: body };
   if (typeof body === "string") return { kind: () => ({ bytes: utf8Length(body) }), again: () => body };
-  if (is(body, "Blob") || is(body, "File")) return kept((body as Blob).size, () => body);
-  if (is(body, "ArrayBuffer")) return replayOf(new Uint8Array(body as ArrayBuffer), replayMax);
-  if (ArrayBuffer.isView(body)) return copiedBytes(body, replayMax);
-  if (is(body, "URLSearchParams")) return copiedParams(body as URLSearchParams);
-  if (is(body, "FormData")) return copiedForm(body as FormData);
-  return once;
+  if ("byteLength" in body) return copiedBytes(body, replayMax);
+  if ("slice" in body) return kept(body.size, body);
+  // React Native's forms hold names of files, and cannot be listed; sending one again reads the files again.
+  if ("append" in body) return "entries" in body ? copiedPairs(body) : kept(0, body);
+  return { kind: () => "stream", again: () => undefined };
 }
 
 /** Copies the body of a `Request` while it is being sent. Call it before the send. */
 export function replayOfRequest(request: Request, replayMax: number): Replay {
-  if (request.body === null || request.bodyUsed) return none;
-  const chunks: Uint8Array[] = [];
+  const chunks: Uint8Array<ArrayBuffer>[] = [];
   let bytes = 0;
   let complete = false;
-  const reader = request.clone().body!.getReader();
-  const close = () => void reader.cancel().catch(() => {});
-  const copy = async () => {
-    while (bytes <= replayMax) {
+  const copied = readBody(request.clone().body!, (chunk) => {
+    chunks.push(chunk);
+    bytes += chunk.byteLength;
+    return bytes <= replayMax;
+  });
+  copied.complete.then((isComplete) => {
+    complete = isComplete;
+    if (!isComplete) chunks.length = 0;
+  });
+  return { kind: () => (complete ? { bytes } : "stream"), again: () => new Blob(chunks), close: copied.cancel };
+}
+
+/**
+ * Reads a body for as long as `take` wants more. `complete` tells whether it was read to its end; it never rejects.
+ * A body that is not wanted any more is cancelled.
+ */
+export function readBody(body: ReadableStream<Uint8Array<ArrayBuffer>>, take: (chunk: Uint8Array<ArrayBuffer>) => boolean) {
+  const reader = body.getReader();
+  const cancel = () => void reader.cancel().catch(() => {});
+  const read = async (): Promise<boolean> => {
+    for (;;) {
       const { done, value } = await reader.read();
-      if (done) {
-        complete = true;
-        return;
-      }
-      chunks.push(value);
-      bytes += value.byteLength;
+      if (done) return true;
+      if (!take(value)) break;
     }
-    chunks.length = 0;
-    close();
+    cancel();
+    return false;
   };
-  copy().catch(() => {});
-  return {
-    kind: () => (complete ? { bytes } : "stream"),
-    again: () => concatenate(chunks, bytes),
-    close,
-  };
+  return { cancel, complete: read().catch(() => false) };
 }
 
-export function isStream(body: unknown): boolean {
-  return typeof body === "object" && body !== null && "getReader" in body;
+function kept(bytes: number, body: Body): Replay {
+  return { kind: () => ({ bytes }), again: () => body };
 }
 
-function kept(bytes: number, again: () => Body): Replay {
-  return { kind: () => ({ bytes }), again };
+function copiedBytes(body: ArrayBuffer | ArrayBufferView<ArrayBuffer>, replayMax: number): Replay {
+  const bytes = body.byteLength;
+  if (bytes > replayMax) return kept(bytes, body);
+  const view = "buffer" in body ? new Uint8Array(body.buffer, body.byteOffset, bytes) : new Uint8Array(body);
+  return kept(bytes, view.slice());
 }
 
-function copiedBytes(view: ArrayBufferView, replayMax: number): Replay {
-  const bytes = view.byteLength;
-  if (bytes > replayMax) return kept(bytes, () => view as unknown as Body);
-  const copy = new Uint8Array(view.buffer, view.byteOffset, bytes).slice();
-  return kept(bytes, () => copy);
-}
-
-function copiedParams(params: URLSearchParams): Replay {
-  const text = params.toString();
-  return kept(text.length, () => {
-    const copy = new URLSearchParams(text);
-    return copy.toString() === text ? copy : params; // Older React Native cannot parse.
-  });
-}
-
-function copiedForm(form: FormData): Replay {
-  // React Native's forms hold names of files, and cannot be listed; sending one again reads the files again.
-  if (typeof form.forEach !== "function") return { kind: () => "factory", again: () => form };
-  const copy = new FormData();
-  let bytes = 0;
-  form.forEach((value, name) => {
+/** Copies a form or search parameters. */
+function copiedPairs(pairs: FormData | URLSearchParams): Replay {
+  const copy = new (pairs.constructor as typeof FormData)();
+  let formBytes = 0;
+  pairs.forEach((value: string | Blob, name: string) => {
     copy.append(name, value as Blob);
-    bytes += formPartBytes + utf8Length(name) + (typeof value === "string" ? utf8Length(value) : value.size);
+    formBytes += formPartBytes + utf8Length(name) + (typeof value === "string" ? utf8Length(value) : value.size);
   });
-  return kept(bytes, () => copy);
-}
-
-/** True for an instance of a platform class, also of another realm's. */
-function is(body: object, name: string): boolean {
-  const type = (globalThis as Record<string, unknown>)[name];
-  if (typeof type === "function" && body instanceof type) return true;
-  return Object.prototype.toString.call(body) === `[object ${name}]`;
+  const text = String(pairs);
+  return kept(text.startsWith("[object") ? formBytes : text.length, copy);
 }
 
 /** The length in UTF-8, without a `TextEncoder`, which not every platform has. */
@@ -119,14 +103,4 @@ function utf8Length(text: string): number {
     bytes += code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
   }
   return bytes;
-}
-
-function concatenate(chunks: Uint8Array[], bytes: number): Uint8Array<ArrayBuffer> {
-  const all = new Uint8Array(bytes);
-  let at = 0;
-  for (const chunk of chunks) {
-    all.set(chunk, at);
-    at += chunk.byteLength;
-  }
-  return all;
 }

@@ -6,6 +6,7 @@
  * the server asked for them.
  */
 import { BoundedMap } from "./bounded-map.js";
+import { requireAtLeast } from "./policy.js";
 
 export interface BudgetOptions {
   /** The most retries that can be saved up. Default 50. */
@@ -21,9 +22,8 @@ export class Budget {
   readonly #levels = new BoundedMap<number>(1_024);
 
   constructor({ retriesMax = 50, perSuccess = 0.1 }: BudgetOptions = {}) {
-    if (!(retriesMax >= 0 && perSuccess >= 0)) {
-      throw new RangeError(`budget of ${retriesMax} retries, ${perSuccess} for a success; use numbers of at least 0`);
-    }
+    requireAtLeast(0, retriesMax, "retriesMax");
+    requireAtLeast(0, perSuccess, "perSuccess");
     this.#full = Math.floor(retriesMax * 1_000);
     this.#earned = Math.floor(perSuccess * 1_000);
   }

@@ -1,5 +1,5 @@
 /**
- * Clocks and timers.
+ * Clocks and waits.
  *
  * Three things go wrong with plain timers: `setTimeout(2**31)` fires at once, a tab in the background wakes late, and
  * React Native on Android warns above a minute. So a wait is cut into slices of at most 30 s, and each wake reads the
@@ -15,7 +15,12 @@ export interface Clock {
   startTimer(ms: number, wake: () => void): () => void;
 }
 
-export type Cancel = () => void;
+/** How long a call may wait, and who can end it. */
+export interface Patience {
+  readonly clock: Clock;
+  readonly deadline: number;
+  readonly signal: AbortSignal | undefined;
+}
 
 const sliceMaxMs = 30_000;
 
@@ -37,42 +42,44 @@ export function systemClock(): Clock {
 }
 
 /** Calls `wake` once `clock.now()` has reached `time`: never earlier, later if the platform is late. */
-export function wakeAt(clock: Clock, time: number, wake: () => void): Cancel {
-  const left = time - clock.now();
-  let cancel: Cancel;
-  const check = () => {
-    const rest = time - clock.now();
-    if (rest > 0) cancel = clock.startTimer(Math.min(Math.ceil(rest), sliceMaxMs), check);
-    else wake();
+export function wakeAt(clock: Clock, time: number, wake: () => void): () => void {
+  let cancel: () => void;
+  const startSlice = () => {
+    const left = Math.max(0, Math.ceil(time - clock.now()));
+    cancel = clock.startTimer(Math.min(left, sliceMaxMs), () => (clock.now() < time ? startSlice() : wake()));
   };
-  cancel = clock.startTimer(Math.min(Math.max(Math.ceil(left), 0), sliceMaxMs), check);
+  startSlice();
   return () => cancel();
 }
 
-/** Calls `stop` when the signal aborts. Returns a function that stops listening. */
-export function onAbort(signal: AbortSignal | undefined, stop: () => void): Cancel {
-  if (!signal) return () => {};
-  signal.addEventListener("abort", stop);
-  return () => signal.removeEventListener("abort", stop);
+/**
+ * Waits until the deadline, and resolves to false; or until `wake` is called, and resolves to true. Rejects at once,
+ * with the signal's reason, if the signal aborts. `cleanUp` is called in each case.
+ */
+export function wait(
+  { clock, deadline, signal }: Patience,
+  begin?: (wake: () => void) => void,
+  cleanUp?: () => void,
+): Promise<boolean> {
+  return new Promise((resolve, reject) => {
+    const end = (isWoken: boolean) => {
+      cancel();
+      signal?.removeEventListener("abort", abort);
+      cleanUp?.();
+      resolve(isWoken);
+    };
+    const abort = () => {
+      reject(abortReason(signal!));
+      end(false);
+    };
+    const cancel = wakeAt(clock, deadline, () => end(false));
+    signal?.addEventListener("abort", abort);
+    if (signal?.aborted) abort();
+    else begin?.(() => end(true));
+  });
 }
 
 /** The reason of an aborted signal. Older React Native has none. */
 export function abortReason(signal: AbortSignal): unknown {
   return signal.reason ?? Object.assign(new Error("request aborted"), { name: "AbortError" });
-}
-
-/** Waits until `time`. Rejects at once, with the signal's reason, if the signal aborts. */
-export function sleepUntil(clock: Clock, time: number, signal: AbortSignal | undefined): Promise<void> {
-  return new Promise((resolve, reject) => {
-    if (signal?.aborted) return reject(abortReason(signal));
-    const cancel = wakeAt(clock, time, () => {
-      ignore();
-      resolve();
-    });
-    const ignore = onAbort(signal, () => {
-      ignore();
-      cancel();
-      reject(abortReason(signal!));
-    });
-  });
 }

@@ -1,4 +1,6 @@
-/** The deadline passed before the call could be sent (again). No response is left to return. */
+import type { Target } from "./target.js";
+
+/** The deadline passed before the request could be sent (again). No response is left to return. */
 export class DeadlineError extends Error {
   override readonly name = "DeadlineError";
   /** Sends before the deadline; 0 if the request was never sent. */
@@ -6,11 +8,11 @@ export class DeadlineError extends Error {
   /** When the limit opens, as far as is known. */
   readonly retryAt: Date | undefined;
 
-  constructor(call: { method: string; url: string; attempts: number }, deadlineMs: number, retryAt: Date | undefined) {
-    const target = `${call.method} ${call.url.replace(/[?#].*/s, "")}`;
+  constructor({ origin, shape }: Target, attempts: number, retryAt: Date | undefined) {
+    const [method, path] = shape.split(" ", 2);
     const when = retryAt ? `; try again at ${retryAt.toISOString()}` : "";
-    super(`request not sent: rate limit still closed at the deadline of ${deadlineMs}ms (${target}, attempts ${call.attempts})${when}`);
-    this.attempts = call.attempts;
+    super(`request not sent: rate limit closed until the deadline (${method} ${origin}${path}, attempts ${attempts})${when}`);
+    this.attempts = attempts;
     this.retryAt = retryAt;
   }
 }

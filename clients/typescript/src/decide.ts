@@ -10,7 +10,7 @@
  * - A request that may have been processed is repeated only if that is safe.
  */
 import type { ResponseHeaders } from "./headers.js";
-import { type HintCause, isFromLimiter, type ServerWait, serverWait } from "./hints.js";
+import { type HintCause, isFromLimiter, serverWait } from "./hints.js";
 import type { Backoff, Policy } from "./policy.js";
 
 /** Whether a request may be repeated: `safe` may be processed twice, `unprocessed` only if it was not processed. */
@@ -58,13 +58,14 @@ export interface RetryDecision {
 export interface ReturnDecision {
   readonly action: "return";
   readonly why: Why;
-  readonly retryAtWallMs?: number;
+  /** When the server is ready again, if it gave a usable wait. */
+  readonly retryAtWallMs?: number | undefined;
   readonly serverWaitMs: number;
 }
 
 export type Decision = RetryDecision | ReturnDecision;
 
-const idempotent = ["GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "QUERY"];
+const idempotent = /^(GET|HEAD|OPTIONS|TRACE|PUT|DELETE|QUERY)$/i;
 const done: ReturnDecision = { action: "return", why: "done", serverWaitMs: 0 };
 
 /** True if a response with this status calls for no retry, whatever its headers say. */
@@ -73,55 +74,53 @@ export function isDone(status: number): boolean {
 }
 
 /** Decides what to do after an attempt. `random` is in [0, 1). */
-export function decide(policy: Policy, facts: Facts, random: number): Decision {
-  const { request, state, seen, now } = facts;
-  if ("status" in seen && isDone(seen.status)) return done;
+export function decide(policy: Policy, { request, state, seen, now }: Facts, random: number): Decision {
+  const response = "status" in seen ? seen : undefined;
+  const status = response?.status;
+  if (status !== undefined && isDone(status)) return done;
 
-  const readable = "status" in seen ? serverWait(seen.headers, now.wallMs) : undefined;
-  const hint = readable && readable.waitMs > 0 ? readable : undefined;
+  const hint = response && serverWait(response.headers, now.wallMs);
   const serverWaitMs = hint?.waitMs ?? 0;
-  const giveUp = (why: Why): ReturnDecision =>
-    hint
-      ? { action: "return", why, serverWaitMs, retryAtWallMs: now.wallMs + serverWaitMs }
-      : { action: "return", why, serverWaitMs };
-
+  const giveUp = (why: Why): ReturnDecision => {
+    return { action: "return", why, serverWaitMs, retryAtWallMs: serverWaitMs > 0 ? now.wallMs + serverWaitMs : undefined };
+  };
   if (request.repeat === "never") return giveUp("never");
   if (state.attempts >= policy.attempts) return giveUp("attempts");
-  if (!isSafe(policy, request, seen)) return giveUp("unsafe");
+  if (!isUnprocessed(policy, seen) && !isRepeatable(request)) return giveUp("unsafe");
   if (!canReplay(policy, request.body)) return giveUp("body");
   if (serverWaitMs > policy.serverWaitMaxMs) return giveUp("server-wait");
 
-  const [cause, waitMs] = chooseWait(policy, facts, hint, random);
+  // The time of the retry.
+  const ceiling = ({ firstMs, maxMs }: Backoff) => Math.min(maxMs, firstMs * 2 ** (state.attempts - 1));
+  const between = (low: number, high: number) => low + Math.floor(random * (high - low));
+  let cause: Cause = response ? "server-error" : "connection";
+  let waitMs = between(0, ceiling(policy.failureBackoff));
+  if (serverWaitMs > 0) {
+    cause = hint!.cause;
+    waitMs = serverWaitMs + between(0, ceiling(policy.spread));
+  } else if (status === 429 || status === 503) {
+    const high = ceiling(policy.throttleBackoff);
+    cause = "throttled";
+    waitMs = between(Math.ceil(high / 10), high); // From 0, some would return at once.
+  }
   const atMs = now.elapsedMs + waitMs;
   if (atMs > policy.deadlineMs) return giveUp("deadline");
-  const cost = "status" in seen && seen.status === 429 ? 0 : 1_000;
+  const cost = status === 429 ? 0 : 1_000;
   if (state.budget < cost) return giveUp("budget");
   return { action: "retry", atMs, cause, cost, serverWaitMs };
 }
 
-function isSafe(policy: Policy, request: RequestFacts, seen: Facts["seen"]): boolean {
-  if ("failure" in seen) {
-    if (seen.failure === "not-sent") return true;
-  } else if (policy.trust429 && seen.status === 429 && isFromLimiter(seen.headers)) {
-    return true;
-  }
-  const { repeat = "auto" } = request;
-  if (repeat !== "auto") return repeat === "safe";
-  return idempotent.includes(request.method.toUpperCase()) || request.idempotencyKey === true;
+/** True if the server certainly did not process the request. */
+function isUnprocessed(policy: Policy, seen: Facts["seen"]): boolean {
+  if ("failure" in seen) return seen.failure === "not-sent";
+  return policy.trust429 && seen.status === 429 && isFromLimiter(seen.headers);
+}
+
+/** True if the request may be processed twice. */
+function isRepeatable({ repeat = "auto", method, idempotencyKey }: RequestFacts): boolean {
+  return repeat === "safe" || (repeat === "auto" && (idempotent.test(method) || idempotencyKey === true));
 }
 
 function canReplay(policy: Policy, body: BodyKind = "none"): boolean {
   return typeof body === "object" ? body.bytes <= policy.replayMax : body !== "stream";
-}
-
-function chooseWait(policy: Policy, { state, seen }: Facts, hint: ServerWait | undefined, random: number): [Cause, number] {
-  const ceiling = ({ firstMs, maxMs }: Backoff) => Math.min(maxMs, firstMs * 2 ** (state.attempts - 1));
-  if (hint) return [hint.cause, hint.waitMs + Math.floor(random * ceiling(policy.spread))];
-
-  if ("status" in seen && (seen.status === 429 || seen.status === 503)) {
-    const high = ceiling(policy.throttleBackoff);
-    const low = Math.ceil(high / 10); // full jitter would let some return at once
-    return ["throttled", low + Math.floor(random * (high - low))];
-  }
-  return ["status" in seen ? "server-error" : "connection", Math.floor(random * ceiling(policy.failureBackoff))];
 }

@@ -26,7 +26,7 @@ export interface WaitingEvent extends CallEvent {
   readonly cause: Cause;
   readonly waitMs: number;
   /** The response's status; absent if there was no response. */
-  readonly status?: number;
+  readonly status?: number | undefined;
 }
 
 /** The call ended with a response. */
@@ -34,7 +34,7 @@ export interface ReturnedEvent extends CallEvent {
   readonly type: "returned";
   readonly why: Why;
   readonly status: number;
-  readonly retryAt?: Date;
+  readonly retryAt?: Date | undefined;
 }
 
 /** The call ended with an error. */
@@ -42,7 +42,7 @@ export interface FailedEvent extends CallEvent {
   readonly type: "failed";
   readonly error: unknown;
   /** Why the failure was not retried; absent if the call was aborted or its arguments are invalid. */
-  readonly why?: Why;
+  readonly why?: Why | undefined;
 }
 
 export type RetryEvent = SentEvent | HeldEvent | WaitingEvent | ReturnedEvent | FailedEvent;

@@ -2,14 +2,7 @@
 import type { Failure } from "./decide.js";
 
 /** Codes of Node for connections that were never made. */
-const connectFailures = new Set([
-  "EAI_AGAIN",
-  "ECONNREFUSED",
-  "EHOSTUNREACH",
-  "ENETUNREACH",
-  "ENOTFOUND",
-  "UND_ERR_CONNECT_TIMEOUT",
-]);
+const connectFailure = /^(EAI_AGAIN|ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|UND_ERR_CONNECT_TIMEOUT)$/;
 
 interface NodeError {
   readonly cause?: NodeError;
@@ -24,8 +17,8 @@ export function classifyFailure(error: unknown): Failure {
 }
 
 /** True if the request's own signal, or somebody else's, ended it. */
-export function isAbort(error: unknown, signal: AbortSignal | undefined): boolean {
-  return signal?.aborted === true || (error as Error | undefined)?.name === "AbortError";
+export function isAbort(error: unknown, signal: AbortSignal | undefined): boolean | undefined {
+  return signal?.aborted || (error as Error | undefined)?.name === "AbortError";
 }
 
 /** True if the arguments are invalid: `fetch` rejects them with the same `TypeError` as a broken connection. */
@@ -40,9 +33,8 @@ export function isInvalid(url: string, init: RequestInit | undefined): boolean {
 }
 
 function isConnectFailure(error: NodeError | undefined): boolean {
-  if (typeof error !== "object" || error === null) return false;
-  const { cause, code, errors, syscall } = error;
-  if (errors && errors.length > 0) return errors.every(isConnectFailure); // One for each address that was tried.
-  if (code !== undefined && connectFailures.has(code)) return syscall !== "read" && syscall !== "write";
-  return isConnectFailure(cause);
+  const { cause, code, errors, syscall } = error ?? {};
+  if (errors?.length) return errors.every(isConnectFailure); // One for each address that was tried.
+  if (code && connectFailure.test(code)) return syscall !== "read" && syscall !== "write";
+  return cause ? isConnectFailure(cause) : false;
 }

@@ -1,9 +1,10 @@
 /** `withRetry`: wraps `fetch`. */
 import { Budget } from "./budget.js";
-import { Call, type FetchInput, type RetryInit, type Settings, type Summary } from "./call.js";
+import { call, type Settings, type Summary } from "./call.js";
 import { type Clock, systemClock } from "./clock.js";
 import type { RetryEvent } from "./events.js";
 import { Gate } from "./gate.js";
+import type { FetchInput, RetryInit } from "./outgoing.js";
 import { completePolicy, type Policy } from "./policy.js";
 import type { Target } from "./target.js";
 
@@ -43,7 +44,7 @@ export function withRetry(fetch: Fetch | undefined, options?: RetryOptions): Ret
 export function withRetry(first?: Fetch | RetryOptions, second?: RetryOptions): RetryFetch {
   const given = typeof first === "function" ? first : undefined;
   const settings = settingsOf(given, (given ? second : (first ?? second)) as RetryOptions | undefined);
-  const api = async (input: FetchInput, init?: RetryInit) => new Call(settings, input, init).run();
+  const api = (input: FetchInput, init?: RetryInit) => call(settings, input, init);
   return Object.assign(api, { summary: (result: object) => settings.summaries.get(result) });
 }
 

@@ -51,18 +51,17 @@ export class Gate {
 
   /** Learns the limit's name for the shape, and the limit's policy for its lane. */
   #learn(route: Route, headers: Headers, isThrottle: boolean): LaneQueue | undefined {
-    const limits = parseServiceLimits(headers);
-    if (!limits) return undefined;
-    const { name } = tightestLimit(limits);
+    const name = tightestLimit(parseServiceLimits(headers))?.name;
+    if (!name) return undefined;
     const shapeKey = laneKey(route, route.shape);
     if (isThrottle || this.#limits.get(shapeKey) === undefined) this.#limits.set(shapeKey, name);
 
     const queue = this.#queue(route, name);
     const text = headers.get("ratelimit-policy");
-    if (text !== null && text !== queue.policyText) {
+    if (text !== queue.policyText) {
       queue.policyText = text;
-      const policy = parseLimitPolicy(text, name);
-      if (policy) queue.lane.learn(policy.quota, policy.windowSeconds);
+      const policy = parseLimitPolicy(headers, name);
+      if (policy) queue.lane.learn(...policy);
     }
     return queue;
   }

@@ -6,7 +6,7 @@
  */
 import { agreed, joined, lines, type ResponseHeaders, trimmed } from "./headers.js";
 import { isWeekday, parseHttpDate } from "./http-date.js";
-import { parseLimitDictionary, parseServiceLimits } from "./limits.js";
+import { parseServiceLimits } from "./limits.js";
 
 export type HintCause = "retry-after" | "ratelimit" | "ratelimit-reset" | "x-ratelimit-reset";
 
@@ -23,9 +23,15 @@ const readers: [HintCause, Reader][] = [
   ["ratelimit-reset", (headers) => readReset(headers, "")],
   ["x-ratelimit-reset", xRateLimitReset],
 ];
-const limiterHeaders = ["retry-after", "ratelimit", "ratelimit-policy"].concat(
-  ["", "x-"].flatMap((prefix) => [`${prefix}ratelimit-remaining`, `${prefix}ratelimit-reset`]),
-);
+const limiterHeaders = [
+  "retry-after",
+  "ratelimit",
+  "ratelimit-policy",
+  "ratelimit-remaining",
+  "ratelimit-reset",
+  "x-ratelimit-remaining",
+  "x-ratelimit-reset",
+];
 
 /** Bounds every wait before arithmetic and timers see it: 10^12 ms are 31 years. */
 const waitMaxMs = 1e12;
@@ -59,9 +65,8 @@ function retryAfter(headers: ResponseHeaders, wallMs: number): number | undefine
 }
 
 function rateLimit(headers: ResponseHeaders): number | undefined {
-  const dictionary = parseLimitDictionary(headers);
-  const limits = parseServiceLimits(headers) ?? (dictionary ? [dictionary] : []);
-  const waits = limits.filter((limit) => limit.remaining === 0).flatMap((limit) => limit.afterSeconds ?? []);
+  const usedUp = parseServiceLimits(headers).filter((limit) => limit.remaining === 0);
+  const waits = usedUp.flatMap((limit) => limit.afterSeconds ?? []);
   return waits.length > 0 ? Math.max(...waits) * 1_000 : undefined;
 }
 

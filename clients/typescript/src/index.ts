@@ -5,7 +5,7 @@
  */
 export type { Body, BodyFactory } from "./body.js";
 export { Budget, type BudgetOptions } from "./budget.js";
-export type { FetchInput, RetryInit, Summary } from "./call.js";
+export type { Summary } from "./call.js";
 export type { Clock } from "./clock.js";
 export { DeadlineError } from "./deadline-error.js";
 export {
@@ -26,5 +26,6 @@ export { type RetryFetch, type RetryOptions, withRetry } from "./fetch.js";
 export { Gate, type Route } from "./gate.js";
 export type { HeaderList, ResponseHeaders } from "./headers.js";
 export { type Entry, Lane, type Throttle } from "./lane.js";
+export type { FetchInput, RetryInit } from "./outgoing.js";
 export { type Backoff, defaultPolicy, type Policy } from "./policy.js";
 export type { Target } from "./target.js";

@@ -38,7 +38,7 @@ export class Lane {
   openAt = 0;
 
   #inFlightMax = 10;
-  #ceiling = Number.POSITIVE_INFINITY;
+  #ceiling = Infinity;
   #quiet = 10_000;
   /** What the pace grows by; undefined until the pace has met the limit, as long as it doubles. */
   #step: number | undefined;
@@ -55,7 +55,7 @@ export class Lane {
    * the real rate can be anything below quota / (window - 1).
    */
   learn(quota: number, windowSeconds: number): void {
-    this.#ceiling = windowSeconds > 1 ? quota / (windowSeconds - 1) : Number.POSITIVE_INFINITY;
+    this.#ceiling = windowSeconds > 1 ? quota / (windowSeconds - 1) : Infinity;
     this.#quiet = Math.max(10_000, 1_000 * windowSeconds);
   }
 
@@ -112,14 +112,14 @@ export class Lane {
 
   /** The most sends that the pace can reach between its opening and `end`: an upper bound, with all the growth. */
   capacityUntil(end: number): number {
-    if (!this.pacing) return Number.POSITIVE_INFINITY;
+    if (!this.pacing) return Infinity;
     const seconds = (end - this.opensAt()) / 1_000;
     if (seconds < 0) return 0;
     const grown =
       this.#step === undefined
         ? (this.rate * (2 ** seconds - 1)) / Math.LN2
         : this.rate * seconds + (0.05 * this.#step * seconds ** 2) / 2;
-    return 1 + Math.min(grown, this.#ceiling * seconds);
+    return 1 + Math.floor(Math.min(grown, this.#ceiling * seconds));
   }
 
   #grow(now: number): void {

@@ -38,16 +38,15 @@ export const defaultPolicy: Policy = {
 
 /** Fills in the defaults, and rejects values that could only be mistakes. */
 export function completePolicy(options: Partial<Policy>): Policy {
-  const policy = { ...defaultPolicy } as Record<string, unknown>;
-  for (const name of Object.keys(defaultPolicy)) {
-    const value = options[name as keyof Policy];
-    if (value === undefined) continue;
-    const least = name === "attempts" ? 1 : 0;
-    const numbers = typeof value === "object" ? [value.firstMs, value.maxMs] : [Number(value)];
-    for (const number of numbers) {
-      if (!(number >= least)) throw new RangeError(`option ${name} is ${number}; use a number of at least ${least}`);
-    }
+  const policy: Record<string, unknown> = { ...defaultPolicy };
+  for (const name of Object.keys(defaultPolicy) as (keyof Policy)[]) {
+    const value = options[name] ?? defaultPolicy[name];
+    if (typeof value === "number") requireAtLeast(name === "attempts" ? 1 : 0, value, name);
     policy[name] = value;
   }
   return policy as unknown as Policy;
+}
+
+export function requireAtLeast(least: number, value: number, name: string): void {
+  if (!(value >= least)) throw new RangeError(`option ${name} is ${value}; use at least ${least}`);
 }

@@ -2,21 +2,8 @@
  * The queue of one lane: calls wait here in the order in which they came. One timer serves them all, so a thousand
  * waiting calls are not a thousand timers that fire together.
  */
-import { abortReason, type Cancel, type Clock, onAbort, wakeAt } from "./clock.js";
+import { type Patience, wait, wakeAt } from "./clock.js";
 import { Lane } from "./lane.js";
-
-/** What a queue has to know of a call. */
-export interface Entrant {
-  readonly clock: Clock;
-  /** No send starts later than this. */
-  readonly deadline: number;
-  readonly signal: AbortSignal | undefined;
-}
-
-interface Waiter extends Entrant {
-  go(): void;
-  expire(): void;
-}
 
 export class LaneQueue {
   readonly lane = new Lane();
@@ -25,50 +12,33 @@ export class LaneQueue {
   /** The last `RateLimit-Policy` that the lane has learned from. */
   policyText: string | null = null;
 
-  readonly #waiters = new Set<Waiter>();
-  #cancelTimer: Cancel | undefined;
+  /** The calls that wait, each with the function that lets it go. */
+  readonly #waiting = new Map<Patience, () => void>();
+  #cancelTimer: (() => void) | undefined;
 
   get waiting(): number {
-    return this.#waiters.size;
+    return this.#waiting.size;
   }
 
   /**
-   * Enters the lane: undefined if the call may be sent now, else a promise for that time. It rejects at once if the
-   * signal aborts, and resolves to false if the deadline came first.
+   * Enters the lane: undefined if the call may be sent now, else a promise for that time. It resolves to false if the
+   * deadline came first.
    */
-  enter(call: Entrant): Promise<boolean> | undefined {
-    if (this.waiting === 0 && this.lane.enter(call.clock.now()) === "go") return undefined;
+  enter(call: Patience): Promise<boolean> | undefined {
+    if (!this.waiting && this.lane.enter(call.clock.now()) === "go") return undefined;
     if (this.lane.opensAt() > call.deadline) {
       this.lane.inFlight += 1; // The server's answer tells more than we could.
       return undefined;
     }
-    return new Promise((resolve, reject) => {
-      if (call.signal?.aborted) return reject(abortReason(call.signal));
-      const leave = () => {
-        this.#waiters.delete(waiter);
-        ignoreAbort();
-        cancelDeadline();
-        if (this.waiting === 0) this.#stopTimer();
-      };
-      const waiter: Waiter = {
-        ...call,
-        go: () => {
-          leave();
-          resolve(true);
-        },
-        expire: () => {
-          leave();
-          resolve(false);
-        },
-      };
-      const ignoreAbort = onAbort(call.signal, () => {
-        leave();
-        reject(abortReason(call.signal!));
-      });
-      const cancelDeadline = wakeAt(call.clock, call.deadline, waiter.expire);
-      this.#waiters.add(waiter);
+    const begin = (go: () => void) => {
+      this.#waiting.set(call, go);
       if (this.waiting === 1) this.release();
-    });
+    };
+    const leave = () => {
+      this.#waiting.delete(call);
+      if (!this.waiting) this.#cancelTimer?.();
+    };
+    return wait(call, begin, leave);
   }
 
   /** A send ended without a response, or was cancelled. */
@@ -79,25 +49,16 @@ export class LaneQueue {
 
   /** Lets go as many calls as the lane allows now, and sets the timer for the next. */
   release(): void {
-    this.#stopTimer();
-    for (const waiter of this.#waiters) {
-      const now = waiter.clock.now();
-      if (now > waiter.deadline) {
-        waiter.expire(); // A late timer: a tab in the background, a computer that slept.
-        continue;
-      }
-      const entry = this.lane.enter(now, this.waiting > 1);
-      if (entry === "go") {
-        waiter.go();
-        continue;
-      }
-      if (entry !== "full") this.#cancelTimer = wakeAt(waiter.clock, entry.until, () => this.release());
-      return;
-    }
-  }
-
-  #stopTimer(): void {
     this.#cancelTimer?.();
-    this.#cancelTimer = undefined;
+    for (const [{ clock, deadline }, go] of this.#waiting) {
+      const now = clock.now();
+      if (now > deadline) continue; // A late timer; the call's own one will end it.
+      const entry = this.lane.enter(now, this.waiting > 1);
+      if (entry !== "go") {
+        if (entry !== "full") this.#cancelTimer = wakeAt(clock, entry.until, () => this.release());
+        return;
+      }
+      go();
+    }
   }
 }

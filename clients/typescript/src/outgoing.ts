@@ -1,0 +1,61 @@
+/** The outgoing request: what each attempt of a call hands to `fetch`. */
+import { type Body, type BodyFactory, type Replay, replayOf, replayOfRequest } from "./body.js";
+import type { Repeat } from "./decide.js";
+import { describeTarget, type Target } from "./target.js";
+
+export type FetchInput = string | URL | Request;
+
+export interface RetryInit extends Omit<RequestInit, "body"> {
+  /** As for `fetch`; or a function that makes the body, called for each attempt. */
+  body?: Body | BodyFactory | null;
+  /**
+   * Whether the request may be repeated. `auto` (default): by its method; `safe`: it may be processed twice;
+   * `unprocessed`: only if it certainly was not processed; `never`.
+   */
+  retry?: Repeat;
+  /** Needed for streams in Node and Chromium; added if it is missing. */
+  duplex?: "half";
+}
+
+export interface Outgoing {
+  readonly target: Target;
+  readonly signal: AbortSignal | undefined;
+  readonly replay: Replay;
+  headers(): Headers;
+  /** The arguments of `fetch` for an attempt. */
+  next(attempt: number): Promise<[FetchInput, RequestInit]>;
+}
+
+/** Prepares a request. Its body is copied here if it could change before it is sent again. */
+export function prepareRequest(
+  input: FetchInput,
+  init: RetryInit = {},
+  replayMax: number,
+  attemptHeader: boolean,
+): Outgoing {
+  const request = typeof input === "object" && "headers" in input ? input : undefined;
+  const headers = () => new Headers(init.headers ?? request?.headers);
+  const sendsOwnBody = request?.body && init.body == null && !request.bodyUsed;
+  const replay = sendsOwnBody ? replayOfRequest(request, replayMax) : replayOf(init.body, replayMax);
+
+  return {
+    target: describeTarget((init.method ?? request?.method ?? "GET").toUpperCase(), request?.url ?? String(input)),
+    signal: (init.signal === undefined ? request?.signal : init.signal) ?? undefined,
+    replay,
+    headers,
+    async next(attempt) {
+      const { retry: _, ...next } = init;
+      if (attempt > 1 || typeof next.body === "function") {
+        const body = await replay.again();
+        if (body) next.body = body;
+      }
+      if (next.body && typeof next.body === "object" && "getReader" in next.body) next.duplex ??= "half";
+      if (attempt > 1 && attemptHeader) {
+        next.headers = headers();
+        next.headers.set("ratewright-attempt", String(attempt));
+      }
+      // Where a Request shows no body (Firefox, React Native), it can only be sent again as a clone.
+      return [request && request.body === undefined ? request.clone() : input, next as RequestInit];
+    },
+  };
+}

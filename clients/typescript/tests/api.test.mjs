@@ -1,0 +1,258 @@
+// The wrapper itself: inputs, events, summaries, and what it leaves alone.
+import assert from "node:assert/strict";
+import { describe, it } from "node:test";
+import { Budget, defaultPolicy, Gate, withRetry } from "../dist/index.js";
+import { FakeClock } from "../dist/testing.js";
+import { answer, networkError, run, scripted, url, watch } from "./support.mjs";
+
+const closed = (seconds = "1") => answer(429, { "Retry-After": seconds });
+
+describe("withRetry", () => {
+  it("without a function uses globalThis.fetch, looked up at the call", async (context) => {
+    const api = withRetry();
+    const withOptions = withRetry({ attempts: 1 });
+    context.mock.method(globalThis, "fetch", async () => answer(204));
+    assert.equal((await api(url)).status, 204);
+    assert.equal((await withOptions(url)).status, 204);
+  });
+
+  it("calls the function without a receiver, as browsers demand", async () => {
+    let receiver = "not called";
+    await withRetry(async function () {
+      receiver = this;
+      return answer();
+    })(url);
+    assert.equal(receiver, undefined);
+  });
+
+  it("passes the arguments on, and adds nothing to a first send", async () => {
+    const init = { method: "POST", body: "x", headers: { a: "b" }, cache: "no-store" };
+    const { sends } = await run(answer(), { init: { ...init, retry: "safe" } });
+    assert.equal(sends[0].input, url);
+    assert.deepEqual(sends[0].init, init);
+  });
+
+  it("adds duplex for a stream", async () => {
+    const { sends } = await run(answer(), { init: { method: "POST", body: new Blob(["x"]).stream() } });
+    assert.equal(sends[0].init.duplex, "half");
+  });
+
+  for (const input of [url, new URL(url), new Request(url)]) {
+    it(`accepts a ${input.constructor.name}`, async () => {
+      const { sends, events } = await run([closed(), answer()], { input });
+      assert.equal(sends.length, 2);
+      assert.equal(events[0].url, url);
+    });
+  }
+
+  it("accepts relative URLs, which only browsers can send", async () => {
+    const { sends } = await run([closed(), answer()], { input: "/items/7?x#y" });
+    assert.equal(sends.length, 2);
+  });
+
+  it("rejects options that could only be mistakes", () => {
+    assert.throws(() => withRetry(fetch, { attempts: 0 }), /option attempts is 0; use at least 1/);
+    assert.throws(() => withRetry(fetch, { deadlineMs: Number.NaN }), RangeError);
+    assert.throws(() => new Budget({ retriesMax: -1 }), RangeError);
+  });
+
+  it("takes undefined options as absent", async () => {
+    const { sends } = await run([closed(), answer()], { options: { attempts: undefined, gate: undefined, budget: undefined } });
+    assert.equal(sends.length, 2);
+  });
+
+  it("does not retry arguments that fetch rejects", async () => {
+    for (const [input, init] of [
+      ["http://", undefined],
+      [url, { method: "GET", body: "x" }],
+      [url, { headers: { "bad header": "x" } }],
+    ]) {
+      let sends = 0;
+      const api = withRetry((...args) => (sends++, fetch(...args)), { clock: new FakeClock() });
+      await assert.rejects(api(input, init), TypeError);
+      assert.equal(sends, 1);
+    }
+  });
+
+  it("retries a failed connection, and rejects with the last error", async () => {
+    const { sends, error, summary, waits } = await run(() => networkError("ECONNREFUSED"));
+    assert.equal(sends.length, 4);
+    assert.equal(error.cause.code, "ECONNREFUSED");
+    assert.deepEqual([summary.attempts, summary.why], [4, "attempts"]);
+    assert.equal(waits[0].cause, "connection");
+  });
+
+  it("does not mistake an error that is no object", async () => {
+    const clock = new FakeClock();
+    const api = withRetry(() => Promise.reject("offline"), { clock, attempts: 2, random: () => 0 });
+    const call = watch(api(url), clock);
+    await clock.advance(10);
+    assert.equal(call.error, "offline");
+    assert.equal(api.summary(answer()), undefined);
+  });
+
+  it("uses the defaults that its page documents", () => {
+    assert.deepEqual(defaultPolicy, {
+      attempts: 4,
+      deadlineMs: 30_000,
+      serverWaitMaxMs: 60_000,
+      failureBackoff: { firstMs: 100, maxMs: 5_000 },
+      throttleBackoff: { firstMs: 1_000, maxMs: 10_000 },
+      spread: { firstMs: 1_000, maxMs: 5_000 },
+      replayMax: 65_536,
+      trust429: true,
+    });
+  });
+});
+
+describe("responses", () => {
+  it("the returned one is untouched", async () => {
+    const { response } = await run([closed(), answer(200, {}, "content")]);
+    assert.equal(response.bodyUsed, false);
+    assert.equal(await response.text(), "content");
+  });
+
+  it("the last one of a call that gives up is untouched too", async () => {
+    const { response, summary } = await run(answer(429, { "Retry-After": "3600" }, "slow down"));
+    assert.equal(summary.why, "server-wait");
+    assert.equal(await response.text(), "slow down");
+  });
+
+  it("an abandoned one is drained if it is short, and cancelled if it is long", async () => {
+    for (const [chunk, chunks, cancelled] of [
+      [100, 3, false],
+      [30_000, 100, true],
+    ]) {
+      const stream = countedStream(chunk, chunks);
+      await run([new Response(stream.body, { status: 429, headers: { "Retry-After": "1" } }), answer()]);
+      assert.equal(stream.cancelled, cancelled);
+      assert.ok(stream.pulled <= 5, `${stream.pulled} chunks read`);
+    }
+  });
+
+  it("a declared length above 64 KiB is cancelled after the first chunk", async () => {
+    const stream = countedStream(10, 100);
+    const headers = { "Retry-After": "1", "content-length": "1000000" };
+    await run([new Response(stream.body, { status: 429, headers }), answer()]);
+    assert.equal(stream.cancelled, true);
+    assert.ok(stream.pulled <= 3);
+  });
+
+  it("one whose body never ends is cancelled before the next send", async () => {
+    let cancelled = false;
+    const body = new ReadableStream({ cancel: () => void (cancelled = true) });
+    const { sends } = await run([new Response(body, { status: 429, headers: { "Retry-After": "1" } }), () => {
+      assert.equal(cancelled, true);
+      return answer();
+    }]);
+    assert.equal(sends.length, 2);
+  });
+});
+
+describe("events", () => {
+  it("tell what a call does", async () => {
+    const { events } = await run([closed(), networkError("ECONNRESET"), answer()]);
+    const base = { method: "GET", url };
+    assert.deepEqual(events, [
+      { ...base, attempts: 1, type: "sent" },
+      { ...base, attempts: 1, type: "waiting", cause: "retry-after", waitMs: 1_500, status: 429 },
+      { ...base, attempts: 2, type: "sent" },
+      { ...base, attempts: 2, type: "waiting", cause: "connection", waitMs: 100, status: undefined },
+      { ...base, attempts: 2, type: "held", waiting: 1 },
+      { ...base, attempts: 3, type: "sent" },
+      { ...base, attempts: 3, type: "returned", status: 200, why: "done", retryAt: undefined },
+    ]);
+  });
+
+  it("tell why a call failed", async () => {
+    const { events, error } = await run(networkError("ECONNRESET"), { init: { method: "POST" } });
+    assert.deepEqual(events.at(-1), { method: "POST", url, attempts: 1, type: "failed", error, why: "unsafe" });
+  });
+
+  it("an exception in the handler does not break the call", async () => {
+    const on = () => {
+      throw new Error("broken handler");
+    };
+    const { response } = await run([closed(), answer()], { options: { on } });
+    assert.equal(response.status, 200);
+  });
+});
+
+describe("the budget", () => {
+  it("is kept for each origin and partition", async () => {
+    const clock = new FakeClock();
+    const budget = new Budget({ retriesMax: 1 });
+    const fetch = scripted(clock, answer(500));
+    const api = withRetry(fetch, { clock, budget, partition: (target) => new URL(target.url).search });
+    const whys = [];
+    for (const target of [url, url, "https://other.example/", `${url}?b`]) {
+      const call = watch(api(target), clock);
+      await clock.advance(10_000);
+      whys.push([api.summary(call.response).attempts, api.summary(call.response).why]);
+    }
+    assert.deepEqual(whys, [[2, "budget"], [1, "budget"], [2, "budget"], [2, "budget"]]);
+  });
+
+  it("a success earns a tenth of a retry, a 429 costs nothing", async () => {
+    const budget = new Budget();
+    const key = "https://api.example\n";
+    await run([answer(500), answer()], { options: { budget } });
+    assert.equal(budget.level(key), 49_100);
+    await run([closed(), answer()], { options: { budget } });
+    assert.equal(budget.level(key), 49_200);
+  });
+
+  it("budget: false bounds nothing", async () => {
+    const { sends } = await run(answer(500), { options: { budget: false, attempts: 100, failureBackoff: { firstMs: 0, maxMs: 0 } } });
+    assert.equal(sends.length, 100);
+  });
+
+  it("stays bounded, however many origins there are", () => {
+    const budget = new Budget();
+    for (let i = 0; i < 5_000; i++) budget.take(`origin-${i}`, 1_000);
+    assert.equal(budget.level("origin-4999"), 49_000);
+    assert.equal(budget.level("origin-0"), 50_000);
+  });
+});
+
+describe("hostile servers", () => {
+  it("cannot make header parsing slow", () => {
+    const attacks = ["\\", '"a"', ";r", ",", ";r=0", " ", "\t", '"', "=", "9", ":", "?1,"].map((part) => part.repeat(8_192).slice(0, 8_192));
+    const gate = new Gate();
+    const started = performance.now();
+    for (const value of attacks) {
+      for (const text of [value, `"a";r=0;t=1;x=${value}`.slice(0, 8_192), `"a${value}`.slice(0, 8_192)]) {
+        const headers = new Headers({ RateLimit: text, "RateLimit-Policy": text, "Retry-After": text.slice(0, 1_024) });
+        const route = { origin: "o", partition: "", shape: "s" };
+        const queue = gate.queueFor(route);
+        queue.enter({ clock: new FakeClock(), deadline: 0, signal: undefined });
+        gate.settle(route, queue, headers, 0);
+      }
+    }
+    const spent = performance.now() - started;
+    assert.ok(spent < 2_000, `${spent} ms for ${attacks.length * 3} headers`);
+  });
+
+  it("cannot reach the prototype of an object by a parameter's name", async () => {
+    const { response } = await run([answer(429, { RateLimit: '"a";r=0;t=1;__proto__=1;constructor=2' }), answer()]);
+    assert.equal(response.status, 200);
+    assert.equal({}.r, undefined);
+  });
+});
+
+/** A body of `chunks` pieces of `size` bytes that counts what is read. */
+function countedStream(size, chunks) {
+  const stream = { pulled: 0, cancelled: false };
+  stream.body = new ReadableStream(
+    {
+      pull(controller) {
+        stream.pulled += 1;
+        controller.enqueue(new Uint8Array(size));
+        if (stream.pulled === chunks) controller.close();
+      },
+      cancel: () => void (stream.cancelled = true),
+    },
+    { highWaterMark: 0 },
+  );
+  return stream;
+}
