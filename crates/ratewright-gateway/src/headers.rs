@@ -25,6 +25,7 @@ mod upgrade;
 pub use cookies::join_cookies;
 pub use forwarded::{Hop, Peer, Told};
 pub use framing::{Framing, check_framing};
+pub(crate) use hop_by_hop::elements;
 pub use hop_by_hop::strip_hop_by_hop;
 pub(crate) use identity::HeaderRules;
 pub use identity::{IdentityError, ReadHeaders, check_identity};

@@ -5,6 +5,7 @@
 //! - [`Target`]: the one path that is matched, limited and forwarded.
 //! - [`Routes`]: from host, path and method to a [`Route`], the most specific first.
 //! - [`Upstream`]: the servers behind a route, in turn or by how busy they are; those that fail are left alone for a while.
+//! - [`Cors`]: which other origins may read responses, by the headers that browsers go by.
 //! - [`headers`]: what is refused, taken away and added before a request is passed on.
 //!
 //! - [`Gateway`]: takes connections and answers requests; the stages of a request are listed in `stages.rs`.
@@ -16,6 +17,7 @@ mod access_log;
 mod backlog;
 mod body;
 mod client_tls;
+mod cors;
 mod counts;
 mod dial;
 mod explain;
@@ -38,6 +40,7 @@ mod progress;
 mod quiet;
 mod route;
 mod routes;
+mod routing;
 mod scheme;
 mod server;
 mod settings;
@@ -54,6 +57,7 @@ mod worker;
 
 pub use access_log::{AccessLog, Entry, Unlogged};
 pub use client_tls::ClientTls;
+pub use cors::{AllowedHeaders, AllowedOrigin, Cors, CorsError, CorsRules, Depth, OriginError};
 pub use counts::{Counted, Counts, GONE, NOWHERE};
 pub use explain::ExplainTokens;
 pub use gateway::{Gateway, Listening};

@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::{HeaderValue, Method};
 use ratewright_core::Pattern;
 
+use crate::cors::Cors;
 use crate::pace::BodyRate;
 use crate::path_pattern::PathPattern;
 use crate::upstream::Upstream;
@@ -31,6 +32,8 @@ pub struct Route {
     pub host: HostPolicy,
     /// How often a request that certainly did no harm is sent again.
     pub retries_max: u32,
+    /// Which other origins may read its responses. None: the upstream says so itself.
+    pub cors: Option<Arc<Cors>>,
 }
 
 /// How long things may take.

@@ -1,8 +1,10 @@
 //! What the policy file says of the gateway.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::cors::Cors;
 use crate::explain::ExplainTokens;
 use crate::pace::BodyRate;
 use crate::route::Timeouts;
@@ -33,6 +35,8 @@ pub struct Settings {
     pub strips_method_override: bool,
     /// Which tokens may ask for an explanation by `X-Ratewright-Explain`. None: no token may.
     pub explain_tokens: Option<ExplainTokens>,
+    /// Which other origins may read responses to requests without a route. Routes have their own.
+    pub cors: Option<Arc<Cors>>,
 }
 
 impl Settings {
@@ -57,6 +61,7 @@ impl Default for Settings {
             has_access_log: false,
             strips_method_override: false,
             explain_tokens: None,
+            cors: None,
         }
     }
 }

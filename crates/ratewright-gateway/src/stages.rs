@@ -6,7 +6,8 @@
 //!   3  framing    refuse what two servers could read differently  strict.rs, headers/framing.rs
 //!   4  identity   reject requests with ambiguous identity         headers/identity.rs
 //!   5  target     the one path: matched, limited, forwarded       target.rs
-//!   6  route      host, path and method; or 400, 404, 405         routes.rs
+//!   6  route      host, path and method; or 400, 404, 405;        routing.rs, routes.rs
+//!                 preflights of routes with CORS: 204 or 403      cors.rs
 //!   7  permit     requests in flight; or 429, 400, 403            ratewright_tower::InFlight
 //!   8  rates      identify, decide, render; or 429, 400, 403      ratewright_tower::RateLimit
 //!   9  forward    headers, server, connection, bodies; or 502…    forward.rs
@@ -18,15 +19,15 @@ use std::convert::Infallible;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::header::{ALLOW, CONNECTION, CONTENT_LENGTH};
+use http::header::CONTENT_LENGTH;
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
+use http::{Method, Request, Response, StatusCode};
 use http_body::Body as _;
 use hyper::body::Incoming;
 use ratewright_core::{Observe, Store, Timestamp};
 use ratewright_http::address::client_address;
 use ratewright_http::path::{Case, is_plain};
-use ratewright_http::{Known, METHOD_OVERRIDES, Occasion, Problem, Report, Rules, given_id, parts};
+use ratewright_http::{Known, Report, Rules};
 use ratewright_tower::{InFlight, RateLimit};
 use tower_service::Service;
 
@@ -35,18 +36,15 @@ use crate::backlog::Backlog;
 use crate::body::Body;
 use crate::explain;
 use crate::forward::{Arriving, Forward};
-use crate::headers::{self, Framing, check_framing, check_identity};
+use crate::headers;
 use crate::inbound::Inbound;
 use crate::route::Route;
-use crate::routes::Found;
+use crate::routing::{Routed, cors_of};
 use crate::scheme::Scheme;
 use crate::strict::Flag;
-use crate::target::Target;
 use crate::trouble::Gone;
 use crate::tunnel::Opening;
-use crate::worker::{Live, Worker};
-
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+use crate::worker::Worker;
 
 /// A route's stages from the permit on.
 pub(crate) enum Limited<S, O> {
@@ -69,14 +67,6 @@ pub(crate) struct Client {
     pub(crate) backlog: Backlog,
 }
 
-/// A request that goes no further.
-struct Refused {
-    problem: Problem,
-    allow: Vec<Method>,
-    /// True if nothing that comes after it on its connection can be relied on.
-    is_last: bool,
-}
-
 impl<S, O> Worker<S, O>
 where
     S: Store<Error = Infallible> + 'static,
@@ -96,16 +86,21 @@ where
             true => Some(Arc::default()),
             false => None,
         };
-        let placed = self.place(&live, client, &mut head);
+        let routed = self.route(&live, client, &mut head);
         let address =
             client_address(&head.headers, client.peer.address, &live.snapshot.dialect.rules.proxies);
-        let route = placed.as_ref().ok().and_then(|number| settings.routes.nth(*number));
+        let number = routed.as_ref().ok().and_then(Routed::route);
+        let route = number.and_then(|number| settings.routes.nth(number));
+        let cors = cors_of(settings, &routed, &head);
+        let is_preflight = matches!(routed, Ok(Routed::Preflight(_)));
+        let cors_headers = cors.filter(|_| !is_preflight).map(|cors| cors.headers_for(&head.headers));
         let noted = report.as_ref().filter(|_| settings.has_access_log);
         let noted = noted.map(|report| self.note((address, report), &head, (began_at, route)));
-        let count = placed.as_ref().map_or(&live.nowhere, |number| &live.limited[*number].1);
+        let count = number.map_or(&live.nowhere, |number| &live.limited[number].1);
         let counting = count.begin(&*self.shared.clock, began_at);
-        let mut answer = match placed {
-            Ok(number) => {
+        let mut answer = match routed {
+            Ok(Routed::Preflight(_)) => self.answer_preflight(&head, cors),
+            Ok(Routed::Forward(number)) => {
                 let known = Known {
                     peer: client.peer.address,
                     client: Some(address),
@@ -125,11 +120,11 @@ where
                     Limited::Permitted(service) => Box::pin(permitted(service.clone(), known, request)).await,
                 }
             }
-            Err(refused) => {
-                if refused.is_last {
+            Err(rejection) => {
+                if rejection.is_last {
                     body.abandon();
                 }
-                self.refuse(&head, &refused)
+                self.reject(&head, &rejection)
             }
         };
         if is_head {
@@ -145,6 +140,8 @@ where
                 let body = std::mem::replace(answer.body_mut(), Body::empty());
                 client.tunnel.take_over(&opening, body);
             }
+        } else if let Some(cors_headers) = cors_headers {
+            cors_headers.write(answer.headers_mut());
         }
         if answer.extensions().get::<Gone>().is_none() {
             counting.answered(answer.status());
@@ -166,75 +163,6 @@ where
         let (clock, at) = (&*self.shared.clock, self.shared.wall.now());
         let arrival = Arrival { clock, began_at, at, client, report: Arc::clone(report) };
         Box::new(Noted::new(&*self.gateway.access_log, arrival, head, route.map(|route| &*route.id)))
-    }
-
-    /// Finds the route of a request, and makes the request ready for it.
-    fn place(&self, live: &Live<S, O>, client: &Client, head: &mut Parts) -> Result<usize, Box<Refused>> {
-        name(head);
-        if live.snapshot.settings.strips_method_override {
-            METHOD_OVERRIDES.iter().for_each(|name| drop(head.headers.remove(name)));
-        }
-        let host = client.flag.take().map_or_else(|| check_framing(head), Err).map_err(Refused::at_once)?;
-        check_identity(head, &live.rules.read)
-            .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error.to_string()))?;
-        let case = live.snapshot.dialect.rules.case;
-        let target = Target::of(&head.method, &head.uri, case)
-            .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error.to_string()))?;
-        let number = match live.snapshot.settings.routes.find(host.as_deref(), target.path(), &head.method) {
-            Found::Route(_, number) => number,
-            Found::WrongMethod(allow) => {
-                let detail = format!("{} does not go with this path", head.method);
-                let mut refused = Refused::new(StatusCode::METHOD_NOT_ALLOWED, detail);
-                refused.allow = allow;
-                return Err(refused);
-            }
-            Found::Nowhere => {
-                return Err(Refused::new(StatusCode::NOT_FOUND, "there is no route for this host and path"));
-            }
-        };
-        let routes = &live.snapshot.settings.routes;
-        let is_elsewhere = |method: &Method| !matches!(routes.find(host.as_deref(), target.path(), method), Found::Route(_, other) if other == number);
-        let others = parts::overriding_methods(head);
-        if others.is_truncated {
-            let detail = "too many method overrides; send at most one";
-            return Err(Refused::new(StatusCode::BAD_REQUEST, detail));
-        }
-        let mut others =
-            others.readable.iter().filter_map(|method| Method::from_bytes(method.as_bytes()).ok());
-        if let Some(method) = others.find(is_elsewhere) {
-            let detail = format!(
-                "method override {method} does not belong to the route of {}; send the request with method {method}",
-                head.method
-            );
-            return Err(Refused::new(StatusCode::BAD_REQUEST, detail));
-        }
-        if let Some(rewritten) = target.rewritten().cloned() {
-            let mut uri = std::mem::take(&mut head.uri).into_parts();
-            uri.path_and_query = Some(rewritten);
-            head.uri = Uri::from_parts(uri)
-                .map_err(|_| Refused::new(StatusCode::BAD_REQUEST, "the path is no path"))?;
-        }
-        Ok(number)
-    }
-
-    /// The answer to a request that goes no further.
-    fn refuse(&self, head: &Parts, refused: &Refused) -> Response<Body> {
-        let occasion = Occasion {
-            kind: Problem::BLANK,
-            instance: Some(head.uri.path()),
-            correlation_id: given_id(&head.headers).unwrap_or_default(),
-            now: self.shared.wall.now(),
-        };
-        let mut answer = refused.problem.clone().on(&occasion).render().map(Body::from);
-        if !refused.allow.is_empty() {
-            let names: Vec<_> = refused.allow.iter().map(Method::as_str).collect();
-            let allow = HeaderValue::from_str(&names.join(", "));
-            answer.headers_mut().extend(allow.map(|allow| (ALLOW, allow)));
-        }
-        if refused.is_last && head.version < Version::HTTP_2 {
-            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-        }
-        answer
     }
 }
 
@@ -268,35 +196,4 @@ fn strip_body(answer: &mut Response<Body>) {
 /// True if the path of a request that was placed need not be normalised again to be limited.
 fn has_normal_path(head: &Parts, rules: &Rules) -> bool {
     rules.case == Case::Sensitive && (!head.uri.path().contains('%') || is_plain(head.uri.path()))
-}
-
-/// Gives a request that has no id to be found by one, for the server and for problems.
-fn name(head: &mut Parts) {
-    if given_id(&head.headers).is_none() {
-        let id = HeaderValue::from_bytes(&hex(fastrand::u128(..))).expect("digits are a value");
-        head.headers.insert(REQUEST_ID, id);
-    }
-}
-
-/// A number in 32 hexadecimal digits.
-pub(crate) fn hex(number: u128) -> [u8; 32] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let mut digits = [0; 32];
-    for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(number.to_be_bytes()) {
-        *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
-    }
-    digits
-}
-
-impl Refused {
-    fn new(status: StatusCode, detail: impl Into<String>) -> Box<Self> {
-        Box::new(Self { problem: Problem::new(status, detail), allow: Vec::new(), is_last: false })
-    }
-
-    /// Refused because nobody can tell where it ends.
-    fn at_once(framing: Framing) -> Box<Self> {
-        let mut refused = Self::new(StatusCode::BAD_REQUEST, framing.to_string());
-        refused.is_last = true;
-        refused
-    }
 }

@@ -10,7 +10,7 @@ use http::StatusCode;
 use ratewright_http::Problem;
 use ratewright_listen::{ParseErrorLog, RenderParseError};
 
-use crate::stages::hex;
+use crate::routing::hex;
 use crate::strict::Flag;
 
 /// Answers the requests of one connection that hyper cannot parse. Each request in progress holds an `Arc` of `shared`, and so

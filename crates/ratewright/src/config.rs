@@ -11,6 +11,7 @@
 mod ad_hoc;
 mod clients;
 mod conditions;
+mod cors;
 mod envoy;
 mod error;
 mod file;

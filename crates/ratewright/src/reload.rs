@@ -336,11 +336,12 @@ fn routes_changes(old: &Routes, new: &Routes) -> Vec<String> {
 
 /// All that a route says, but not how its servers are.
 fn route_in_words(matched: &Match, route: &Route) -> String {
-    let Route { policies, upstream, timeouts, body_max, body_rate_min, host, retries_max, .. } = route;
+    let Route { policies, upstream, timeouts, body_max, body_rate_min, host, retries_max, cors, .. } = route;
     let servers: Vec<_> = upstream.servers().map(ToString::to_string).collect();
     let upstream = (servers, upstream.balance(), upstream.protocol(), upstream.health());
+    let rules = cors.as_ref().map(|cors| cors.rules());
     let bounds = (timeouts, body_max, body_rate_min, retries_max);
-    format!("{matched:?} {policies:?} {upstream:?} {bounds:?} {host:?}")
+    format!("{matched:?} {policies:?} {upstream:?} {bounds:?} {host:?} {rules:?}")
 }
 
 /// The first few changes, and how many more.

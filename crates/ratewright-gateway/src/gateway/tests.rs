@@ -95,6 +95,7 @@ fn routes(address: SocketAddr) -> Routes {
         body_rate_min: Settings::default().body_rate_min,
         host: HostPolicy::default(),
         retries_max: 0,
+        cors: None,
     };
     Routes::new(vec![(Match::default(), route)]).unwrap()
 }

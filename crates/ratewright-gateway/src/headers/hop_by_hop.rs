@@ -118,7 +118,7 @@ pub(super) fn named(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {
 }
 
 /// The elements of a list, without blanks around them.
-pub(super) fn elements(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
+pub(crate) fn elements(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
     value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
 

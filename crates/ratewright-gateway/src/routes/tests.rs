@@ -21,6 +21,7 @@ fn route(id: &str) -> Route {
         body_rate_min: None,
         host: HostPolicy::default(),
         retries_max: 0,
+        cors: None,
     }
 }
 

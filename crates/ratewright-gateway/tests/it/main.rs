@@ -6,6 +6,7 @@ mod bodies;
 mod broken;
 mod byte_costs;
 mod connections;
+mod cors;
 mod counts;
 mod deaf;
 mod early;

@@ -75,6 +75,7 @@ pub(crate) fn route_to(urls: &[String], protocol: Protocol) -> Route {
         body_rate_min: Settings::default().body_rate_min,
         host: HostPolicy::Keep,
         retries_max: 1,
+        cors: None,
     }
 }
 

@@ -3,6 +3,7 @@
 //! What stands above a field is its documentation: `ratewright schema` tells it to editors, and the reference in
 //! docs/configuration.md is made from it.
 
+mod cors;
 mod envoy;
 mod gateway;
 mod shapes;
@@ -28,6 +29,7 @@ use super::meaning::{
     Burst, Family, FileName, InFlight, LogDenials, LogFormat, Name, OnMissing, Ratio, Secret, Statuses, Token,
 };
 use super::written::{At, Place, Sections, Several, Written};
+pub(super) use cors::{Cors, CorsSection};
 pub(super) use envoy::Envoy;
 pub(super) use gateway::{
     Gateway, GatewayTimeouts, Route, RouteMatch, RouteTimeouts, Upstream, UpstreamSection,

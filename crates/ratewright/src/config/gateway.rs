@@ -51,6 +51,7 @@ impl Reader<'_> {
             has_access_log: self.read_if("gateway.access_log", &written.access_log).unwrap_or_default(),
             routes: default.routes,
             explain_tokens: default.explain_tokens,
+            cors: self.cors("gateway.cors", written.cors.as_ref(), None),
         }
     }
 

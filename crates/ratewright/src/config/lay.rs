@@ -136,9 +136,9 @@ lay!(Policy {
     mode,
     on_failure
 });
-lay!(Gateway { connections_max, connections_per_address, header_max, body_max, body_rate_min, strip_method_override, access_log; timeouts });
+lay!(Gateway { connections_max, connections_per_address, header_max, body_max, body_rate_min, strip_method_override, access_log, cors; timeouts });
 lay!(GatewayTimeouts { connect, header, idle, total, tunnel_idle, request_header });
-lay!(Route { id, upstream, policies, body_max, body_rate_min, host, retries; matched, timeouts });
+lay!(Route { id, upstream, policies, body_max, body_rate_min, host, retries, cors; matched, timeouts });
 lay!(RouteMatch { path, host, method });
 lay!(RouteTimeouts { connect, header, idle, total, tunnel_idle });
 lay!(Envoy {

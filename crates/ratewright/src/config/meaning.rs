@@ -1,5 +1,6 @@
 //! What single values can be meant to be: one rule for each, what it accepts and what to write instead.
 
+mod cors;
 mod gateway;
 mod statuses;
 
@@ -23,6 +24,7 @@ use tracing::level_filters::LevelFilter;
 
 use super::plain::likest;
 use super::written::Meaning;
+pub(crate) use cors::{CorsHeader, CorsMethod, ExposedHeader};
 pub(crate) use gateway::{BodyMax, BodyRateMin, ByteCount, TotalTime};
 pub(crate) use statuses::Statuses;
 

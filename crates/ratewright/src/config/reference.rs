@@ -14,7 +14,7 @@ pub(crate) fn schema() -> Value {
 }
 
 /// Names in the order in which one writes them; others follow by the alphabet.
-const ORDER: [&str; 40] = [
+const ORDER: [&str; 41] = [
     "enabled",
     "listen",
     "store",
@@ -24,6 +24,7 @@ const ORDER: [&str; 40] = [
     "match",
     "upstream",
     "servers",
+    "origins",
     "path",
     "policies",
     "gateway",

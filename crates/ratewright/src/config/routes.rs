@@ -144,6 +144,7 @@ impl Reader<'_> {
         let body_rate_min = self.body_rate_min(&format!("{path}.body_rate_min"), &written.body_rate_min);
         let host = self.read_if(&format!("{path}.host"), &written.host).unwrap_or_default();
         let retries_max = self.retries(&format!("{path}.retries"), &written.retries);
+        let cors = self.cors(&format!("{path}.cors"), written.cors.as_ref(), settings.cors.as_ref());
         let matched = matched?;
         let route = Route {
             id: id?.into(),
@@ -155,6 +156,7 @@ impl Reader<'_> {
             body_rate_min: body_rate_min.unwrap_or(settings.body_rate_min),
             host,
             retries_max,
+            cors,
         };
         Some(ReadRoute { matched, route, policies, place: id_place })
     }

@@ -1,6 +1,7 @@
 //! The policy file, as people write it.
 
 mod body_rate;
+mod cors;
 mod counting;
 mod envoy;
 mod files;

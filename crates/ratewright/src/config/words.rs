@@ -7,6 +7,7 @@
 //!   never limited: on /health**; with method OPTIONS
 //! ```
 
+mod cors;
 mod envoy;
 mod routes;
 
@@ -81,7 +82,8 @@ pub(crate) fn words(config: &Config) -> String {
             "paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive\n",
         );
     }
-    text.push_str(&routes::routes(routes));
+    text.extend(cors::gateway(&config.gateway).filter(|_| !routes.is_empty()));
+    text.push_str(&routes::routes(&config.gateway));
     text.extend(config.envoy.iter().map(|rules| envoy(rules, &config.policies)));
     text
 }

@@ -8,6 +8,7 @@ use ratewright_gateway::{Balance, HostPolicy, Protocol, Server};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::Cors;
 use crate::config::meaning::{BodyMax, BodyRateMin, ByteCount, FileName, Name, TotalTime};
 use crate::config::written::{At, Place, Several, Written};
 
@@ -33,6 +34,8 @@ pub(in crate::config) struct Gateway {
     pub(in crate::config) strip_method_override: Option<Written<bool>>,
     /// Whether every request is written to standard output, a JSON object on a line each. Default: `false`.
     pub(in crate::config) access_log: Option<Written<bool>>,
+    /// Which other origins may read responses in a browser, or `off`. A route may have its own. Default: `off`, preflights are forwarded.
+    pub(in crate::config) cors: Option<At<Cors>>,
 }
 
 /// How long things may take. A route may say otherwise, but for `request_header`.
@@ -80,6 +83,8 @@ pub(in crate::config) struct Route {
     /// How often a request is sent again that a server may have seen something of, 0 to 8: only if that is harmless. One that
     /// certainly never arrived is sent to every other server anyway. Default: `1`.
     pub(in crate::config) retries: Option<Written<u32>>,
+    /// Which other origins may read its responses in a browser, in place of all that `gateway.cors` says, or `off`. Default: as in `gateway`.
+    pub(in crate::config) cors: Option<At<Cors>>,
 }
 
 /// Which requests a route takes: what is written must all fit, and of each list one. Give at least a path or a host.

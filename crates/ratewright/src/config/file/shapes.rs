@@ -10,7 +10,9 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor, value};
 
-use super::{By, Condition, Cost, CostEntry, Listener, ListenerSection, Upstream, UpstreamSection};
+use super::{
+    By, Condition, Cors, CorsSection, Cost, CostEntry, Listener, ListenerSection, Upstream, UpstreamSection,
+};
 use crate::config::meaning::ATTRIBUTE;
 use crate::config::written::{At, Meaning, Several, Written};
 
@@ -62,6 +64,17 @@ impl<'d> TextOr<'d> for Listener {
     const EXPECTED: &'static str = "an address, or {address: …, tls: …}";
     fn from_text(text: &str) -> Self {
         Self::Address(text.to_owned())
+    }
+    fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error> {
+        let section = Deserialize::deserialize(value::MapAccessDeserializer::new(map));
+        section.map(|section| Self::Section(Box::new(section)))
+    }
+}
+
+impl<'d> TextOr<'d> for Cors {
+    const EXPECTED: &'static str = "off, or a section such as {origins: [https://app.example.com]}";
+    fn from_text(text: &str) -> Self {
+        Self::Text(text.to_owned())
     }
     fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error> {
         let section = Deserialize::deserialize(value::MapAccessDeserializer::new(map));
@@ -125,6 +138,12 @@ impl<'d> Deserialize<'d> for Listener {
     }
 }
 
+impl<'d> Deserialize<'d> for Cors {
+    fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
+        text_or(deserializer)
+    }
+}
+
 impl<'d> Deserialize<'d> for By {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
         text_or(deserializer)
@@ -180,6 +199,16 @@ impl JsonSchema for Listener {
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let section = generator.subschema_for::<ListenerSection>();
         json_schema!({ "anyOf": [SocketAddr::schema(), { "const": "off" }, section] })
+    }
+}
+
+impl JsonSchema for Cors {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Cors".into()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let section = generator.subschema_for::<CorsSection>();
+        json_schema!({ "anyOf": [{ "const": "off" }, section] })
     }
 }
 

@@ -295,7 +295,7 @@ fn what_is_of_another_kind_is_told_of_routes_too() {
     check(
         "routes: [{id: a, match: {path: /x}, upstreams: http://h}]",
         expect![[r#"
-            t.yaml:1:37: there is no setting "upstreams" here; did you mean upstream? Known are id, match, upstream, policies, timeouts, body_max, body_rate_min, host, retries
+            t.yaml:1:37: there is no setting "upstreams" here; did you mean upstream? Known are id, match, upstream, policies, timeouts, body_max, body_rate_min, host, retries, cors
         "#]],
     );
     check(

@@ -1,15 +1,20 @@
 //! What the routes mean, in plain words.
 
+use std::sync::Arc;
+
 use http::Method;
 use ratewright_core::Pattern;
-use ratewright_gateway::{Match, PathPattern, Route, Routes};
+use ratewright_gateway::{Match, PathPattern, Route, Routes, Settings};
+
+use super::cors;
 
 /// A line for each route: which requests go where.
-pub(super) fn routes(routes: &Routes) -> String {
-    routes
-        .iter()
-        .map(|(matched, route)| format!("route {}: {}\n", route.id, meaning(matched, route)))
-        .collect()
+pub(super) fn routes(settings: &Settings) -> String {
+    let line = |(matched, route): (&Match, &Arc<Route>)| {
+        let cors = cors::route(settings, route).map(|words| format!("; {words}")).unwrap_or_default();
+        format!("route {}: {}{cors}\n", route.id, meaning(matched, route))
+    };
+    settings.routes.iter().map(line).collect()
 }
 
 /// On which routes a policy is named, if on any.

@@ -1,0 +1,244 @@
+//! Stages 2 to 6: a request gets an id, is checked, and finds its route; or the gateway answers it itself.
+//!
+//! ```text
+//!   name ─► framing ─► identity ─► target ─► preflight? ─► the route of the method that it asks for
+//!              400        400         400        │ no          │ with cors: answered   │ without: as any other request
+//!                                                └─► the route of host, path and method; or 404, 405
+//! ```
+//!
+//! A preflight asks about another request, so the route of that request answers it: a route may take POST only.
+
+use std::convert::Infallible;
+
+use http::header::{ALLOW, CONNECTION, VARY};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode, Uri, Version};
+use ratewright_core::{Observe, Store};
+use ratewright_http::{METHOD_OVERRIDES, Occasion, Problem, given_id, parts};
+
+use crate::body::Body;
+use crate::cors::{Cors, PREFLIGHT_VARY, PreflightError, is_preflight, requested_method};
+use crate::headers::{Framing, check_framing, check_identity};
+use crate::routes::Found;
+use crate::settings::Settings;
+use crate::stages::Client;
+use crate::target::Target;
+use crate::worker::{Live, Worker};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// What becomes of a request. Routes are known by their numbers.
+pub(crate) enum Routed {
+    /// It is limited and forwarded, by this route.
+    Forward(usize),
+    /// The gateway answers it: a preflight for this route, or without a route for the gateway as a whole.
+    Preflight(Option<usize>),
+}
+
+/// A request that goes no further.
+pub(crate) struct Rejection {
+    problem: Problem,
+    allow: Vec<Method>,
+    /// The route that the request would have taken, if it was found.
+    route: Option<usize>,
+    /// True if nothing that comes after it on its connection can be relied on.
+    pub(crate) is_last: bool,
+}
+
+impl Routed {
+    /// The number of its route.
+    pub(crate) fn route(&self) -> Option<usize> {
+        match self {
+            Self::Forward(number) => Some(*number),
+            Self::Preflight(number) => *number,
+        }
+    }
+}
+
+/// The CORS rules for a response. Without a route, those of the gateway. A preflight that is forwarded asks about a route without
+/// any, and so is answered by the upstream alone.
+pub(crate) fn cors_of<'a>(
+    settings: &'a Settings,
+    routed: &Result<Routed, Box<Rejection>>,
+    head: &Parts,
+) -> Option<&'a Cors> {
+    let number = routed.as_ref().map_or_else(|rejection| rejection.route, Routed::route);
+    let cors = match number {
+        Some(number) => settings.routes.nth(number)?.cors.as_deref()?,
+        None => settings.cors.as_deref()?,
+    };
+    let is_forwarded = matches!(routed, Ok(Routed::Forward(_)));
+    (!is_forwarded || !is_preflight(head)).then_some(cors)
+}
+
+impl<S, O> Worker<S, O>
+where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+{
+    /// Finds the route of a request, and makes the request ready for it.
+    pub(crate) fn route(
+        &self,
+        live: &Live<S, O>,
+        client: &Client,
+        head: &mut Parts,
+    ) -> Result<Routed, Box<Rejection>> {
+        name(head);
+        if live.snapshot.settings.strips_method_override {
+            METHOD_OVERRIDES.iter().for_each(|name| drop(head.headers.remove(name)));
+        }
+        let host = client.flag.take().map_or_else(|| check_framing(head), Err).map_err(Rejection::at_once)?;
+        check_identity(head, &live.rules.read).map_err(|error| Rejection::bad_request(error.to_string()))?;
+        let case = live.snapshot.dialect.rules.case;
+        let target = Target::of(&head.method, &head.uri, case)
+            .map_err(|error| Rejection::bad_request(error.to_string()))?;
+        let find =
+            |method: &Method| live.snapshot.settings.routes.find(host.as_deref(), target.path(), method);
+        let routed = match preflight(&live.snapshot.settings, head, find) {
+            Some(preflight) => preflight,
+            None => Routed::Forward(number_of(find(&head.method), &head.method)?),
+        };
+        if let Routed::Forward(number) = routed {
+            check_overrides(head, number, find)?;
+        }
+        if let Some(rewritten) = target.rewritten().cloned() {
+            let mut uri = std::mem::take(&mut head.uri).into_parts();
+            uri.path_and_query = Some(rewritten);
+            head.uri = Uri::from_parts(uri).map_err(|_| Rejection::bad_request("the path is no path"))?;
+        }
+        Ok(routed)
+    }
+
+    /// The response to a preflight: 204, or 403 without a word of what is allowed.
+    #[cold]
+    pub(crate) fn answer_preflight(&self, head: &Parts, cors: Option<&Cors>) -> Response<Body> {
+        let allowed = cors.ok_or(PreflightError::Origin).and_then(|cors| cors.preflight(&head.headers));
+        match allowed {
+            Ok(headers) => {
+                let mut answer = Response::new(Body::empty());
+                *answer.status_mut() = StatusCode::NO_CONTENT;
+                *answer.headers_mut() = headers;
+                answer
+            }
+            Err(error) => {
+                let mut answer = self.reject(head, &Rejection::new(StatusCode::FORBIDDEN, error.to_string()));
+                answer.headers_mut().insert(VARY, PREFLIGHT_VARY);
+                answer
+            }
+        }
+    }
+
+    /// The response to a request that goes no further.
+    pub(crate) fn reject(&self, head: &Parts, rejection: &Rejection) -> Response<Body> {
+        let occasion = Occasion {
+            kind: Problem::BLANK,
+            instance: Some(head.uri.path()),
+            correlation_id: given_id(&head.headers).unwrap_or_default(),
+            now: self.shared.wall.now(),
+        };
+        let mut answer = rejection.problem.clone().on(&occasion).render().map(Body::from);
+        if !rejection.allow.is_empty() {
+            let names: Vec<_> = rejection.allow.iter().map(Method::as_str).collect();
+            let allow = HeaderValue::from_str(&names.join(", "));
+            answer.headers_mut().extend(allow.map(|allow| (ALLOW, allow)));
+        }
+        if rejection.is_last && head.version < Version::HTTP_2 {
+            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        answer
+    }
+}
+
+/// How a preflight is answered, if the request is one and there are CORS rules for what it asks about.
+fn preflight<'a>(settings: &Settings, head: &Parts, find: impl Fn(&Method) -> Found<'a>) -> Option<Routed> {
+    if !is_preflight(head) {
+        return None;
+    }
+    let find = |method: &Method| match find(method) {
+        Found::Route(route, number) => Some((route, number)),
+        Found::WrongMethod(_) | Found::Nowhere => None,
+    };
+    let asked = requested_method(&head.headers).and_then(|method| find(&method));
+    match asked.or_else(|| find(&head.method)) {
+        Some((route, number)) => route.cors.is_some().then_some(Routed::Preflight(Some(number))),
+        None => settings.cors.is_some().then_some(Routed::Preflight(None)),
+    }
+}
+
+/// The number of the route that was found for a method.
+fn number_of(found: Found<'_>, method: &Method) -> Result<usize, Box<Rejection>> {
+    match found {
+        Found::Route(_, number) => Ok(number),
+        Found::WrongMethod(allow) => {
+            let detail = format!("{method} does not go with this path");
+            let mut rejection = Rejection::new(StatusCode::METHOD_NOT_ALLOWED, detail);
+            rejection.allow = allow;
+            Err(rejection)
+        }
+        Found::Nowhere => {
+            Err(Rejection::new(StatusCode::NOT_FOUND, "there is no route for this host and path"))
+        }
+    }
+}
+
+/// Rejects a request that asks for another method than its own, if another route takes that.
+fn check_overrides<'a>(
+    head: &Parts,
+    number: usize,
+    find: impl Fn(&Method) -> Found<'a>,
+) -> Result<(), Box<Rejection>> {
+    let reject = |detail: String| {
+        let mut rejection = Rejection::bad_request(detail);
+        rejection.route = Some(number);
+        Err(rejection)
+    };
+    let is_elsewhere = |method: &Method| !matches!(find(method), Found::Route(_, other) if other == number);
+    let others = parts::overriding_methods(head);
+    if others.is_truncated {
+        return reject("too many method overrides; send at most one".to_owned());
+    }
+    let mut others = others.readable.iter().filter_map(|method| Method::from_bytes(method.as_bytes()).ok());
+    match others.find(is_elsewhere) {
+        None => Ok(()),
+        Some(method) => reject(format!(
+            "method override {method} does not belong to the route of {}; send the request with method {method}",
+            head.method
+        )),
+    }
+}
+
+/// Gives a request that has no id to be found by one, for the server and for problems.
+fn name(head: &mut Parts) {
+    if given_id(&head.headers).is_none() {
+        let id = HeaderValue::from_bytes(&hex(fastrand::u128(..))).expect("digits are a value");
+        head.headers.insert(REQUEST_ID, id);
+    }
+}
+
+/// A number in 32 hexadecimal digits.
+pub(crate) fn hex(number: u128) -> [u8; 32] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut digits = [0; 32];
+    for (pair, byte) in digits.as_chunks_mut().0.iter_mut().zip(number.to_be_bytes()) {
+        *pair = [DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]];
+    }
+    digits
+}
+
+impl Rejection {
+    fn new(status: StatusCode, detail: impl Into<String>) -> Box<Self> {
+        let problem = Problem::new(status, detail);
+        Box::new(Self { problem, allow: Vec::new(), route: None, is_last: false })
+    }
+
+    fn bad_request(detail: impl Into<String>) -> Box<Self> {
+        Self::new(StatusCode::BAD_REQUEST, detail)
+    }
+
+    /// Rejected because nobody can tell where it ends.
+    fn at_once(framing: Framing) -> Box<Self> {
+        let mut rejection = Self::bad_request(framing.to_string());
+        rejection.is_last = true;
+        rejection
+    }
+}

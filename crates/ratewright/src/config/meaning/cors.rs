@@ -1,0 +1,75 @@
+//! What single values of `cors` can be meant to be.
+
+use http::{HeaderName, Method};
+use ratewright_gateway::AllowedOrigin;
+use schemars::{Schema, json_schema};
+
+use crate::config::written::Meaning;
+
+/// A method that a preflight may ask for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct CorsMethod(pub(crate) Method);
+
+/// A request header that a preflight may ask for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum CorsHeader {
+    /// All of them: `*`.
+    Any,
+    Named(HeaderName),
+}
+
+/// A response header that scripts may read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ExposedHeader(pub(crate) HeaderName);
+
+impl Meaning for AllowedOrigin {
+    fn understand(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|error: ratewright_gateway::OriginError| error.to_string())
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "pattern": "^(\\*|[a-zA-Z][a-zA-Z0-9+.-]*://[^/?#@]+)$",
+            "examples": ["https://app.example.com", "https://*.example.com", "*"] })
+    }
+}
+
+impl Meaning for CorsMethod {
+    fn understand(text: &str) -> Result<Self, String> {
+        if text.contains('*') {
+            return Err(
+                "stars are not supported here; list the methods, for example [GET, POST, PUT]".to_owned()
+            );
+        }
+        Method::understand(text).map(Self)
+    }
+    fn schema() -> Schema {
+        Method::schema()
+    }
+}
+
+impl Meaning for CorsHeader {
+    fn understand(text: &str) -> Result<Self, String> {
+        if text == "*" {
+            return Ok(Self::Any);
+        }
+        let name = text.parse().ok().filter(|_| !text.contains('*')).map(Self::Named);
+        name.ok_or_else(|| {
+            "use the name of a header, for example Authorization, or * alone for all".to_owned()
+        })
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "minLength": 1, "examples": ["Content-Type", "Authorization", "*"] })
+    }
+}
+
+impl Meaning for ExposedHeader {
+    fn understand(text: &str) -> Result<Self, String> {
+        if text.contains('*') {
+            return Err("stars are not supported here; list the headers, for example [ETag, X-Total-Count]"
+                .to_owned());
+        }
+        text.parse().map(Self).map_err(|_| "use the name of a header, for example X-Total-Count".to_owned())
+    }
+    fn schema() -> Schema {
+        json_schema!({ "type": "string", "minLength": 1, "examples": ["ETag", "X-Total-Count"] })
+    }
+}
