@@ -2,6 +2,7 @@
 
 mod access_log;
 mod clients;
+mod cors;
 mod many;
 mod named_limits;
 mod no_way_around;
