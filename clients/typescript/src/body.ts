@@ -28,7 +28,8 @@ const formPartBytes = 160;
 export function replayOf(body: Body | BodyFactory | null | undefined, replayMax: number): Replay {
   if (body === null || body === undefined) return { kind: () => "none", again: () => undefined };
   if (typeof body === "function") return { kind: () => "factory", again: body };
-  if (typeof body === "string") return { kind: () => ({ bytes: utf8Length(body) }), again: () => body };
+  // Every platform has `Blob` to measure UTF-8 with, but not every one has `TextEncoder`.
+  if (typeof body === "string") return { kind: () => ({ bytes: new Blob([body]).size }), again: () => body };
   if ("byteLength" in body) return copiedBytes(body, replayMax);
   if ("slice" in body) return kept(body.size, body);
   // React Native's forms hold names of files, and cannot be listed; sending one again reads the files again.
@@ -89,18 +90,8 @@ function copiedPairs(pairs: FormData | URLSearchParams): Replay {
   let formBytes = 0;
   pairs.forEach((value: string | Blob, name: string) => {
     copy.append(name, value as Blob);
-    formBytes += formPartBytes + utf8Length(name) + (typeof value === "string" ? utf8Length(value) : value.size);
+    formBytes += formPartBytes + new Blob([name, value]).size;
   });
   const text = String(pairs);
   return kept(text.startsWith("[object") ? formBytes : text.length, copy);
-}
-
-/** The length in UTF-8, without a `TextEncoder`, which not every platform has. */
-function utf8Length(text: string): number {
-  let bytes = 0;
-  for (const character of text) {
-    const code = character.codePointAt(0)!;
-    bytes += code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-  }
-  return bytes;
 }

@@ -6,7 +6,7 @@
  * the server asked for them.
  */
 import { BoundedMap } from "./bounded-map.js";
-import { requireAtLeast } from "./policy.js";
+import { completeOptions } from "./options.js";
 
 export interface BudgetOptions {
   /** The most retries that can be saved up. Default 50. */
@@ -21,9 +21,8 @@ export class Budget {
   readonly #earned: number;
   readonly #levels = new BoundedMap<number>(1_024);
 
-  constructor({ retriesMax = 50, perSuccess = 0.1 }: BudgetOptions = {}) {
-    requireAtLeast(0, retriesMax, "retriesMax");
-    requireAtLeast(0, perSuccess, "perSuccess");
+  constructor(options?: BudgetOptions) {
+    const { retriesMax, perSuccess } = completeOptions({ retriesMax: 50, perSuccess: 0.1 }, options);
     this.#full = Math.floor(retriesMax * 1_000);
     this.#earned = Math.floor(perSuccess * 1_000);
   }

@@ -14,6 +14,7 @@ import { discard } from "./discard.js";
 import type { RetryEvent } from "./events.js";
 import { classifyFailure, isAbort, isInvalid } from "./failure.js";
 import type { Gate } from "./gate.js";
+import type { Throttle } from "./lane.js";
 import { type FetchInput, prepareRequest, type RetryInit } from "./outgoing.js";
 import type { Policy } from "./policy.js";
 import type { LaneQueue } from "./queue.js";
@@ -27,16 +28,15 @@ export interface Summary {
   readonly retryAt?: Date | undefined;
 }
 
-export interface Settings {
+export interface Settings extends Policy {
   readonly fetch: (input: FetchInput, init?: RequestInit) => Promise<Response>;
-  readonly policy: Policy;
-  readonly gate: Gate | undefined;
-  readonly budget: Budget | undefined;
-  readonly partition: (target: Target) => string;
+  readonly gate: Gate | false;
+  readonly budget: Budget | false;
+  readonly partition: string | ((target: Target) => string);
+  readonly on: ((event: RetryEvent) => void) | undefined;
+  readonly attemptHeader: boolean;
   readonly clock: Clock;
   readonly random: () => number;
-  readonly attemptHeader: boolean;
-  readonly on: ((event: RetryEvent) => void) | undefined;
   readonly summaries: WeakMap<object, Summary>;
 }
 
@@ -46,13 +46,13 @@ interface FailedSend {
 }
 
 export async function call(settings: Settings, input: FetchInput, init: RetryInit | undefined): Promise<Response> {
-  const { fetch, policy, gate, budget, clock, summaries } = settings;
+  const { fetch, gate, budget, partition, clock, summaries } = settings;
   const startedAt = clock.now();
-  const deadline = startedAt + policy.deadlineMs;
-  const request = prepareRequest(input, init, policy.replayMax, settings.attemptHeader);
+  const deadline = startedAt + settings.deadlineMs;
+  const request = prepareRequest(input, init, settings);
   const { target, signal, replay } = request;
-  const route = { ...target, partition: settings.partition(target) };
-  const budgetKey = `${route.origin}\n${route.partition}`;
+  const { method, url, origin, shape } = target;
+  const scope = `${origin}\n${typeof partition === "function" ? partition(target) : partition}`;
   let attempts = 0;
   let stopDraining: (() => void) | undefined;
 
@@ -72,7 +72,7 @@ export async function call(settings: Settings, input: FetchInput, init: RetryIni
   /** Waits for the gate. */
   async function enter(): Promise<LaneQueue | undefined> {
     throwIfAborted();
-    const queue = gate?.queueFor(route);
+    const queue = gate ? gate.queueFor(scope, shape) : undefined;
     if (clock.now() > deadline) throw deadlineError(queue); // a late timer
     const turn = queue?.enter({ clock, deadline, signal });
     if (turn) {
@@ -95,8 +95,8 @@ export async function call(settings: Settings, input: FetchInput, init: RetryIni
     }
     const { status, headers } = result;
     if (isDone(status)) {
-      if (sentIn) gate!.settle(route, sentIn, headers, now);
-      budget?.earn(budgetKey);
+      settle(sentIn, headers, now);
+      if (budget) budget.earn(scope);
       return end(result, "done");
     }
     const decision = decideNext(result, now);
@@ -104,7 +104,7 @@ export async function call(settings: Settings, input: FetchInput, init: RetryIni
     const isRetry = decision.action === "retry";
     const isThrottle = status === 429 || (status === 503 && hint > 0);
     const throttle = { sentAt, hint, retryAt: isRetry ? startedAt + decision.atMs : now + hint };
-    const queue = sentIn && gate!.settle(route, sentIn, headers, now, isThrottle ? throttle : undefined);
+    const queue = settle(sentIn, headers, now, isThrottle ? throttle : undefined);
     if (!isRetry) return end(result, decision.why, decision.retryAtWallMs);
     if (queue && queue.waiting + queue.asleep >= queue.lane.capacityUntil(deadline)) {
       // The lane cannot reach this call in time. The response is worth more than an error later.
@@ -112,6 +112,11 @@ export async function call(settings: Settings, input: FetchInput, init: RetryIni
     }
     stopDraining = discard(result);
     return waitFor(decision, queue, status);
+  }
+
+  /** Counts a response in its lane, and returns the queue of that lane. */
+  function settle(queue: LaneQueue | undefined, headers: Headers, now: number, throttle?: Throttle) {
+    return gate && queue ? gate.settle({ scope, shape, queue }, headers, now, throttle) : undefined;
   }
 
   async function send(queue: LaneQueue | undefined): Promise<Response | FailedSend> {
@@ -122,7 +127,7 @@ export async function call(settings: Settings, input: FetchInput, init: RetryIni
       attempts += 1;
       emit({ type: "sent" });
       return await fetch(nextInput, nextInit).catch((error): FailedSend => {
-        if (isAbort(error, signal) || isInvalid(target.url, nextInit)) throw error;
+        if (isAbort(error, signal) || isInvalid(url, nextInit)) throw error;
         queue?.failed();
         return { error };
       });
@@ -135,22 +140,22 @@ export async function call(settings: Settings, input: FetchInput, init: RetryIni
   function decideNext(seen: Facts["seen"], now: number): Decision {
     const facts: Facts = {
       request: {
-        method: target.method,
+        method,
         idempotencyKey: !!request.headers().get("idempotency-key"),
         body: replay.kind(),
         repeat: init?.retry ?? "auto",
       },
-      state: { attempts, budget: budget ? budget.level(budgetKey) : Infinity },
+      state: { attempts, budget: budget ? budget.level(scope) : Infinity },
       seen,
       // Rounded up: a retry that is due after whole milliseconds is then never early.
       now: { elapsedMs: Math.ceil(now - startedAt), wallMs: clock.wall() },
     };
-    return decide(policy, facts, settings.random());
+    return decide(settings, facts, settings.random());
   }
 
   /** Takes the retry's cost from the budget, in the same step as the decision, and waits for its time. */
   async function waitFor({ atMs, cause, cost }: RetryDecision, queue: LaneQueue | undefined, status?: number) {
-    budget?.take(budgetKey, cost);
+    if (budget) budget.take(scope, cost);
     const time = startedAt + atMs;
     emit({ type: "waiting", cause, waitMs: time - clock.now(), status });
     if (queue) queue.asleep += 1;
@@ -163,21 +168,19 @@ export async function call(settings: Settings, input: FetchInput, init: RetryIni
   }
 
   function end(response: Response, why: Why, retryAtWallMs?: number): Response {
-    const retryAt = retryAtWallMs === undefined ? undefined : new Date(retryAtWallMs);
-    emit({ type: "returned", status: response.status, ...summarize(response, why, retryAt) });
+    emit({ type: "returned", status: response.status, ...summarize(response, why, retryAtWallMs) });
     return response;
   }
 
   function deadlineError(queue: LaneQueue | undefined): DeadlineError {
     const opensIn = queue ? queue.lane.opensAt() - clock.now() : 0;
-    const retryAt = opensIn > 0 ? new Date(clock.wall() + opensIn) : undefined;
-    const error = new DeadlineError(target, attempts, retryAt);
-    summarize(error, "deadline", retryAt);
+    const error = new DeadlineError(target, attempts, opensIn > 0 ? new Date(clock.wall() + opensIn) : undefined);
+    summaries.set(error, { attempts, why: "deadline", retryAt: error.retryAt });
     return error;
   }
 
-  function summarize(result: unknown, why: Why, retryAt?: Date): Summary {
-    const summary = { attempts, why, retryAt };
+  function summarize(result: unknown, why: Why, retryAtWallMs?: number): Summary {
+    const summary = { attempts, why, retryAt: retryAtWallMs ? new Date(retryAtWallMs) : undefined };
     if (result instanceof Object) summaries.set(result, summary);
     return summary;
   }
@@ -188,7 +191,7 @@ export async function call(settings: Settings, input: FetchInput, init: RetryIni
 
   function emit(event: EventDetails): void {
     try {
-      settings.on?.({ method: target.method, url: target.url, attempts, ...event } as RetryEvent);
+      settings.on?.({ method, url, attempts, ...event } as RetryEvent);
     } catch {
       // The caller's handler must not break the caller's request.
     }

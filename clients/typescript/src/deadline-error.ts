@@ -9,9 +9,8 @@ export class DeadlineError extends Error {
   readonly retryAt: Date | undefined;
 
   constructor({ origin, shape }: Target, attempts: number, retryAt: Date | undefined) {
-    const [method, path] = shape.split(" ", 2);
     const when = retryAt ? `; try again at ${retryAt.toISOString()}` : "";
-    super(`request not sent: rate limit closed until the deadline (${method} ${origin}${path}, attempts ${attempts})${when}`);
+    super(`request not sent: rate limit closed until the deadline (${shape} at ${origin}, attempts ${attempts})${when}`);
     this.attempts = attempts;
     this.retryAt = retryAt;
   }

@@ -4,25 +4,26 @@ import { call, type Settings, type Summary } from "./call.js";
 import { type Clock, systemClock } from "./clock.js";
 import type { RetryEvent } from "./events.js";
 import { Gate } from "./gate.js";
+import { completeOptions } from "./options.js";
 import type { FetchInput, RetryInit } from "./outgoing.js";
-import { completePolicy, type Policy } from "./policy.js";
+import { defaultPolicy, type Policy } from "./policy.js";
 import type { Target } from "./target.js";
 
 export interface RetryOptions extends Partial<Policy> {
   /** Paces calls after a throttle. Share one between wrappers that call the same servers. `false`: no pacing. */
-  readonly gate?: Gate | false;
+  readonly gate?: Gate | false | undefined;
   /** Bounds how much load retries add. `false`: no bound. */
-  readonly budget?: Budget | false;
+  readonly budget?: Budget | false | undefined;
   /** Separates callers that have quotas of their own at the same origin, such as tenants. Default: none. */
-  readonly partition?: string | ((target: Target) => string);
+  readonly partition?: string | ((target: Target) => string) | undefined;
   /** Reports what calls do. An exception in it is ignored. */
-  readonly on?: (event: RetryEvent) => void;
+  readonly on?: ((event: RetryEvent) => void) | undefined;
   /** Sends `Ratewright-Attempt: n` with retries. Default: on Node only, elsewhere it would cause CORS preflights. */
-  readonly attemptHeader?: boolean;
+  readonly attemptHeader?: boolean | undefined;
   /** The time; tests give a `FakeClock`. */
-  readonly clock?: Clock;
+  readonly clock?: Clock | undefined;
   /** Random numbers in [0, 1). Default: `Math.random`. */
-  readonly random?: () => number;
+  readonly random?: (() => number) | undefined;
 }
 
 /** Has the signature of `fetch`. */
@@ -42,29 +43,27 @@ type Fetch = Settings["fetch"];
 export function withRetry(options?: RetryOptions): RetryFetch;
 export function withRetry(fetch: Fetch | undefined, options?: RetryOptions): RetryFetch;
 export function withRetry(first?: Fetch | RetryOptions, second?: RetryOptions): RetryFetch {
-  const given = typeof first === "function" ? first : undefined;
-  const settings = settingsOf(given, (given ? second : (first ?? second)) as RetryOptions | undefined);
-  const api = (input: FetchInput, init?: RetryInit) => call(settings, input, init);
-  return Object.assign(api, { summary: (result: object) => settings.summaries.get(result) });
-}
-
-function settingsOf(fetch: Fetch | undefined, options: RetryOptions = {}): Settings {
-  const { gate, budget, partition = "" } = options;
-  return {
-    fetch: fetch ?? ((input, init) => globalThis.fetch(input, init)),
-    policy: completePolicy(options),
-    gate: gate === false ? undefined : (gate ?? new Gate()),
-    budget: budget === false ? undefined : (budget ?? new Budget()),
-    partition: typeof partition === "string" ? () => partition : partition,
-    clock: options.clock ?? systemClock(),
-    random: options.random ?? Math.random,
-    attemptHeader: options.attemptHeader ?? isNode(),
-    on: options.on,
-    summaries: new WeakMap(),
+  const isFetch = typeof first === "function";
+  const summaries = new WeakMap<object, Summary>();
+  const defaults: Settings = {
+    ...defaultPolicy,
+    fetch: isFetch ? first : (input, init) => globalThis.fetch(input, init),
+    gate: new Gate(),
+    budget: new Budget(),
+    partition: "",
+    on: undefined,
+    attemptHeader: isNode(),
+    clock: systemClock(),
+    random: Math.random,
+    summaries,
   };
+  const settings = completeOptions(defaults, isFetch ? second : (first ?? second));
+  return Object.assign((input: FetchInput, init?: RetryInit) => call(settings, input, init), {
+    summary: (result: object) => summaries.get(result),
+  });
 }
 
 function isNode(): boolean {
   const { process, window, document } = globalThis as unknown as Record<string, { versions?: { node?: string } }>;
-  return Boolean(process?.versions?.node) && !window && !document;
+  return !!process?.versions?.node && !window && !document;
 }

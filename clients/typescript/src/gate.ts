@@ -9,39 +9,31 @@ import type { Throttle } from "./lane.js";
 import { parseLimitPolicy, parseServiceLimits, tightestLimit } from "./limits.js";
 import { LaneQueue } from "./queue.js";
 
-/** Where a call goes, as far as limits are concerned. */
-export interface Route {
-  readonly origin: string;
-  /** The caller's choice, for instance a tenant with quotas of its own. */
-  readonly partition: string;
-  /** The method and the path, with `*` for the segments that look like ids. */
-  readonly shape: string;
-}
-
 const sizeMax = 1_024;
 
 /** Holds the lanes. Share one gate between wrappers that call the same servers. */
 export class Gate {
   readonly #queues = new BoundedMap<LaneQueue>(sizeMax);
-  /** The name of the limit that requests of a shape meet. */
-  readonly #limits = new BoundedMap<string>(sizeMax);
+  /** The lane's key for each shape whose limit is known. */
+  readonly #learned = new BoundedMap<string>(sizeMax);
 
   /** The number of lanes; at most 1,024. */
   get size(): number {
     return this.#queues.size;
   }
 
-  /** The queue that a call has to pass. */
-  queueFor(route: Route): LaneQueue {
-    return this.#queue(route, this.#limits.get(laneKey(route, route.shape)) ?? route.shape);
+  /** The queue that a request has to pass. `scope` is its origin and partition. */
+  queueFor(scope: string, shape: string): LaneQueue {
+    const shapeKey = laneKey(scope, shape);
+    return this.#queue(this.#learned.get(shapeKey) ?? shapeKey);
   }
 
   /** Counts a response in the lane of the limit that it names, and returns that lane's queue. */
-  settle(route: Route, sentIn: LaneQueue, headers: Headers, now: number, throttle?: Throttle): LaneQueue {
-    const queue = this.#learn(route, headers, throttle !== undefined) ?? sentIn;
-    if (queue !== sentIn) {
+  settle(sent: Sent, headers: Headers, now: number, throttle?: Throttle): LaneQueue {
+    const queue = this.#learn(sent, headers, throttle !== undefined) ?? sent.queue;
+    if (queue !== sent.queue) {
       queue.lane.inFlight += 1;
-      sentIn.failed();
+      sent.queue.failed();
     }
     if (throttle) queue.lane.throttled(now, throttle);
     else queue.lane.accepted(now);
@@ -50,13 +42,14 @@ export class Gate {
   }
 
   /** Learns the limit's name for the shape, and the limit's policy for its lane. */
-  #learn(route: Route, headers: Headers, isThrottle: boolean): LaneQueue | undefined {
+  #learn({ scope, shape }: Sent, headers: Headers, isThrottle: boolean): LaneQueue | undefined {
     const name = tightestLimit(parseServiceLimits(headers))?.name;
     if (!name) return undefined;
-    const shapeKey = laneKey(route, route.shape);
-    if (isThrottle || this.#limits.get(shapeKey) === undefined) this.#limits.set(shapeKey, name);
+    const shapeKey = laneKey(scope, shape);
+    const key = laneKey(scope, name);
+    if (isThrottle || !this.#learned.get(shapeKey)) this.#learned.set(shapeKey, key);
 
-    const queue = this.#queue(route, name);
+    const queue = this.#queue(key);
     const text = headers.get("ratelimit-policy");
     if (text !== queue.policyText) {
       queue.policyText = text;
@@ -66,8 +59,7 @@ export class Gate {
     return queue;
   }
 
-  #queue(route: Route, limit: string): LaneQueue {
-    const key = laneKey(route, limit);
+  #queue(key: string): LaneQueue {
     let queue = this.#queues.get(key);
     if (!queue) {
       queue = new LaneQueue();
@@ -77,7 +69,14 @@ export class Gate {
   }
 }
 
-/** Neither origins nor limits contain a line break, so two lanes never share a key. */
-function laneKey({ origin, partition }: Route, limit: string): string {
-  return `${origin}\n${limit}\n${partition}`;
+/** A request that was sent: its scope, its shape, and the queue that it passed. */
+export interface Sent {
+  readonly scope: string;
+  readonly shape: string;
+  readonly queue: LaneQueue;
+}
+
+/** Neither limits and shapes nor origins contain a line break, so two lanes never share a key. */
+function laneKey(scope: string, limit: string): string {
+  return `${limit}\n${scope}`;
 }

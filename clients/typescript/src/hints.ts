@@ -85,12 +85,11 @@ function xRateLimitReset(headers: ResponseHeaders, wallMs: number): number | und
 
 /** Reads `120`, `007` or `1.5` as milliseconds, rounded up: waiting this long is always enough. */
 function parseSeconds(text: string): number | undefined {
-  const match = /^(\d+)(?:\.(\d+))?$/.exec(text);
-  if (!match) return undefined;
-  const fraction = match[2] ?? "";
-  const thousandths = Number(`${fraction}000`.slice(0, 3)) + (/[1-9]/.test(fraction.slice(3)) ? 1 : 0);
+  // 1.1 * 1000 is 1100.0000000000002, so the thousandths are cut out of the text.
+  const [, whole, thousandths = "", rest = ""] = /^(\d+)(?:\.(\d{1,3})(\d*))?$/.exec(text) ?? [];
+  if (!whole) return undefined;
   // Beyond 9 * 10^12 a product with 1,000 is not exact any more, and longer than every wait that counts.
-  return Math.min(Number(match[1]), 9e12) * 1_000 + thousandths;
+  return Math.min(Number(whole), 9e12) * 1_000 + Number(thousandths.padEnd(3, "0")) + Number(/[1-9]/.test(rest));
 }
 
 /** The time that dates of this response are compared with: its own clock if that is known, else ours. */

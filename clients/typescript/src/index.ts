@@ -23,7 +23,7 @@ export {
 } from "./decide.js";
 export type { FailedEvent, HeldEvent, RetryEvent, ReturnedEvent, SentEvent, WaitingEvent } from "./events.js";
 export { type RetryFetch, type RetryOptions, withRetry } from "./fetch.js";
-export { Gate, type Route } from "./gate.js";
+export { Gate } from "./gate.js";
 export type { HeaderList, ResponseHeaders } from "./headers.js";
 export { type Entry, Lane, type Throttle } from "./lane.js";
 export type { FetchInput, RetryInit } from "./outgoing.js";

@@ -110,24 +110,23 @@ export class Lane {
     this.pacing = true;
   }
 
-  /** The most sends that the pace can reach between its opening and `end`: an upper bound, with all the growth. */
+  /** The most sends that are possible from the lane's opening to `end`: an upper bound, at the pace of the end. */
   capacityUntil(end: number): number {
     if (!this.pacing) return Infinity;
     const seconds = (end - this.opensAt()) / 1_000;
-    if (seconds < 0) return 0;
-    const grown =
-      this.#step === undefined
-        ? (this.rate * (2 ** seconds - 1)) / Math.LN2
-        : this.rate * seconds + (0.05 * this.#step * seconds ** 2) / 2;
-    return 1 + Math.floor(Math.min(grown, this.#ceiling * seconds));
+    return seconds < 0 ? 0 : 1 + Math.floor(seconds * this.#grown(seconds));
   }
 
   #grow(now: number): void {
     if (now <= this.#grownAt) return;
-    const seconds = Math.min(now - this.#grownAt, 1_000) / 1_000;
-    const grown = this.#step === undefined ? this.rate * 2 ** seconds : this.rate + 0.05 * this.#step * seconds;
-    this.rate = Math.min(grown, this.#ceiling);
+    this.rate = this.#grown(Math.min(now - this.#grownAt, 1_000) / 1_000);
     this.#grownAt = now;
+  }
+
+  /** The pace after some seconds without a throttle. */
+  #grown(seconds: number): number {
+    const grown = this.#step === undefined ? this.rate * 2 ** seconds : this.rate + 0.05 * this.#step * seconds;
+    return Math.min(grown, this.#ceiling);
   }
 
   /** Turns the counters of accepted responses to the second of `now`. */

@@ -77,7 +77,7 @@ function parseMembers(header = ""): Member[] {
     const [, text, , , rest] = member.exec(line) ?? [];
     if (text === undefined) return [];
     const parameters: Member["parameters"] = {};
-    for (const [, name, given = "?1"] of rest!.matchAll(parameter)) parameters[name!] = given;
+    rest!.replace(parameter, (_, name, given = "?1") => (parameters[name] = given));
     found.push({ text, parameters });
   }
   return found;

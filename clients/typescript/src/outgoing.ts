@@ -30,8 +30,7 @@ export interface Outgoing {
 export function prepareRequest(
   input: FetchInput,
   init: RetryInit = {},
-  replayMax: number,
-  attemptHeader: boolean,
+  { replayMax, attemptHeader }: { replayMax: number; attemptHeader: boolean },
 ): Outgoing {
   const request = typeof input === "object" && "headers" in input ? input : undefined;
   const headers = () => new Headers(init.headers ?? request?.headers);
@@ -49,7 +48,7 @@ export function prepareRequest(
         const body = await replay.again();
         if (body) next.body = body;
       }
-      if (next.body && typeof next.body === "object" && "getReader" in next.body) next.duplex ??= "half";
+      if ((next.body as ReadableStream | undefined)?.getReader) next.duplex ??= "half";
       if (attempt > 1 && attemptHeader) {
         next.headers = headers();
         next.headers.set("ratewright-attempt", String(attempt));

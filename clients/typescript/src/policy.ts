@@ -35,18 +35,3 @@ export const defaultPolicy: Policy = {
   replayMax: 65_536,
   trust429: true,
 };
-
-/** Fills in the defaults, and rejects values that could only be mistakes. */
-export function completePolicy(options: Partial<Policy>): Policy {
-  const policy: Record<string, unknown> = { ...defaultPolicy };
-  for (const name of Object.keys(defaultPolicy) as (keyof Policy)[]) {
-    const value = options[name] ?? defaultPolicy[name];
-    if (typeof value === "number") requireAtLeast(name === "attempts" ? 1 : 0, value, name);
-    policy[name] = value;
-  }
-  return policy as unknown as Policy;
-}
-
-export function requireAtLeast(least: number, value: number, name: string): void {
-  if (!(value >= least)) throw new RangeError(`option ${name} is ${value}; use at least ${least}`);
-}

@@ -142,5 +142,5 @@ describe("an abort", () => {
 });
 
 function inFlight(gate) {
-  return gate.queueFor({ origin: "https://api.example", partition: "", shape: "GET /items" }).lane.inFlight;
+  return gate.queueFor("https://api.example\n", "GET /items").lane.inFlight;
 }

@@ -1,7 +1,7 @@
 // The wrapper itself: inputs, events, summaries, and what it leaves alone.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { Budget, defaultPolicy, Gate, withRetry } from "../dist/index.js";
+import { Budget, decide, defaultPolicy, Gate, withRetry } from "../dist/index.js";
 import { FakeClock } from "../dist/testing.js";
 import { answer, networkError, run, scripted, url, watch } from "./support.mjs";
 
@@ -223,10 +223,14 @@ describe("hostile servers", () => {
     for (const value of attacks) {
       for (const text of [value, `"a";r=0;t=1;x=${value}`.slice(0, 8_192), `"a${value}`.slice(0, 8_192)]) {
         const headers = new Headers({ RateLimit: text, "RateLimit-Policy": text, "Retry-After": text.slice(0, 1_024) });
-        const route = { origin: "o", partition: "", shape: "s" };
-        const queue = gate.queueFor(route);
+        const resets = new Headers({ "RateLimit-Reset": `${text}x`, "X-RateLimit-Remaining": text, "X-RateLimit-Reset": text });
+        for (const seen of [headers, resets]) {
+          const facts = { request: { method: "GET" }, state: { attempts: 1, budget: 0 }, now: { elapsedMs: 0, wallMs: 0 } };
+          decide(defaultPolicy, { ...facts, seen: { status: 429, headers: seen } }, 0);
+        }
+        const queue = gate.queueFor("scope", "shape");
         queue.enter({ clock: new FakeClock(), deadline: 0, signal: undefined });
-        gate.settle(route, queue, headers, 0);
+        gate.settle({ scope: "scope", shape: "shape", queue }, headers, 0);
       }
     }
     const spent = performance.now() - started;

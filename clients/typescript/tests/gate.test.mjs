@@ -81,7 +81,7 @@ describe("the gate", () => {
     const api = withRetry(fetch, { clock, random: () => 0.5 });
     api("https://api.example/users/17/orders/3f2a9c1e?x=1");
     await clock.advance(10);
-    const same = watch(api("https://API.example:443/users/18/orders/77777777-aa"), clock);
+    const same = watch(api("https://user@API.example/users/18/orders/77777777-aa"), clock);
     const other = watch(api("https://api.example/users/me/orders/3f2a9c1e"), clock);
     await clock.advance(1_000);
     assert.equal(same.settled, false);
@@ -169,7 +169,7 @@ describe("the gate", () => {
     assert.ok(error instanceof DeadlineError && error instanceof Error);
     assert.deepEqual([error.name, error.attempts], ["DeadlineError", 0]);
     assert.ok(error.retryAt instanceof Date && error.retryAt.getTime() > clock.wall() - 10_000);
-    assert.match(error.message, /^request not sent: rate limit .*\(GET https:\/\/api\.example\/items, attempts 0\); try again at 20/);
+    assert.match(error.message, /^request not sent: rate limit .*\(GET \/items at https:\/\/api\.example, attempts 0\); try again at 20/);
     assert.equal(failed[0].endedAt, 30_010);
     assert.ok(fetch.sends.every((send) => send.at <= 30_010));
     assert.equal(clock.pending, 0);
