@@ -187,4 +187,5 @@ impl<'a> Fields<'a> {
 }
 
 #[cfg(test)]
+#[cfg(feature = "identify")]
 mod tests;

@@ -1,10 +1,11 @@
 //! The fields of an answer, ours or another server's.
 //!
 //! The draft says that a malformed field must be ignored, as a whole, and that unknown parameters must be.
-//! Its next version may call `r` and `t` of `RateLimit` `a` and `w`: both are understood.
+//! Its next version may call `r` and `t` of `RateLimit` `a` and `w`: both are understood. Until its seventh version
+//! `RateLimit` was a dictionary of one limit, `limit=10, remaining=0, reset=5`: that is understood too.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use sfv::{Item, List, ListEntry, Parser};
+use sfv::{BareItem, Dictionary, Item, List, ListEntry, Parser};
 
 use super::{LIMIT, POLICY, X_LIMIT, X_REMAINING, X_RESET};
 
@@ -60,9 +61,31 @@ pub(super) fn parse(headers: &HeaderMap) -> Received {
         remaining: number(X_REMAINING),
         reset: number(X_RESET),
         retry_after: number(header::RETRY_AFTER),
-        policies: items(headers, POLICY, quota_policy).unwrap_or_default(),
-        limits: items(headers, LIMIT, service_limit).unwrap_or_default(),
+        policies: policies(headers),
+        limits: limits(headers),
     }
+}
+
+pub(super) fn policies(headers: &HeaderMap) -> Vec<QuotaPolicy> {
+    items(headers, POLICY, quota_policy).unwrap_or_default()
+}
+
+pub(super) fn limits(headers: &HeaderMap) -> Vec<ServiceLimit> {
+    items(headers, LIMIT, service_limit)
+        .or_else(|_| dictionary(headers).map(Vec::from_iter))
+        .unwrap_or_default()
+}
+
+/// The older form of `RateLimit`.
+fn dictionary(headers: &HeaderMap) -> Result<Option<ServiceLimit>, Malformed> {
+    let members: Dictionary = Parser::new(&joined(headers, &LIMIT)?).parse().map_err(|_| Malformed)?;
+    let member = |name: &str| match members.get(name) {
+        Some(ListEntry::Item(item)) => count(&item.bare_item).map(Some),
+        Some(ListEntry::InnerList(_)) => Err(Malformed),
+        None => Ok(None),
+    };
+    let (remaining, window) = (member("remaining")?, member("reset")?);
+    Ok(remaining.map(|available| ServiceLimit { name: String::new(), available, window }))
 }
 
 /// A whole number, in digits only.
@@ -77,17 +100,19 @@ fn items<T>(
     name: HeaderName,
     item: fn(&Item) -> Result<T, Malformed>,
 ) -> Result<Vec<T>, Malformed> {
-    let lines = headers.get_all(name);
-    if lines.iter().map(|line| line.len() + 2).sum::<usize>() > LIST_MAX {
-        return Err(Malformed);
-    }
-    let lines: Vec<_> = lines.iter().map(HeaderValue::as_bytes).collect();
-    let list: List = Parser::new(&lines.join(&b", "[..])).parse().map_err(|_| Malformed)?;
+    let list: List = Parser::new(&joined(headers, &name)?).parse().map_err(|_| Malformed)?;
     let items = list.iter().map(|entry| match entry {
         ListEntry::Item(entry) => item(entry),
         ListEntry::InnerList(_) => Err(Malformed),
     });
     items.collect()
+}
+
+/// All lines of a header as one.
+fn joined(headers: &HeaderMap, name: &HeaderName) -> Result<Vec<u8>, Malformed> {
+    let lines: Vec<_> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+    let joined = lines.join(&b", "[..]);
+    if joined.len() > LIST_MAX { Err(Malformed) } else { Ok(joined) }
 }
 
 fn quota_policy(item: &Item) -> Result<QuotaPolicy, Malformed> {
@@ -110,6 +135,9 @@ fn name(item: &Item) -> Result<String, Malformed> {
 /// The first of these parameters that is there, which must be a count.
 fn parameter(item: &Item, names: &[&str]) -> Result<Option<u64>, Malformed> {
     let Some(value) = names.iter().find_map(|name| item.params.get(*name)) else { return Ok(None) };
-    let integer = value.as_integer().ok_or(Malformed)?;
-    u64::try_from(i64::from(integer)).map(Some).map_err(|_| Malformed)
+    count(value).map(Some)
+}
+
+fn count(value: &BareItem) -> Result<u64, Malformed> {
+    u64::try_from(i64::from(value.as_integer().ok_or(Malformed)?)).map_err(|_| Malformed)
 }

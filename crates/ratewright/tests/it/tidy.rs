@@ -7,10 +7,11 @@ use std::process::Command;
 use toml::Table;
 
 /// Who may depend on whom, among our own. Development dependencies count too.
-const ARROWS: [(&str, &[&str]); 13] = [
+const ARROWS: [(&str, &[&str]); 14] = [
     ("ratewright-core", &[]),
     ("ratewright-store", &["ratewright-core", "ratewright-lab"]),
     ("ratewright-http", &["ratewright-core"]),
+    ("ratewright-client", &["ratewright-http", "ratewright-lab"]),
     ("ratewright-rls-rules", &["ratewright-core"]),
     ("ratewright-listen", &[]),
     ("ratewright-server", &["ratewright-core", "ratewright-http", "ratewright-listen", "ratewright-store"]),

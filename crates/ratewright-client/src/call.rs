@@ -1,0 +1,255 @@
+//! One call: its attempts, and the waits between them.
+//!
+//! ```text
+//!   loop {
+//!       call.turn().await?              wait in the gate; the deadline may come first
+//!       result = send().await
+//!       match call.next(result).await   decide; drain the response and wait, if it is sent again
+//!           Return(result) => return result
+//!           Again => {}
+//!   }
+//! ```
+//!
+//! Every adapter is this loop. Dropping the future at any `await` ends the call: its place in the gate and its timers go
+//! with it.
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use http::{HeaderName, HeaderValue, StatusCode};
+
+use crate::budget::RetryBudget;
+use crate::decide::{Cause, Failure, NextStep, Now, Seen, State, Why, decide};
+use crate::event::{Event, EventKind};
+use crate::gate::{Closing, Permit, Place};
+use crate::response::ResponseHead;
+use crate::retry::{RequestInfo, Shared};
+
+/// The header that tells servers which attempt a request is, from the second on.
+pub const ATTEMPT: HeaderName = HeaderName::from_static("ratewright-attempt");
+
+/// A call under way.
+#[derive(Debug)]
+pub struct Call {
+    shared: Arc<Shared>,
+    request: RequestInfo,
+    place: Place,
+    budget: Option<Arc<RetryBudget>>,
+    began: Duration,
+    attempts: u32,
+    permit: Option<Permit>,
+}
+
+/// What a call came to. It is in the extensions of the response.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RetrySummary {
+    /// How many times the request was sent.
+    pub attempts: u32,
+    /// Why there was no further attempt.
+    pub why: Why,
+    /// When the server said that a repetition is welcome: something to show to people.
+    pub retry_at: Option<SystemTime>,
+}
+
+/// What to do after an attempt.
+#[derive(Debug)]
+pub enum Next<T> {
+    /// Give this to the caller.
+    Return(T),
+    /// Send again: the wait is over.
+    Again,
+}
+
+/// Why a call has no response.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError<E> {
+    /// The last attempt failed.
+    #[error(transparent)]
+    Send(E),
+    /// The request waited in the gate until its deadline. Its last attempt, if there was one, was throttled.
+    #[error(
+        "deadline passed in the queue behind a rate limit: {attempts} attempts in {deadline:?}; raise the deadline, or send less"
+    )]
+    Deadline {
+        /// How many times it was sent.
+        attempts: u32,
+        /// The policy's deadline.
+        deadline: Duration,
+    },
+}
+
+/// A call's deadline came while it waited in the gate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Expired {
+    attempts: u32,
+    deadline: Duration,
+}
+
+impl<E> From<Expired> for CallError<E> {
+    fn from(Expired { attempts, deadline }: Expired) -> Self {
+        Self::Deadline { attempts, deadline }
+    }
+}
+
+impl Call {
+    pub(crate) fn new(shared: Arc<Shared>, request: RequestInfo) -> Self {
+        let place = shared.gate.place(&request.kind.method, &request.uri, &request.partition);
+        let budget = shared.budget.map(|size| shared.gate.budget(place, size));
+        let began = shared.timer.now();
+        Self { shared, request, place, budget, began, attempts: 0, permit: None }
+    }
+
+    /// Waits for the request's turn, and counts an attempt: its number, from 1.
+    pub async fn turn(&mut self) -> Result<u32, Expired> {
+        if self.shared.has_gate {
+            self.permit = self.shared.gate.try_enter(self.place, &*self.shared.timer);
+            if self.permit.is_none() {
+                self.emit(EventKind::Queued);
+                let deadline = self.began.saturating_add(self.shared.policy.deadline);
+                let permit = self.shared.gate.enter(self.place, &*self.shared.timer, deadline).await;
+                self.permit = Some(permit.map_err(|_| self.expired())?);
+            }
+        }
+        self.attempts += 1;
+        self.emit(EventKind::Sending);
+        Ok(self.attempts)
+    }
+
+    /// The header that says which attempt this is; nothing for the first.
+    pub fn attempt_header(&self) -> Option<(HeaderName, HeaderValue)> {
+        let is_told = self.shared.has_attempt_header && self.attempts > 1;
+        is_told.then(|| (ATTEMPT, HeaderValue::from(self.attempts)))
+    }
+
+    /// True if the request will not be sent again, so that nobody has to keep a copy of it.
+    pub fn is_last(&self) -> bool {
+        self.attempts >= self.shared.policy.attempts
+    }
+
+    /// Decides what to do after an attempt, and waits if it is to be repeated.
+    pub async fn next<R: ResponseHead, E: Error + 'static>(
+        &mut self,
+        result: Result<R, E>,
+    ) -> Next<Result<R, E>> {
+        let seen = match &result {
+            Ok(response) => Seen::Response(response.status(), response.headers()),
+            Err(error) => Seen::Failure(Failure::of(error)),
+        };
+        match self.decide(seen) {
+            NextStep::Return { why, retry_at } => Next::Return(self.finish(result, why, retry_at)),
+            NextStep::Retry { at, .. } => {
+                let at = self.began.saturating_add(at);
+                let sleep = self.shared.timer.sleep_until(at);
+                if let Ok(response) = result {
+                    drain_until(response, sleep).await;
+                } else {
+                    sleep.await;
+                }
+                Next::Again
+            }
+        }
+    }
+
+    /// Everything between a response and the wait: the decision, the budget, the gate.
+    fn decide(&mut self, seen: Seen<'_>) -> NextStep {
+        let shared = self.shared.clone();
+        let now = shared.timer.now();
+        let at = Now { elapsed: now.saturating_sub(self.began), wall: shared.timer.wall() };
+        let budget = self.budget.as_ref().map_or(u64::MAX, |budget| budget.left());
+        let state = State { request: &self.request.kind, attempts: self.attempts, budget };
+        let mut step = decide(&shared.policy, state, seen, at, shared.random.next());
+        self.leave_gate(seen, step, at, now);
+        if let NextStep::Retry { cost, .. } = step {
+            let estimate =
+                if shared.has_gate { shared.gate.estimate(self.place, &*shared.timer) } else { now };
+            let server = seen.server_wait(at.wall);
+            let give_up = |why| NextStep::Return {
+                why,
+                retry_at: server.and_then(|(_, wait)| at.wall.checked_add(wait)),
+            };
+            if estimate.saturating_sub(self.began) > shared.policy.deadline {
+                step = give_up(Why::Deadline);
+            } else if !self.budget.as_ref().is_none_or(|budget| budget.take(cost)) {
+                step = give_up(Why::Budget);
+            }
+        }
+        match step {
+            NextStep::Return { why: Why::Done, .. } => {
+                if let Some(budget) = &self.budget {
+                    budget.succeeded();
+                }
+            }
+            NextStep::Return { .. } => {}
+            NextStep::Retry { at: due, cause, .. } => self.emit(EventKind::Waiting {
+                wait: due.saturating_sub(at.elapsed),
+                cause,
+                status: seen.status(),
+            }),
+        }
+        step
+    }
+
+    /// Tells the gate what came of the request.
+    fn leave_gate(&mut self, seen: Seen<'_>, step: NextStep, at: Now, now: Duration) {
+        let (Some(permit), Seen::Response(status, headers)) = (self.permit.take(), seen) else { return };
+        let throttling = matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
+            .then(|| seen.server_wait(at.wall));
+        let hint = match throttling {
+            Some(Some((_, wait))) => wait,
+            Some(None) if status == StatusCode::TOO_MANY_REQUESTS => Duration::ZERO,
+            Some(None) | None => return self.shared.gate.accepted(permit, headers, now),
+        };
+        let retry_at = match step {
+            NextStep::Retry { at, .. } => self.began.saturating_add(at),
+            NextStep::Return { .. } => now.saturating_add(hint),
+        };
+        self.shared.gate.throttled(permit, headers, now, Closing { hint, retry_at });
+    }
+
+    fn finish<R: ResponseHead, E>(
+        &mut self,
+        mut result: Result<R, E>,
+        why: Why,
+        retry_at: Option<SystemTime>,
+    ) -> Result<R, E> {
+        let mut status = None;
+        if let Ok(response) = &mut result {
+            status = Some(response.status());
+            response.extensions_mut().insert(RetrySummary { attempts: self.attempts, why, retry_at });
+        }
+        self.emit(EventKind::Returned { why, status });
+        result
+    }
+
+    fn expired(&self) -> Expired {
+        self.emit(EventKind::Returned { why: Why::Deadline, status: None });
+        Expired { attempts: self.attempts, deadline: self.shared.policy.deadline }
+    }
+
+    fn emit(&self, kind: EventKind) {
+        let (method, uri) = (&self.request.kind.method, &self.request.uri);
+        self.shared.on_event.emit(&Event { method, uri, attempts: self.attempts, kind });
+    }
+}
+
+/// Waits, and reads the rest of a response meanwhile. A body that is slow or large is given up at the end of the wait.
+async fn drain_until<R: ResponseHead>(response: R, sleep: impl Future<Output = ()> + Unpin) {
+    let mut sleep = sleep;
+    let is_awake = tokio::select! {
+        biased;
+        () = &mut sleep => true,
+        () = response.drain() => false,
+    };
+    if !is_awake {
+        sleep.await;
+    }
+}
+
+impl Cause {
+    /// True if a limiter asked for the wait, and not a failure.
+    pub fn is_throttle(self) -> bool {
+        matches!(self, Self::Server(_) | Self::Throttled)
+    }
+}

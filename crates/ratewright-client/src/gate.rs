@@ -1,0 +1,331 @@
+//! The gate: all calls of a process to one limit, let through one after another once the limit has been met.
+//!
+//! ```text
+//!   call ──► shape "GET /items/*" ──► lane of the limit "per-user" ──► turn ──► sent
+//!                 learned from RateLimit ▲        │ waiting calls, first come first served
+//!                                        └────────┴── response: accepted, or throttled
+//! ```
+//!
+//! A throttled login must not hold back everything else on its host. So there is a lane for each limit that servers name
+//! in `RateLimit`, and until they name one, for each shape of a request.
+//!
+//! Waiting calls wait for a lock that is handed out in order; the one that has it waits for its turn. A call that is
+//! dropped drops its place in line, or its place in flight.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Uri};
+use parking_lot::Mutex;
+use ratewright_http::{Fields, ServiceLimit};
+use tokio::sync::Notify;
+
+use crate::budget::{BudgetSize, RetryBudget};
+use crate::lane::{Lane, Throttle, Turn};
+use crate::timer::Timer;
+
+/// The most lanes, shapes and origins that are remembered.
+const REMEMBERED_MAX: usize = 1_024;
+
+/// What a process knows about the origins that it calls.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    hasher: RandomState,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Which limit a shape falls under, by the digest of its name.
+    limits: HashMap<u64, u64>,
+    lanes: HashMap<u64, Arc<Queue>>,
+    budgets: HashMap<u64, Arc<RetryBudget>>,
+}
+
+/// Where a request belongs, as digests. Two that collide share a lane, which makes them slower and not wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    origin: u64,
+    shape: u64,
+}
+
+/// A lane and the calls that wait for it.
+#[derive(Debug, Default)]
+struct Queue {
+    lane: Mutex<Lane>,
+    line: tokio::sync::Mutex<()>,
+    n_waiting: AtomicUsize,
+    /// A request in flight has ended.
+    ended: Notify,
+}
+
+/// A request in flight. Dropped, it ends without a response.
+#[derive(Debug)]
+pub(crate) struct Permit {
+    place: Place,
+    queue: Arc<Queue>,
+    sent_at: f64,
+    is_named: bool,
+    is_over: bool,
+}
+
+/// What a throttle says about the time until the next request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Closing {
+    /// How long the server asks to wait, or zero.
+    pub(crate) hint: Duration,
+    /// When the throttled request will be sent again, on the timer's clock.
+    pub(crate) retry_at: Duration,
+}
+
+/// The deadline came before the turn.
+#[derive(Debug)]
+pub(crate) struct DeadlinePassed;
+
+/// Counts a waiting call for as long as it waits.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl Gate {
+    pub(crate) fn place(&self, method: &Method, uri: &Uri, partition: &str) -> Place {
+        let origin = self.hasher.hash_one((uri.scheme_str(), uri.authority(), partition));
+        let mut shape = self.hasher.build_hasher();
+        (origin, method).hash(&mut shape);
+        for segment in uri.path().split('/') {
+            if is_id(segment) { "*".hash(&mut shape) } else { segment.hash(&mut shape) }
+        }
+        Place { origin, shape: std::hash::Hasher::finish(&shape) }
+    }
+
+    pub(crate) fn budget(&self, place: Place, size: BudgetSize) -> Arc<RetryBudget> {
+        let mut known = self.known.lock();
+        if let Some(budget) = known.budgets.get(&place.origin) {
+            return budget.clone();
+        }
+        if known.budgets.len() >= REMEMBERED_MAX {
+            known.budgets.clear();
+        }
+        let budget = Arc::new(RetryBudget::new(size));
+        known.budgets.insert(place.origin, budget.clone());
+        budget
+    }
+
+    /// The lane of a place, and whether a server has named its limit.
+    fn queue(&self, place: Place, now: f64) -> (Arc<Queue>, bool) {
+        let mut known = self.known.lock();
+        let named = known.limits.get(&place.shape).copied();
+        (known.lane(named.unwrap_or(place.shape), now), named.is_some())
+    }
+
+    /// About when a request of this place would be sent.
+    pub(crate) fn estimate(&self, place: Place, timer: &dyn Timer) -> Duration {
+        let (queue, _) = self.queue(place, millis(timer.now()));
+        let at = queue.lane.lock().estimate(queue.n_waiting.load(Ordering::Relaxed));
+        duration(at)
+    }
+
+    /// A turn that comes at once, if there is one.
+    pub(crate) fn try_enter(&self, place: Place, timer: &dyn Timer) -> Option<Permit> {
+        let now = millis(timer.now());
+        let (queue, is_named) = self.queue(place, now);
+        let is_free =
+            queue.n_waiting.load(Ordering::Relaxed) == 0 && queue.lane.lock().enter(now, true) == Turn::Go;
+        is_free.then(|| Permit { place, queue, sent_at: now, is_named, is_over: false })
+    }
+
+    /// Waits for a turn, in line.
+    pub(crate) async fn enter(
+        &self,
+        place: Place,
+        timer: &dyn Timer,
+        deadline: Duration,
+    ) -> Result<Permit, DeadlinePassed> {
+        let (queue, is_named) = self.queue(place, millis(timer.now()));
+        {
+            let _waiting = Waiting::new(&queue.n_waiting);
+            tokio::select! {
+                biased;
+                () = queue.turn(timer, deadline) => {}
+                () = timer.sleep_until(deadline) => return Err(DeadlinePassed),
+            }
+        }
+        Ok(Permit { place, queue, sent_at: millis(timer.now()), is_named, is_over: false })
+    }
+
+    /// Ends a request that was not throttled.
+    pub(crate) fn accepted(&self, mut permit: Permit, headers: &HeaderMap, now: Duration) {
+        let now = millis(now);
+        if !permit.is_named {
+            self.learn(&mut permit, headers, now);
+        }
+        permit.end(|lane| lane.accepted(now));
+    }
+
+    /// Ends a request that was throttled.
+    pub(crate) fn throttled(&self, mut permit: Permit, headers: &HeaderMap, now: Duration, closing: Closing) {
+        let now = millis(now);
+        self.learn(&mut permit, headers, now);
+        let (hint, retry_at) = (millis(closing.hint), millis(closing.retry_at));
+        let throttle = Throttle { sent_at: permit.sent_at, hint, retry_at };
+        permit.end(|lane| lane.throttled(now, throttle));
+    }
+
+    /// Learns from a response which limit its request fell under. Its outcome counts for that limit.
+    fn learn(&self, permit: &mut Permit, headers: &HeaderMap, now: f64) {
+        let limits = Fields::parse_limits(headers);
+        let Some(limit) = limits.iter().min_by_key(|limit| tightness(limit)) else { return };
+        if limit.name.is_empty() {
+            return;
+        }
+        let queue = self.named(permit.place, &limit.name, now);
+        let policies = Fields::parse_policies(headers);
+        let policy = policies.iter().find(|policy| policy.name == limit.name);
+        if let Some((policy, window)) = policy.and_then(|policy| Some((policy, policy.window?))) {
+            queue.lane.lock().learn(policy.quota, window);
+        }
+        if !Arc::ptr_eq(&queue, &permit.queue) {
+            queue.lane.lock().force();
+            permit.queue.end(Lane::failed);
+            permit.queue = queue;
+        }
+    }
+
+    /// The lane of a limit, from now on that of the place too.
+    fn named(&self, place: Place, limit: &str, now: f64) -> Arc<Queue> {
+        let name = self.hasher.hash_one((place.origin, limit));
+        let mut known = self.known.lock();
+        if known.limits.len() >= REMEMBERED_MAX && !known.limits.contains_key(&place.shape) {
+            known.limits.clear();
+        }
+        known.limits.insert(place.shape, name);
+        known.lane(name, now)
+    }
+}
+
+/// Units left, then the longest window first.
+fn tightness(limit: &ServiceLimit) -> (u64, Reverse<Option<u64>>) {
+    (limit.available, Reverse(limit.window))
+}
+
+impl Known {
+    fn lane(&mut self, name: u64, now: f64) -> Arc<Queue> {
+        if let Some(queue) = self.lanes.get(&name) {
+            return queue.clone();
+        }
+        if self.lanes.len() >= REMEMBERED_MAX {
+            self.lanes.retain(|_, queue| !queue.lane.lock().is_idle(now));
+        }
+        if self.lanes.len() >= REMEMBERED_MAX {
+            self.lanes.clear(); // calls in flight keep theirs
+        }
+        self.lanes.entry(name).or_default().clone()
+    }
+}
+
+impl Queue {
+    /// Waits in line, and then for the lane.
+    async fn turn(&self, timer: &dyn Timer, deadline: Duration) {
+        let _first = self.line.lock().await;
+        loop {
+            let ended = self.ended.notified();
+            let turn = self.lane.lock().enter(millis(timer.now()), true);
+            match turn {
+                Turn::Go => return,
+                Turn::Until(at) => {
+                    if self.lane.lock().open_at() > millis(deadline) {
+                        return self.lane.lock().force();
+                    }
+                    timer.sleep_until(duration(at)).await;
+                }
+                Turn::Full => ended.await,
+            }
+        }
+    }
+
+    fn end(&self, end: impl FnOnce(&mut Lane)) {
+        end(&mut self.lane.lock());
+        if self.n_waiting.load(Ordering::Relaxed) > 0 {
+            self.ended.notify_one();
+        }
+    }
+}
+
+impl Permit {
+    fn end(mut self, end: impl FnOnce(&mut Lane)) {
+        self.is_over = true;
+        self.queue.end(end);
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.queue.end(Lane::failed);
+        }
+    }
+}
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Self(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// True for a path segment that names one thing of many: digits, or long with a digit.
+fn is_id(segment: &str) -> bool {
+    let mut bytes = segment.bytes();
+    let has_digit = bytes.any(|byte| byte.is_ascii_digit());
+    has_digit && (segment.chars().count() >= 8 || segment.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Milliseconds, with their fraction. Whole ones are exact: a sleep until then must find that it is over.
+#[expect(clippy::cast_precision_loss, reason = "exact up to 104 days, and to the microsecond for centuries")]
+fn millis(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e6
+}
+
+/// Rounded up to whole milliseconds: a timer that fires then is never early.
+fn duration(millis: f64) -> Duration {
+    Duration::try_from_secs_f64(millis.ceil() / 1_000.0).unwrap_or(Duration::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_do_not_make_shapes() {
+        let gate = Gate::default();
+        let shape = |path: &str| {
+            let uri = format!("https://api.example.com{path}").parse().unwrap();
+            gate.place(&Method::GET, &uri, "").shape
+        };
+        assert_eq!(shape("/v1/items/17"), shape("/v1/items/18?full=1"));
+        assert_eq!(shape("/v1/items/0b5e8a94"), shape("/v1/items/17"));
+        assert_ne!(shape("/v1/items"), shape("/v2/items"));
+        assert_ne!(shape("/login"), shape("/items"));
+    }
+
+    #[test]
+    fn origin_partition_and_method_make_lanes_of_their_own() {
+        let gate = Gate::default();
+        let place = |method: &Method, uri: &str, partition| {
+            gate.place(method, &uri.parse().unwrap(), partition).shape
+        };
+        let one = place(&Method::GET, "https://a.example/x", "");
+        assert_ne!(one, place(&Method::POST, "https://a.example/x", ""));
+        assert_ne!(one, place(&Method::GET, "http://a.example/x", ""));
+        assert_ne!(one, place(&Method::GET, "https://a.example:8443/x", ""));
+        assert_ne!(one, place(&Method::GET, "https://a.example/x", "anna"));
+    }
+}

@@ -1,0 +1,225 @@
+//! One limit's lane through the gate: when the next request may be sent.
+//!
+//! ```text
+//!   sends a second
+//!        │        limit ─ ─ ─ ─ ─ ─ ─╱╲─ ─ ╱╲─ ─   a throttle cuts the pace to 0.7, and closes the lane
+//!        │                         ╱  ╲╱╱   ╲╱     for as long as the server says
+//!        │ burst, 429            ╱
+//!        │ │                  ╱      the pace starts at what was accepted, and doubles each second
+//!        │ │closed        _╱         until it meets the limit
+//!        └─┴────────────┴──────────────────────► time
+//! ```
+//!
+//! Before the first throttle a lane does nothing but count. Pure: times are arguments, in milliseconds on a clock that
+//! nobody sets. `clients/vectors/gate.json` holds the TypeScript client to the same steps.
+//!
+//! # Laws
+//! - Nothing is sent between a throttle and the end of the server's wait.
+//! - However late a timer fires, at most 20 ms worth of sends catch up.
+//! - A throttle of a request that was sent before the last throttle changes no pace: one burst is one lesson.
+
+/// A lane without a throttle for so long is not paced any more, or for its limit's window if that is longer.
+const QUIET: f64 = 10_000.0;
+/// What the pace is multiplied by at a throttle.
+const CUT: f64 = 0.7;
+/// What the pace grows by in a second, as a share of the pace that met the limit.
+const STEP: f64 = 0.05;
+/// How many requests may be in flight after a throttle; one more for each that is accepted.
+const IN_FLIGHT: u32 = 10;
+/// How much of the pace may be caught up on after a timer was late.
+const CATCH_UP: f64 = 20.0;
+
+/// The state of a lane.
+#[derive(Clone, Debug, Default)]
+pub struct Lane {
+    in_flight: u32,
+    accepted: Accepted,
+    ceiling: Option<f64>,
+    window: f64,
+    pace: Option<Pace>,
+}
+
+/// What a request finds at a lane.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Turn {
+    /// It may be sent now, and is in flight.
+    Go,
+    /// Not before this time.
+    Until(f64),
+    /// Not before a request that is in flight ends.
+    Full,
+}
+
+/// A throttle: 429, or 503 with a wait.
+#[derive(Clone, Copy, Debug)]
+pub struct Throttle {
+    /// When the request was sent.
+    pub sent_at: f64,
+    /// How long the server asks to wait, or 0.
+    pub hint: f64,
+    /// When the request itself will be sent again, or would be.
+    pub retry_at: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// Sends a second.
+    rate: f64,
+    /// The pace that met the limit; none while the pace doubles.
+    met: Option<f64>,
+    grown_at: f64,
+    open_at: f64,
+    next_at: f64,
+    in_flight_max: u32,
+    throttled_at: f64,
+    /// Requests that were sent before this say nothing new.
+    epoch_at: f64,
+}
+
+/// Requests accepted in this second of the clock, and in the one before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Accepted {
+    second: f64,
+    now: u32,
+    before: u32,
+}
+
+impl Lane {
+    /// Learns what the lane's limit allows: `quota` units in so many seconds, rounded up.
+    pub fn learn(&mut self, quota: u64, seconds: u64) {
+        #[expect(clippy::cast_precision_loss, reason = "a pace need not be exact")]
+        let (quota, seconds) = (quota as f64, seconds as f64);
+        self.ceiling = (seconds > 1.0).then(|| quota / (seconds - 1.0));
+        self.window = 1_000.0 * seconds;
+    }
+
+    /// Asks for a turn. `is_first`: nobody waits ahead.
+    pub fn enter(&mut self, now: f64, is_first: bool) -> Turn {
+        if is_first && self.in_flight == 0 && self.is_quiet(now) {
+            self.pace = None;
+        }
+        let Some(pace) = &mut self.pace else {
+            self.in_flight += 1;
+            return Turn::Go;
+        };
+        pace.grow(now, self.ceiling);
+        let opens = pace.opens_at();
+        if now < opens {
+            return Turn::Until(opens);
+        }
+        if self.in_flight >= pace.in_flight_max {
+            return Turn::Full;
+        }
+        self.in_flight += 1;
+        pace.next_at = pace.next_at.max(now - CATCH_UP) + 1_000.0 / pace.rate;
+        Turn::Go
+    }
+
+    /// Sends without a turn: the lane stays closed for longer than the caller can wait.
+    pub fn force(&mut self) {
+        self.in_flight += 1;
+    }
+
+    /// Ends a request that was answered otherwise than by a throttle.
+    pub fn accepted(&mut self, now: f64) {
+        self.failed();
+        self.accepted.turn(now);
+        self.accepted.now = self.accepted.now.saturating_add(1);
+        if let Some(pace) = &mut self.pace {
+            pace.in_flight_max = pace.in_flight_max.saturating_add(1);
+        }
+    }
+
+    /// Ends a request that has no response, or was cancelled.
+    pub fn failed(&mut self) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+    }
+
+    /// Ends a request that was throttled.
+    pub fn throttled(&mut self, now: f64, throttle: Throttle) {
+        self.failed();
+        let told = now + throttle.hint;
+        if let Some(pace) = &mut self.pace
+            && throttle.sent_at < pace.epoch_at
+        {
+            pace.open_at = pace.open_at.max(told);
+            pace.throttled_at = now;
+            return;
+        }
+        self.accepted.turn(now);
+        let rate = self.pace.map_or(f64::from(self.accepted.now.max(self.accepted.before)), |pace| pace.rate);
+        let open_at = self.pace.map_or(0.0, |pace| pace.open_at).max(told).max(throttle.retry_at);
+        self.pace = Some(Pace {
+            rate: capped((CUT * rate).max(1.0), self.ceiling),
+            met: self.pace.map(|pace| pace.rate),
+            grown_at: open_at,
+            open_at,
+            next_at: open_at,
+            in_flight_max: IN_FLIGHT,
+            throttled_at: now,
+            epoch_at: now,
+        });
+    }
+
+    /// When the lane's closing ends.
+    pub fn open_at(&self) -> f64 {
+        self.pace.map_or(0.0, |pace| pace.open_at)
+    }
+
+    /// About when a request would be sent that has so many ahead of it.
+    pub fn estimate(&self, ahead: usize) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let ahead = ahead as f64;
+        self.pace.map_or(0.0, |pace| pace.opens_at() + 1_000.0 * ahead / pace.rate)
+    }
+
+    /// True if the lane holds nothing that would be missed.
+    pub fn is_idle(&self, now: f64) -> bool {
+        self.in_flight == 0 && (self.pace.is_none() || self.is_quiet(now))
+    }
+
+    /// Sends a second; nothing if the lane is not paced.
+    pub fn rate(&self) -> Option<f64> {
+        self.pace.map(|pace| pace.rate)
+    }
+
+    fn is_quiet(&self, now: f64) -> bool {
+        self.pace.is_some_and(|pace| now - pace.throttled_at >= self.window.max(QUIET))
+    }
+}
+
+impl Pace {
+    fn opens_at(&self) -> f64 {
+        self.open_at.max(self.next_at)
+    }
+
+    fn grow(&mut self, now: f64, ceiling: Option<f64>) {
+        if now <= self.grown_at {
+            return;
+        }
+        let seconds = (now - self.grown_at).min(1_000.0) / 1_000.0; // time without requests proves nothing
+        self.rate = capped(
+            match self.met {
+                None => self.rate * seconds.exp2(),
+                Some(met) => self.rate + STEP * met * seconds,
+            },
+            ceiling,
+        );
+        self.grown_at = now;
+    }
+}
+
+impl Accepted {
+    fn turn(&mut self, now: f64) {
+        let second = (now / 1_000.0).floor();
+        #[expect(clippy::float_cmp, reason = "whole numbers")]
+        if second != self.second {
+            let before = if second == self.second + 1.0 { self.now } else { 0 };
+            *self = Self { second, now: 0, before };
+        }
+    }
+}
+
+fn capped(rate: f64, ceiling: Option<f64>) -> f64 {
+    ceiling.map_or(rate, |ceiling| rate.min(ceiling))
+}

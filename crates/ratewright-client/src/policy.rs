@@ -1,0 +1,72 @@
+//! How patient a caller is.
+
+use std::time::Duration;
+
+/// The rules of a call: how often, how long and what is sent again.
+///
+/// ```
+/// use ratewright_client::RetryPolicy;
+/// use std::time::Duration;
+///
+/// let patient = RetryPolicy { deadline: Duration::from_secs(120), ..RetryPolicy::default() };
+/// assert_eq!(patient.attempts, 4);
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RetryPolicy {
+    /// The most sends for a call, the first included.
+    pub attempts: u32,
+    /// No send starts later than this after the call began. A send that is under way is not cut off: give your HTTP
+    /// client a timeout of its own.
+    pub deadline: Duration,
+    /// The longest wait that is accepted from a server. A longer one gives the response back at once; it is never
+    /// shortened.
+    pub server_wait_max: Duration,
+    /// After 408, 5xx and connection failures.
+    pub failure_backoff: Backoff,
+    /// After 429 and 503 that do not say how long to wait.
+    pub throttle_backoff: Backoff,
+    /// What is added to a server's wait, so that clients that were denied together do not return together.
+    pub spread: Backoff,
+    /// The longest body, in bytes, that is kept to be sent again.
+    pub replay_max: usize,
+    /// True if a 429 with a limiter's own headers means that the request was not processed, so that any method may be sent
+    /// again. Switch it off for servers that answer 429 after they did some of the work.
+    pub trust_429: bool,
+}
+
+/// A range that doubles with each attempt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Backoff {
+    /// After the first attempt.
+    pub first: Duration,
+    /// It grows no larger than this.
+    pub max: Duration,
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self {
+            attempts: 4,
+            deadline: Duration::from_secs(30),
+            server_wait_max: Duration::from_secs(60),
+            failure_backoff: Backoff { first: Duration::from_millis(100), max: Duration::from_secs(5) },
+            throttle_backoff: Backoff { first: Duration::from_secs(1), max: Duration::from_secs(10) },
+            spread: Backoff { first: Duration::from_secs(1), max: Duration::from_secs(5) },
+            replay_max: 64 * 1024,
+            trust_429: true,
+        }
+    }
+}
+
+impl Backoff {
+    /// The range after so many attempts, in whole milliseconds.
+    pub(crate) fn ceiling(self, attempts: u32) -> u64 {
+        let doublings = attempts.saturating_sub(1).min(63);
+        millis(self.first).saturating_mul(1 << doublings).min(millis(self.max))
+    }
+}
+
+/// Whole milliseconds, rounded up, at most what fits.
+pub(crate) fn millis(span: Duration) -> u64 {
+    u64::try_from(span.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,166 @@
+//! Retries for reqwest: a client that is ready to use, and a middleware for clients that have others.
+
+use async_trait::async_trait;
+use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
+use reqwest::{Body, IntoUrl, Request, Response};
+use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Error, Middleware, RequestBuilder};
+
+use crate::body::BodyFactory;
+use crate::call::{CallError, Next};
+use crate::decide::BodyKind;
+use crate::response::{DRAIN_MAX, ResponseHead};
+use crate::retry::{RequestInfo, Retry};
+
+/// An HTTP client with retries: reqwest's, and its request builder.
+///
+/// ```no_run
+/// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+/// let client = ratewright_client::Client::new();
+/// let response = client.get("https://api.example.com/items").send().await?;
+/// println!("{}", response.text().await?);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Client {
+    inner: ClientWithMiddleware,
+}
+
+impl Client {
+    /// A client with reqwest's defaults and ours.
+    pub fn new() -> Self {
+        Self::with(reqwest::Client::new(), Retry::new())
+    }
+
+    /// A client of yours, with retries of yours.
+    pub fn with(client: reqwest::Client, retry: Retry) -> Self {
+        Self { inner: ClientBuilder::new(client).with(retry).build() }
+    }
+
+    /// Begins a request.
+    pub fn request(&self, method: Method, url: impl IntoUrl) -> RequestBuilder {
+        self.inner.request(method, url)
+    }
+
+    /// Begins a `GET`.
+    pub fn get(&self, url: impl IntoUrl) -> RequestBuilder {
+        self.request(Method::GET, url)
+    }
+
+    /// Begins a `HEAD`.
+    pub fn head(&self, url: impl IntoUrl) -> RequestBuilder {
+        self.request(Method::HEAD, url)
+    }
+
+    /// Begins a `POST`.
+    pub fn post(&self, url: impl IntoUrl) -> RequestBuilder {
+        self.request(Method::POST, url)
+    }
+
+    /// Begins a `PUT`.
+    pub fn put(&self, url: impl IntoUrl) -> RequestBuilder {
+        self.request(Method::PUT, url)
+    }
+
+    /// Begins a `PATCH`.
+    pub fn patch(&self, url: impl IntoUrl) -> RequestBuilder {
+        self.request(Method::PATCH, url)
+    }
+
+    /// Begins a `DELETE`.
+    pub fn delete(&self, url: impl IntoUrl) -> RequestBuilder {
+        self.request(Method::DELETE, url)
+    }
+
+    /// Sends a request.
+    pub async fn execute(&self, request: Request) -> Result<Response, Error> {
+        self.inner.execute(request).await
+    }
+}
+
+impl Default for Client {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[async_trait]
+impl Middleware for Retry {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: reqwest_middleware::Next<'_>,
+    ) -> Result<Response, Error> {
+        let factory = extensions.get::<BodyFactory<Body>>().cloned();
+        let info = info(&request, factory.is_some()).with_extensions(extensions);
+        let mut requests = Requests { kept: Some(request), factory };
+        let mut call = self.call(info);
+        loop {
+            call.turn().await.map_err(|expired| Error::middleware(CallError::<Error>::from(expired)))?;
+            let mut copy =
+                requests.next(call.is_last()).expect("a request that was not kept is not sent again");
+            if let Some((name, value)) = call.attempt_header() {
+                copy.headers_mut().insert(name, value);
+            }
+            let result = next.clone().run(copy, extensions).await;
+            match call.next(result).await {
+                Next::Return(result) => return result,
+                Next::Again => {}
+            }
+        }
+    }
+}
+
+/// A request, attempt after attempt.
+struct Requests {
+    kept: Option<Request>,
+    factory: Option<BodyFactory<Body>>,
+}
+
+impl Requests {
+    fn next(&mut self, is_last: bool) -> Option<Request> {
+        if let Some(factory) = &self.factory {
+            self.kept.as_mut()?.body_mut().take();
+            let mut copy = self.kept.as_ref()?.try_clone()?;
+            *copy.body_mut() = Some(factory.make());
+            return Some(copy);
+        }
+        let copy = if is_last { None } else { self.kept.as_ref()?.try_clone() };
+        copy.or_else(|| self.kept.take()) // a stream cannot be copied, and is sent once
+    }
+}
+
+fn info(request: &Request, has_factory: bool) -> RequestInfo {
+    let body = match request.body() {
+        _ if has_factory => BodyKind::Factory,
+        None => BodyKind::None,
+        Some(body) => body.as_bytes().map_or(BodyKind::Stream, |bytes| BodyKind::Bytes(bytes.len())),
+    };
+    let uri = Uri::try_from(request.url().as_str()).unwrap_or_default();
+    RequestInfo::new(request.method(), &uri, request.headers(), body)
+}
+
+impl ResponseHead for Response {
+    fn status(&self) -> StatusCode {
+        Response::status(self)
+    }
+
+    fn headers(&self) -> &HeaderMap {
+        Response::headers(self)
+    }
+
+    fn extensions_mut(&mut self) -> &mut Extensions {
+        Response::extensions_mut(self)
+    }
+
+    async fn drain(mut self) {
+        let mut read = 0;
+        while let Ok(Some(chunk)) = self.chunk().await {
+            read += chunk.len();
+            if read > DRAIN_MAX {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,391 @@
+//! Calls on a stopped clock: each row of what goes wrong with retries in practice is a test here, or in `herd.rs`.
+
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use http::{HeaderMap, HeaderValue, Method};
+use ratewright_client::{
+    BodyKind, BudgetSize, Cause, EventKind, Partition, Repeat, RequestInfo, Retry, RetryPolicy, Source, Why,
+};
+use tokio::time::Instant;
+
+use crate::script::{Reply, call, get, play, recorded, request, respond, secs, settle, status, with};
+
+const URI: &str = "https://api.example.com/items";
+
+fn why(done: &crate::script::Done) -> (u16, u32, Why) {
+    let (status, summary) = done.result.as_ref().unwrap();
+    (status.as_u16(), summary.attempts, summary.why)
+}
+
+/// E3: Retry-After first. The wait is the server's, and the spread comes on top.
+#[tokio::test(start_paused = true)]
+async fn e3_a_throttled_call_waits_as_long_as_the_server_says_and_succeeds() {
+    let done = play(Retry::builder(), get(URI), &[with(429, &[("retry-after", "2")]), status(200)]).await;
+    assert_eq!((done.sent_at.as_slice(), why(&done)), ([0, 2_500].as_slice(), (200, 2, Why::Done)));
+}
+
+/// E3: exponential backoff with jitter after 5xx.
+#[tokio::test(start_paused = true)]
+async fn e3_server_errors_are_retried_with_growing_backoff() {
+    let done = play(Retry::builder(), get(URI), &[status(500), status(502), status(504), status(500)]).await;
+    assert_eq!(
+        (done.sent_at.as_slice(), why(&done)),
+        ([0, 50, 150, 350].as_slice(), (500, 4, Why::Attempts))
+    );
+}
+
+/// Huge waits: a longer wait than the caller accepts gives the response back at once, and says when to come again.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_too_long_gives_the_response_back_at_once() {
+    for (wait, expected) in [
+        ("61", Why::ServerWait),
+        ("31", Why::Deadline),
+        ("9999999999", Why::ServerWait),
+        ("198300", Why::ServerWait),
+    ] {
+        let start = Instant::now();
+        let done = play(Retry::builder(), get(URI), &[with(429, &[("retry-after", wait)])]).await;
+        let (_, summary) = done.result.as_ref().unwrap();
+        assert_eq!((why(&done), start.elapsed()), ((429, 1, expected), Duration::ZERO), "{wait}");
+        assert!(summary.retry_at.is_some());
+    }
+}
+
+/// Negative and past waits are neither an error nor a reason to come at once.
+#[tokio::test(start_paused = true)]
+async fn a_wait_that_is_over_still_backs_off() {
+    for wait in ["-1", "0", "Sun, 06 Nov 1994 08:49:37 GMT", "soon"] {
+        let done =
+            play(Retry::builder(), get(URI), &[with(429, &[("retry-after", wait)]), status(200)]).await;
+        assert_eq!(done.sent_at, [0, 550], "{wait}");
+    }
+}
+
+/// A hidden or missing header: one second as the base, not some milliseconds.
+#[tokio::test(start_paused = true)]
+async fn a_429_without_a_wait_backs_off_from_one_second() {
+    let policy = RetryPolicy::default();
+    for chance in [0.0, 0.999_999] {
+        let retry = Retry::builder().policy(policy.clone()).random(move || chance).build();
+        let done = call(&retry, get(URI), &[status(429)]).await;
+        let waits: Vec<_> = done.sent_at.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        let expected = if chance == 0.0 { [100, 200, 400] } else { [999, 1_999, 3_999] };
+        assert_eq!((waits.as_slice(), why(&done)), (expected.as_slice(), (429, 4, Why::Attempts)));
+    }
+}
+
+/// A POST is sent twice only if it was certainly not processed, or if a key makes it safe.
+#[tokio::test(start_paused = true)]
+async fn what_must_not_be_processed_twice_is_sent_once() {
+    let post = || request(Method::POST, URI, BodyKind::Bytes(10));
+    let with_key = || {
+        let key =
+            HeaderMap::from_iter([("idempotency-key".parse().unwrap(), HeaderValue::from_static("k1"))]);
+        RequestInfo::new(&Method::POST, &URI.parse().unwrap(), &key, BodyKind::Bytes(10))
+    };
+    let limited = with(429, &[("retry-after", "1")]);
+    for (name, request, reply, n_sends) in [
+        ("POST 500", post(), status(500), 1),
+        ("POST bare 429", post(), status(429), 1),
+        ("POST limited", post(), limited.clone(), 2),
+        ("POST refused", post(), Reply::Error(ErrorKind::ConnectionRefused), 2),
+        ("POST reset", post(), Reply::Error(ErrorKind::ConnectionReset), 1),
+        ("GET reset", get(URI), Reply::Error(ErrorKind::ConnectionReset), 2),
+        ("POST with key 500", with_key(), status(500), 2),
+        ("POST with key reset", with_key(), Reply::Error(ErrorKind::ConnectionReset), 2),
+        ("streamed PUT", request(Method::PUT, URI, BodyKind::Stream), limited, 1),
+        ("PUT of 64 KiB", request(Method::PUT, URI, BodyKind::Bytes(65_536)), status(503), 2),
+        ("PUT of one byte more", request(Method::PUT, URI, BodyKind::Bytes(65_537)), status(503), 1),
+    ] {
+        let done = play(Retry::builder(), request, &[reply, status(200)]).await;
+        assert_eq!(done.sent_at.len(), n_sends, "{name}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_caller_may_say_what_may_be_repeated() {
+    let with_repeat = |method, repeat| {
+        let mut extensions = http::Extensions::new();
+        extensions.insert(repeat);
+        request(method, URI, BodyKind::None).with_extensions(&extensions)
+    };
+    for (request, n_sends) in [
+        (with_repeat(Method::POST, Repeat::Safe), 2),
+        (with_repeat(Method::GET, Repeat::Never), 1),
+        (with_repeat(Method::GET, Repeat::Unprocessed), 1),
+        (with_repeat(Method::GET, Repeat::Auto), 2),
+    ] {
+        let done = play(Retry::builder(), request, &[status(500), status(200)]).await;
+        assert_eq!(done.sent_at.len(), n_sends);
+    }
+}
+
+/// Retry storms: while everything fails, the budget keeps retries to a few per cent of the load.
+#[tokio::test(start_paused = true)]
+async fn e3_a_failing_server_gets_at_most_a_tenth_more_load() {
+    for (reply, name) in [
+        (status(500), "500"),
+        (with(503, &[("retry-after", "1")]), "503 with a wait"),
+        (Reply::Error(ErrorKind::ConnectionReset), "no response"),
+    ] {
+        let retry = Retry::new();
+        let mut n_sends = 0;
+        for _ in 0..1_000 {
+            n_sends += call(&retry, get(URI), std::slice::from_ref(&reply)).await.sent_at.len();
+        }
+        assert!((1_000..=1_050).contains(&n_sends), "{name}: {n_sends} sends for 1,000 calls");
+    }
+}
+
+/// Successes fill the budget again: one failure in twenty is always retried.
+#[tokio::test(start_paused = true)]
+async fn occasional_failures_are_always_retried() {
+    let retry = Retry::new();
+    for n in 0..2_000 {
+        let reply = if n % 20 == 0 { status(502) } else { status(200) };
+        let done = call(&retry, get(URI), &[reply, status(200)]).await;
+        assert_eq!(why(&done).0, 200, "call {n}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_origin_does_not_use_up_the_budget_of_another() {
+    let retry = Retry::builder().budget(BudgetSize { reserve: 3_000, per_success: 0 }).build();
+    assert_eq!(call(&retry, get(URI), &[status(500)]).await.sent_at.len(), 4);
+    assert_eq!(why(&call(&retry, get(URI), &[status(500)]).await), (500, 1, Why::Budget));
+    assert_eq!(call(&retry, get("https://other.example.com/items"), &[status(500)]).await.sent_at.len(), 4);
+    let retry = Retry::builder().without_budget().build();
+    for _ in 0..100 {
+        assert_eq!(call(&retry, get(URI), &[status(500)]).await.sent_at.len(), 4);
+    }
+}
+
+/// No send starts after the deadline, whatever the backoff is.
+#[tokio::test(start_paused = true)]
+async fn the_deadline_holds_for_waits() {
+    let policy = RetryPolicy { attempts: 1_000, deadline: secs(10), ..RetryPolicy::default() };
+    let done = play(Retry::builder().policy(policy), get(URI), &[status(503)]).await;
+    assert!(done.sent_at.len() > 3 && done.sent_at.iter().all(|at| *at <= 10_000), "{:?}", done.sent_at);
+    assert_eq!(why(&done).2, Why::Deadline);
+}
+
+/// One stream of events tells the whole story of a call.
+#[tokio::test(start_paused = true)]
+async fn events_tell_what_happened() {
+    let (builder, events) = recorded(Retry::builder());
+    play(builder, get(URI), &[with(429, &[("ratelimit", "\"a\";r=0;t=1")]), status(200)]).await;
+    let wait = Duration::from_millis(1_500);
+    let cause = Cause::Server(Source::RateLimit);
+    let expected = [
+        EventKind::Sending,
+        EventKind::Waiting { wait, cause, status: Some(http::StatusCode::TOO_MANY_REQUESTS) },
+        EventKind::Sending,
+        EventKind::Returned { why: Why::Done, status: Some(http::StatusCode::OK) },
+    ];
+    assert_eq!(*events.lock().unwrap(), expected);
+}
+
+/// A server with a burst, which then denies for one second; counts what it gets.
+#[derive(Clone)]
+struct Burst {
+    left: Arc<AtomicU32>,
+    seen: Arc<AtomicU32>,
+}
+
+impl Burst {
+    fn new(size: u32) -> Self {
+        Self { left: Arc::new(AtomicU32::new(size)), seen: Arc::default() }
+    }
+
+    fn reply(&self) -> Reply {
+        self.seen.fetch_add(1, Ordering::Relaxed);
+        let take = |left: u32| left.checked_sub(1);
+        match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take) {
+            Ok(_) => status(200),
+            Err(_) => with(429, &[("retry-after", "1")]),
+        }
+    }
+}
+
+fn patient() -> RetryPolicy {
+    RetryPolicy { deadline: secs(3_600), attempts: 50, ..RetryPolicy::default() }
+}
+
+/// Others keep firing during a cool-down: the gate holds back calls that were never denied themselves.
+#[tokio::test(start_paused = true)]
+async fn e3_after_a_throttle_new_calls_wait_too() {
+    let retry = Retry::builder().random(|| 0.5).build();
+    let first = tokio::spawn({
+        let retry = retry.clone();
+        async move { call(&retry, get(URI), &[with(429, &[("retry-after", "2")]), status(200)]).await }
+    });
+    settle().await;
+    let start = Instant::now();
+    let second = call(&retry, get(URI), &[status(200)]).await;
+    assert_eq!(second.sent_at.len(), 1);
+    assert!(start.elapsed() >= secs(2), "sent {:?} after the throttle", start.elapsed());
+    assert_eq!(why(&first.await.unwrap()).0, 200);
+}
+
+/// A gate that releases all waiting calls at once is worse than none: they go one after another.
+#[tokio::test(start_paused = true)]
+async fn e3_waiting_calls_are_never_released_together() {
+    let server = Burst::new(10);
+    let retry = Retry::builder().policy(patient()).build();
+    let calls: Vec<_> = (0..1_000)
+        .map(|_| {
+            let (retry, server) = (retry.clone(), server.clone());
+            tokio::spawn(async move {
+                retry.send(get(URI), |_| std::future::ready(respond(&server.reply()))).await
+            })
+        })
+        .collect();
+    settle().await;
+    assert_eq!(server.seen.load(Ordering::Relaxed), 11, "the first denial closes the lane for all others");
+    server.left.store(u32::MAX, Ordering::Relaxed);
+    let (mut before, mut most) = (11, 0);
+    while calls.iter().any(|call| !call.is_finished()) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        let seen = server.seen.load(Ordering::Relaxed);
+        most = most.max(seen - before);
+        before = seen;
+    }
+    assert!(most <= 25, "{most} of them within 10 ms");
+    assert_eq!(before, 1_001);
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap().status(), 200);
+    }
+}
+
+/// Mixed limits on one client: neither another origin, nor another partition, nor another limit has to wait.
+#[tokio::test(start_paused = true)]
+async fn other_limits_do_not_wait() {
+    let retry = Retry::builder().random(|| 0.5).build();
+    let throttled = with(429, &[("retry-after", "20"), ("ratelimit", "\"login\";r=0;t=20")]);
+    let login = request(Method::GET, "https://api.example.com/login", BodyKind::None);
+    let waiting = tokio::spawn({
+        let (retry, login) = (retry.clone(), login.clone());
+        async move { call(&retry, login, &[throttled, status(200)]).await }
+    });
+    settle().await;
+    let for_anna = {
+        let mut extensions = http::Extensions::new();
+        extensions.insert(Partition("anna".to_owned()));
+        login.clone().with_extensions(&extensions)
+    };
+    for other in [get("https://api.example.com/items/17"), get("https://other.example.com/login"), for_anna] {
+        let start = Instant::now();
+        call(&retry, other, &[status(200)]).await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+    }
+    let start = Instant::now();
+    call(&retry, login, &[status(200)]).await;
+    assert!(start.elapsed() >= secs(20));
+    waiting.await.unwrap();
+}
+
+/// A limit that servers name is one lane, whichever requests fall under it.
+#[tokio::test(start_paused = true)]
+async fn requests_under_one_named_limit_wait_for_each_other() {
+    let retry = Retry::builder().random(|| 0.5).build();
+    let named = |left: u32| with(200, &[("ratelimit", &format!("\"per-user\";r={left};t=5"))]);
+    let (one, other) = (get("https://api.example.com/one"), get("https://api.example.com/other"));
+    call(&retry, one.clone(), &[named(2)]).await;
+    call(&retry, other.clone(), &[named(1)]).await;
+    let denied = with(429, &[("retry-after", "5"), ("ratelimit", "\"per-user\";r=0;t=5")]);
+    let waiting = tokio::spawn({
+        let retry = retry.clone();
+        async move { call(&retry, one, &[denied, named(1)]).await }
+    });
+    settle().await;
+    let start = Instant::now();
+    call(&retry, other, &[named(1)]).await;
+    assert!(start.elapsed() >= secs(5));
+    waiting.await.unwrap();
+}
+
+/// Stop signals: a call can be dropped in the gate, in its wait and while it is sent; its place is free at once.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_call_leaves_nothing_behind() {
+    let retry = Retry::builder().random(|| 0.5).build();
+    let throttled = with(429, &[("retry-after", "2")]);
+    let spawn = |replies: Vec<Reply>| {
+        let retry = retry.clone();
+        tokio::spawn(async move { call(&retry, get(URI), &replies).await })
+    };
+    let in_wait = spawn(vec![throttled.clone(), status(200)]);
+    settle().await;
+    let in_line: Vec<_> = (0..20).map(|_| spawn(vec![status(200)])).collect();
+    settle().await;
+    let in_flight = {
+        let retry = retry.clone();
+        tokio::spawn(async move {
+            let forever = |_| std::future::pending::<Result<http::Response<String>, std::io::Error>>();
+            retry.send(get(URI), forever).await
+        })
+    };
+    let last = spawn(vec![status(200)]);
+    settle().await;
+    in_wait.abort();
+    in_line.iter().for_each(tokio::task::JoinHandle::abort);
+    let start = Instant::now();
+    assert_eq!(why(&last.await.unwrap()).0, 200);
+    assert!(start.elapsed() < secs(6), "it waited {:?} for calls that are gone", start.elapsed());
+    in_flight.abort();
+    settle().await;
+    tokio::time::sleep(secs(15)).await;
+    for _ in 0..100 {
+        let start = Instant::now();
+        call(&retry, get(URI), &[status(200)]).await;
+        assert_eq!(start.elapsed(), Duration::ZERO, "all places are free again");
+    }
+}
+
+/// A lane that stays closed beyond the deadline holds nobody: the server's own response tells more than an error of ours.
+#[tokio::test(start_paused = true)]
+async fn a_lane_that_is_closed_for_too_long_lets_calls_through() {
+    let retry = Retry::new();
+    let throttled = with(429, &[("retry-after", "3600")]);
+    for _ in 0..3 {
+        let start = Instant::now();
+        let done = call(&retry, get(URI), std::slice::from_ref(&throttled)).await;
+        assert_eq!((why(&done), start.elapsed()), ((429, 1, Why::ServerWait), Duration::ZERO));
+    }
+}
+
+/// Calls that wait in line longer than their deadline fail by name, and were not sent.
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_turn_never_comes_fails_at_its_deadline() {
+    let policy = RetryPolicy { deadline: secs(3), ..RetryPolicy::default() };
+    let retry = Retry::builder().policy(policy).random(|| 0.5).build();
+    let throttled = with(429, &[("retry-after", "2")]);
+    let calls: Vec<_> = (0..100)
+        .map(|n| {
+            let (retry, throttled) = (retry.clone(), throttled.clone());
+            tokio::spawn(async move {
+                if n > 0 {
+                    settle().await;
+                }
+                let start = Instant::now();
+                let done =
+                    call(&retry, get(URI), &[if n == 0 { throttled } else { status(200) }, status(200)])
+                        .await;
+                (done, start.elapsed())
+            })
+        })
+        .collect();
+    let mut n_expired = 0;
+    for call in calls {
+        let (done, elapsed) = call.await.unwrap();
+        assert!(elapsed <= secs(3));
+        if let Err(error) = done.result {
+            assert!(error.to_string().starts_with("deadline passed in the queue"), "{error}");
+            assert!(done.sent_at.len() <= 1, "only the throttled one was sent before");
+            n_expired += 1;
+        }
+    }
+    assert!(n_expired > 50, "{n_expired}");
+}
