@@ -39,7 +39,9 @@ for (const [name, headers] of [
     added.push(own - alone);
   }
   const [o, p, a] = [ours, peer, added].map(median);
-  console.log(`bench ${name} ours=${o.toFixed(2)}us peer=${p.toFixed(2)}us ratio=${(o / p).toFixed(1)} added=${a.toFixed(2)}us`);
+  console.log(
+    `bench ${name} ours=${o.toFixed(2)}us peer=${p.toFixed(2)}us ratio=${(o / p).toFixed(1)} added=${a.toFixed(2)}us`,
+  );
   failed ||= a >= addedMaxUs;
 }
 if (failed) process.exit(1);

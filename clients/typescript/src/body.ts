@@ -58,7 +58,10 @@ export function replayOfRequest(request: Request, replayMax: number): Replay {
  * Reads a body for as long as `take` wants more. `complete` tells whether it was read to its end; it never rejects.
  * A body that is not wanted any more is cancelled.
  */
-export function readBody(body: ReadableStream<Uint8Array<ArrayBuffer>>, take: (chunk: Uint8Array<ArrayBuffer>) => boolean) {
+export function readBody(
+  body: ReadableStream<Uint8Array<ArrayBuffer>>,
+  take: (chunk: Uint8Array<ArrayBuffer>) => boolean,
+) {
   const reader = body.getReader();
   const cancel = () => void reader.cancel().catch(() => {});
   const read = async (): Promise<boolean> => {

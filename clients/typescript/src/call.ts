@@ -198,4 +198,8 @@ export async function call(settings: Settings, input: FetchInput, init: RetryIni
   }
 }
 
-type EventDetails = RetryEvent extends infer E ? (E extends unknown ? Omit<E, "method" | "url" | "attempts"> : never) : never;
+type EventDetails = RetryEvent extends infer E
+  ? E extends unknown
+    ? Omit<E, "method" | "url" | "attempts">
+    : never
+  : never;

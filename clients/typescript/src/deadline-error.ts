@@ -10,7 +10,9 @@ export class DeadlineError extends Error {
 
   constructor({ origin, shape }: Target, attempts: number, retryAt: Date | undefined) {
     const when = retryAt ? `; try again at ${retryAt.toISOString()}` : "";
-    super(`request not sent: rate limit closed until the deadline (${shape} at ${origin}, attempts ${attempts})${when}`);
+    super(
+      `request not sent: rate limit closed until the deadline (${shape} at ${origin}, attempts ${attempts})${when}`,
+    );
     this.attempts = attempts;
     this.retryAt = retryAt;
   }

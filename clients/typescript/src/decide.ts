@@ -82,7 +82,12 @@ export function decide(policy: Policy, { request, state, seen, now }: Facts, ran
   const hint = response && serverWait(response.headers, now.wallMs);
   const serverWaitMs = hint?.waitMs ?? 0;
   const giveUp = (why: Why): ReturnDecision => {
-    return { action: "return", why, serverWaitMs, retryAtWallMs: serverWaitMs > 0 ? now.wallMs + serverWaitMs : undefined };
+    return {
+      action: "return",
+      why,
+      serverWaitMs,
+      retryAtWallMs: serverWaitMs > 0 ? now.wallMs + serverWaitMs : undefined,
+    };
   };
   if (request.repeat === "never") return giveUp("never");
   if (state.attempts >= policy.attempts) return giveUp("attempts");

@@ -21,7 +21,11 @@ export function joined(headers: ResponseHeaders, name: string, bytesMax: number)
 
 /** The value that all lines of a header agree on; "" if they differ, undefined if there are none. */
 export function agreed(headers: ResponseHeaders, name: string): string | undefined {
-  const values = new Set(lines(headers, name).flatMap((line) => line.split(",")).map(trimmed));
+  const values = new Set(
+    lines(headers, name)
+      .flatMap((line) => line.split(","))
+      .map(trimmed),
+  );
   if (values.size === 0) return undefined;
   return values.size === 1 ? [...values][0] : "";
 }

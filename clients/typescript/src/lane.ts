@@ -61,7 +61,8 @@ export class Lane {
 
   /** Asks for a send. `othersWait`: other calls wait in this lane, so its pace must not end now. */
   enter(now: number, othersWait = false): Entry {
-    if (this.pacing && this.inFlight === 0 && !othersWait && now - this.#throttledAt >= this.#quiet) this.pacing = false;
+    if (this.pacing && this.inFlight === 0 && !othersWait && now - this.#throttledAt >= this.#quiet)
+      this.pacing = false;
     if (this.pacing) {
       this.#grow(now);
       const until = this.opensAt();

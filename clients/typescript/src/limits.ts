@@ -20,7 +20,7 @@ interface Member {
   readonly parameters: Record<string, string>;
 }
 
-const string = /"(?:[ !#-\[\]-~]|\\["\\])*"/.source;
+const string = /"(?:[ !#-[\]-~]|\\["\\])*"/.source;
 const key = /[a-z*][a-z0-9_.*-]*/.source;
 const number = /-?\d{1,12}\.\d{1,3}|-?\d{1,15}/.source;
 const other = /:[A-Za-z0-9+/=]*:|\?[01]|[A-Za-z*][!#$%&'*+.^_`|~0-9A-Za-z:/-]*/.source;

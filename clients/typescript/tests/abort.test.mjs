@@ -64,10 +64,16 @@ describe("an abort", () => {
     controllers[0].abort(reason);
     controllers[1].abort(reason);
     await clock.advance(0);
-    assert.deepEqual(calls.map((call) => call.error), [reason, reason, undefined]);
+    assert.deepEqual(
+      calls.map((call) => call.error),
+      [reason, reason, undefined],
+    );
     await clock.advance(20_000);
     assert.equal(calls[2].response.status, 200);
-    assert.deepEqual(fetch.sends.map((send) => new URL(send.input).search), ["", "?n=2", ""]);
+    assert.deepEqual(
+      fetch.sends.map((send) => new URL(send.input).search),
+      ["", "?n=2", ""],
+    );
     assert.equal(clock.pending, 0);
   });
 

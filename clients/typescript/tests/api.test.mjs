@@ -57,7 +57,9 @@ describe("withRetry", () => {
   });
 
   it("takes undefined options as absent", async () => {
-    const { sends } = await run([closed(), answer()], { options: { attempts: undefined, gate: undefined, budget: undefined } });
+    const { sends } = await run([closed(), answer()], {
+      options: { attempts: undefined, gate: undefined, budget: undefined },
+    });
     assert.equal(sends.length, 2);
   });
 
@@ -141,10 +143,13 @@ describe("responses", () => {
   it("one whose body never ends is cancelled before the next send", async () => {
     let cancelled = false;
     const body = new ReadableStream({ cancel: () => void (cancelled = true) });
-    const { sends } = await run([new Response(body, { status: 429, headers: { "Retry-After": "1" } }), () => {
-      assert.equal(cancelled, true);
-      return answer();
-    }]);
+    const { sends } = await run([
+      new Response(body, { status: 429, headers: { "Retry-After": "1" } }),
+      () => {
+        assert.equal(cancelled, true);
+        return answer();
+      },
+    ]);
     assert.equal(sends.length, 2);
   });
 });
@@ -190,7 +195,12 @@ describe("the budget", () => {
       await clock.advance(10_000);
       whys.push([api.summary(call.response).attempts, api.summary(call.response).why]);
     }
-    assert.deepEqual(whys, [[2, "budget"], [1, "budget"], [2, "budget"], [2, "budget"]]);
+    assert.deepEqual(whys, [
+      [2, "budget"],
+      [1, "budget"],
+      [2, "budget"],
+      [2, "budget"],
+    ]);
   });
 
   it("a success earns a tenth of a retry, a 429 costs nothing", async () => {
@@ -203,7 +213,9 @@ describe("the budget", () => {
   });
 
   it("budget: false bounds nothing", async () => {
-    const { sends } = await run(answer(500), { options: { budget: false, attempts: 100, failureBackoff: { firstMs: 0, maxMs: 0 } } });
+    const { sends } = await run(answer(500), {
+      options: { budget: false, attempts: 100, failureBackoff: { firstMs: 0, maxMs: 0 } },
+    });
     assert.equal(sends.length, 100);
   });
 
@@ -217,15 +229,25 @@ describe("the budget", () => {
 
 describe("hostile servers", () => {
   it("cannot make header parsing slow", () => {
-    const attacks = ["\\", '"a"', ";r", ",", ";r=0", " ", "\t", '"', "=", "9", ":", "?1,"].map((part) => part.repeat(8_192).slice(0, 8_192));
+    const attacks = ["\\", '"a"', ";r", ",", ";r=0", " ", "\t", '"', "=", "9", ":", "?1,"].map((part) =>
+      part.repeat(8_192).slice(0, 8_192),
+    );
     const gate = new Gate();
     const started = performance.now();
     for (const value of attacks) {
       for (const text of [value, `"a";r=0;t=1;x=${value}`.slice(0, 8_192), `"a${value}`.slice(0, 8_192)]) {
         const headers = new Headers({ RateLimit: text, "RateLimit-Policy": text, "Retry-After": text.slice(0, 1_024) });
-        const resets = new Headers({ "RateLimit-Reset": `${text}x`, "X-RateLimit-Remaining": text, "X-RateLimit-Reset": text });
+        const resets = new Headers({
+          "RateLimit-Reset": `${text}x`,
+          "X-RateLimit-Remaining": text,
+          "X-RateLimit-Reset": text,
+        });
         for (const seen of [headers, resets]) {
-          const facts = { request: { method: "GET" }, state: { attempts: 1, budget: 0 }, now: { elapsedMs: 0, wallMs: 0 } };
+          const facts = {
+            request: { method: "GET" },
+            state: { attempts: 1, budget: 0 },
+            now: { elapsedMs: 0, wallMs: 0 },
+          };
           decide(defaultPolicy, { ...facts, seen: { status: 429, headers: seen } }, 0);
         }
         const queue = gate.queueFor("scope", "shape");

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { describe, it } from "node:test";
-import { run, answer, url } from "./support.mjs";
+import { answer, run, url } from "./support.mjs";
 
 const closed = () => answer(429, { "Retry-After": "1" });
 const kib64 = 65_536;
@@ -86,11 +86,14 @@ describe("a body is sent once:", () => {
     ["typed array of 64 KiB + 1", () => new Uint8Array(kib64 + 1)],
     ["Blob of 64 KiB + 1", () => new Blob(["x".repeat(kib64 + 1)])],
     ["URLSearchParams of 64 KiB + 1", () => new URLSearchParams({ a: "x".repeat(kib64 - 1) })],
-    ["FormData with a large file", () => {
-      const data = form();
-      data.append("large", new Blob(["x".repeat(kib64)]));
-      return data;
-    }],
+    [
+      "FormData with a large file",
+      () => {
+        const data = form();
+        data.append("large", new Blob(["x".repeat(kib64)]));
+        return data;
+      },
+    ],
     ["stream", () => new Blob(["content"]).stream()],
   ]) {
     it(name, async () => {
@@ -142,7 +145,14 @@ describe("a Request", () => {
 
 it("an exception in a factory ends the call and frees its lane", async () => {
   const error = new Error("no file");
-  const result = await run(answer(), { init: { method: "PUT", body: () => { throw error; } } });
+  const result = await run(answer(), {
+    init: {
+      method: "PUT",
+      body: () => {
+        throw error;
+      },
+    },
+  });
   assert.equal(result.error, error);
   assert.equal(result.sends.length, 0);
 });

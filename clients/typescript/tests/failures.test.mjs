@@ -92,7 +92,12 @@ describe("what goes wrong in practice", () => {
   });
 
   it("Retry-After wins over counters that reset later", async () => {
-    const headers = { "Retry-After": "1", "X-RateLimit-Reset": "6", "X-RateLimit-Remaining": "0", RateLimit: '"a";r=0;t=9' };
+    const headers = {
+      "Retry-After": "1",
+      "X-RateLimit-Reset": "6",
+      "X-RateLimit-Remaining": "0",
+      RateLimit: '"a";r=0;t=9',
+    };
     const { times, waits } = await run([throttled(headers), answer()]);
     assert.deepEqual([times, waits[0].cause], [[0, 1_500], "retry-after"]);
   });
@@ -138,7 +143,9 @@ describe("what goes wrong in practice", () => {
         [[refused, refused], 2],
         [[refused, reset], 1],
       ]) {
-        const error = new TypeError("fetch failed", { cause: Object.assign(new AggregateError(errors), { code: "ECONNREFUSED" }) });
+        const error = new TypeError("fetch failed", {
+          cause: Object.assign(new AggregateError(errors), { code: "ECONNREFUSED" }),
+        });
         assert.equal((await run([error, answer()], { init: post })).sends.length, sends);
       }
     });
@@ -182,7 +189,10 @@ describe("what goes wrong in practice", () => {
   });
 
   it("attemptHeader: false leaves the headers alone", async () => {
-    const { sends } = await run([answer(500), answer()], { options: { attemptHeader: false }, init: { headers: { a: "b" } } });
+    const { sends } = await run([answer(500), answer()], {
+      options: { attemptHeader: false },
+      init: { headers: { a: "b" } },
+    });
     assert.deepEqual(sends[1].init.headers, { a: "b" });
   });
 
@@ -235,7 +245,11 @@ describe("clocks and timers", () => {
 
   it("a timer that fires early sends nothing early", async () => {
     const clock = new FakeClock();
-    const early = { now: () => clock.now(), wall: () => clock.wall(), startTimer: (ms, wake) => clock.startTimer(ms / 2, wake) };
+    const early = {
+      now: () => clock.now(),
+      wall: () => clock.wall(),
+      startTimer: (ms, wake) => clock.startTimer(ms / 2, wake),
+    };
     const fetch = scripted(clock, throttled(), answer());
     withRetry(fetch, { clock: early, random: () => 0 })(url);
     await clock.advance(3_000);

@@ -9,9 +9,9 @@ const named = (name, r, t) => ({ RateLimit: `"${name}";r=${r};t=${t}` });
 const closed = (seconds = 1, headers = {}) => answer(429, { "Retry-After": String(seconds), ...headers });
 
 /** A wrapper whose first call was throttled, so that its lane is closed. */
-async function throttledApi({ seconds = 1, then = answer(), options = {}, headers = {} } = {}) {
+async function throttledApi({ seconds = 1, after = answer(), options = {}, headers = {} } = {}) {
   const clock = new FakeClock();
-  const fetch = scripted(clock, closed(seconds, headers), then);
+  const fetch = scripted(clock, closed(seconds, headers), after);
   const api = withRetry(fetch, { clock, random: () => 0.5, ...options });
   const first = watch(api(url), clock);
   await clock.advance(10);
@@ -49,16 +49,27 @@ describe("the gate", () => {
     for (let i = 0; i < 10; i++) api(`${url}?n=${i}`);
     await clock.advance(20_000);
     const order = fetch.sends.slice(1).map((send) => new URL(send.input).searchParams.get("n"));
-    assert.deepEqual(order.filter((n) => n !== null), ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]);
+    assert.deepEqual(
+      order.filter((n) => n !== null),
+      ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"],
+    );
   });
 
   it("shows how many wait", async () => {
     const held = [];
-    const { api, clock } = await throttledApi({ options: { on: (event) => event.type === "held" && held.push(event) } });
+    const { api, clock } = await throttledApi({
+      options: { on: (event) => event.type === "held" && held.push(event) },
+    });
     api(url);
     api(url);
     await clock.advance(0);
-    assert.deepEqual(held.map((event) => [event.waiting, event.attempts]), [[1, 0], [2, 0]]);
+    assert.deepEqual(
+      held.map((event) => [event.waiting, event.attempts]),
+      [
+        [1, 0],
+        [2, 0],
+      ],
+    );
   });
 
   for (const [name, request, options] of [
@@ -143,7 +154,10 @@ describe("the gate", () => {
   });
 
   it("frees the place of a failed send", async () => {
-    const { clock, fetch, api } = await throttledApi({ then: () => new TypeError("fetch failed"), options: { attempts: 1 } });
+    const { clock, fetch, api } = await throttledApi({
+      after: () => new TypeError("fetch failed"),
+      options: { attempts: 1 },
+    });
     const calls = Array.from({ length: 30 }, () => watch(api(url), clock));
     await clock.advance(29_000);
     assert.ok(calls.every((call) => call.settled));
@@ -169,7 +183,10 @@ describe("the gate", () => {
     assert.ok(error instanceof DeadlineError && error instanceof Error);
     assert.deepEqual([error.name, error.attempts], ["DeadlineError", 0]);
     assert.ok(error.retryAt instanceof Date && error.retryAt.getTime() > clock.wall() - 10_000);
-    assert.match(error.message, /^request not sent: rate limit .*\(GET \/items at https:\/\/api\.example, attempts 0\); try again at 20/);
+    assert.match(
+      error.message,
+      /^request not sent: rate limit .*\(GET \/items at https:\/\/api\.example, attempts 0\); try again at 20/,
+    );
     assert.equal(failed[0].endedAt, 30_010);
     assert.ok(fetch.sends.every((send) => send.at <= 30_010));
     assert.equal(clock.pending, 0);

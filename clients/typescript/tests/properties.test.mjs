@@ -30,7 +30,13 @@ function askedMs([line]) {
 
 describe("the decision", () => {
   it("is never earlier than the hint, at most 5 s later, and within the deadline (100,000 cases)", () => {
-    const cases = fc.tuple(hints, fraction, fc.integer({ min: 1, max: 6 }), fc.nat(40_000), fc.constantFrom(429, 503, 500, 408));
+    const cases = fc.tuple(
+      hints,
+      fraction,
+      fc.integer({ min: 1, max: 6 }),
+      fc.nat(40_000),
+      fc.constantFrom(429, 503, 500, 408),
+    );
     const check = ([headers, random, attempts, elapsedMs, status]) => {
       const policy = { ...defaultPolicy, attempts: 6, serverWaitMaxMs: 100_000, deadlineMs: 100_000 };
       const facts = {
@@ -128,13 +134,20 @@ describe("calls", () => {
         assert.ok(outcome.settled, `call ${index} never ended`);
         assert.ok(sends[index].length <= attempts);
         assert.ok(sends[index].every((at) => at - outcome.startedAt <= deadlineMs));
-        if (outcome.abortedAt !== undefined) assert.ok(outcome.endedAt <= Math.max(outcome.abortedAt, outcome.startedAt));
+        if (outcome.abortedAt !== undefined)
+          assert.ok(outcome.endedAt <= Math.max(outcome.abortedAt, outcome.startedAt));
       }
       assert.equal(hung, 0);
       await clock.advance(60_000);
       assert.equal(clock.pending, 0);
     };
-    const property = fc.asyncProperty(calls, fraction, fc.integer({ min: 1, max: 5 }), fc.integer({ min: 100, max: 40_000 }), check);
+    const property = fc.asyncProperty(
+      calls,
+      fraction,
+      fc.integer({ min: 1, max: 5 }),
+      fc.integer({ min: 100, max: 40_000 }),
+      check,
+    );
     await fc.assert(property, { numRuns: 150 });
   });
 
@@ -174,7 +187,14 @@ describe("the budget", () => {
         assert.ok(budget.level("a") >= 0 && budget.level("a") <= retriesMax * 1_000);
       }
     };
-    fc.assert(fc.property(fc.nat(60), fc.integer({ min: 0, max: 1_000 }).map((n) => n / 1_000), steps, check));
+    fc.assert(
+      fc.property(
+        fc.nat(60),
+        fc.integer({ min: 0, max: 1_000 }).map((n) => n / 1_000),
+        steps,
+        check,
+      ),
+    );
   });
 
   it("is never exceeded, however calls interleave", async () => {
@@ -197,7 +217,9 @@ describe("the budget", () => {
 
 describe("the lane", () => {
   it("keeps its pace within the ceiling, and its count of sends right", () => {
-    const steps = fc.array(fc.tuple(fc.constantFrom("enter", "accepted", "failed", "throttled"), fc.nat(2_000)), { maxLength: 200 });
+    const steps = fc.array(fc.tuple(fc.constantFrom("enter", "accepted", "failed", "throttled"), fc.nat(2_000)), {
+      maxLength: 200,
+    });
     const check = (history, quota, windowSeconds) => {
       const lane = new Lane();
       lane.learn(quota, windowSeconds);

@@ -37,7 +37,11 @@ function checkDecision({ name, policy, request, state, seen, now, random, expect
   const lines = facts.seen.headers ?? [];
   if (lines.every(([, value]) => /^[\t -~]*$/.test(value))) {
     const real = seen.failure ? seen : { ...seen, headers: new Headers(lines.map((line) => [...line])) };
-    assert.deepEqual(vectorForm(decide({ ...defaultPolicy, ...policy }, { ...facts, seen: real }, random)), expect, name);
+    assert.deepEqual(
+      vectorForm(decide({ ...defaultPolicy, ...policy }, { ...facts, seen: real }, random)),
+      expect,
+      name,
+    );
   }
 }
 
@@ -59,7 +63,10 @@ function checkLane({ name, steps }) {
     else if ("failed" in step) lane.failed();
     else assert.fail(`unknown step: ${where}`);
     if (step.rate !== undefined) {
-      assert.ok(Math.abs(lane.rate - step.rate) <= step.rate * 1e-6, `${where}: rate ${lane.rate}, expected ${step.rate}`);
+      assert.ok(
+        Math.abs(lane.rate - step.rate) <= step.rate * 1e-6,
+        `${where}: rate ${lane.rate}, expected ${step.rate}`,
+      );
     }
   }
 }

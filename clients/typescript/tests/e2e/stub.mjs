@@ -1,0 +1,30 @@
+// A limiter on loopback, with CORS: `denials` requests get 429, the others 200.
+import { once } from "node:events";
+import { createServer } from "node:http";
+
+export async function startLimiter({ denials = 1, exposed = true, retryAfter = 1, respond } = {}) {
+  const seen = { methods: [], url: "", close: () => server.close() };
+  let left = denials;
+  const server = createServer((request, response) => {
+    seen.methods.push(request.method);
+    const cors = { "Access-Control-Allow-Origin": "*" };
+    if (exposed) cors["Access-Control-Expose-Headers"] = "Retry-After, RateLimit, RateLimit-Policy";
+    if (request.method === "OPTIONS") {
+      const allow = { "Access-Control-Allow-Headers": "X-Api-Client", "Access-Control-Max-Age": "600" };
+      return response.writeHead(204, { ...cors, ...allow }).end();
+    }
+    if (left-- > 0) {
+      const limit = {
+        "Retry-After": String(retryAfter),
+        RateLimit: '"page";r=0;t=1',
+        "RateLimit-Policy": '"page";q=5;w=5',
+      };
+      return response.writeHead(429, { ...cors, ...limit }).end("slow down");
+    }
+    if (respond) return respond(request, response, cors);
+    response.writeHead(200, { ...cors, RateLimit: '"page";r=4;t=1' }).end("content");
+  }).listen(0, "127.0.0.1");
+  await once(server, "listening");
+  seen.url = `http://127.0.0.1:${server.address().port}/`;
+  return seen;
+}
