@@ -354,14 +354,14 @@ class Lane:
     def __init__(self):
         self.pacing, self.in_flight, self.ceiling, self.quiet = False, 0, None, 10_000
         self.slot, self.accepted_now, self.accepted_before = 0, 0, 0
-        self.throttled_at = self.open_at = self.next_at = self.grown_at = self.epoch_at = 0
+        self.open_at = self.next_at = self.grown_at = self.epoch_at = 0
         self.rate, self.step, self.in_flight_max = 0.0, None, 0
 
     def learn(self, q, w):
         self.ceiling, self.quiet = q / (w - 1) if w > 1 else None, max(10_000, 1_000 * w)
 
     def enter(self, now):
-        if self.pacing and self.in_flight == 0 and now - self.throttled_at >= self.quiet:
+        if self.pacing and self.in_flight == 0 and now - self.open_at >= self.quiet:
             self.pacing = False
         if not self.pacing:
             self.in_flight += 1
@@ -409,7 +409,6 @@ class Lane:
             self.open_at = max(self.open_at if self.pacing else 0, now + hint, retry_at)
             self.next_at = self.grown_at = self.open_at
             self.in_flight_max, self.epoch_at, self.pacing = 10, now, True
-        self.throttled_at = now
 
 
 # The cases
@@ -682,8 +681,9 @@ def gate_cases():
     yield gate_case("a throttle of the new pace slows down", *fifty, first, (1_300, "enter"), throttle(1_310, 1_300, 1_000, 2_400), (2_399, "enter"), (2_400, "enter"), throttle(2_405, 2_400, 0, 2_500))  # fmt: skip
     yield gate_case("ten in flight, and one more for each success", *fifty, *[(9, "failed")] * 9, first, *[(1_300 + 100 * i, "enter") for i in range(12)], (2_600, "accepted"), (2_600, "enter"), (2_700, "enter"), (2_800, "enter"))  # fmt: skip
     yield gate_case("a failed send frees its place", *fifty, *[(9, "failed")] * 9, first, *[(1_300 + 100 * i, "enter") for i in range(11)], (2_400, "failed"), (2_400, "enter"))  # fmt: skip
-    yield gate_case("quiet for ten seconds ends the pacing", (0, "enter"), throttle(5, 0, 1_000, 1_500), (1_500, "enter"), (1_510, "accepted"), (10_004, "enter"), (10_004, "failed"), (10_005, "enter"), (10_005, "enter"))  # fmt: skip
-    yield gate_case("quiet for the limit's window ends the pacing", (0, "learn", {"q": 10, "w": 60}), (0, "enter"), throttle(5, 0, 1_000, 1_500), (1_500, "enter"), (1_510, "accepted"), (10_005, "enter"), (10_010, "accepted"), (60_005, "enter"), (60_005, "enter"))  # fmt: skip
+    yield gate_case("quiet for ten seconds ends the pacing", (0, "enter"), throttle(5, 0, 1_000, 1_500), (1_500, "enter"), (1_510, "accepted"), (11_499, "enter"), (11_499, "failed"), (11_500, "enter"), (11_500, "enter"))  # fmt: skip
+    yield gate_case("quiet for the limit's window ends the pacing", (0, "learn", {"q": 10, "w": 60}), (0, "enter"), throttle(5, 0, 1_000, 1_500), (1_500, "enter"), (1_510, "accepted"), (11_500, "enter"), (11_510, "accepted"), (61_500, "enter"), (61_500, "enter"))  # fmt: skip
+    yield gate_case("a long closing is not quiet", (0, "learn", {"q": 100, "w": 10}), *fifty, throttle(10, 0, 10_000, 10_300), *[(10_300, "enter")] * 3)  # fmt: skip
     yield gate_case("a late timer releases no burst", *fifty, first, *[(61_300, "enter")] * 8)
     yield gate_case("accepted in the second before", *[(100, "enter")] * 20, *[(900, "accepted")] * 19, (900, "enter"), (1_100, "accepted"), throttle(1_200, 900, 1_000, 2_200))  # fmt: skip
     yield gate_case("accepted long before does not count", *[(100, "enter")] * 21, *[(900, "accepted")] * 20, throttle(2_200, 1_900, 1_000, 3_200))  # fmt: skip

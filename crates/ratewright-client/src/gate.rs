@@ -231,7 +231,8 @@ impl Queue {
         let _first = self.line.lock().await;
         loop {
             let ended = self.ended.notified();
-            let turn = self.lane.lock().enter(millis(timer.now()), true);
+            let is_alone = self.n_waiting.load(Ordering::Relaxed) <= 1;
+            let turn = self.lane.lock().enter(millis(timer.now()), is_alone);
             match turn {
                 Turn::Go => return,
                 Turn::Until(at) => {

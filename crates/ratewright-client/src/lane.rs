@@ -18,7 +18,7 @@
 //! - However late a timer fires, at most 20 ms worth of sends catch up.
 //! - A throttle of a request that was sent before the last throttle changes no pace: one burst is one lesson.
 
-/// A lane without a throttle for so long is not paced any more, or for its limit's window if that is longer.
+/// A lane that has been open for so long without a throttle is not paced any more; or for its limit's window, if that is longer.
 const QUIET: f64 = 10_000.0;
 /// What the pace is multiplied by at a throttle.
 const CUT: f64 = 0.7;
@@ -71,7 +71,6 @@ struct Pace {
     open_at: f64,
     next_at: f64,
     in_flight_max: u32,
-    throttled_at: f64,
     /// Requests that were sent before this say nothing new.
     epoch_at: f64,
 }
@@ -93,9 +92,9 @@ impl Lane {
         self.window = 1_000.0 * seconds;
     }
 
-    /// Asks for a turn. `is_first`: nobody waits ahead.
-    pub fn enter(&mut self, now: f64, is_first: bool) -> Turn {
-        if is_first && self.in_flight == 0 && self.is_quiet(now) {
+    /// Asks for a turn. `is_alone`: no other call waits for one.
+    pub fn enter(&mut self, now: f64, is_alone: bool) -> Turn {
+        if is_alone && self.in_flight == 0 && self.is_quiet(now) {
             self.pace = None;
         }
         let Some(pace) = &mut self.pace else {
@@ -143,7 +142,6 @@ impl Lane {
             && throttle.sent_at < pace.epoch_at
         {
             pace.open_at = pace.open_at.max(told);
-            pace.throttled_at = now;
             return;
         }
         self.accepted.turn(now);
@@ -156,7 +154,6 @@ impl Lane {
             open_at,
             next_at: open_at,
             in_flight_max: IN_FLIGHT,
-            throttled_at: now,
             epoch_at: now,
         });
     }
@@ -184,7 +181,7 @@ impl Lane {
     }
 
     fn is_quiet(&self, now: f64) -> bool {
-        self.pace.is_some_and(|pace| now - pace.throttled_at >= self.window.max(QUIET))
+        self.pace.is_some_and(|pace| now - pace.open_at >= self.window.max(QUIET))
     }
 }
 

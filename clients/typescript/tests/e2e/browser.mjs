@@ -3,7 +3,7 @@
 //
 // PAGE_DIR serves PAGE (index.html) of a folder instead of the page below, with ?api=GATEWAY_URL; it must set the
 // promise `window.loaded`, and its text is printed.
-// CHROMIUM names the browser; default: /usr/bin/chromium.
+// PORT is the page's own, and so its origin; default: a free one. CHROMIUM names the browser; default: /usr/bin/chromium.
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { createServer } from "node:http";
@@ -18,6 +18,7 @@ const {
   PAGE = "index.html",
   PATHNAME = "/",
   REQUESTS = "1",
+  PORT = "0",
   CHROMIUM = "/usr/bin/chromium",
 } = process.env;
 if (!GATEWAY_URL) {
@@ -71,7 +72,7 @@ const server = createServer((request, response) => {
   } catch {
     response.writeHead(404).end();
   }
-}).listen(0, "127.0.0.1");
+}).listen(Number(PORT), "127.0.0.1");
 await once(server, "listening");
 
 const flags = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking";

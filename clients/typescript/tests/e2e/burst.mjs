@@ -1,4 +1,4 @@
-// Sends REQUESTS calls at once to GATEWAY_URL + PATHNAME, through withRetry. Prints one line of JSON:
+// Sends REQUESTS calls at once to GATEWAY_URL + PATHNAME, where {n} is each call's number, through withRetry. Prints one line of JSON:
 // the final statuses, the sends, the retries that came before the server's Retry-After, and the most sends of a call.
 import { withRetry } from "../../dist/index.js";
 
@@ -24,10 +24,10 @@ const counted = async (input, init) => {
 };
 
 const api = withRetry(counted, { deadlineMs: Number(DEADLINE_MS) });
-const url = new URL(PATHNAME, GATEWAY_URL).href;
 await Promise.all(
   Array.from({ length: Number(REQUESTS) }, async (_, place) => {
     const headers = new Headers({ "x-burst-place": String(place) });
+    const url = new URL(PATHNAME.replace("{n}", String(place)), GATEWAY_URL).href;
     const result = await api(url, { headers }).catch((error) => error);
     if (result instanceof Response) await result.arrayBuffer();
     const status = result instanceof Response ? result.status : result.name;

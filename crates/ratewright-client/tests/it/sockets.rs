@@ -1,1 +1,323 @@
-//! Later.
+//! The adapters over real sockets, against a server that answers by a script.
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::rt::TokioExecutor;
+use ratewright_client::{
+    ATTEMPT, Backoff, BodyFactory, Client, ReplayBody, Retry, RetryLayer, RetryPolicy, RetrySummary, Why,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::Instant;
+use tower::{Service, ServiceExt};
+use tower_layer::Layer;
+
+/// A request as the server read it.
+#[derive(Clone, Debug)]
+struct Heard {
+    connection: usize,
+    at: Instant,
+    head: String,
+    body: Vec<u8>,
+}
+
+/// A server that sends the next reply of its script for each request; the last one is repeated.
+struct Server {
+    url: String,
+    heard: Arc<Mutex<Vec<Heard>>>,
+}
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+const LIMITED: &str = "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 1\r\nContent-Length: 6\r\n\r\ndenied";
+const FAILED: &str = "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nbad";
+/// The connection is closed without a response.
+const CLOSED: &str = "";
+
+impl Server {
+    async fn start(script: &[&str]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/items", listener.local_addr().unwrap());
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let script: Arc<Vec<String>> = Arc::new(script.iter().map(|reply| (*reply).to_owned()).collect());
+        let to = heard.clone();
+        tokio::spawn(async move {
+            for connection in 0.. {
+                let (stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(serve(stream, connection, script.clone(), to.clone()));
+            }
+        });
+        Self { url, heard }
+    }
+
+    fn heard(&self) -> Vec<Heard> {
+        self.heard.lock().unwrap().clone()
+    }
+}
+
+async fn serve(
+    mut stream: TcpStream,
+    connection: usize,
+    script: Arc<Vec<String>>,
+    heard: Arc<Mutex<Vec<Heard>>>,
+) {
+    let mut buffer = Vec::new();
+    loop {
+        let Some((head, body)) = read_request(&mut stream, &mut buffer).await else { return };
+        let index = {
+            let mut heard = heard.lock().unwrap();
+            heard.push(Heard { connection, at: Instant::now(), head, body });
+            (heard.len() - 1).min(script.len() - 1)
+        };
+        let reply = &script[index];
+        let is_cut = reply.is_empty() || reply.contains("Content-Length: 999");
+        if stream.write_all(reply.as_bytes()).await.is_err() || is_cut {
+            return;
+        }
+    }
+}
+
+/// A request with a length, or without a body, or in chunks, which are not decoded.
+async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<(String, Vec<u8>)> {
+    let head_end = loop {
+        if let Some(at) = buffer.windows(4).position(|window| window == b"\r\n\r\n") {
+            break at + 4;
+        }
+        if stream.read_buf(buffer).await.ok()? == 0 {
+            return None;
+        }
+    };
+    let head = String::from_utf8(buffer.drain(..head_end).collect()).unwrap().to_lowercase();
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse::<usize>().ok());
+    let is_complete = |buffer: &[u8]| match length {
+        Some(length) => buffer.len() >= length,
+        None => !head.contains("chunked") || buffer.ends_with(b"0\r\n\r\n"),
+    };
+    while !is_complete(buffer) {
+        if stream.read_buf(buffer).await.ok()? == 0 {
+            return None;
+        }
+    }
+    let end = length.unwrap_or(buffer.len());
+    Some((head, buffer.drain(..end).collect()))
+}
+
+/// The default policy with short backoffs, where the server does not say how long.
+fn quick() -> RetryPolicy {
+    let backoff = Backoff { first: Duration::from_millis(5), max: Duration::from_millis(20) };
+    RetryPolicy {
+        failure_backoff: backoff,
+        throttle_backoff: backoff,
+        spread: backoff,
+        ..RetryPolicy::default()
+    }
+}
+
+fn client() -> Client {
+    Client::with(reqwest::Client::new(), Retry::builder().policy(quick()).build())
+}
+
+/// A hyper client in the layer, which sends one request.
+async fn send_by_layer<B>(request: Request<B>) -> Response<hyper::body::Incoming>
+where
+    B: http_body::Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    let http = HyperClient::builder(TokioExecutor::new()).build_http::<ReplayBody<B>>();
+    let mut service = RetryLayer::new(Retry::builder().policy(quick()).build()).layer(http);
+    service.ready().await.unwrap().call(request).await.unwrap()
+}
+
+fn summary(extensions: &http::Extensions) -> (u32, Why) {
+    let summary = extensions.get::<RetrySummary>().unwrap();
+    (summary.attempts, summary.why)
+}
+
+/// E3: through reqwest, the retry comes no earlier than the server said, on the same connection, and says that it is one.
+#[tokio::test]
+async fn e3_a_throttled_request_by_reqwest_waits_and_uses_its_connection_again() {
+    let server = Server::start(&[LIMITED, OK]).await;
+    let response = client().get(&server.url).send().await.unwrap();
+    assert_eq!((response.status(), summary(response.extensions())), (StatusCode::OK, (2, Why::Done)));
+    assert_eq!(response.text().await.unwrap(), "ok");
+    let heard = server.heard();
+    assert_eq!(heard.len(), 2);
+    assert!(heard[1].at - heard[0].at >= Duration::from_secs(1), "{:?}", heard[1].at - heard[0].at);
+    assert_eq!(heard[1].connection, heard[0].connection, "an unread response must not cost a connection");
+    assert!(!heard[0].head.contains(ATTEMPT.as_str()));
+    assert!(heard[1].head.contains("ratewright-attempt: 2"));
+}
+
+/// E3: the same through a layer around hyper.
+#[tokio::test]
+async fn e3_a_throttled_request_by_the_layer_waits_and_uses_its_connection_again() {
+    let server = Server::start(&[LIMITED, OK]).await;
+    let request = Request::get(&server.url).body(Full::new(Bytes::new())).unwrap();
+    let response = send_by_layer(request).await;
+    assert_eq!((response.status(), summary(response.extensions())), (StatusCode::OK, (2, Why::Done)));
+    let heard = server.heard();
+    assert!(heard[1].at - heard[0].at >= Duration::from_secs(1));
+    assert_eq!(heard[1].connection, heard[0].connection);
+}
+
+/// A date in Retry-After, and our clock an hour off: the server's own Date counts.
+#[tokio::test]
+async fn a_date_is_compared_with_the_servers_clock() {
+    let date = |after: u64| {
+        let hour_ago = SystemTime::now() - Duration::from_secs(3_600);
+        httpdate::fmt_http_date(hour_ago + Duration::from_secs(after))
+    };
+    let limited = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nDate: {}\r\nRetry-After: {}\r\nContent-Length: 0\r\n\r\n",
+        date(0),
+        date(1)
+    );
+    let server = Server::start(&[&limited, OK]).await;
+    assert_eq!(client().get(&server.url).send().await.unwrap().status(), 200);
+    let heard = server.heard();
+    assert!(heard[1].at - heard[0].at >= Duration::from_secs(1));
+}
+
+/// Every attempt sends the same bytes; 64 KiB at the most are kept for that.
+#[tokio::test]
+async fn bodies_are_sent_again_whole_or_not_at_all() {
+    let bytes = |length: usize| (0..length).map(|at| u8::try_from(at % 251).unwrap()).collect::<Vec<u8>>();
+    for (length, n_sends) in [(0, 3), (1, 3), (65_536, 3), (65_537, 1)] {
+        let server = Server::start(&[FAILED, FAILED, OK]).await;
+        client().put(&server.url).body(bytes(length)).send().await.unwrap();
+        let by_layer = Server::start(&[FAILED, FAILED, OK]).await;
+        send_by_layer(Request::put(&by_layer.url).body(Full::new(Bytes::from(bytes(length)))).unwrap()).await;
+        for heard in [server.heard(), by_layer.heard()] {
+            assert_eq!(heard.len(), n_sends, "{length} bytes");
+            assert!(heard.iter().all(|heard| heard.body == bytes(length)), "{length} bytes");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_is_sent_once_and_one_from_a_factory_again() {
+    let stream = || {
+        let frames =
+            ["one ", "two"].map(|text| Ok::<_, Infallible>(http_body::Frame::data(Bytes::from(text))));
+        StreamBody::new(futures_util::stream::iter(frames))
+    };
+    let server = Server::start(&[FAILED, OK]).await;
+    let response = send_by_layer(Request::put(&server.url).body(stream()).unwrap()).await;
+    assert_eq!(
+        (response.status(), summary(response.extensions())),
+        (StatusCode::BAD_GATEWAY, (1, Why::Body))
+    );
+    assert_eq!(server.heard().len(), 1);
+
+    let server = Server::start(&[FAILED, OK]).await;
+    let request = Request::put(&server.url).extension(BodyFactory::new(stream)).body(stream()).unwrap();
+    assert_eq!(send_by_layer(request).await.status(), 200);
+    let heard = server.heard();
+    assert_eq!((heard.len(), &heard[0].body), (2, &heard[1].body));
+
+    let server = Server::start(&[FAILED, OK]).await;
+    let factory = BodyFactory::new(move || reqwest::Body::wrap(stream()));
+    let once = client().put(&server.url).body(reqwest::Body::wrap(stream())).send().await.unwrap();
+    assert_eq!((once.status().as_u16(), server.heard().len()), (502, 1));
+    let server = Server::start(&[FAILED, OK]).await;
+    let twice = client().put(&server.url).with_extension(factory).send().await.unwrap();
+    assert_eq!((twice.status().as_u16(), server.heard().len()), (200, 2));
+}
+
+/// Nothing was sent where nobody listens, so even a POST is tried again; the last error goes to the caller.
+#[tokio::test]
+async fn a_refused_connection_is_tried_again() {
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", free.local_addr().unwrap());
+    drop(free);
+    let sends = Arc::new(Mutex::new(0));
+    let count = sends.clone();
+    let retry =
+        Retry::builder().policy(quick()).on_event(move |event| *count.lock().unwrap() = event.attempts);
+    let error =
+        Client::with(reqwest::Client::new(), retry.build()).post(&url).body("x").send().await.unwrap_err();
+    assert!(error.is_connect(), "{error}");
+    assert_eq!(*sends.lock().unwrap(), 4);
+}
+
+/// A connection that closes without a response: a GET is sent again, a POST is not, since it may have been processed.
+#[tokio::test]
+async fn a_lost_response_is_asked_for_again_only_if_that_is_safe() {
+    let server = Server::start(&[CLOSED, OK]).await;
+    assert_eq!(client().get(&server.url).send().await.unwrap().status(), 200);
+    let server = Server::start(&[CLOSED, OK]).await;
+    client().post(&server.url).body("x").send().await.unwrap_err();
+    assert_eq!(server.heard().len(), 1);
+    let server = Server::start(&[CLOSED, OK]).await;
+    let response = client().post(&server.url).header("Idempotency-Key", "k1").body("x").send().await.unwrap();
+    assert_eq!((response.status().as_u16(), server.heard().len()), (200, 2));
+}
+
+/// A response that breaks off belongs to the caller: nobody asks for it again behind its back.
+#[tokio::test]
+async fn a_response_that_breaks_off_is_not_repeated() {
+    let server = Server::start(&["HTTP/1.1 200 OK\r\nContent-Length: 999\r\n\r\nhalf", OK]).await;
+    let response = client().get(&server.url).send().await.unwrap();
+    assert_eq!(response.status(), 200);
+    response.bytes().await.unwrap_err();
+    assert_eq!(server.heard().len(), 1);
+}
+
+/// A large body of a 502 is not read to its end, and the caller still gets the next response.
+#[tokio::test]
+async fn a_large_error_body_is_abandoned() {
+    let large =
+        format!("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 1000000\r\n\r\n{}", "x".repeat(1_000_000));
+    let server = Server::start(&[&large, OK]).await;
+    let response = client().get(&server.url).send().await.unwrap();
+    assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (200, "ok"));
+}
+
+/// HTTP/2: a refused stream was not processed, also on a connection that ends with it; a POST is sent again.
+#[tokio::test]
+async fn e3_streams_that_http2_did_not_process_are_sent_again() {
+    for is_goaway in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let n_requests = Arc::new(Mutex::new(0));
+        let count = n_requests.clone();
+        tokio::spawn(async move {
+            loop {
+                let (stream, _) = listener.accept().await.unwrap();
+                tokio::spawn(serve_h2(stream, is_goaway, count.clone()));
+            }
+        });
+        let http = HyperClient::builder(TokioExecutor::new()).http2_only(true).build_http();
+        let mut service = RetryLayer::new(Retry::builder().policy(quick()).build()).layer(http);
+        let request = Request::post(&url).body(Full::new(Bytes::from("x"))).unwrap();
+        let response = service.ready().await.unwrap().call(request).await.unwrap();
+        assert_eq!(response.status(), 200, "goaway: {is_goaway}");
+        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
+        assert_eq!(*n_requests.lock().unwrap(), 2);
+    }
+}
+
+/// Refuses the first request that it sees, on any connection, and answers the others.
+async fn serve_h2(stream: TcpStream, is_goaway: bool, n_requests: Arc<Mutex<u32>>) {
+    let mut connection = h2::server::handshake(stream).await.unwrap();
+    while let Some(Ok((_request, mut respond))) = connection.accept().await {
+        let is_first = {
+            let mut n_requests = n_requests.lock().unwrap();
+            *n_requests += 1;
+            *n_requests == 1
+        };
+        if !is_first {
+            respond.send_response(Response::new(()), true).unwrap();
+        } else if is_goaway {
+            respond.send_reset(h2::Reason::REFUSED_STREAM);
+            connection.graceful_shutdown();
+        } else {
+            respond.send_reset(h2::Reason::REFUSED_STREAM);
+        }
+    }
+}

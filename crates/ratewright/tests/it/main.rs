@@ -20,6 +20,7 @@ mod process;
 mod prometheus;
 mod redis;
 mod reload;
+mod retrying;
 mod tidy;
 mod tls;
 #[cfg(feature = "otel")]

@@ -35,6 +35,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
     (
         "ratewright",
         &[
+            "ratewright-client",
             "ratewright-core",
             "ratewright-gateway",
             "ratewright-http",
