@@ -5,7 +5,7 @@
  *     free ──throttled──► closed until open_at ──► paced: one send each 1000/rate ms, 10 in flight at first
  *      ▲                        ▲                    │  │
  *      │                        └────throttled───────┘  │
- *      └───────────── quiet for 10 s or a window ───────┘
+ *      └── nobody waits, 10 s or a window after open_at ┘
  *
  * The pace starts at 70 % of what was just accepted and doubles each second until the limit is met. From then on it
  * moves around the limit: up by 5 % a second, down by 30 % at a throttle.
@@ -45,7 +45,6 @@ export class Lane {
   #nextAt = 0;
   #grownAt = 0;
   #epochAt = 0;
-  #throttledAt = 0;
   #slot = 0;
   #accepted = 0;
   #acceptedBefore = 0;
@@ -61,8 +60,7 @@ export class Lane {
 
   /** Asks for a send. `othersWait`: other calls wait in this lane, so its pace must not end now. */
   enter(now: number, othersWait = false): Entry {
-    if (this.pacing && this.inFlight === 0 && !othersWait && now - this.#throttledAt >= this.#quiet)
-      this.pacing = false;
+    if (this.pacing && this.inFlight === 0 && !othersWait && now - this.openAt >= this.#quiet) this.pacing = false;
     if (this.pacing) {
       this.#grow(now);
       const until = this.opensAt();
@@ -95,7 +93,6 @@ export class Lane {
   /** A 429 came, or a 503 with a usable wait. */
   throttled(now: number, { sentAt, hint, retryAt }: Throttle): void {
     this.inFlight -= 1;
-    this.#throttledAt = now;
     if (this.pacing && sentAt < this.#epochAt) {
       this.openAt = Math.max(this.openAt, now + hint);
       return;
