@@ -44,12 +44,8 @@ fn write() -> Value {
     });
     let mut definitions: Map<String, Value> = schemas.take_definitions(true);
     definitions.insert("Problem".to_owned(), problem());
-    definitions.insert(
-        "Denied".to_owned(),
-        json!({ "allOf": [
-        { "$ref": "#/components/schemas/Problem" }, { "$ref": "#/components/schemas/Decided" }
-    ] }),
-    );
+    definitions.insert("RateLimitProblem".to_owned(), rate_limit_problem());
+    definitions.insert("Denied".to_owned(), denied());
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -64,6 +60,7 @@ fn write() -> Value {
             "schemas": definitions,
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
             "responses": problems(),
+            "headers": headers(),
         },
     })
 }
@@ -81,8 +78,8 @@ fn check(schemas: &mut SchemaGenerator, id: &str) -> Value {
         &parameters,
         None,
         json!({
-            "200": { "description": "Allowed", "headers": fields(), "content": body },
-            "429": { "description": "Denied", "headers": fields(), "content": body },
+            "200": { "description": "Allowed", "headers": limit_headers(), "content": body },
+            "429": { "description": TOO_MANY, "headers": denial_headers(), "content": body },
         }),
     )
 }
@@ -90,7 +87,7 @@ fn check(schemas: &mut SchemaGenerator, id: &str) -> Value {
 fn remaining(schemas: &mut SchemaGenerator) -> Value {
     let body = content::<Looked<'_>>(schemas);
     let answers =
-        json!({ "200": { "description": "How things stand", "headers": fields(), "content": body } });
+        json!({ "200": { "description": "How things stand", "headers": limit_headers(), "content": body } });
     call("remaining", "Tell how a key stands, and spend nothing", &which(), None, answers)
 }
 
@@ -103,22 +100,34 @@ fn reset(schemas: &mut SchemaGenerator) -> Value {
 fn decide(schemas: &mut SchemaGenerator) -> Value {
     let (mut asked, body) = (content::<Decide<'_>>(schemas), content::<Decided<'_>>(schemas));
     show(&mut asked, "login", example_query());
-    let denied =
-        json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Denied" } } });
+    let denied = problem_content(&json!({ "$ref": "#/components/schemas/Denied" }));
     let mut call = call(
         "decide",
         "Decide a request under the policy file",
         &[],
         Some(asked),
         json!({
-            "200": { "description": "Allowed", "headers": fields(), "content": body },
-            "429": { "description": "Denied", "headers": fields(), "content": denied },
+            "200": { "description": "Allowed", "headers": limit_headers(), "content": body },
+            "429": { "description": TOO_MANY, "headers": denial_headers(), "content": denied },
         }),
     );
-    call["responses"]["403"] = json!({
-        "description": "The caller may not speak for others, or a policy refuses a request that lacks what it counts by",
-        "content": problem_content(),
-    });
+    // A policy that cannot count the request denies it, and the problem has the decision as well.
+    let either = json!({ "anyOf": [
+        { "$ref": "#/components/schemas/Denied" }, { "$ref": "#/components/schemas/Problem" }
+    ] });
+    for (status, description) in [
+        (
+            "400",
+            "Not understood, or a policy cannot count the request because it sends an attribute more than once",
+        ),
+        (
+            "403",
+            "The caller may not speak for others, or a policy refuses a request that lacks what it counts by",
+        ),
+    ] {
+        call["responses"][status] =
+            json!({ "description": description, "content": problem_content(&either) });
+    }
     call
 }
 
@@ -199,55 +208,110 @@ fn example_query() -> Value {
 /// What such a query is told: one unit of the policy `login`, 10 at once and one every 6 s.
 const RECEIPT: &str = "eyJpIjo3LCJoIjozLCJjIjpbeyJwIjoibG9naW4iLCJ2IjpbIjE5Mi4wLjIuNyJdLCJjIjoxLCJ0IjoxNzAwMDAwMDAwMDAwMDAwLCJiIjoic2hhcmVkIiwiciI6IjEvNnMiLCJrIjoidG9rZW5fYnVja2V0IiwibiI6MTB9XX0";
 
-fn problem_content() -> Value {
-    json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } })
+fn problem_content(schema: &Value) -> Value {
+    json!({ "application/problem+json": { "schema": schema } })
 }
 
 fn problems() -> Value {
-    let problem = |description: &str| json!({ "description": description, "content": problem_content() });
-    json!({
+    let content = problem_content(&json!({ "$ref": "#/components/schemas/Problem" }));
+    let problem = |description: &str| json!({ "description": description, "content": content });
+    let mut problems = json!({
         "400": problem("Not understood; `detail` says what is wrong and what to do"),
         "401": problem("The token is missing or not valid"),
         "403": problem("The caller may not speak for others"),
         "404": problem("There is no such policy"),
         "408": problem("The body came too slowly"),
         "413": problem("The body is too long"),
-    })
+    });
+    problems["401"]["headers"] = json!({ "WWW-Authenticate": {
+        "description": "`Bearer`: send one of `api.tokens`", "schema": { "type": "string" }
+    } });
+    problems
 }
 
-/// After RFC 9457; the members beyond `detail` are on denials.
+/// After RFC 9457.
 fn problem() -> Value {
     json!({
+        "description": "An error after RFC 9457.",
         "type": "object",
         "required": ["type", "title", "status", "detail"],
         "properties": {
-            "type": { "type": "string" },
-            "title": { "type": "string" },
-            "status": { "type": "integer" },
-            "detail": { "type": "string" },
-            "parameter": { "type": "string" },
-            "instance": { "type": "string" },
-            "correlationId": { "type": "string" },
-            "limitType": { "type": "string" },
-            "retryAfter": { "type": "integer" },
-            "timestamp": { "type": "string" },
-            "violated-policies": { "type": "array", "items": { "type": "string" } },
+            "type": { "type": "string", "format": "uri-reference", "description": "Which kind of problem; `about:blank` if the status says it all." },
+            "title": { "type": "string", "description": "The status in words." },
+            "status": { "type": "integer", "minimum": 400, "maximum": 599 },
+            "detail": { "type": "string", "description": "What is wrong, and what to do; for people." },
+            "parameter": { "type": "string", "description": "The parameter or member that is wrong." },
+            "instance": { "type": "string", "description": "The path of the request." },
+            "correlationId": { "type": "string", "description": "The id of the request, as in X-Correlation-Id and in the log." },
+            "timestamp": { "type": "string", "format": "date-time" },
         },
     })
 }
 
-/// The rate limit fields.
-fn fields() -> Value {
-    let field =
-        |kind: &str, description: &str| json!({ "description": description, "schema": { "type": kind } });
+/// What the problem of a denial has more, at every entrypoint.
+fn rate_limit_problem() -> Value {
     json!({
-        "X-RateLimit-Limit": field("integer", "What the tightest limit holds"),
-        "X-RateLimit-Remaining": field("integer", "Units that are left of it"),
-        "X-RateLimit-Reset": field("integer", "Unix seconds at which all is back"),
-        "RateLimit-Policy": field("string", "Every limit: q units, refilled in w seconds"),
-        "RateLimit": field("string", "Every limit: r units are left, and no more for t seconds"),
-        "Retry-After": field("integer", "Seconds to wait, on denials"),
+        "description": "The problem of a denied request. The gateway and the tower layer send the same.",
+        "allOf": [{ "$ref": "#/components/schemas/Problem" }],
+        "type": "object",
+        "required": ["correlationId", "timestamp", "violated-policies"],
+        "properties": {
+            "limitType": { "type": "string", "description": "The policy that denies for longest." },
+            "retryAfter": { "type": "integer", "minimum": 1, "description": "Seconds to wait, as in Retry-After. Missing if waiting does not help." },
+            "violated-policies": { "type": "array", "items": { "type": "string" }, "description": "All limits that denied the request, as RateLimit names them." },
+        },
     })
+}
+
+/// A denial by `decide`: the problem, and every limit that applies.
+fn denied() -> Value {
+    json!({ "allOf": [
+        { "$ref": "#/components/schemas/RateLimitProblem" }, { "$ref": "#/components/schemas/Decided" }
+    ] })
+}
+
+const TOO_MANY: &str = "Denied: a limit is reached. Wait at least Retry-After; nothing was spent";
+
+/// All headers that responses share. None is required: `headers.families` and `headers.retry_after` choose.
+fn headers() -> Value {
+    let header = |schema: Value, example: Value, description: &str| json!({ "description": description, "schema": schema, "example": example });
+    let count = json!({ "type": "integer", "format": "int64", "minimum": 0 });
+    let wait = json!({ "type": "integer", "format": "int64", "minimum": 1 });
+    let text = json!({ "type": "string" });
+    json!({
+        "X-RateLimit-Limit": header(count.clone(), json!(10), "Units that the tightest limit holds when full; with `headers.limit: rate`, the units of its rate."),
+        "X-RateLimit-Remaining": header(count.clone(), json!(0), "Units left of the tightest limit, rounded down."),
+        "X-RateLimit-Reset": header(count, json!(1_794_756_097), "Unix time in seconds at which the tightest limit is full again. A denied request may pass earlier: see Retry-After."),
+        "RateLimit-Policy": header(text.clone(), json!("\"login\";q=10;w=60"), "Every limit that applies, a structured field list: it holds q units, and refills them in w seconds."),
+        "RateLimit": header(text.clone(), json!("\"login\";r=0;t=6"), "Every limit that applies, a structured field list: r units are left, and no more for t seconds."),
+        "Retry-After": header(wait, json!(6), "Whole seconds after which the same request is allowed. Missing if waiting does not help."),
+        "X-Correlation-Id": header(text, json!("4bf92f3577b34da6"), "The id of the request: its own, or one that was made for it."),
+    })
+}
+
+/// The headers of a response that says how a limit stands.
+fn limit_headers() -> Value {
+    refer_to(&[
+        "X-RateLimit-Limit",
+        "X-RateLimit-Remaining",
+        "X-RateLimit-Reset",
+        "RateLimit-Policy",
+        "RateLimit",
+        "X-Correlation-Id",
+    ])
+}
+
+/// The headers of a denial.
+fn denial_headers() -> Value {
+    let mut headers = limit_headers();
+    headers["Retry-After"] = json!({ "$ref": "#/components/headers/Retry-After" });
+    headers
+}
+
+fn refer_to(headers: &[&str]) -> Value {
+    let reference =
+        |name: &&str| ((*name).to_owned(), json!({ "$ref": format!("#/components/headers/{name}") }));
+    headers.iter().map(reference).collect::<Map<String, Value>>().into()
 }
 
 #[cfg(test)]
@@ -275,7 +339,7 @@ mod tests {
         assert_eq!(document["openapi"], "3.1.0");
         assert_eq!(document["paths"].as_object().unwrap().len(), 7);
         let names: Vec<_> = document["components"]["schemas"].as_object().unwrap().keys().collect();
-        expect![[r#"["Batch", "Batched", "Checked", "Decide", "Decided", "Denied", "ExplainedPolicy", "Explanation", "Forgotten", "InBatch", "KnownAttribute", "LimitState", "Looked", "OwnedLimitState", "Problem", "Refund", "Refunded", "Told"]"#]]
+        expect![[r#"["Batch", "Batched", "Checked", "Decide", "Decided", "Denied", "ExplainedPolicy", "Explanation", "Forgotten", "InBatch", "KnownAttribute", "LimitState", "Looked", "OwnedLimitState", "Problem", "RateLimitProblem", "Refund", "Refunded", "Told"]"#]]
             .assert_eq(&format!("{names:?}"));
     }
 
