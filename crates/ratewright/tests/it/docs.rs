@@ -107,6 +107,22 @@ fn every_file_on_the_page_on_the_gateway_is_sound() {
     }
 }
 
+/// E5: the page for customers shows a real 429. With UPDATE_EXPECT=1 what its commands print is written anew.
+#[test]
+fn e5_the_page_on_clients_shows_a_limited_response() {
+    let ratewright = Ratewright::start(
+        "routes: [{id: orders, match: {path: /orders}, upstream: 'http://127.0.0.1:1'}]\n\
+         policies: [{name: orders, by: ip, quota: {rate: 1/min, burst: 10}}]",
+    );
+    for _ in 0..10 {
+        assert_eq!(ratewright.pass("/orders", &[]).status, 502, "allowed, but there is no application");
+    }
+    let folder = TempDir::new().unwrap();
+    let mut stage = Stage::new(&ratewright, folder.path());
+    stage.addresses.push(("https://api.example.com", format!("http://{}", ratewright.gateway)));
+    expect_file!["../../../../docs/clients.md"].assert_eq(&replay(&page("clients.md"), &stage));
+}
+
 #[test]
 fn the_page_on_the_gateway_tells_what_becomes_of_paths() {
     let page = page("gateway.md");

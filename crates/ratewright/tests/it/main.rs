@@ -4,6 +4,7 @@
 mod admin;
 mod api;
 mod attack;
+mod client_loops;
 mod commands;
 mod cost;
 mod curl;
