@@ -127,6 +127,16 @@ describe("a Request", () => {
     assert.equal(summary.why, "body");
   });
 
+  it("with a long body is not copied beyond 64 KiB", async () => {
+    let pulled = 0;
+    const pull = (controller) => (++pulled < 1_000 ? controller.enqueue(new Uint8Array(10_000)) : controller.close());
+    const body = new ReadableStream({ pull }, { highWaterMark: 0 });
+    const slow = () => new Promise((resolve) => setTimeout(resolve, 50, answer()));
+    await run(slow, { input: new Request(url, { method: "PUT", body, duplex: "half" }) });
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    assert.ok(pulled <= 9, `${pulled * 10_000} bytes read`);
+  });
+
   it("with a body that never ends is sent without delay, and once", async () => {
     const stream = new ReadableStream({ start: (controller) => controller.enqueue(new Uint8Array(10)) });
     const input = new Request(url, { method: "PUT", body: stream, duplex: "half" });

@@ -220,6 +220,53 @@ describe("the gate", () => {
     assert.ok(gate.size <= 1_024);
   });
 
+  it("counts a response that names another limit there, and leaves no send behind", () => {
+    const gate = new Gate();
+    const sent = { scope: "scope", shape: "GET /", queue: gate.queueFor("scope", "GET /") };
+    sent.queue.enter({ clock: new FakeClock(), deadline: 0, signal: undefined });
+    const queue = gate.settle(sent, new Headers(named("a", 1, 1)), 0);
+    assert.notEqual(queue, sent.queue);
+    assert.deepEqual([sent.queue.lane.inFlight, queue.lane.inFlight], [0, 0]);
+    assert.equal(gate.queueFor("scope", "GET /"), queue);
+  });
+
+  it("learns a policy only if it counts requests", () => {
+    for (const [unit, rate] of [
+      ["", 1 / 99],
+      [';qu="requests"', 1 / 99],
+      [';qu="content-bytes"', 1],
+    ]) {
+      const gate = new Gate();
+      const sent = { scope: "", shape: "", queue: gate.queueFor("", "") };
+      sent.queue.enter({ clock: new FakeClock(), deadline: 0, signal: undefined });
+      const headers = new Headers({ ...named("a", 0, 1), "RateLimit-Policy": `"b";q=7;w=7, "a";q=1;w=100${unit}` });
+      const { lane } = gate.settle(sent, headers, 0, { sentAt: 0, hint: 0, retryAt: 0 });
+      assert.equal(lane.rate, rate);
+    }
+  });
+
+  it("forgets retries that have been sent", async () => {
+    const clock = new FakeClock();
+    const headers = { ...named("a", 0, 1), "RateLimit-Policy": '"a";q=2;w=10' };
+    let n = 0;
+    const fetch = scripted(clock, () => (n++ % 2 === 0 ? closed(1, headers) : answer(200, named("a", 1, 1))));
+    const api = withRetry(fetch, { clock, random: () => 0.5 });
+    for (let i = 0; i < 15; i++) {
+      const call = watch(api(url), clock);
+      await clock.advance(30_000);
+      assert.equal(call.response.status, 200, `call ${i}`);
+    }
+  });
+
+  it("sends nothing after a deadline that passed while the computer slept", async () => {
+    const { clock, fetch, api } = await throttledApi();
+    const calls = Array.from({ length: 20 }, () => watch(api(url), clock));
+    await clock.advance(0);
+    await clock.skip(60_000);
+    assert.equal(fetch.sends.length, 1);
+    assert.ok(calls.every((call) => call.error instanceof DeadlineError));
+  });
+
   it("gate: false paces nothing", async () => {
     const { clock, api } = await throttledApi({ seconds: 20, options: { gate: false } });
     const call = watch(api(url), clock);
