@@ -5,6 +5,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the figures are the output")]
 
 mod api;
+mod client;
 mod gateway;
 mod grpc;
 mod load;
@@ -18,7 +19,7 @@ mod worst;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: ratewright-bench \
-    memory | policies | redis [LIMITADOR-PEER] | redis-worst | api | gateway [peers] | grpc [THROTTLECRAB-SERVER]";
+    memory | policies | redis [LIMITADOR-PEER] | redis-worst | api | client | gateway [peers] | grpc [THROTTLECRAB-SERVER]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -40,6 +41,8 @@ fn run(arguments: &[&str]) -> Result<(), String> {
         ["redis-worst"] => return redis::worst(),
         ["redis", ref peer @ ..] => return redis::run(peer.first().copied()),
         ["api"] => return api::run(),
+        ["client"] => return client::run(),
+        ["client-play", side, calls] => client::play(side == "ours", calls.parse().unwrap_or(1)),
         ["gateway", ref only @ ..] => return gateway::run(only.first().copied()),
         ["grpc", ref peer @ ..] => return grpc::run(peer.first().copied()),
         ["constant"] => api::serve_constant(),

@@ -107,8 +107,7 @@ impl Call {
             self.permit = self.shared.gate.try_enter(self.place, &*self.shared.timer);
             if self.permit.is_none() {
                 self.emit(EventKind::Queued);
-                let deadline = self.began.saturating_add(self.shared.policy.deadline);
-                let permit = self.shared.gate.enter(self.place, &*self.shared.timer, deadline).await;
+                let permit = self.shared.gate.enter(self.place, &*self.shared.timer, self.deadline()).await;
                 self.permit = Some(permit.map_err(|_| self.expired())?);
             }
         }
@@ -159,36 +158,37 @@ impl Call {
         let at = Now { elapsed: now.saturating_sub(self.began), wall: shared.timer.wall() };
         let budget = self.budget.as_ref().map_or(u64::MAX, |budget| budget.left());
         let state = State { request: &self.request.kind, attempts: self.attempts, budget };
-        let mut step = decide(&shared.policy, state, seen, at, shared.random.next());
+        let step = decide(&shared.policy, state, seen, at, shared.random.next());
         self.leave_gate(seen, step, at, now);
-        if let NextStep::Retry { cost, .. } = step {
-            let estimate =
-                if shared.has_gate { shared.gate.estimate(self.place, &*shared.timer) } else { now };
-            let server = seen.server_wait(at.wall);
-            let give_up = |why| NextStep::Return {
-                why,
-                retry_at: server.and_then(|(_, wait)| at.wall.checked_add(wait)),
-            };
-            if estimate.saturating_sub(self.began) > shared.policy.deadline {
-                step = give_up(Why::Deadline);
-            } else if !self.budget.as_ref().is_none_or(|budget| budget.take(cost)) {
-                step = give_up(Why::Budget);
-            }
-        }
-        match step {
-            NextStep::Return { why: Why::Done, .. } => {
-                if let Some(budget) = &self.budget {
+        let step = match step {
+            NextStep::Retry { cost, .. } => match self.prevents(cost, now) {
+                None => step,
+                Some(why) => {
+                    let wait = seen.server_wait(at.wall).map(|(_, wait)| wait);
+                    NextStep::Return { why, retry_at: wait.and_then(|wait| at.wall.checked_add(wait)) }
+                }
+            },
+            NextStep::Return { why, .. } => {
+                if let (Why::Done, Some(budget)) = (why, &self.budget) {
                     budget.succeeded();
                 }
+                step
             }
-            NextStep::Return { .. } => {}
-            NextStep::Retry { at: due, cause, .. } => self.emit(EventKind::Waiting {
-                wait: due.saturating_sub(at.elapsed),
-                cause,
-                status: seen.status(),
-            }),
+        };
+        if let NextStep::Retry { at: due, cause, .. } = step {
+            let wait = due.saturating_sub(at.elapsed);
+            self.emit(EventKind::Waiting { wait, cause, status: seen.status() });
         }
         step
+    }
+
+    /// Why a retry that was decided on is not made: others have used up what there was.
+    fn prevents(&self, cost: u64, now: Duration) -> Option<Why> {
+        if self.shared.has_gate && self.shared.gate.is_hopeless(self.place, now, self.deadline()) {
+            return Some(Why::Deadline);
+        }
+        let is_paid = self.budget.as_ref().is_none_or(|budget| budget.take(cost));
+        if is_paid { None } else { Some(Why::Budget) }
     }
 
     /// Tells the gate what came of the request.
@@ -221,6 +221,10 @@ impl Call {
         }
         self.emit(EventKind::Returned { why, status });
         result
+    }
+
+    fn deadline(&self) -> Duration {
+        self.began.saturating_add(self.shared.policy.deadline)
     }
 
     fn expired(&self) -> Expired {

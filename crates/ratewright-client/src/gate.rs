@@ -120,11 +120,12 @@ impl Gate {
         (known.lane(named.unwrap_or(place.shape), now), named.is_some())
     }
 
-    /// About when a request of this place would be sent.
-    pub(crate) fn estimate(&self, place: Place, timer: &dyn Timer) -> Duration {
-        let (queue, _) = self.queue(place, millis(timer.now()));
-        let at = queue.lane.lock().estimate(queue.n_waiting.load(Ordering::Relaxed));
-        duration(at)
+    /// True if a request of this place has no chance to be sent by the deadline, as far as is known now.
+    pub(crate) fn is_hopeless(&self, place: Place, now: Duration, deadline: Duration) -> bool {
+        let (queue, _) = self.queue(place, millis(now));
+        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
+        let ahead = queue.n_waiting.load(Ordering::Relaxed) as f64;
+        queue.lane.lock().capacity_until(millis(deadline)) <= ahead
     }
 
     /// A turn that comes at once, if there is one.

@@ -163,11 +163,12 @@ impl Lane {
         self.pace.map_or(0.0, |pace| pace.open_at)
     }
 
-    /// About when a request would be sent that has so many ahead of it.
-    pub fn estimate(&self, ahead: usize) -> f64 {
-        #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let ahead = ahead as f64;
-        self.pace.map_or(0.0, |pace| pace.opens_at() + 1_000.0 * ahead / pace.rate)
+    /// The most requests that can be sent from now until `end`, if nothing is throttled: an upper bound, at the pace that
+    /// the lane will have by then.
+    pub fn capacity_until(&self, end: f64) -> f64 {
+        let Some(pace) = &self.pace else { return f64::INFINITY };
+        let seconds = (end - pace.opens_at()) / 1_000.0;
+        if seconds < 0.0 { 0.0 } else { 1.0 + seconds * pace.grown(seconds, self.ceiling) }
     }
 
     /// True if the lane holds nothing that would be missed.
@@ -195,14 +196,17 @@ impl Pace {
             return;
         }
         let seconds = (now - self.grown_at).min(1_000.0) / 1_000.0; // time without requests proves nothing
-        self.rate = capped(
-            match self.met {
-                None => self.rate * seconds.exp2(),
-                Some(met) => self.rate + STEP * met * seconds,
-            },
-            ceiling,
-        );
+        self.rate = self.grown(seconds, ceiling);
         self.grown_at = now;
+    }
+
+    /// The pace after so many seconds without a throttle.
+    fn grown(&self, seconds: f64, ceiling: Option<f64>) -> f64 {
+        let grown = match self.met {
+            None => self.rate * seconds.exp2(),
+            Some(met) => self.rate + STEP * met * seconds,
+        };
+        capped(grown, ceiling)
     }
 }
 

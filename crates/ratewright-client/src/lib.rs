@@ -56,3 +56,8 @@ pub use response::ResponseHead;
 pub use retry::{Partition, RequestInfo, Retry, RetryBuilder};
 pub use server_wait::Source;
 pub use timer::Timer;
+
+/// The README's code is compiled with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -72,7 +72,7 @@ fn play(rule: Rule, limit: Limit, seed: u64) -> Outcome {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     let tasks = LocalSet::new();
-    let served = tasks.block_on(&runtime, async {
+    tasks.block_on(&runtime, async {
         let server = Rc::new(Server::new(limit, seed));
         let n_processes = if let Rule::Ours(n) = rule { n } else { 0 };
         let processes: Vec<Retry> = (0..n_processes).map(|n| retry(seed * 10_007 + n as u64)).collect();
@@ -96,8 +96,7 @@ fn play(rule: Rule, limit: Limit, seed: u64) -> Outcome {
         }
         let (calls, peak) = server.load();
         Outcome { calls, served, peak }
-    });
-    served
+    })
 }
 
 /// Our client, patient enough to see the end.
@@ -136,8 +135,11 @@ async fn persist(rule: Rule, server: &Server, seed: u64) {
     }
 }
 
+/// Calls, seconds until the last client is served, and the most calls within 100 ms.
+type Means = (usize, f64, usize);
+
 /// Means over all seeds: calls, seconds until the last client is served, most calls within 100 ms after the first.
-fn mean(rule: Rule, limit: Limit) -> (usize, f64, usize) {
+fn mean(rule: Rule, limit: Limit) -> Means {
     let outcomes: Vec<Outcome> = (0..SEEDS).map(|seed| play(rule, limit, seed)).collect();
     let n = outcomes.len();
     let sum = |of: fn(&Outcome) -> usize| outcomes.iter().map(of).sum::<usize>() / n;
@@ -169,9 +171,8 @@ fn e3_a_herd_needs_few_calls_and_ends_in_time() {
     let mut rows = Vec::new();
     for (name, rule) in RULES {
         let row = LIMITS.map(|(_, limit)| mean(rule, limit));
-        let cell = |(calls, last, peak): (usize, f64, usize)| {
-            format!("{} · {last:.1} s · {}", thousands(calls), thousands(peak))
-        };
+        let cell =
+            |(calls, last, peak): Means| format!("{} · {last:.1} s · {}", thousands(calls), thousands(peak));
         table += &format!("| {name} | {} |\n", row.map(cell).join(" | "));
         rows.push((rule, row));
     }
@@ -189,7 +190,7 @@ fn e3_a_herd_needs_few_calls_and_ends_in_time() {
     }
 }
 
-fn check_claims(rows: &[(Rule, [(usize, f64, usize); 4])]) {
+fn check_claims(rows: &[(Rule, [Means; 4])]) {
     let of = |rule: Rule| rows.iter().find(|(row, _)| *row == rule).unwrap().1;
     let (naive, exponential, exact) = (of(Rule::Naive), of(Rule::Exponential), of(Rule::Exact));
     let (alone, ten, one) = (of(Rule::Ours(1_000)), of(Rule::Ours(10)), of(Rule::Ours(1)));
@@ -203,7 +204,10 @@ fn check_claims(rows: &[(Rule, [(usize, f64, usize); 4])]) {
     // With a gate, nearly every call after the first burst is served.
     for (name, row) in [("ten", ten), ("one", one)] {
         for (limit, (calls, ..)) in row.into_iter().enumerate() {
-            assert!(calls <= 2_100, "{name}, limit {limit}: {calls} calls, of which 2,000 at the most are needed");
+            assert!(
+                calls <= 2_100,
+                "{name}, limit {limit}: {calls} calls, of which 2,000 at the most are needed"
+            );
         }
     }
     assert!(one[0].1 <= 25.0 && ten[0].1 <= 25.0, "{one:?} {ten:?}");

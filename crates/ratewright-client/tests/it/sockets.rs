@@ -165,13 +165,11 @@ async fn e3_a_throttled_request_by_the_layer_waits_and_uses_its_connection_again
     assert_eq!(heard[1].connection, heard[0].connection);
 }
 
-/// A date in Retry-After, and our clock an hour off: the server's own Date counts.
+/// A date in Retry-After, and our clock years off: the server's own Date counts.
 #[tokio::test]
 async fn a_date_is_compared_with_the_servers_clock() {
-    let date = |after: u64| {
-        let hour_ago = SystemTime::now() - Duration::from_secs(3_600);
-        httpdate::fmt_http_date(hour_ago + Duration::from_secs(after))
-    };
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
+    let date = |after: u64| httpdate::fmt_http_date(long_ago + Duration::from_secs(after));
     let limited = format!(
         "HTTP/1.1 503 Service Unavailable\r\nDate: {}\r\nRetry-After: {}\r\nContent-Length: 0\r\n\r\n",
         date(0),
@@ -276,6 +274,25 @@ async fn a_large_error_body_is_abandoned() {
     let server = Server::start(&[&large, OK]).await;
     let response = client().get(&server.url).send().await.unwrap();
     assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (200, "ok"));
+}
+
+/// The example runs, and says what it waits for.
+#[tokio::test]
+async fn the_example_waits_and_gets_its_response() {
+    let server = Server::start(&[LIMITED, OK]).await;
+    let mut example = std::env::current_exe().unwrap();
+    example.pop(); // deps
+    example.set_file_name("examples/get");
+    if !example.exists() {
+        ratewright_lab::skip("the example is not built; `cargo test -p ratewright-client` builds it");
+        return;
+    }
+    let url = server.url.clone();
+    let run = move || std::process::Command::new(example).arg(url).output().unwrap();
+    let output = tokio::task::spawn_blocking(run).await.unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.starts_with("attempt 1 failed, waiting 1."), "{text}");
+    assert!(text.ends_with("200 OK after 2 attempts: ok\n"), "{text}");
 }
 
 /// HTTP/2: a refused stream was not processed, also on a connection that ends with it; a POST is sent again.

@@ -48,7 +48,10 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "ratewright-tower",
         ],
     ),
-    ("ratewright-bench", &["ratewright-core", "ratewright-lab", "ratewright-rls", "ratewright-store"]),
+    (
+        "ratewright-bench",
+        &["ratewright-client", "ratewright-core", "ratewright-lab", "ratewright-rls", "ratewright-store"],
+    ),
     ("ratewright-lab", &[]),
 ];
 
