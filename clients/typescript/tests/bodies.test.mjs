@@ -22,11 +22,13 @@ async function put(init, { input = url, options } = {}) {
     [async (...args) => (await read(...args), closed()), async (...args) => (await read(...args), answer())],
     { input, init: { method: "PUT", ...init }, options, advanceMs: 20 },
   );
-  for (let i = 0; i < 50 && seen.length < 2; i++) {
+  // Reading a Blob takes real time, so wait for that as well.
+  for (let i = 0; i < 100 && !result.outcome.settled; i++) {
     await new Promise((resolve) => setImmediate(resolve));
     await result.clock.advance(100);
   }
-  return { ...result, seen };
+  const { response } = result.outcome;
+  return { ...result, response, summary: result.api.summary(response), seen };
 }
 
 function form() {

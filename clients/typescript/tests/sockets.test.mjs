@@ -58,13 +58,13 @@ describe("over real sockets", () => {
     assert.equal(second.headers["ratewright-attempt"], "2");
   });
 
-  it("a 429 with a body of 10 MB costs a connection, not 10 MB", async () => {
+  it("a 429 with a body of 100 MB costs a connection, not 100 MB", async () => {
     let written = 0;
     const seen = await serve((response) => {
       response.writeHead(429, { "Retry-After": "0.2" });
       const chunk = Buffer.alloc(65_536);
       const write = () => {
-        while (written < 160 && !response.destroyed) {
+        while (written < 1_600 && !response.destroyed) {
           written += 1;
           if (!response.write(chunk)) return response.once("drain", write);
         }
@@ -74,7 +74,7 @@ describe("over real sockets", () => {
     }, ok);
     const response = await withRetry(fetch, quick)(seen.url);
     assert.equal(await response.text(), "content");
-    assert.equal(seen.sockets, 2);
+    assert.ok(seen.sockets >= 2 && written < 800, `${seen.sockets} sockets, ${written} chunks`);
   });
 
   it("a 429 whose body never ends does not hold up the retry", async () => {

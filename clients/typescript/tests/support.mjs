@@ -39,6 +39,7 @@ export async function run(script, { input = url, init, options = {}, advanceMs =
     events,
     sends: fetch.sends,
     times: fetch.sends.map((send) => send.at),
+    outcome,
     ...outcome,
     summary: api.summary(outcome.response ?? outcome.error),
     waits: events.filter((event) => event.type === "waiting"),
