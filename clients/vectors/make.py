@@ -320,7 +320,7 @@ def seconds(value):
 
 def single(headers, name):
     """The one value of a header; "" if its lines differ, None if there are none."""
-    values = {value.strip(" \t") for value in lines(headers, name)}
+    values = {value.strip(" \t") for line in lines(headers, name) for value in line.split(",")}
     return None if not values else values.pop() if len(values) == 1 else ""
 
 
@@ -343,7 +343,7 @@ def x_rate_limit_reset(headers, wall):
         return None
     whole = int(match[1])
     if whole >= 10**12:
-        return whole + (1 if "." in value else 0) - reference(headers, wall)
+        return whole + (1 if value.partition(".")[2].strip("0") else 0) - reference(headers, wall)
     return number(value) - (reference(headers, wall) if whole >= 10**9 else 0)
 
 
@@ -551,6 +551,10 @@ def reset_cases():
             yield case(f"X-RateLimit-Reset {reset!r}, remaining {left}", seen(429, *headers))
     yield case("epoch against Date", seen(429, ("X-RateLimit-Reset", str(epoch + 7)), ("Date", http_date(WALL))), now={"wallMs": WALL + 3_600_000})  # fmt: skip
     yield case("equal lines are one", seen(429, ("X-RateLimit-Reset", "7"), ("X-RateLimit-Reset", "7")))
+    yield case("equal elements are one", seen(429, ("X-RateLimit-Reset", "7, 7"), ("X-RateLimit-Remaining", "0, 0")))
+    yield case("different elements are malformed", seen(429, ("RateLimit-Reset", "7, 8")))
+    yield case("milliseconds with a fraction", seen(429, ("X-RateLimit-Reset", f"{WALL + 7_500}.5")))
+    yield case("milliseconds with a zero fraction", seen(429, ("X-RateLimit-Reset", f"{WALL + 7_500}.0")))
     yield case("different lines are malformed", seen(429, ("X-RateLimit-Reset", "7"), ("X-RateLimit-Reset", "8")))
 
 

@@ -145,11 +145,13 @@ impl Gate {
         deadline: Duration,
     ) -> Result<Permit, DeadlinePassed> {
         let (queue, is_named) = self.queue(place, millis(timer.now()));
-        {
+        if queue.is_closed_beyond(deadline) {
+            queue.lane.lock().force();
+        } else {
             let _waiting = Waiting::new(&queue.n_waiting);
             tokio::select! {
                 biased;
-                () = queue.turn(timer, deadline) => {}
+                () = queue.turn(timer) => {}
                 () = timer.sleep_until(deadline) => return Err(DeadlinePassed),
             }
         }
@@ -227,8 +229,12 @@ impl Known {
 }
 
 impl Queue {
+    fn is_closed_beyond(&self, deadline: Duration) -> bool {
+        self.lane.lock().opens_at() > millis(deadline)
+    }
+
     /// Waits in line, and then for the lane.
-    async fn turn(&self, timer: &dyn Timer, deadline: Duration) {
+    async fn turn(&self, timer: &dyn Timer) {
         let _first = self.line.lock().await;
         loop {
             let ended = self.ended.notified();
@@ -236,12 +242,7 @@ impl Queue {
             let turn = self.lane.lock().enter(millis(timer.now()), is_alone);
             match turn {
                 Turn::Go => return,
-                Turn::Until(at) => {
-                    if self.lane.lock().open_at() > millis(deadline) {
-                        return self.lane.lock().force();
-                    }
-                    timer.sleep_until(duration(at)).await;
-                }
+                Turn::Until(at) => timer.sleep_until(duration(at)).await,
                 Turn::Full => ended.await,
             }
         }

@@ -158,9 +158,9 @@ impl Lane {
         });
     }
 
-    /// When the lane's closing ends.
-    pub fn open_at(&self) -> f64 {
-        self.pace.map_or(0.0, |pace| pace.open_at)
+    /// When the next request can be sent, as far as is known now.
+    pub fn opens_at(&self) -> f64 {
+        self.pace.map_or(0.0, |pace| pace.opens_at())
     }
 
     /// The most requests that can be sent from now until `end`, if nothing is throttled: an upper bound, at the pace that

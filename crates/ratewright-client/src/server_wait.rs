@@ -96,8 +96,9 @@ impl Response<'_> {
         }
         let (millis, whole) = (decimal_millis(value)?, whole(value));
         if whole >= 1_000 * EPOCH_MIN {
-            let is_fraction = value.contains('.');
-            Some(whole.saturating_add(u64::from(is_fraction)).saturating_sub(self.reference()?))
+            let has_fraction =
+                value.bytes().skip_while(|byte| *byte != b'.').skip(1).any(|byte| byte != b'0');
+            Some(whole.saturating_add(u64::from(has_fraction)).saturating_sub(self.reference()?))
         } else if whole >= EPOCH_MIN {
             Some(millis.saturating_sub(self.reference()?))
         } else {
@@ -105,11 +106,12 @@ impl Response<'_> {
         }
     }
 
-    /// The one value of a header; nothing within if its lines differ.
+    /// The one value of a header; nothing within if its lines, or its elements, differ.
     fn single(&self, name: &HeaderName) -> Option<Option<&str>> {
-        let mut lines = self.headers.get_all(name).iter().map(text);
-        let first = lines.next()?;
-        Some(if lines.all(|line| line == first) { first } else { None })
+        let lines = self.headers.get_all(name).iter().map(|line| text(line).unwrap_or("unreadable"));
+        let mut values = lines.flat_map(|line| line.split(',')).map(|value| value.trim_matches([' ', '\t']));
+        let first = values.next()?;
+        Some(values.all(|value| value == first).then_some(first))
     }
 
     /// True if a count of units left is 0, or absent.
