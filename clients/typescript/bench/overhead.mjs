@@ -1,6 +1,6 @@
 // CPU that withRetry adds to a call: a stub fetch through the wrapper, minus the stub alone, in interleaved rounds.
-// Exits with 1 if the median of what is added is 5 µs or more. The second line, with a response that names a limit to
-// parse, is for information.
+// The second line is with responses that name a limit. Exits with 1 if the median of what is added is 5 µs or more in
+// either.
 import { withRetry } from "../dist/index.js";
 
 const calls = 20_000;
@@ -43,6 +43,6 @@ for (const [name, headers] of [
   console.log(
     `bench ${name} ours=${o.toFixed(2)}us peer=${p.toFixed(2)}us ratio=${(o / p).toFixed(1)} added=${a.toFixed(2)}us`,
   );
-  if (name === "client-fetch") failed = a >= addedMaxUs;
+  failed ||= a >= addedMaxUs;
 }
 if (failed) process.exit(1);

@@ -19,7 +19,7 @@ export interface BudgetOptions {
 export class Budget {
   readonly #full: number;
   readonly #earned: number;
-  readonly #levels = new BoundedMap<number>(1_024);
+  readonly #levels = new BoundedMap<number>();
 
   constructor(options?: BudgetOptions) {
     const { retriesMax, perSuccess } = completeOptions({ retriesMax: 50, perSuccess: 0.1 }, options);

@@ -9,28 +9,31 @@ import type { Throttle } from "./lane.js";
 import { parseLimitPolicy, parseServiceLimits, tightestLimit } from "./limits.js";
 import { LaneQueue } from "./queue.js";
 
-const sizeMax = 1_024;
-
 /** Holds the lanes. Share one gate between wrappers that call the same servers. */
 export class Gate {
-  readonly #queues = new BoundedMap<LaneQueue>(sizeMax);
-  /** The lane's key for each shape whose limit is known. */
-  readonly #learned = new BoundedMap<string>(sizeMax);
+  /** The queue of each limit, and of each shape: its limit's one if that is known, else one of its own. */
+  readonly #queues = new BoundedMap<LaneQueue>();
 
-  /** The number of lanes; at most 1,024. */
+  /** The number of limits and shapes that are remembered; at most 1,024. */
   get size(): number {
     return this.#queues.size;
   }
 
   /** The queue that a request has to pass. `scope` is its origin and partition. */
   queueFor(scope: string, shape: string): LaneQueue {
-    const shapeKey = laneKey(scope, shape);
-    return this.#queue(this.#learned.get(shapeKey) ?? shapeKey);
+    const key = laneKey(scope, shape);
+    let queue = this.#queues.get(key);
+    if (!queue) {
+      queue = new LaneQueue();
+      this.#queues.set(key, queue);
+    }
+    return queue;
   }
 
-  /** Counts a response in the lane of the limit that it names, and returns that lane's queue. */
+  /** Counts a response in its lane, and returns that lane's queue. */
   settle(sent: Sent, headers: Headers, now: number, throttle?: Throttle): LaneQueue {
-    const queue = this.#learn(sent, headers, throttle !== undefined) ?? sent.queue;
+    // Once its limit is known, a shape learns from throttles only; reading each response would cost too much.
+    const queue = throttle || !sent.queue.isNamed ? this.#learn(sent, headers, throttle) : sent.queue;
     if (queue !== sent.queue) {
       queue.lane.inFlight += 1;
       sent.queue.failed();
@@ -41,30 +44,15 @@ export class Gate {
     return queue;
   }
 
-  /** Learns the limit's name for the shape, and the limit's policy for its lane. */
-  #learn({ scope, shape }: Sent, headers: Headers, isThrottle: boolean): LaneQueue | undefined {
+  /** Learns the limit's name for the shape, and the limit's policy for its lane. Returns the limit's queue. */
+  #learn({ scope, shape, queue: sentIn }: Sent, headers: Headers, throttle: Throttle | undefined): LaneQueue {
     const name = tightestLimit(parseServiceLimits(headers))?.name;
-    if (!name) return undefined;
-    const shapeKey = laneKey(scope, shape);
-    const key = laneKey(scope, name);
-    if (isThrottle || !this.#learned.get(shapeKey)) this.#learned.set(shapeKey, key);
-
-    const queue = this.#queue(key);
-    const text = headers.get("ratelimit-policy");
-    if (text !== queue.policyText) {
-      queue.policyText = text;
-      const policy = parseLimitPolicy(headers, name);
-      if (policy) queue.lane.learn(...policy);
-    }
-    return queue;
-  }
-
-  #queue(key: string): LaneQueue {
-    let queue = this.#queues.get(key);
-    if (!queue) {
-      queue = new LaneQueue();
-      this.#queues.set(key, queue);
-    }
+    if (!name) return sentIn;
+    const queue = this.queueFor(scope, name);
+    queue.isNamed = true;
+    if (throttle || !this.queueFor(scope, shape).isNamed) this.#queues.set(laneKey(scope, shape), queue);
+    const policy = parseLimitPolicy(headers, name);
+    if (policy) queue.lane.learn(...policy);
     return queue;
   }
 }
@@ -76,7 +64,7 @@ export interface Sent {
   readonly queue: LaneQueue;
 }
 
-/** Neither limits and shapes nor origins contain a line break, so two lanes never share a key. */
-function laneKey(scope: string, limit: string): string {
-  return `${limit}\n${scope}`;
+/** Neither limits and shapes nor origins contain a line break, and only limits are quoted: no two share a key. */
+function laneKey(scope: string, limitOrShape: string): string {
+  return `${limitOrShape}\n${scope}`;
 }

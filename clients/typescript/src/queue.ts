@@ -9,8 +9,8 @@ export class LaneQueue {
   readonly lane = new Lane();
   /** Retries that wait for their own time, and come here next. */
   asleep = 0;
-  /** The last `RateLimit-Policy` that the lane has learned from. */
-  policyText: string | null = null;
+  /** True if a server has named the lane's limit. */
+  isNamed = false;
 
   /** The calls that wait, each with the function that lets it go. */
   readonly #waiting = new Map<Patience, () => void>();

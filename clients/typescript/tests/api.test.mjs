@@ -252,7 +252,7 @@ describe("hostile servers", () => {
         }
         const queue = gate.queueFor("scope", "shape");
         queue.enter({ clock: new FakeClock(), deadline: 0, signal: undefined });
-        gate.settle({ scope: "scope", shape: "shape", queue }, headers, 0);
+        gate.settle({ scope: "scope", shape: "shape", queue }, headers, 0, { sentAt: 0, hint: 0, retryAt: 0 });
       }
     }
     const spent = performance.now() - started;

@@ -132,7 +132,45 @@ describe("the gate", () => {
       api(url);
       await clock.advance(10);
     }
-    assert.equal(gate.size, 3); // the shape's own, "a" and "b"
+    assert.equal(gate.size, 2); // the shape and "a"
+    const scope = "https://api.example\n";
+    assert.equal(gate.queueFor(scope, "GET /items"), gate.queueFor(scope, '"a"'));
+  });
+
+  it("a shape learns its limit from the first response that names one, and from every throttle", () => {
+    const gate = new Gate();
+    const throttle = { sentAt: 0, hint: 0, retryAt: 0 };
+    for (const [header, isThrottle, learned] of [
+      [{}, false, "GET /"],
+      [named("a", 1, 1), false, '"a"'],
+      [named("b", 0, 1), false, '"a"'],
+      [named("b", 0, 1), true, '"b"'],
+      [named("a", 0, 1), false, '"b"'],
+      [{}, true, '"b"'],
+    ]) {
+      const queue = gate.queueFor("scope", "GET /");
+      queue.enter({ clock: new FakeClock(), deadline: 0, signal: undefined });
+      const settled = gate.settle(
+        { scope: "scope", shape: "GET /", queue },
+        new Headers(header),
+        0,
+        isThrottle ? throttle : undefined,
+      );
+      assert.equal(settled, gate.queueFor("scope", learned));
+      assert.equal(settled, gate.queueFor("scope", "GET /"));
+      assert.deepEqual([queue.lane.inFlight, settled.lane.inFlight], [0, 0]);
+    }
+  });
+
+  it("responses to calls that were sent before the limit was known count for the limit", () => {
+    const gate = new Gate();
+    const queue = gate.queueFor("scope", "GET /");
+    for (const name of ["a", "a", "b"]) {
+      queue.enter({ clock: new FakeClock(), deadline: 0, signal: undefined });
+      const settled = gate.settle({ scope: "scope", shape: "GET /", queue }, new Headers(named(name, 1, 1)), 0);
+      assert.equal(settled, gate.queueFor("scope", `"${name}"`));
+      assert.equal(gate.queueFor("scope", "GET /"), gate.queueFor("scope", '"a"'));
+    }
   });
 
   it("late 429s of the same burst do not slow the lane down again", async () => {

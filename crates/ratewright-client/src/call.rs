@@ -153,8 +153,18 @@ impl Call {
 
     /// Everything between a response and the wait: the decision, the budget, the gate.
     fn decide(&mut self, seen: Seen<'_>) -> NextStep {
+        let now = self.shared.timer.now();
+        if let Some(headers) = seen.success() {
+            // Most calls: neither chance nor the time of day has to be asked.
+            if let Some(permit) = self.permit.take() {
+                self.shared.gate.accepted(permit, headers, now);
+            }
+            if let Some(budget) = &self.budget {
+                budget.succeeded();
+            }
+            return NextStep::Return { why: Why::Done, retry_at: None };
+        }
         let shared = self.shared.clone();
-        let now = shared.timer.now();
         let at = Now { elapsed: now.saturating_sub(self.began), wall: shared.timer.wall() };
         let budget = self.budget.as_ref().map_or(u64::MAX, |budget| budget.left());
         let state = State { request: &self.request.kind, attempts: self.attempts, budget };
@@ -168,12 +178,7 @@ impl Call {
                     NextStep::Return { why, retry_at: wait.and_then(|wait| at.wall.checked_add(wait)) }
                 }
             },
-            NextStep::Return { why, .. } => {
-                if let (Why::Done, Some(budget)) = (why, &self.budget) {
-                    budget.succeeded();
-                }
-                step
-            }
+            NextStep::Return { .. } => step,
         };
         if let NextStep::Retry { at: due, cause, .. } = step {
             let wait = due.saturating_sub(at.elapsed);

@@ -159,7 +159,7 @@ pub enum Cause {
 
 /// Decides what to do after an attempt. `random` is in [0, 1).
 pub fn decide(policy: &RetryPolicy, state: State<'_>, seen: Seen<'_>, now: Now, random: f64) -> NextStep {
-    if seen.is_success() {
+    if seen.success().is_some() {
         return NextStep::Return { why: Why::Done, retry_at: None };
     }
     let server = seen.server_wait(now.wall);
@@ -269,16 +269,20 @@ fn share(range: u64, random: f64) -> u64 {
     (random * range as f64) as u64
 }
 
-impl Seen<'_> {
+impl<'a> Seen<'a> {
+    /// The headers of a response that nothing is wrong with, as far as retries go.
+    pub(crate) fn success(self) -> Option<&'a HeaderMap> {
+        match self {
+            Self::Response(status, headers) => (!is_retryable(status)).then_some(headers),
+            Self::Failure(_) => None,
+        }
+    }
+
     pub(crate) fn status(self) -> Option<StatusCode> {
         match self {
             Self::Response(status, _) => Some(status),
             Self::Failure(_) => None,
         }
-    }
-
-    fn is_success(self) -> bool {
-        self.status().is_some_and(|status| !is_retryable(status))
     }
 
     /// The wait that the server asks for, if it is one.

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use http::uri::Authority;
 use http::{HeaderMap, Method, Uri};
 use parking_lot::Mutex;
 use ratewright_http::{Fields, ServiceLimit};
@@ -91,9 +92,10 @@ struct Waiting<'a>(&'a AtomicUsize);
 
 impl Gate {
     pub(crate) fn place(&self, method: &Method, uri: &Uri, partition: &str) -> Place {
-        let origin = self.hasher.hash_one((uri.scheme_str(), uri.authority(), partition));
+        let authority = uri.authority().map(Authority::as_str); // an `Authority` hashes letter by letter
+        let origin = self.hasher.hash_one((uri.scheme_str(), authority, partition));
         let mut shape = self.hasher.build_hasher();
-        (origin, method).hash(&mut shape);
+        (origin, method.as_str()).hash(&mut shape);
         for segment in uri.path().split('/') {
             if is_id(segment) { "*".hash(&mut shape) } else { segment.hash(&mut shape) }
         }
