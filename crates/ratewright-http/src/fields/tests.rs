@@ -172,6 +172,14 @@ fn other_servers_fields_are_read() {
 }
 
 #[test]
+fn the_dictionary_of_older_drafts_is_a_limit_without_a_name() {
+    let limit = |available, window| vec![ServiceLimit { name: String::new(), available, window }];
+    assert_eq!(read("", "limit=100, remaining=50, reset=5").1, limit(50, Some(5)));
+    assert_eq!(read("", "limit=100;w=60, remaining=0").1, limit(0, None));
+    assert_eq!(read("", "limit=100, reset=5").1, []);
+}
+
+#[test]
 fn a_malformed_field_is_ignored_as_a_whole() {
     for bad in [
         r#""ok";q=1;r=1, "#,
@@ -182,7 +190,8 @@ fn a_malformed_field_is_ignored_as_a_whole() {
         r#""ok";q=1;r=1, "x";q="1";r="1""#,
         r#""ok";q=1;r=1, "x";q=1;r=1;w=1.5;t=1.5"#,
         r#""ok";q=1;r=1, "x";q=1234567890123456;r=1234567890123456"#,
-        r#"limit=100, remaining=50, reset=5"#,
+        r#"limit=100, remaining=-50, reset=5"#,
+        r#"limit=100, remaining=50, reset=(5)"#,
     ] {
         assert_eq!(read(bad, bad), (vec![], vec![]), "{bad}");
     }
