@@ -39,6 +39,8 @@ pub struct Call {
     began: Duration,
     attempts: u32,
     permit: Option<Permit>,
+    /// What the last response said.
+    retry_at: Option<SystemTime>,
 }
 
 /// What a call came to. It is in the extensions of the response.
@@ -70,13 +72,15 @@ pub enum CallError<E> {
     Send(E),
     /// The request waited in the gate until its deadline. Its last attempt, if there was one, was throttled.
     #[error(
-        "deadline passed in the queue behind a rate limit: {attempts} attempts in {deadline:?}; raise the deadline, or send less"
+        "deadline of {deadline:?} passed in the queue behind a rate limit (attempts: {attempts}); raise it, or send less"
     )]
     Deadline {
         /// How many times it was sent.
         attempts: u32,
         /// The policy's deadline.
         deadline: Duration,
+        /// When the server said that a repetition is welcome, if the request was sent and throttled.
+        retry_at: Option<SystemTime>,
     },
 }
 
@@ -85,11 +89,12 @@ pub enum CallError<E> {
 pub struct Expired {
     attempts: u32,
     deadline: Duration,
+    retry_at: Option<SystemTime>,
 }
 
 impl<E> From<Expired> for CallError<E> {
-    fn from(Expired { attempts, deadline }: Expired) -> Self {
-        Self::Deadline { attempts, deadline }
+    fn from(Expired { attempts, deadline, retry_at }: Expired) -> Self {
+        Self::Deadline { attempts, deadline, retry_at }
     }
 }
 
@@ -98,7 +103,7 @@ impl Call {
         let place = shared.gate.place(&request.kind.method, &request.uri, &request.partition);
         let budget = shared.budget.map(|size| shared.gate.budget(place, size));
         let began = shared.timer.now();
-        Self { shared, request, place, budget, began, attempts: 0, permit: None }
+        Self { shared, request, place, budget, began, attempts: 0, permit: None, retry_at: None }
     }
 
     /// Waits for the request's turn, and counts an attempt: its number, from 1.
@@ -141,6 +146,8 @@ impl Call {
             NextStep::Retry { at, .. } => {
                 let at = self.began.saturating_add(at);
                 let sleep = self.shared.timer.sleep_until(at);
+                let gate = self.shared.has_gate.then_some(&self.shared.gate);
+                let _asleep = gate.map(|gate| gate.sleeper(self.place, self.shared.timer.now()));
                 if let Ok(response) = result {
                     drain_until(response, sleep).await;
                 } else {
@@ -169,14 +176,12 @@ impl Call {
         let budget = self.budget.as_ref().map_or(u64::MAX, |budget| budget.left());
         let state = State { request: &self.request.kind, attempts: self.attempts, budget };
         let step = decide(&shared.policy, state, seen, at, shared.random.next());
+        self.retry_at = seen.server_wait(at.wall).and_then(|(_, wait)| at.wall.checked_add(wait));
         self.leave_gate(seen, step, at, now);
         let step = match step {
             NextStep::Retry { cost, .. } => match self.prevents(cost, now) {
                 None => step,
-                Some(why) => {
-                    let wait = seen.server_wait(at.wall).map(|(_, wait)| wait);
-                    NextStep::Return { why, retry_at: wait.and_then(|wait| at.wall.checked_add(wait)) }
-                }
+                Some(why) => NextStep::Return { why, retry_at: self.retry_at },
             },
             NextStep::Return { .. } => step,
         };
@@ -234,7 +239,7 @@ impl Call {
 
     fn expired(&self) -> Expired {
         self.emit(EventKind::Returned { why: Why::Deadline, status: None });
-        Expired { attempts: self.attempts, deadline: self.shared.policy.deadline }
+        Expired { attempts: self.attempts, deadline: self.shared.policy.deadline, retry_at: self.retry_at }
     }
 
     fn emit(&self, kind: EventKind) {

@@ -59,7 +59,10 @@ pub(crate) struct Place {
 struct Queue {
     lane: Mutex<Lane>,
     line: tokio::sync::Mutex<()>,
+    /// Calls in line.
     n_waiting: AtomicUsize,
+    /// Retries that wait for their own time, and come here next.
+    n_asleep: AtomicUsize,
     /// A request in flight has ended.
     ended: Notify,
 }
@@ -86,6 +89,10 @@ pub(crate) struct Closing {
 /// The deadline came before the turn.
 #[derive(Debug)]
 pub(crate) struct DeadlinePassed;
+
+/// A retry that waits for its own time, for as long as it does.
+#[derive(Debug)]
+pub(crate) struct Asleep(Arc<Queue>);
 
 /// Counts a waiting call for as long as it waits.
 struct Waiting<'a>(&'a AtomicUsize);
@@ -125,9 +132,17 @@ impl Gate {
     /// True if a request of this place has no chance to be sent by the deadline, as far as is known now.
     pub(crate) fn is_hopeless(&self, place: Place, now: Duration, deadline: Duration) -> bool {
         let (queue, _) = self.queue(place, millis(now));
+        let ahead = queue.n_waiting.load(Ordering::Relaxed) + queue.n_asleep.load(Ordering::Relaxed);
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
-        let ahead = queue.n_waiting.load(Ordering::Relaxed) as f64;
+        let ahead = ahead as f64;
         queue.lane.lock().capacity_until(millis(deadline)) <= ahead
+    }
+
+    /// Counts a retry of this place that waits for its own time.
+    pub(crate) fn sleeper(&self, place: Place, now: Duration) -> Asleep {
+        let (queue, _) = self.queue(place, millis(now));
+        queue.n_asleep.fetch_add(1, Ordering::Relaxed);
+        Asleep(queue)
     }
 
     /// A turn that comes at once, if there is one.
@@ -280,6 +295,12 @@ impl<'a> Waiting<'a> {
     }
 }
 
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        self.0.n_asleep.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
@@ -332,5 +353,25 @@ mod tests {
         assert_ne!(one, place(&Method::GET, "http://a.example/x", ""));
         assert_ne!(one, place(&Method::GET, "https://a.example:8443/x", ""));
         assert_ne!(one, place(&Method::GET, "https://a.example/x", "anna"));
+    }
+
+    /// However many paths are called, limits are named and origins are there, little is remembered.
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let (gate, timer) = (Gate::default(), crate::timer::TokioTimer::default());
+        for n in 0..5_000 {
+            let uri = format!("https://host{n}.example/path{n}/x").parse().unwrap();
+            let place = gate.place(&Method::GET, &uri, "");
+            gate.budget(place, BudgetSize::default());
+            let mut headers = HeaderMap::new();
+            headers.insert("ratelimit", format!("\"limit{n}\";r=0;t=5").parse().unwrap());
+            let permit = gate.try_enter(place, &timer).unwrap();
+            let closing = Closing { hint: Duration::from_secs(5), retry_at: Duration::from_secs(5) };
+            gate.throttled(permit, &headers, timer.now(), closing);
+        }
+        let known = gate.known.lock();
+        for size in [known.limits.len(), known.lanes.len(), known.budgets.len()] {
+            assert!((1..=REMEMBERED_MAX).contains(&size), "{size}");
+        }
     }
 }

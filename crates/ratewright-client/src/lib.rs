@@ -56,6 +56,9 @@ pub use response::ResponseHead;
 pub use retry::{Partition, RequestInfo, Retry, RetryBuilder};
 pub use server_wait::Source;
 pub use timer::Timer;
+/// What [`Client`] is made of, in the versions that it takes; requests and errors are theirs.
+#[cfg(feature = "reqwest")]
+pub use {reqwest, reqwest_middleware};
 
 /// The README's code is compiled with the documentation's.
 #[cfg(doctest)]

@@ -78,6 +78,13 @@ impl Client {
     }
 }
 
+impl BodyFactory<Body> {
+    /// Makes a body for reqwest: bytes, text, a stream.
+    pub fn reqwest<B: Into<Body>>(make: impl Fn() -> B + Send + Sync + 'static) -> Self {
+        Self::new(move || make().into())
+    }
+}
+
 impl Default for Client {
     fn default() -> Self {
         Self::new()

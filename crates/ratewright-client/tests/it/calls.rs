@@ -356,6 +356,34 @@ async fn a_lane_that_is_closed_for_too_long_lets_calls_through() {
     }
 }
 
+/// Retries that have no chance to be sent in time give their response back at once, instead of an error at the deadline.
+#[tokio::test(start_paused = true)]
+async fn a_retry_without_a_chance_gives_its_response_back() {
+    let policy = RetryPolicy { deadline: secs(3), ..RetryPolicy::default() };
+    let retry = Retry::builder().policy(policy).build();
+    let throttled = with(429, &[("retry-after", "1")]);
+    let calls: Vec<_> = (0..100)
+        .map(|_| {
+            let (retry, throttled) = (retry.clone(), throttled.clone());
+            tokio::spawn(async move {
+                let slow = |_| async {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    respond(&throttled)
+                };
+                retry.send(get(URI), slow).await
+            })
+        })
+        .collect();
+    let mut n_errors = 0;
+    for call in calls {
+        match call.await.unwrap() {
+            Ok(response) => assert_eq!(response.status(), 429),
+            Err(_) => n_errors += 1,
+        }
+    }
+    assert!(n_errors <= 10, "{n_errors} of 100 calls lost the response that they had");
+}
+
 /// Calls that wait in line longer than their deadline fail by name, and were not sent.
 #[tokio::test(start_paused = true)]
 async fn a_call_whose_turn_never_comes_fails_at_its_deadline() {
@@ -382,7 +410,10 @@ async fn a_call_whose_turn_never_comes_fails_at_its_deadline() {
         let (done, elapsed) = call.await.unwrap();
         assert!(elapsed <= secs(3));
         if let Err(error) = done.result {
-            assert!(error.to_string().starts_with("deadline passed in the queue"), "{error}");
+            assert!(
+                error.to_string().starts_with("deadline of 3s passed in the queue behind a rate limit"),
+                "{error}"
+            );
             assert!(done.sent_at.len() <= 1, "only the throttled one was sent before");
             n_expired += 1;
         }

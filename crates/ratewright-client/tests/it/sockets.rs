@@ -219,7 +219,7 @@ async fn a_stream_is_sent_once_and_one_from_a_factory_again() {
     assert_eq!((heard.len(), &heard[0].body), (2, &heard[1].body));
 
     let server = Server::start(&[FAILED, OK]).await;
-    let factory = BodyFactory::new(move || reqwest::Body::wrap(stream()));
+    let factory = BodyFactory::reqwest(move || reqwest::Body::wrap(stream()));
     let once = client().put(&server.url).body(reqwest::Body::wrap(stream())).send().await.unwrap();
     assert_eq!((once.status().as_u16(), server.heard().len()), (502, 1));
     let server = Server::start(&[FAILED, OK]).await;
