@@ -358,6 +358,8 @@ class Lane:
         self.rate, self.step, self.in_flight_max = 0.0, None, 0
 
     def learn(self, q, w):
+        if q < 1 or w < 1:
+            return
         self.ceiling, self.quiet = q / (w - 1) if w > 1 else None, max(10_000, 1_000 * w)
 
     def enter(self, now):
@@ -366,6 +368,8 @@ class Lane:
         if not self.pacing:
             self.in_flight += 1
             return "go"
+        if now - self.open_at >= self.quiet:
+            self.step = None
         if now > self.grown_at:
             dt = min(now - self.grown_at, 1_000)
             grown = self.rate * 2 ** (dt / 1_000) if self.step is None else self.rate + 0.05 * self.step * dt / 1_000
@@ -687,6 +691,8 @@ def gate_cases():
     yield gate_case("a failed send frees its place", *fifty, *[(9, "failed")] * 9, first, *[(1_300 + 100 * i, "enter") for i in range(11)], (2_400, "failed"), (2_400, "enter"))  # fmt: skip
     yield gate_case("quiet for ten seconds ends the pacing", (0, "enter"), throttle(5, 0, 1_000, 1_500), (1_500, "enter"), (1_510, "accepted"), (11_499, "enter"), (11_499, "failed"), (11_500, "enter"), (11_500, "enter"))  # fmt: skip
     yield gate_case("quiet for the limit's window ends the pacing", (0, "learn", {"q": 10, "w": 60}), (0, "enter"), throttle(5, 0, 1_000, 1_500), (1_500, "enter"), (1_510, "accepted"), (11_500, "enter"), (11_510, "accepted"), (61_500, "enter"), (61_500, "enter"))  # fmt: skip
+    yield gate_case("a policy of nothing teaches nothing", (0, "learn", {"q": 0, "w": 60}), *fifty, first, (1_300, "enter"), (1_400, "enter"))  # fmt: skip
+    yield gate_case("after a quiet time with calls the pace doubles again", *fifty, first, (1_300, "enter"), throttle(1_310, 1_300, 1_000, 2_400), *[(2_400 + 1_000 * i, "enter") for i in range(14)])  # fmt: skip
     yield gate_case("a long closing is not quiet", (0, "learn", {"q": 100, "w": 10}), *fifty, throttle(10, 0, 10_000, 10_300), *[(10_300, "enter")] * 3)  # fmt: skip
     yield gate_case("a late timer releases no burst", *fifty, first, *[(61_300, "enter")] * 8)
     yield gate_case("accepted in the second before", *[(100, "enter")] * 20, *[(900, "accepted")] * 19, (900, "enter"), (1_100, "accepted"), throttle(1_200, 900, 1_000, 2_200))  # fmt: skip

@@ -22,28 +22,29 @@ use http::{HeaderName, HeaderValue, StatusCode};
 use crate::budget::RetryBudget;
 use crate::decide::{Cause, Failure, NextStep, Now, Seen, State, Why, decide};
 use crate::event::{Event, EventKind};
-use crate::gate::{Closing, Permit, Place};
+use crate::gate::{LaneKey, Permit, ThrottleTimes};
 use crate::response::ResponseHead;
 use crate::retry::{RequestInfo, Shared};
 
 /// The header that tells servers which attempt a request is, from the second on.
 pub const ATTEMPT: HeaderName = HeaderName::from_static("ratewright-attempt");
 
-/// A call under way.
+/// A call in progress.
 #[derive(Debug)]
 pub struct Call {
     shared: Arc<Shared>,
     request: RequestInfo,
-    place: Place,
+    key: LaneKey,
     budget: Option<Arc<RetryBudget>>,
     began: Duration,
     attempts: u32,
     permit: Option<Permit>,
     /// What the last response said.
     retry_at: Option<SystemTime>,
+    is_redirected: bool,
 }
 
-/// What a call came to. It is in the extensions of the response.
+/// How a call ended. It is in the extensions of the response.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RetrySummary {
     /// How many times the request was sent.
@@ -100,36 +101,64 @@ impl<E> From<Expired> for CallError<E> {
 
 impl Call {
     pub(crate) fn new(shared: Arc<Shared>, request: RequestInfo) -> Self {
-        let place = shared.gate.place(&request.kind.method, &request.uri, &request.partition);
-        let budget = shared.budget.map(|size| shared.gate.budget(place, size));
+        let key = shared.gate.key(&request.kind.method, &request.uri, &request.partition);
+        let budget = shared.budget.map(|size| shared.gate.budget(key, size));
         let began = shared.timer.now();
-        Self { shared, request, place, budget, began, attempts: 0, permit: None, retry_at: None }
+        Self {
+            shared,
+            request,
+            key,
+            budget,
+            began,
+            attempts: 0,
+            permit: None,
+            retry_at: None,
+            is_redirected: false,
+        }
     }
 
     /// Waits for the request's turn, and counts an attempt: its number, from 1.
     pub async fn turn(&mut self) -> Result<u32, Expired> {
         if self.shared.has_gate {
-            self.permit = self.shared.gate.try_enter(self.place, &*self.shared.timer);
-            if self.permit.is_none() {
+            if !self.try_turn() {
                 self.emit(EventKind::Queued);
-                let permit = self.shared.gate.enter(self.place, &*self.shared.timer, self.deadline()).await;
+                let permit = self.shared.gate.enter(self.key, &*self.shared.timer, self.deadline()).await;
                 self.permit = Some(permit.map_err(|_| self.expired())?);
             }
         }
+        if self.shared.timer.now() > self.deadline() {
+            self.permit = None;
+            return Err(self.expired()); // a timer was late
+        }
         self.attempts += 1;
+        self.is_redirected = false;
         self.emit(EventKind::Sending);
         Ok(self.attempts)
     }
 
+    /// Takes the request's turn if that is possible without waiting.
+    pub(crate) fn try_turn(&mut self) -> bool {
+        if self.shared.has_gate && self.permit.is_none() {
+            self.permit = self.shared.gate.try_enter(self.key, &*self.shared.timer);
+        }
+        !self.shared.has_gate || self.permit.is_some()
+    }
+
     /// The header that says which attempt this is; nothing for the first.
     pub fn attempt_header(&self) -> Option<(HeaderName, HeaderValue)> {
-        let is_told = self.shared.has_attempt_header && self.attempts > 1;
-        is_told.then(|| (ATTEMPT, HeaderValue::from(self.attempts)))
+        let sends_header = self.shared.has_attempt_header && self.attempts > 1;
+        sends_header.then(|| (ATTEMPT, HeaderValue::from(self.attempts)))
     }
 
     /// True if the request will not be sent again, so that nobody has to keep a copy of it.
     pub fn is_last(&self) -> bool {
         self.attempts >= self.shared.policy.attempts
+    }
+
+    /// Says that the HTTP client has followed a redirect in this attempt. Then nothing proves any more that the request was
+    /// not processed: its first hop may have been.
+    pub fn redirected(&mut self) {
+        self.is_redirected = true;
     }
 
     /// Decides what to do after an attempt, and waits if it is to be repeated.
@@ -139,6 +168,7 @@ impl Call {
     ) -> Next<Result<R, E>> {
         let seen = match &result {
             Ok(response) => Seen::Response(response.status(), response.headers()),
+            Err(_) if self.is_redirected => Seen::Failure(Failure::Unknown),
             Err(error) => Seen::Failure(Failure::of(error)),
         };
         match self.decide(seen) {
@@ -147,7 +177,7 @@ impl Call {
                 let at = self.began.saturating_add(at);
                 let sleep = self.shared.timer.sleep_until(at);
                 let gate = self.shared.has_gate.then_some(&self.shared.gate);
-                let _asleep = gate.map(|gate| gate.sleeper(self.place, self.shared.timer.now()));
+                let _asleep = gate.map(|gate| gate.sleeper(self.key, self.shared.timer.now()));
                 if let Ok(response) = result {
                     drain_until(response, sleep).await;
                 } else {
@@ -175,11 +205,12 @@ impl Call {
         let at = Now { elapsed: now.saturating_sub(self.began), wall: shared.timer.wall() };
         let budget = self.budget.as_ref().map_or(u64::MAX, |budget| budget.left());
         let state = State { request: &self.request.kind, attempts: self.attempts, budget };
-        let step = decide(&shared.policy, state, seen, at, shared.random.next());
+        let policy = if self.is_redirected { &shared.policy.distrusting_429() } else { &shared.policy };
+        let step = decide(policy, state, seen, at, shared.random.next());
         self.retry_at = seen.server_wait(at.wall).and_then(|(_, wait)| at.wall.checked_add(wait));
         self.leave_gate(seen, step, at, now);
         let step = match step {
-            NextStep::Retry { cost, .. } => match self.prevents(cost, now) {
+            NextStep::Retry { cost, cause, .. } => match self.late_refusal(cost, cause, now) {
                 None => step,
                 Some(why) => NextStep::Return { why, retry_at: self.retry_at },
             },
@@ -192,9 +223,12 @@ impl Call {
         step
     }
 
-    /// Why a retry that was decided on is not made: others have used up what there was.
-    fn prevents(&self, cost: u64, now: Duration) -> Option<Why> {
-        if self.shared.has_gate && self.shared.gate.is_hopeless(self.place, now, self.deadline()) {
+    /// Why a retry that was decided on is not made: other calls have used the lane or the budget meanwhile.
+    fn late_refusal(&self, cost: u64, cause: Cause, now: Duration) -> Option<Why> {
+        if cause.is_throttle()
+            && self.shared.has_gate
+            && self.shared.gate.would_miss_deadline(self.key, now, self.deadline())
+        {
             return Some(Why::Deadline);
         }
         let is_paid = self.budget.as_ref().is_none_or(|budget| budget.take(cost));
@@ -215,7 +249,7 @@ impl Call {
             NextStep::Retry { at, .. } => self.began.saturating_add(at),
             NextStep::Return { .. } => now.saturating_add(hint),
         };
-        self.shared.gate.throttled(permit, headers, now, Closing { hint, retry_at });
+        self.shared.gate.throttled(permit, headers, now, ThrottleTimes { hint, retry_at });
     }
 
     fn finish<R: ResponseHead, E>(

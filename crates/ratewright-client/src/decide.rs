@@ -42,7 +42,7 @@ pub struct RequestKind {
 pub enum BodyKind {
     /// There is none.
     None,
-    /// So many bytes, which are there.
+    /// In memory, with this many bytes.
     Bytes(usize),
     /// A function makes it, for each attempt anew.
     Factory,
@@ -93,7 +93,7 @@ pub enum Failure {
     Unknown,
 }
 
-/// The time, twice.
+/// Monotonic and wall-clock time.
 #[derive(Clone, Copy, Debug)]
 pub struct Now {
     /// Since the call began, on a clock that nobody sets.
@@ -165,7 +165,7 @@ pub fn decide(policy: &RetryPolicy, state: State<'_>, seen: Seen<'_>, now: Now, 
     let server = seen.server_wait(now.wall);
     let give_up =
         |why| NextStep::Return { why, retry_at: server.and_then(|(_, wait)| now.wall.checked_add(wait)) };
-    if let Some(why) = prevents(policy, state, seen) {
+    if let Some(why) = permanent_refusal(policy, state, seen) {
         return give_up(why);
     }
     if server.is_some_and(|(_, wait)| wait > policy.server_wait_max) {
@@ -184,7 +184,7 @@ pub fn decide(policy: &RetryPolicy, state: State<'_>, seen: Seen<'_>, now: Now, 
 }
 
 /// Why this request cannot be sent again, at any time.
-fn prevents(policy: &RetryPolicy, state: State<'_>, seen: Seen<'_>) -> Option<Why> {
+fn permanent_refusal(policy: &RetryPolicy, state: State<'_>, seen: Seen<'_>) -> Option<Why> {
     if state.request.repeat == Repeat::Never {
         Some(Why::Never)
     } else if state.attempts >= policy.attempts {
@@ -202,7 +202,7 @@ fn is_safe(policy: &RetryPolicy, request: &RequestKind, seen: Seen<'_>) -> bool 
     let was_processed = match seen {
         Seen::Failure(failure) => failure != Failure::NotSent,
         Seen::Response(status, headers) => {
-            !(policy.trust_429 && status == StatusCode::TOO_MANY_REQUESTS && is_of_a_limiter(headers))
+            !(policy.trust_429 && status == StatusCode::TOO_MANY_REQUESTS && is_from_limiter(headers))
         }
     };
     !was_processed
@@ -213,7 +213,7 @@ fn is_safe(policy: &RetryPolicy, request: &RequestKind, seen: Seen<'_>) -> bool 
         }
 }
 
-fn is_of_a_limiter(headers: &HeaderMap) -> bool {
+fn is_from_limiter(headers: &HeaderMap) -> bool {
     const NAMES: [&str; 6] = [
         "ratelimit",
         "ratelimit-policy",
@@ -248,7 +248,10 @@ fn wait(
     random: f64,
 ) -> (Cause, u64) {
     if let Some((source, wait)) = server {
-        return (Cause::Server(source), millis(wait) + share(policy.spread.ceiling(attempts), random));
+        return (
+            Cause::Server(source),
+            millis(wait).saturating_add(share(policy.spread.ceiling(attempts), random)),
+        );
     }
     let failure = || share(policy.failure_backoff.ceiling(attempts), random);
     match seen.status() {

@@ -10,7 +10,7 @@
 //! in `RateLimit`, and until they name one, for each shape of a request.
 //!
 //! Waiting calls wait for a lock that is handed out in order; the one that has it waits for its turn. A call that is
-//! dropped drops its place in line, or its place in flight.
+//! dropped drops its key in line, or its key in flight.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -49,8 +49,11 @@ struct Known {
 
 /// Where a request belongs, as digests. Two that collide share a lane, which makes them slower and not wrong.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct LaneKey {
     origin: u64,
+    /// Origin and partition.
+    scope: u64,
+    /// Scope, method and path.
     shape: u64,
 }
 
@@ -70,7 +73,7 @@ struct Queue {
 /// A request in flight. Dropped, it ends without a response.
 #[derive(Debug)]
 pub(crate) struct Permit {
-    place: Place,
+    key: LaneKey,
     queue: Arc<Queue>,
     sent_at: f64,
     is_named: bool,
@@ -79,7 +82,7 @@ pub(crate) struct Permit {
 
 /// What a throttle says about the time until the next request.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Closing {
+pub(crate) struct ThrottleTimes {
     /// How long the server asks to wait, or zero.
     pub(crate) hint: Duration,
     /// When the throttled request will be sent again, on the timer's clock.
@@ -98,73 +101,78 @@ pub(crate) struct Asleep(Arc<Queue>);
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Gate {
-    pub(crate) fn place(&self, method: &Method, uri: &Uri, partition: &str) -> Place {
+    pub(crate) fn key(&self, method: &Method, uri: &Uri, partition: &str) -> LaneKey {
         let authority = uri.authority().map(Authority::as_str); // an `Authority` hashes letter by letter
-        let origin = self.hasher.hash_one((uri.scheme_str(), authority, partition));
+        let origin = self.hasher.hash_one((uri.scheme_str(), authority));
+        let scope = self.hasher.hash_one((origin, partition));
         let mut shape = self.hasher.build_hasher();
-        (origin, method.as_str()).hash(&mut shape);
+        (scope, method.as_str()).hash(&mut shape);
         for segment in uri.path().split('/') {
             if is_id(segment) { "*".hash(&mut shape) } else { segment.hash(&mut shape) }
         }
-        Place { origin, shape: std::hash::Hasher::finish(&shape) }
+        LaneKey { origin, scope, shape: std::hash::Hasher::finish(&shape) }
     }
 
-    pub(crate) fn budget(&self, place: Place, size: BudgetSize) -> Arc<RetryBudget> {
+    pub(crate) fn budget(&self, key: LaneKey, size: BudgetSize) -> Arc<RetryBudget> {
         let mut known = self.known.lock();
-        if let Some(budget) = known.budgets.get(&place.origin) {
+        if let Some(budget) = known.budgets.get(&key.origin) {
             return budget.clone();
         }
         if known.budgets.len() >= REMEMBERED_MAX {
-            known.budgets.clear();
+            known.budgets.retain(|_, budget| budget.left() < size.reserve); // a full one is as good as new
+            make_room(&mut known.budgets);
         }
         let budget = Arc::new(RetryBudget::new(size));
-        known.budgets.insert(place.origin, budget.clone());
+        known.budgets.insert(key.origin, budget.clone());
         budget
     }
 
-    /// The lane of a place, and whether a server has named its limit.
-    fn queue(&self, place: Place, now: f64) -> (Arc<Queue>, bool) {
+    /// The lane of a key, and whether a server has named its limit.
+    fn queue(&self, key: LaneKey, now: f64) -> (Arc<Queue>, bool) {
         let mut known = self.known.lock();
-        let named = known.limits.get(&place.shape).copied();
-        (known.lane(named.unwrap_or(place.shape), now), named.is_some())
+        let named = known.limits.get(&key.shape).copied();
+        (known.lane(named.unwrap_or(key.shape), now), named.is_some())
     }
 
-    /// True if a request of this place has no chance to be sent by the deadline, as far as is known now.
-    pub(crate) fn is_hopeless(&self, place: Place, now: Duration, deadline: Duration) -> bool {
-        let (queue, _) = self.queue(place, millis(now));
+    /// True if a request of this key has no chance to be sent by the deadline, as far as is known now.
+    pub(crate) fn would_miss_deadline(&self, key: LaneKey, now: Duration, deadline: Duration) -> bool {
+        let (queue, _) = self.queue(key, millis(now));
         let ahead = queue.n_waiting.load(Ordering::Relaxed) + queue.n_asleep.load(Ordering::Relaxed);
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let ahead = ahead as f64;
         queue.lane.lock().capacity_until(millis(deadline)) <= ahead
     }
 
-    /// Counts a retry of this place that waits for its own time.
-    pub(crate) fn sleeper(&self, place: Place, now: Duration) -> Asleep {
-        let (queue, _) = self.queue(place, millis(now));
+    /// Counts a retry of this key that waits for its own time.
+    pub(crate) fn sleeper(&self, key: LaneKey, now: Duration) -> Asleep {
+        let (queue, _) = self.queue(key, millis(now));
         queue.n_asleep.fetch_add(1, Ordering::Relaxed);
         Asleep(queue)
     }
 
     /// A turn that comes at once, if there is one.
-    pub(crate) fn try_enter(&self, place: Place, timer: &dyn Timer) -> Option<Permit> {
+    pub(crate) fn try_enter(&self, key: LaneKey, timer: &dyn Timer) -> Option<Permit> {
         let now = millis(timer.now());
-        let (queue, is_named) = self.queue(place, now);
+        let (queue, is_named) = self.queue(key, now);
         let is_free =
             queue.n_waiting.load(Ordering::Relaxed) == 0 && queue.lane.lock().enter(now, true) == Turn::Go;
-        is_free.then(|| Permit { place, queue, sent_at: now, is_named, is_over: false })
+        is_free.then(|| Permit { key, queue, sent_at: now, is_named, is_over: false })
     }
 
     /// Waits for a turn, in line.
     pub(crate) async fn enter(
         &self,
-        place: Place,
+        key: LaneKey,
         timer: &dyn Timer,
         deadline: Duration,
     ) -> Result<Permit, DeadlinePassed> {
-        let (queue, is_named) = self.queue(place, millis(timer.now()));
+        let (queue, is_named) = self.queue(key, millis(timer.now()));
         if queue.is_closed_beyond(deadline) {
             queue.lane.lock().force();
-        } else {
+            // Its throttle will say nothing new about the pace.
+            return Ok(Permit { key, queue, sent_at: f64::NEG_INFINITY, is_named, is_over: false });
+        }
+        {
             let _waiting = Waiting::new(&queue.n_waiting);
             tokio::select! {
                 biased;
@@ -172,35 +180,41 @@ impl Gate {
                 () = timer.sleep_until(deadline) => return Err(DeadlinePassed),
             }
         }
-        Ok(Permit { place, queue, sent_at: millis(timer.now()), is_named, is_over: false })
+        Ok(Permit { key, queue, sent_at: millis(timer.now()), is_named, is_over: false })
     }
 
     /// Ends a request that was not throttled.
     pub(crate) fn accepted(&self, mut permit: Permit, headers: &HeaderMap, now: Duration) {
         let now = millis(now);
         if !permit.is_named {
-            self.learn(&mut permit, headers, now);
+            self.learn(&mut permit, headers, now, Learn::First);
         }
         permit.end(|lane| lane.accepted(now));
     }
 
     /// Ends a request that was throttled.
-    pub(crate) fn throttled(&self, mut permit: Permit, headers: &HeaderMap, now: Duration, closing: Closing) {
+    pub(crate) fn throttled(
+        &self,
+        mut permit: Permit,
+        headers: &HeaderMap,
+        now: Duration,
+        times: ThrottleTimes,
+    ) {
         let now = millis(now);
-        self.learn(&mut permit, headers, now);
-        let (hint, retry_at) = (millis(closing.hint), millis(closing.retry_at));
+        self.learn(&mut permit, headers, now, Learn::Anew);
+        let (hint, retry_at) = (millis(times.hint), millis(times.retry_at));
         let throttle = Throttle { sent_at: permit.sent_at, hint, retry_at };
         permit.end(|lane| lane.throttled(now, throttle));
     }
 
     /// Learns from a response which limit its request fell under. Its outcome counts for that limit.
-    fn learn(&self, permit: &mut Permit, headers: &HeaderMap, now: f64) {
+    fn learn(&self, permit: &mut Permit, headers: &HeaderMap, now: f64, learn: Learn) {
         let limits = Fields::parse_limits(headers);
         let Some(limit) = limits.iter().min_by_key(|limit| tightness(limit)) else { return };
         if limit.name.is_empty() {
             return;
         }
-        let queue = self.named(permit.place, &limit.name, now);
+        let queue = self.named(permit.key, &limit.name, now, learn);
         let policies = Fields::parse_policies(headers);
         let policy = policies.iter().find(|policy| policy.name == limit.name);
         if let Some((policy, window)) = policy.and_then(|policy| Some((policy, policy.window?))) {
@@ -213,15 +227,36 @@ impl Gate {
         }
     }
 
-    /// The lane of a limit, from now on that of the place too.
-    fn named(&self, place: Place, limit: &str, now: f64) -> Arc<Queue> {
-        let name = self.hasher.hash_one((place.origin, limit));
+    /// The lane of a limit, and from now on of all requests of this shape.
+    fn named(&self, key: LaneKey, limit: &str, now: f64, learn: Learn) -> Arc<Queue> {
+        let name = self.hasher.hash_one((key.scope, limit));
         let mut known = self.known.lock();
-        if known.limits.len() >= REMEMBERED_MAX && !known.limits.contains_key(&place.shape) {
-            known.limits.clear();
+        let is_known = known.limits.contains_key(&key.shape);
+        if !is_known {
+            make_room(&mut known.limits);
         }
-        known.limits.insert(place.shape, name);
+        if !is_known || learn == Learn::Anew {
+            known.limits.insert(key.shape, name);
+        }
         known.lane(name, now)
+    }
+}
+
+/// Whether a response changes what is known about its request's limit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Learn {
+    /// Only if nothing is known. A success that comes late must not move requests out of a lane that a throttle closed.
+    First,
+    /// In any case: it was throttled.
+    Anew,
+}
+
+/// Forgets any one entry, if there are too many.
+fn make_room<T>(map: &mut HashMap<u64, T>) {
+    if map.len() >= REMEMBERED_MAX
+        && let Some(key) = map.keys().next().copied()
+    {
+        map.remove(&key);
     }
 }
 
@@ -238,9 +273,7 @@ impl Known {
         if self.lanes.len() >= REMEMBERED_MAX {
             self.lanes.retain(|_, queue| !queue.lane.lock().is_idle(now));
         }
-        if self.lanes.len() >= REMEMBERED_MAX {
-            self.lanes.clear(); // calls in flight keep theirs
-        }
+        make_room(&mut self.lanes); // calls in flight keep theirs
         self.lanes.entry(name).or_default().clone()
     }
 }
@@ -334,7 +367,7 @@ mod tests {
         let gate = Gate::default();
         let shape = |path: &str| {
             let uri = format!("https://api.example.com{path}").parse().unwrap();
-            gate.place(&Method::GET, &uri, "").shape
+            gate.key(&Method::GET, &uri, "").shape
         };
         assert_eq!(shape("/v1/items/17"), shape("/v1/items/18?full=1"));
         assert_eq!(shape("/v1/items/0b5e8a94"), shape("/v1/items/17"));
@@ -345,14 +378,13 @@ mod tests {
     #[test]
     fn origin_partition_and_method_make_lanes_of_their_own() {
         let gate = Gate::default();
-        let place = |method: &Method, uri: &str, partition| {
-            gate.place(method, &uri.parse().unwrap(), partition).shape
-        };
-        let one = place(&Method::GET, "https://a.example/x", "");
-        assert_ne!(one, place(&Method::POST, "https://a.example/x", ""));
-        assert_ne!(one, place(&Method::GET, "http://a.example/x", ""));
-        assert_ne!(one, place(&Method::GET, "https://a.example:8443/x", ""));
-        assert_ne!(one, place(&Method::GET, "https://a.example/x", "anna"));
+        let key =
+            |method: &Method, uri: &str, partition| gate.key(method, &uri.parse().unwrap(), partition).shape;
+        let one = key(&Method::GET, "https://a.example/x", "");
+        assert_ne!(one, key(&Method::POST, "https://a.example/x", ""));
+        assert_ne!(one, key(&Method::GET, "http://a.example/x", ""));
+        assert_ne!(one, key(&Method::GET, "https://a.example:8443/x", ""));
+        assert_ne!(one, key(&Method::GET, "https://a.example/x", "anna"));
     }
 
     /// However many paths are called, limits are named and origins are there, little is remembered.
@@ -361,13 +393,13 @@ mod tests {
         let (gate, timer) = (Gate::default(), crate::timer::TokioTimer::default());
         for n in 0..5_000 {
             let uri = format!("https://host{n}.example/path{n}/x").parse().unwrap();
-            let place = gate.place(&Method::GET, &uri, "");
-            gate.budget(place, BudgetSize::default());
+            let key = gate.key(&Method::GET, &uri, "");
+            gate.budget(key, BudgetSize::default());
             let mut headers = HeaderMap::new();
             headers.insert("ratelimit", format!("\"limit{n}\";r=0;t=5").parse().unwrap());
-            let permit = gate.try_enter(place, &timer).unwrap();
-            let closing = Closing { hint: Duration::from_secs(5), retry_at: Duration::from_secs(5) };
-            gate.throttled(permit, &headers, timer.now(), closing);
+            let permit = gate.try_enter(key, &timer).unwrap();
+            let times = ThrottleTimes { hint: Duration::from_secs(5), retry_at: Duration::from_secs(5) };
+            gate.throttled(permit, &headers, timer.now(), times);
         }
         let known = gate.known.lock();
         for size in [known.limits.len(), known.lanes.len(), known.budgets.len()] {

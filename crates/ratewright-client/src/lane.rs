@@ -14,9 +14,9 @@
 //! nobody sets. `clients/vectors/gate.json` holds the TypeScript client to the same steps.
 //!
 //! # Laws
-//! - Nothing is sent between a throttle and the end of the server's wait.
+//! - Between a throttle and the end of the server's wait nobody gets a turn.
 //! - However late a timer fires, at most 20 ms worth of sends catch up.
-//! - A throttle of a request that was sent before the last throttle changes no pace: one burst is one lesson.
+//! - A throttle of a request that was sent before the last throttle changes no pace: one burst counts as one throttle.
 
 /// A lane that has been open for so long without a throttle is not paced any more; or for its limit's window, if that is longer.
 const QUIET: f64 = 10_000.0;
@@ -66,7 +66,7 @@ struct Pace {
     /// Sends a second.
     rate: f64,
     /// The pace that met the limit; none while the pace doubles.
-    met: Option<f64>,
+    rate_at_limit: Option<f64>,
     grown_at: f64,
     open_at: f64,
     next_at: f64,
@@ -86,6 +86,9 @@ struct Accepted {
 impl Lane {
     /// Learns what the lane's limit allows: `quota` units in so many seconds, rounded up.
     pub fn learn(&mut self, quota: u64, seconds: u64) {
+        if quota == 0 || seconds == 0 {
+            return;
+        }
         #[expect(clippy::cast_precision_loss, reason = "a pace need not be exact")]
         let (quota, seconds) = (quota as f64, seconds as f64);
         self.ceiling = (seconds > 1.0).then(|| quota / (seconds - 1.0));
@@ -101,6 +104,9 @@ impl Lane {
             self.in_flight += 1;
             return Turn::Go;
         };
+        if now - pace.open_at >= self.window.max(QUIET) {
+            pace.rate_at_limit = None; // the limit may have grown
+        }
         pace.grow(now, self.ceiling);
         let opens = pace.opens_at();
         if now < opens {
@@ -119,7 +125,7 @@ impl Lane {
         self.in_flight += 1;
     }
 
-    /// Ends a request that was answered otherwise than by a throttle.
+    /// Ends a request whose response was not a throttle.
     pub fn accepted(&mut self, now: f64) {
         self.failed();
         self.accepted.turn(now);
@@ -149,7 +155,7 @@ impl Lane {
         let open_at = self.pace.map_or(0.0, |pace| pace.open_at).max(told).max(throttle.retry_at);
         self.pace = Some(Pace {
             rate: capped((CUT * rate).max(1.0), self.ceiling),
-            met: self.pace.map(|pace| pace.rate),
+            rate_at_limit: self.pace.map(|pace| pace.rate),
             grown_at: open_at,
             open_at,
             next_at: open_at,
@@ -202,7 +208,7 @@ impl Pace {
 
     /// The pace after so many seconds without a throttle.
     fn grown(&self, seconds: f64, ceiling: Option<f64>) -> f64 {
-        let grown = match self.met {
+        let grown = match self.rate_at_limit {
             None => self.rate * seconds.exp2(),
             Some(met) => self.rate + STEP * met * seconds,
         };

@@ -91,7 +91,7 @@ where
 
 async fn send<S, B, R>(retry: Retry, mut inner: S, request: Request<B>) -> Result<Response<R>, BoxError>
 where
-    S: Service<Request<ReplayBody<B>>, Response = Response<R>>,
+    S: Service<Request<ReplayBody<B>>, Response = Response<R>> + Clone,
     S::Error: Into<BoxError>,
     B: Body<Data = Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
@@ -105,7 +105,10 @@ where
     let info = RequestInfo::new(&parts.method, &parts.uri, &parts.headers, kind);
     let mut call = retry.call(info.with_extensions(&parts.extensions));
     let mut kept = Some(parts);
-    let mut is_ready = true; // `poll_ready` was called for the first attempt
+    let mut is_ready = call.try_turn(); // `poll_ready` was called for the first attempt
+    if !is_ready {
+        inner = inner.clone(); // others may use what was reserved, while this request waits
+    }
     loop {
         call.turn().await.map_err(CallError::<SendError>::from)?;
         if !std::mem::replace(&mut is_ready, false) {
@@ -137,11 +140,11 @@ impl<B: Body<Data = Bytes>> Bodies<B> {
         factory: Option<BodyFactory<B>>,
         replay_max: usize,
     ) -> Result<(Self, BodyKind), B::Error> {
-        if body.is_end_stream() {
-            return Ok((Self::Kept { data: Bytes::new(), trailers: None }, BodyKind::None));
-        }
         if let Some(factory) = factory {
             return Ok((Self::Factory(factory), BodyKind::Factory));
+        }
+        if body.is_end_stream() {
+            return Ok((Self::Kept { data: Bytes::new(), trailers: None }, BodyKind::None));
         }
         let length = body.size_hint().exact().and_then(|length| usize::try_from(length).ok());
         if length.is_none_or(|length| length > replay_max) {

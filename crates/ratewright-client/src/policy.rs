@@ -58,6 +58,12 @@ impl Default for RetryPolicy {
     }
 }
 
+impl RetryPolicy {
+    pub(crate) fn distrusting_429(&self) -> Self {
+        Self { trust_429: false, ..self.clone() }
+    }
+}
+
 impl Backoff {
     /// The range after so many attempts, in whole milliseconds.
     pub(crate) fn ceiling(self, attempts: u32) -> u64 {

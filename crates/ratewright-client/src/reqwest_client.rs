@@ -1,8 +1,10 @@
 //! Retries for reqwest: a client that is ready to use, and a middleware for clients that have others.
 
+use std::cell::Cell;
+
 use async_trait::async_trait;
 use http::{Extensions, HeaderMap, Method, StatusCode, Uri};
-use reqwest::{Body, IntoUrl, Request, Response};
+use reqwest::{Body, IntoUrl, Request, Response, redirect};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Error, Middleware, RequestBuilder};
 
 use crate::body::BodyFactory;
@@ -28,13 +30,20 @@ pub struct Client {
 
 impl Client {
     /// A client with reqwest's defaults and ours.
+    ///
+    /// # Panics
+    /// If TLS cannot be set up, as `reqwest::Client::new` does.
     pub fn new() -> Self {
-        Self::with(reqwest::Client::new(), Retry::new())
+        Self::with(reqwest::Client::builder(), Retry::new()).expect("reqwest can set up TLS")
     }
 
-    /// A client of yours, with retries of yours.
-    pub fn with(client: reqwest::Client, retry: Retry) -> Self {
-        Self { inner: ClientBuilder::new(client).with(retry).build() }
+    /// A client with your settings. Up to ten redirects are followed; `redirect` of the builder has no effect.
+    ///
+    /// # Errors
+    /// Those of the builder.
+    pub fn with(builder: reqwest::ClientBuilder, retry: Retry) -> Result<Self, reqwest::Error> {
+        let client = builder.redirect(noticed_redirects()).build()?;
+        Ok(Self { inner: ClientBuilder::new(client).with(NoticesRedirects(retry)).build() })
     }
 
     /// Begins a request.
@@ -91,6 +100,43 @@ impl Default for Client {
     }
 }
 
+tokio::task_local! {
+    /// True once this attempt was redirected.
+    static IS_REDIRECTED: Cell<bool>;
+}
+
+/// Reqwest's default, which leaves a note: an error does not tell whether it is that of the first hop.
+fn noticed_redirects() -> redirect::Policy {
+    redirect::Policy::custom(|attempt| {
+        let _ = IS_REDIRECTED.try_with(|noted| noted.set(true));
+        redirect::Policy::default().redirect(attempt)
+    })
+}
+
+/// The middleware of [`Client`].
+struct NoticesRedirects(Retry);
+
+/// Whether the client below leaves a note when it is redirected.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Redirects {
+    Noticed,
+    Unknown,
+}
+
+#[async_trait]
+impl Middleware for NoticesRedirects {
+    async fn handle(
+        &self,
+        request: Request,
+        extensions: &mut Extensions,
+        next: reqwest_middleware::Next<'_>,
+    ) -> Result<Response, Error> {
+        send(&self.0, request, extensions, next, Redirects::Noticed).await
+    }
+}
+
+/// Retries for a client of yours. Its errors do not tell whether it was redirected before, so they prove nothing: what must
+/// not be processed twice is repeated after a limiter's 429 only.
 #[async_trait]
 impl Middleware for Retry {
     async fn handle(
@@ -99,22 +145,43 @@ impl Middleware for Retry {
         extensions: &mut Extensions,
         next: reqwest_middleware::Next<'_>,
     ) -> Result<Response, Error> {
-        let factory = extensions.get::<BodyFactory<Body>>().cloned();
-        let info = info(&request, factory.is_some()).with_extensions(extensions);
-        let mut requests = Requests { kept: Some(request), factory };
-        let mut call = self.call(info);
-        loop {
-            call.turn().await.map_err(|expired| Error::middleware(CallError::<Error>::from(expired)))?;
-            let mut copy =
-                requests.next(call.is_last()).expect("a request that was not kept is not sent again");
-            if let Some((name, value)) = call.attempt_header() {
-                copy.headers_mut().insert(name, value);
-            }
+        send(self, request, extensions, next, Redirects::Unknown).await
+    }
+}
+
+async fn send(
+    retry: &Retry,
+    request: Request,
+    extensions: &mut Extensions,
+    next: reqwest_middleware::Next<'_>,
+    redirects: Redirects,
+) -> Result<Response, Error> {
+    let factory = extensions.get::<BodyFactory<Body>>().cloned();
+    let info = info(&request, factory.is_some()).with_extensions(extensions);
+    let url = request.url().clone();
+    let mut requests = Requests { kept: Some(request), factory };
+    let mut call = retry.call(info);
+    loop {
+        call.turn().await.map_err(|expired| Error::middleware(CallError::<Error>::from(expired)))?;
+        let mut copy = requests.next(call.is_last()).expect("a request that was not kept is not sent again");
+        if let Some((name, value)) = call.attempt_header() {
+            copy.headers_mut().insert(name, value);
+        }
+        let attempt = async {
             let result = next.clone().run(copy, extensions).await;
-            match call.next(result).await {
-                Next::Return(result) => return result,
-                Next::Again => {}
-            }
+            (result, IS_REDIRECTED.with(Cell::get))
+        };
+        let (result, is_noted) = IS_REDIRECTED.scope(Cell::new(false), attempt).await;
+        let is_redirected = match &result {
+            Ok(response) => *response.url() != url,
+            Err(_) => is_noted || redirects == Redirects::Unknown,
+        };
+        if is_redirected {
+            call.redirected();
+        }
+        match call.next(result).await {
+            Next::Return(result) => return result,
+            Next::Again => {}
         }
     }
 }

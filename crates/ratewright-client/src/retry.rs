@@ -93,7 +93,7 @@ impl Retry {
         Self::builder().build()
     }
 
-    /// Other than the defaults.
+    /// A builder for custom settings.
     pub fn builder() -> RetryBuilder {
         RetryBuilder::default()
     }
@@ -150,7 +150,7 @@ impl RetryBuilder {
         self
     }
 
-    /// No gate: throttled calls wait for themselves alone, and all that waited for the same time come at once.
+    /// No gate: each call waits on its own, and calls with equal waits retry together.
     #[must_use]
     pub fn without_gate(mut self) -> Self {
         self.shared.has_gate = false;
@@ -185,14 +185,14 @@ impl RetryBuilder {
         self
     }
 
-    /// Another clock.
+    /// Replaces the clock.
     #[must_use]
     pub fn timer(mut self, timer: impl Timer + 'static) -> Self {
         self.shared.timer = Box::new(timer);
         self
     }
 
-    /// Other chance, in [0, 1).
+    /// Replaces the random source; it must return values in [0, 1).
     #[must_use]
     pub fn random(mut self, random: impl Fn() -> f64 + Send + Sync + 'static) -> Self {
         self.shared.random = Random(Box::new(random));

@@ -7,7 +7,7 @@
 //!   X-RateLimit-Reset: 1794744006           4  likewise; Unix time, or seconds from now
 //! ```
 //!
-//! The first that can be read counts. Anything may stand in a header, so nothing here fails: what is malformed is absent.
+//! The first that can be read counts. Headers are untrusted: a malformed header counts as absent.
 //! `clients/vectors/README.md` defines every detail.
 
 use std::time::{Duration, SystemTime};

@@ -172,6 +172,93 @@ async fn the_deadline_holds_for_waits() {
     assert_eq!(why(&done).2, Why::Deadline);
 }
 
+/// A clock whose sleeps end a minute late, as in a laptop that was shut or a tab in the background.
+#[derive(Debug)]
+struct LateTimer(Instant);
+
+impl ratewright_client::Timer for LateTimer {
+    fn now(&self) -> Duration {
+        self.0.elapsed()
+    }
+
+    fn wall(&self) -> std::time::SystemTime {
+        std::time::SystemTime::UNIX_EPOCH
+    }
+
+    fn sleep_until(&self, at: Duration) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(tokio::time::sleep_until(self.0 + at + secs(60)))
+    }
+}
+
+/// Timers that fire late: nothing is sent after the deadline, with a gate or without.
+#[tokio::test(start_paused = true)]
+async fn a_late_timer_sends_nothing_after_the_deadline() {
+    for builder in [Retry::builder(), Retry::builder().without_gate()] {
+        let builder = builder.timer(LateTimer(Instant::now()));
+        let done = play(builder, get(URI), &[with(429, &[("retry-after", "1")]), status(200)]).await;
+        assert_eq!(done.sent_at, [0]);
+        assert!(done.result.unwrap_err().to_string().starts_with("deadline of 30s passed"));
+    }
+}
+
+/// A budget belongs to an origin: partitions do not multiply the retries that a failing server gets.
+#[tokio::test(start_paused = true)]
+async fn partitions_share_the_budget_of_their_origin() {
+    let retry = Retry::new();
+    let mut n_sends = 0;
+    for n in 0..500 {
+        let mut extensions = http::Extensions::new();
+        extensions.insert(Partition(format!("user {n}")));
+        n_sends += call(&retry, get(URI).with_extensions(&extensions), &[status(500)]).await.sent_at.len();
+    }
+    assert!(n_sends <= 550, "{n_sends} sends for 500 calls");
+}
+
+/// A success that comes late does not take requests out of a lane that a throttle has closed.
+#[tokio::test(start_paused = true)]
+async fn a_late_success_does_not_open_a_closed_lane() {
+    let retry = Retry::builder().random(|| 0.5).build();
+    let slow = tokio::spawn({
+        let retry = retry.clone();
+        async move {
+            let late = |_| async {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                respond(&with(200, &[("ratelimit", "\"other\";r=1;t=1")]))
+            };
+            retry.send(get(URI), late).await.unwrap()
+        }
+    });
+    settle().await;
+    let throttled = with(429, &[("retry-after", "5"), ("ratelimit", "\"tight\";r=0;t=5")]);
+    let waiting = tokio::spawn({
+        let retry = retry.clone();
+        async move { call(&retry, get(URI), &[throttled, status(200)]).await }
+    });
+    slow.await.unwrap();
+    let start = Instant::now();
+    call(&retry, get(URI), &[status(200)]).await;
+    assert!(start.elapsed() >= secs(4), "sent {:?} after the throttle", start.elapsed());
+    waiting.await.unwrap();
+}
+
+/// Requests that are sent into a closed lane, because they cannot wait, do not slow it down for those that come later.
+#[tokio::test(start_paused = true)]
+async fn sends_into_a_closed_lane_do_not_ruin_its_pace() {
+    let retry = Retry::new();
+    for _ in 0..100 {
+        call(&retry, get(URI), &[status(200)]).await;
+    }
+    for _ in 0..50 {
+        call(&retry, get(URI), &[with(429, &[("retry-after", "40")])]).await;
+    }
+    tokio::time::sleep(secs(41)).await;
+    let start = Instant::now();
+    let replies = [status(200)];
+    let calls = (0..40).map(|_| call(&retry, get(URI), &replies));
+    futures_util::future::join_all(calls).await;
+    assert!(start.elapsed() < secs(2), "40 calls took {:?}", start.elapsed());
+}
+
 /// One stream of events tells the whole story of a call.
 #[tokio::test(start_paused = true)]
 async fn events_tell_what_happened() {

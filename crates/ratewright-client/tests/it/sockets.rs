@@ -119,7 +119,7 @@ fn quick() -> RetryPolicy {
 }
 
 fn client() -> Client {
-    Client::with(reqwest::Client::new(), Retry::builder().policy(quick()).build())
+    Client::with(reqwest::Client::builder(), Retry::builder().policy(quick()).build()).unwrap()
 }
 
 /// A hyper client in the layer, which sends one request.
@@ -237,8 +237,13 @@ async fn a_refused_connection_is_tried_again() {
     let count = sends.clone();
     let retry =
         Retry::builder().policy(quick()).on_event(move |event| *count.lock().unwrap() = event.attempts);
-    let error =
-        Client::with(reqwest::Client::new(), retry.build()).post(&url).body("x").send().await.unwrap_err();
+    let error = Client::with(reqwest::Client::builder(), retry.build())
+        .unwrap()
+        .post(&url)
+        .body("x")
+        .send()
+        .await
+        .unwrap_err();
     assert!(error.is_connect(), "{error}");
     assert_eq!(*sends.lock().unwrap(), 4);
 }
@@ -254,6 +259,57 @@ async fn a_lost_response_is_asked_for_again_only_if_that_is_safe() {
     let server = Server::start(&[CLOSED, OK]).await;
     let response = client().post(&server.url).header("Idempotency-Key", "k1").body("x").send().await.unwrap();
     assert_eq!((response.status().as_u16(), server.heard().len()), (200, 2));
+}
+
+/// After a redirect neither a 429 nor a refused connection proves that the first hop did nothing: a POST is not repeated.
+#[tokio::test]
+async fn a_redirected_post_is_not_sent_twice() {
+    let limited = Server::start(&[LIMITED]).await;
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let nobody = format!("http://{}/", free.local_addr().unwrap());
+    drop(free);
+    for target in [&limited.url, &nobody] {
+        let redirect = format!("HTTP/1.1 303 See Other\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n");
+        let server = Server::start(&[&redirect]).await;
+        let result = client().post(&server.url).body("order").send().await;
+        assert_eq!(server.heard().len(), 1, "{target}: {result:?}");
+        let server = Server::start(&[&redirect]).await;
+        let _ = client().get(&server.url).send().await;
+        assert_eq!(server.heard().len(), 4, "a GET is repeated all the same");
+    }
+}
+
+/// A factory makes every body, also if the request itself has none.
+#[tokio::test]
+async fn a_factory_beside_an_empty_body_is_used() {
+    let server = Server::start(&[FAILED, OK]).await;
+    let factory = BodyFactory::new(|| Full::new(Bytes::from_static(b"made")));
+    let request = Request::put(&server.url).extension(factory).body(Full::new(Bytes::new())).unwrap();
+    assert_eq!(send_by_layer(request).await.status(), 200);
+    assert!(server.heard().iter().all(|heard| heard.body == b"made"));
+}
+
+/// A request that waits in the gate holds nothing of the client below: others may use it.
+#[tokio::test(start_paused = true)]
+async fn a_waiting_request_holds_no_readiness() {
+    let stub = tower::service_fn(|request: Request<ReplayBody<Full<Bytes>>>| {
+        let is_login = request.uri().path() == "/login";
+        let response =
+            Response::builder().status(if is_login { 429 } else { 200 }).header("retry-after", "20");
+        std::future::ready(Ok::<_, Infallible>(response.body(Full::new(Bytes::new())).unwrap()))
+    });
+    let one_at_a_time = tower::limit::ConcurrencyLimit::new(stub, 1);
+    let service = RetryLayer::new(Retry::new()).layer(one_at_a_time);
+    let get = |path: &str| {
+        let request = Request::get(format!("http://a.example{path}")).body(Full::new(Bytes::new())).unwrap();
+        service.clone().oneshot(request)
+    };
+    let logins: Vec<_> = (0..3).map(|_| tokio::spawn(get("/login"))).collect();
+    crate::script::settle().await;
+    let start = Instant::now();
+    assert_eq!(get("/items").await.unwrap().status(), 200);
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    logins.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 /// A response that breaks off belongs to the caller: nobody asks for it again behind its back.

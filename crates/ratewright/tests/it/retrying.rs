@@ -37,7 +37,7 @@ fn patient() -> Retry {
 
 /// Calls `/items/FIRST` and those after it at once; the attempts of each.
 async fn burst(gateway: &str, retry: Retry, paths: std::ops::Range<usize>) -> Vec<u32> {
-    let client = Client::with(reqwest::Client::new(), retry);
+    let client = Client::with(reqwest::Client::builder(), retry).unwrap();
     let calls: Vec<_> = paths
         .map(|n| {
             let (client, url) = (client.clone(), format!("http://{gateway}/items/{n}"));
