@@ -81,7 +81,7 @@ pub enum CorsError {
     NoOrigin,
     /// Every origin would see what a user's cookies open.
     #[error(
-        "origins has *: every site could read responses to its visitors' cookies, and browsers reject the combination; list the origins, or leave credentials out"
+        "origins is *, which cannot be combined with credentials: any site could read responses made with its visitors' cookies, and browsers reject it; list the origins, or leave credentials out"
     )]
     CredentialsForAny,
     /// `*` stands beside others.

@@ -104,7 +104,7 @@ where
         if let Some(rewritten) = target.rewritten().cloned() {
             let mut uri = std::mem::take(&mut head.uri).into_parts();
             uri.path_and_query = Some(rewritten);
-            head.uri = Uri::from_parts(uri).map_err(|_| Rejection::bad_request("the path is no path"))?;
+            head.uri = Uri::from_parts(uri).map_err(|_| Rejection::bad_request("invalid path"))?;
         }
         Ok(routed)
     }
@@ -170,7 +170,7 @@ fn number_of(found: Found<'_>, method: &Method) -> Result<usize, Box<Rejection>>
     match found {
         Found::Route(_, number) => Ok(number),
         Found::WrongMethod(allow) => {
-            let detail = format!("{method} does not go with this path");
+            let detail = format!("method {method} is not allowed for this path");
             let mut rejection = Rejection::new(StatusCode::METHOD_NOT_ALLOWED, detail);
             rejection.allow = allow;
             Err(rejection)

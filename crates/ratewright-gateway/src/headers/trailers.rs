@@ -52,8 +52,12 @@ pub fn clean_trailers(trailers: &mut HeaderMap, rules: &Rules, read: &ReadHeader
 /// Removes what an upstream's trailers must not contain: headers that count only in the head, and those of the
 /// connection, which HTTP/2 clients take for an error of the whole response.
 pub fn clean_response_trailers(trailers: &mut HeaderMap) {
-    let is_removed =
-        |name: &&HeaderName| OF_HEADS.contains(name) || **name == SET_COOKIE || hop_by_hop(name).is_some();
+    let is_removed = |name: &&HeaderName| {
+        OF_HEADS.contains(name)
+            || **name == SET_COOKIE
+            || name.as_str().starts_with("access-control-")
+            || hop_by_hop(name).is_some()
+    };
     let removed: Vec<_> = trailers.keys().filter(is_removed).cloned().collect();
     for name in removed {
         trailers.remove(name);
@@ -107,9 +111,16 @@ mod tests {
     #[test]
     fn trailers_of_a_response_say_nothing_of_its_head_or_its_connection() {
         let mut trailers = HeaderMap::new();
-        for name in
-            ["connection", "keep-alive", "te", "upgrade", "transfer-encoding", "content-length", "set-cookie"]
-        {
+        for name in [
+            "connection",
+            "keep-alive",
+            "te",
+            "upgrade",
+            "transfer-encoding",
+            "content-length",
+            "set-cookie",
+            "access-control-allow-origin",
+        ] {
             trailers.insert(HeaderName::from_static(name), HeaderValue::from_static("x"));
         }
         trailers.insert("grpc-status", HeaderValue::from_static("0"));

@@ -250,4 +250,6 @@ fn e3_a_page_of_another_origin_is_served_by_the_real_gateway() {
         "{report}"
     );
     assert_eq!(report["errors"], serde_json::json!([]));
+    assert!(report["sends"].as_u64() > Some(3) && report["waits"][0] == "retry-after", "{report}");
+    assert!(report["waitedMs"].as_u64() >= Some(1_000), "{report}");
 }

@@ -261,6 +261,13 @@ fn every_crate_that_logs_is_named_in_the_reference_of_log_modules() {
     }
 }
 
+/// A lock file that names where packages come from would send every user there.
+#[test]
+fn the_lock_of_the_typescript_client_names_no_registry() {
+    let lock = std::fs::read_to_string(root().join("clients/typescript/package-lock.json")).unwrap();
+    assert!(lock.contains("\"integrity\"") && !lock.contains("\"resolved\""));
+}
+
 #[test]
 fn the_old_name_is_in_no_file_but_one_line_of_the_changelog() {
     let old_name = ["toll", "gate"].concat();

@@ -73,13 +73,13 @@ fn a_star_with_credentials_is_rejected() {
     check(
         &file("cors: {origins: '*', credentials: true}", ""),
         expect![[r#"
-            t.yaml:1:45: gateway.cors.credentials is true and origins has *: every site could read responses to its visitors' cookies, and browsers reject the combination; list the origins, or leave credentials out
+            t.yaml:1:45: gateway.cors.credentials is true and origins is *, which cannot be combined with credentials: any site could read responses made with its visitors' cookies, and browsers reject it; list the origins, or leave credentials out
         "#]],
     );
     check(
         &file("", ", cors: {credentials: true, origins: ['*']}"),
         expect![[r#"
-            t.yaml:3:70: routes.a.cors.credentials is true and origins has *: every site could read responses to its visitors' cookies, and browsers reject the combination; list the origins, or leave credentials out
+            t.yaml:3:70: routes.a.cors.credentials is true and origins is *, which cannot be combined with credentials: any site could read responses made with its visitors' cookies, and browsers reject it; list the origins, or leave credentials out
         "#]],
     );
 }
