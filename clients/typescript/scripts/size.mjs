@@ -2,7 +2,7 @@
 import { gzipSync } from "node:zlib";
 import { build } from "esbuild";
 
-const bytesMax = 6_700;
+const bytesMax = 6_000;
 
 const { outputFiles } = await build({
   entryPoints: [new URL("../dist/index.js", import.meta.url).pathname],

@@ -14,87 +14,82 @@ export type BodyFactory = () => Body | Promise<Body>;
 
 export interface Replay {
   /** What is known of the body now. */
-  kind(): BodyKind;
-  /** The body for another attempt, if `kind` allows one; undefined if there is none. */
-  again(): Body | undefined | Promise<Body>;
+  readonly kind: BodyKind;
+  /** The body for another attempt, if `kind` allows one and there is a body. */
+  readonly again?: Body | BodyFactory;
   /** Ends a copy that is still being made. */
   close?(): void;
 }
 
-/** What each part of a form adds for its boundary and headers, roughly. */
-const formPartBytes = 160;
+/** What a name or a value adds to a form for its boundary and headers, roughly. */
+const formOverheadBytes = 80;
 
 /** Prepares a body to be sent again. Nothing is copied if it is longer than `replayMax`. */
 export function replayOf(body: Body | BodyFactory | null | undefined, replayMax: number): Replay {
-  if (body === null || body === undefined) return { kind: () => "none", again: () => undefined };
-  if (typeof body === "function") return { kind: () => "factory", again: body };
-  // Every platform has `Blob` to measure UTF-8 with, but not every one has `TextEncoder`.
-  if (typeof body === "string") return { kind: () => ({ bytes: new Blob([body]).size }), again: () => body };
-  if ("byteLength" in body) return copiedBytes(body, replayMax);
-  if ("slice" in body) return kept(body.size, body);
+  if (body === null || body === undefined) return { kind: "none" };
+  if (typeof body === "function") return { kind: "factory", again: body };
+  if (typeof body === "string") {
+    // A character has at most 3 bytes, so only long strings are measured. Not every platform has `TextEncoder`.
+    const bytes = body.length > replayMax / 3 ? new Blob([body]).size : 0;
+    return { kind: { bytes }, again: body };
+  }
+  if ("byteLength" in body) {
+    const { buffer, byteOffset, byteLength: bytes } = body as Uint8Array<ArrayBuffer>;
+    // A buffer has no buffer, and no offset.
+    const again = bytes > replayMax ? body : new Uint8Array(buffer ?? body, byteOffset, bytes).slice();
+    return { kind: { bytes }, again };
+  }
+  if ("slice" in body) return { kind: { bytes: body.size }, again: body };
+  if ("entries" in body) return replayOfPairs(body);
   // React Native's forms hold names of files, and cannot be listed; sending one again reads the files again.
-  if ("append" in body) return "entries" in body ? copiedPairs(body) : kept(0, body);
-  return { kind: () => "stream", again: () => undefined };
+  return "append" in body ? { kind: { bytes: 0 }, again: body } : { kind: "stream" };
+}
+
+/** Copies a form or search parameters. */
+function replayOfPairs(pairs: FormData | URLSearchParams): Replay {
+  const again = new (pairs.constructor as typeof FormData)();
+  const parts: (string | Blob)[] = [];
+  pairs.forEach((value: string | Blob, name: string) => {
+    again.append(name, value as Blob);
+    parts.push(name, value);
+  });
+  const bytes = "sort" in pairs ? String(pairs).length : new Blob(parts).size + parts.length * formOverheadBytes;
+  return { kind: { bytes }, again };
 }
 
 /** Copies the body of a `Request` while it is being sent. Call it before the send. */
 export function replayOfRequest(request: Request, replayMax: number): Replay {
-  const chunks: Uint8Array<ArrayBuffer>[] = [];
-  let bytes = 0;
-  let complete = false;
-  const copied = readBody(request.clone().body!, (chunk) => {
-    chunks.push(chunk);
-    bytes += chunk.byteLength;
-    return bytes <= replayMax;
-  });
-  copied.complete.then((isComplete) => {
-    complete = isComplete;
-    if (!isComplete) chunks.length = 0;
-  });
-  return { kind: () => (complete ? { bytes } : "stream"), again: () => new Blob(chunks), close: copied.cancel };
+  const replay: Replay = {
+    kind: "stream",
+    close: readBody(request.clone().body!, replayMax, (chunks) => {
+      Object.assign(replay, { kind: "factory", again: new Blob(chunks) });
+    }),
+  };
+  return replay;
 }
 
 /**
- * Reads a body for as long as `take` wants more. `complete` tells whether it was read to its end; it never rejects.
- * A body that is not wanted any more is cancelled.
+ * Reads a body, and gives its chunks to `onEnd`; or cancels it as soon as it is longer than `bytesMax`. Returns a
+ * function that cancels it earlier.
  */
 export function readBody(
   body: ReadableStream<Uint8Array<ArrayBuffer>>,
-  take: (chunk: Uint8Array<ArrayBuffer>) => boolean,
-) {
+  bytesMax: number,
+  onEnd?: (chunks: Uint8Array<ArrayBuffer>[]) => void,
+): () => void {
   const reader = body.getReader();
   const cancel = () => void reader.cancel().catch(() => {});
-  const read = async (): Promise<boolean> => {
-    for (;;) {
+  const read = async () => {
+    const chunks = [];
+    let bytes = 0;
+    while (bytes <= bytesMax) {
       const { done, value } = await reader.read();
-      if (done) return true;
-      if (!take(value)) break;
+      if (done) return onEnd?.(chunks);
+      chunks.push(value);
+      bytes += value.byteLength;
     }
     cancel();
-    return false;
   };
-  return { cancel, complete: read().catch(() => false) };
-}
-
-function kept(bytes: number, body: Body): Replay {
-  return { kind: () => ({ bytes }), again: () => body };
-}
-
-function copiedBytes(body: ArrayBuffer | ArrayBufferView<ArrayBuffer>, replayMax: number): Replay {
-  const bytes = body.byteLength;
-  if (bytes > replayMax) return kept(bytes, body);
-  const view = "buffer" in body ? new Uint8Array(body.buffer, body.byteOffset, bytes) : new Uint8Array(body);
-  return kept(bytes, view.slice());
-}
-
-/** Copies a form or search parameters. */
-function copiedPairs(pairs: FormData | URLSearchParams): Replay {
-  const copy = new (pairs.constructor as typeof FormData)();
-  let formBytes = 0;
-  pairs.forEach((value: string | Blob, name: string) => {
-    copy.append(name, value as Blob);
-    formBytes += formPartBytes + new Blob([name, value]).size;
-  });
-  const text = String(pairs);
-  return kept(text.startsWith("[object") ? formBytes : text.length, copy);
+  read().catch(() => {}); // A body that cannot be read has no copy.
+  return cancel;
 }

@@ -5,8 +5,8 @@
  * at most 10 % to the load. It is counted in thousandths, so nothing is ever rounded. Retries after a 429 are free:
  * the server asked for them.
  */
-import { BoundedMap } from "./bounded-map.js";
 import { completeOptions } from "./options.js";
+import { remember } from "./remember.js";
 
 export interface BudgetOptions {
   /** The most retries that can be saved up. Default 50. */
@@ -19,7 +19,7 @@ export interface BudgetOptions {
 export class Budget {
   readonly #full: number;
   readonly #earned: number;
-  readonly #levels = new BoundedMap<number>();
+  readonly #levels = new Map<string, number>();
 
   constructor(options?: BudgetOptions) {
     const { retriesMax, perSuccess } = completeOptions({ retriesMax: 50, perSuccess: 0.1 }, options);
@@ -32,17 +32,16 @@ export class Budget {
     return this.#levels.get(key) ?? this.#full;
   }
 
-  /** Takes `cost` thousandths if they are there. */
+  /** Takes `cost` thousandths if they are there. A full budget is not stored. */
   take(key: string, cost: number): boolean {
     const level = this.level(key);
-    if (level < cost) return false;
-    if (cost > 0) this.#levels.set(key, level - cost);
-    return true;
+    const left = Math.min(level - cost, this.#full);
+    if (left >= 0 && left !== level) remember(this.#levels, key, left);
+    return left >= 0;
   }
 
-  /** Adds what a response that needs no retry earns. A full budget is not stored. */
+  /** Adds what a response that needs no retry earns. */
   earn(key: string): void {
-    const level = this.#levels.get(key);
-    if (level !== undefined && level < this.#full) this.#levels.set(key, Math.min(this.#full, level + this.#earned));
+    this.take(key, -this.#earned);
   }
 }

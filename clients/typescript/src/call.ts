@@ -6,15 +6,14 @@
  * - The returned response is untouched; the ones before it are drained or cancelled.
  * - A call that ends, however it ends, leaves no timer, no listener and no place in a lane behind.
  */
-import type { Budget } from "./budget.js";
+import { Budget } from "./budget.js";
 import { abortReason, type Clock, wait } from "./clock.js";
 import { DeadlineError } from "./deadline-error.js";
-import { type Decision, decide, type Facts, isDone, type RetryDecision, type Why } from "./decide.js";
+import { decide, type Failure, type Why } from "./decide.js";
 import { discard } from "./discard.js";
 import type { RetryEvent } from "./events.js";
-import { classifyFailure, isAbort, isInvalid } from "./failure.js";
-import type { Gate } from "./gate.js";
-import type { Throttle } from "./lane.js";
+import { isConnectFailure, isInvalid } from "./failure.js";
+import { Gate } from "./gate.js";
 import { type FetchInput, prepareRequest, type RetryInit } from "./outgoing.js";
 import type { Policy } from "./policy.js";
 import type { LaneQueue } from "./queue.js";
@@ -33,7 +32,7 @@ export interface Settings extends Policy {
   readonly gate: Gate | false;
   readonly budget: Budget | false;
   readonly partition: string | ((target: Target) => string);
-  readonly on: ((event: RetryEvent) => void) | undefined;
+  readonly on?: (event: RetryEvent) => void;
   readonly attemptHeader: boolean;
   readonly clock: Clock;
   readonly random: () => number;
@@ -42,23 +41,24 @@ export interface Settings extends Policy {
 
 /** A send that got no response. */
 interface FailedSend {
+  readonly failure: Failure;
   readonly error: unknown;
 }
 
 export async function call(settings: Settings, input: FetchInput, init: RetryInit | undefined): Promise<Response> {
-  const { fetch, gate, budget, partition, clock, summaries } = settings;
+  const { fetch, clock, partition, summaries } = settings;
+  const budget = settings.budget || new Budget({ retriesMax: Infinity });
   const startedAt = clock.now();
   const deadline = startedAt + settings.deadlineMs;
-  const request = prepareRequest(input, init, settings);
-  const { target, signal, replay } = request;
+  const { target, signal, replay, facts, next } = prepareRequest(input, init, settings);
   const { method, url, origin, shape } = target;
   const scope = `${origin}\n${typeof partition === "function" ? partition(target) : partition}`;
   let attempts = 0;
-  let stopDraining: (() => void) | undefined;
+  let stopDraining: (() => void) | null | undefined;
 
   try {
     for (;;) {
-      const response = await attempt(await enter());
+      const response = await attempt();
       if (response) return response;
     }
   } catch (error) {
@@ -69,124 +69,84 @@ export async function call(settings: Settings, input: FetchInput, init: RetryIni
     replay.close?.();
   }
 
-  /** Waits for the gate. */
-  async function enter(): Promise<LaneQueue | undefined> {
-    throwIfAborted();
-    const queue = gate ? gate.queueFor(scope, shape) : undefined;
-    if (clock.now() > deadline) throw deadlineError(queue); // a late timer
-    const turn = queue?.enter({ clock, deadline, signal });
-    if (turn) {
-      emit({ type: "held", waiting: queue!.waiting });
-      if (!(await turn)) throw deadlineError(queue);
-    }
-    return queue;
-  }
-
   /** Sends once. Returns the response that ends the call, or undefined when it is time for the next attempt. */
-  async function attempt(sentIn: LaneQueue | undefined): Promise<Response | undefined> {
+  async function attempt(): Promise<Response | undefined> {
+    // Without a gate, each attempt passes one of its own, which never holds it back.
+    const gate = settings.gate || new Gate();
+    let queue = gate.queueFor(scope, shape);
+    await enter(queue);
     const sentAt = clock.now();
-    const result = await send(sentIn);
+    const result = await send(queue);
     const now = clock.now();
-    if ("error" in result) {
-      const decision = decideNext({ failure: classifyFailure(result.error) }, now);
-      if (decision.action === "retry") return waitFor(decision, sentIn);
-      summarize(result.error, decision.why);
-      throw result.error;
-    }
-    const { status, headers } = result;
-    if (isDone(status)) {
-      settle(sentIn, headers, now);
-      if (budget) budget.earn(scope);
-      return end(result, "done");
-    }
-    const decision = decideNext(result, now);
-    const hint = decision.serverWaitMs;
+    const response = "status" in result ? result : undefined;
+    const status = response?.status;
+    const state = { attempts, budget: budget.level(scope) };
+    // Rounded up: a retry that is due after whole milliseconds is then never early.
+    const time = { elapsedMs: Math.ceil(now - startedAt), wallMs: clock.wall() };
+    const decision = decide(settings, { request: facts(), state, seen: result, now: time }, settings.random());
     const isRetry = decision.action === "retry";
-    const isThrottle = status === 429 || (status === 503 && hint > 0);
-    const throttle = { sentAt, hint, retryAt: isRetry ? startedAt + decision.atMs : now + hint };
-    const queue = settle(sentIn, headers, now, isThrottle ? throttle : undefined);
+    const hint = decision.serverWaitMs;
+    const retryAt = isRetry ? startedAt + decision.atMs : now + hint;
+    if (response) {
+      const isThrottle = status === 429 || (status === 503 && hint > 0);
+      const throttle = isThrottle ? { sentAt, hint, retryAt } : undefined;
+      queue = gate.settle({ scope, shape, queue }, response.headers, now, throttle);
+    }
     if (!isRetry) return end(result, decision.why, decision.retryAtWallMs);
-    if (queue && queue.waiting + queue.asleep >= queue.lane.capacityUntil(deadline)) {
-      // The lane cannot reach this call in time. The response is worth more than an error later.
-      return end(result, "deadline", clock.wall() + (hint || queue.lane.opensAt() - now));
+    if (response) {
+      if (queue.waiting + queue.asleep >= queue.capacityUntil(deadline)) {
+        // The lane cannot reach this call in time. The response is worth more than an error later.
+        return end(result, "deadline", clock.wall() + (hint || queue.opensAt() - now));
+      }
+      stopDraining = discard(response);
     }
-    stopDraining = discard(result);
-    return waitFor(decision, queue, status);
-  }
-
-  /** Counts a response in its lane, and returns the queue of that lane. */
-  function settle(queue: LaneQueue | undefined, headers: Headers, now: number, throttle?: Throttle) {
-    return gate && queue ? gate.settle({ scope, shape, queue }, headers, now, throttle) : undefined;
-  }
-
-  async function send(queue: LaneQueue | undefined): Promise<Response | FailedSend> {
-    try {
-      const [nextInput, nextInit] = await request.next(attempts + 1);
-      throwIfAborted();
-      stopDraining?.();
-      attempts += 1;
-      emit({ type: "sent" });
-      return await fetch(nextInput, nextInit).catch((error): FailedSend => {
-        if (isAbort(error, signal) || isInvalid(url, nextInit)) throw error;
-        queue?.failed();
-        return { error };
-      });
-    } catch (error) {
-      queue?.failed();
-      throw error;
-    }
-  }
-
-  function decideNext(seen: Facts["seen"], now: number): Decision {
-    const facts: Facts = {
-      request: {
-        method,
-        idempotencyKey: !!request.headers().get("idempotency-key"),
-        body: replay.kind(),
-        repeat: init?.retry ?? "auto",
-      },
-      state: { attempts, budget: budget ? budget.level(scope) : Infinity },
-      seen,
-      // Rounded up: a retry that is due after whole milliseconds is then never early.
-      now: { elapsedMs: Math.ceil(now - startedAt), wallMs: clock.wall() },
-    };
-    return decide(settings, facts, settings.random());
-  }
-
-  /** Takes the retry's cost from the budget, in the same step as the decision, and waits for its time. */
-  async function waitFor({ atMs, cause, cost }: RetryDecision, queue: LaneQueue | undefined, status?: number) {
-    if (budget) budget.take(scope, cost);
-    const time = startedAt + atMs;
-    emit({ type: "waiting", cause, waitMs: time - clock.now(), status });
-    if (queue) queue.asleep += 1;
-    try {
-      await wait({ clock, deadline: time, signal });
-    } finally {
-      if (queue) queue.asleep -= 1;
-    }
+    budget.take(scope, decision.cost); // in the same step as the decision
+    emit({ type: "waiting", cause: decision.cause, waitMs: retryAt - clock.now(), status });
+    queue.asleep += 1;
+    await wait({ clock, deadline: retryAt, signal }, undefined, () => (queue.asleep -= 1));
     return undefined;
   }
 
-  function end(response: Response, why: Why, retryAtWallMs?: number): Response {
-    emit({ type: "returned", status: response.status, ...summarize(response, why, retryAtWallMs) });
-    return response;
+  /** Waits for the gate. */
+  async function enter(queue: LaneQueue): Promise<void> {
+    // A late timer may have passed the deadline already.
+    if (clock.now() <= deadline) {
+      const turn = queue.join({ clock, deadline, signal });
+      if (turn) emit({ type: "held", waiting: queue.waiting });
+      if (!turn || (await turn)) return;
+    }
+    const opensIn = queue.opensAt() - clock.now();
+    const retryAt = opensIn > 0 ? new Date(clock.wall() + opensIn) : undefined;
+    const error = new DeadlineError(target, attempts, retryAt);
+    summaries.set(error, { attempts, why: "deadline", retryAt });
+    throw error;
   }
 
-  function deadlineError(queue: LaneQueue | undefined): DeadlineError {
-    const opensIn = queue ? queue.lane.opensAt() - clock.now() : 0;
-    const error = new DeadlineError(target, attempts, opensIn > 0 ? new Date(clock.wall() + opensIn) : undefined);
-    summaries.set(error, { attempts, why: "deadline", retryAt: error.retryAt });
-    return error;
+  async function send(queue: LaneQueue): Promise<Response | FailedSend> {
+    let args: [FetchInput, RequestInit] | undefined;
+    try {
+      args = await next(attempts + 1);
+      if (signal?.aborted) throw abortReason(signal);
+      stopDraining?.();
+      attempts += 1;
+      emit({ type: "sent" });
+      return await fetch(...args);
+    } catch (error) {
+      queue.failed();
+      const isAborted = signal?.aborted || (error as Error | undefined)?.name === "AbortError";
+      if (!args || isAborted || isInvalid(url, args[1])) throw error;
+      return { failure: isConnectFailure(error) ? "not-sent" : "unknown", error };
+    }
   }
 
-  function summarize(result: unknown, why: Why, retryAtWallMs?: number): Summary {
+  function end(result: Response | FailedSend, why: Why, retryAtWallMs?: number): Response {
     const summary = { attempts, why, retryAt: retryAtWallMs ? new Date(retryAtWallMs) : undefined };
-    if (result instanceof Object) summaries.set(result, summary);
-    return summary;
-  }
-
-  function throwIfAborted(): void {
-    if (signal?.aborted) throw abortReason(signal);
+    const ended = "error" in result ? result.error : result;
+    if (ended instanceof Object) summaries.set(ended, summary);
+    if ("error" in result) throw result.error;
+    if (why === "done") budget.earn(scope);
+    emit({ type: "returned", status: result.status, ...summary });
+    return result;
   }
 
   function emit(event: EventDetails): void {

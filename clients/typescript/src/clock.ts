@@ -19,27 +19,22 @@ export interface Clock {
 export interface Patience {
   readonly clock: Clock;
   readonly deadline: number;
-  readonly signal: AbortSignal | undefined;
+  readonly signal: AbortSignal | null | undefined;
 }
 
 const sliceMaxMs = 30_000;
 
+let latest = 0;
+
 /** The platform's clock. Without `performance`, `Date.now()` is kept from going back. */
-export function systemClock(): Clock {
-  let latest = 0;
-  return {
-    now: () => {
-      if (typeof performance === "object") return performance.now();
-      latest = Math.max(latest, Date.now());
-      return latest;
-    },
-    wall: () => Date.now(),
-    startTimer: (ms, wake) => {
-      const timer = setTimeout(wake, ms);
-      return () => clearTimeout(timer);
-    },
-  };
-}
+export const systemClock: Clock = {
+  now: () => (latest = Math.max(latest, (globalThis.performance ?? Date).now())),
+  wall: () => Date.now(),
+  startTimer: (ms, wake) => {
+    const timer = setTimeout(wake, ms);
+    return () => clearTimeout(timer);
+  },
+};
 
 /** Calls `wake` once `clock.now()` has reached `time`: never earlier, later if the platform is late. */
 export function wakeAt(clock: Clock, time: number, wake: () => void): () => void {
@@ -59,7 +54,7 @@ export function wakeAt(clock: Clock, time: number, wake: () => void): () => void
 export function wait(
   { clock, deadline, signal }: Patience,
   begin?: (wake: () => void) => void,
-  cleanUp?: () => void,
+  cleanUp?: () => unknown,
 ): Promise<boolean> {
   return new Promise((resolve, reject) => {
     const end = (isWoken: boolean) => {

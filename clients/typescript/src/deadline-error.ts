@@ -4,16 +4,13 @@ import type { Target } from "./target.js";
 export class DeadlineError extends Error {
   override readonly name = "DeadlineError";
   /** Sends before the deadline; 0 if the request was never sent. */
-  readonly attempts: number;
+  declare readonly attempts: number;
   /** When the limit opens, as far as is known. */
-  readonly retryAt: Date | undefined;
+  declare readonly retryAt: Date | undefined;
 
   constructor({ origin, shape }: Target, attempts: number, retryAt: Date | undefined) {
     const when = retryAt ? `; try again at ${retryAt.toISOString()}` : "";
-    super(
-      `request not sent: rate limit closed until the deadline (${shape} at ${origin}, attempts ${attempts})${when}`,
-    );
-    this.attempts = attempts;
-    this.retryAt = retryAt;
+    super(`request not sent: rate limit closed until the deadline (${shape} at ${origin})${when}`);
+    Object.assign(this, { attempts, retryAt });
   }
 }

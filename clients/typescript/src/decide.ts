@@ -11,7 +11,7 @@
  */
 import type { ResponseHeaders } from "./headers.js";
 import { type HintCause, isFromLimiter, serverWait } from "./hints.js";
-import type { Backoff, Policy } from "./policy.js";
+import type { Policy } from "./policy.js";
 
 /** Whether a request may be repeated: `safe` may be processed twice, `unprocessed` only if it was not processed. */
 export type Repeat = "auto" | "safe" | "unprocessed" | "never";
@@ -32,7 +32,7 @@ export interface RequestFacts {
   readonly method: string;
   readonly idempotencyKey?: boolean;
   readonly body?: BodyKind;
-  readonly repeat?: Repeat;
+  readonly repeat?: Repeat | undefined;
 }
 
 export interface Facts {
@@ -66,66 +66,46 @@ export interface ReturnDecision {
 export type Decision = RetryDecision | ReturnDecision;
 
 const idempotent = /^(GET|HEAD|OPTIONS|TRACE|PUT|DELETE|QUERY)$/i;
-const done: ReturnDecision = { action: "return", why: "done", serverWaitMs: 0 };
-
-/** True if a response with this status calls for no retry, whatever its headers say. */
-export function isDone(status: number): boolean {
-  return status !== 408 && status !== 429 && !(status >= 500 && status <= 599);
-}
+const retryable = /^(408|429|5\d\d)$/;
 
 /** Decides what to do after an attempt. `random` is in [0, 1). */
 export function decide(policy: Policy, { request, state, seen, now }: Facts, random: number): Decision {
   const response = "status" in seen ? seen : undefined;
   const status = response?.status;
-  if (status !== undefined && isDone(status)) return done;
-
-  const hint = response && serverWait(response.headers, now.wallMs);
+  const isDone = response && !retryable.test(String(status));
+  const hint = response && !isDone ? serverWait(response.headers, now.wallMs) : undefined;
   const serverWaitMs = hint?.waitMs ?? 0;
   const giveUp = (why: Why): ReturnDecision => {
-    return {
-      action: "return",
-      why,
-      serverWaitMs,
-      retryAtWallMs: serverWaitMs > 0 ? now.wallMs + serverWaitMs : undefined,
-    };
+    const retryAtWallMs = serverWaitMs > 0 ? now.wallMs + serverWaitMs : undefined;
+    return { action: "return", why, serverWaitMs, retryAtWallMs };
   };
-  if (request.repeat === "never") return giveUp("never");
+  if (isDone) return giveUp("done");
+
+  const { repeat = "auto", method, idempotencyKey, body } = request;
+  const isUnprocessed =
+    "failure" in seen ? seen.failure === "not-sent" : policy.trust429 && status === 429 && isFromLimiter(seen.headers);
+  const isRepeatable = repeat === "safe" || (repeat === "auto" && (idempotent.test(method) || idempotencyKey));
+  if (repeat === "never") return giveUp("never");
   if (state.attempts >= policy.attempts) return giveUp("attempts");
-  if (!isUnprocessed(policy, seen) && !isRepeatable(request)) return giveUp("unsafe");
-  if (!canReplay(policy, request.body)) return giveUp("body");
+  if (!isUnprocessed && !isRepeatable) return giveUp("unsafe");
+  if (typeof body === "object" ? body.bytes > policy.replayMax : body === "stream") return giveUp("body");
   if (serverWaitMs > policy.serverWaitMaxMs) return giveUp("server-wait");
 
   // The time of the retry.
-  const ceiling = ({ firstMs, maxMs }: Backoff) => Math.min(maxMs, firstMs * 2 ** (state.attempts - 1));
-  const between = (low: number, high: number) => low + Math.floor(random * (high - low));
   let cause: Cause = response ? "server-error" : "connection";
-  let waitMs = between(0, ceiling(policy.failureBackoff));
+  let backoff = policy.failureBackoff;
   if (serverWaitMs > 0) {
     cause = hint!.cause;
-    waitMs = serverWaitMs + between(0, ceiling(policy.spread));
+    backoff = policy.spread;
   } else if (status === 429 || status === 503) {
-    const high = ceiling(policy.throttleBackoff);
     cause = "throttled";
-    waitMs = between(Math.ceil(high / 10), high); // From 0, some would return at once.
+    backoff = policy.throttleBackoff;
   }
-  const atMs = now.elapsedMs + waitMs;
+  const ceiling = Math.min(backoff.maxMs, backoff.firstMs * 2 ** (state.attempts - 1));
+  const low = cause === "throttled" ? Math.ceil(ceiling / 10) : 0; // From 0, some would return at once.
+  const atMs = now.elapsedMs + serverWaitMs + low + Math.floor(random * (ceiling - low));
   if (atMs > policy.deadlineMs) return giveUp("deadline");
   const cost = status === 429 ? 0 : 1_000;
   if (state.budget < cost) return giveUp("budget");
   return { action: "retry", atMs, cause, cost, serverWaitMs };
-}
-
-/** True if the server certainly did not process the request. */
-function isUnprocessed(policy: Policy, seen: Facts["seen"]): boolean {
-  if ("failure" in seen) return seen.failure === "not-sent";
-  return policy.trust429 && seen.status === 429 && isFromLimiter(seen.headers);
-}
-
-/** True if the request may be processed twice. */
-function isRepeatable({ repeat = "auto", method, idempotencyKey }: RequestFacts): boolean {
-  return repeat === "safe" || (repeat === "auto" && (idempotent.test(method) || idempotencyKey === true));
-}
-
-function canReplay(policy: Policy, body: BodyKind = "none"): boolean {
-  return typeof body === "object" ? body.bytes <= policy.replayMax : body !== "stream";
 }

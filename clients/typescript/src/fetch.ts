@@ -43,6 +43,7 @@ type Fetch = Settings["fetch"];
 export function withRetry(options?: RetryOptions): RetryFetch;
 export function withRetry(fetch: Fetch | undefined, options?: RetryOptions): RetryFetch;
 export function withRetry(first?: Fetch | RetryOptions, second?: RetryOptions): RetryFetch {
+  const { process, window, document } = globalThis as unknown as Record<string, { versions?: { node?: string } }>;
   const isFetch = typeof first === "function";
   const summaries = new WeakMap<object, Summary>();
   const defaults: Settings = {
@@ -51,9 +52,8 @@ export function withRetry(first?: Fetch | RetryOptions, second?: RetryOptions): 
     gate: new Gate(),
     budget: new Budget(),
     partition: "",
-    on: undefined,
-    attemptHeader: isNode(),
-    clock: systemClock(),
+    attemptHeader: !!process?.versions?.node && !window && !document, // Node, and not a simulated page
+    clock: systemClock,
     random: Math.random,
     summaries,
   };
@@ -61,9 +61,4 @@ export function withRetry(first?: Fetch | RetryOptions, second?: RetryOptions): 
   return Object.assign((input: FetchInput, init?: RetryInit) => call(settings, input, init), {
     summary: (result: object) => summaries.get(result),
   });
-}
-
-function isNode(): boolean {
-  const { process, window, document } = globalThis as unknown as Record<string, { versions?: { node?: string } }>;
-  return !!process?.versions?.node && !window && !document;
 }

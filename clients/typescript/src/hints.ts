@@ -4,8 +4,8 @@
  * Four headers can say it. The first that is readable counts, even if its wait is over: a server that says "now" in
  * `Retry-After` must not be overruled by a counter that resets in an hour.
  */
-import { agreed, joined, lines, type ResponseHeaders, trimmed } from "./headers.js";
-import { isWeekday, parseHttpDate } from "./http-date.js";
+import { headerText, type ResponseHeaders, trimmed } from "./headers.js";
+import { parseHttpDate, weekday } from "./http-date.js";
 import { parseServiceLimits } from "./limits.js";
 
 export type HintCause = "retry-after" | "ratelimit" | "ratelimit-reset" | "x-ratelimit-reset";
@@ -15,86 +15,82 @@ export interface ServerWait {
   readonly waitMs: number;
 }
 
-type Reader = (headers: ResponseHeaders, wallMs: number) => number | undefined;
+/** Reads the wait in ms from the header with this name. If that is not readable, gives NaN or -Infinity. */
+type Reader = (headers: ResponseHeaders, wallMs: number, name: string) => number;
 
 const readers: [HintCause, Reader][] = [
-  ["retry-after", retryAfter],
-  ["ratelimit", rateLimit],
-  ["ratelimit-reset", (headers) => readReset(headers, "")],
-  ["x-ratelimit-reset", xRateLimitReset],
+  ["retry-after", readRetryAfter],
+  ["ratelimit", readRateLimit],
+  ["ratelimit-reset", readReset],
+  ["x-ratelimit-reset", readReset],
 ];
 const limiterHeaders = [
-  "retry-after",
-  "ratelimit",
+  ...readers.map(([name]) => name),
   "ratelimit-policy",
   "ratelimit-remaining",
-  "ratelimit-reset",
   "x-ratelimit-remaining",
-  "x-ratelimit-reset",
 ];
 
-/** Bounds every wait before arithmetic and timers see it: 10^12 ms are 31 years. */
-const waitMaxMs = 1e12;
+/** An element of `Retry-After`. The comma after a weekday belongs to its date. */
+const element = new RegExp(`[ \\t]*(?:${weekday})?[^,]*`, "g");
 
-/** The wait of the first readable header; 0 if it is over. */
+/** The wait of the first readable header; 0 if it is over. At most 10^12 ms, 31 years, reach arithmetic and timers. */
 export function serverWait(headers: ResponseHeaders, wallMs: number): ServerWait | undefined {
   for (const [cause, read] of readers) {
-    const waitMs = read(headers, wallMs);
-    if (waitMs !== undefined) return { cause, waitMs: Math.min(Math.max(waitMs, 0), waitMaxMs) };
+    const waitMs = read(headers, wallMs, cause);
+    if (waitMs > -Infinity) return { cause, waitMs: Math.min(Math.max(waitMs, 0), 1e12) };
   }
   return undefined;
 }
 
 /** True if a rate limiter made this response: it has at least one of the headers that limiters send. */
 export function isFromLimiter(headers: ResponseHeaders): boolean {
-  return limiterHeaders.some((name) => lines(headers, name).length > 0);
+  return limiterHeaders.some((name) => headerText(headers, name) !== null);
 }
 
-function retryAfter(headers: ResponseHeaders, wallMs: number): number | undefined {
-  const parts = joined(headers, "retry-after", 1_024)?.split(",") ?? [];
-  let longest: number | undefined;
-  for (let i = 0; i < parts.length; i++) {
-    let element = trimmed(parts[i]!);
-    // The comma after a weekday belongs to its date.
-    if (isWeekday(element) && i + 1 < parts.length) element = trimmed(`${element},${parts[++i]}`);
-    const date = parseHttpDate(element);
-    const wait = parseSeconds(element) ?? (date === undefined ? undefined : date - referenceTime(headers, wallMs));
-    if (wait !== undefined) longest = Math.max(longest ?? wait, wait);
-  }
-  return longest;
+function readRetryAfter(headers: ResponseHeaders, wallMs: number, name: string): number {
+  const text = headerText(headers, name) ?? "";
+  if (text.length > 1_024) return NaN;
+  const now = referenceTime(headers, wallMs);
+  const waits = text.match(element)!.flatMap((part) => {
+    const value = trimmed(part);
+    return [parseSeconds(value), parseHttpDate(value) - now];
+  });
+  return Math.max(...waits.filter((wait) => wait > -Infinity));
 }
 
-function rateLimit(headers: ResponseHeaders): number | undefined {
+function readRateLimit(headers: ResponseHeaders): number {
   const usedUp = parseServiceLimits(headers).filter((limit) => limit.remaining === 0);
-  const waits = usedUp.flatMap((limit) => limit.afterSeconds ?? []);
-  return waits.length > 0 ? Math.max(...waits) * 1_000 : undefined;
+  return Math.max(...usedUp.map((limit) => limit.afterSeconds ?? -Infinity)) * 1_000;
 }
 
-/** `RateLimit-Reset` in ms, unless `RateLimit-Remaining` says that something is left; or both with a prefix. */
-function readReset(headers: ResponseHeaders, prefix: string): number | undefined {
-  const remaining = agreed(headers, `${prefix}ratelimit-remaining`) ?? "0";
-  return /^0+$/.test(remaining) ? parseSeconds(agreed(headers, `${prefix}ratelimit-reset`) ?? "") : undefined;
-}
-
-function xRateLimitReset(headers: ResponseHeaders, wallMs: number): number | undefined {
-  const ms = readReset(headers, "x-");
-  if (ms === undefined || ms < 1e12) return ms; // seconds from now
+/** `RateLimit-Reset`, unless `RateLimit-Remaining` says that something is left; or both with `X-`. */
+function readReset(headers: ResponseHeaders, wallMs: number, name: string): number {
+  const remaining = agreedValue(headers, name.replace("reset", "remaining")) ?? "0";
+  if (!/^0+$/.test(remaining)) return NaN;
+  const ms = parseSeconds(agreedValue(headers, name) ?? "");
+  if (name === "ratelimit-reset" || ms < 1e12) return ms; // seconds from now
   const unixMs = ms < 1e15 ? ms : Math.ceil(ms / 1_000); // Unix time, in seconds or in milliseconds
   return unixMs - referenceTime(headers, wallMs);
 }
 
+/** The value that all elements of a header agree on; "" if they differ, undefined if there are none. */
+function agreedValue(headers: ResponseHeaders, name: string): string | undefined {
+  const [value, ...others] = new Set(headerText(headers, name)?.split(",").map(trimmed));
+  return others.length > 0 ? "" : value;
+}
+
 /** Reads `120`, `007` or `1.5` as milliseconds, rounded up: waiting this long is always enough. */
-function parseSeconds(text: string): number | undefined {
+function parseSeconds(text: string): number {
   // 1.1 * 1000 is 1100.0000000000002, so the thousandths are cut out of the text.
   const [, whole, thousandths = "", rest = ""] = /^(\d+)(?:\.(\d{1,3})(\d*))?$/.exec(text) ?? [];
-  if (!whole) return undefined;
   // Beyond 9 * 10^12 a product with 1,000 is not exact any more, and longer than every wait that counts.
   return Math.min(Number(whole), 9e12) * 1_000 + Number(thousandths.padEnd(3, "0")) + Number(/[1-9]/.test(rest));
 }
 
 /** The time that dates of this response are compared with: its own clock if that is known, else ours. */
 function referenceTime(headers: ResponseHeaders, wallMs: number): number {
-  const dates = lines(headers, "date");
-  const fresh = dates.length === 1 && lines(headers, "age").length === 0; // with `Age`, a cache kept the response
-  return (fresh ? parseHttpDate(trimmed(dates[0]!)) : undefined) ?? wallMs;
+  const date = parseHttpDate(trimmed(headerText(headers, "date") ?? ""));
+  const isFresh = headerText(headers, "age") === null; // with `Age`, a cache kept the response
+  return isFresh && date >= 0 ? date : wallMs;
 }

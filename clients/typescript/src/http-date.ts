@@ -8,31 +8,21 @@
  * 31 February, 24:00:00 and a wrong day of the week.
  */
 
-const longDay = /^(Sun|Mon|Tues|Wednes|Thurs|Fri|Satur)day$/;
-const rfc850 = /^(\w+), (\d\d)-(\w{3})-(\d\d) (\d\d:\d\d:\d\d) GMT$/;
-const asctime = /^(\w{3}) (\w{3}) ([ \d]\d) (\d\d:\d\d:\d\d) (\d{4})$/;
+/** A pattern for `Sun,` and `Sunday,`. */
+export const weekday = "(?:(?:Sun|Mon|Fri)(?:day)?|Tue(?:sday)?|Wed(?:nesday)?|Thu(?:rsday)?|Sat(?:urday)?),";
+// These may be lenient, since the date is compared with the text that was made of it.
+const rfc850 = new RegExp(`^(?=${weekday})(...)\\w+, (..)-(...)-(..) (.+) GMT$`);
+const asctime = /^(...) (...) ([ \d]\d) (.+) (....)$/;
 
-/** True for `Sun` and for `Sunday`. */
-export function isWeekday(text: string): boolean {
-  return longDay.test(text) || /^(Sun|Mon|Tue|Wed|Thu|Fri|Sat)$/.test(text);
-}
-
-/** Unix time in milliseconds, or undefined if the text is not a date that exists, or is before 1970. */
-export function parseHttpDate(text: string): number | undefined {
-  const fixdate = rewritten(text);
+/** Unix time in milliseconds, or NaN if the text is not a date that exists, or is before 1970. */
+export function parseHttpDate(text: string): number {
+  const fixdate = text
+    .replace(rfc850, (_, name, day, month, year, time) => {
+      return `${name}, ${day} ${month} ${year < 70 ? 20 : 19}${year} ${time} GMT`;
+    })
+    .replace(asctime, (_, name, month, day, time, year) => {
+      return `${name}, ${day.replace(" ", 0)} ${month} ${year} ${time} GMT`;
+    });
   const time = Date.parse(fixdate);
-  return time >= 0 && new Date(time).toUTCString() === fixdate ? time : undefined;
-}
-
-function rewritten(text: string): string {
-  const [, weekday, day, month, year, time] = rfc850.exec(text) ?? [];
-  if (weekday && longDay.test(weekday)) {
-    const century = Number(year) < 70 ? 20 : 19;
-    return `${weekday.slice(0, 3)}, ${day} ${month} ${century}${year} ${time} GMT`;
-  }
-  return text.replace(
-    asctime,
-    (_, shortDay, ownMonth, ownDay, ownTime, ownYear) =>
-      `${shortDay}, ${ownDay.replace(" ", "0")} ${ownMonth} ${ownYear} ${ownTime} GMT`,
-  );
+  return time >= 0 && new Date(time).toUTCString() === fixdate ? time : NaN;
 }

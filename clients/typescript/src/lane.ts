@@ -34,14 +34,14 @@ export class Lane {
   inFlight = 0;
   /** Sends a second, while pacing. */
   rate = 1;
-  /** When the first send is allowed, while pacing. */
+  /** When the first send is allowed; 0 unless pacing. */
   openAt = 0;
 
   #inFlightMax = 10;
   #ceiling = Infinity;
   #quiet = 10_000;
-  /** What the pace grows by; undefined until the pace has met the limit, as long as it doubles. */
-  #step: number | undefined;
+  /** What the pace grows by; 0 until the pace has met the limit, as long as it doubles. */
+  #step = 0;
   #nextAt = 0;
   #grownAt = 0;
   #epochAt = 0;
@@ -51,18 +51,28 @@ export class Lane {
 
   /**
    * Learns the limit's policy: `quota` requests in `windowSeconds`. Servers round the window up to whole seconds, so
-   * the real rate can be anything below quota / (window - 1).
+   * the real rate can be anything below quota / (window - 1). A policy of nothing is ignored.
    */
   learn(quota: number, windowSeconds: number): void {
+    if (!(quota > 0 && windowSeconds > 0)) return;
     this.#ceiling = windowSeconds > 1 ? quota / (windowSeconds - 1) : Infinity;
     this.#quiet = Math.max(10_000, 1_000 * windowSeconds);
   }
 
   /** Asks for a send. `othersWait`: other calls wait in this lane, so its pace must not end now. */
   enter(now: number, othersWait = false): Entry {
-    if (this.pacing && this.inFlight === 0 && !othersWait && now - this.openAt >= this.#quiet) this.pacing = false;
+    if (now - this.openAt >= this.#quiet) {
+      this.#step = 0; // The limit may have grown.
+      if (this.inFlight === 0 && !othersWait) {
+        this.pacing = false;
+        this.openAt = this.#nextAt = 0;
+      }
+    }
     if (this.pacing) {
-      this.#grow(now);
+      if (now > this.#grownAt) {
+        this.rate = this.#grown(Math.min(now - this.#grownAt, 1_000) / 1_000);
+        this.#grownAt = now;
+      }
       const until = this.opensAt();
       if (now < until) return { until };
       if (this.inFlight >= this.#inFlightMax) return "full";
@@ -74,7 +84,7 @@ export class Lane {
 
   /** When the next send is allowed, as far as is known now. */
   opensAt(): number {
-    return this.pacing ? Math.max(this.openAt, this.#nextAt) : 0;
+    return Math.max(this.openAt, this.#nextAt);
   }
 
   /** A response other than a throttle came. */
@@ -93,37 +103,28 @@ export class Lane {
   /** A 429 came, or a 503 with a usable wait. */
   throttled(now: number, { sentAt, hint, retryAt }: Throttle): void {
     this.inFlight -= 1;
-    if (this.pacing && sentAt < this.#epochAt) {
-      this.openAt = Math.max(this.openAt, now + hint);
-      return;
-    }
+    this.openAt = Math.max(this.openAt, now + hint);
+    if (this.pacing && sentAt < this.#epochAt) return;
     this.#turn(now);
-    this.#step = this.pacing ? this.rate : undefined;
-    const rate = this.pacing ? this.rate : Math.max(this.#accepted, this.#acceptedBefore);
+    this.#step = this.pacing ? this.rate : 0;
+    const rate = this.#step || Math.max(this.#accepted, this.#acceptedBefore);
     this.rate = Math.min(Math.max(0.7 * rate, 1), this.#ceiling);
-    this.openAt = Math.max(this.pacing ? this.openAt : 0, now + hint, retryAt);
-    this.#nextAt = this.#grownAt = this.openAt;
+    this.openAt = this.#nextAt = this.#grownAt = Math.max(this.openAt, retryAt);
     this.#inFlightMax = 10;
     this.#epochAt = now;
     this.pacing = true;
   }
 
-  /** The most sends that are possible from the lane's opening to `end`: an upper bound, at the pace of the end. */
+  /** The most sends that are possible from the lane's opening to `end`: an upper bound, at the pace of the end; none if 0 or less. */
   capacityUntil(end: number): number {
     if (!this.pacing) return Infinity;
     const seconds = (end - this.opensAt()) / 1_000;
-    return seconds < 0 ? 0 : 1 + Math.floor(seconds * this.#grown(seconds));
-  }
-
-  #grow(now: number): void {
-    if (now <= this.#grownAt) return;
-    this.rate = this.#grown(Math.min(now - this.#grownAt, 1_000) / 1_000);
-    this.#grownAt = now;
+    return 1 + Math.floor(seconds * this.#grown(seconds));
   }
 
   /** The pace after some seconds without a throttle. */
   #grown(seconds: number): number {
-    const grown = this.#step === undefined ? this.rate * 2 ** seconds : this.rate + 0.05 * this.#step * seconds;
+    const grown = this.#step > 0 ? this.rate + 0.05 * this.#step * seconds : this.rate * 2 ** seconds;
     return Math.min(grown, this.#ceiling);
   }
 

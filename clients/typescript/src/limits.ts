@@ -5,7 +5,7 @@
  * demands: half of a header could name the wrong limit. `RateLimit` has an older form, which names no limit: the
  * dictionary `limit=10, remaining=0, reset=6`.
  */
-import { joined, type ResponseHeaders } from "./headers.js";
+import { headerText, type ResponseHeaders, trimmed } from "./headers.js";
 
 /** Where a limit stands: `r` requests remain, more after `t` seconds. The name is quoted, or "" if there is none. */
 export interface ServiceLimit {
@@ -14,77 +14,66 @@ export interface ServiceLimit {
   readonly afterSeconds: number | undefined;
 }
 
-/** A member of a list (`"name";key=value`) or of a dictionary (`name=value`), as it was written. */
+/** An item of a list (`"name";key=value`), or with "" as its name, all of a dictionary (`key=value`). */
 interface Member {
-  readonly text: string;
+  readonly name: string;
   readonly parameters: Record<string, string>;
 }
 
 const string = /"(?:[ !#-[\]-~]|\\["\\])*"/.source;
-const key = /[a-z*][a-z0-9_.*-]*/.source;
-const number = /-?\d{1,12}\.\d{1,3}|-?\d{1,15}/.source;
-const other = /:[A-Za-z0-9+/=]*:|\?[01]|[A-Za-z*][!#$%&'*+.^_`|~0-9A-Za-z:/-]*/.source;
-const value = `(?:${number}|${string}|${other})`;
-const pair = `(${key})(?:=(${value}))?`;
-const member = new RegExp(`(${string}|${pair})((?:; *${pair})*)[ \\t]*(?:,[ \\t]*(?!$)|$)`, "y");
+const number = /-?(?:\d{1,12}\.\d{1,3}|\d{1,15})/.source;
+const other = /:[A-Za-z0-9+/=]*:|\?[01]|[A-Za-z*][\w!#$%&'*+.^`|~:/-]*/.source;
+const pair = `([a-z*][a-z0-9_.*-]*)(?:=(${number}|${string}|${other}))?`;
+const member = new RegExp(`(?:(${string})|(${pair}))((?:; *${pair})*)[ \\t]*(?:,[ \\t]*(?!$)|$)`, "y");
 const parameter = new RegExp(pair, "g");
 
 /** The limits of `RateLimit`; none if it is absent or malformed. */
 export function parseServiceLimits(headers: ResponseHeaders): ServiceLimit[] {
-  const members = parseMembers(joined(headers, "ratelimit", 8_192));
-  const isList = members.every(({ text }) => text.startsWith('"'));
-  const items = isList ? members : parseDictionary(members);
-  const limits = items.map(({ text, parameters: { r, a, t, w } }) => ({
-    name: isList ? text : "",
-    remaining: count(r ?? a) ?? -1,
-    afterSeconds: count(t ?? w),
-  }));
-  return limits.some((limit) => limit.remaining < 0 || limit.afterSeconds! < 0) ? [] : limits;
+  const limits = parseMembers(headers, "ratelimit").map(({ name, parameters }) => {
+    const { r, a, t, w, remaining, reset } = parameters;
+    return {
+      name,
+      remaining: count(name ? (r ?? a) : remaining)!,
+      afterSeconds: count(name ? (t ?? w) : reset),
+    };
+  });
+  return limits.every(({ remaining, afterSeconds = 0 }) => remaining >= 0 && afterSeconds >= 0) ? limits : [];
 }
 
 /** The limit that a response is closest to: the smallest `r`, then the largest `t`, then the first. */
-export function tightestLimit(limits: ServiceLimit[]): ServiceLimit | undefined {
-  let best = limits[0];
-  for (const limit of limits) {
-    const tighter = best!.remaining - limit.remaining || (limit.afterSeconds ?? 0) - (best!.afterSeconds ?? 0);
-    if (tighter > 0) best = limit;
-  }
-  return best;
+export function tightestLimit(headers: ResponseHeaders): ServiceLimit | undefined {
+  return parseServiceLimits(headers).sort(
+    (one, other) => one.remaining - other.remaining || (other.afterSeconds ?? 0) - (one.afterSeconds ?? 0),
+  )[0];
 }
 
-/** The quota and the window in seconds of the limit with this name in `RateLimit-Policy`, if it counts requests. */
-export function parseLimitPolicy(headers: ResponseHeaders, name: string): [quota: number, seconds: number] | undefined {
-  const found = parseMembers(joined(headers, "ratelimit-policy", 8_192)).find(({ text }) => text === name);
+/** The quota and the window in seconds of the limit with this name in `RateLimit-Policy`; not above 0 if there are none. */
+export function parseLimitPolicy(headers: ResponseHeaders, name: string): [quota: number, seconds: number] {
+  const found = parseMembers(headers, "ratelimit-policy").find((member) => member.name === name);
   const { q, w, qu = '"requests"' } = found?.parameters ?? {};
-  const quota = count(q)!;
-  const seconds = count(w)!;
-  return quota > 0 && seconds > 0 && qu === '"requests"' ? [quota, seconds] : undefined;
-}
-
-/** The older dictionary, as one item of the newer list. */
-function parseDictionary(members: Member[]): Member[] {
-  const entries = new Map(members.map(({ text }) => text.split("=", 2) as [string, string]));
-  const parameters = { r: entries.get("remaining") ?? "", t: entries.get("reset") ?? "" };
-  return [{ text: "", parameters }];
+  return [qu === '"requests"' ? count(q)! : 0, count(w)!];
 }
 
 /** The members of a list or dictionary; none if one of them is malformed. */
-function parseMembers(header = ""): Member[] {
-  const line = header.replace(/^ +| +$/g, "");
+function parseMembers(headers: ResponseHeaders, header: string): Member[] {
+  const text = headerText(headers, header) ?? "";
+  const line = text.length > 8_192 ? "" : trimmed(text);
+  const isList = line.startsWith('"');
+  const dictionary: Member["parameters"] = {};
   const found: Member[] = [];
   member.lastIndex = 0;
   while (member.lastIndex < line.length) {
-    const [, text, , , rest] = member.exec(line) ?? [];
-    if (text === undefined) return [];
-    const parameters: Member["parameters"] = {};
-    rest!.replace(parameter, (_, name, given = "?1") => (parameters[name] = given));
-    found.push({ text, parameters });
+    const [, name, entry, , , rest] = member.exec(line) ?? [];
+    const pairs = isList ? name && rest : entry;
+    if (pairs === undefined) return [];
+    const parameters: Member["parameters"] = isList ? {} : dictionary;
+    pairs.replace(parameter, (_, key, given = "?1") => (parameters[key] = given));
+    found.push({ name: name ?? "", parameters });
   }
   return found;
 }
 
-/** A count; -1 if the value is something else, undefined if it is absent. */
+/** A count; NaN if the value is something else, undefined if it is absent. */
 function count(given: string | undefined): number | undefined {
-  if (given === undefined) return undefined;
-  return /^\d+$/.test(given) ? Number(given) : -1;
+  return given === undefined ? given : Number(/^\d+$/.test(given) ? given : NaN);
 }

@@ -1,6 +1,6 @@
 /** The outgoing request: what each attempt of a call hands to `fetch`. */
 import { type Body, type BodyFactory, type Replay, replayOf, replayOfRequest } from "./body.js";
-import type { Repeat } from "./decide.js";
+import type { Repeat, RequestFacts } from "./decide.js";
 import { describeTarget, type Target } from "./target.js";
 
 export type FetchInput = string | URL | Request;
@@ -19,9 +19,10 @@ export interface RetryInit extends Omit<RequestInit, "body"> {
 
 export interface Outgoing {
   readonly target: Target;
-  readonly signal: AbortSignal | undefined;
+  readonly signal: AbortSignal | null | undefined;
   readonly replay: Replay;
-  headers(): Headers;
+  /** What `decide` asks for after a failed attempt. */
+  facts(): RequestFacts;
   /** The arguments of `fetch` for an attempt. */
   next(attempt: number): Promise<[FetchInput, RequestInit]>;
 }
@@ -32,20 +33,27 @@ export function prepareRequest(
   init: RetryInit = {},
   { replayMax, attemptHeader }: { replayMax: number; attemptHeader: boolean },
 ): Outgoing {
-  const request = typeof input === "object" && "headers" in input ? input : undefined;
-  const headers = () => new Headers(init.headers ?? request?.headers);
-  const sendsOwnBody = request?.body && init.body == null && !request.bodyUsed;
-  const replay = sendsOwnBody ? replayOfRequest(request, replayMax) : replayOf(init.body, replayMax);
+  const own: Partial<Request> = "headers" in Object(input) ? (input as Request) : {};
+  const method = (init.method ?? own.method ?? "GET").toUpperCase();
+  const headers = () => new Headers(init.headers ?? own.headers);
+  const sendsOwnBody = own.body && init.body == null && !own.bodyUsed;
+  const replay = sendsOwnBody ? replayOfRequest(input as Request, replayMax) : replayOf(init.body, replayMax);
 
   return {
-    target: describeTarget((init.method ?? request?.method ?? "GET").toUpperCase(), request?.url ?? String(input)),
-    signal: (init.signal === undefined ? request?.signal : init.signal) ?? undefined,
+    target: describeTarget(method, own.url ?? String(input)),
+    signal: init.signal === undefined ? own.signal : init.signal,
     replay,
-    headers,
+    facts: () => ({
+      method,
+      repeat: init.retry,
+      idempotencyKey: !!headers().get("idempotency-key"),
+      body: replay.kind,
+    }),
     async next(attempt) {
       const { retry: _, ...next } = init;
       if (attempt > 1 || typeof next.body === "function") {
-        const body = await replay.again();
+        const { again } = replay;
+        const body = typeof again === "function" ? await again() : again;
         if (body) next.body = body;
       }
       if ((next.body as ReadableStream | undefined)?.getReader) next.duplex ??= "half";
@@ -54,7 +62,7 @@ export function prepareRequest(
         next.headers.set("ratewright-attempt", String(attempt));
       }
       // Where a Request shows no body (Firefox, React Native), it can only be sent again as a clone.
-      return [request && request.body === undefined ? request.clone() : input, next as RequestInit];
+      return [(own.body === undefined && own.clone?.()) || input, next as RequestInit];
     },
   };
 }

@@ -5,8 +5,7 @@
 import { type Patience, wait, wakeAt } from "./clock.js";
 import { Lane } from "./lane.js";
 
-export class LaneQueue {
-  readonly lane = new Lane();
+export class LaneQueue extends Lane {
   /** Retries that wait for their own time, and come here next. */
   asleep = 0;
   /** True if a server has named the lane's limit. */
@@ -21,13 +20,13 @@ export class LaneQueue {
   }
 
   /**
-   * Enters the lane: undefined if the call may be sent now, else a promise for that time. It resolves to false if the
+   * Joins the queue: undefined if the call may be sent now, else a promise for that time. It resolves to false if the
    * deadline came first.
    */
-  enter(call: Patience): Promise<boolean> | undefined {
-    if (!this.waiting && this.lane.enter(call.clock.now()) === "go") return undefined;
-    if (this.lane.opensAt() > call.deadline) {
-      this.lane.inFlight += 1; // The server's answer tells more than we could.
+  join(call: Patience): Promise<boolean> | undefined {
+    if (!this.waiting && this.enter(call.clock.now()) === "go") return undefined;
+    if (this.opensAt() > call.deadline) {
+      this.inFlight += 1; // The server's answer tells more than we could.
       return undefined;
     }
     const begin = (go: () => void) => {
@@ -42,8 +41,8 @@ export class LaneQueue {
   }
 
   /** A send ended without a response, or was cancelled. */
-  failed(): void {
-    this.lane.failed();
+  override failed(): void {
+    super.failed();
     this.release();
   }
 
@@ -53,7 +52,7 @@ export class LaneQueue {
     for (const [{ clock, deadline }, go] of this.#waiting) {
       const now = clock.now();
       if (now > deadline) continue; // A late timer; the call's own one will end it.
-      const entry = this.lane.enter(now, this.waiting > 1);
+      const entry = this.enter(now, this.waiting > 1);
       if (entry !== "go") {
         if (entry !== "full") this.#cancelTimer = wakeAt(clock, entry.until, () => this.release());
         return;

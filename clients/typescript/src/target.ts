@@ -12,16 +12,12 @@ export interface Target {
 // `URL` is incomplete in React Native, and slow elsewhere.
 const parts = /^(?:(https?:\/\/)(?:[^/?#]*@)?([^/?#]*))?([^?#]*)/i;
 
+/** Segments that look like ids: digits, or at least 8 characters with a digit among them. */
+const idSegments = /(^|\/)(?:\d+|(?=[^/]{8})[^/]*\d[^/]*)(?![^/])/g;
+
 /** Describes a request. An invalid URL is described too; `fetch` itself will reject it. */
 export function describeTarget(method: string, url: string): Target {
   const [, scheme = "", host = "", path] = parts.exec(url)!;
-  return { method, url, origin: (scheme + host).toLowerCase(), shape: `${method} ${shapeOf(path || "/")}` };
-}
-
-/** Replaces segments of digits, and those of at least 8 characters that contain a digit, by `*`. */
-function shapeOf(path: string): string {
-  if (!/\d/.test(path)) return path;
-  return path.replace(/[^/]+/g, (segment) =>
-    /^\d+$/.test(segment) || (segment.length >= 8 && /\d/.test(segment)) ? "*" : segment,
-  );
+  const shape = `${method} ${path!.replace(idSegments, "$1*") || "/"}`;
+  return { method, url, origin: (scheme + host).toLowerCase(), shape };
 }

@@ -148,5 +148,5 @@ describe("an abort", () => {
 });
 
 function inFlight(gate) {
-  return gate.queueFor("https://api.example\n", "GET /items").lane.inFlight;
+  return gate.queueFor("https://api.example\n", "GET /items").inFlight;
 }

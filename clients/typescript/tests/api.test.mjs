@@ -251,7 +251,7 @@ describe("hostile servers", () => {
           decide(defaultPolicy, { ...facts, seen: { status: 429, headers: seen } }, 0);
         }
         const queue = gate.queueFor("scope", "shape");
-        queue.enter({ clock: new FakeClock(), deadline: 0, signal: undefined });
+        queue.join({ clock: new FakeClock(), deadline: 0, signal: undefined });
         gate.settle({ scope: "scope", shape: "shape", queue }, headers, 0, { sentAt: 0, hint: 0, retryAt: 0 });
       }
     }

@@ -149,7 +149,7 @@ describe("the gate", () => {
       [{}, true, '"b"'],
     ]) {
       const queue = gate.queueFor("scope", "GET /");
-      queue.enter({ clock: new FakeClock(), deadline: 0, signal: undefined });
+      queue.join({ clock: new FakeClock(), deadline: 0, signal: undefined });
       const settled = gate.settle(
         { scope: "scope", shape: "GET /", queue },
         new Headers(header),
@@ -158,7 +158,7 @@ describe("the gate", () => {
       );
       assert.equal(settled, gate.queueFor("scope", learned));
       assert.equal(settled, gate.queueFor("scope", "GET /"));
-      assert.deepEqual([queue.lane.inFlight, settled.lane.inFlight], [0, 0]);
+      assert.deepEqual([queue.inFlight, settled.inFlight], [0, 0]);
     }
   });
 
@@ -166,7 +166,7 @@ describe("the gate", () => {
     const gate = new Gate();
     const queue = gate.queueFor("scope", "GET /");
     for (const name of ["a", "a", "b"]) {
-      queue.enter({ clock: new FakeClock(), deadline: 0, signal: undefined });
+      queue.join({ clock: new FakeClock(), deadline: 0, signal: undefined });
       const settled = gate.settle({ scope: "scope", shape: "GET /", queue }, new Headers(named(name, 1, 1)), 0);
       assert.equal(settled, gate.queueFor("scope", `"${name}"`));
       assert.equal(gate.queueFor("scope", "GET /"), gate.queueFor("scope", '"a"'));
@@ -223,7 +223,7 @@ describe("the gate", () => {
     assert.ok(error.retryAt instanceof Date && error.retryAt.getTime() > clock.wall() - 10_000);
     assert.match(
       error.message,
-      /^request not sent: rate limit .*\(GET \/items at https:\/\/api\.example, attempts 0\); try again at 20/,
+      /^request not sent: rate limit .*\(GET \/items at https:\/\/api\.example\); try again at 20/,
     );
     assert.equal(failed[0].endedAt, 30_010);
     assert.ok(fetch.sends.every((send) => send.at <= 30_010));
@@ -261,10 +261,10 @@ describe("the gate", () => {
   it("counts a response that names another limit there, and leaves no send behind", () => {
     const gate = new Gate();
     const sent = { scope: "scope", shape: "GET /", queue: gate.queueFor("scope", "GET /") };
-    sent.queue.enter({ clock: new FakeClock(), deadline: 0, signal: undefined });
+    sent.queue.join({ clock: new FakeClock(), deadline: 0, signal: undefined });
     const queue = gate.settle(sent, new Headers(named("a", 1, 1)), 0);
     assert.notEqual(queue, sent.queue);
-    assert.deepEqual([sent.queue.lane.inFlight, queue.lane.inFlight], [0, 0]);
+    assert.deepEqual([sent.queue.inFlight, queue.inFlight], [0, 0]);
     assert.equal(gate.queueFor("scope", "GET /"), queue);
   });
 
@@ -276,9 +276,9 @@ describe("the gate", () => {
     ]) {
       const gate = new Gate();
       const sent = { scope: "", shape: "", queue: gate.queueFor("", "") };
-      sent.queue.enter({ clock: new FakeClock(), deadline: 0, signal: undefined });
+      sent.queue.join({ clock: new FakeClock(), deadline: 0, signal: undefined });
       const headers = new Headers({ ...named("a", 0, 1), "RateLimit-Policy": `"b";q=7;w=7, "a";q=1;w=100${unit}` });
-      const { lane } = gate.settle(sent, headers, 0, { sentAt: 0, hint: 0, retryAt: 0 });
+      const lane = gate.settle(sent, headers, 0, { sentAt: 0, hint: 0, retryAt: 0 });
       assert.equal(lane.rate, rate);
     }
   });
