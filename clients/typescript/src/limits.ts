@@ -5,7 +5,7 @@
  * demands: half of a header could name the wrong limit. `RateLimit` has an older form, which names no limit: the
  * dictionary `limit=10, remaining=0, reset=6`.
  */
-import { headerText, type ResponseHeaders, trimmed } from "./headers.js";
+import { headerText, type ResponseHeaders } from "./headers.js";
 
 /** Where a limit stands: `r` requests remain, more after `t` seconds. The name is quoted, or "" if there is none. */
 export interface ServiceLimit {
@@ -24,7 +24,7 @@ const string = /"(?:[ !#-[\]-~]|\\["\\])*"/.source;
 const number = /-?(?:\d{1,12}\.\d{1,3}|\d{1,15})/.source;
 const other = /:[A-Za-z0-9+/=]*:|\?[01]|[A-Za-z*][\w!#$%&'*+.^`|~:/-]*/.source;
 const pair = `([a-z*][a-z0-9_.*-]*)(?:=(${number}|${string}|${other}))?`;
-const member = new RegExp(`(?:(${string})|(${pair}))((?:; *${pair})*)[ \\t]*(?:,[ \\t]*(?!$)|$)`, "y");
+const member = new RegExp(` *(?:(${string})|(${pair}))((?:; *${pair})*)[ \\t]*(?:,[ \\t]*(?!$)|$)`, "y");
 const parameter = new RegExp(pair, "g");
 
 /** The limits of `RateLimit`; none if it is absent or malformed. */
@@ -57,8 +57,8 @@ export function parseLimitPolicy(headers: ResponseHeaders, name: string): [quota
 /** The members of a list or dictionary; none if one of them is malformed. */
 function parseMembers(headers: ResponseHeaders, header: string): Member[] {
   const text = headerText(headers, header) ?? "";
-  const line = text.length > 8_192 ? "" : trimmed(text);
-  const isList = line.startsWith('"');
+  const line = text.length > 8_192 ? "" : text;
+  const isList = /^ *"/.test(line);
   const dictionary: Member["parameters"] = {};
   const found: Member[] = [];
   member.lastIndex = 0;

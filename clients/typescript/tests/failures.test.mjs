@@ -1,7 +1,7 @@
 // What goes wrong in practice: one test for each failure that other retry clients have had.
 import assert from "node:assert/strict";
 import { describe, it } from "node:test";
-import { Gate, withRetry } from "../dist/index.js";
+import { decide, defaultPolicy, Gate, withRetry } from "../dist/index.js";
 import { FakeClock } from "../dist/testing.js";
 import { answer, networkError, run, scripted, seeded, url, watch } from "./support.mjs";
 
@@ -81,6 +81,12 @@ describe("what goes wrong in practice", () => {
     assert.deepEqual(times, [0, 5_500]);
   });
 
+  it("a date with an unknown day of the week is no date", async () => {
+    const headers = { "Retry-After": "Sun, 15 Nov 2026 12:00:05 GMT", Date: "Sundays, 15-Nov-26 11:59:00 GMT" };
+    const { times } = await run([throttled(headers), answer()]);
+    assert.deepEqual(times, [0, 5_500]);
+  });
+
   it("a date from a cache is compared with our clock", async () => {
     const headers = {
       "Retry-After": "Sun, 15 Nov 2026 12:00:05 GMT",
@@ -114,7 +120,8 @@ describe("what goes wrong in practice", () => {
       ["POST, 503 with Retry-After", answer(503, { "Retry-After": "1" }), post, 1],
       ["POST, a limiter's 429", throttled(), post, 2],
       ["POST, 429 without a limiter's header", answer(429), post, 1],
-      ["POST, connection refused", networkError("ECONNREFUSED"), post, 2],
+      ["POST without redirects, connection refused", networkError("ECONNREFUSED"), { ...post, redirect: "error" }, 2],
+      ["POST, connection refused, perhaps by a redirect's target", networkError("ECONNREFUSED"), post, 1],
       ["POST, connection reset", networkError("ECONNRESET"), post, 1],
       ["POST, unreachable while reading", networkError("EHOSTUNREACH", { syscall: "read" }), post, 1],
       ["POST with Idempotency-Key, 500", answer(500), { ...post, headers: { "Idempotency-Key": "k" } }, 2],
@@ -146,7 +153,8 @@ describe("what goes wrong in practice", () => {
         const error = new TypeError("fetch failed", {
           cause: Object.assign(new AggregateError(errors), { code: "ECONNREFUSED" }),
         });
-        assert.equal((await run([error, answer()], { init: post })).sends.length, sends);
+        const init = { ...post, redirect: "error" };
+        assert.equal((await run([error, answer()], { init })).sends.length, sends);
       }
     });
 
@@ -193,7 +201,7 @@ describe("what goes wrong in practice", () => {
       options: { attemptHeader: false },
       init: { headers: { a: "b" } },
     });
-    assert.deepEqual(sends[1].init.headers, { a: "b" });
+    assert.deepEqual([...sends[1].init.headers], [["a", "b"]]);
   });
 
   it("in an outage retries stop when the budget is empty", async () => {
@@ -212,6 +220,31 @@ describe("what goes wrong in practice", () => {
     const { times } = await run([answer(429), answer(429), answer(429), answer()], { options: { gate: false } });
     assert.deepEqual(times, [0, 550, 1_650, 3_850]);
   });
+
+  for (const [name, value, cause] of [
+    ["RateLimit", ' "a";r=0;t=5 ', "ratelimit"],
+    ["RateLimit", " limit=1, remaining=0, reset=5", "ratelimit"],
+    ["RateLimit", '"a";r=0;t=5, remaining=0, reset=5', "throttled"],
+    ["RateLimit", 'remaining=0, reset=5, "a";r=0;t=5', "throttled"],
+    ["RateLimit", '\t"a";r=0;t=5', "throttled"],
+    ["RateLimit", '"a";r=0;t=5, ', "throttled"],
+    ["Retry-After", "Sunday, 15-Nov-26 12:00:05 GMT", "retry-after"],
+    ["Retry-After", "Sundays, 15-Nov-26 12:00:05 GMT", "throttled"],
+    ["Retry-After", "Sunnesday, 15-Nov-26 12:00:05 GMT", "throttled"],
+    ["Retry-After", "Sun, 15-Nov-26 12:00:05 GMT", "throttled"],
+    ["Retry-After", "Sun , 15 Nov 2026 12:00:05 GMT", "throttled"],
+    ["Retry-After", "Sun , 5", "retry-after"],
+  ]) {
+    it(`${name}: ${JSON.stringify(value)} is ${cause === "throttled" ? "malformed" : "read"}`, () => {
+      const facts = {
+        request: { method: "GET" },
+        state: { attempts: 1, budget: 0 },
+        seen: { status: 429, headers: [[name, value]] },
+        now: { elapsedMs: 0, wallMs: Date.UTC(2026, 10, 15, 12) },
+      };
+      assert.equal(decide(defaultPolicy, facts, 0).cause, cause);
+    });
+  }
 
   it("an unknown kind of limit header is ignored", async () => {
     const { waits } = await run([throttled({ RateLimit: "weekly;r=0;t=5", "Retry-After": "soon" }), answer()]);
