@@ -15,7 +15,7 @@ export interface BudgetOptions {
   readonly perSuccess?: number;
 }
 
-/** One level for each origin and partition. Share a budget between wrappers that call the same servers. */
+/** One level for each origin. Share a budget between wrappers that call the same servers. */
 export class Budget {
   readonly #full: number;
   readonly #earned: number;

@@ -74,13 +74,12 @@ export async function call(settings: Settings, input: FetchInput, init: RetryIni
     // Without a gate, each attempt passes one of its own, which never holds it back.
     const gate = settings.gate || new Gate();
     let queue = gate.queueFor(scope, shape);
-    await enter(queue);
-    const sentAt = clock.now();
+    const sentAt = await enter(queue);
     const result = await send(queue);
     const now = clock.now();
     const response = "status" in result ? result : undefined;
     const status = response?.status;
-    const state = { attempts, budget: budget.level(scope) };
+    const state = { attempts, budget: budget.level(origin) };
     // Rounded up: a retry that is due after whole milliseconds is then never early.
     const time = { elapsedMs: Math.ceil(now - startedAt), wallMs: clock.wall() };
     const decision = decide(settings, { request: facts(), state, seen: result, now: time }, settings.random());
@@ -100,23 +99,23 @@ export async function call(settings: Settings, input: FetchInput, init: RetryIni
       }
       stopDraining = discard(response);
     }
-    budget.take(scope, decision.cost); // in the same step as the decision
+    budget.take(origin, decision.cost); // in the same step as the decision
     emit({ type: "waiting", cause: decision.cause, waitMs: retryAt - clock.now(), status });
     queue.asleep += 1;
     await wait({ clock, deadline: retryAt, signal }, undefined, () => (queue.asleep -= 1));
     return undefined;
   }
 
-  /** Waits for the gate. */
-  async function enter(queue: LaneQueue): Promise<void> {
+  /** Waits for the gate. Returns the time at which the request counts as sent. */
+  async function enter(queue: LaneQueue): Promise<number> {
     // A late timer may have passed the deadline already.
     if (clock.now() <= deadline) {
       const turn = queue.join({ clock, deadline, signal });
+      if (turn === "closed") return -1; // It says nothing new about the pace.
       if (turn) emit({ type: "held", waiting: queue.waiting });
-      if (!turn || (await turn)) return;
+      if (!turn || (await turn)) return clock.now();
     }
-    const opensIn = queue.opensAt() - clock.now();
-    const retryAt = opensIn > 0 ? new Date(clock.wall() + opensIn) : undefined;
+    const retryAt = new Date(clock.wall() + Math.max(0, queue.opensAt() - clock.now()));
     const error = new DeadlineError(target, attempts, retryAt);
     summaries.set(error, { attempts, why: "deadline", retryAt });
     throw error;
@@ -135,7 +134,9 @@ export async function call(settings: Settings, input: FetchInput, init: RetryIni
       queue.failed();
       const isAborted = signal?.aborted || (error as Error | undefined)?.name === "AbortError";
       if (!args || isAborted || isInvalid(url, args[1])) throw error;
-      return { failure: isConnectFailure(error) ? "not-sent" : "unknown", error };
+      // Errors do not tell whether they are those of a redirect's target.
+      const isProof = args[1].redirect === "error" && isConnectFailure(error);
+      return { failure: isProof ? "not-sent" : "unknown", error };
     }
   }
 
@@ -144,14 +145,15 @@ export async function call(settings: Settings, input: FetchInput, init: RetryIni
     const ended = "error" in result ? result.error : result;
     if (ended instanceof Object) summaries.set(ended, summary);
     if ("error" in result) throw result.error;
-    if (why === "done") budget.earn(scope);
+    if (why === "done") budget.earn(origin);
     emit({ type: "returned", status: result.status, ...summary });
     return result;
   }
 
   function emit(event: EventDetails): void {
     try {
-      settings.on?.({ method, url, attempts, ...event } as RetryEvent);
+      const done: unknown = settings.on?.({ method, url, attempts, ...event } as RetryEvent);
+      (done as Promise<void> | undefined)?.catch?.(() => {});
     } catch {
       // The caller's handler must not break the caller's request.
     }

@@ -6,11 +6,10 @@ export class DeadlineError extends Error {
   /** Sends before the deadline; 0 if the request was never sent. */
   declare readonly attempts: number;
   /** When the limit opens, as far as is known. */
-  declare readonly retryAt: Date | undefined;
+  declare readonly retryAt: Date;
 
-  constructor({ origin, shape }: Target, attempts: number, retryAt: Date | undefined) {
-    const when = retryAt ? `; try again at ${retryAt.toISOString()}` : "";
-    super(`request not sent: rate limit closed until the deadline (${shape} at ${origin})${when}`);
+  constructor({ origin, shape }: Target, attempts: number, retryAt: Date) {
+    super(`deadline passed behind a rate limit (${shape} at ${origin}); try again at ${retryAt.toISOString()}`);
     Object.assign(this, { attempts, retryAt });
   }
 }

@@ -39,7 +39,9 @@ export interface Facts {
   readonly request: RequestFacts;
   /** Sends so far, and what the origin's retry budget holds in thousandths of a retry. */
   readonly state: { readonly attempts: number; readonly budget: number };
-  readonly seen: { readonly status: number; readonly headers: ResponseHeaders } | { readonly failure: Failure };
+  readonly seen:
+    | { readonly status: number; readonly headers: ResponseHeaders; readonly redirected?: boolean }
+    | { readonly failure: Failure };
   /** Monotonic time since the call began, and Unix time. */
   readonly now: { readonly elapsedMs: number; readonly wallMs: number };
 }
@@ -83,7 +85,9 @@ export function decide(policy: Policy, { request, state, seen, now }: Facts, ran
 
   const { repeat = "auto", method, idempotencyKey, body } = request;
   const isUnprocessed =
-    "failure" in seen ? seen.failure === "not-sent" : policy.trust429 && status === 429 && isFromLimiter(seen.headers);
+    "failure" in seen
+      ? seen.failure === "not-sent"
+      : policy.trust429 && status === 429 && !seen.redirected && isFromLimiter(seen.headers);
   const isRepeatable = repeat === "safe" || (repeat === "auto" && (idempotent.test(method) || idempotencyKey));
   if (repeat === "never") return giveUp("never");
   if (state.attempts >= policy.attempts) return giveUp("attempts");

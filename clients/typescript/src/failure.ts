@@ -1,6 +1,6 @@
 /** Failed sends: what a rejection of `fetch` says about the request. */
 /** Codes of Node for connections that were never made. */
-const connectFailure = /^(EAI_AGAIN|ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|UND_ERR_CONNECT_TIMEOUT)$/;
+const connectFailure = /^(EAI_AGAIN|ECONNREFUSED|E(HOST|NET)UNREACH|ENOTFOUND|UND_ERR_CONNECT_TIMEOUT)$/;
 
 interface NodeError {
   readonly cause?: NodeError;
@@ -11,7 +11,6 @@ interface NodeError {
 
 /** True if the arguments are invalid: `fetch` rejects them with the same `TypeError` as a broken connection. */
 export function isInvalid(url: string, init: RequestInit): boolean {
-  if (typeof Request !== "function") return false;
   try {
     new Request(url, { ...init, signal: null, body: init.body == null ? null : "" });
     return false;
@@ -22,8 +21,7 @@ export function isInvalid(url: string, init: RequestInit): boolean {
 
 /** True if no connection was made, so that nothing was sent. Browsers do not tell. */
 export function isConnectFailure(error: unknown): boolean {
-  const { cause, code = "", errors, syscall } = (error ?? {}) as NodeError;
+  const { cause, code = "", errors, syscall = "" } = (error ?? {}) as NodeError;
   if (errors?.length) return errors.every(isConnectFailure); // One for each address that was tried.
-  if (connectFailure.test(code)) return syscall !== "read" && syscall !== "write";
-  return !!cause && isConnectFailure(cause);
+  return cause ? isConnectFailure(cause) : connectFailure.test(code) && !/read|write/.test(syscall);
 }

@@ -12,5 +12,6 @@ export function headerText(headers: ResponseHeaders, name: string): string | nul
 
 /** Without the spaces and tabs around it. */
 export function trimmed(text: string): string {
-  return text.replace(/^[ \t]+|[ \t]+$/g, "");
+  // Not by replacing `[ \t]+$`, which looks at each space as often as there are spaces.
+  return /[^ \t](.*[^ \t])?/s.exec(text)?.[0] ?? "";
 }

@@ -6,7 +6,10 @@ export function completeOptions<T extends object>(defaults: T, options: object =
     if (typeof value === "number" && !(value >= least)) {
       throw new RangeError(`option ${name} is ${value}; use at least ${least}`);
     }
-    complete[name] = value ?? complete[name];
+    const before = complete[name] as object | undefined;
+    // Backoffs are options within options.
+    complete[name] =
+      before && "firstMs" in Object(before) ? completeOptions(before, value as object) : (value ?? before);
   }
   return complete as T;
 }

@@ -27,42 +27,41 @@ export interface Outgoing {
   next(attempt: number): Promise<[FetchInput, RequestInit]>;
 }
 
-/** Prepares a request. Its body is copied here if it could change before it is sent again. */
+/** Prepares a request. Everything that the caller could change before it is sent is copied here. */
 export function prepareRequest(
   input: FetchInput,
-  init: RetryInit = {},
+  given: RetryInit = {},
   { replayMax, attemptHeader }: { replayMax: number; attemptHeader: boolean },
 ): Outgoing {
   const own: Partial<Request> = "headers" in Object(input) ? (input as Request) : {};
+  const init = { ...given };
+  const url = own.url ?? String(input);
   const method = (init.method ?? own.method ?? "GET").toUpperCase();
-  const headers = () => new Headers(init.headers ?? own.headers);
+  const headers = new Headers(init.headers ?? own.headers);
   const sendsOwnBody = own.body && init.body == null && !own.bodyUsed;
   const replay = sendsOwnBody ? replayOfRequest(input as Request, replayMax) : replayOf(init.body, replayMax);
 
   return {
-    target: describeTarget(method, own.url ?? String(input)),
+    target: describeTarget(method, url),
     signal: init.signal === undefined ? own.signal : init.signal,
     replay,
     facts: () => ({
       method,
       repeat: init.retry,
-      idempotencyKey: !!headers().get("idempotency-key"),
+      idempotencyKey: !!headers.get("idempotency-key"),
       body: replay.kind,
     }),
     async next(attempt) {
-      const { retry: _, ...next } = init;
-      if (attempt > 1 || typeof next.body === "function") {
-        const { again } = replay;
-        const body = typeof again === "function" ? await again() : again;
-        if (body) next.body = body;
-      }
+      const { retry: _, ...next } = { ...init, headers };
+      const { again } = replay;
+      if (again !== undefined) next.body = (typeof again === "function" ? await again() : again) ?? null;
       if ((next.body as ReadableStream | undefined)?.getReader) next.duplex ??= "half";
       if (attempt > 1 && attemptHeader) {
-        next.headers = headers();
+        next.headers = new Headers(headers);
         next.headers.set("ratewright-attempt", String(attempt));
       }
       // Where a Request shows no body (Firefox, React Native), it can only be sent again as a clone.
-      return [(own.body === undefined && own.clone?.()) || input, next as RequestInit];
+      return [(own.body === undefined && own.clone?.()) || (own.url ? input : url), next as RequestInit];
     },
   };
 }

@@ -20,14 +20,14 @@ export class LaneQueue extends Lane {
   }
 
   /**
-   * Joins the queue: undefined if the call may be sent now, else a promise for that time. It resolves to false if the
-   * deadline came first.
+   * Joins the queue: undefined if the call may be sent now, "closed" if it is sent although the lane is closed, else a
+   * promise for its turn. It resolves to false if the deadline came first.
    */
-  join(call: Patience): Promise<boolean> | undefined {
+  join(call: Patience): Promise<boolean> | "closed" | undefined {
     if (!this.waiting && this.enter(call.clock.now()) === "go") return undefined;
     if (this.opensAt() > call.deadline) {
-      this.inFlight += 1; // The server's answer tells more than we could.
-      return undefined;
+      this.inFlight += 1; // The server's response says more than a local error would.
+      return "closed";
     }
     const begin = (go: () => void) => {
       this.#waiting.set(call, go);

@@ -29,7 +29,7 @@ describe("withRetry", () => {
     const init = { method: "POST", body: "x", headers: { a: "b" }, cache: "no-store" };
     const { sends } = await run(answer(), { init: { ...init, retry: "safe" } });
     assert.equal(sends[0].input, url);
-    assert.deepEqual(sends[0].init, init);
+    assert.deepEqual({ ...sends[0].init, headers: Object.fromEntries(sends[0].init.headers) }, init);
   });
 
   it("adds duplex for a stream", async () => {
@@ -54,6 +54,97 @@ describe("withRetry", () => {
     assert.throws(() => withRetry(fetch, { attempts: 0 }), /option attempts is 0; use at least 1/);
     assert.throws(() => withRetry(fetch, { deadlineMs: Number.NaN }), RangeError);
     assert.throws(() => new Budget({ retriesMax: -1 }), RangeError);
+    assert.throws(() => withRetry(fetch, { spread: { firstMs: -1 } }), /option firstMs is -1; use at least 0/);
+  });
+
+  it("completes a backoff that is given in part, so that no wait is cut short", async () => {
+    const { waits } = await run([answer(429, { "Retry-After": "2" }), answer()], {
+      options: { spread: { firstMs: 500 } },
+    });
+    assert.equal(waits[0].waitMs, 2_250);
+  });
+
+  it("sends what the caller gave, even if it changes later", async () => {
+    const clock = new FakeClock();
+    const fetch = scripted(clock, answer());
+    const api = withRetry(fetch, { clock });
+    const init = { method: "PUT", headers: { a: "1" } };
+    const buffer = new Uint8Array([1, 2, 3]);
+    const target = new URL(url);
+    for (const body of ["one", "two", buffer]) {
+      init.body = body;
+      init.headers.a = String(body);
+      api(target, init);
+    }
+    buffer.fill(9);
+    target.pathname = "/changed";
+    await clock.advance(10);
+    const bodies = fetch.sends.map(({ init: sent }) => String(sent.body));
+    assert.deepEqual(bodies, ["one", "two", "1,2,3"]);
+    assert.deepEqual(
+      fetch.sends.map(({ init: sent }) => sent.headers.get("a")),
+      bodies,
+    );
+    assert.ok(fetch.sends.every(({ input }) => input === url));
+  });
+
+  it("sends what a body factory makes, even if that is nothing", async () => {
+    for (const [made, sent] of [
+      ["", ""],
+      [undefined, null],
+      [null, null],
+    ]) {
+      const { sends } = await run(answer(), { init: { method: "PUT", body: () => made } });
+      assert.equal(sends[0].init.body, sent);
+    }
+  });
+
+  it("counts a URL for the host that fetch sends it to", async () => {
+    const clock = new FakeClock();
+    const events = [];
+    const api = withRetry(scripted(clock, answer(429, { "Retry-After": "20" }), answer()), {
+      clock,
+      on: (e) => events.push(e),
+    });
+    api("https://evil.test\\@api.example/items");
+    await clock.advance(10);
+    api(url);
+    await clock.advance(10);
+    assert.deepEqual(
+      events.map(({ type }) => type).filter((type) => type === "held"),
+      [],
+    );
+  });
+
+  it("survives a handler that rejects", async () => {
+    const { response } = await run(answer(), { options: { on: async () => Promise.reject(new Error("handler")) } });
+    assert.equal(response.status, 200);
+  });
+
+  it("a redirected POST is not sent twice", async () => {
+    const redirected = () => Object.defineProperty(answer(429, { "Retry-After": "1" }), "redirected", { value: true });
+    const post = { method: "POST", body: "x" };
+    assert.equal((await run([redirected(), answer()], { init: post })).sends.length, 1);
+    assert.equal((await run([redirected(), answer()])).sends.length, 2);
+  });
+
+  it("reads a header full of spaces in linear time", () => {
+    const spaces = " ".repeat(200_000);
+    const headers = [
+      ["X-RateLimit-Remaining", `0${spaces}x`],
+      ["X-RateLimit-Reset", "5"],
+      ["Date", `a${spaces}b`],
+    ];
+    const seen = { status: 429, headers };
+    const facts = {
+      request: { method: "GET" },
+      state: { attempts: 1, budget: 50_000 },
+      seen,
+      now: { elapsedMs: 0, wallMs: 0 },
+    };
+    const start = process.cpuUsage().user;
+    decide(defaultPolicy, facts, 0);
+    assert.ok(process.cpuUsage().user - start < 5_000_000); // the old expression took minutes
   });
 
   it("takes undefined options as absent", async () => {
@@ -72,7 +163,7 @@ describe("withRetry", () => {
       let sends = 0;
       const api = withRetry((...args) => (sends++, fetch(...args)), { clock: new FakeClock() });
       await assert.rejects(api(input, init), TypeError);
-      assert.equal(sends, 1);
+      assert.ok(sends <= 1); // some are rejected before fetch sees them
     }
   });
 
@@ -184,7 +275,7 @@ describe("events", () => {
 });
 
 describe("the budget", () => {
-  it("is kept for each origin and partition", async () => {
+  it("is kept for each origin, whatever the partition", async () => {
     const clock = new FakeClock();
     const budget = new Budget({ retriesMax: 1 });
     const fetch = scripted(clock, answer(500));
@@ -199,13 +290,13 @@ describe("the budget", () => {
       [2, "budget"],
       [1, "budget"],
       [2, "budget"],
-      [2, "budget"],
+      [1, "budget"],
     ]);
   });
 
   it("a success earns a tenth of a retry, a 429 costs nothing", async () => {
     const budget = new Budget();
-    const key = "https://api.example\n";
+    const key = "https://api.example";
     await run([answer(500), answer()], { options: { budget } });
     assert.equal(budget.level(key), 49_100);
     await run([closed(), answer()], { options: { budget } });

@@ -223,7 +223,7 @@ describe("the gate", () => {
     assert.ok(error.retryAt instanceof Date && error.retryAt.getTime() > clock.wall() - 10_000);
     assert.match(
       error.message,
-      /^request not sent: rate limit .*\(GET \/items at https:\/\/api\.example\); try again at 20/,
+      /^deadline passed behind a rate limit \(GET \/items at https:\/\/api\.example\); try again at 20/,
     );
     assert.equal(failed[0].endedAt, 30_010);
     assert.ok(fetch.sends.every((send) => send.at <= 30_010));

@@ -37,7 +37,7 @@ test("the bundle runs in Hermes", { skip: skip && "Hermes has no binary for this
 
   assert.equal(results.error, undefined);
   assert.deepEqual(results.vectors, { passed: vectors.length, failed: [], total: vectors.length });
-  assert.deepEqual(results.retry, { sends: 2, text: "content", init: {} });
+  assert.deepEqual(results.retry, { sends: 2, text: "content", init: { headers: { map: {} } } });
   assert.deepEqual(results.abort, { name: "AbortError", timers: 0, listeners: 0 });
   for (const kind of ["string", "form", "request"])
     assert.deepEqual(results[`body: ${kind}`], { sends: 2, same: true });
