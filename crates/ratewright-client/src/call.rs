@@ -119,12 +119,10 @@ impl Call {
 
     /// Waits for the request's turn, and counts an attempt: its number, from 1.
     pub async fn turn(&mut self) -> Result<u32, Expired> {
-        if self.shared.has_gate {
-            if !self.try_turn() {
-                self.emit(EventKind::Queued);
-                let permit = self.shared.gate.enter(self.key, &*self.shared.timer, self.deadline()).await;
-                self.permit = Some(permit.map_err(|_| self.expired())?);
-            }
+        if !self.try_turn() {
+            self.emit(EventKind::Queued);
+            let permit = self.shared.gate.enter(self.key, &*self.shared.timer, self.deadline()).await;
+            self.permit = Some(permit.map_err(|_| self.expired())?);
         }
         if self.shared.timer.now() > self.deadline() {
             self.permit = None;
