@@ -1,4 +1,4 @@
-//! Pages of other origins: what a browser is told, by the gateway itself and in place of the upstream.
+//! Cross-origin requests: the headers that the gateway sends itself, and in place of the upstream.
 
 mod crossed;
 mod own;
