@@ -134,10 +134,10 @@ impl Call {
         Ok(self.attempts)
     }
 
-    /// Takes the request's turn if that is possible without waiting.
+    /// Takes the request's turn if it can be sent without waiting.
     pub(crate) fn try_turn(&mut self) -> bool {
         if self.shared.has_gate && self.permit.is_none() {
-            self.permit = self.shared.gate.try_enter(self.key, &*self.shared.timer);
+            self.permit = self.shared.gate.try_enter(self.key, &*self.shared.timer, self.deadline());
         }
         !self.shared.has_gate || self.permit.is_some()
     }
@@ -256,12 +256,15 @@ impl Call {
         why: Why,
         retry_at: Option<SystemTime>,
     ) -> Result<R, E> {
-        let mut status = None;
-        if let Ok(response) = &mut result {
-            status = Some(response.status());
-            response.extensions_mut().insert(RetrySummary { attempts: self.attempts, why, retry_at });
-        }
-        self.emit(EventKind::Returned { why, status });
+        let event = match &mut result {
+            Ok(response) => {
+                let summary = RetrySummary { attempts: self.attempts, why, retry_at };
+                response.extensions_mut().insert(summary);
+                EventKind::Returned { why, status: response.status() }
+            }
+            Err(_) => EventKind::Failed { why },
+        };
+        self.emit(event);
         result
     }
 
@@ -270,7 +273,7 @@ impl Call {
     }
 
     fn expired(&self) -> Expired {
-        self.emit(EventKind::Returned { why: Why::Deadline, status: None });
+        self.emit(EventKind::Failed { why: Why::Deadline });
         Expired { attempts: self.attempts, deadline: self.shared.policy.deadline, retry_at: self.retry_at }
     }
 

@@ -35,7 +35,7 @@ pub struct Event<'a> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum EventKind {
-    /// The gate holds the request back, until its turn comes.
+    /// The request waits in the gate for its turn. A request that gets its turn at once is not queued.
     Queued,
     /// The request is being sent.
     Sending,
@@ -48,11 +48,16 @@ pub enum EventKind {
         /// The status of the response, if there was one.
         status: Option<StatusCode>,
     },
-    /// The call is over.
+    /// The call ended with a response.
     Returned {
         /// The reason.
         why: Why,
-        /// The status of the response, if there is one.
-        status: Option<StatusCode>,
+        /// The status of the response.
+        status: StatusCode,
+    },
+    /// The call ended with an error: the last send failed, or the deadline passed in the gate.
+    Failed {
+        /// The reason.
+        why: Why,
     },
 }

@@ -150,13 +150,21 @@ impl Gate {
         Asleep(queue)
     }
 
-    /// A turn that comes at once, if there is one.
-    pub(crate) fn try_enter(&self, key: LaneKey, timer: &dyn Timer) -> Option<Permit> {
+    /// A turn without a wait: because the lane is open, or because it opens only after the deadline.
+    pub(crate) fn try_enter(&self, key: LaneKey, timer: &dyn Timer, deadline: Duration) -> Option<Permit> {
         let now = millis(timer.now());
         let (queue, is_named) = self.queue(key, now);
         let is_free =
             queue.n_waiting.load(Ordering::Relaxed) == 0 && queue.lane.lock().enter(now, true) == Turn::Go;
-        is_free.then(|| Permit { key, queue, sent_at: now, is_named, is_over: false })
+        let sent_at = if is_free {
+            now
+        } else if queue.is_closed_beyond(deadline) {
+            queue.lane.lock().force();
+            f64::NEG_INFINITY // a throttle of this request says nothing new about the pace
+        } else {
+            return None;
+        };
+        Some(Permit { key, queue, sent_at, is_named, is_over: false })
     }
 
     /// Waits for a turn, in line.
@@ -167,11 +175,6 @@ impl Gate {
         deadline: Duration,
     ) -> Result<Permit, DeadlinePassed> {
         let (queue, is_named) = self.queue(key, millis(timer.now()));
-        if queue.is_closed_beyond(deadline) {
-            queue.lane.lock().force();
-            // Its throttle will say nothing new about the pace.
-            return Ok(Permit { key, queue, sent_at: f64::NEG_INFINITY, is_named, is_over: false });
-        }
         {
             let _waiting = Waiting::new(&queue.n_waiting);
             tokio::select! {
@@ -397,7 +400,7 @@ mod tests {
             gate.budget(key, BudgetSize::default());
             let mut headers = HeaderMap::new();
             headers.insert("ratelimit", format!("\"limit{n}\";r=0;t=5").parse().unwrap());
-            let permit = gate.try_enter(key, &timer).unwrap();
+            let permit = gate.try_enter(key, &timer, Duration::from_secs(30)).unwrap();
             let times = ThrottleTimes { hint: Duration::from_secs(5), retry_at: Duration::from_secs(5) };
             gate.throttled(permit, &headers, timer.now(), times);
         }

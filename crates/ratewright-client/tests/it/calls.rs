@@ -270,9 +270,34 @@ async fn events_tell_what_happened() {
         EventKind::Sending,
         EventKind::Waiting { wait, cause, status: Some(http::StatusCode::TOO_MANY_REQUESTS) },
         EventKind::Sending,
-        EventKind::Returned { why: Why::Done, status: Some(http::StatusCode::OK) },
+        EventKind::Returned { why: Why::Done, status: http::StatusCode::OK },
     ];
     assert_eq!(*events.lock().unwrap(), expected);
+}
+
+/// A call without a response ends with `Failed`, one with a response with `Returned`.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_ends_with_an_error_emits_failed() {
+    let (builder, events) = recorded(Retry::builder());
+    let lost = Reply::Error(ErrorKind::ConnectionReset);
+    play(builder, request(Method::POST, URI, BodyKind::None), &[lost]).await;
+    assert_eq!(*events.lock().unwrap(), [EventKind::Sending, EventKind::Failed { why: Why::Unsafe }]);
+    let (builder, events) = recorded(Retry::builder().timer(LateTimer(Instant::now())));
+    play(builder, get(URI), &[with(429, &[("retry-after", "1")])]).await;
+    assert_eq!(events.lock().unwrap().last(), Some(&EventKind::Failed { why: Why::Deadline }));
+}
+
+/// Only a request that waits for its turn emits `Queued`: one that is sent into a closed lane does not.
+#[tokio::test(start_paused = true)]
+async fn only_a_request_that_waits_is_queued() {
+    for (wait, expected) in [("3600", false), ("5", true)] {
+        let (builder, events) = recorded(Retry::builder());
+        let retry = builder.random(|| 0.5).build();
+        let throttled = with(429, &[("retry-after", wait)]);
+        let (first, second) = ([throttled, status(200)], [status(200)]);
+        futures_util::future::join(call(&retry, get(URI), &first), call(&retry, get(URI), &second)).await;
+        assert_eq!(events.lock().unwrap().contains(&EventKind::Queued), expected, "Retry-After: {wait}");
+    }
 }
 
 /// A server with a burst, which then denies for one second; counts what it gets.
