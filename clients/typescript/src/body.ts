@@ -26,34 +26,33 @@ const formOverheadBytes = 80;
 
 /** Prepares a body to be sent again. Nothing is copied if it is longer than `replayMax`. */
 export function replayOf(body: Body | BodyFactory | null | undefined, replayMax: number): Replay {
-  if (body === null || body === undefined) return { kind: "none" };
+  if (body == null) return { kind: "none" };
   if (typeof body === "function") return { kind: "factory", again: body };
+  let again = body;
+  let bytes = 0;
   if (typeof body === "string") {
     // A character has at most 3 bytes, so only long strings are measured. Not every platform has `TextEncoder`.
-    const bytes = body.length > replayMax / 3 ? new Blob([body]).size : 0;
-    return { kind: { bytes }, again: body };
-  }
-  if ("byteLength" in body) {
-    const { buffer, byteOffset, byteLength: bytes } = body as Uint8Array<ArrayBuffer>;
+    if (body.length > replayMax / 3) bytes = new Blob([body]).size;
+  } else if ("byteLength" in body) {
+    const { buffer, byteOffset, byteLength } = body as Uint8Array<ArrayBuffer>;
+    bytes = byteLength;
     // A buffer has no buffer, and no offset.
-    const again = bytes > replayMax ? body : new Uint8Array(buffer ?? body, byteOffset, bytes).slice();
-    return { kind: { bytes }, again };
+    if (bytes <= replayMax) again = new Uint8Array(buffer ?? body, byteOffset, bytes).slice();
+  } else if ("slice" in body) {
+    bytes = body.size;
+  } else if ("entries" in body) {
+    const copy = new (body.constructor as typeof FormData)();
+    const parts: (string | Blob)[] = [];
+    body.forEach((value: string | Blob, name: string) => {
+      copy.append(name, value as Blob);
+      parts.push(name, value);
+    });
+    again = copy;
+    bytes = "sort" in body ? String(body).length : new Blob(parts).size + parts.length * formOverheadBytes;
+  } else if (!("append" in body)) {
+    // React Native's forms hold names of files, and cannot be listed; sending one again reads the files again.
+    return { kind: "stream" };
   }
-  if ("slice" in body) return { kind: { bytes: body.size }, again: body };
-  if ("entries" in body) return replayOfPairs(body);
-  // React Native's forms hold names of files, and cannot be listed; sending one again reads the files again.
-  return "append" in body ? { kind: { bytes: 0 }, again: body } : { kind: "stream" };
-}
-
-/** Copies a form or search parameters. */
-function replayOfPairs(pairs: FormData | URLSearchParams): Replay {
-  const again = new (pairs.constructor as typeof FormData)();
-  const parts: (string | Blob)[] = [];
-  pairs.forEach((value: string | Blob, name: string) => {
-    again.append(name, value as Blob);
-    parts.push(name, value);
-  });
-  const bytes = "sort" in pairs ? String(pairs).length : new Blob(parts).size + parts.length * formOverheadBytes;
   return { kind: { bytes }, again };
 }
 

@@ -9,7 +9,7 @@
 import { Budget } from "./budget.js";
 import { abortReason, type Clock, wait } from "./clock.js";
 import { DeadlineError } from "./deadline-error.js";
-import { decide, type Failure, type Why } from "./decide.js";
+import { decideByReader, type Failure, type Why } from "./decide.js";
 import { discard } from "./discard.js";
 import type { RetryEvent } from "./events.js";
 import { isConnectFailure, isInvalid } from "./failure.js";
@@ -82,7 +82,7 @@ export async function call(settings: Settings, input: FetchInput, init: RetryIni
     const state = { attempts, budget: budget.level(origin) };
     // Rounded up: a retry that is due after whole milliseconds is then never early.
     const time = { elapsedMs: Math.ceil(now - startedAt), wallMs: clock.wall() };
-    const decision = decide(settings, { request: facts(), state, seen: result, now: time }, settings.random());
+    const decision = decideByReader(settings, { request: facts(), state, seen: result, now: time }, settings.random());
     const isRetry = decision.action === "retry";
     const hint = decision.serverWaitMs;
     const retryAt = isRetry ? startedAt + decision.atMs : now + hint;
@@ -112,7 +112,7 @@ export async function call(settings: Settings, input: FetchInput, init: RetryIni
     if (clock.now() <= deadline) {
       const turn = queue.join({ clock, deadline, signal });
       if (turn === "closed") return -1; // It says nothing new about the pace.
-      if (turn) emit({ type: "held", waiting: queue.waiting });
+      if (turn) emit({ type: "queued", waiting: queue.waiting });
       if (!turn || (await turn)) return clock.now();
     }
     const retryAt = new Date(clock.wall() + Math.max(0, queue.opensAt() - clock.now()));
@@ -128,7 +128,7 @@ export async function call(settings: Settings, input: FetchInput, init: RetryIni
       if (signal?.aborted) throw abortReason(signal);
       stopDraining?.();
       attempts += 1;
-      emit({ type: "sent" });
+      emit({ type: "sending" });
       return await fetch(...args);
     } catch (error) {
       queue.failed();

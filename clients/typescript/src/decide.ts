@@ -9,7 +9,7 @@
  * - A wait is never shortened to make it fit: the response is returned instead.
  * - A request that may have been processed is repeated only if that is safe.
  */
-import type { ResponseHeaders } from "./headers.js";
+import { type HeaderReader, headerReader, type ResponseHeaders } from "./headers.js";
 import { type HintCause, isFromLimiter, serverWait } from "./hints.js";
 import type { Policy } from "./policy.js";
 
@@ -35,13 +35,16 @@ export interface RequestFacts {
   readonly repeat?: Repeat | undefined;
 }
 
-export interface Facts {
+/** What happened: a response, or a failure. */
+export type Seen<Headers = ResponseHeaders> =
+  | { readonly status: number; readonly headers: Headers; readonly redirected?: boolean }
+  | { readonly failure: Failure };
+
+export interface Facts<Headers = ResponseHeaders> {
   readonly request: RequestFacts;
   /** Sends so far, and what the origin's retry budget holds in thousandths of a retry. */
   readonly state: { readonly attempts: number; readonly budget: number };
-  readonly seen:
-    | { readonly status: number; readonly headers: ResponseHeaders; readonly redirected?: boolean }
-    | { readonly failure: Failure };
+  readonly seen: Seen<Headers>;
   /** Monotonic time since the call began, and Unix time. */
   readonly now: { readonly elapsedMs: number; readonly wallMs: number };
 }
@@ -71,7 +74,19 @@ const idempotent = /^(GET|HEAD|OPTIONS|TRACE|PUT|DELETE|QUERY)$/i;
 const retryable = /^(408|429|5\d\d)$/;
 
 /** Decides what to do after an attempt. `random` is in [0, 1). */
-export function decide(policy: Policy, { request, state, seen, now }: Facts, random: number): Decision {
+export function decide(policy: Policy, facts: Facts, random: number): Decision {
+  const { seen } = facts;
+  if ("failure" in seen) return decideByReader(policy, { ...facts, seen }, random);
+  const { status, headers, redirected = false } = seen;
+  return decideByReader(policy, { ...facts, seen: { status, headers: headerReader(headers), redirected } }, random);
+}
+
+/** As `decide`, for headers that can be read by name. A page does not load what only lists of lines need. */
+export function decideByReader(
+  policy: Policy,
+  { request, state, seen, now }: Facts<HeaderReader>,
+  random: number,
+): Decision {
   const response = "status" in seen ? seen : undefined;
   const status = response?.status;
   const isDone = response && !retryable.test(String(status));

@@ -8,16 +8,16 @@ interface CallEvent {
   readonly attempts: number;
 }
 
-/** A request is sent. `attempts` counts it. */
-export interface SentEvent extends CallEvent {
-  readonly type: "sent";
-}
-
 /** The gate holds a request back, because its limit is closed or others wait for it. */
-export interface HeldEvent extends CallEvent {
-  readonly type: "held";
+export interface QueuedEvent extends CallEvent {
+  readonly type: "queued";
   /** Calls that wait in the same lane, this one included. */
   readonly waiting: number;
+}
+
+/** A request is sent. `attempts` counts it. */
+export interface SendingEvent extends CallEvent {
+  readonly type: "sending";
 }
 
 /** An attempt failed, and another will follow. */
@@ -45,4 +45,4 @@ export interface FailedEvent extends CallEvent {
   readonly why?: Why | undefined;
 }
 
-export type RetryEvent = SentEvent | HeldEvent | WaitingEvent | ReturnedEvent | FailedEvent;
+export type RetryEvent = QueuedEvent | SendingEvent | WaitingEvent | ReturnedEvent | FailedEvent;

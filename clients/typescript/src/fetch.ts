@@ -43,7 +43,7 @@ type Fetch = Settings["fetch"];
 export function withRetry(options?: RetryOptions): RetryFetch;
 export function withRetry(fetch: Fetch | undefined, options?: RetryOptions): RetryFetch;
 export function withRetry(first?: Fetch | RetryOptions, second?: RetryOptions): RetryFetch {
-  const { process, window, document } = globalThis as unknown as Record<string, { versions?: { node?: string } }>;
+  const { process, document } = globalThis as unknown as Record<string, { versions?: { node?: string } }>;
   const isFetch = typeof first === "function";
   const summaries = new WeakMap<object, Summary>();
   const defaults: Settings = {
@@ -52,7 +52,7 @@ export function withRetry(first?: Fetch | RetryOptions, second?: RetryOptions): 
     gate: new Gate(),
     budget: new Budget(),
     partition: "",
-    attemptHeader: !!process?.versions?.node && !window && !document, // Node, and not a simulated page
+    attemptHeader: !!process?.versions?.node && !document, // Node, and not a simulated page
     clock: systemClock,
     random: Math.random,
     summaries,

@@ -1,13 +1,24 @@
-/** Response headers: a `Headers` object, or a list of lines as the test vectors have them. */
+/** Response headers. */
 
+/** What is read of a `Headers` object. Names are in lower case. */
+export interface HeaderReader {
+  /** All lines of a header, joined with ", "; null if there are none. */
+  get(name: string): string | null;
+}
+
+/** Lines of headers, as the test vectors have them. */
 export type HeaderList = ReadonlyArray<readonly [name: string, value: string]>;
-export type ResponseHeaders = Headers | HeaderList;
+export type ResponseHeaders = HeaderReader | HeaderList;
 
-/** All lines of a header, joined with ", " as `Headers` joins them; null if there are none. */
-export function headerText(headers: ResponseHeaders, name: string): string | null {
-  if ("get" in headers) return headers.get(name);
-  const lines = headers.filter(([other]) => other.toLowerCase() === name);
-  return lines.length > 0 ? lines.map(([, value]) => value).join(", ") : null;
+/** Reads lines as a `Headers` object reads them, but takes any value. */
+export function headerReader(headers: ResponseHeaders): HeaderReader {
+  if ("get" in headers) return headers;
+  return {
+    get(name) {
+      const lines = headers.filter(([other]) => other.toLowerCase() === name);
+      return lines.length > 0 ? lines.map(([, value]) => value).join(", ") : null;
+    },
+  };
 }
 
 /** Without the spaces and tabs around it. */

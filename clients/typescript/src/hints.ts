@@ -4,7 +4,7 @@
  * Four headers can say it. The first that is readable counts, even if its wait is over: a server that says "now" in
  * `Retry-After` must not be overruled by a counter that resets in an hour.
  */
-import { headerText, type ResponseHeaders, trimmed } from "./headers.js";
+import { type HeaderReader, trimmed } from "./headers.js";
 import { parseHttpDate, weekday } from "./http-date.js";
 import { parseServiceLimits } from "./limits.js";
 
@@ -16,7 +16,7 @@ export interface ServerWait {
 }
 
 /** Reads the wait in ms from the header with this name. If that is not readable, gives NaN or -Infinity. */
-type Reader = (headers: ResponseHeaders, wallMs: number, name: string) => number;
+type Reader = (headers: HeaderReader, wallMs: number, name: string) => number;
 
 const readers: [HintCause, Reader][] = [
   ["retry-after", readRetryAfter],
@@ -35,7 +35,7 @@ const limiterHeaders = [
 const element = new RegExp(`[ \\t]*(?:${weekday})?[^,]*`, "g");
 
 /** The wait of the first readable header; 0 if it is over. At most 10^12 ms, 31 years, reach arithmetic and timers. */
-export function serverWait(headers: ResponseHeaders, wallMs: number): ServerWait | undefined {
+export function serverWait(headers: HeaderReader, wallMs: number): ServerWait | undefined {
   for (const [cause, read] of readers) {
     const waitMs = read(headers, wallMs, cause);
     if (waitMs > -Infinity) return { cause, waitMs: Math.min(Math.max(waitMs, 0), 1e12) };
@@ -44,12 +44,12 @@ export function serverWait(headers: ResponseHeaders, wallMs: number): ServerWait
 }
 
 /** True if a rate limiter made this response: it has at least one of the headers that limiters send. */
-export function isFromLimiter(headers: ResponseHeaders): boolean {
-  return limiterHeaders.some((name) => headerText(headers, name) !== null);
+export function isFromLimiter(headers: HeaderReader): boolean {
+  return limiterHeaders.some((name) => headers.get(name) !== null);
 }
 
-function readRetryAfter(headers: ResponseHeaders, wallMs: number, name: string): number {
-  const text = headerText(headers, name) ?? "";
+function readRetryAfter(headers: HeaderReader, wallMs: number, name: string): number {
+  const text = headers.get(name) ?? "";
   if (text.length > 1_024) return NaN;
   const now = referenceTime(headers, wallMs);
   const waits = text.match(element)!.flatMap((part) => {
@@ -59,13 +59,13 @@ function readRetryAfter(headers: ResponseHeaders, wallMs: number, name: string):
   return Math.max(...waits.filter((wait) => wait > -Infinity));
 }
 
-function readRateLimit(headers: ResponseHeaders): number {
+function readRateLimit(headers: HeaderReader): number {
   const usedUp = parseServiceLimits(headers).filter((limit) => limit.remaining === 0);
   return Math.max(...usedUp.map((limit) => limit.afterSeconds ?? -Infinity)) * 1_000;
 }
 
 /** `RateLimit-Reset`, unless `RateLimit-Remaining` says that something is left; or both with `X-`. */
-function readReset(headers: ResponseHeaders, wallMs: number, name: string): number {
+function readReset(headers: HeaderReader, wallMs: number, name: string): number {
   const remaining = agreedValue(headers, name.replace("reset", "remaining")) ?? "0";
   if (!/^0+$/.test(remaining)) return NaN;
   const ms = parseSeconds(agreedValue(headers, name) ?? "");
@@ -75,8 +75,8 @@ function readReset(headers: ResponseHeaders, wallMs: number, name: string): numb
 }
 
 /** The value that all elements of a header agree on; "" if they differ, undefined if there are none. */
-function agreedValue(headers: ResponseHeaders, name: string): string | undefined {
-  const [value, ...others] = new Set(headerText(headers, name)?.split(",").map(trimmed));
+function agreedValue(headers: HeaderReader, name: string): string | undefined {
+  const [value, ...others] = new Set(headers.get(name)?.split(",").map(trimmed));
   return others.length > 0 ? "" : value;
 }
 
@@ -89,8 +89,8 @@ function parseSeconds(text: string): number {
 }
 
 /** The time that dates of this response are compared with: its own clock if that is known, else ours. */
-function referenceTime(headers: ResponseHeaders, wallMs: number): number {
-  const date = parseHttpDate(trimmed(headerText(headers, "date") ?? ""));
-  const isFresh = headerText(headers, "age") === null; // with `Age`, a cache kept the response
+function referenceTime(headers: HeaderReader, wallMs: number): number {
+  const date = parseHttpDate(trimmed(headers.get("date") ?? ""));
+  const isFresh = headers.get("age") === null; // with `Age`, a cache kept the response
   return isFresh && date >= 0 ? date : wallMs;
 }

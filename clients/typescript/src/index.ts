@@ -21,7 +21,7 @@ export {
   type ReturnDecision,
   type Why,
 } from "./decide.js";
-export type { FailedEvent, HeldEvent, RetryEvent, ReturnedEvent, SentEvent, WaitingEvent } from "./events.js";
+export type { FailedEvent, QueuedEvent, RetryEvent, ReturnedEvent, SendingEvent, WaitingEvent } from "./events.js";
 export { type RetryFetch, type RetryOptions, withRetry } from "./fetch.js";
 export { Gate } from "./gate.js";
 export type { HeaderList, ResponseHeaders } from "./headers.js";

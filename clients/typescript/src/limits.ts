@@ -5,7 +5,7 @@
  * demands: half of a header could name the wrong limit. `RateLimit` has an older form, which names no limit: the
  * dictionary `limit=10, remaining=0, reset=6`.
  */
-import { headerText, type ResponseHeaders } from "./headers.js";
+import type { HeaderReader } from "./headers.js";
 
 /** Where a limit stands: `r` requests remain, more after `t` seconds. The name is quoted, or "" if there is none. */
 export interface ServiceLimit {
@@ -28,7 +28,7 @@ const member = new RegExp(` *(?:(${string})|(${pair}))((?:; *${pair})*)[ \\t]*(?
 const parameter = new RegExp(pair, "g");
 
 /** The limits of `RateLimit`; none if it is absent or malformed. */
-export function parseServiceLimits(headers: ResponseHeaders): ServiceLimit[] {
+export function parseServiceLimits(headers: HeaderReader): ServiceLimit[] {
   const limits = parseMembers(headers, "ratelimit").map(({ name, parameters }) => {
     const { r, a, t, w, remaining, reset } = parameters;
     return {
@@ -41,22 +41,22 @@ export function parseServiceLimits(headers: ResponseHeaders): ServiceLimit[] {
 }
 
 /** The limit that a response is closest to: the smallest `r`, then the largest `t`, then the first. */
-export function tightestLimit(headers: ResponseHeaders): ServiceLimit | undefined {
+export function tightestLimit(headers: HeaderReader): ServiceLimit | undefined {
   return parseServiceLimits(headers).sort(
     (one, other) => one.remaining - other.remaining || (other.afterSeconds ?? 0) - (one.afterSeconds ?? 0),
   )[0];
 }
 
 /** The quota and the window in seconds of the limit with this name in `RateLimit-Policy`; not above 0 if there are none. */
-export function parseLimitPolicy(headers: ResponseHeaders, name: string): [quota: number, seconds: number] {
+export function parseLimitPolicy(headers: HeaderReader, name: string): [quota: number, seconds: number] {
   const found = parseMembers(headers, "ratelimit-policy").find((member) => member.name === name);
   const { q, w, qu = '"requests"' } = found?.parameters ?? {};
   return [qu === '"requests"' ? count(q)! : 0, count(w)!];
 }
 
 /** The members of a list or dictionary; none if one of them is malformed. */
-function parseMembers(headers: ResponseHeaders, header: string): Member[] {
-  const text = headerText(headers, header) ?? "";
+function parseMembers(headers: HeaderReader, header: string): Member[] {
+  const text = headers.get(header) ?? "";
   const line = text.length > 8_192 ? "" : text;
   const isList = /^ *"/.test(line);
   const dictionary: Member["parameters"] = {};

@@ -111,7 +111,7 @@ describe("withRetry", () => {
     api(url);
     await clock.advance(10);
     assert.deepEqual(
-      events.map(({ type }) => type).filter((type) => type === "held"),
+      events.map(({ type }) => type).filter((type) => type === "queued"),
       [],
     );
   });
@@ -223,14 +223,6 @@ describe("responses", () => {
     }
   });
 
-  it("a declared length above 64 KiB is cancelled after the first chunk", async () => {
-    const stream = countedStream(10, 100);
-    const headers = { "Retry-After": "1", "content-length": "1000000" };
-    await run([new Response(stream.body, { status: 429, headers }), answer()]);
-    assert.equal(stream.cancelled, true);
-    assert.ok(stream.pulled <= 3);
-  });
-
   it("one whose body never ends is cancelled before the next send", async () => {
     let cancelled = false;
     const body = new ReadableStream({ cancel: () => void (cancelled = true) });
@@ -250,12 +242,12 @@ describe("events", () => {
     const { events } = await run([closed(), networkError("ECONNRESET"), answer()]);
     const base = { method: "GET", url };
     assert.deepEqual(events, [
-      { ...base, attempts: 1, type: "sent" },
+      { ...base, attempts: 1, type: "sending" },
       { ...base, attempts: 1, type: "waiting", cause: "retry-after", waitMs: 1_500, status: 429 },
-      { ...base, attempts: 2, type: "sent" },
+      { ...base, attempts: 2, type: "sending" },
       { ...base, attempts: 2, type: "waiting", cause: "connection", waitMs: 100, status: undefined },
-      { ...base, attempts: 2, type: "held", waiting: 1 },
-      { ...base, attempts: 3, type: "sent" },
+      { ...base, attempts: 2, type: "queued", waiting: 1 },
+      { ...base, attempts: 3, type: "sending" },
       { ...base, attempts: 3, type: "returned", status: 200, why: "done", retryAt: undefined },
     ]);
   });

@@ -56,15 +56,15 @@ describe("the gate", () => {
   });
 
   it("shows how many wait", async () => {
-    const held = [];
+    const queued = [];
     const { api, clock } = await throttledApi({
-      options: { on: (event) => event.type === "held" && held.push(event) },
+      options: { on: (event) => event.type === "queued" && queued.push(event) },
     });
     api(url);
     api(url);
     await clock.advance(0);
     assert.deepEqual(
-      held.map((event) => [event.waiting, event.attempts]),
+      queued.map((event) => [event.waiting, event.attempts]),
       [
         [1, 0],
         [2, 0],

@@ -37,9 +37,9 @@ export async function calls(signal: AbortSignal): Promise<Summary | undefined> {
 
 export function report(event: RetryEvent): string {
   switch (event.type) {
-    case "sent":
+    case "sending":
       return `${event.method} ${event.url} ${event.attempts}`;
-    case "held":
+    case "queued":
       return `${event.waiting}`;
     case "waiting":
       return `${event.cause} ${event.waitMs} ${event.status ?? "no response"}`;
