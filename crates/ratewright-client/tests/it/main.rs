@@ -3,6 +3,7 @@
 
 mod calls;
 mod herd;
+mod http2;
 mod laws;
 mod script;
 mod sockets;

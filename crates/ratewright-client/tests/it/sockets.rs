@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{Full, StreamBody};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::rt::TokioExecutor;
 use ratewright_client::{
@@ -108,7 +108,7 @@ async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<(S
 }
 
 /// The default policy with short backoffs, where the server does not say how long.
-fn quick() -> RetryPolicy {
+pub(crate) fn quick() -> RetryPolicy {
     let backoff = Backoff { first: Duration::from_millis(5), max: Duration::from_millis(20) };
     RetryPolicy {
         failure_backoff: backoff,
@@ -349,48 +349,4 @@ async fn the_example_waits_and_gets_its_response() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.starts_with("attempt 1 failed, waiting 1."), "{text}");
     assert!(text.ends_with("200 OK after 2 attempts: ok\n"), "{text}");
-}
-
-/// HTTP/2: a refused stream was not processed, also on a connection that ends with it; a POST is sent again.
-#[tokio::test]
-async fn e3_streams_that_http2_did_not_process_are_sent_again() {
-    for is_goaway in [false, true] {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/", listener.local_addr().unwrap());
-        let n_requests = Arc::new(Mutex::new(0));
-        let count = n_requests.clone();
-        tokio::spawn(async move {
-            loop {
-                let (stream, _) = listener.accept().await.unwrap();
-                tokio::spawn(serve_h2(stream, is_goaway, count.clone()));
-            }
-        });
-        let http = HyperClient::builder(TokioExecutor::new()).http2_only(true).build_http();
-        let mut service = RetryLayer::new(Retry::builder().policy(quick()).build()).layer(http);
-        let request = Request::post(&url).body(Full::new(Bytes::from("x"))).unwrap();
-        let response = service.ready().await.unwrap().call(request).await.unwrap();
-        assert_eq!(response.status(), 200, "goaway: {is_goaway}");
-        assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
-        assert_eq!(*n_requests.lock().unwrap(), 2);
-    }
-}
-
-/// Refuses the first request that it sees, on any connection, and answers the others.
-async fn serve_h2(stream: TcpStream, is_goaway: bool, n_requests: Arc<Mutex<u32>>) {
-    let mut connection = h2::server::handshake(stream).await.unwrap();
-    while let Some(Ok((_request, mut respond))) = connection.accept().await {
-        let is_first = {
-            let mut n_requests = n_requests.lock().unwrap();
-            *n_requests += 1;
-            *n_requests == 1
-        };
-        if !is_first {
-            respond.send_response(Response::new(()), true).unwrap();
-        } else if is_goaway {
-            respond.send_reset(h2::Reason::REFUSED_STREAM);
-            connection.graceful_shutdown();
-        } else {
-            respond.send_reset(h2::Reason::REFUSED_STREAM);
-        }
-    }
 }

@@ -1,0 +1,130 @@
+//! HTTP/2 over real sockets: which streams are proof that a request was not processed, and which are not.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::rt::TokioExecutor;
+use ratewright_client::{Retry, RetryLayer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tower::{BoxError, Service, ServiceExt};
+use tower_layer::Layer;
+
+use crate::sockets::quick;
+
+/// What a server does with its first request. It serves all others.
+#[derive(Clone, Copy, Debug)]
+enum First {
+    /// RST_STREAM with REFUSED_STREAM.
+    Refuse,
+    /// The same, on a connection that ends with it.
+    RefuseAndGoAway,
+    /// GOAWAY with NO_ERROR and this last stream, then the connection ends. The request is on stream 1.
+    GoAway { last_stream: u32 },
+}
+
+/// Frame types and the flag of RFC 9113 §6.
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const GOAWAY: u8 = 7;
+const END_STREAM: u8 = 1;
+/// What a client sends before its first frame.
+const PREFACE: usize = 24;
+
+/// A refused stream was not processed, also on a connection that ends with it; a POST is sent again.
+#[tokio::test]
+async fn e3_streams_that_http2_did_not_process_are_sent_again() {
+    for first in [First::Refuse, First::RefuseAndGoAway, First::GoAway { last_stream: 0 }] {
+        assert_eq!(send(Method::POST, first).await, (Some(StatusCode::OK), 2), "{first:?}");
+    }
+}
+
+/// A stream that GOAWAY includes may have been processed. If its connection is lost then, a POST is not sent again.
+#[tokio::test]
+async fn e3_a_stream_that_goaway_includes_is_sent_again_only_if_that_is_safe() {
+    let first = First::GoAway { last_stream: 1 };
+    assert_eq!(send(Method::POST, first).await, (None, 1));
+    assert_eq!(send(Method::GET, first).await, (Some(StatusCode::OK), 2));
+}
+
+/// Sends one request through the layer: the status of its response, and how many requests the server got.
+async fn send(method: Method, first: First) -> (Option<StatusCode>, u32) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let n_requests = Arc::new(AtomicU32::new(0));
+    let count = n_requests.clone();
+    tokio::spawn(async move {
+        for connection in 0.. {
+            let (stream, _) = listener.accept().await.unwrap();
+            match first {
+                First::GoAway { last_stream } if connection == 0 => {
+                    tokio::spawn(go_away(stream, last_stream, count.clone()))
+                }
+                _ => tokio::spawn(serve(stream, first, count.clone())),
+            };
+        }
+    });
+    let http = HyperClient::builder(TokioExecutor::new()).http2_only(true).build_http();
+    let mut service = RetryLayer::new(Retry::builder().policy(quick()).build()).layer(http);
+    let request = Request::builder().method(method).uri(&url).body(Full::new(Bytes::from("x"))).unwrap();
+    let response: Result<_, BoxError> = service.ready().await.unwrap().call(request).await;
+    let status = match response {
+        Ok(response) => {
+            let status = response.status();
+            assert_eq!(response.into_body().collect().await.unwrap().to_bytes(), "");
+            Some(status)
+        }
+        Err(_) => None,
+    };
+    (status, n_requests.load(Ordering::Relaxed))
+}
+
+/// Refuses the first request that it gets, on any connection, and serves the others.
+async fn serve(stream: TcpStream, first: First, n_requests: Arc<AtomicU32>) {
+    let mut connection = h2::server::handshake(stream).await.unwrap();
+    while let Some(Ok((_request, mut respond))) = connection.accept().await {
+        if n_requests.fetch_add(1, Ordering::Relaxed) > 0 {
+            respond.send_response(Response::new(()), true).unwrap();
+            continue;
+        }
+        respond.send_reset(h2::Reason::REFUSED_STREAM);
+        if matches!(first, First::RefuseAndGoAway) {
+            connection.graceful_shutdown();
+        }
+    }
+}
+
+/// Reads one whole request, sends GOAWAY without a reset, and closes: by hand, since h2 would finish the stream first.
+async fn go_away(mut stream: TcpStream, last_stream: u32, n_requests: Arc<AtomicU32>) {
+    stream.write_all(&frame(SETTINGS, &[])).await.unwrap();
+    stream.read_exact(&mut [0; PREFACE]).await.unwrap();
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await.unwrap();
+        let [high, middle, low, kind, flags, ..] = head;
+        let length = u32::from_be_bytes([0, high, middle, low]);
+        stream.read_exact(&mut vec![0; length as usize]).await.unwrap();
+        if matches!(kind, DATA | HEADERS) && flags & END_STREAM != 0 {
+            break;
+        }
+    }
+    n_requests.fetch_add(1, Ordering::Relaxed);
+    let no_error = 0_u32;
+    let payload = [last_stream.to_be_bytes(), no_error.to_be_bytes()].concat();
+    stream.write_all(&frame(GOAWAY, &payload)).await.unwrap();
+    stream.shutdown().await.unwrap();
+    let _ = stream.read_to_end(&mut Vec::new()).await; // data left unread would reset the connection before GOAWAY arrives
+}
+
+/// A frame of the connection, without flags.
+fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).unwrap();
+    let mut frame = vec![0, 0, length, kind, 0, 0, 0, 0, 0];
+    frame.extend_from_slice(payload);
+    frame
+}
