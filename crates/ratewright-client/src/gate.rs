@@ -118,10 +118,8 @@ impl Gate {
         if let Some(budget) = known.budgets.get(&key.origin) {
             return budget.clone();
         }
-        if known.budgets.len() >= REMEMBERED_MAX {
-            known.budgets.retain(|_, budget| budget.left() < size.reserve); // a full one is as good as new
-            make_room(&mut known.budgets);
-        }
+        // A full one that no call uses is as good as new.
+        make_room(&mut known.budgets, |budget| Arc::strong_count(budget) > 1 || budget.left() < size.reserve);
         let budget = Arc::new(RetryBudget::new(size));
         known.budgets.insert(key.origin, budget.clone());
         budget
@@ -234,12 +232,13 @@ impl Gate {
     fn named(&self, key: LaneKey, limit: &str, now: f64, learn: Learn) -> Arc<Queue> {
         let name = self.hasher.hash_one((key.scope, limit));
         let mut known = self.known.lock();
-        let is_known = known.limits.contains_key(&key.shape);
+        let Known { limits, lanes, .. } = &mut *known;
+        let is_known = limits.contains_key(&key.shape);
         if !is_known {
-            make_room(&mut known.limits);
+            make_room(limits, |name| lanes.get(name).is_some_and(|queue| queue.is_needed(now)));
         }
         if !is_known || learn == Learn::Anew {
-            known.limits.insert(key.shape, name);
+            limits.insert(key.shape, name);
         }
         known.lane(name, now)
     }
@@ -254,8 +253,12 @@ enum Learn {
     Anew,
 }
 
-/// Forgets any one entry, if there are too many.
-fn make_room<T>(map: &mut HashMap<u64, T>) {
+/// Forgets what is not needed if there are too many entries, and any one if all are needed.
+fn make_room<T>(map: &mut HashMap<u64, T>, is_needed: impl Fn(&T) -> bool) {
+    if map.len() < REMEMBERED_MAX {
+        return;
+    }
+    map.retain(|_, value| is_needed(value));
     if map.len() >= REMEMBERED_MAX
         && let Some(key) = map.keys().next().copied()
     {
@@ -273,15 +276,17 @@ impl Known {
         if let Some(queue) = self.lanes.get(&name) {
             return queue.clone();
         }
-        if self.lanes.len() >= REMEMBERED_MAX {
-            self.lanes.retain(|_, queue| !queue.lane.lock().is_idle(now));
-        }
-        make_room(&mut self.lanes); // calls in flight keep theirs
+        make_room(&mut self.lanes, |queue| queue.is_needed(now));
         self.lanes.entry(name).or_default().clone()
     }
 }
 
 impl Queue {
+    /// True if a call uses the lane, or its pace would be missed.
+    fn is_needed(self: &Arc<Self>, now: f64) -> bool {
+        Arc::strong_count(self) > 1 || !self.lane.lock().is_idle(now)
+    }
+
     fn is_closed_beyond(&self, deadline: Duration) -> bool {
         self.lane.lock().opens_at() > millis(deadline)
     }
@@ -362,51 +367,4 @@ fn duration(millis: f64) -> Duration {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_do_not_make_shapes() {
-        let gate = Gate::default();
-        let shape = |path: &str| {
-            let uri = format!("https://api.example.com{path}").parse().unwrap();
-            gate.key(&Method::GET, &uri, "").shape
-        };
-        assert_eq!(shape("/v1/items/17"), shape("/v1/items/18?full=1"));
-        assert_eq!(shape("/v1/items/0b5e8a94"), shape("/v1/items/17"));
-        assert_ne!(shape("/v1/items"), shape("/v2/items"));
-        assert_ne!(shape("/login"), shape("/items"));
-    }
-
-    #[test]
-    fn origin_partition_and_method_make_lanes_of_their_own() {
-        let gate = Gate::default();
-        let key =
-            |method: &Method, uri: &str, partition| gate.key(method, &uri.parse().unwrap(), partition).shape;
-        let one = key(&Method::GET, "https://a.example/x", "");
-        assert_ne!(one, key(&Method::POST, "https://a.example/x", ""));
-        assert_ne!(one, key(&Method::GET, "http://a.example/x", ""));
-        assert_ne!(one, key(&Method::GET, "https://a.example:8443/x", ""));
-        assert_ne!(one, key(&Method::GET, "https://a.example/x", "anna"));
-    }
-
-    /// However many paths are called, limits are named and origins are there, little is remembered.
-    #[test]
-    fn what_is_remembered_is_bounded() {
-        let (gate, timer) = (Gate::default(), crate::timer::TokioTimer::default());
-        for n in 0..5_000 {
-            let uri = format!("https://host{n}.example/path{n}/x").parse().unwrap();
-            let key = gate.key(&Method::GET, &uri, "");
-            gate.budget(key, BudgetSize::default());
-            let mut headers = HeaderMap::new();
-            headers.insert("ratelimit", format!("\"limit{n}\";r=0;t=5").parse().unwrap());
-            let permit = gate.try_enter(key, &timer, Duration::from_secs(30)).unwrap();
-            let times = ThrottleTimes { hint: Duration::from_secs(5), retry_at: Duration::from_secs(5) };
-            gate.throttled(permit, &headers, timer.now(), times);
-        }
-        let known = gate.known.lock();
-        for size in [known.limits.len(), known.lanes.len(), known.budgets.len()] {
-            assert!((1..=REMEMBERED_MAX).contains(&size), "{size}");
-        }
-    }
-}
+mod tests;

@@ -65,7 +65,9 @@ async fn send(method: Method, first: First) -> (Option<StatusCode>, u32) {
                 First::GoAway { last_stream } if connection == 0 => {
                     tokio::spawn(go_away(stream, last_stream, count.clone()))
                 }
-                _ => tokio::spawn(serve(stream, first, count.clone())),
+                First::GoAway { .. } | First::Refuse | First::RefuseAndGoAway => {
+                    tokio::spawn(serve(stream, first, count.clone()))
+                }
             };
         }
     });
