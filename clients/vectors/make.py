@@ -450,6 +450,7 @@ def retry_after_cases():
         "5, oops", "oops, 5", ", 5", "5,", " 5 ", "\t5", "5;6", "\"5\"", "NaN", "Infinity", "null", "1_000",
         "999999999", "1000000000", "9999999999", "99999999999999999999", "2147483648", "4294967296",
         "9" * 400, "1." + "9" * 400, "0." + "0" * 400 + "1", "0" * 1_024, "0" * 1_025, "Sun", "Sun, 5", "Sun, Sun",
+        "Sun , 5", "\u00e9, 5", "5, 6\u00e9", "\u00a05",
     ]  # fmt: skip
     for status in (429, 503):
         for value in values:
@@ -463,7 +464,7 @@ def retry_after_cases():
                 random=random,
                 state={"attempts": n},
             )
-    for a, b in (("5", "5"), ("1", "7"), ("7", "1"), ("-1", "3"), (http_date(WALL + 9_000), "4")):
+    for a, b in (("5", "5"), ("1", "7"), ("7", "1"), ("-1", "3"), (http_date(WALL + 9_000), "4"), ("\u00e9", "5"), ("Sun", "15 Nov 2026 12:00:09 GMT"), ("4, Sun", "15 Nov 2026 12:00:09 GMT, 5")):  # fmt: skip
         yield case(f"two lines, {a} and {b}", seen(429, ("Retry-After", a), ("retry-after", b)))
     for status in (408, 500, 502, 504, 599):
         yield case(f"{status} with Retry-After", seen(status, ("Retry-After", "2")))

@@ -59,7 +59,7 @@ pub enum Repeat {
     /// It may be processed twice, whatever its method is.
     Safe,
     /// Repeat it only if it was certainly not processed, whatever its method is.
-    Unprocessed,
+    OnlyIfUnprocessed,
     /// Send it once.
     Never,
 }
@@ -209,7 +209,7 @@ fn is_safe(policy: &RetryPolicy, request: &RequestKind, seen: Seen<'_>) -> bool 
         || match request.repeat {
             Repeat::Safe => true,
             Repeat::Auto => request.has_idempotency_key || is_idempotent(&request.method),
-            Repeat::Unprocessed | Repeat::Never => false,
+            Repeat::OnlyIfUnprocessed | Repeat::Never => false,
         }
 }
 

@@ -12,6 +12,7 @@
 //! Waiting calls wait for a lock that is handed out in order; the one that has it waits for its turn. A call that is
 //! dropped drops its key in line, or its key in flight.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -20,13 +21,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::uri::Authority;
-use http::{HeaderMap, Method, Uri};
+use http::{HeaderMap, HeaderName, Method, Uri};
 use parking_lot::Mutex;
 use ratewright_http::{Fields, ServiceLimit};
 use tokio::sync::Notify;
 
 use crate::budget::{BudgetSize, RetryBudget};
 use crate::lane::{Lane, Throttle, Turn};
+use crate::server_wait::joined;
 use crate::timer::Timer;
 
 /// The most lanes, shapes and origins that are remembered.
@@ -102,8 +104,8 @@ struct Waiting<'a>(&'a AtomicUsize);
 
 impl Gate {
     pub(crate) fn key(&self, method: &Method, uri: &Uri, partition: &str) -> LaneKey {
-        let authority = uri.authority().map(Authority::as_str); // an `Authority` hashes letter by letter
-        let origin = self.hasher.hash_one((uri.scheme_str(), authority));
+        let host = uri.authority().map(|authority| lower_case(without_user(authority)));
+        let origin = self.hasher.hash_one((uri.scheme_str(), host)); // `Uri` has its scheme in lower case
         let scope = self.hasher.hash_one((origin, partition));
         let mut shape = self.hasher.build_hasher();
         (scope, method.as_str()).hash(&mut shape);
@@ -218,7 +220,9 @@ impl Gate {
         let queue = self.named(permit.key, &limit.name, now, learn);
         let policies = Fields::parse_policies(headers);
         let policy = policies.iter().find(|policy| policy.name == limit.name);
-        if let Some((policy, window)) = policy.and_then(|policy| Some((policy, policy.window?))) {
+        if let Some((policy, window)) = policy.and_then(|policy| Some((policy, policy.window?)))
+            && counts_requests(headers, &limit.name)
+        {
             queue.lane.lock().learn(policy.quota, window);
         }
         if !Arc::ptr_eq(&queue, &permit.queue) {
@@ -264,6 +268,20 @@ fn make_room<T>(map: &mut HashMap<u64, T>, is_needed: impl Fn(&T) -> bool) {
     {
         map.remove(&key);
     }
+}
+
+/// True unless `RateLimit-Policy` says that the limit counts something else, such as bytes (`qu="content-bytes"`): then its
+/// quota tells nothing about sends.
+fn counts_requests(headers: &HeaderMap, limit: &str) -> bool {
+    let policy = HeaderName::from_static("ratelimit-policy");
+    let Ok(list) = sfv::Parser::new(&joined(headers, &policy)).parse::<sfv::List>() else { return false };
+    let items = list.iter().filter_map(|entry| match entry {
+        sfv::ListEntry::Item(item) => Some(item),
+        sfv::ListEntry::InnerList(_) => None,
+    });
+    let is_named = |item: &&sfv::Item| item.bare_item.as_string().is_some_and(|name| name.as_str() == limit);
+    let unit = items.into_iter().find(is_named).and_then(|item| item.params.get("qu"));
+    unit.is_none_or(|unit| unit.as_string().is_some_and(|unit| unit.as_str() == "requests"))
 }
 
 /// Units left, then the longest window first.
@@ -346,6 +364,17 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+/// Host and port, as written. Credentials make no other server of it.
+fn without_user(authority: &Authority) -> &str {
+    let text = authority.as_str();
+    text.rsplit_once('@').map_or(text, |(_, host)| host)
+}
+
+fn lower_case(text: &str) -> Cow<'_, str> {
+    let is_lower = !text.bytes().any(|byte| byte.is_ascii_uppercase());
+    if is_lower { Cow::Borrowed(text) } else { Cow::Owned(text.to_ascii_lowercase()) }
 }
 
 /// True for a path segment that names one thing of many: digits, or long with a digit.

@@ -58,13 +58,12 @@ struct Response<'a> {
 
 impl Response<'_> {
     fn retry_after(&self) -> Option<u64> {
-        let lines = self.headers.get_all(header::RETRY_AFTER);
-        let length: usize = lines.iter().map(|line| line.len() + 2).sum();
-        if length.saturating_sub(2) > RETRY_AFTER_MAX {
+        let list = joined(self.headers, &header::RETRY_AFTER);
+        if list.len() > RETRY_AFTER_MAX {
             return None;
         }
-        let waits = lines.iter().filter_map(text).flat_map(elements).filter_map(|element| self.wait(element));
-        waits.max()
+        let list = String::from_utf8_lossy(&list); // an element that is not ASCII stays unreadable
+        elements(&list).filter_map(|element| self.wait(element)).max()
     }
 
     /// Seconds, or a date.
@@ -139,6 +138,12 @@ impl Response<'_> {
     }
 }
 
+/// All lines of a header, as one list.
+pub(crate) fn joined(headers: &HeaderMap, name: &HeaderName) -> Vec<u8> {
+    let lines: Vec<_> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+    lines.join(&b", "[..])
+}
+
 /// A header's value without blanks around it; nothing if it is not ASCII.
 fn text(value: &HeaderValue) -> Option<&str> {
     let text = std::str::from_utf8(value.as_bytes()).ok().filter(|text| text.is_ascii())?;
@@ -168,7 +173,7 @@ fn elements(list: &str) -> impl Iterator<Item = &str> {
 
 fn is_weekday(text: &str) -> bool {
     const NAMES: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
-    let text = text.trim_matches([' ', '\t']);
+    let text = text.trim_start_matches([' ', '\t']);
     NAMES.iter().any(|name| text == *name || (text.len() == 3 && name.starts_with(text)))
 }
 
@@ -214,6 +219,7 @@ mod tests {
         assert_eq!(split("Sun, 15 Nov 2026 12:00:00 GMT, 5"), ["Sun, 15 Nov 2026 12:00:00 GMT", "5"]);
         assert_eq!(split("5,Sunday, 15-Nov-26 12:00:00 GMT"), ["5", "Sunday, 15-Nov-26 12:00:00 GMT"]);
         assert_eq!(split("Sun"), ["Sun"]);
+        assert_eq!(split("Sun , 5"), ["Sun", "5"]);
         assert_eq!(split(",,"), ["", "", ""]);
     }
 }

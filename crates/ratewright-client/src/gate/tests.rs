@@ -45,6 +45,33 @@ fn origin_partition_and_method_make_lanes_of_their_own() {
     assert_ne!(one, key(&Method::GET, "http://a.example/x", ""));
     assert_ne!(one, key(&Method::GET, "https://a.example:8443/x", ""));
     assert_ne!(one, key(&Method::GET, "https://a.example/x", "anna"));
+    for same in ["HTTPS://a.example/x", "https://A.Example/x", "https://anna:secret@a.example/x"] {
+        assert_eq!(one, key(&Method::GET, same, ""), "{same}");
+    }
+    assert_ne!(one, key(&Method::GET, "https://a.example/X", ""), "paths are case-sensitive");
+}
+
+/// The quota of a limit that counts requests caps its lane's pace; one of bytes says nothing about it.
+#[test]
+fn only_a_quota_of_requests_sets_a_ceiling() {
+    for (unit, is_capped) in [
+        ("", true),
+        (";qu=\"requests\"", true),
+        (";qu=\"content-bytes\"", false),
+        (";qu=requests", false),
+        (";qu=\"Requests\"", false),
+    ] {
+        let (gate, timer) = (Gate::default(), TokioTimer::default());
+        let key = gate.key(&Method::GET, &"https://a.example/x".parse().unwrap(), "");
+        let mut headers = headers("\"a\";r=0;t=20");
+        let policy = format!("\"b\";q=9;w=9;qu=\"content-bytes\", \"a\";q=1;w=11{unit}");
+        headers.insert("ratelimit-policy", policy.parse().unwrap());
+        let permit = gate.try_enter(key, &timer, DEADLINE).unwrap();
+        let times = ThrottleTimes { hint: Duration::from_secs(20), retry_at: Duration::from_secs(20) };
+        gate.throttled(permit, &headers, timer.now(), times);
+        let expected = if is_capped { 0.1 } else { 1.0 };
+        assert_eq!(gate.queue(key, 0.0).0.lane.lock().rate(), Some(expected), "{unit}");
+    }
 }
 
 /// However many paths are called, limits are named and origins are there, little is remembered.

@@ -115,7 +115,7 @@ async fn the_caller_may_say_what_may_be_repeated() {
     for (request, n_sends) in [
         (with_repeat(Method::POST, Repeat::Safe), 2),
         (with_repeat(Method::GET, Repeat::Never), 1),
-        (with_repeat(Method::GET, Repeat::Unprocessed), 1),
+        (with_repeat(Method::GET, Repeat::OnlyIfUnprocessed), 1),
         (with_repeat(Method::GET, Repeat::Auto), 2),
     ] {
         let done = play(Retry::builder(), request, &[status(500), status(200)]).await;

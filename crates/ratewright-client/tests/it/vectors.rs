@@ -55,7 +55,7 @@ fn request(given: &Value) -> RequestKind {
     let repeat = match given["repeat"].as_str().unwrap_or("auto") {
         "auto" => Repeat::Auto,
         "safe" => Repeat::Safe,
-        "unprocessed" => Repeat::Unprocessed,
+        "unprocessed" => Repeat::OnlyIfUnprocessed,
         "never" => Repeat::Never,
         other => panic!("unknown {other}"),
     };
