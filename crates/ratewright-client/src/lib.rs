@@ -59,6 +59,9 @@ pub use timer::Timer;
 /// What [`Client`] is made of, in the versions that it takes; requests and errors are theirs.
 #[cfg(feature = "reqwest")]
 pub use {reqwest, reqwest_middleware};
+/// The traits of [`RetryLayer`] and [`RetryService`], in the versions that they take.
+#[cfg(feature = "tower")]
+pub use {tower_layer, tower_service};
 
 /// The README's code is compiled with the documentation's.
 #[cfg(doctest)]

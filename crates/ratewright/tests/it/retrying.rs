@@ -6,7 +6,17 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ratewright_client::{Client, Retry, RetryPolicy, RetrySummary};
+use axum::body::Bytes;
+use futures_util::future::BoxFuture;
+use http::{Extensions, HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt, Empty};
+use hyper_util::client::legacy::Client as HyperClient;
+use hyper_util::rt::TokioExecutor;
+use ratewright_client::tower_layer::Layer;
+use ratewright_client::tower_service::Service;
+use ratewright_client::{
+    BodyKind, Client, ReplayBody, RequestInfo, Retry, RetryLayer, RetryPolicy, RetrySummary,
+};
 use ratewright_lab::{Nginx, skip, wait_until};
 use serde_json::Value;
 
@@ -35,19 +45,64 @@ fn patient() -> Retry {
     Retry::builder().policy(RetryPolicy { deadline, attempts: 20, ..RetryPolicy::default() }).build()
 }
 
-/// Calls `/items/FIRST` and those after it at once; the attempts of each.
-async fn burst(gateway: &str, retry: Retry, paths: std::ops::Range<usize>) -> Vec<u32> {
+/// A way to send a `GET`: its status, its body and its attempts.
+type Get = Box<dyn Fn(String) -> BoxFuture<'static, (StatusCode, String, u32)>>;
+
+fn attempts(extensions: &Extensions) -> u32 {
+    extensions.get::<RetrySummary>().unwrap().attempts
+}
+
+fn by_client(retry: Retry) -> Get {
     let client = Client::with(reqwest::Client::builder(), retry).unwrap();
+    Box::new(move |url| {
+        let client = client.clone();
+        Box::pin(async move {
+            let response = client.get(url).send().await.unwrap();
+            let (status, attempts) = (response.status(), attempts(response.extensions()));
+            (status, response.text().await.unwrap(), attempts)
+        })
+    })
+}
+
+/// The tower layer around hyper's client.
+fn by_layer(retry: Retry) -> Get {
+    let http = HyperClient::builder(TokioExecutor::new()).build_http::<ReplayBody<Empty<Bytes>>>();
+    let service = RetryLayer::new(retry).layer(http);
+    Box::new(move |url| {
+        let mut service = service.clone();
+        Box::pin(async move {
+            std::future::poll_fn(|context| service.poll_ready(context)).await.unwrap();
+            let response = service.call(Request::get(url).body(Empty::new()).unwrap()).await.unwrap();
+            let (status, attempts) = (response.status(), attempts(response.extensions()));
+            let body = response.into_body().collect().await.unwrap().to_bytes();
+            (status, String::from_utf8(body.to_vec()).unwrap(), attempts)
+        })
+    })
+}
+
+/// `Retry::send` with a function that sends by a plain client.
+fn by_function(retry: Retry) -> Get {
+    let client = reqwest::Client::new();
+    Box::new(move |url| {
+        let (retry, client) = (retry.clone(), client.clone());
+        Box::pin(async move {
+            let uri = url.parse().unwrap();
+            let request = RequestInfo::new(&Method::GET, &uri, &HeaderMap::new(), BodyKind::None);
+            let response = retry.send(request, |_attempt| client.get(&url).send()).await.unwrap();
+            let (status, attempts) = (response.status(), attempts(response.extensions()));
+            (status, response.text().await.unwrap(), attempts)
+        })
+    })
+}
+
+/// Calls `/items/FIRST` and those after it at once; the attempts of each.
+async fn burst(gateway: &str, get: Get, paths: std::ops::Range<usize>) -> Vec<u32> {
     let calls: Vec<_> = paths
         .map(|n| {
-            let (client, url) = (client.clone(), format!("http://{gateway}/items/{n}"));
+            let call = get(format!("http://{gateway}/items/{n}"));
             tokio::spawn(async move {
-                let response = client.get(url).send().await.unwrap();
-                let attempts = response.extensions().get::<RetrySummary>().unwrap().attempts;
-                assert_eq!(
-                    (response.status().as_u16(), response.text().await.unwrap().as_str()),
-                    (200, "served")
-                );
+                let (status, body, attempts) = call.await;
+                assert_eq!((status.as_u16(), body.as_str()), (200, "served"));
                 attempts
             })
         })
@@ -124,16 +179,34 @@ fn check_log(requests: &HashMap<String, Vec<(u64, u64)>>, n_paths: usize) -> usi
     requests.values().map(Vec::len).sum()
 }
 
-/// E3: 200 tasks in one process are all served in the end; nobody comes early; few calls are wasted.
-#[test]
-fn e3_a_herd_of_200_tasks_is_served_by_the_real_gateway() {
+/// Sends 200 calls at once. All are served in the end, none is early, and few are wasted.
+fn check_herd(get: fn(Retry) -> Get) {
     let application = application();
     let mut ratewright = gateway(&application, LIMIT);
     let log = AccessLog::of(&mut ratewright);
-    let attempts = run(burst(&ratewright.gateway, patient(), 0..200));
+    let attempts = run(async { burst(&ratewright.gateway, get(patient()), 0..200).await });
     let n_requests = check_log(&log.requests(&ratewright), 200);
+    assert!(n_requests > 200, "no call was throttled");
     assert_eq!(n_requests, attempts.iter().sum::<u32>() as usize, "the client counts what the gateway sees");
     assert!(n_requests <= 600, "{n_requests} requests for 200 calls");
+}
+
+/// E3: 200 tasks in one process are all served in the end; nobody comes early; few calls are wasted.
+#[test]
+fn e3_a_herd_of_200_tasks_is_served_by_the_real_gateway() {
+    check_herd(by_client);
+}
+
+/// E3: the same by the tower layer.
+#[test]
+fn e3_a_herd_of_200_tasks_by_the_layer_is_served_by_the_real_gateway() {
+    check_herd(by_layer);
+}
+
+/// E3: the same by a plain function.
+#[test]
+fn e3_a_herd_of_200_tasks_by_a_function_is_served_by_the_real_gateway() {
+    check_herd(by_function);
 }
 
 /// E3: 8 processes with 25 calls each, which know nothing of each other.
@@ -163,7 +236,7 @@ fn one_process_of_a_herd() {
     let Some((_, herd)) = std::env::vars().find(|(name, _)| name == HERD) else { return };
     let (gateway, first) = herd.split_once(' ').unwrap();
     let first: usize = first.parse().unwrap();
-    run(burst(gateway, patient(), first..first + 25));
+    run(async { burst(gateway, by_client(patient()), first..first + 25).await });
 }
 
 /// E3: while the application fails, retries add less than a fifth to its load.
