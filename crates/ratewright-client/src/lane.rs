@@ -24,7 +24,8 @@ const QUIET: f64 = 10_000.0;
 const CUT: f64 = 0.7;
 /// What the pace grows by in a second, as a share of the pace that met the limit.
 const STEP: f64 = 0.05;
-/// How many requests may be in flight after a throttle; one more for each that is accepted.
+/// How many requests may be in flight after a throttle; one more for each that is accepted. If so many hang, the lane is full:
+/// other calls wait until one of them ends, or until their own deadline.
 const IN_FLIGHT: u32 = 10;
 /// How much of the pace may be caught up on after a timer was late.
 const CATCH_UP: f64 = 20.0;

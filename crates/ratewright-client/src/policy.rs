@@ -15,8 +15,9 @@ use std::time::Duration;
 pub struct RetryPolicy {
     /// The most sends for a call, the first included.
     pub attempts: u32,
-    /// No send starts later than this after the call began. A send that is under way is not cut off: give your HTTP
-    /// client a timeout of its own.
+    /// No send starts later than this after the call began. The deadline does not end a send that has started: give your
+    /// HTTP client a timeout of its own. Without one, ten sends that hang after a throttle fill their lane, and other calls
+    /// to the same limit wait until their deadline and fail.
     pub deadline: Duration,
     /// The longest wait that is accepted from a server. A longer one gives the response back at once; it is never
     /// shortened.

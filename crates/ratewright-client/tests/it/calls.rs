@@ -496,6 +496,35 @@ async fn a_retry_without_a_chance_gives_its_response_back() {
     assert!(n_errors <= 10, "{n_errors} of 100 calls lost the response that they had");
 }
 
+/// After a throttle, ten sends that hang fill the lane: another call waits until one of them ends, or its deadline comes.
+#[tokio::test(start_paused = true)]
+async fn ten_sends_that_hang_fill_a_throttled_lane() {
+    let retry = Retry::builder().random(|| 0.5).build();
+    let hanging: Vec<_> = (0..10)
+        .map(|_| {
+            let retry = retry.clone();
+            tokio::spawn(async move {
+                let forever = |_| std::future::pending::<Result<http::Response<String>, std::io::Error>>();
+                retry.send(get(URI), forever).await
+            })
+        })
+        .collect();
+    settle().await;
+    let start = Instant::now();
+    let throttled = call(&retry, get(URI), &[with(429, &[("retry-after", "1")]), status(200)]).await;
+    assert!(throttled.result.is_err() && start.elapsed() == secs(30), "the lane is full");
+    let waiting = tokio::spawn({
+        let retry = retry.clone();
+        async move { call(&retry, get(URI), &[status(200)]).await }
+    });
+    settle().await;
+    assert!(!waiting.is_finished());
+    hanging[0].abort();
+    let start = Instant::now();
+    assert_eq!((why(&waiting.await.unwrap()).0, start.elapsed()), (200, Duration::ZERO));
+    hanging.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 /// Calls that wait in line longer than their deadline fail by name, and were not sent.
 #[tokio::test(start_paused = true)]
 async fn a_call_whose_turn_never_comes_fails_at_its_deadline() {
