@@ -21,8 +21,8 @@ export interface Replay {
   close?(): void;
 }
 
-/** What a name or a value adds to a form for its boundary and headers, roughly. */
-const formOverheadBytes = 80;
+/** What an entry adds to a form for its boundary and headers, roughly. */
+const formOverheadBytes = 160;
 
 /** Prepares a body to be sent again. Nothing is copied if it is longer than `replayMax`. */
 export function replayOf(body: Body | BodyFactory | null | undefined, replayMax: number): Replay {
@@ -30,9 +30,10 @@ export function replayOf(body: Body | BodyFactory | null | undefined, replayMax:
   if (typeof body === "function") return { kind: "factory", again: body };
   let again = body;
   let bytes = 0;
-  if (typeof body === "string") {
+  if (typeof body !== "object") {
+    again = String(body); // `fetch` takes numbers too.
     // A character has at most 3 bytes, so only long strings are measured. Not every platform has `TextEncoder`.
-    if (body.length > replayMax / 3) bytes = new Blob([body]).size;
+    if (again.length > replayMax / 3) bytes = new Blob([again]).size;
   } else if ("byteLength" in body) {
     const { buffer, byteOffset, byteLength } = body as Uint8Array<ArrayBuffer>;
     bytes = byteLength;
@@ -42,13 +43,12 @@ export function replayOf(body: Body | BodyFactory | null | undefined, replayMax:
     bytes = body.size;
   } else if ("entries" in body) {
     const copy = new (body.constructor as typeof FormData)();
-    const parts: (string | Blob)[] = [];
     body.forEach((value: string | Blob, name: string) => {
       copy.append(name, value as Blob);
-      parts.push(name, value);
+      bytes += new Blob([name, value]).size + formOverheadBytes;
     });
     again = copy;
-    bytes = "sort" in body ? String(body).length : new Blob(parts).size + parts.length * formOverheadBytes;
+    if ("sort" in body) bytes = String(body).length;
   } else if (!("append" in body)) {
     // React Native's forms hold names of files, and cannot be listed; sending one again reads the files again.
     return { kind: "stream" };

@@ -48,30 +48,47 @@ export function wakeAt(clock: Clock, time: number, wake: () => void): () => void
 }
 
 /**
- * Waits until the deadline, and resolves to false; or until `wake` is called, and resolves to true. Rejects at once,
- * with the signal's reason, if the signal aborts. `cleanUp` is called in each case.
+ * Waits until the deadline; or until `begin` resolves it, and gives that value. Rejects at once if `begin` fails, or
+ * if the signal aborts, with the signal's reason. `cleanUp` is called in each case.
  */
-export function wait(
+export function wait<T>(
   { clock, deadline, signal }: Patience,
-  begin?: (wake: () => void) => void,
   cleanUp?: () => unknown,
-): Promise<boolean> {
+  begin?: (resolve: (value: T) => void) => unknown,
+): Promise<T | undefined> {
   return new Promise((resolve, reject) => {
-    const end = (isWoken: boolean) => {
+    const end = (value?: T) => {
       cancel();
-      signal?.removeEventListener("abort", abort);
+      stopListening?.();
       cleanUp?.();
-      resolve(isWoken);
+      resolve(value);
     };
-    const abort = () => {
-      reject(abortReason(signal!));
-      end(false);
+    const fail = (reason: unknown) => {
+      reject(reason);
+      end();
     };
-    const cancel = wakeAt(clock, deadline, () => end(false));
-    signal?.addEventListener("abort", abort);
+    const abort = () => fail(abortReason(signal!));
+    const cancel = wakeAt(clock, deadline, () => end());
+    const stopListening = signal && onAbort(signal, abort);
     if (signal?.aborted) abort();
-    else begin?.(() => end(true));
+    else (async () => begin?.(end))().catch(fail);
   });
+}
+
+/** What has to be called when a signal aborts, and the listener that does it. */
+const listeners = new WeakMap<AbortSignal, [aborts: Set<() => void>, abortAll: () => void]>();
+
+/** Calls `abort` when the signal aborts. All calls share one listener: Node warns if a signal has more than ten. */
+function onAbort(signal: AbortSignal, abort: () => void): () => void {
+  const known = new Set<() => void>();
+  const [aborts, abortAll] = listeners.get(signal) ?? [known, () => known.forEach((each) => void each())];
+  listeners.set(signal, [aborts, abortAll]);
+  aborts.add(abort);
+  signal.addEventListener("abort", abortAll); // No effect if it is there already.
+  return () => {
+    aborts.delete(abort);
+    if (!aborts.size) signal.removeEventListener("abort", abortAll);
+  };
 }
 
 /** The reason of an aborted signal. Older React Native has none. */

@@ -35,18 +35,27 @@ export interface RequestFacts {
   readonly repeat?: Repeat | undefined;
 }
 
-/** What happened: a response, or a failure. */
-export type Seen<Headers = ResponseHeaders> =
-  | { readonly status: number; readonly headers: Headers; readonly redirected?: boolean }
-  | { readonly failure: Failure };
-
-export interface Facts<Headers = ResponseHeaders> {
+export interface Facts {
   readonly request: RequestFacts;
   /** Sends so far, and what the origin's retry budget holds in thousandths of a retry. */
   readonly state: { readonly attempts: number; readonly budget: number };
-  readonly seen: Seen<Headers>;
+  readonly seen:
+    | { readonly status: number; readonly headers: ResponseHeaders; readonly redirected?: boolean }
+    | { readonly failure: Failure };
   /** Monotonic time since the call began, and Unix time. */
   readonly now: { readonly elapsedMs: number; readonly wallMs: number };
+}
+
+/** The outcome of an attempt: the same facts as a call has them, with headers that can be read by name. */
+export interface Outcome {
+  readonly attempts: number;
+  readonly budget: number;
+  readonly response:
+    | { readonly status: number; readonly headers: HeaderReader; readonly redirected: boolean }
+    | undefined;
+  readonly failure: Failure | undefined;
+  readonly elapsedMs: number;
+  readonly wallMs: number;
 }
 
 export interface RetryDecision {
@@ -74,38 +83,35 @@ const idempotent = /^(GET|HEAD|OPTIONS|TRACE|PUT|DELETE|QUERY)$/i;
 const retryable = /^(408|429|5\d\d)$/;
 
 /** Decides what to do after an attempt. `random` is in [0, 1). */
-export function decide(policy: Policy, facts: Facts, random: number): Decision {
-  const { seen } = facts;
-  if ("failure" in seen) return decideByReader(policy, { ...facts, seen }, random);
-  const { status, headers, redirected = false } = seen;
-  return decideByReader(policy, { ...facts, seen: { status, headers: headerReader(headers), redirected } }, random);
+export function decide(policy: Policy, { request, state, seen, now }: Facts, random: number): Decision {
+  let response: Outcome["response"];
+  let failure: Outcome["failure"];
+  if ("status" in seen) {
+    const { status, headers, redirected = false } = seen;
+    response = { status, headers: headerReader(headers), redirected };
+  } else failure = seen.failure;
+  return decideAttempt(policy, request, { ...state, ...now, response, failure }, random);
 }
 
-/** As `decide`, for headers that can be read by name. A page does not load what only lists of lines need. */
-export function decideByReader(
+/** As `decide`. It is apart from it so that a page does not load what only lists of header lines need. */
+export function decideAttempt(
   policy: Policy,
-  { request, state, seen, now }: Facts<HeaderReader>,
+  { method, idempotencyKey, body, repeat = "auto" }: RequestFacts,
+  { attempts, budget, response, failure, elapsedMs, wallMs }: Outcome,
   random: number,
 ): Decision {
-  const response = "status" in seen ? seen : undefined;
   const status = response?.status;
   const isDone = response && !retryable.test(String(status));
-  const hint = response && !isDone ? serverWait(response.headers, now.wallMs) : undefined;
-  const serverWaitMs = hint?.waitMs ?? 0;
-  const giveUp = (why: Why): ReturnDecision => {
-    const retryAtWallMs = serverWaitMs > 0 ? now.wallMs + serverWaitMs : undefined;
-    return { action: "return", why, serverWaitMs, retryAtWallMs };
-  };
+  const [serverWaitMs = 0, hintCause] = response && !isDone ? serverWait(response.headers, wallMs) : [];
+  const retryAtWallMs = serverWaitMs > 0 ? wallMs + serverWaitMs : undefined;
+  const giveUp = (why: Why): ReturnDecision => ({ action: "return", why, serverWaitMs, retryAtWallMs });
   if (isDone) return giveUp("done");
 
-  const { repeat = "auto", method, idempotencyKey, body } = request;
-  const isUnprocessed =
-    "failure" in seen
-      ? seen.failure === "not-sent"
-      : policy.trust429 && status === 429 && !seen.redirected && isFromLimiter(seen.headers);
+  const isLimited = response && policy.trust429 && status === 429 && !response.redirected;
+  const isUnprocessed = failure === "not-sent" || (isLimited && isFromLimiter(response.headers));
   const isRepeatable = repeat === "safe" || (repeat === "auto" && (idempotent.test(method) || idempotencyKey));
   if (repeat === "never") return giveUp("never");
-  if (state.attempts >= policy.attempts) return giveUp("attempts");
+  if (attempts >= policy.attempts) return giveUp("attempts");
   if (!isUnprocessed && !isRepeatable) return giveUp("unsafe");
   if (typeof body === "object" ? body.bytes > policy.replayMax : body === "stream") return giveUp("body");
   if (serverWaitMs > policy.serverWaitMaxMs) return giveUp("server-wait");
@@ -114,17 +120,17 @@ export function decideByReader(
   let cause: Cause = response ? "server-error" : "connection";
   let backoff = policy.failureBackoff;
   if (serverWaitMs > 0) {
-    cause = hint!.cause;
+    cause = hintCause!;
     backoff = policy.spread;
   } else if (status === 429 || status === 503) {
     cause = "throttled";
     backoff = policy.throttleBackoff;
   }
-  const ceiling = Math.min(backoff.maxMs, backoff.firstMs * 2 ** (state.attempts - 1));
+  const ceiling = Math.min(backoff.maxMs, backoff.firstMs * 2 ** (attempts - 1));
   const low = cause === "throttled" ? Math.ceil(ceiling / 10) : 0; // From 0, some would return at once.
-  const atMs = now.elapsedMs + serverWaitMs + low + Math.floor(random * (ceiling - low));
+  const atMs = elapsedMs + serverWaitMs + low + Math.floor(random * (ceiling - low));
   if (atMs > policy.deadlineMs) return giveUp("deadline");
   const cost = status === 429 ? 0 : 1_000;
-  if (state.budget < cost) return giveUp("budget");
+  if (budget < cost) return giveUp("budget");
   return { action: "retry", atMs, cause, cost, serverWaitMs };
 }

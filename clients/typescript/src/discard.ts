@@ -5,7 +5,7 @@ import { readBody } from "./body.js";
 const drainMax = 65_536;
 
 /** Reads a short body to its end, and cancels a long one. Returns a function that cancels what is still being read. */
-export function discard({ body }: Response): (() => void) | null {
-  // React Native has read it all before it gives a response, and shows no body.
-  return body && readBody(body, drainMax);
+export function discard({ body }: Response): (() => void) | undefined {
+  // React Native has read it all before it gives a response, and shows no body. A locked one is read by somebody else.
+  return body?.locked === false ? readBody(body, drainMax) : undefined;
 }

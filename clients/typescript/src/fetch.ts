@@ -28,7 +28,7 @@ export interface RetryOptions extends Partial<Policy> {
 
 /** Has the signature of `fetch`. */
 export interface RetryFetch {
-  (input: FetchInput, init?: RetryInit): Promise<Response>;
+  (input: FetchInput, init?: RetryInit | null): Promise<Response>;
   /** How the call went that returned this response, or rejected with this error. */
   summary(result: object): Summary | undefined;
 }
@@ -58,7 +58,7 @@ export function withRetry(first?: Fetch | RetryOptions, second?: RetryOptions): 
     summaries,
   };
   const settings = completeOptions(defaults, isFetch ? second : (first ?? second));
-  return Object.assign((input: FetchInput, init?: RetryInit) => call(settings, input, init), {
+  return Object.assign((input: FetchInput, init?: RetryInit | null) => call(settings, input, init), {
     summary: (result: object) => summaries.get(result),
   });
 }

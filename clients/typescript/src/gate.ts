@@ -26,8 +26,15 @@ export class Gate {
     return remember(this.#queues, key, queue ?? this.#queues.get(key) ?? new LaneQueue());
   }
 
-  /** Counts a response in its lane, and returns that lane's queue. */
-  settle({ scope, shape, queue: sentIn }: Sent, headers: Headers, now: number, throttle?: Throttle): LaneQueue {
+  /** Counts the response to a request that was sent in the lane `sentIn`, and returns that lane's queue. */
+  settle(
+    scope: string,
+    shape: string,
+    sentIn: LaneQueue,
+    headers: Headers,
+    now: number,
+    throttle?: Throttle,
+  ): LaneQueue {
     // Once its limit is known, a shape learns from throttles only; reading each response would cost too much.
     const name = throttle || !sentIn.isNamed ? tightestLimit(headers)?.name : undefined;
     const queue = name ? this.queueFor(scope, name) : sentIn;
@@ -45,11 +52,4 @@ export class Gate {
     queue.release();
     return queue;
   }
-}
-
-/** A request that was sent: its scope, its shape, and the queue that it passed. */
-export interface Sent {
-  readonly scope: string;
-  readonly shape: string;
-  readonly queue: LaneQueue;
 }

@@ -10,10 +10,7 @@ import { parseServiceLimits } from "./limits.js";
 
 export type HintCause = "retry-after" | "ratelimit" | "ratelimit-reset" | "x-ratelimit-reset";
 
-export interface ServerWait {
-  readonly cause: HintCause;
-  readonly waitMs: number;
-}
+export type ServerWait = readonly [waitMs: number, cause: HintCause];
 
 /** Reads the wait in ms from the header with this name. If that is not readable, gives NaN or -Infinity. */
 type Reader = (headers: HeaderReader, wallMs: number, name: string) => number;
@@ -34,13 +31,13 @@ const limiterHeaders = [
 /** An element of `Retry-After`. The comma after a weekday belongs to its date. */
 const element = new RegExp(`[ \\t]*(?:${weekday})?[^,]*`, "g");
 
-/** The wait of the first readable header; 0 if it is over. At most 10^12 ms, 31 years, reach arithmetic and timers. */
-export function serverWait(headers: HeaderReader, wallMs: number): ServerWait | undefined {
+/** The wait of the first readable header; 0 if it is over, none if no header is readable. At most 10^12 ms, 31 years, reach arithmetic and timers. */
+export function serverWait(headers: HeaderReader, wallMs: number): ServerWait | [] {
   for (const [cause, read] of readers) {
     const waitMs = read(headers, wallMs, cause);
-    if (waitMs > -Infinity) return { cause, waitMs: Math.min(Math.max(waitMs, 0), 1e12) };
+    if (waitMs > -Infinity) return [Math.min(Math.max(waitMs, 0), 1e12), cause];
   }
-  return undefined;
+  return [];
 }
 
 /** True if a rate limiter made this response: it has at least one of the headers that limiters send. */

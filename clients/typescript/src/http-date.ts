@@ -9,7 +9,7 @@
  */
 
 /** A pattern for `Sun,` and `Sunday,`. */
-export const weekday = "(?:(?:Sun|Mon|Fri)(?:day)?|Tue(?:sday)?|Wed(?:nesday)?|Thu(?:rsday)?|Sat(?:urday)?),";
+export const weekday = "(?:Sun|Mon|Tue|Wed|Thu|Fri|Sat|(?:Sun|Mon|Tues|Wednes|Thurs|Fri|Satur)day),";
 // These may be lenient, since the date is compared with the text that was made of it.
 const rfc850 = new RegExp(`^(?=${weekday})(...)\\w+, (..)-(...)-(..) (.+) GMT$`);
 const asctime = /^(...) (...) ([ \d]\d) (.+) (....)$/;

@@ -6,10 +6,9 @@ export function completeOptions<T extends object>(defaults: T, options: object =
     if (typeof value === "number" && !(value >= least)) {
       throw new RangeError(`option ${name} is ${value}; use at least ${least}`);
     }
-    const before = complete[name] as object | undefined;
+    const before = complete[name] as object;
     // Backoffs are options within options.
-    complete[name] =
-      before && "firstMs" in Object(before) ? completeOptions(before, value as object) : (value ?? before);
+    complete[name] = "firstMs" in Object(before) ? completeOptions(before, value as object) : (value ?? before);
   }
   return complete as T;
 }

@@ -23,22 +23,24 @@ export interface Outgoing {
   readonly replay: Replay;
   /** What `decide` asks for after a failed attempt. */
   facts(): RequestFacts;
-  /** The arguments of `fetch` for an attempt. */
-  next(attempt: number): Promise<[FetchInput, RequestInit]>;
+  /** The arguments of `fetch` for an attempt, with the body that is sent again, if there is one. */
+  next(attempt: number, body: Body | null | undefined): [FetchInput, RequestInit];
 }
 
 /** Prepares a request. Everything that the caller could change before it is sent is copied here. */
 export function prepareRequest(
   input: FetchInput,
-  given: RetryInit = {},
+  given: RetryInit | null | undefined,
   { replayMax, attemptHeader }: { replayMax: number; attemptHeader: boolean },
 ): Outgoing {
   const own: Partial<Request> = "headers" in Object(input) ? (input as Request) : {};
-  const init = { ...given };
+  const init: RetryInit = {};
+  // Not `{ ...given }`: a Request has its members from its prototype, and `fetch` takes one for its options.
+  for (const name in given) init[name as "method"] = given[name as "method"]!;
   const url = own.url ?? String(input);
   const method = (init.method ?? own.method ?? "GET").toUpperCase();
   const headers = new Headers(init.headers ?? own.headers);
-  const sendsOwnBody = own.body && init.body == null && !own.bodyUsed;
+  const sendsOwnBody = own.body && init.body == null;
   const replay = sendsOwnBody ? replayOfRequest(input as Request, replayMax) : replayOf(init.body, replayMax);
 
   return {
@@ -51,10 +53,9 @@ export function prepareRequest(
       idempotencyKey: !!headers.get("idempotency-key"),
       body: replay.kind,
     }),
-    async next(attempt) {
+    next(attempt, body) {
       const { retry: _, ...next } = { ...init, headers };
-      const { again } = replay;
-      if (again !== undefined) next.body = (typeof again === "function" ? await again() : again) ?? null;
+      if (body !== undefined) next.body = body;
       if ((next.body as ReadableStream | undefined)?.getReader) next.duplex ??= "half";
       if (attempt > 1 && attemptHeader) {
         next.headers = new Headers(headers);

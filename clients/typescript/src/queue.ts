@@ -12,7 +12,7 @@ export class LaneQueue extends Lane {
   isNamed = false;
 
   /** The calls that wait, each with the function that lets it go. */
-  readonly #waiting = new Map<Patience, () => void>();
+  readonly #waiting = new Map<Patience, (isTurn: true) => void>();
   #cancelTimer: (() => void) | undefined;
 
   get waiting(): number {
@@ -21,23 +21,22 @@ export class LaneQueue extends Lane {
 
   /**
    * Joins the queue: undefined if the call may be sent now, "closed" if it is sent although the lane is closed, else a
-   * promise for its turn. It resolves to false if the deadline came first.
+   * promise for its turn, which gives true; or undefined, if the deadline came first.
    */
-  join(call: Patience): Promise<boolean> | "closed" | undefined {
+  join(call: Patience): Promise<true | undefined> | "closed" | undefined {
     if (!this.waiting && this.enter(call.clock.now()) === "go") return undefined;
     if (this.opensAt() > call.deadline) {
       this.inFlight += 1; // The server's response says more than a local error would.
       return "closed";
     }
-    const begin = (go: () => void) => {
-      this.#waiting.set(call, go);
-      if (this.waiting === 1) this.release();
-    };
     const leave = () => {
       this.#waiting.delete(call);
       if (!this.waiting) this.#cancelTimer?.();
     };
-    return wait(call, begin, leave);
+    return wait(call, leave, (go) => {
+      this.#waiting.set(call, go);
+      if (this.waiting === 1) this.release();
+    });
   }
 
   /** A send ended without a response, or was cancelled. */
@@ -57,7 +56,7 @@ export class LaneQueue extends Lane {
         if (entry !== "full") this.#cancelTimer = wakeAt(clock, entry.until, () => this.release());
         return;
       }
-      go();
+      go(true);
     }
   }
 }

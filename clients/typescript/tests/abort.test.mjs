@@ -1,12 +1,13 @@
 // Aborts: at once, with the signal's reason, and nothing is left behind.
 import assert from "node:assert/strict";
+import { getEventListeners } from "node:events";
 import { describe, it } from "node:test";
 import { Gate, withRetry } from "../dist/index.js";
 import { FakeClock } from "../dist/testing.js";
 import { answer, scripted, url, watch } from "./support.mjs";
 
 const reason = new Error("the user left");
-const closed = () => answer(429, { "Retry-After": "5" });
+const closed = (seconds = 5) => answer(429, { "Retry-After": String(seconds) });
 /** A send that takes until the signal aborts, as a real fetch does. */
 const hanging = (_, init) =>
   new Promise((_, reject) => init.signal.addEventListener("abort", () => reject(init.signal.reason), { once: true }));
@@ -128,6 +129,37 @@ describe("an abort", () => {
     await clock.advance(10_000);
     assert.equal(call.error, error);
     assert.equal(fetch.sends.length, 1);
+  });
+
+  it("by a signal that many waiting calls share ends them all, and Node does not warn of a leak", async (context) => {
+    const warnings = [];
+    context.mock.method(process, "emitWarning", (warning) => warnings.push(String(warning)));
+    const controller = new AbortController();
+    const { signal } = controller;
+    const { clock, api } = start([closed(), answer()], { signal });
+    await clock.advance(10);
+    const calls = Array.from({ length: 2_000 }, () => watch(api(url, { signal }), clock));
+    await clock.advance(10);
+    controller.abort(reason);
+    await clock.advance(0);
+    assert.deepEqual(new Set(calls.map((call) => call.error)), new Set([reason]));
+    assert.equal(clock.pending, 0);
+    assert.deepEqual(warnings, []);
+    assert.equal(getEventListeners(signal, "abort").length, 0);
+  });
+
+  it("leaves the signal to the other calls that share it", async () => {
+    const controller = new AbortController();
+    const { signal } = controller;
+    const { clock, api, call: first } = start([closed(1), answer(), closed(20)], { signal });
+    await clock.advance(2_000);
+    assert.equal(first.response.status, 200);
+    const second = watch(api(`${url}/other`, { signal }), clock);
+    await clock.advance(10);
+    controller.abort(reason);
+    await clock.advance(0);
+    assert.equal(second.error, reason);
+    assert.equal(getEventListeners(signal, "abort").length, 0);
   });
 
   it("leaves no listener on the signal, however the call ends", async () => {

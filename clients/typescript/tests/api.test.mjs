@@ -50,6 +50,16 @@ describe("withRetry", () => {
     assert.equal(sends.length, 2);
   });
 
+  it("reads init as fetch does: inherited members and getters count, null is none", async () => {
+    const plain = { method: "PUT", headers: { a: "b" }, body: "content" };
+    for (const init of [new Request(url, plain), Object.create(plain), plain]) {
+      const { sends } = await run(answer(), { init });
+      const sent = new Request(sends[0].input, sends[0].init);
+      assert.deepEqual([sent.method, sent.headers.get("a"), await sent.text()], ["PUT", "b", "content"]);
+    }
+    assert.equal((await run([closed(), answer()], { init: null })).response?.status, 200);
+  });
+
   it("rejects options that could only be mistakes", () => {
     assert.throws(() => withRetry(fetch, { attempts: 0 }), /option attempts is 0; use at least 1/);
     assert.throws(() => withRetry(fetch, { deadlineMs: Number.NaN }), RangeError);
@@ -167,6 +177,23 @@ describe("withRetry", () => {
     }
   });
 
+  it("does not retry a Request whose body was used", async () => {
+    const used = new Request(url, { method: "PUT", body: "x" });
+    await used.text();
+    for (const args of [[used], [url, used]]) {
+      let sends = 0;
+      const clock = new FakeClock();
+      const api = withRetry((...given) => (sends++, fetch(...given)), { clock });
+      const call = watch(api(...args), clock);
+      for (let i = 0; i < 20 && !call.settled; i++) {
+        await new Promise((resolve) => setImmediate(resolve));
+        await clock.advance(1_000);
+      }
+      assert.ok(call.error instanceof TypeError);
+      assert.ok(sends <= 1, `${sends} sends`);
+    }
+  });
+
   it("retries a failed connection, and rejects with the last error", async () => {
     const { sends, error, summary, waits } = await run(() => networkError("ECONNREFUSED"));
     assert.equal(sends.length, 4);
@@ -234,6 +261,32 @@ describe("responses", () => {
       },
     ]);
     assert.equal(sends.length, 2);
+  });
+});
+
+describe("a response that cannot be drained", () => {
+  it("is given up nevertheless: its body belongs to the one who reads it", async () => {
+    const locked = answer(429, { "Retry-After": "1" }, "slow down");
+    const reader = locked.body.getReader();
+    const { response, sends } = await run([locked, answer()]);
+    assert.deepEqual([response?.status, sends.length], [200, 2]);
+    assert.equal(new TextDecoder().decode((await reader.read()).value), "slow down");
+  });
+
+  it("because a wrapper below has read it already, is given up as well", async () => {
+    const read = async () => {
+      const response = answer(429, { "Retry-After": "1" }, "slow down");
+      await response.text();
+      return response;
+    };
+    const clock = new FakeClock();
+    const fetch = scripted(clock, read, answer());
+    const call = watch(withRetry(fetch, { clock })(url), clock);
+    for (let i = 0; i < 20 && !call.settled; i++) {
+      await new Promise((resolve) => setImmediate(resolve));
+      await clock.advance(1_000);
+    }
+    assert.equal(call.response?.status, 200);
   });
 });
 
@@ -335,7 +388,7 @@ describe("hostile servers", () => {
         }
         const queue = gate.queueFor("scope", "shape");
         queue.join({ clock: new FakeClock(), deadline: 0, signal: undefined });
-        gate.settle({ scope: "scope", shape: "shape", queue }, headers, 0, { sentAt: 0, hint: 0, retryAt: 0 });
+        gate.settle("scope", "shape", queue, headers, 0, { sentAt: 0, hint: 0, retryAt: 0 });
       }
     }
     const spent = performance.now() - started;

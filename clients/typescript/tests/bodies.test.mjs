@@ -2,6 +2,8 @@
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { describe, it } from "node:test";
+import { DeadlineError, Gate } from "../dist/index.js";
+import { FakeClock } from "../dist/testing.js";
 import { answer, run, url } from "./support.mjs";
 
 const closed = () => answer(429, { "Retry-After": "1" });
@@ -43,6 +45,8 @@ describe("a body is sent again, with the same bytes:", () => {
   for (const [name, make] of [
     ["string", () => "größe 🎈"],
     ["string of 64 KiB", () => "x".repeat(kib64)],
+    ["number", () => 5],
+    ["boolean", () => false],
     ["typed array", () => bytes],
     ["part of a buffer", () => bytes.subarray(100, 200)],
     ["DataView", () => new DataView(bytes.buffer, 10, 20)],
@@ -152,6 +156,46 @@ describe("a Request", () => {
     const { seen } = await put({ body: "newer" }, { input });
     assert.match(seen[0], / 5 /);
     assert.equal(seen[1], seen[0]);
+  });
+});
+
+it("a number is sent as its text, as fetch does", async () => {
+  const { sends } = await run(answer(), { init: { method: "PUT", body: 5 } });
+  const sent = new Request(sends[0].input, sends[0].init);
+  assert.deepEqual([await sent.text(), sent.headers.get("content-type")], ["5", "text/plain;charset=UTF-8"]);
+});
+
+describe("a factory that never makes a body", () => {
+  const init = { method: "PUT", body: () => new Promise(() => {}) };
+
+  it("does not outlive the deadline", async () => {
+    const result = await run(answer(), { init });
+    assert.ok(result.error instanceof DeadlineError);
+    assert.deepEqual([result.endedAt, result.sends.length, result.clock.pending], [30_000, 0, 0]);
+    assert.deepEqual([result.summary.why, result.summary.attempts], ["deadline", 0]);
+  });
+
+  it("does not outlive an abort", async () => {
+    const controller = new AbortController();
+    const clock = new FakeClock();
+    const result = run(answer(), { init: { ...init, signal: controller.signal }, options: { clock }, advanceMs: 100 });
+    controller.abort(new Error("the user left"));
+    const { error, endedAt } = await result;
+    assert.deepEqual([error?.message, endedAt, clock.pending], ["the user left", 0, 0]);
+  });
+
+  it("leaves nothing behind if it makes one in time, or too late", async () => {
+    for (const [makeMs, sends] of [
+      [29_000, 1],
+      [31_000, 0],
+    ]) {
+      const clock = new FakeClock();
+      const gate = new Gate();
+      const body = () => new Promise((resolve) => clock.startTimer(makeMs, () => resolve("content")));
+      const result = await run(answer(), { init: { method: "PUT", body }, options: { clock, gate } });
+      assert.deepEqual([result.sends.length, clock.pending], [sends, 0]);
+      assert.equal(gate.queueFor("https://api.example\n", "PUT /items").inFlight, 0);
+    }
   });
 });
 

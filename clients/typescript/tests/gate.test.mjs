@@ -8,6 +8,10 @@ import { answer, scripted, seeded, url, watch } from "./support.mjs";
 const named = (name, r, t) => ({ RateLimit: `"${name}";r=${r};t=${t}` });
 const closed = (seconds = 1, headers = {}) => answer(429, { "Retry-After": String(seconds), ...headers });
 
+function broken() {
+  throw new Error("broken");
+}
+
 /** A wrapper whose first call was throttled, so that its lane is closed. */
 async function throttledApi({ seconds = 1, after = answer(), options = {}, headers = {} } = {}) {
   const clock = new FakeClock();
@@ -150,12 +154,7 @@ describe("the gate", () => {
     ]) {
       const queue = gate.queueFor("scope", "GET /");
       queue.join({ clock: new FakeClock(), deadline: 0, signal: undefined });
-      const settled = gate.settle(
-        { scope: "scope", shape: "GET /", queue },
-        new Headers(header),
-        0,
-        isThrottle ? throttle : undefined,
-      );
+      const settled = gate.settle("scope", "GET /", queue, new Headers(header), 0, isThrottle ? throttle : undefined);
       assert.equal(settled, gate.queueFor("scope", learned));
       assert.equal(settled, gate.queueFor("scope", "GET /"));
       assert.deepEqual([queue.inFlight, settled.inFlight], [0, 0]);
@@ -167,7 +166,7 @@ describe("the gate", () => {
     const queue = gate.queueFor("scope", "GET /");
     for (const name of ["a", "a", "b"]) {
       queue.join({ clock: new FakeClock(), deadline: 0, signal: undefined });
-      const settled = gate.settle({ scope: "scope", shape: "GET /", queue }, new Headers(named(name, 1, 1)), 0);
+      const settled = gate.settle("scope", "GET /", queue, new Headers(named(name, 1, 1)), 0);
       assert.equal(settled, gate.queueFor("scope", `"${name}"`));
       assert.equal(gate.queueFor("scope", "GET /"), gate.queueFor("scope", '"a"'));
     }
@@ -202,6 +201,37 @@ describe("the gate", () => {
     assert.equal(fetch.sends.length, 31);
   });
 
+  for (const [name, options, response = answer()] of [
+    ["random", { random: broken }],
+    ["partition", { partition: broken }],
+    ["the headers of a response", {}, Object.defineProperty(answer(429), "headers", { value: { get: broken } })],
+    ["a response without headers", {}, { status: 200 }],
+    ["no response", {}, null],
+  ]) {
+    it(`frees the place of a call that fails by an exception: ${name}`, async () => {
+      const clock = new FakeClock();
+      const gate = new Gate();
+      const events = [];
+      const api = withRetry(async () => response, { clock, gate, on: (event) => events.push(event.type), ...options });
+      const call = watch(api(url), clock);
+      await clock.advance(60_000);
+      assert.ok(call.error instanceof Error);
+      assert.equal(gate.queueFor("https://api.example\n", "GET /items").inFlight, 0);
+      assert.equal(events.at(-1), "failed");
+      assert.equal(clock.pending, 0);
+    });
+  }
+
+  it("closes the copy of a Request's body if the partition fails", async () => {
+    const source = { cancelled: false };
+    const body = new ReadableStream({ cancel: () => void (source.cancelled = true) });
+    const input = new Request(url, { method: "PUT", body, duplex: "half" });
+    await assert.rejects(withRetry(async () => answer(), { partition: broken })(input), /broken/);
+    input.body.cancel();
+    await new Promise((resolve) => setImmediate(resolve));
+    assert.equal(source.cancelled, true); // a stream with two readers is cancelled by both
+  });
+
   it("a call whose lane opens only after its deadline is sent at once", async () => {
     const { clock, api } = await throttledApi({ seconds: 50 });
     const call = watch(api(url), clock);
@@ -223,7 +253,7 @@ describe("the gate", () => {
     assert.ok(error.retryAt instanceof Date && error.retryAt.getTime() > clock.wall() - 10_000);
     assert.match(
       error.message,
-      /^deadline passed behind a rate limit \(GET \/items at https:\/\/api\.example\); try again at 20/,
+      /^deadline passed before the send \(GET \/items at https:\/\/api\.example\); try again at 20/,
     );
     assert.equal(failed[0].endedAt, 30_010);
     assert.ok(fetch.sends.every((send) => send.at <= 30_010));
@@ -260,11 +290,11 @@ describe("the gate", () => {
 
   it("counts a response that names another limit there, and leaves no send behind", () => {
     const gate = new Gate();
-    const sent = { scope: "scope", shape: "GET /", queue: gate.queueFor("scope", "GET /") };
-    sent.queue.join({ clock: new FakeClock(), deadline: 0, signal: undefined });
-    const queue = gate.settle(sent, new Headers(named("a", 1, 1)), 0);
-    assert.notEqual(queue, sent.queue);
-    assert.deepEqual([sent.queue.inFlight, queue.inFlight], [0, 0]);
+    const sentIn = gate.queueFor("scope", "GET /");
+    sentIn.join({ clock: new FakeClock(), deadline: 0, signal: undefined });
+    const queue = gate.settle("scope", "GET /", sentIn, new Headers(named("a", 1, 1)), 0);
+    assert.notEqual(queue, sentIn);
+    assert.deepEqual([sentIn.inFlight, queue.inFlight], [0, 0]);
     assert.equal(gate.queueFor("scope", "GET /"), queue);
   });
 
@@ -275,10 +305,10 @@ describe("the gate", () => {
       [';qu="content-bytes"', 1],
     ]) {
       const gate = new Gate();
-      const sent = { scope: "", shape: "", queue: gate.queueFor("", "") };
-      sent.queue.join({ clock: new FakeClock(), deadline: 0, signal: undefined });
+      const sentIn = gate.queueFor("", "");
+      sentIn.join({ clock: new FakeClock(), deadline: 0, signal: undefined });
       const headers = new Headers({ ...named("a", 0, 1), "RateLimit-Policy": `"b";q=7;w=7, "a";q=1;w=100${unit}` });
-      const lane = gate.settle(sent, headers, 0, { sentAt: 0, hint: 0, retryAt: 0 });
+      const lane = gate.settle("", "", sentIn, headers, 0, { sentAt: 0, hint: 0, retryAt: 0 });
       assert.equal(lane.rate, rate);
     }
   });

@@ -30,6 +30,7 @@ export async function calls(signal: AbortSignal): Promise<Summary | undefined> {
   await api(new Request("https://api.example/"), { retry: "unprocessed" });
   await api("/", { method: "PUT", body: () => "made for each attempt" });
   await api("/", { method: "PUT", body: async () => new Blob(["x"]).stream(), duplex: "half" });
+  await api("/", null);
   await plain("/");
   const response: Response = await nested("/", { body: null });
   return api.summary(response);
