@@ -9,37 +9,54 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The size of a budget, in thousandths of a retry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A retry, in the unit that budgets are counted in.
+pub(crate) const RETRY_COST: u64 = 1_000;
+
+/// The size of a budget.
+///
+/// ```
+/// use ratewright_client::BudgetSize;
+/// assert_eq!(BudgetSize::default(), BudgetSize { retries_max: 50, per_success: 0.1 });
+/// ```
+#[derive(Clone, Copy, PartialEq, Debug)]
 pub struct BudgetSize {
-    /// What it begins with, and the most that it holds.
-    pub reserve: u64,
-    /// What a success adds.
-    pub per_success: u64,
+    /// How many retries it begins with, and the most that it holds.
+    pub retries_max: u32,
+    /// How many retries a success adds: 0.1 is one retry for ten successes. Rounded down to thousandths.
+    pub per_success: f64,
 }
 
-/// What is left for retries to one origin.
+/// What is left for retries to one origin, in thousandths of a retry.
 #[derive(Debug)]
 pub struct RetryBudget {
-    size: BudgetSize,
+    full: u64,
+    per_success: u64,
     left: AtomicU64,
 }
 
 impl Default for BudgetSize {
     fn default() -> Self {
-        Self { reserve: 50_000, per_success: 100 }
+        Self { retries_max: 50, per_success: 0.1 }
     }
 }
 
 impl RetryBudget {
     /// A full budget.
     pub fn new(size: BudgetSize) -> Self {
-        Self { size, left: AtomicU64::new(size.reserve) }
+        let full = RETRY_COST * u64::from(size.retries_max);
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the cast saturates")]
+        #[expect(clippy::cast_precision_loss, reason = "a thousand is exact")]
+        let per_success = (RETRY_COST as f64 * size.per_success) as u64;
+        Self { full, per_success, left: AtomicU64::new(full) }
     }
 
     /// What is left, in thousandths of a retry.
     pub fn left(&self) -> u64 {
         self.left.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.left() >= self.full
     }
 
     /// Takes `cost`, or nothing if less is left.
@@ -52,7 +69,7 @@ impl RetryBudget {
     /// Adds what a success is worth.
     pub fn succeeded(&self) {
         let add = |left: u64| {
-            let more = left.saturating_add(self.size.per_success).min(self.size.reserve);
+            let more = left.saturating_add(self.per_success).min(self.full);
             (more > left).then_some(more) // a full budget is only read, so that calls on many cores share its line
         };
         let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
@@ -69,18 +86,20 @@ mod tests {
         /// E3: over any history, retries never exceed the reserve plus what successes have earned.
         #[test]
         fn a_budget_is_never_exceeded(
-            reserve in 0..5_000_u64,
-            per_success in 0..2_000_u64,
+            retries_max in 0..6_u32,
+            per_success in 0..2_000_u32,
             history in prop::collection::vec(prop::option::of(0..1_500_u64), 0..300),
         ) {
-            let budget = RetryBudget::new(BudgetSize { reserve, per_success });
+            let size = BudgetSize { retries_max, per_success: f64::from(per_success) / 1_000.0 };
+            let budget = RetryBudget::new(size);
+            let reserve = 1_000 * u64::from(retries_max);
             let (mut taken, mut earned) = (0, 0);
             for step in history {
                 match step {
                     Some(cost) => taken += if budget.take(cost) { cost } else { 0 },
                     None => {
                         budget.succeeded();
-                        earned += per_success;
+                        earned += u64::from(per_success);
                     }
                 }
                 prop_assert!(taken <= reserve + earned);
@@ -92,12 +111,12 @@ mod tests {
     #[test]
     fn threads_that_take_at_once_never_get_more_than_there_is() {
         for _ in 0..200 {
-            let budget = RetryBudget::new(BudgetSize { reserve: 5_500, per_success: 0 });
+            let budget = RetryBudget::new(BudgetSize { retries_max: 5, per_success: 0.0 });
             let start = Barrier::new(4);
             let taken: usize = std::thread::scope(|scope| {
                 let take = || {
                     start.wait();
-                    (0..3).filter(|_| budget.take(1_000)).count()
+                    (0..3).filter(|_| budget.take(900)).count()
                 };
                 let threads: Vec<_> = (0..4).map(|_| scope.spawn(take)).collect();
                 threads.into_iter().map(|thread| thread.join().unwrap()).sum()

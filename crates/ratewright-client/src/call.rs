@@ -25,6 +25,7 @@ use crate::event::{Event, EventKind};
 use crate::gate::{LaneKey, Permit, ThrottleTimes};
 use crate::response::ResponseHead;
 use crate::retry::{RequestInfo, Shared};
+use crate::summary::{DeadlineError, RetrySummary};
 
 /// The header that tells servers which attempt a request is, from the second on.
 pub const ATTEMPT: HeaderName = HeaderName::from_static("ratewright-attempt");
@@ -39,20 +40,7 @@ pub struct Call {
     began: Duration,
     attempts: u32,
     permit: Option<Permit>,
-    /// What the last response said.
-    retry_at: Option<SystemTime>,
     is_redirected: bool,
-}
-
-/// How a call ended. It is in the extensions of the response.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RetrySummary {
-    /// How many times the request was sent.
-    pub attempts: u32,
-    /// Why there was no further attempt.
-    pub why: Why,
-    /// When the server said that a repetition is welcome: something to show to people.
-    pub retry_at: Option<SystemTime>,
 }
 
 /// What to do after an attempt.
@@ -71,32 +59,9 @@ pub enum CallError<E> {
     /// The last attempt failed.
     #[error(transparent)]
     Send(E),
-    /// The request waited in the gate until its deadline. Its last attempt, if there was one, was throttled.
-    #[error(
-        "deadline of {deadline:?} passed in the queue behind a rate limit (attempts: {attempts}); raise it, or send less"
-    )]
-    Deadline {
-        /// How many times it was sent.
-        attempts: u32,
-        /// The policy's deadline.
-        deadline: Duration,
-        /// When the server said that a repetition is welcome, if the request was sent and throttled.
-        retry_at: Option<SystemTime>,
-    },
-}
-
-/// A call's deadline came while it waited in the gate.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Expired {
-    attempts: u32,
-    deadline: Duration,
-    retry_at: Option<SystemTime>,
-}
-
-impl<E> From<Expired> for CallError<E> {
-    fn from(Expired { attempts, deadline, retry_at }: Expired) -> Self {
-        Self::Deadline { attempts, deadline, retry_at }
-    }
+    /// The request waited in the gate until its deadline.
+    #[error(transparent)]
+    Deadline(#[from] DeadlineError),
 }
 
 impl Call {
@@ -104,29 +69,19 @@ impl Call {
         let key = shared.gate.key(&request.kind.method, &request.uri, &request.partition);
         let budget = shared.budget.map(|size| shared.gate.budget(key, size));
         let began = shared.timer.now();
-        Self {
-            shared,
-            request,
-            key,
-            budget,
-            began,
-            attempts: 0,
-            permit: None,
-            retry_at: None,
-            is_redirected: false,
-        }
+        Self { shared, request, key, budget, began, attempts: 0, permit: None, is_redirected: false }
     }
 
     /// Waits for the request's turn, and counts an attempt: its number, from 1.
-    pub async fn turn(&mut self) -> Result<u32, Expired> {
+    pub async fn turn(&mut self) -> Result<u32, DeadlineError> {
         if !self.try_turn() {
             self.emit(EventKind::Queued);
             let permit = self.shared.gate.enter(self.key, &*self.shared.timer, self.deadline()).await;
-            self.permit = Some(permit.map_err(|_| self.expired())?);
+            self.permit = Some(permit.map_err(|_| self.deadline_error())?);
         }
         if self.shared.timer.now() > self.deadline() {
             self.permit = None;
-            return Err(self.expired()); // a timer was late
+            return Err(self.deadline_error()); // a timer was late
         }
         self.attempts += 1;
         self.is_redirected = false;
@@ -205,12 +160,15 @@ impl Call {
         let state = State { request: &self.request.kind, attempts: self.attempts, budget };
         let policy = if self.is_redirected { &shared.policy.distrusting_429() } else { &shared.policy };
         let step = decide(policy, state, seen, at, shared.random.next());
-        self.retry_at = seen.server_wait(at.wall).and_then(|(_, wait)| at.wall.checked_add(wait));
         self.leave_gate(seen, step, at, now);
         let step = match step {
             NextStep::Retry { cost, cause, .. } => match self.late_refusal(cost, cause, now) {
                 None => step,
-                Some(why) => NextStep::Return { why, retry_at: self.retry_at },
+                Some(why) => {
+                    let wait = seen.server_wait(at.wall).map(|(_, wait)| wait);
+                    let wait = wait.or_else(|| (why == Why::Deadline).then(|| self.opens_after(now)));
+                    NextStep::Return { why, retry_at: wait.and_then(|wait| at.wall.checked_add(wait)) }
+                }
             },
             NextStep::Return { .. } => step,
         };
@@ -272,9 +230,16 @@ impl Call {
         self.began.saturating_add(self.shared.policy.deadline)
     }
 
-    fn expired(&self) -> Expired {
+    fn deadline_error(&self) -> DeadlineError {
         self.emit(EventKind::Failed { why: Why::Deadline });
-        Expired { attempts: self.attempts, deadline: self.shared.policy.deadline, retry_at: self.retry_at }
+        let Shared { policy, timer, .. } = &*self.shared;
+        let retry_at = timer.wall().checked_add(self.opens_after(timer.now()));
+        DeadlineError { attempts: self.attempts, deadline: policy.deadline, retry_at }
+    }
+
+    /// How long the request's lane stays closed. Without a gate, every wait of the call is over when it gets here.
+    fn opens_after(&self, now: Duration) -> Duration {
+        if self.shared.has_gate { self.shared.gate.opens_after(self.key, now) } else { Duration::ZERO }
     }
 
     fn emit(&self, kind: EventKind) {

@@ -18,11 +18,9 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, Method, StatusCode, header};
 
+use crate::budget::RETRY_COST;
 use crate::policy::{RetryPolicy, millis};
 use crate::server_wait::{Source, server_wait};
-
-/// What a retry costs its origin's budget, in thousandths of a retry. Retries after a 429 are free: the gate paces them.
-const RETRY_COST: u64 = 1_000;
 
 /// A request, as far as sending it twice is concerned.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -176,6 +174,7 @@ pub fn decide(policy: &RetryPolicy, state: State<'_>, seen: Seen<'_>, now: Now, 
     if at > policy.deadline {
         return give_up(Why::Deadline);
     }
+    // Retries after a 429 are free: the gate paces them.
     let cost = if seen.status() == Some(StatusCode::TOO_MANY_REQUESTS) { 0 } else { RETRY_COST };
     if state.budget < cost {
         return give_up(Why::Budget);

@@ -121,7 +121,7 @@ impl Gate {
             return budget.clone();
         }
         // A full one that no call uses is as good as new.
-        make_room(&mut known.budgets, |budget| Arc::strong_count(budget) > 1 || budget.left() < size.reserve);
+        make_room(&mut known.budgets, |budget| Arc::strong_count(budget) > 1 || !budget.is_full());
         let budget = Arc::new(RetryBudget::new(size));
         known.budgets.insert(key.origin, budget.clone());
         budget
@@ -141,6 +141,13 @@ impl Gate {
         #[expect(clippy::cast_precision_loss, reason = "an estimate")]
         let ahead = ahead as f64;
         queue.lane.lock().capacity_until(millis(deadline)) <= ahead
+    }
+
+    /// How long the lane of this key stays closed, as far as is known now.
+    pub(crate) fn opens_after(&self, key: LaneKey, now: Duration) -> Duration {
+        let (queue, _) = self.queue(key, millis(now));
+        let opens_at = queue.lane.lock().opens_at();
+        duration(opens_at).saturating_sub(now)
     }
 
     /// Counts a retry of this key that waits for its own time.

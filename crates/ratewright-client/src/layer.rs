@@ -1,4 +1,4 @@
-//! Retries as a tower layer, around any HTTP client that is a `Service`.
+//! Retries as a tower layer, around an HTTP client that is a `Service`.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -13,11 +13,11 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::body::{BodyFactory, ReplayBody};
-use crate::call::{CallError, Next};
+use crate::call::Next;
 use crate::decide::BodyKind;
 use crate::retry::{RequestInfo, Retry};
 
-/// Puts retries around a client.
+/// Puts retries around a client, which must take requests with a [`ReplayBody`]. Errors are boxed.
 ///
 /// Bodies of a known length up to [`replay_max`](crate::RetryPolicy::replay_max) are read before they are sent, and kept to be sent
 /// again. A longer one, or one of unknown length, is sent once, unless a [`BodyFactory`] is among the request's extensions.
@@ -110,7 +110,7 @@ where
         inner = inner.clone(); // others may use what was reserved, while this request waits
     }
     loop {
-        call.turn().await.map_err(CallError::<SendError>::from)?;
+        call.turn().await?;
         if !std::mem::replace(&mut is_ready, false) {
             std::future::poll_fn(|context| inner.poll_ready(context)).await.map_err(Into::into)?;
         }

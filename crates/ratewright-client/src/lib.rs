@@ -19,7 +19,7 @@
 //! - [`RetryBudget`]: how many retries an origin can be asked to bear.
 //! - [`Lane`]: the pace of requests under one limit.
 //! - [`Call`]: one call, for adapters of your own.
-//! - [`Event`]: what happens, for metrics and logs.
+//! - [`RetrySummary`]: how a call ended. [`Event`]: what happens, for metrics and logs.
 //!
 //! `clients/vectors` of the repository defines all of this for other languages.
 
@@ -39,11 +39,12 @@ mod reqwest_client;
 mod response;
 mod retry;
 mod server_wait;
+mod summary;
 mod timer;
 
 pub use body::{BodyFactory, ReplayBody};
 pub use budget::{BudgetSize, RetryBudget};
-pub use call::{ATTEMPT, Call, CallError, Expired, Next, RetrySummary};
+pub use call::{ATTEMPT, Call, CallError, Next};
 pub use decide::{BodyKind, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, State, Why, decide};
 pub use event::{Event, EventKind};
 pub use lane::{Lane, Throttle, Turn};
@@ -55,6 +56,7 @@ pub use reqwest_client::Client;
 pub use response::ResponseHead;
 pub use retry::{Partition, RequestInfo, Retry, RetryBuilder};
 pub use server_wait::Source;
+pub use summary::{DeadlineError, HasRetrySummary, RetrySummary};
 pub use timer::Timer;
 /// What [`Client`] is made of, in the versions that it takes; requests and errors are theirs.
 #[cfg(feature = "reqwest")]

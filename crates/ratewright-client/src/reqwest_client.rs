@@ -8,10 +8,11 @@ use reqwest::{Body, IntoUrl, Request, Response, redirect};
 use reqwest_middleware::{ClientBuilder, ClientWithMiddleware, Error, Middleware, RequestBuilder};
 
 use crate::body::BodyFactory;
-use crate::call::{CallError, Next};
+use crate::call::Next;
 use crate::decide::BodyKind;
 use crate::response::{DRAIN_MAX, ResponseHead};
 use crate::retry::{RequestInfo, Retry};
+use crate::summary::{HasRetrySummary, RetrySummary};
 
 /// An HTTP client with retries: reqwest's, and its request builder.
 ///
@@ -162,7 +163,7 @@ async fn send(
     let mut requests = Requests { kept: Some(request), factory };
     let mut call = retry.call(info);
     loop {
-        call.turn().await.map_err(|expired| Error::middleware(CallError::<Error>::from(expired)))?;
+        call.turn().await.map_err(Error::middleware)?;
         let mut copy = requests.next(call.is_last()).expect("a request that was not kept is not sent again");
         if let Some((name, value)) = call.attempt_header() {
             copy.headers_mut().insert(name, value);
@@ -236,5 +237,18 @@ impl ResponseHead for Response {
                 return;
             }
         }
+    }
+}
+
+impl HasRetrySummary for Response {
+    fn retry_summary(&self) -> Option<RetrySummary> {
+        RetrySummary::in_extensions(self.extensions())
+    }
+}
+
+/// The error of [`Client`], and of clients with [`Retry`] as a middleware.
+impl HasRetrySummary for Error {
+    fn retry_summary(&self) -> Option<RetrySummary> {
+        RetrySummary::in_error(self)
     }
 }

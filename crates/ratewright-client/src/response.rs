@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 /// The most that is read of a response that nobody wants, in bytes.
 pub(crate) const DRAIN_MAX: usize = 64 * 1024;
 
-/// A response, of any HTTP library.
+/// A response of any HTTP library. `http::Response` and `reqwest::Response` implement it.
 pub trait ResponseHead {
     /// Its status.
     fn status(&self) -> StatusCode;

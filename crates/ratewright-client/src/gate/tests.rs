@@ -123,7 +123,7 @@ fn what_matters_is_not_forgotten() {
         for path in ["named", "unnamed"] {
             assert!(gate.try_enter(key(n, path), &timer, DEADLINE).is_none(), "host{n}/{path} is open");
         }
-        assert_eq!(gate.budget(key(n, ""), size).left(), size.reserve - 1_000, "host{n}");
+        assert_eq!(gate.budget(key(n, ""), size).left(), 49_000, "host{n}");
     }
     assert!(Arc::ptr_eq(&in_use.0.0, &gate.queue(key(0, "slow"), 0.0).0));
     assert!(Arc::ptr_eq(&in_use.1, &gate.budget(key(100, ""), size)));

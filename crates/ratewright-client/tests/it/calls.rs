@@ -3,11 +3,12 @@
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderValue, Method};
 use ratewright_client::{
-    BodyKind, BudgetSize, Cause, EventKind, Partition, Repeat, RequestInfo, Retry, RetryPolicy, Source, Why,
+    BodyKind, BudgetSize, Cause, EventKind, Partition, Repeat, RequestInfo, Retry, RetryPolicy, RetrySummary,
+    Source, Why,
 };
 use tokio::time::Instant;
 
@@ -153,7 +154,7 @@ async fn occasional_failures_are_always_retried() {
 
 #[tokio::test(start_paused = true)]
 async fn one_origin_does_not_use_up_the_budget_of_another() {
-    let retry = Retry::builder().budget(BudgetSize { reserve: 3_000, per_success: 0 }).build();
+    let retry = Retry::builder().budget(BudgetSize { retries_max: 3, per_success: 0.0 }).build();
     assert_eq!(call(&retry, get(URI), &[status(500)]).await.sent_at.len(), 4);
     assert_eq!(why(&call(&retry, get(URI), &[status(500)]).await), (500, 1, Why::Budget));
     assert_eq!(call(&retry, get("https://other.example.com/items"), &[status(500)]).await.sent_at.len(), 4);
@@ -172,21 +173,35 @@ async fn the_deadline_holds_for_waits() {
     assert_eq!(why(&done).2, Why::Deadline);
 }
 
-/// A clock whose sleeps end a minute late, as in a laptop that was shut or a tab in the background.
+/// A clock that starts at the epoch, and whose sleeps end late.
 #[derive(Debug)]
-struct LateTimer(Instant);
+struct LateTimer {
+    start: Instant,
+    late_by: Duration,
+}
+
+impl LateTimer {
+    /// Late by a minute, as in a laptop that was shut or a tab in the background.
+    fn by_a_minute() -> Self {
+        Self { start: Instant::now(), late_by: secs(60) }
+    }
+
+    fn punctual() -> Self {
+        Self { start: Instant::now(), late_by: Duration::ZERO }
+    }
+}
 
 impl ratewright_client::Timer for LateTimer {
     fn now(&self) -> Duration {
-        self.0.elapsed()
+        self.start.elapsed()
     }
 
-    fn wall(&self) -> std::time::SystemTime {
-        std::time::SystemTime::UNIX_EPOCH
+    fn wall(&self) -> SystemTime {
+        SystemTime::UNIX_EPOCH + self.now()
     }
 
     fn sleep_until(&self, at: Duration) -> std::pin::Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(tokio::time::sleep_until(self.0 + at + secs(60)))
+        Box::pin(tokio::time::sleep_until(self.start + at + self.late_by))
     }
 }
 
@@ -194,7 +209,7 @@ impl ratewright_client::Timer for LateTimer {
 #[tokio::test(start_paused = true)]
 async fn a_late_timer_sends_nothing_after_the_deadline() {
     for builder in [Retry::builder(), Retry::builder().without_gate()] {
-        let builder = builder.timer(LateTimer(Instant::now()));
+        let builder = builder.timer(LateTimer::by_a_minute());
         let done = play(builder, get(URI), &[with(429, &[("retry-after", "1")]), status(200)]).await;
         assert_eq!(done.sent_at, [0]);
         assert!(done.result.unwrap_err().to_string().starts_with("deadline of 30s passed"));
@@ -282,7 +297,7 @@ async fn a_call_that_ends_with_an_error_emits_failed() {
     let lost = Reply::Error(ErrorKind::ConnectionReset);
     play(builder, request(Method::POST, URI, BodyKind::None), &[lost]).await;
     assert_eq!(*events.lock().unwrap(), [EventKind::Sending, EventKind::Failed { why: Why::Unsafe }]);
-    let (builder, events) = recorded(Retry::builder().timer(LateTimer(Instant::now())));
+    let (builder, events) = recorded(Retry::builder().timer(LateTimer::by_a_minute()));
     play(builder, get(URI), &[with(429, &[("retry-after", "1")])]).await;
     assert_eq!(events.lock().unwrap().last(), Some(&EventKind::Failed { why: Why::Deadline }));
 }
@@ -560,4 +575,42 @@ async fn a_call_whose_turn_never_comes_fails_at_its_deadline() {
         }
     }
     assert!(n_expired > 50, "{n_expired}");
+}
+
+/// A call that waits behind the throttle of another until its deadline says when its lane opens, though it was never sent.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_never_sent_says_when_its_lane_opens() {
+    let policy = RetryPolicy { deadline: secs(3), ..RetryPolicy::default() };
+    let retry = Retry::builder().policy(policy).timer(LateTimer::punctual()).random(|| 0.5).build();
+    let first = tokio::spawn({
+        let retry = retry.clone();
+        async move { call(&retry, get(URI), &[with(429, &[("retry-after", "2")]), status(200)]).await }
+    });
+    settle().await;
+    let replies = [status(200)];
+    let (served, unsent) =
+        futures_util::future::join(call(&retry, get(URI), &replies), call(&retry, get(URI), &replies)).await;
+    assert_eq!(served.sent_at, [2_500], "the wait of the server, and the spread");
+    let retry_at = Some(SystemTime::UNIX_EPOCH + Duration::from_millis(3_500)); // the pace is one a second
+    let expected = RetrySummary { attempts: 0, why: Why::Deadline, retry_at };
+    assert_eq!(RetrySummary::of(&unsent.result.unwrap_err()), Some(expected));
+    first.await.unwrap();
+}
+
+/// A retry that is not made because its lane is full says when the lane opens, if the server named no wait.
+#[tokio::test(start_paused = true)]
+async fn a_retry_without_a_chance_says_when_its_lane_opens() {
+    let policy = RetryPolicy { deadline: secs(2), ..RetryPolicy::default() };
+    let retry = Retry::builder().policy(policy).timer(LateTimer::punctual()).random(|| 0.5).build();
+    let send = |_| async {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        respond(&status(429))
+    };
+    let calls = futures_util::future::join_all((0..20).map(|_| retry.send(get(URI), send))).await;
+    let refused: Vec<_> = calls.iter().filter_map(RetrySummary::of).filter(|end| end.attempts == 1).collect();
+    assert!(refused.len() > 10, "{}", refused.len());
+    for summary in refused {
+        assert_eq!(summary.why, Why::Deadline);
+        assert!(summary.retry_at > Some(SystemTime::UNIX_EPOCH + Duration::from_millis(500)), "{summary:?}");
+    }
 }

@@ -350,3 +350,33 @@ async fn the_example_waits_and_gets_its_response() {
     assert!(text.starts_with("attempt 1 failed, waiting 1."), "{text}");
     assert!(text.ends_with("200 OK after 2 attempts: ok\n"), "{text}");
 }
+
+/// A policy for one attempt, whose deadline leaves room for one send after a wait of one second.
+fn short() -> Retry {
+    let deadline = Duration::from_millis(1_200);
+    Retry::builder().policy(RetryPolicy { attempts: 1, deadline, ..quick() }).build()
+}
+
+fn is_unsent(end: RetrySummary) -> bool {
+    (end.attempts, end.why) == (0, Why::Deadline) && end.retry_at.is_some()
+}
+
+/// Whether a call ends with a response or at its deadline, by reqwest or by the layer: its summary is found the same way.
+#[tokio::test]
+async fn a_summary_is_found_in_responses_and_in_errors() {
+    let server = Server::start(&[LIMITED, OK]).await;
+    let client = Client::with(reqwest::Client::builder(), short()).unwrap();
+    let send = || client.get(&server.url).send();
+    let throttled = RetrySummary::of(&send().await).unwrap();
+    assert_eq!((throttled.attempts, throttled.why), (1, Why::Attempts));
+    let ends = futures_util::future::join_all((0..3).map(|_| send())).await;
+    assert!(ends.iter().any(|end| end.is_err() && RetrySummary::of(end).is_some_and(is_unsent)), "{ends:?}");
+
+    let server = Server::start(&[LIMITED, OK]).await;
+    let http = HyperClient::builder(TokioExecutor::new()).build_http::<ReplayBody<Full<Bytes>>>();
+    let service = RetryLayer::new(short()).layer(http);
+    let send = || service.clone().oneshot(Request::get(&server.url).body(Full::default()).unwrap());
+    assert_eq!(RetrySummary::of(&send().await).map(|end| end.why), Some(Why::Attempts));
+    let ends = futures_util::future::join_all((0..3).map(|_| send())).await;
+    assert!(ends.iter().any(|end| end.is_err() && RetrySummary::of(end).is_some_and(is_unsent)), "{ends:?}");
+}
