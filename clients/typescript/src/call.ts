@@ -6,14 +6,13 @@
  * - The returned response is untouched; the ones before it are drained or cancelled.
  * - A call that ends, however it ends, leaves no timer, no listener and no place in a lane behind.
  */
-import type { Body } from "./body.js";
+import { type Body, readBody } from "./body.js";
 import { Budget } from "./budget.js";
 import { abortReason, type Clock, wait } from "./clock.js";
 import { DeadlineError } from "./deadline-error.js";
 import { decideAttempt, type Failure, type Why } from "./decide.js";
-import { discard } from "./discard.js";
 import type { RetryEvent } from "./events.js";
-import { isConnectFailure, isInvalid } from "./failure.js";
+import { isInvalid, isUnprocessed } from "./failure.js";
 import { Gate } from "./gate.js";
 import { type FetchInput, prepareRequest, type RetryInit } from "./outgoing.js";
 import type { Policy } from "./policy.js";
@@ -46,6 +45,9 @@ interface Result {
   readonly failure?: Failure;
   readonly error?: unknown;
 }
+
+/** The most that is read of a response that is given up. A new connection costs less than reading a longer rest. */
+const drainMax = 65_536;
 
 export async function call(settings: Settings, input: FetchInput, init?: RetryInit | null): Promise<Response> {
   const { fetch, clock, partition, summaries } = settings;
@@ -95,8 +97,7 @@ export async function call(settings: Settings, input: FetchInput, init?: RetryIn
       if (failure) {
         queue.failed();
       } else {
-        const isThrottle = status === 429 || (status === 503 && hint > 0);
-        const throttle = isThrottle ? { sentAt, hint, retryAt } : undefined;
+        const throttle = status === 429 || (status === 503 && hint) ? { sentAt, hint, retryAt } : undefined;
         queue = gate.settle(scope, shape, queue, response!.headers, now, throttle);
       }
       sentIn = undefined;
@@ -107,7 +108,9 @@ export async function call(settings: Settings, input: FetchInput, init?: RetryIn
           // The lane cannot reach this call in time. The response is worth more than an error later.
           return end(result, "deadline", clock.wall() + (hint || queue.opensAt() - now));
         }
-        stopDraining = discard(response);
+        const { body } = response;
+        // A locked body is read by somebody else. React Native shows no body, and has read it all.
+        if (body?.locked === false) stopDraining = readBody(body, drainMax);
       }
       budget.take(origin, decision.cost); // in the same step as the decision
       emit({ type: "waiting", cause: decision.cause, waitMs: retryAt - clock.now(), status });
@@ -149,15 +152,14 @@ export async function call(settings: Settings, input: FetchInput, init?: RetryIn
       const isAborted = signal?.aborted || (error as Error | undefined)?.name === "AbortError";
       if (isAborted || isInvalid(url, args[1])) throw error;
       // Errors do not tell whether they are those of a redirect's target.
-      const isProof = args[1].redirect === "error" && isConnectFailure(error);
+      const isProof = args[1].redirect === "error" && isUnprocessed(error);
       return { failure: isProof ? "not-sent" : "unknown", error };
     }
   }
 
   function end({ response, error }: Result, why: Why, retryAtWallMs?: number): Response {
     const summary = { attempts, why, retryAt: retryAtWallMs ? new Date(retryAtWallMs) : undefined };
-    const ended = response ?? error;
-    if (ended instanceof Object) summaries.set(ended, summary);
+    summaries.set(Object(response ?? error), summary);
     if (!response) throw error;
     if (why === "done") budget.earn(origin);
     emit({ type: "returned", status: response.status, ...summary });

@@ -103,7 +103,7 @@ export function decideAttempt(
   const status = response?.status;
   const isDone = response && !retryable.test(String(status));
   const [serverWaitMs = 0, hintCause] = response && !isDone ? serverWait(response.headers, wallMs) : [];
-  const retryAtWallMs = serverWaitMs > 0 ? wallMs + serverWaitMs : undefined;
+  const retryAtWallMs = serverWaitMs ? wallMs + serverWaitMs : undefined;
   const giveUp = (why: Why): ReturnDecision => ({ action: "return", why, serverWaitMs, retryAtWallMs });
   if (isDone) return giveUp("done");
 
@@ -119,7 +119,7 @@ export function decideAttempt(
   // The time of the retry.
   let cause: Cause = response ? "server-error" : "connection";
   let backoff = policy.failureBackoff;
-  if (serverWaitMs > 0) {
+  if (serverWaitMs) {
     cause = hintCause!;
     backoff = policy.spread;
   } else if (status === 429 || status === 503) {

@@ -6,6 +6,7 @@ interface NodeError {
   readonly cause?: NodeError;
   readonly code?: string;
   readonly errors?: readonly NodeError[];
+  readonly message?: string;
   readonly syscall?: string;
 }
 
@@ -19,9 +20,13 @@ export function isInvalid(url: string, init: RequestInit): boolean {
   }
 }
 
-/** True if no connection was made, so that nothing was sent. Browsers do not tell. */
-export function isConnectFailure(error: unknown): boolean {
-  const { cause, code = "", errors, syscall = "" } = (error ?? {}) as NodeError;
-  if (errors?.length) return errors.every(isConnectFailure); // One for each address that was tried.
-  return cause ? isConnectFailure(cause) : connectFailure.test(code) && !/read|write/.test(syscall);
+/**
+ * True if the server certainly did not process the request: no connection was made, or the server refused the HTTP/2
+ * stream. Browsers do not tell.
+ */
+export function isUnprocessed(error: unknown): boolean {
+  const { cause, code = "", errors, message = "", syscall = "" } = (error ?? {}) as NodeError;
+  if (errors?.length) return errors.every(isUnprocessed); // One for each address that was tried.
+  if (cause) return isUnprocessed(cause);
+  return (connectFailure.test(code) && !/read|write/.test(syscall)) || /_REFUSED_STREAM$/.test(message);
 }

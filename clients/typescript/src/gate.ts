@@ -11,19 +11,14 @@ import { remember } from "./remember.js";
 
 /** Holds the lanes. Share one gate between wrappers that call the same servers. */
 export class Gate {
-  /** The queue of each limit, and of each shape: its limit's one if that is known, else one of its own. */
+  /** The queue of each limit, and of each shape: its limit's one if that is known, else one of its own. At most 1,024. */
   readonly #queues = new Map<string, LaneQueue>();
-
-  /** The number of limits and shapes that are remembered; at most 1,024. */
-  get size(): number {
-    return this.#queues.size;
-  }
 
   /** The queue that a request has to pass, or from now on has to pass. `scope` is its origin and partition. */
   queueFor(scope: string, shape: string, queue?: LaneQueue): LaneQueue {
     // Neither limits and shapes nor origins contain a line break, and only limits are quoted: no two share a key.
     const key = `${shape}\n${scope}`;
-    return remember(this.#queues, key, queue ?? this.#queues.get(key) ?? new LaneQueue());
+    return remember(this.#queues, key, queue ?? this.#queues.get(key) ?? new LaneQueue(), (old) => !old.pacing);
   }
 
   /** Counts the response to a request that was sent in the lane `sentIn`, and returns that lane's queue. */

@@ -98,6 +98,17 @@ describe("withRetry", () => {
     assert.ok(fetch.sends.every(({ input }) => input === url));
   });
 
+  it("repeats what the caller gave, even if it changes while the retry waits", async () => {
+    const init = { method: "PUT", headers: { a: "1" }, body: "one", cache: "no-store" };
+    const change = () => Object.assign(init, { method: "DELETE", headers: { a: "2" }, body: "two", cache: "reload" });
+    const { sends } = await run([closed(), answer()], {
+      init,
+      options: { on: ({ type }) => type === "waiting" && change() },
+    });
+    const { method, body, cache, headers } = sends[1].init;
+    assert.deepEqual([method, body, cache, headers.get("a")], ["PUT", "one", "no-store", "1"]);
+  });
+
   it("sends what a body factory makes, even if that is nothing", async () => {
     for (const [made, sent] of [
       ["", ""],
@@ -353,6 +364,13 @@ describe("the budget", () => {
       options: { budget: false, attempts: 100, failureBackoff: { firstMs: 0, maxMs: 0 } },
     });
     assert.equal(sends.length, 100);
+  });
+
+  it("remembers an origin that has spent it, however many others there are", () => {
+    const budget = new Budget();
+    for (let i = 0; i < 50; i++) budget.take("down", 1_000);
+    for (let i = 0; i < 5_000; i++) budget.take(`origin-${i}`, 1_000);
+    assert.equal(budget.level("down"), 0);
   });
 
   it("stays bounded, however many origins there are", () => {

@@ -115,6 +115,10 @@ describe("what goes wrong in practice", () => {
 
   describe("requests that are not idempotent", () => {
     const post = { method: "POST", body: "x" };
+    const streamError = (code) =>
+      networkError("ERR_HTTP2_STREAM_ERROR", { message: `Stream closed with error code ${code}` });
+    const refusedStream = streamError("NGHTTP2_REFUSED_STREAM");
+    const brokenStream = streamError("NGHTTP2_INTERNAL_ERROR");
     const cases = [
       ["POST, 500", answer(500), post, 1],
       ["POST, 503 with Retry-After", answer(503, { "Retry-After": "1" }), post, 1],
@@ -122,6 +126,9 @@ describe("what goes wrong in practice", () => {
       ["POST, 429 without a limiter's header", answer(429), post, 1],
       ["POST without redirects, connection refused", networkError("ECONNREFUSED"), { ...post, redirect: "error" }, 2],
       ["POST, connection refused, perhaps by a redirect's target", networkError("ECONNREFUSED"), post, 1],
+      ["POST without redirects, HTTP/2 stream refused", refusedStream, { ...post, redirect: "error" }, 2],
+      ["POST, HTTP/2 stream refused, perhaps by a redirect's target", refusedStream, post, 1],
+      ["POST without redirects, HTTP/2 stream cancelled", brokenStream, { ...post, redirect: "error" }, 1],
       ["POST, connection reset", networkError("ECONNRESET"), post, 1],
       ["POST, unreachable while reading", networkError("EHOSTUNREACH", { syscall: "read" }), post, 1],
       ["POST with Idempotency-Key, 500", answer(500), { ...post, headers: { "Idempotency-Key": "k" } }, 2],

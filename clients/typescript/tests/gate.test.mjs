@@ -136,7 +136,6 @@ describe("the gate", () => {
       api(url);
       await clock.advance(10);
     }
-    assert.equal(gate.size, 2); // the shape and "a"
     const scope = "https://api.example\n";
     assert.equal(gate.queueFor(scope, "GET /items"), gate.queueFor(scope, '"a"'));
   });
@@ -278,14 +277,36 @@ describe("the gate", () => {
     }
   });
 
-  it("keeps its maps bounded, however many limits a server names", async () => {
+  it("remembers 1,024 limits and shapes, however many a server names", async () => {
     const clock = new FakeClock();
     let n = 0;
     const fetch = scripted(clock, () => answer(200, named(`limit-${n++}`, 1, 1)));
     const gate = new Gate();
     const api = withRetry(fetch, { clock, gate });
-    for (let i = 0; i < 3_000; i++) await api(`https://host-${i % 1_500}.example/`);
-    assert.ok(gate.size <= 1_024);
+    const first = gate.queueFor("scope", "GET /first");
+    for (let i = 0; i < 511; i++) await api(`https://host-${i}.example/`);
+    const second = gate.queueFor("scope", "GET /second");
+    assert.equal(gate.queueFor("scope", "GET /first"), first); // 511 shapes with a limit each, and these two
+    for (let i = 0; i < 512; i++) await api(`https://other-${i}.example/`);
+    assert.notEqual(gate.queueFor("scope", "GET /second"), second);
+  });
+
+  it("remembers a closed lane, however many other lanes are used meanwhile", async () => {
+    const { clock, api, fetch } = await throttledApi({ seconds: 20 });
+    for (let i = 0; i < 3_000; i++) await api(`https://host-${i}.example/`);
+    const sends = fetch.sends.length;
+    const call = watch(api(url), clock);
+    await clock.advance(10_000);
+    assert.deepEqual([call.settled, fetch.sends.length], [false, sends]);
+  });
+
+  it("is bounded even if all lanes are closed, and forgets the oldest", async () => {
+    const clock = new FakeClock();
+    const gate = new Gate();
+    const api = withRetry(async () => closed(50), { clock, gate });
+    for (let i = 0; i < 1_100; i++) await api(`https://host-${i}.example/`);
+    assert.equal(gate.queueFor("https://host-1099.example\n", "GET /").pacing, true);
+    assert.equal(gate.queueFor("https://host-0.example\n", "GET /").pacing, false);
   });
 
   it("counts a response that names another limit there, and leaves no send behind", () => {
