@@ -1,18 +1,21 @@
-// A limiter on loopback, with CORS: `denials` requests get 429, the others 200.
+// A limiter on loopback, with CORS: `denials` requests get 429, the others 200. `origin` is the one that it allows;
+// only a named one may send credentials. The headers of each request but preflights are kept.
 import { once } from "node:events";
 import { createServer } from "node:http";
 
-export async function startLimiter({ denials = 1, exposed = true, retryAfter = 1, respond } = {}) {
-  const seen = { methods: [], url: "", close: () => server.close() };
+export async function startLimiter({ denials = 1, exposed = true, retryAfter = 1, respond, origin = "*" } = {}) {
+  const seen = { methods: [], headers: [], url: "", close: () => server.close() };
   let left = denials;
   const server = createServer((request, response) => {
     seen.methods.push(request.method);
-    const cors = { "Access-Control-Allow-Origin": "*" };
+    const cors = { "Access-Control-Allow-Origin": origin };
+    if (origin !== "*") cors["Access-Control-Allow-Credentials"] = "true";
     if (exposed) cors["Access-Control-Expose-Headers"] = "Retry-After, RateLimit, RateLimit-Policy";
     if (request.method === "OPTIONS") {
       const allow = { "Access-Control-Allow-Headers": "X-Api-Client", "Access-Control-Max-Age": "600" };
       return response.writeHead(204, { ...cors, ...allow }).end();
     }
+    seen.headers.push(request.headers);
     if (left-- > 0) {
       const limit = {
         "Retry-After": String(retryAfter),
