@@ -176,7 +176,7 @@ describe("over real sockets", () => {
     const { default: axios } = await import("axios");
     const seen = await serve(closed(), ok);
     const api = withRetry(fetch, quick);
-    const client = axios.create({ adapter: "fetch", env: { fetch: api, Request, Response } });
+    const client = axios.create({ adapter: "fetch", env: { fetch: api } });
     const { data, status } = await client.post(seen.url, { name: "x" });
     assert.deepEqual([data, status], ["content", 200]);
     assert.equal(seen.requests.length, 2);
