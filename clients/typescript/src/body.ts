@@ -14,9 +14,9 @@ export type BodyFactory = () => Body | Promise<Body>;
 
 export interface Replay {
   /** What is known of the body now. */
-  readonly kind: BodyKind;
+  kind: BodyKind;
   /** The body for another attempt, if `kind` allows one and there is a body. */
-  readonly again?: Body | BodyFactory;
+  again?: Body | BodyFactory;
   /** Ends a copy that is still being made. */
   close?(): void;
 }
@@ -61,7 +61,8 @@ export function replayOfRequest(request: Request, replayMax: number): Replay {
   const replay: Replay = {
     kind: "stream",
     close: readBody(request.clone().body!, replayMax, (chunks) => {
-      Object.assign(replay, { kind: "factory", again: new Blob(chunks) });
+      replay.kind = "factory";
+      replay.again = new Blob(chunks);
     }),
   };
   return replay;

@@ -80,7 +80,7 @@ export interface ReturnDecision {
 export type Decision = RetryDecision | ReturnDecision;
 
 const idempotent = /^(GET|HEAD|OPTIONS|TRACE|PUT|DELETE|QUERY)$/i;
-const retryable = /^(408|429|5\d\d)$/;
+const retryable = /^(408|429|5..)$/;
 
 /** Decides what to do after an attempt. `random` is in [0, 1). */
 export function decide(policy: Policy, { request, state, seen, now }: Facts, random: number): Decision {

@@ -31,7 +31,7 @@ export class Gate {
     throttle?: Throttle,
   ): LaneQueue {
     // Once its limit is known, a shape learns from throttles only; reading each response would cost too much.
-    const name = throttle || !sentIn.isNamed ? tightestLimit(headers)?.name : undefined;
+    const name = throttle || !sentIn.isNamed ? tightestLimit(headers) : undefined;
     const queue = name ? this.queueFor(scope, name) : sentIn;
     if (name) {
       queue.isNamed = true;

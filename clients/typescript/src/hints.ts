@@ -57,8 +57,10 @@ function readRetryAfter(headers: HeaderReader, wallMs: number, name: string): nu
 }
 
 function readRateLimit(headers: HeaderReader): number {
-  const usedUp = parseServiceLimits(headers).filter((limit) => limit.remaining === 0);
-  return Math.max(...usedUp.map((limit) => limit.afterSeconds ?? -Infinity)) * 1_000;
+  const waits = parseServiceLimits(headers).map(([, remaining, afterSeconds = -Infinity]) => {
+    return remaining ? -Infinity : afterSeconds;
+  });
+  return Math.max(...waits) * 1_000;
 }
 
 /** `RateLimit-Reset`, unless `RateLimit-Remaining` says that something is left; or both with `X-`. */
@@ -74,15 +76,14 @@ function readReset(headers: HeaderReader, wallMs: number, name: string): number 
 /** The value that all elements of a header agree on; "" if they differ, undefined if there are none. */
 function agreedValue(headers: HeaderReader, name: string): string | undefined {
   const [value, ...others] = new Set(headers.get(name)?.split(",").map(trimmed));
-  return others.length > 0 ? "" : value;
+  return others.length ? "" : value;
 }
 
 /** Reads `120`, `007` or `1.5` as milliseconds, rounded up: waiting this long is always enough. */
 function parseSeconds(text: string): number {
-  // 1.1 * 1000 is 1100.0000000000002, so the thousandths are cut out of the text.
+  // 1.1 * 1000 is 1100.0000000000002, so the point is moved in the text.
   const [, whole, thousandths = "", rest = ""] = /^(\d+)(?:\.(\d{1,3})(\d*))?$/.exec(text) ?? [];
-  // Beyond 9 * 10^12 a product with 1,000 is not exact any more, and longer than every wait that counts.
-  return Math.min(Number(whole), 9e12) * 1_000 + Number(thousandths.padEnd(3, "0")) + Number(/[1-9]/.test(rest));
+  return Number(whole + thousandths.padEnd(3, "0")) + Number(/[1-9]/.test(rest));
 }
 
 /** The time that dates of this response are compared with: its own clock if that is known, else ours. */

@@ -124,7 +124,7 @@ export class Lane {
 
   /** The pace after some seconds without a throttle. */
   #grown(seconds: number): number {
-    const grown = this.#step > 0 ? this.rate + 0.05 * this.#step * seconds : this.rate * 2 ** seconds;
+    const grown = this.#step ? this.rate + 0.05 * this.#step * seconds : this.rate * 2 ** seconds;
     return Math.min(grown, this.#ceiling);
   }
 

@@ -7,18 +7,13 @@
  */
 import type { HeaderReader } from "./headers.js";
 
-/** Where a limit stands: `r` requests remain, more after `t` seconds. The name is quoted, or "" if there is none. */
-export interface ServiceLimit {
-  readonly name: string;
-  readonly remaining: number;
-  readonly afterSeconds: number | undefined;
-}
+/** Where a limit stands: `r` requests remain, more after `t` seconds. The name is quoted; a dictionary has none. */
+export type ServiceLimit = [name: string | undefined, remaining: number, afterSeconds: number | undefined];
 
-/** An item of a list (`"name";key=value`), or with "" as its name, all of a dictionary (`key=value`). */
-interface Member {
-  readonly name: string;
-  readonly parameters: Record<string, string>;
-}
+type Pairs = Record<string, string>;
+
+/** An item of a list (`"name";key=value`), or without a name, all of a dictionary (`key=value`). */
+type Member = [name: string | undefined, parameters: Pairs];
 
 const string = /"(?:[ !#-[\]-~]|\\["\\])*"/.source;
 const number = /-?(?:\d{1,12}\.\d{1,3}|\d{1,15})/.source;
@@ -29,46 +24,40 @@ const parameter = new RegExp(pair, "g");
 
 /** The limits of `RateLimit`; none if it is absent or malformed. */
 export function parseServiceLimits(headers: HeaderReader): ServiceLimit[] {
-  const limits = parseMembers(headers, "ratelimit").map(({ name, parameters }) => {
-    const { r, a, t, w, remaining, reset } = parameters;
-    return {
-      name,
-      remaining: count(name ? (r ?? a) : remaining)!,
-      afterSeconds: count(name ? (t ?? w) : reset),
-    };
+  const limits = parseMembers(headers, "ratelimit").map(([name, { r, a, t, w, remaining, reset }]): ServiceLimit => {
+    return name ? [name, count(r ?? a)!, count(t ?? w)] : [name, count(remaining)!, count(reset)];
   });
-  return limits.every(({ remaining, afterSeconds = 0 }) => remaining >= 0 && afterSeconds >= 0) ? limits : [];
+  return limits.every(([, remaining, afterSeconds = 0]) => remaining + afterSeconds >= 0) ? limits : [];
 }
 
-/** The limit that a response is closest to: the smallest `r`, then the largest `t`, then the first. */
-export function tightestLimit(headers: HeaderReader): ServiceLimit | undefined {
-  return parseServiceLimits(headers).sort(
-    (one, other) => one.remaining - other.remaining || (other.afterSeconds ?? 0) - (one.afterSeconds ?? 0),
-  )[0];
+/** The name of the limit that a response is closest to: the smallest `r`, then the largest `t`, then the first. */
+export function tightestLimit(headers: HeaderReader): string | undefined {
+  const limits = parseServiceLimits(headers).sort(([, r, t = 0], [, otherR, otherT = 0]) => r - otherR || otherT - t);
+  return limits[0]?.[0];
 }
 
 /** The quota and the window in seconds of the limit with this name in `RateLimit-Policy`; not above 0 if there are none. */
 export function parseLimitPolicy(headers: HeaderReader, name: string): [quota: number, seconds: number] {
-  const found = parseMembers(headers, "ratelimit-policy").find((member) => member.name === name);
-  const { q, w, qu = '"requests"' } = found?.parameters ?? {};
+  const found = parseMembers(headers, "ratelimit-policy").find(([other]) => other === name);
+  const { q, w, qu = '"requests"' } = found?.[1] ?? {};
   return [qu === '"requests"' ? count(q)! : 0, count(w)!];
 }
 
 /** The members of a list or dictionary; none if one of them is malformed. */
 function parseMembers(headers: HeaderReader, header: string): Member[] {
-  const text = headers.get(header) ?? "";
-  const line = text.length > 8_192 ? "" : text;
+  const line = headers.get(header) ?? "";
+  if (line.length > 8_192) return [];
   const isList = /^ *"/.test(line);
-  const dictionary: Member["parameters"] = {};
+  const dictionary: Pairs = {};
   const found: Member[] = [];
   member.lastIndex = 0;
   while (member.lastIndex < line.length) {
     const [, name, entry, , , rest] = member.exec(line) ?? [];
     const pairs = isList ? name && rest : entry;
     if (pairs === undefined) return [];
-    const parameters: Member["parameters"] = isList ? {} : dictionary;
+    const parameters: Pairs = isList ? {} : dictionary;
     pairs.replace(parameter, (_, key, given = "?1") => (parameters[key] = given));
-    found.push({ name: name ?? "", parameters });
+    found.push([name, parameters]);
   }
   return found;
 }

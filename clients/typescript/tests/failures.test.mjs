@@ -253,6 +253,14 @@ describe("what goes wrong in practice", () => {
     });
   }
 
+  it("a reset beyond every date is a wait of the longest kind, whatever the server's clock", async () => {
+    for (const reset of ["9000000000001", "18446744073709551616", "9".repeat(400)]) {
+      const headers = { "X-RateLimit-Reset": `${reset}000`, Date: "Fri, 31 Dec 9999 23:59:59 GMT" };
+      const { summary, clock } = await run(throttled(headers));
+      assert.deepEqual([summary.why, summary.retryAt - (clock.wall() - clock.now())], ["server-wait", 1e12]);
+    }
+  });
+
   it("an unknown kind of limit header is ignored", async () => {
     const { waits } = await run([throttled({ RateLimit: "weekly;r=0;t=5", "Retry-After": "soon" }), answer()]);
     assert.equal(waits[0].cause, "throttled");
