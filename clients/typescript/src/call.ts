@@ -79,14 +79,15 @@ export async function call(settings: Settings, input: FetchInput, init?: RetryIn
       sentIn = queue;
 
       const result = await send(queue);
-      const { response, failure } = result;
+      const { response } = result;
       const status = response?.status;
       const now = clock.now();
       const outcome = {
         attempts,
         budget: budget.level(origin),
-        response,
-        failure,
+        ...result,
+        // React Native's responses do not say it. There, only an equal URL is taken as proof that nothing redirected.
+        redirected: response?.redirected ?? response?.url !== url.replace(/#.*/, ""),
         elapsedMs: Math.ceil(now - startedAt), // Rounded up: a retry after whole milliseconds is then never early.
         wallMs: clock.wall(),
       };
@@ -94,7 +95,7 @@ export async function call(settings: Settings, input: FetchInput, init?: RetryIn
       const isRetry = decision.action === "retry";
       const hint = decision.serverWaitMs;
       const retryAt = isRetry ? startedAt + decision.atMs : now + hint;
-      if (failure) {
+      if (result.failure) {
         queue.failed();
       } else {
         const throttle = status === 429 || (status === 503 && hint) ? { sentAt, hint, retryAt } : undefined;

@@ -50,10 +50,9 @@ export interface Facts {
 export interface Outcome {
   readonly attempts: number;
   readonly budget: number;
-  readonly response:
-    | { readonly status: number; readonly headers: HeaderReader; readonly redirected: boolean }
-    | undefined;
-  readonly failure: Failure | undefined;
+  readonly response?: { readonly status: number; readonly headers: HeaderReader };
+  readonly redirected?: boolean;
+  readonly failure?: Failure;
   readonly elapsedMs: number;
   readonly wallMs: number;
 }
@@ -84,20 +83,15 @@ const retryable = /^(408|429|5..)$/;
 
 /** Decides what to do after an attempt. `random` is in [0, 1). */
 export function decide(policy: Policy, { request, state, seen, now }: Facts, random: number): Decision {
-  let response: Outcome["response"];
-  let failure: Outcome["failure"];
-  if ("status" in seen) {
-    const { status, headers, redirected = false } = seen;
-    response = { status, headers: headerReader(headers), redirected };
-  } else failure = seen.failure;
-  return decideAttempt(policy, request, { ...state, ...now, response, failure }, random);
+  const response = "status" in seen && { status: seen.status, headers: headerReader(seen.headers) };
+  return decideAttempt(policy, request, { ...state, ...now, ...seen, ...(response && { response }) }, random);
 }
 
 /** As `decide`. It is apart from it so that a page does not load what only lists of header lines need. */
 export function decideAttempt(
   policy: Policy,
   { method, idempotencyKey, body, repeat = "auto" }: RequestFacts,
-  { attempts, budget, response, failure, elapsedMs, wallMs }: Outcome,
+  { attempts, budget, response, redirected, failure, elapsedMs, wallMs }: Outcome,
   random: number,
 ): Decision {
   const status = response?.status;
@@ -107,7 +101,7 @@ export function decideAttempt(
   const giveUp = (why: Why): ReturnDecision => ({ action: "return", why, serverWaitMs, retryAtWallMs });
   if (isDone) return giveUp("done");
 
-  const isLimited = response && policy.trust429 && status === 429 && !response.redirected;
+  const isLimited = response && policy.trust429 && status === 429 && !redirected;
   const isUnprocessed = failure === "not-sent" || (isLimited && isFromLimiter(response.headers));
   const isRepeatable = repeat === "safe" || (repeat === "auto" && (idempotent.test(method) || idempotencyKey));
   if (repeat === "never") return giveUp("never");

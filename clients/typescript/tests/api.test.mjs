@@ -149,6 +149,22 @@ describe("withRetry", () => {
     assert.equal((await run([redirected(), answer()])).sends.length, 2);
   });
 
+  it("a POST is not sent twice where nothing shows that it was not redirected, as in React Native", async () => {
+    const post = { method: "POST", body: "x" };
+    for (const [responseUrl, sends] of [
+      [url, 2],
+      [`${url}/1`, 1],
+      ["", 1],
+      [undefined, 1],
+    ]) {
+      const seen = { status: 429, url: responseUrl, headers: new Headers({ "Retry-After": "1" }) };
+      for (const input of [url, `${url}#part`]) {
+        assert.equal((await run([() => seen, answer()], { input, init: post })).sends.length, sends);
+        assert.equal((await run([() => seen, answer()], { input })).sends.length, 2);
+      }
+    }
+  });
+
   it("reads a header full of spaces in linear time", () => {
     const spaces = " ".repeat(200_000);
     const headers = [

@@ -41,5 +41,6 @@ test("the bundle runs in Hermes", { skip: skip && "Hermes has no binary for this
   assert.deepEqual(results.abort, { name: "AbortError", timers: 0, listeners: 0 });
   for (const kind of ["string", "form", "request"])
     assert.deepEqual(results[`body: ${kind}`], { sends: 2, same: true });
+  assert.deepEqual(results.redirect, { sends: 1, status: 429 });
   assert.deepEqual(results["system clock"], { early: false, sends: 2 });
 });

@@ -4,7 +4,9 @@ import { decide, defaultPolicy, Lane, withRetry } from "../../dist/index.js";
 import { FakeClock } from "../../dist/testing.js";
 
 const url = "https://api.example/items";
-const closed = (seconds) => new Response("", { status: 429, headers: { "Retry-After": seconds } });
+// React Native's responses have a URL, and no `redirected`.
+const closed = (seconds, from = url) =>
+  new Response("", { status: 429, headers: { "Retry-After": seconds }, url: from });
 const report = (name, value) => print(JSON.stringify({ name, value }));
 
 function scripted(...script) {
@@ -86,6 +88,14 @@ async function bodies() {
   }
 }
 
+async function redirect() {
+  const clock = new FakeClock();
+  const fetch = scripted(closed("1", `${url}/1`), new Response("content"));
+  const promise = withRetry(fetch, { clock })(url, { method: "POST", body: "order" });
+  await clock.advance(3000);
+  report("redirect", { sends: fetch.sends.length, status: (await promise).status });
+}
+
 async function systemClock() {
   const fetch = scripted(closed("0.05"), new Response("content"));
   const started = Date.now();
@@ -97,5 +107,6 @@ vectors()
   .then(retry)
   .then(abort)
   .then(bodies)
+  .then(redirect)
   .then(systemClock)
   .catch((error) => report("error", String(error.stack)));
