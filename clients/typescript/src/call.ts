@@ -87,7 +87,7 @@ export async function call(settings: Settings, input: FetchInput, init?: RetryIn
         budget: budget.level(origin),
         ...result,
         // React Native's responses do not say it. There, only an equal URL is taken as proof that nothing redirected.
-        redirected: response?.redirected ?? response?.url !== url.replace(/#.*/, ""),
+        redirected: response?.redirected ?? response?.url !== url.split("#")[0],
         elapsedMs: Math.ceil(now - startedAt), // Rounded up: a retry after whole milliseconds is then never early.
         wallMs: clock.wall(),
       };

@@ -25,7 +25,7 @@ const parameter = new RegExp(pair, "g");
 /** The limits of `RateLimit`; none if it is absent or malformed. */
 export function parseServiceLimits(headers: HeaderReader): ServiceLimit[] {
   const limits = parseMembers(headers, "ratelimit").map(([name, { r, a, t, w, remaining, reset }]): ServiceLimit => {
-    return name ? [name, count(r ?? a)!, count(t ?? w)] : [name, count(remaining)!, count(reset)];
+    return [name, count(name ? (r ?? a) : remaining)!, count(name ? (t ?? w) : reset)];
   });
   return limits.every(([, remaining, afterSeconds = 0]) => remaining + afterSeconds >= 0) ? limits : [];
 }

@@ -34,7 +34,9 @@ export function prepareRequest(
   { replayMax, attemptHeader }: { replayMax: number; attemptHeader: boolean },
 ): Outgoing {
   const own: Partial<Request> = "headers" in Object(input) ? (input as Request) : {};
-  const init: RetryInit = {};
+  // With any init, `fetch` forgets the referrer of a Request and its policy, and would send the page's URL.
+  const { referrer, referrerPolicy } = own as Request;
+  const init: RetryInit = own.url ? { referrer, referrerPolicy } : {};
   // Not `{ ...given }`: a Request has its members from its prototype, and `fetch` takes one for its options.
   for (const name in given) init[name as "method"] = given[name as "method"]!;
   const url = own.url ?? String(input);

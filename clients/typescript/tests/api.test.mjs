@@ -60,6 +60,27 @@ describe("withRetry", () => {
     assert.equal((await run([closed(), answer()], { init: null })).response?.status, 200);
   });
 
+  it("keeps the referrer and the referrer policy of a Request, in each attempt", async () => {
+    const given = { referrerPolicy: "no-referrer", referrer: "" };
+    for (const [input, init, policy] of [
+      [new Request(url, given), undefined, "no-referrer"],
+      [new Request(url, given), { retry: "safe" }, "no-referrer"],
+      [new Request(url, given), { referrerPolicy: "origin" }, "origin"],
+    ]) {
+      const seen = [];
+      const read = (response) => (target, sent) => {
+        const { referrerPolicy, referrer } = new Request(target, sent);
+        seen.push([referrerPolicy, referrer]);
+        return response;
+      };
+      await run([read(closed()), read(answer())], { input, init });
+      assert.deepEqual(seen, [
+        [policy, ""],
+        [policy, ""],
+      ]);
+    }
+  });
+
   it("rejects options that could only be mistakes", () => {
     assert.throws(() => withRetry(fetch, { attempts: 0 }), /option attempts is 0; use at least 1/);
     assert.throws(() => withRetry(fetch, { deadlineMs: Number.NaN }), RangeError);
