@@ -140,7 +140,7 @@ export async function call(settings: Settings, input: FetchInput, init?: RetryIn
     let body = again as Body | null | undefined;
     if (typeof again === "function") {
       body = await wait<Body | null>(patience, undefined, async (go) => go((await again()) ?? null));
-      if (body === undefined) expire(queue);
+      if (body === undefined || clock.now() > deadline) expire(queue);
     }
     const args = next(attempts + 1, body);
     if (signal?.aborted) throw abortReason(signal);

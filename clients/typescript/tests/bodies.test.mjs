@@ -199,6 +199,17 @@ describe("a factory that never makes a body", () => {
   });
 });
 
+it("a body that is made after the deadline, with the timers late, is not sent", async () => {
+  const clock = new FakeClock();
+  let make;
+  const body = () => new Promise((resolve) => (make = resolve));
+  const { outcome, sends } = await run(answer(), { init: { method: "POST", body }, options: { clock }, advanceMs: 10 });
+  make("content");
+  await clock.skip(3_600_000); // The computer sleeps before the call goes on.
+  assert.ok(outcome.error instanceof DeadlineError);
+  assert.deepEqual([sends.length, clock.pending], [0, 0]);
+});
+
 it("an exception in a factory ends the call and frees its lane", async () => {
   const error = new Error("no file");
   const result = await run(answer(), {
