@@ -138,7 +138,8 @@ export async function call(settings: Settings, input: FetchInput, init?: RetryIn
   async function send(queue: LaneQueue): Promise<Result> {
     const { again } = replay;
     let body = again as Body | null | undefined;
-    if (typeof again === "function") {
+    const isMade = typeof again === "function";
+    if (isMade) {
       body = await wait<Body | null>(patience, undefined, async (go) => go((await again()) ?? null));
       if (body === undefined || clock.now() > deadline) expire(queue);
     }
@@ -152,8 +153,8 @@ export async function call(settings: Settings, input: FetchInput, init?: RetryIn
     } catch (error) {
       const isAborted = signal?.aborted || (error as Error | undefined)?.name === "AbortError";
       if (isAborted || isInvalid(url, args[1])) throw error;
-      // Errors do not tell whether they are those of a redirect's target.
-      const isProof = args[1].redirect === "error" && isUnprocessed(error);
+      // Errors do not tell whether they are those of a redirect's target, or of a stream that a function made.
+      const isProof = args[1].redirect === "error" && !isMade && isUnprocessed(error);
       return { failure: isProof ? "not-sent" : "unknown", error };
     }
   }

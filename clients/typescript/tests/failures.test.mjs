@@ -125,6 +125,12 @@ describe("what goes wrong in practice", () => {
       ["POST, a limiter's 429", throttled(), post, 2],
       ["POST, 429 without a limiter's header", answer(429), post, 1],
       ["POST without redirects, connection refused", networkError("ECONNREFUSED"), { ...post, redirect: "error" }, 2],
+      [
+        "POST without redirects, connection refused, perhaps to its body function's stream",
+        networkError("ECONNREFUSED"),
+        { method: "POST", body: () => new Blob(["x"]).stream(), redirect: "error" },
+        1,
+      ],
       ["POST, connection refused, perhaps by a redirect's target", networkError("ECONNREFUSED"), post, 1],
       ["POST without redirects, HTTP/2 stream refused", refusedStream, { ...post, redirect: "error" }, 2],
       ["POST, HTTP/2 stream refused, perhaps by a redirect's target", refusedStream, post, 1],

@@ -141,6 +141,22 @@ describe("over real sockets", () => {
     assert.deepEqual(waits, ["connection", "connection", "connection"]);
   });
 
+  it("a body that fails as a refused connection does, after half of it was sent, is not sent again", async () => {
+    let requests = 0;
+    const url = await listen(createServer(() => (requests += 1)));
+    const body = () => {
+      const start = async (controller) => {
+        controller.enqueue(new TextEncoder().encode("half of the order"));
+        await new Promise((resolve) => setTimeout(resolve, 100));
+        controller.error(Object.assign(new Error("connect ECONNREFUSED"), { code: "ECONNREFUSED" }));
+      };
+      return new ReadableStream({ start });
+    };
+    const api = withRetry(fetch, quick);
+    const error = await api(url, { method: "POST", body, redirect: "error" }).catch((reason) => reason);
+    assert.deepEqual([api.summary(error).why, requests], ["unsafe", 1]);
+  });
+
   it("headers that never come: an abort ends the call at once", async () => {
     const sockets = [];
     const url = await listen(createTcpServer((socket) => sockets.push(socket.on("error", () => {}))));
