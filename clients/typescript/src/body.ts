@@ -49,8 +49,8 @@ export function replayOf(body: Body | BodyFactory | null | undefined, replayMax:
     });
     again = copy;
     if ("sort" in body) bytes = String(body).length;
-  } else if (!("append" in body)) {
-    // React Native's forms hold names of files, and cannot be listed; sending one again reads the files again.
+  } else if (!("getParts" in body)) {
+    // Only React Native's forms have parts: names of files, which are read again. The forms of npm are streams.
     return { kind: "stream" };
   }
   return { kind: { bytes }, again };

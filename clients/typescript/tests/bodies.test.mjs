@@ -1,6 +1,7 @@
 // Bodies: the same bytes in each attempt, or one attempt.
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
+import { Readable } from "node:stream";
 import { describe, it } from "node:test";
 import { DeadlineError, Gate } from "../dist/index.js";
 import { FakeClock } from "../dist/testing.js";
@@ -157,6 +158,12 @@ describe("a Request", () => {
     assert.match(seen[0], / 5 /);
     assert.equal(seen[1], seen[0]);
   });
+});
+
+it("a form of npm's form-data, which is a Node stream, is sent once", async () => {
+  const body = Object.assign(Readable.from(["content"]), { append() {} });
+  const { sends, summary } = await run([closed(), answer()], { init: { method: "PUT", body } });
+  assert.deepEqual([sends.length, summary.why], [1, "body"]);
 });
 
 it("a number is sent as its text, as fetch does", async () => {

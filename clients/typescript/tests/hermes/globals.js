@@ -33,6 +33,9 @@ class FormData {
   append(name, value) {
     this.parts.push([name, value]);
   }
+  getParts() {
+    return this.parts;
+  }
 }
 
 Object.assign(globalThis, { AbortController, Blob, FormData, Headers, Request, Response });
