@@ -101,8 +101,8 @@ export function decideAttempt(
   const giveUp = (why: Why): ReturnDecision => ({ action: "return", why, serverWaitMs, retryAtWallMs });
   if (isDone) return giveUp("done");
 
-  const isLimited = response && policy.trust429 && status === 429 && !redirected;
-  const isUnprocessed = failure === "not-sent" || (isLimited && isFromLimiter(response.headers));
+  const isLimited = status === 429 && policy.trust429 && !redirected && isFromLimiter(response!.headers);
+  const isUnprocessed = failure === "not-sent" || isLimited;
   const isRepeatable = repeat === "safe" || (repeat === "auto" && (idempotent.test(method) || idempotencyKey));
   if (repeat === "never") return giveUp("never");
   if (attempts >= policy.attempts) return giveUp("attempts");

@@ -1,6 +1,6 @@
 /** Failed sends: what a rejection of `fetch` says about the request. */
 /** Codes of Node for connections that were never made. */
-const connectFailure = /^(EAI_AGAIN|ECONNREFUSED|E(HOST|NET)UNREACH|ENOTFOUND|UND_ERR_CONNECT_TIMEOUT)$/;
+const connectFailure = /^(EAI_AGAIN|ECONNREFUSED|EHOSTUNREACH|ENETUNREACH|ENOTFOUND|UND_ERR_CONNECT_TIMEOUT)$/;
 
 interface NodeError {
   readonly cause?: NodeError;

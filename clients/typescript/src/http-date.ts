@@ -24,5 +24,5 @@ export function parseHttpDate(text: string): number {
       return `${name}, ${day.replace(" ", 0)} ${month} ${year} ${time} GMT`;
     });
   const time = Date.parse(fixdate);
-  return time >= 0 && new Date(time).toUTCString() === fixdate ? time : NaN;
+  return time >= 0 && fixdate.length < 30 && new Date(time).toUTCString() === fixdate ? time : NaN;
 }

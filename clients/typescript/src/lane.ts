@@ -51,11 +51,11 @@ export class Lane {
 
   /**
    * Learns the limit's policy: `quota` requests in `windowSeconds`. Servers round the window up to whole seconds, so
-   * the real rate can be anything below quota / (window - 1). A policy of nothing is ignored.
+   * the real rate can be anything below quota / (window - 1), which is no bound if the window is 1. A policy of nothing is ignored.
    */
   learn(quota: number, windowSeconds: number): void {
-    if (!(quota > 0 && windowSeconds > 0)) return;
-    this.#ceiling = windowSeconds > 1 ? quota / (windowSeconds - 1) : Infinity;
+    if (!(quota > 0 && windowSeconds >= 1)) return;
+    this.#ceiling = quota / (windowSeconds - 1);
     this.#quiet = Math.max(10_000, 1_000 * windowSeconds);
   }
 
@@ -130,10 +130,10 @@ export class Lane {
 
   /** Turns the counters of accepted responses to the second of `now`. */
   #turn(now: number): void {
-    const slot = Math.floor(now / 1_000);
-    if (slot === this.#slot) return;
-    this.#acceptedBefore = slot === this.#slot + 1 ? this.#accepted : 0;
-    this.#slot = slot;
+    const passed = Math.floor(now / 1_000) - this.#slot;
+    if (!passed) return;
+    this.#acceptedBefore = passed === 1 ? this.#accepted : 0;
+    this.#slot += passed;
     this.#accepted = 0;
   }
 }

@@ -33,7 +33,7 @@ export function prepareRequest(
   given: RetryInit | null | undefined,
   { replayMax, attemptHeader }: { replayMax: number; attemptHeader: boolean },
 ): Outgoing {
-  const own: Partial<Request> = "headers" in Object(input) ? (input as Request) : {};
+  const own: Partial<Request> = Object(input).url ? (input as Request) : {};
   // With any init, `fetch` forgets the referrer of a Request and its policy, and would send the page's URL.
   const { referrer, referrerPolicy } = own as Request;
   const init: RetryInit = own.url ? { referrer, referrerPolicy } : {};

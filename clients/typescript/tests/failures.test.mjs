@@ -246,6 +246,7 @@ describe("what goes wrong in practice", () => {
     ["Retry-After", "Sunnesday, 15-Nov-26 12:00:05 GMT", "throttled"],
     ["Retry-After", "Sun, 15-Nov-26 12:00:05 GMT", "throttled"],
     ["Retry-After", "Sun , 15 Nov 2026 12:00:05 GMT", "throttled"],
+    ["Retry-After", "Thu, 06 Aug 252426 19:07:32 GMT", "throttled"],
     ["Retry-After", "Sun , 5", "retry-after"],
   ]) {
     it(`${name}: ${JSON.stringify(value)} is ${cause === "throttled" ? "malformed" : "read"}`, () => {
