@@ -36,7 +36,7 @@ export class Budget {
   take(key: string, cost: number): boolean {
     const level = this.level(key);
     const left = Math.min(level - cost, this.#full);
-    if (left >= 0 && left !== level) remember(this.#levels, key, left, (old) => old > this.#full / 2);
+    if (left >= 0 && left !== level) remember(this.#levels, key, left, (old) => this.#full - old);
     return left >= 0;
   }
 

@@ -75,8 +75,8 @@ export async function call(settings: Settings, input: FetchInput, init?: RetryIn
         emit({ type: "queued", waiting: queue.waiting });
         if (!(await turn)) expire(queue);
       }
-      const sentAt = turn === "closed" ? -1 : clock.now(); // Sent to a closed lane, it says nothing new about the pace.
       sentIn = queue;
+      const sentAt = turn === "closed" ? -1 : clock.now(); // Sent to a closed lane, it says nothing new about the pace.
 
       const result = await send(queue);
       const { response } = result;

@@ -18,7 +18,12 @@ export class Gate {
   queueFor(scope: string, shape: string, queue?: LaneQueue): LaneQueue {
     // Neither limits and shapes nor origins contain a line break, and only limits are quoted: no two share a key.
     const key = `${shape}\n${scope}`;
-    return remember(this.#queues, key, queue ?? this.#queues.get(key) ?? new LaneQueue(), (old) => !old.pacing);
+    return remember(
+      this.#queues,
+      key,
+      queue ?? this.#queues.get(key) ?? new LaneQueue(),
+      ({ pacing, inFlight }) => pacing || inFlight > 0,
+    );
   }
 
   /** Counts the response to a request that was sent in the lane `sentIn`, and returns that lane's queue. */

@@ -410,6 +410,13 @@ describe("the budget", () => {
     assert.equal(budget.level("down"), 0);
   });
 
+  it("forgets the fullest first, so that calls to other origins do not refill one", () => {
+    const budget = new Budget();
+    for (let i = 0; i < 24; i++) budget.take("flaky", 1_000);
+    for (let i = 0; i < 5_000; i++) budget.take(`origin-${i}`, 3_000);
+    assert.equal(budget.level("flaky"), 26_000);
+  });
+
   it("stays bounded, however many origins there are", () => {
     const budget = new Budget();
     for (let i = 0; i < 5_000; i++) budget.take(`origin-${i}`, 1_000);

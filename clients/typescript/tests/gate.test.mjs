@@ -221,6 +221,21 @@ describe("the gate", () => {
     });
   }
 
+  it("frees the place of a call whose clock fails, whenever that is", async () => {
+    for (let reads = 1; reads <= 6; reads++) {
+      const clock = new FakeClock();
+      const gate = new Gate();
+      let left = reads;
+      const now = () => (left-- > 0 ? clock.now() : broken());
+      const api = withRetry(async () => answer(), {
+        clock: { now, wall: () => 0, startTimer: (...timer) => clock.startTimer(...timer) },
+        gate,
+      });
+      await api(url).catch(() => {});
+      assert.equal(gate.queueFor("https://api.example\n", "GET /items").inFlight, 0, `after ${reads} reads`);
+    }
+  });
+
   it("closes the copy of a Request's body if the partition fails", async () => {
     const source = { cancelled: false };
     const body = new ReadableStream({ cancel: () => void (source.cancelled = true) });
@@ -298,6 +313,20 @@ describe("the gate", () => {
     const call = watch(api(url), clock);
     await clock.advance(10_000);
     assert.deepEqual([call.settled, fetch.sends.length], [false, sends]);
+  });
+
+  it("remembers a lane with a call in flight, however many other lanes are used meanwhile", async () => {
+    const clock = new FakeClock();
+    let respond;
+    const fetch = scripted(clock, () => new Promise((resolve) => (respond = resolve)), answer());
+    const api = withRetry(fetch, { clock });
+    api(url);
+    for (let i = 0; i < 1_100; i++) await api(`https://host-${i}.example/`);
+    respond(closed(20));
+    await clock.advance(10);
+    const call = watch(api(url), clock);
+    await clock.advance(10_000);
+    assert.equal(call.settled, false);
   });
 
   it("is bounded even if all lanes are closed, and forgets the oldest", async () => {
