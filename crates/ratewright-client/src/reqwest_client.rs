@@ -106,7 +106,8 @@ tokio::task_local! {
     static IS_REDIRECTED: Cell<bool>;
 }
 
-/// Reqwest's default, which leaves a note: an error does not tell whether it is that of the first hop.
+/// Reqwest's default, which leaves a note: neither an error nor a response tells whether it is that of the first hop. The URL
+/// of a response does not, since a redirect may lead to the request's own URL.
 fn noticed_redirects() -> redirect::Policy {
     redirect::Policy::custom(|attempt| {
         let _ = IS_REDIRECTED.try_with(|noted| noted.set(true));
@@ -136,8 +137,8 @@ impl Middleware for NoticesRedirects {
     }
 }
 
-/// Retries for a client of yours. Its errors do not tell whether it was redirected before, so they prove nothing: what must
-/// not be processed twice is repeated after a limiter's 429 only.
+/// Retries for a client of yours. Its responses and errors do not tell whether it was redirected before, so they prove nothing:
+/// a request that must not be processed twice is sent once.
 #[async_trait]
 impl Middleware for Retry {
     async fn handle(
@@ -159,7 +160,6 @@ async fn send(
 ) -> Result<Response, Error> {
     let factory = extensions.get::<BodyFactory<Body>>().cloned();
     let info = info(&request, factory.is_some()).with_extensions(extensions);
-    let url = request.url().clone();
     let mut requests = Requests { kept: Some(request), factory };
     let mut call = retry.call(info);
     loop {
@@ -173,11 +173,7 @@ async fn send(
             (result, IS_REDIRECTED.with(Cell::get))
         };
         let (result, is_noted) = IS_REDIRECTED.scope(Cell::new(false), attempt).await;
-        let is_redirected = match &result {
-            Ok(response) => *response.url() != url,
-            Err(_) => is_noted || redirects == Redirects::Unknown,
-        };
-        if is_redirected {
+        if is_noted || redirects == Redirects::Unknown {
             call.redirected();
         }
         match call.next(result).await {

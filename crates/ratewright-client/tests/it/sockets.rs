@@ -133,6 +133,12 @@ where
     service.ready().await.unwrap().call(request).await.unwrap()
 }
 
+/// A URL where nobody listens.
+async fn closed_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    format!("http://{}/", listener.local_addr().unwrap())
+}
+
 fn summary(extensions: &http::Extensions) -> (u32, Why) {
     let summary = extensions.get::<RetrySummary>().unwrap();
     (summary.attempts, summary.why)
@@ -230,9 +236,7 @@ async fn a_stream_is_sent_once_and_one_from_a_factory_again() {
 /// Nothing was sent where nobody listens, so even a POST is tried again; the last error goes to the caller.
 #[tokio::test]
 async fn a_refused_connection_is_tried_again() {
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/", free.local_addr().unwrap());
-    drop(free);
+    let url = closed_address().await;
     let sends = Arc::new(Mutex::new(0));
     let count = sends.clone();
     let retry =
@@ -265,9 +269,7 @@ async fn a_lost_response_is_asked_for_again_only_if_that_is_safe() {
 #[tokio::test]
 async fn a_redirected_post_is_not_sent_twice() {
     let limited = Server::start(&[LIMITED]).await;
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let nobody = format!("http://{}/", free.local_addr().unwrap());
-    drop(free);
+    let nobody = closed_address().await;
     for target in [&limited.url, &nobody] {
         let redirect = format!("HTTP/1.1 303 See Other\r\nLocation: {target}\r\nContent-Length: 0\r\n\r\n");
         let server = Server::start(&[&redirect]).await;
@@ -277,6 +279,32 @@ async fn a_redirected_post_is_not_sent_twice() {
         let _ = client().get(&server.url).send().await;
         assert_eq!(server.heard().len(), 4, "a GET is repeated all the same");
     }
+}
+
+/// A redirect to the request's own URL counts, too. The middleware cannot see it, so it repeats a POST after no 429.
+#[tokio::test]
+async fn a_post_that_is_redirected_to_its_own_url_is_not_sent_twice() {
+    let middleware = || {
+        let retry = Retry::builder().policy(quick()).build();
+        reqwest_middleware::ClientBuilder::new(reqwest::Client::new()).with(retry).build()
+    };
+    let redirect = "HTTP/1.1 303 See Other\r\nLocation: /items\r\nContent-Length: 0\r\n\r\n";
+    for is_middleware in [false, true] {
+        let server = Server::start(&[redirect, LIMITED, OK]).await;
+        let post = if is_middleware { middleware().post(&server.url) } else { client().post(&server.url) };
+        let response = post.body("order").send().await.unwrap();
+        let expected = (StatusCode::TOO_MANY_REQUESTS, (1, Why::Unsafe));
+        assert_eq!((response.status(), summary(response.extensions())), expected, "{is_middleware}");
+        assert_eq!(server.heard().len(), 2, "the POST, and the GET of the redirect");
+
+        let server = Server::start(&[LIMITED, OK]).await;
+        let post = if is_middleware { middleware().post(&server.url) } else { client().post(&server.url) };
+        let status = post.body("order").send().await.unwrap().status();
+        assert_eq!(status.as_u16(), if is_middleware { 429 } else { 200 }, "no redirect");
+    }
+    let server = Server::start(&[LIMITED, OK]).await;
+    let post = middleware().post(&server.url).header("Idempotency-Key", "k1").body("order");
+    assert_eq!(post.send().await.unwrap().status(), 200);
 }
 
 /// A factory makes every body, also if the request itself has none.
