@@ -8,40 +8,44 @@ use crate::decide::Failure;
 impl Failure {
     /// Looks through an error and its sources for proof that the server did not process the request: no connection was
     /// made, or HTTP/2 refused the stream.
+    ///
+    /// An error of the request's own body is no proof, whatever its sources are: a body that is read from another server can
+    /// fail because that one refused a connection. Such errors are recognised if they come from hyper or reqwest.
     pub fn of(error: &(dyn Error + 'static)) -> Self {
-        let mut next = Some(error);
-        while let Some(error) = next {
-            if is_proof(error) {
-                return Self::NotSent;
-            }
-            next = error.source();
-        }
-        Self::Unknown
+        let chain = || std::iter::successors(Some(error), |error| cause(*error));
+        if !chain().any(is_of_body) && chain().any(is_proof) { Self::NotSent } else { Self::Unknown }
     }
+}
+
+/// The next error inside. An error within an `io::Error` is not among its sources, but in its place.
+fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    inner.map(|inner| inner as _).or_else(|| error.source())
+}
+
+fn is_of_body(error: &(dyn Error + 'static)) -> bool {
+    #[cfg(feature = "reqwest")]
+    if error.downcast_ref().is_some_and(reqwest::Error::is_body) {
+        return true;
+    }
+    error.downcast_ref().is_some_and(hyper::Error::is_user)
 }
 
 fn is_proof(error: &(dyn Error + 'static)) -> bool {
-    if let Some(error) = error.downcast_ref::<h2::Error>() {
-        return is_unprocessed(error);
-    }
-    if let Some(error) = error.downcast_ref::<io::Error>() {
-        // An error within an `io::Error` is not among its sources, but in its place.
-        let inner =
-            error.get_ref().and_then(|inner| (inner as &(dyn Error + 'static)).downcast_ref::<h2::Error>());
-        return error.kind() == io::ErrorKind::ConnectionRefused || inner.is_some_and(is_unprocessed);
-    }
     #[cfg(feature = "reqwest")]
-    if let Some(error) = error.downcast_ref::<reqwest::Error>() {
-        return error.is_connect();
+    if error.downcast_ref().is_some_and(reqwest::Error::is_connect) {
+        return true;
     }
-    false
+    let is_refused = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
+    error.downcast_ref().is_some_and(is_refused) || error.downcast_ref().is_some_and(is_unprocessed)
 }
 
-/// RFC 9113 §8.7: a refused stream, and streams that a graceful GOAWAY leaves out, were not processed. A stream that such a
-/// GOAWAY does not leave out goes on, so it does not end with this error.
+/// RFC 9113 §8.7: a stream that the server refused, and streams that its graceful GOAWAY leaves out, were not processed. A
+/// stream that such a GOAWAY does not leave out goes on, so it does not end with this error.
 fn is_unprocessed(error: &h2::Error) -> bool {
-    let refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
-    refused || (error.is_go_away() && error.is_remote() && error.reason() == Some(h2::Reason::NO_ERROR))
+    let is_refused = error.is_reset() && error.reason() == Some(h2::Reason::REFUSED_STREAM);
+    let is_left_out = error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR);
+    error.is_remote() && (is_refused || is_left_out) // hyper resets a stream itself if the request's body fails
 }
 
 #[cfg(test)]

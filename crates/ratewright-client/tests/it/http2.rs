@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body::{Body, Frame};
+use http_body_util::{BodyExt, Full, StreamBody};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::rt::TokioExecutor;
-use ratewright_client::{Retry, RetryLayer};
+use ratewright_client::{BodyFactory, Retry, RetryLayer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tower::{BoxError, Service, ServiceExt};
@@ -23,6 +25,8 @@ enum First {
     Refuse,
     /// The same, on a connection that ends with it.
     RefuseAndGoAway,
+    /// No response.
+    Hang,
     /// GOAWAY with NO_ERROR and this last stream, then the connection ends. The request is on stream 1.
     GoAway { last_stream: u32 },
 }
@@ -52,10 +56,34 @@ async fn e3_a_stream_that_goaway_includes_is_sent_again_only_if_that_is_safe() {
     assert_eq!(send(Method::GET, first).await, (Some(StatusCode::OK), 2));
 }
 
-/// Sends one request through the layer: the status of its response, and how many requests the server got.
+/// A body that fails because another server refused its stream makes hyper reset this stream with the same code. The
+/// server did not refuse it, so a POST is not sent again.
+#[tokio::test]
+async fn e3_a_stream_that_the_client_resets_is_not_sent_again() {
+    let body = || {
+        let mut pause = Box::pin(tokio::time::sleep(Duration::from_millis(50)));
+        StreamBody::new(futures_util::stream::poll_fn(move |context| {
+            let refused = |()| Some(Err::<Frame<Bytes>, _>(h2::Error::from(h2::Reason::REFUSED_STREAM)));
+            pause.as_mut().poll(context).map(refused)
+        }))
+    };
+    let request = Request::post("/").extension(BodyFactory::new(body)).body(body()).unwrap();
+    assert_eq!(send_request(request, First::Hang).await, (None, 1));
+}
+
 async fn send(method: Method, first: First) -> (Option<StatusCode>, u32) {
+    let request = Request::builder().method(method).uri("/").body(Full::new(Bytes::from("x"))).unwrap();
+    send_request(request, first).await
+}
+
+/// Sends one request through the layer: the status of its response, and how many requests the server got.
+async fn send_request<B>(mut request: Request<B>, first: First) -> (Option<StatusCode>, u32)
+where
+    B: Body<Data = Bytes> + Unpin + Send + 'static,
+    B::Error: std::error::Error + Send + Sync,
+{
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/", listener.local_addr().unwrap());
+    *request.uri_mut() = format!("http://{}/", listener.local_addr().unwrap()).parse().unwrap();
     let n_requests = Arc::new(AtomicU32::new(0));
     let count = n_requests.clone();
     tokio::spawn(async move {
@@ -65,7 +93,7 @@ async fn send(method: Method, first: First) -> (Option<StatusCode>, u32) {
                 First::GoAway { last_stream } if connection == 0 => {
                     tokio::spawn(go_away(stream, last_stream, count.clone()))
                 }
-                First::GoAway { .. } | First::Refuse | First::RefuseAndGoAway => {
+                First::GoAway { .. } | First::Refuse | First::RefuseAndGoAway | First::Hang => {
                     tokio::spawn(serve(stream, first, count.clone()))
                 }
             };
@@ -73,7 +101,6 @@ async fn send(method: Method, first: First) -> (Option<StatusCode>, u32) {
     });
     let http = HyperClient::builder(TokioExecutor::new()).http2_only(true).build_http();
     let mut service = RetryLayer::new(Retry::builder().policy(quick()).build()).layer(http);
-    let request = Request::builder().method(method).uri(&url).body(Full::new(Bytes::from("x"))).unwrap();
     let response: Result<_, BoxError> = service.ready().await.unwrap().call(request).await;
     let status = match response {
         Ok(response) => {
@@ -86,12 +113,17 @@ async fn send(method: Method, first: First) -> (Option<StatusCode>, u32) {
     (status, n_requests.load(Ordering::Relaxed))
 }
 
-/// Refuses the first request that it gets, on any connection, and serves the others.
+/// Refuses the first request that it gets, on any connection, or leaves it without a response, and serves the others.
 async fn serve(stream: TcpStream, first: First, n_requests: Arc<AtomicU32>) {
     let mut connection = h2::server::handshake(stream).await.unwrap();
-    while let Some(Ok((_request, mut respond))) = connection.accept().await {
+    let mut hanging = Vec::new();
+    while let Some(Ok((request, mut respond))) = connection.accept().await {
         if n_requests.fetch_add(1, Ordering::Relaxed) > 0 {
             respond.send_response(Response::new(()), true).unwrap();
+            continue;
+        }
+        if matches!(first, First::Hang) {
+            hanging.push((request, respond));
             continue;
         }
         respond.send_reset(h2::Reason::REFUSED_STREAM);

@@ -307,6 +307,42 @@ async fn a_post_that_is_redirected_to_its_own_url_is_not_sent_twice() {
     assert_eq!(post.send().await.unwrap().status(), 200);
 }
 
+/// A body that is read from elsewhere can fail with a refused connection. That proves nothing: a part may have been sent.
+#[tokio::test]
+async fn a_failing_body_is_no_proof_that_nothing_was_sent() {
+    let refused = Arc::new(reqwest::get(closed_address().await).await.unwrap_err());
+    assert!(refused.is_connect());
+    let body = move || {
+        let parts = [Ok(http_body::Frame::data(Bytes::from("half an order"))), Err(refused.clone())];
+        StreamBody::new(futures_util::stream::iter(parts))
+    };
+    for is_layer in [false, true] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        let n_connections = Arc::new(Mutex::new(0));
+        let count = n_connections.clone();
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            loop {
+                open.push(listener.accept().await.unwrap());
+                *count.lock().unwrap() += 1;
+            }
+        });
+        if is_layer {
+            let http = HyperClient::builder(TokioExecutor::new()).build_http();
+            let service = RetryLayer::new(Retry::builder().policy(quick()).build()).layer(http);
+            let request = Request::post(&url).extension(BodyFactory::new(body.clone())).body(body()).unwrap();
+            service.oneshot(request).await.unwrap_err();
+        } else {
+            let body = body.clone();
+            let factory = BodyFactory::reqwest(move || reqwest::Body::wrap(body()));
+            client().post(&url).with_extension(factory).send().await.unwrap_err();
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert_eq!(*n_connections.lock().unwrap(), 1, "layer: {is_layer}");
+    }
+}
+
 /// A factory makes every body, also if the request itself has none.
 #[tokio::test]
 async fn a_factory_beside_an_empty_body_is_used() {
