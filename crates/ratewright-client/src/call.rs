@@ -25,7 +25,7 @@ use crate::event::{Event, EventKind};
 use crate::gate::{LaneKey, Permit, ThrottleTimes};
 use crate::response::ResponseHead;
 use crate::retry::{RequestInfo, Shared};
-use crate::summary::{DeadlineError, RetrySummary};
+use crate::summary::{DeadlineError, RetrySummary, WaitedFor};
 
 /// The header that tells servers which attempt a request is, from the second on.
 pub const ATTEMPT: HeaderName = HeaderName::from_static("ratewright-attempt");
@@ -59,7 +59,7 @@ pub enum CallError<E> {
     /// The last attempt failed.
     #[error(transparent)]
     Send(E),
-    /// The request waited in the gate until its deadline.
+    /// The request waited until its deadline.
     #[error(transparent)]
     Deadline(#[from] DeadlineError),
 }
@@ -75,13 +75,24 @@ impl Call {
     /// Waits for the request's turn, and counts an attempt: its number, from 1.
     pub async fn turn(&mut self) -> Result<u32, DeadlineError> {
         if !self.try_turn() {
-            self.emit(EventKind::Queued);
-            let permit = self.shared.gate.enter(self.key, &*self.shared.timer, self.deadline()).await;
-            self.permit = Some(permit.map_err(|_| self.deadline_error())?);
+            self.queue().await?;
         }
+        self.start()
+    }
+
+    /// Waits for the request's turn in line.
+    pub(crate) async fn queue(&mut self) -> Result<(), DeadlineError> {
+        self.emit(EventKind::Queued);
+        let permit = self.shared.gate.enter(self.key, &*self.shared.timer, self.deadline()).await;
+        self.permit = Some(permit.map_err(|_| self.deadline_error(WaitedFor::Turn))?);
+        Ok(())
+    }
+
+    /// Counts an attempt that is sent now.
+    pub(crate) fn start(&mut self) -> Result<u32, DeadlineError> {
         if self.shared.timer.now() > self.deadline() {
             self.permit = None;
-            return Err(self.deadline_error()); // a timer was late
+            return Err(self.deadline_error(WaitedFor::Turn)); // a timer was late
         }
         self.attempts += 1;
         self.is_redirected = false;
@@ -89,12 +100,32 @@ impl Call {
         Ok(self.attempts)
     }
 
-    /// Takes the request's turn if it can be sent without waiting.
+    /// Takes the request's turn if it can be sent without waiting. A turn that it has is lost if the lane was closed since.
     pub(crate) fn try_turn(&mut self) -> bool {
+        self.permit.take_if(|permit| permit.is_revoked(self.shared.timer.now()));
         if self.shared.has_gate && self.permit.is_none() {
             self.permit = self.shared.gate.try_enter(self.key, &*self.shared.timer, self.deadline());
         }
         !self.shared.has_gate || self.permit.is_some()
+    }
+
+    /// Waits until the inner service is ready, at most until the deadline. Its error ends the call.
+    #[cfg(feature = "tower")]
+    pub(crate) async fn ready<E: From<DeadlineError>>(
+        &mut self,
+        ready: impl Future<Output = Result<(), E>>,
+    ) -> Result<(), E> {
+        let ready = tokio::select! {
+            biased;
+            ready = ready => ready,
+            () = self.shared.timer.sleep_until(self.deadline()) => {
+                return Err(self.deadline_error(WaitedFor::Service).into());
+            }
+        };
+        if ready.is_err() {
+            self.emit(EventKind::Failed { why: Why::Done });
+        }
+        ready
     }
 
     /// The header that says which attempt this is; nothing for the first.
@@ -230,11 +261,11 @@ impl Call {
         self.began.saturating_add(self.shared.policy.deadline)
     }
 
-    fn deadline_error(&self) -> DeadlineError {
+    fn deadline_error(&self, waited_for: WaitedFor) -> DeadlineError {
         self.emit(EventKind::Failed { why: Why::Deadline });
         let Shared { policy, timer, .. } = &*self.shared;
         let retry_at = timer.wall().checked_add(self.opens_after(timer.now()));
-        DeadlineError { attempts: self.attempts, deadline: policy.deadline, retry_at }
+        DeadlineError { attempts: self.attempts, deadline: policy.deadline, retry_at, waited_for }
     }
 
     /// How long the request's lane stays closed. Without a gate, every wait of the call is over when it gets here.

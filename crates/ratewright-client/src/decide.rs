@@ -124,7 +124,7 @@ pub enum NextStep {
 /// Why a result goes back to the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Why {
-    /// Nothing to retry.
+    /// Nothing to retry. In [`EventKind::Failed`](crate::EventKind::Failed): the service inside the tower layer broke.
     Done,
     /// The caller wants one send.
     Never,

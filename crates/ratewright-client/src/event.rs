@@ -55,7 +55,7 @@ pub enum EventKind {
         /// The status of the response.
         status: StatusCode,
     },
-    /// The call ended with an error: the last send failed, or the deadline passed in the gate.
+    /// The call ended with an error: the last send failed, the deadline passed, or the service inside the tower layer broke.
     Failed {
         /// The reason.
         why: Why,

@@ -340,6 +340,11 @@ impl Queue {
 }
 
 impl Permit {
+    /// True if a throttle has closed the lane since the turn was given.
+    pub(crate) fn is_revoked(&self, now: Duration) -> bool {
+        self.queue.lane.lock().is_closed(millis(now))
+    }
+
     fn end(mut self, end: impl FnOnce(&mut Lane)) {
         self.is_over = true;
         self.queue.end(end);

@@ -170,6 +170,11 @@ impl Lane {
         self.pace.map_or(0.0, |pace| pace.opens_at())
     }
 
+    /// True while a server's wait lasts.
+    pub(crate) fn is_closed(&self, now: f64) -> bool {
+        self.pace.is_some_and(|pace| now < pace.open_at)
+    }
+
     /// The most requests that can be sent from now until `end`, if nothing is throttled: an upper bound, at the pace that
     /// the lane will have by then.
     pub fn capacity_until(&self, end: f64) -> f64 {

@@ -1,6 +1,7 @@
 //! Retries as a tower layer, around an HTTP client that is a `Service`.
 
 use std::error::Error;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -105,15 +106,20 @@ where
     let info = RequestInfo::new(&parts.method, &parts.uri, &parts.headers, kind);
     let mut call = retry.call(info.with_extensions(&parts.extensions));
     let mut kept = Some(parts);
-    let mut is_ready = call.try_turn(); // `poll_ready` was called for the first attempt
-    if !is_ready {
-        inner = inner.clone(); // others may use what was reserved, while this request waits
-    }
+    let mut is_ready = true; // `poll_ready` was called for the first attempt
     loop {
-        call.turn().await?;
-        if !std::mem::replace(&mut is_ready, false) {
-            std::future::poll_fn(|context| inner.poll_ready(context)).await.map_err(Into::into)?;
+        // First readiness, so that the request has no place in its lane while it waits for the service.
+        loop {
+            if !std::mem::replace(&mut is_ready, false) {
+                call.ready(poll_fn(|context| inner.poll_ready(context).map_err(Into::into))).await?;
+            }
+            if call.try_turn() {
+                break;
+            }
+            inner = inner.clone(); // others may use what was reserved, while this request waits in its lane
+            call.queue().await?;
         }
+        call.start()?;
         let is_last = call.is_last() || matches!(bodies, Bodies::Once(_));
         let (Some(mut parts), Some(body)) = (copy(&mut kept, is_last), bodies.next()) else {
             unreachable!("a request is sent again only if its parts were kept");

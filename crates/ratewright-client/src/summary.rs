@@ -1,6 +1,7 @@
 //! How a call ended: with a response, or at its deadline.
 
 use std::error::Error;
+use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use http::{Extensions, Response};
@@ -19,11 +20,9 @@ pub struct RetrySummary {
     pub retry_at: Option<SystemTime>,
 }
 
-/// The deadline of a call passed while it waited in the gate. Its last attempt, if there was one, was throttled.
+/// The deadline of a call passed while it waited in the gate, or until the service inside the tower layer was ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error(
-    "deadline of {deadline:?} passed in the queue behind a rate limit (attempts: {attempts}); raise it, or send less"
-)]
+#[error("deadline of {deadline:?} passed {waited_for} (attempts: {attempts}); raise it, or send less")]
 #[non_exhaustive]
 pub struct DeadlineError {
     /// How many times the request was sent.
@@ -32,6 +31,17 @@ pub struct DeadlineError {
     pub deadline: Duration,
     /// When the lane of the request opens, as far as is known.
     pub retry_at: Option<SystemTime>,
+    pub(crate) waited_for: WaitedFor,
+}
+
+/// What a call waited for when its deadline passed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WaitedFor {
+    /// Its turn in the gate.
+    Turn,
+    /// The service inside the tower layer.
+    #[cfg(feature = "tower")]
+    Service,
 }
 
 /// What a [`RetrySummary`] can be found in: the responses and errors of this crate's clients.
@@ -75,6 +85,16 @@ impl RetrySummary {
             return error.downcast_ref().map(DeadlineError::summary);
         }
         None
+    }
+}
+
+impl fmt::Display for WaitedFor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Turn => "in the queue behind a rate limit",
+            #[cfg(feature = "tower")]
+            Self::Service => "before the inner service was ready",
+        })
     }
 }
 

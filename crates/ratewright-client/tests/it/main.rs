@@ -5,6 +5,7 @@ mod calls;
 mod herd;
 mod http2;
 mod laws;
+mod layer;
 mod script;
 mod sockets;
 mod vectors;

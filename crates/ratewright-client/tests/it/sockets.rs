@@ -353,29 +353,6 @@ async fn a_factory_beside_an_empty_body_is_used() {
     assert!(server.heard().iter().all(|heard| heard.body == b"made"));
 }
 
-/// A request that waits in the gate holds nothing of the client below: others may use it.
-#[tokio::test(start_paused = true)]
-async fn a_waiting_request_holds_no_readiness() {
-    let stub = tower::service_fn(|request: Request<ReplayBody<Full<Bytes>>>| {
-        let is_login = request.uri().path() == "/login";
-        let response =
-            Response::builder().status(if is_login { 429 } else { 200 }).header("retry-after", "20");
-        std::future::ready(Ok::<_, Infallible>(response.body(Full::new(Bytes::new())).unwrap()))
-    });
-    let one_at_a_time = tower::limit::ConcurrencyLimit::new(stub, 1);
-    let service = RetryLayer::new(Retry::new()).layer(one_at_a_time);
-    let get = |path: &str| {
-        let request = Request::get(format!("http://a.example{path}")).body(Full::new(Bytes::new())).unwrap();
-        service.clone().oneshot(request)
-    };
-    let logins: Vec<_> = (0..3).map(|_| tokio::spawn(get("/login"))).collect();
-    crate::script::settle().await;
-    let start = Instant::now();
-    assert_eq!(get("/items").await.unwrap().status(), 200);
-    assert_eq!(start.elapsed(), Duration::ZERO);
-    logins.iter().for_each(tokio::task::JoinHandle::abort);
-}
-
 /// A response that breaks off belongs to the caller: nobody asks for it again behind its back.
 #[tokio::test]
 async fn a_response_that_breaks_off_is_not_repeated() {
