@@ -18,17 +18,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use http::{Request, Version};
+use http::header::{CONNECTION, HeaderValue};
+use http::{Request, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use ratewright_core::{Clock, Limiter, Observe, Store};
 use ratewright_http::address::network;
-use ratewright_listen::{Alarm, ParseErrors, Patient, Speaks, Tls};
+use ratewright_listen::{Alarm, ParseErrors, Patient, Speaks, Stop, StopPhase, Tls, accept_queued};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::access_log::AccessLog;
@@ -40,7 +41,7 @@ use crate::idle::{Passing, until_idle};
 use crate::scheme::Scheme;
 use crate::snapshot::SharedSnapshot;
 use crate::stages::Client;
-use crate::strict::Strict;
+use crate::strict::{Flag, Strict};
 use crate::tunnel::Opening;
 use crate::unparsed::Unparsed;
 use crate::window::Streams;
@@ -127,7 +128,7 @@ where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    /// Serves until `stop` is ready. Then no connection is accepted any more, and requests in hand finish.
+    /// Serves until it is told to stop. Then no connection is accepted any more, and requests in flight finish.
     ///
     /// # Errors
     /// If the operating system refuses threads.
@@ -135,59 +136,60 @@ where
         self: Arc<Self>,
         listener: TcpListener,
         listening: Listening,
-        stop: impl Future<Output = ()>,
+        stop: Stop,
     ) -> std::io::Result<()> {
-        let (stopping, stopped) = watch::channel(false);
         let mut finished = JoinSet::new();
         let mut desks = Vec::new();
         for n in 0..listening.n_workers.get() {
             let (guests, waiting) = mpsc::unbounded_channel();
             let n_connections = Arc::default();
             desks.push(Desk { guests, n_connections });
-            let (gateway, listening, stopped) = (Arc::clone(&self), listening.clone(), stopped.clone());
+            let (gateway, listening, stop) = (Arc::clone(&self), listening.clone(), stop.clone());
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             let (done, is_done) = tokio::sync::oneshot::channel();
             let work = move || {
-                runtime.block_on(work(gateway, waiting, listening, stopped));
+                runtime.block_on(work(gateway, waiting, listening, stop));
                 runtime.shutdown_background(); // what was not done in time ends before we say so
                 let _ = done.send(());
             };
             std::thread::Builder::new().name(format!("gateway-{n}")).spawn(work)?;
             finished.spawn(is_done);
         }
+        let places = Arc::new(Places::default());
+        let accepting = async {
+            loop {
+                match listener.accept().await {
+                    Ok((stream, peer)) => self.admit(stream, peer, &places, &desks),
+                    // Running out of file descriptors passes; trying without a pause would not help.
+                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+                }
+            }
+        };
         tokio::select! {
-            () = self.accept(&listener, &desks) => {}
-            () = stop => {}
+            () = accepting => {}
+            () = stop.ends_accepting() => {}
+        }
+        while let Some((stream, peer)) = accept_queued(&listener).await {
+            self.admit(stream, peer, &places, &desks);
         }
         drop((listener, desks));
-        let _ = stopping.send(true);
         while finished.join_next().await.is_some() {}
         Ok(())
     }
 
-    /// Takes connections for ever.
-    async fn accept(&self, listener: &TcpListener, desks: &[Desk]) {
-        let places = Arc::new(Places::default());
-        loop {
-            let Ok((stream, peer)) = listener.accept().await else {
-                // Running out of file descriptors passes; trying without a pause would not help.
-                tokio::time::sleep(Duration::from_millis(50)).await;
-                continue;
-            };
-            let snapshot = self.snapshot.load();
-            let settings = &snapshot.settings;
-            let per_address = settings.connections_per_address.map_or(u32::MAX, u32::from);
-            let all = usize::try_from(settings.connections_max.get()).unwrap_or(usize::MAX);
-            let fewest = desks.iter().min_by_key(|desk| desk.n_connections.load(Ordering::Relaxed));
-            let Some(desk) = fewest else { return };
-            let client = network(peer.ip(), snapshot.dialect.rules.ipv6_prefix);
-            let Some(place) = places.take(client, per_address, all, &desk.n_connections) else {
-                continue; // closed at once
-            };
-            let _ = stream.set_nodelay(true);
-            if let Ok(stream) = stream.into_std() {
-                let _ = desk.guests.send(Guest { stream, peer, place });
-            }
+    /// Gives a new connection to a worker, or closes it if there is no place for it.
+    fn admit(&self, stream: TcpStream, peer: SocketAddr, places: &Arc<Places>, desks: &[Desk]) {
+        let fewest = desks.iter().min_by_key(|desk| desk.n_connections.load(Ordering::Relaxed));
+        let Some(desk) = fewest else { return };
+        let snapshot = self.snapshot.load();
+        let settings = &snapshot.settings;
+        let per_address = settings.connections_per_address.map_or(u32::MAX, u32::from);
+        let all = usize::try_from(settings.connections_max.get()).unwrap_or(usize::MAX);
+        let client = network(peer.ip(), snapshot.dialect.rules.ipv6_prefix);
+        let Some(place) = places.take(client, per_address, all, &desk.n_connections) else { return };
+        let _ = stream.set_nodelay(true);
+        if let Ok(stream) = stream.into_std() {
+            let _ = desk.guests.send(Guest { stream, peer, place });
         }
     }
 }
@@ -235,7 +237,7 @@ async fn work<S, O>(
     gateway: Arc<Gateway<S, O>>,
     mut guests: mpsc::UnboundedReceiver<Guest>,
     listening: Listening,
-    stopped: watch::Receiver<bool>,
+    stop: Stop,
 ) where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
@@ -247,9 +249,9 @@ async fn work<S, O>(
         tokio::select! {
             guest = guests.recv() => {
                 let Some(guest) = guest else { break };
-                let (worker, listening, stopped) = (Arc::clone(&worker), listening.clone(), stopped.clone());
+                let (worker, listening, stop) = (Arc::clone(&worker), listening.clone(), stop.clone());
                 connections.spawn(async move {
-                    receive(&worker, guest, listening, stopped).await;
+                    receive(&worker, guest, listening, stop).await;
                 });
             }
             _ = connections.join_next(), if !connections.is_empty() => {}
@@ -260,16 +262,19 @@ async fn work<S, O>(
         }
     }
     let finish = async { while connections.join_next().await.is_some() {} };
-    let _ = tokio::time::timeout(listening.finish_within, finish).await;
+    let timeout = async {
+        stop.reaches(StopPhase::Draining).await;
+        tokio::time::sleep(listening.finish_within).await;
+    };
+    tokio::select! {
+        () = finish => {}
+        () = timeout => {}
+    }
 }
 
 /// Receives one connection.
-async fn receive<S, O>(
-    worker: &Arc<Worker<S, O>>,
-    guest: Guest,
-    listening: Listening,
-    mut stopped: watch::Receiver<bool>,
-) where
+async fn receive<S, O>(worker: &Arc<Worker<S, O>>, guest: Guest, listening: Listening, stop: Stop)
+where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
@@ -278,15 +283,15 @@ async fn receive<S, O>(
     let stream = Patient::new(stream, listening.read_within);
     let peer = peer.ip();
     match listening.tls {
-        None => converse(worker, (peer, Scheme::Http), stream, stopped).await,
+        None => converse(worker, (peer, Scheme::Http), stream, stop).await,
         Some(tls) => {
             let within = worker.gateway.snapshot.load().settings.request_header;
             let stream = tokio::select! {
                 stream = tls.accept(stream, peer, Speaks::Http2, within) => stream,
-                _ = stopped.changed() => None,
+                () = stop.ends_unused() => None,
             };
             if let Some(stream) = stream {
-                converse(worker, (peer, Scheme::Https), stream, stopped).await;
+                converse(worker, (peer, Scheme::Https), stream, stop).await;
             }
         }
     }
@@ -298,7 +303,7 @@ async fn converse<S, O>(
     worker: &Arc<Worker<S, O>>,
     (peer, scheme): (IpAddr, Scheme),
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    mut stopped: watch::Receiver<bool>,
+    stop: Stop,
 ) where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
@@ -308,7 +313,9 @@ async fn converse<S, O>(
     let stream = Strict::new(stream, header_max);
     let tunnel = Opening::default();
     let (flag, backlog) = (stream.flag(), Backlog::default());
-    let client = Client { peer: Peer::new(peer), scheme, flag, tunnel: tunnel.clone(), backlog };
+    let flag_of_stream = stream.flag();
+    let client =
+        Client { peer: Peer::new(peer), scheme, flag, tunnel: tunnel.clone(), backlog, stop: stop.clone() };
     let here = Arc::new((Arc::clone(worker), client));
     let idle = until_idle(Arc::downgrade(&here), stream.flag(), settings.request_header);
     let pause_max = settings.timeouts.idle;
@@ -319,7 +326,10 @@ async fn converse<S, O>(
         let here = Arc::clone(&here);
         async move {
             let is_stream = request.version() == Version::HTTP_2;
-            let answer = here.0.answer(&here.1, request).await;
+            let mut answer = here.0.answer(&here.1, request).await;
+            if here.1.stop.has_begun() && !is_stream && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             let answer = answer.map(|body| Passing::new(body, here));
             Ok::<_, Infallible>(if is_stream { answer.map(|body| body.of_stream(pause_max)) } else { answer })
         }
@@ -341,7 +351,7 @@ async fn converse<S, O>(
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     // A connection that breaks is its client's affair.
-    let stops = async { drop(stopped.wait_for(|is_stopped| *is_stopped).await) };
+    let stops = until_stop(&stop, &flag_of_stream);
     let ends = async {
         tokio::select! {
             () = stops => {}
@@ -363,6 +373,19 @@ async fn converse<S, O>(
         worker.count_unread(&*error);
     }
     tunnel.pass().await;
+}
+
+/// Ready when a stop ends a connection. HTTP/2 can tell its client at once which requests it still answers; HTTP/1.1 has told
+/// those clients that sent requests by now, and closes the others. Who has connected but not sent anything yet gets a moment
+/// more.
+async fn until_stop(stop: &Stop, flag: &Flag) {
+    stop.ends_accepting().await;
+    if flag.is_http1() {
+        stop.reaches(StopPhase::Draining).await;
+        if flag.n_taken() == 0 {
+            stop.ends_unused().await;
+        }
+    }
 }
 
 impl<S, O> std::fmt::Debug for Gateway<S, O> {

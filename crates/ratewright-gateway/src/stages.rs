@@ -28,6 +28,7 @@ use ratewright_core::{Observe, Store, Timestamp};
 use ratewright_http::address::client_address;
 use ratewright_http::path::{Case, is_plain};
 use ratewright_http::{Known, Report, Rules};
+use ratewright_listen::Stop;
 use ratewright_tower::{InFlight, RateLimit};
 use tower_service::Service;
 
@@ -65,6 +66,8 @@ pub(crate) struct Client {
     pub(crate) tunnel: Opening,
     /// Bodies of its requests that are not read.
     pub(crate) backlog: Backlog,
+    /// Whether the connection is to end.
+    pub(crate) stop: Stop,
 }
 
 impl<S, O> Worker<S, O>

@@ -5,6 +5,7 @@
 //! - [`ParseErrors`]: a body for the responses that hyper sends to requests it cannot parse.
 //! - [`LogThrottle`]: a log that floods do not fill.
 //! - [`Alarm`]: hyper's timer, with one alarm for each connection.
+//! - [`Stop`]: how listeners stop, in phases, so that no client loses a request.
 //!
 //! Doors never know each other; what they have in common is here, and knows no door.
 
@@ -12,10 +13,12 @@ mod alarm;
 mod log_throttle;
 mod parse_errors;
 mod patient;
+mod stop;
 mod tls;
 
 pub use alarm::Alarm;
 pub use log_throttle::LogThrottle;
 pub use parse_errors::{ParseErrorLog, ParseErrors, RenderParseError};
 pub use patient::Patient;
+pub use stop::{Stop, StopPhase, StopSwitch, accept_queued};
 pub use tls::{Speaks, Tls, TlsError, TlsPart};

@@ -11,10 +11,10 @@ use std::time::Duration;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ratewright_core::{Clock, Observe, Store};
-use ratewright_listen::{Patient, Speaks, Tls};
+use ratewright_listen::{Patient, Speaks, Stop, Tls, accept_queued};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::calls::Calls;
@@ -61,13 +61,13 @@ impl Default for Listening {
     }
 }
 
-/// Serves the door until `stop` is ready. Then no connection is accepted any more, and calls under way finish.
+/// Serves the door until it is told to stop. Then no connection is accepted any more, and calls in flight finish.
 pub async fn serve<S, O, C>(
     listener: TcpListener,
     door: Door<S, O, C>,
     listening: Listening,
     tls: Option<Tls>,
-    stop: impl Future<Output = ()>,
+    stop: Stop,
 ) where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
@@ -76,26 +76,31 @@ pub async fn serve<S, O, C>(
     let (alive, mut over) = mpsc::channel::<Infallible>(1);
     let door = door.serving(listening.message_within, alive);
     let places = Arc::new(Semaphore::new(listening.connections_max));
-    let (stopping, stopped) = watch::channel(false);
     let mut connections = JoinSet::new();
+    let mut admit = |(stream, peer): (TcpStream, IpAddr), place: Option<OwnedSemaphorePermit>| {
+        let (door, tls, stop) = (door.clone(), tls.clone(), stop.clone());
+        connections.spawn(async move {
+            receive((stream, peer), door, listening, tls, stop).await;
+            drop(place);
+        });
+        while connections.try_join_next().is_some() {}
+    };
     let accepting = async {
         loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-            let (stream, peer) = accept(&listener).await;
-            let (door, tls, stopped) = (door.clone(), tls.clone(), stopped.clone());
-            connections.spawn(async move {
-                receive((stream, peer), door, listening, tls, stopped).await;
-                drop(place);
-            });
-            while connections.try_join_next().is_some() {}
+            let place = Arc::clone(&places).acquire_owned().await.ok();
+            admit(accept(&listener).await, place);
         }
     };
     tokio::select! {
         () = accepting => {}
-        () = stop => {}
+        () = stop.ends_accepting() => {}
+    }
+    while let Some((stream, peer)) = accept_queued(&listener).await {
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { break };
+        let _ = stream.set_nodelay(true);
+        admit((stream, peer.ip()), Some(place));
     }
     drop((listener, door));
-    let _ = stopping.send(true);
     let finish = async {
         while connections.join_next().await.is_some() {}
         let _all_finished = over.recv().await;
@@ -121,7 +126,7 @@ async fn receive<S, O, C>(
     door: Door<S, O, C>,
     listening: Listening,
     tls: Option<Tls>,
-    mut stopped: watch::Receiver<bool>,
+    stop: Stop,
 ) where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
@@ -129,17 +134,17 @@ async fn receive<S, O, C>(
 {
     let stream = Patient::new(stream, listening.read_within);
     match tls {
-        None => converse(stream, door.with_refunds(Refunds::of(peer, None)), listening, stopped).await,
+        None => converse(stream, door.with_refunds(Refunds::of(peer, None)), listening, stop).await,
         Some(tls) => {
             let stream = tokio::select! {
                 stream = tls.accept(stream, peer, Speaks::Http2, listening.hands_within) => stream,
-                _ = stopped.changed() => None,
+                () = stop.ends_unused() => None,
             };
             if let Some(stream) = stream {
                 // One that was shown was checked: TLS asks for none unless it can.
                 let certificate = stream.get_ref().1.peer_certificates().map(|_| ClientCertificate);
                 let door = door.with_refunds(Refunds::of(peer, certificate));
-                converse(stream, door, listening, stopped).await;
+                converse(stream, door, listening, stop).await;
             }
         }
     }
@@ -150,7 +155,7 @@ async fn converse<S, O, C>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     door: Door<S, O, C>,
     listening: Listening,
-    mut stopped: watch::Receiver<bool>,
+    stop: Stop,
 ) where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
@@ -175,7 +180,7 @@ async fn converse<S, O, C>(
         _ = std::future::poll_fn(|cx| calls.poll(connection.as_mut(), cx)) => return,
         () = silent => return,
         () = old => {}
-        _ = stopped.wait_for(|is_stopped| *is_stopped) => {}
+        () = stop.ends_accepting() => {}
     }
     connection.as_mut().graceful_shutdown();
     let finished = std::future::poll_fn(|cx| calls.poll(connection.as_mut(), cx));

@@ -11,23 +11,25 @@
 //! ```
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::extract::ConnectInfo;
-use http::StatusCode;
+use http::header::CONNECTION;
+use http::{HeaderValue, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use ratewright_http::{Problem, given_id};
-use ratewright_listen::{Alarm, ParseErrorLog, ParseErrors, Patient, RenderParseError, Speaks, Tls};
+use ratewright_listen::{
+    Alarm, ParseErrorLog, ParseErrors, Patient, RenderParseError, Speaks, Stop, StopPhase, Tls, accept_queued,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::{Service, ServiceExt};
 
 use crate::access::Certified;
@@ -65,46 +67,49 @@ struct Guest {
     peer: SocketAddr,
     door: Router,
     listening: Listening,
-    /// Says when to stop, and is gone when the connection is.
+    /// Says when to end, and is gone when the connection is.
     watcher: Watcher,
+    stop: Stop,
     certified: Option<Certified>,
 }
 
-/// Serves a door until `stop` is ready. Then no connection is accepted any more, handshakes end, and connections
-/// in hand finish what they are doing.
-pub async fn serve(
-    listener: TcpListener,
-    door: Router,
-    listening: Listening,
-    tls: Option<Tls>,
-    stop: impl Future<Output = ()>,
-) {
+/// Serves a door until it is told to stop. Then no connection is accepted any more, handshakes end, and requests in flight
+/// finish.
+pub async fn serve(listener: TcpListener, door: Router, listening: Listening, tls: Option<Tls>, stop: Stop) {
     let places = Arc::new(Semaphore::new(listening.connections_max));
     let graceful = GracefulShutdown::new();
-    let (open, _) = watch::channel(());
+    let admit = |(stream, peer): (TcpStream, SocketAddr), place: Option<OwnedSemaphorePermit>| {
+        // Answers are small; waiting to fill a packet only adds to the latency. Failing to say so is no harm.
+        let _ = stream.set_nodelay(true);
+        let (door, watcher, stop) = (door.clone(), graceful.watcher(), stop.clone());
+        let guest = Guest { peer, door, listening, watcher, stop, certified: None };
+        let tls = tls.clone();
+        tokio::spawn(async move {
+            let stream = Patient::new(stream, listening.read_within);
+            match tls {
+                None => guest.serve(stream).await,
+                // Boxed, so that plain connections need not have the room for it.
+                Some(tls) => Box::pin(guest.serve_tls(stream, tls)).await,
+            }
+            drop(place);
+        });
+    };
     let accepting = async {
         loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
-            let (stream, peer) = accept(&listener).await;
-            let (door, watcher) = (door.clone(), graceful.watcher());
-            let guest = Guest { peer, door, listening, watcher, certified: None };
-            let (tls, open) = (tls.clone(), open.subscribe());
-            tokio::spawn(async move {
-                let stream = Patient::new(stream, listening.read_within);
-                match tls {
-                    None => guest.serve(stream).await,
-                    // Boxed, so that plain connections need not have the room for it.
-                    Some(tls) => Box::pin(guest.serve_tls(stream, tls, open)).await,
-                }
-                drop(place);
-            });
+            let place = Arc::clone(&places).acquire_owned().await.ok();
+            admit(accept(&listener).await, place);
         }
     };
     tokio::select! {
         () = accepting => {}
-        () = stop => {}
+        () = stop.ends_accepting() => {}
     }
-    drop((listener, open));
+    while let Some(accepted) = accept_queued(&listener).await {
+        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { break };
+        admit(accepted, Some(place));
+    }
+    drop(listener);
+    stop.reaches(StopPhase::Draining).await;
     let _ = tokio::time::timeout(listening.finish_within, graceful.shutdown()).await;
 }
 
@@ -112,11 +117,7 @@ pub async fn serve(
 async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => {
-                // Answers are small; waiting to fill a packet only adds to the latency. Failing to say so is no harm.
-                let _ = stream.set_nodelay(true);
-                return (stream, peer);
-            }
+            Ok(accepted) => return accepted,
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
@@ -124,10 +125,11 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
 
 impl Guest {
     /// Shakes hands, and serves. Who has not shaken hands when the door closes is sent away.
-    async fn serve_tls(mut self, stream: Patient, tls: Tls, mut open: watch::Receiver<()>) {
+    async fn serve_tls(mut self, stream: Patient, tls: Tls) {
+        let stop = self.stop.clone();
         let stream = tokio::select! {
             stream = tls.accept(stream, self.peer.ip(), Speaks::Http1, self.listening.head_within) => stream,
-            _ = open.changed() => None,
+            () = stop.ends_unused() => None,
         };
         if let Some(stream) = stream {
             // One that was shown was checked: TLS asks for none unless it can.
@@ -138,18 +140,22 @@ impl Guest {
 
     /// Answers requests until the client or the door has enough.
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { peer, door, listening, watcher, certified } = self;
+        let Self { peer, door, listening, watcher, stop, certified } = self;
+        let stop = Arc::new(stop); // a clone of its own for each request would cost more
         let door = door.into_service::<Incoming>();
         let service = hyper::service::service_fn(move |mut request: http::Request<Incoming>| {
             request.extensions_mut().insert(ConnectInfo(peer));
             if let Some(certified) = certified {
                 request.extensions_mut().insert(certified);
             }
-            let mut door = door.clone();
+            let (mut door, stop) = (door.clone(), Arc::clone(&stop));
             async move {
                 // A copy of a path shares its text.
                 let (uri, given) = (request.uri().clone(), given_id(request.headers()).map(str::to_owned));
-                let response = door.ready().await?.call(request).await?;
+                let mut response = door.ready().await?.call(request).await?;
+                if stop.has_begun() {
+                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                }
                 let status = response.status();
                 if !status.is_client_error() && !status.is_server_error() {
                     return Ok::<_, Infallible>(response);
@@ -203,7 +209,7 @@ mod tests {
         let listening = Listening { connections_max: 1, read_within, ..Listening::default() };
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let served =
-            tokio::spawn(serve(listener, door, listening, None, async { stopped.await.unwrap_or_default() }));
+            tokio::spawn(serve(listener, door, listening, None, Stop::when(async { drop(stopped.await) })));
 
         let mut deaf = TcpStream::connect(address).await.unwrap();
         let asks_until_it_is_cut_off =

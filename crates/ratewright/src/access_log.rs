@@ -130,7 +130,8 @@ impl Lines {
         let mut text = Vec::new();
         let mut is_failing = false;
         while let Some(n_lines) = self.take(&mut text) {
-            let written = out.write_all(&text).and_then(|()| out.flush());
+            let written =
+                whole_lines(&text).try_for_each(|lines| out.write_all(lines)).and_then(|()| out.flush());
             if let Err(error) = &written {
                 self.n_dropped.fetch_add(n_lines, Ordering::Relaxed);
                 if !is_failing {
@@ -215,6 +216,25 @@ impl Formatter for Ascii {
     }
 }
 
+/// Lines in portions that the kernel writes to a pipe in one piece (PIPE_BUF): after an upgrade, the old process and the new one
+/// write to the same pipe, and must not write into each other's lines.
+fn whole_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    const PORTION: usize = 4_096;
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let end = match rest.get(..PORTION) {
+            None => rest.len(),
+            Some(portion) => match portion.iter().rposition(|byte| *byte == b'\n') {
+                Some(last) => last + 1,
+                None => rest.iter().position(|byte| *byte == b'\n').map_or(rest.len(), |end| end + 1),
+            },
+        };
+        let (lines, after) = rest.split_at_checked(end).filter(|(lines, _)| !lines.is_empty())?;
+        rest = after;
+        Some(lines)
+    })
+}
+
 /// A text of a client, not longer than this. One that was cut ends with dots.
 fn cut(bytes: &[u8], max: usize) -> Cow<'_, str> {
     match bytes.get(..max) {
@@ -248,6 +268,19 @@ mod tests {
     use http::{Method, StatusCode};
     use ratewright_core::{Micros, Timestamp};
     use std::sync::mpsc;
+
+    #[test]
+    fn portions_are_whole_lines_and_short_enough_for_a_pipe() {
+        let line = |n: usize| [vec![b'x'; n - 1], vec![b'\n']].concat();
+        let sizes = |text: &[u8]| whole_lines(text).map(<[u8]>::len).collect::<Vec<_>>();
+        assert_eq!(sizes(b""), [0; 0]);
+        assert_eq!(sizes(&line(4_096)), [4_096]);
+        assert_eq!(sizes(&[line(3_000), line(1_096), line(1)].concat()), [4_096, 1]);
+        assert_eq!(sizes(&[line(3_000), line(1_097)].concat()), [3_000, 1_097]);
+        assert_eq!(sizes(&[line(9_000), line(5)].concat()), [9_000, 5], "a longer line stays whole");
+        let text = (1..200).flat_map(line).collect::<Vec<_>>();
+        assert_eq!(whole_lines(&text).collect::<Vec<_>>().concat(), text);
+    }
 
     /// Hands on what is written, a piece each, and takes no more while nobody takes it.
     struct Pipe(mpsc::SyncSender<String>);

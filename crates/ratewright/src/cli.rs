@@ -27,7 +27,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Open the doors and answer until told to stop
     ///
-    /// SIGTERM and ctrl-c stop it: requests in hand are finished, new ones are not accepted.
+    /// SIGTERM stops it: for stop_delay it goes on while /ready answers 503, then requests in flight are finished. Ctrl-c does the
+    /// same without the delay.
     #[command(after_help = EXAMPLES)]
     Serve(ServeArgs),
 
@@ -67,6 +68,15 @@ pub(crate) enum Command {
     /// let through.
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
+
+    /// Replace the running process by this program, without refusing a connection
+    ///
+    /// The running process starts this program with its own arguments, and hands over its listening sockets. When the new process is
+    /// ready, the old one finishes its requests and ends. If the new process does not become ready, the old one goes on as if
+    /// nothing had happened. The running process must have a control socket: listen.control in its policy file. Limits in memory
+    /// start anew; with Redis nothing is lost.
+    #[command(after_help = UPGRADE_EXAMPLES)]
+    Upgrade(UpgradeArgs),
 
     /// Print the digest that replaces a long or secret value in Redis keys
     ///
@@ -246,6 +256,18 @@ pub(crate) struct AdminArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct UpgradeArgs {
+    /// The running process's control socket: listen.control
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "RATEWRIGHT_CONTROL",
+        default_value = "/run/ratewright/control.sock"
+    )]
+    pub(crate) control: PathBuf,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct SchemaArgs {
     /// Print a reference in Markdown instead
     #[arg(long)]
@@ -392,6 +414,15 @@ Examples:
   ratewright top --policy login -n 3
   ratewright top --watch
   ratewright top --json | jq -r '.top[].client'";
+
+const UPGRADE_EXAMPLES: &str = "\
+Exit status:
+  0  the new process serves, and the old one ends when its requests are finished
+  1  nothing has changed; the reason is on standard error
+
+Examples:
+  apt install ./ratewright.deb && ratewright upgrade
+  /opt/ratewright-0.2.0/ratewright upgrade --control /run/ratewright/control.sock";
 
 const KEY_EXAMPLES: &str = "\
 Exit status:

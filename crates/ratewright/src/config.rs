@@ -38,8 +38,9 @@ use std::collections::BTreeMap;
 use std::hash::Hasher as _;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use ratewright_core::{OnFailure, Policies};
+use ratewright_core::{Micros, OnFailure, Policies};
 use ratewright_gateway::{ExplainTokens, Settings};
 use ratewright_http::{FieldStyle, Problem};
 use ratewright_server::admin::Labels;
@@ -66,11 +67,12 @@ pub(crate) use source::Source;
 use source::SourceFile;
 pub(crate) use store::{RedisConfig, StoreConfig};
 pub(crate) use words::{envoy as envoy_words, words};
-use written::Place;
+use written::{Place, Written};
 
 /// What the program runs with.
 pub(crate) struct Config {
     pub(crate) listen: ListenConfig,
+    pub(crate) stop: StopConfig,
     pub(crate) store: StoreConfig,
     pub(crate) clients: ClientsConfig,
     /// The switch for everything; the policies are off if it is.
@@ -121,6 +123,22 @@ const LOGGING: [&str; 8] = [
     "ratewright_tower",
     "h2",
 ];
+
+/// How the program stops.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct StopConfig {
+    /// How long connections are still accepted after SIGTERM.
+    pub(crate) delay: Duration,
+    /// How long requests in flight may take to finish after that.
+    pub(crate) drain_timeout: Duration,
+}
+
+/// The two together leave some of the 30 s that Kubernetes gives a process to stop.
+impl Default for StopConfig {
+    fn default() -> Self {
+        Self { delay: Duration::from_secs(5), drain_timeout: Duration::from_secs(20) }
+    }
+}
 
 /// What answers look like.
 #[derive(Clone, Debug)]
@@ -296,6 +314,7 @@ impl Reader<'_> {
             is_store_required: matches!(store, StoreConfig::Redis(_))
                 && whole.on_failure == OnFailure::Closed,
             listen: self.listen(file.listen.unwrap_or_default(), doors),
+            stop: self.stop(&file.stop_delay, &file.drain_timeout),
             gateway: Settings {
                 routes: self.all_routes(routes, written, [&policies, &permits]),
                 explain_tokens: explain_tokens(&access),
@@ -312,6 +331,18 @@ impl Reader<'_> {
             traces: file.traces.and_then(|traces| self.traces(&traces)),
             warnings: Vec::new(),
             fingerprint: Fingerprint::default(),
+        }
+    }
+
+    fn stop(
+        &mut self,
+        delay: &Option<Written<Micros>>,
+        drain_timeout: &Option<Written<Micros>>,
+    ) -> StopConfig {
+        let default = StopConfig::default();
+        StopConfig {
+            delay: self.time_or_zero("stop_delay", delay).unwrap_or(default.delay),
+            drain_timeout: self.time_or_zero("drain_timeout", drain_timeout).unwrap_or(default.drain_timeout),
         }
     }
 

@@ -11,7 +11,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use ratewright_core::{Limiter, Observe, Policies};
-use ratewright_listen::Tls;
+use ratewright_listen::{Stop, StopPhase, Tls};
 use ratewright_rls::wire::Code;
 use ratewright_rls::{Door, HitCounts, Listening, Refunds, Rls, Rules, SharedRules, Unmet, json};
 use ratewright_store::WallClock;
@@ -63,21 +63,25 @@ impl<O: Observe + 'static> RateLimits<O> {
         (&self.rls.hits, &self.rls.unmet)
     }
 
-    /// Serves until `stop` is ready. Probes are told at once.
+    /// Serves until it is told to stop. Probes are told at once.
     pub(crate) async fn serve(
         &self,
         listener: TcpListener,
         listening: Listening,
         tls: Option<Tls>,
-        stop: impl Future<Output = ()>,
+        stop: Stop,
     ) {
         let (door, health) = Door::new(Arc::clone(&self.rls));
         health.serve().await;
-        let stop = async {
-            stop.await;
+        let leaving = async {
+            stop.reaches(StopPhase::Leaving).await;
             health.leave().await;
+            std::future::pending().await
         };
-        ratewright_rls::serve(listener, door, listening, tls, stop).await;
+        tokio::select! {
+            () = ratewright_rls::serve(listener, door, listening, tls, stop.clone()) => {}
+            () = leaving => {}
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use hyper_rustls::ConfigBuilderExt;
 use ratewright_core::{Key, Limiter, Observe, Policies, Store};
 use ratewright_gateway::{ClientTls, Counts, Gateway, Listening, Server, Settings, SharedSnapshot, Snapshot};
 use ratewright_http::Dialect;
-use ratewright_listen::Tls;
+use ratewright_listen::{Stop, Tls};
 use ratewright_store::{SystemClock, WallClock};
 use ratewright_tower::Permits;
 use rustls::crypto::aws_lc_rs;
@@ -18,9 +18,6 @@ use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use tokio::net::TcpListener;
 
 use crate::access_log::Lines;
-
-/// Time for requests in hand to finish after a stop.
-const FINISH_WITHIN: Duration = Duration::from_secs(30);
 
 /// Time for whoever reads the access log to take what is left of it after a stop.
 const TAKEN_WITHIN: Duration = Duration::from_secs(5);
@@ -115,13 +112,14 @@ impl<O: Observe + 'static> Passage<O> {
         &self.access_log
     }
 
-    /// Serves until `stop` is ready.
+    /// Serves until it is told to stop.
     pub(crate) async fn serve<S: Store<Error = std::convert::Infallible> + 'static>(
         &self,
         limiter: Arc<Limiter<S, O>>,
         listener: TcpListener,
         tls: Option<Tls>,
-        stop: impl Future<Output = ()>,
+        drain_timeout: Duration,
+        stop: Stop,
     ) -> anyhow::Result<()> {
         let gateway = Gateway {
             limiter,
@@ -136,7 +134,7 @@ impl<O: Observe + 'static> Passage<O> {
         let writing = self.access_log.write_to(std::io::stdout()).context("cannot start threads")?;
         let n_workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let (read_within, kept_for) = (Listening::READ_WITHIN, Listening::KEPT_FOR);
-        let listening = Listening { n_workers, tls, read_within, finish_within: FINISH_WITHIN, kept_for };
+        let listening = Listening { n_workers, tls, read_within, finish_within: drain_timeout, kept_for };
         let served = Arc::new(gateway).serve(listener, listening, stop).await;
         writing.finish(TAKEN_WITHIN).await;
         served.context("cannot start threads")

@@ -5,6 +5,7 @@
 //! - `convert`: rules of others as a policy file.
 //! - `explain`: why a request is limited. `admin`: the commands that ask a running program. `fetch`: one request as a client.
 //! - `serve`: opens the doors, and puts another configuration in force when the files change.
+//! - `sockets`: where listening sockets come from. `upgrade`: another process takes them over. `systemd`: what it is told.
 //! - `gateway`: the reverse proxy's door. `access_log`: a line for each of its requests.
 //! - `variables`: names of the environment that are mistyped. `buckets`: the choice of stores. `jwks`: keys that are fetched. `figures`: what metrics tell of the program.
 #![expect(clippy::print_stderr, reason = "the program talks to a terminal")]
@@ -25,8 +26,11 @@ mod jwks;
 mod log;
 mod reload;
 mod serve;
+mod sockets;
+mod systemd;
 #[cfg(feature = "otel")]
 mod traces;
+mod upgrade;
 mod variables;
 
 use std::cell::RefCell;
@@ -39,6 +43,8 @@ use clap::Parser;
 
 use check::Checked;
 use config::{Config, ConfigError};
+use sockets::Sockets;
+use upgrade::TakeOver;
 
 /// What people call their policy file.
 const USUAL: &str = "ratewright.yaml";
@@ -57,6 +63,7 @@ pub fn main() -> ExitCode {
         Some(cli::Command::Reset(args)) => admin::reset(&args),
         Some(cli::Command::Top(args)) => admin::top(&args),
         Some(cli::Command::Convert(args)) => convert(&args),
+        Some(cli::Command::Upgrade(args)) => upgrade::upgrade(&args),
         Some(cli::Command::Key { value }) => key(value),
         Some(cli::Command::Schema(args)) => schema(&args),
         None => run(source.into()),
@@ -77,6 +84,10 @@ fn key(mut value: String) -> ExitCode {
 }
 
 fn run(args: cli::ServeArgs) -> ExitCode {
+    let (take_over, sockets) = match given_sockets() {
+        Ok(given) => given,
+        Err(error) => return fail(&error),
+    };
     let source = args.source();
     let asked = RefCell::new(BTreeSet::new());
     let config = Config::read(&source, &|name| {
@@ -85,7 +96,12 @@ fn run(args: cli::ServeArgs) -> ExitCode {
     });
     let config = match config {
         Ok(config) => config,
-        Err(errors) => return complain(&errors),
+        Err(errors) => {
+            if let (Some(take_over), Some(error)) = (take_over, errors.first()) {
+                take_over.fail(&format!("the policy file is not valid: {error}"));
+            }
+            return complain(&errors);
+        }
     };
     log::begin(&config.log, config.traces.as_ref());
     variables::warn_of_typos(&asked.take());
@@ -93,16 +109,27 @@ fn run(args: cli::ServeArgs) -> ExitCode {
     if source.path.is_none() && Path::new(USUAL).exists() {
         tracing::warn!("{USUAL} in this folder is not read; to use it: ratewright serve {USUAL}");
     }
-    let served = serve::run(config, source);
+    let served = serve::run(config, source, sockets, take_over);
     #[cfg(feature = "otel")]
     traces::finish();
     match served {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => fail(&error),
     }
+}
+
+/// The sockets that this process was given, and the process that it is to replace, if there is one.
+fn given_sockets() -> anyhow::Result<(Option<TakeOver>, Sockets)> {
+    Ok(match TakeOver::begin()? {
+        Some((take_over, sockets)) => (Some(take_over), sockets),
+        None => (None, Sockets::of_systemd()?),
+    })
+}
+
+/// Says why the program cannot go on.
+fn fail(error: &anyhow::Error) -> ExitCode {
+    eprintln!("error: {error:#}");
+    ExitCode::FAILURE
 }
 
 fn check(args: cli::CheckArgs) -> ExitCode {

@@ -39,6 +39,7 @@ use tracing::{error, info};
 use crate::config::{AnswersConfig, ClientsConfig, Config, ConfigError, Fingerprint, Source};
 use crate::log;
 use crate::serve::Running;
+use crate::systemd;
 pub(crate) use fixed::Fixed;
 use folders::Folders;
 
@@ -166,7 +167,9 @@ impl Running {
                     }
                 };
                 if self.reloads.is_new(&texts) || is_told {
+                    systemd::reloading();
                     self.reload(texts, &mut users);
+                    systemd::ready();
                     folders.watch(self.folders(&source));
                 }
             }

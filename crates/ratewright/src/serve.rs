@@ -8,8 +8,11 @@
 
 use std::io::Write;
 use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::Context;
 use axum::Router;
@@ -17,23 +20,27 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use ratewright_core::{Clock, Limiter, Policy, Timestamp};
 use ratewright_gateway::{Found, Routes};
+use ratewright_listen::{Stop, StopPhase, StopSwitch};
 use ratewright_rls::is_brought;
 use ratewright_server::admin::{self, Admin, Info, Labels, Metrics, Readiness};
 use ratewright_server::watch::{Warnings, Watch};
 use ratewright_server::{Listening, SharedSettings, entrusted, exposed, guard, rest, serve};
 use ratewright_store::WallClock;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
-
+use tokio::task::JoinSet;
 use tracing::info;
 
 use crate::buckets::Buckets;
-use crate::config::{Config, DoorConfig, LogDenials, Source};
+use crate::config::{Config, DoorConfig, ListenConfig, LogDenials, Source, StopConfig};
 use crate::envoy::RateLimits;
 use crate::figures;
 use crate::gateway::Passage;
 use crate::reload::{Fixed, Reloads, Users, is_of_file, n_policies};
+use crate::sockets::{Named, Sockets};
+use crate::systemd;
+use crate::upgrade::{Control, TakeOver, Upgraded};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
@@ -53,90 +60,223 @@ pub(crate) struct Running {
 
 /// A door that is bound, with its routes to come.
 struct Bound {
+    name: &'static str,
     listener: TcpListener,
     address: SocketAddr,
     config: DoorConfig,
 }
 
-/// Runs until SIGTERM or ctrl-c.
+/// All doors that are bound.
+struct Doors {
+    api: Bound,
+    admin: Option<Bound>,
+    gateway: Option<Bound>,
+    grpc: Option<(Bound, ratewright_rls::Listening)>,
+}
+
+/// Doors that serve, each in a task of its own, and what stops them.
+struct Serving {
+    running: Arc<Running>,
+    stop_config: StopConfig,
+    doors: JoinSet<anyhow::Result<()>>,
+    switch: StopSwitch,
+    /// The admin door closes last, so that one can watch the others close.
+    admin: JoinSet<()>,
+    admin_switch: StopSwitch,
+    control: Option<Arc<Control>>,
+}
+
+/// Why the program stops.
+enum Why {
+    Terminated,
+    Interrupted,
+    Replaced,
+}
+
+/// Runs until SIGTERM or ctrl-c, or until another process takes over.
 ///
 /// # Errors
 /// If an address cannot be listened on, or the operating system refuses threads or signals.
-pub(crate) fn run(config: Config, source: Source) -> anyhow::Result<()> {
+pub(crate) fn run(
+    config: Config,
+    source: Source,
+    sockets: Sockets,
+    take_over: Option<TakeOver>,
+) -> anyhow::Result<()> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
     runtime.block_on(async {
-        let stop = stopped()?;
-        let api = Bound::bind("api", config.listen.api.clone())?;
-        let admin = match config.listen.admin.clone() {
-            None => None,
-            Some(door) => Some(Bound::bind("admin", door)?),
-        };
-        let gateway = match config.gateway.routes.is_empty() {
-            true => None,
-            false => Some(Bound::bind("gateway", config.listen.gateway.clone())?),
-        };
-        let grpc = match &config.envoy {
-            Some(envoy) => Some((Bound::bind("grpc", config.listen.grpc.clone())?, envoy.listening)),
-            None => None,
-        };
-        let n_doors = 1 + u64::from(grpc.is_some());
-        let labels = config.labels.clone();
-        let (running, follow) = Running::start(config)?;
-        if gateway.is_some() {
-            running.passage.set_open();
+        let stopped = stopped()?;
+        tokio::spawn(systemd::reap_orphans());
+        let serving = Serving::start(config, source, sockets, take_over.is_some()).await;
+        match (&serving, take_over) {
+            (Ok(_), Some(take_over)) => take_over.ready(),
+            (Err(error), Some(take_over)) => take_over.fail(&format!("{error:#}")),
+            (_, None) => {}
         }
-        let _reloading = tokio::spawn(running.clone().follow(source, follow)?);
-        greet(&api, [admin.as_ref(), gateway.as_ref(), grpc.as_ref().map(|(bound, _)| bound)], &running);
-
-        // The admin door closes last, so that one can watch the others close.
-        let (closed, closing) = tokio::sync::oneshot::channel::<()>();
-        let closing = async { closing.await.unwrap_or_default() };
-        let admin = admin.map(|bound| {
-            let routes = running.admin_routes(labels);
-            tokio::spawn(bound.serve(routes, ADMIN_PLACES, closing))
-        });
-        let routes = running.api_routes(exposed(api.config.address));
-        let (stopping, stopped) = tokio::sync::watch::channel(());
-        let stop = async {
-            stop.await;
-            running.is_stopping.store(true, Ordering::Relaxed);
-            info!("stopping: what is in hand is finished first; ctrl-c cuts it off");
-            drop(stopping);
-        };
-        let mut is_over = stopped.clone();
-        let limiting = async {
-            let stop = async { while is_over.changed().await.is_ok() {} };
-            if let Some((Bound { listener, config, .. }, listening)) = grpc {
-                let listening = ratewright_rls::Listening { connections_max: places(n_doors), ..listening };
-                running.rate_limits.serve(listener, listening, config.tls, stop).await;
-            }
-            anyhow::Ok(())
-        };
-        let passing = async {
-            match gateway {
-                None => Ok(()),
-                Some(bound) => running.pass(bound, stopped).await,
-            }
-        };
-        let deciding = async {
-            api.serve(routes, places(n_doors), stop).await;
-            anyhow::Ok(())
-        };
-        // A gateway that cannot open ends the program: whoever started it must not take it for one that is there.
-        let served = tokio::try_join!(passing, limiting, deciding);
-        drop(closed);
-        if let Some(admin) = admin {
-            admin.await.context("the admin door failed")?;
-        }
-        served.map(|((), (), ())| ())
+        let serving = serving?;
+        systemd::ready();
+        serving.until_stopped(stopped).await
     })
 }
 
+impl Serving {
+    /// Opens all doors. A process that takes over does not return before it is ready.
+    async fn start(
+        config: Config,
+        source: Source,
+        mut sockets: Sockets,
+        is_taking_over: bool,
+    ) -> anyhow::Result<Self> {
+        let doors = Doors::bind(&config, &mut sockets)?;
+        sockets.check_all_taken()?;
+        let (labels, stop_config) = (config.labels.clone(), config.stop);
+        let control = config.listen.control.clone();
+        let (running, follow) = Running::start(config)?;
+        if doors.gateway.is_some() {
+            running.passage.set_open();
+        }
+        drop(tokio::spawn(running.clone().follow(source, follow)?));
+        let handed = doors.clones().context("cannot clone a socket")?;
+        greet(&doors, &running);
+        let (switch, stop) = StopSwitch::new();
+        let (admin_switch, admin_stop) = StopSwitch::new();
+        let (mut serving, mut admin) = (JoinSet::new(), JoinSet::new());
+        doors.serve(&running, labels, stop_config, (&mut serving, stop), (&mut admin, admin_stop));
+        if is_taking_over {
+            running.until_ready().await;
+        }
+        let open = |path: PathBuf| Control::open(&path, handed, is_taking_over).map(Arc::new);
+        let control = control.map(open).transpose()?;
+        Ok(Self { running, stop_config, doors: serving, switch, admin, admin_switch, control })
+    }
+
+    /// Serves until there is a reason to stop, and stops.
+    async fn until_stopped(mut self, stopped: impl Future<Output = Why>) -> anyhow::Result<()> {
+        let control = self.control.take();
+        let replaced = async {
+            match control {
+                Some(control) => control.serve().await,
+                None => std::future::pending().await,
+            }
+        };
+        let why = tokio::select! {
+            why = stopped => why,
+            Upgraded = replaced => Why::Replaced,
+            // A gateway that cannot open ends the program: whoever started it must not take it for one that is there.
+            Some(Ok(Err(error))) = self.doors.join_next() => return Err(error),
+        };
+        self.running.is_stopping.store(true, Ordering::Relaxed);
+        let StopConfig { delay, .. } = self.stop_config;
+        match why {
+            Why::Terminated => {
+                systemd::stopping();
+                info!(
+                    "stopping: /ready answers 503; connections are accepted for {delay:?} more (stop_delay)"
+                );
+                self.switch.go_to(StopPhase::Leaving);
+                tokio::time::sleep(delay).await;
+            }
+            Why::Interrupted => {
+                info!("stopping: requests in flight are finished first; ctrl-c cuts them off")
+            }
+            Why::Replaced => {
+                info!("replaced by another process: requests in flight are finished");
+                self.switch.go_to(StopPhase::HandedOver);
+                self.admin_switch.go_to(StopPhase::HandedOver);
+                tokio::time::sleep(delay).await;
+            }
+        }
+        self.switch.go_to(StopPhase::Draining);
+        while let Some(served) = self.doors.join_next().await {
+            served.context("a listener failed")??;
+        }
+        self.admin_switch.go_to(StopPhase::Draining);
+        while let Some(served) = self.admin.join_next().await {
+            served.context("the admin listener failed")?;
+        }
+        Ok(())
+    }
+}
+
+impl Doors {
+    fn bind(config: &Config, sockets: &mut Sockets) -> anyhow::Result<Self> {
+        let mut bind = |name, door: &DoorConfig| Bound::bind(name, door.clone(), sockets);
+        let ListenConfig { api, admin, gateway, grpc, .. } = &config.listen;
+        let gateway = (!config.gateway.routes.is_empty()).then_some(gateway);
+        let grpc = config.envoy.as_ref().map(|envoy| (grpc, envoy.listening));
+        Ok(Self {
+            api: bind("api", api)?,
+            admin: admin.as_ref().map(|door| bind("admin", door)).transpose()?,
+            gateway: gateway.map(|door| bind("gateway", door)).transpose()?,
+            grpc: grpc
+                .map(|(door, listening)| Ok::<_, anyhow::Error>((bind("grpc", door)?, listening)))
+                .transpose()?,
+        })
+    }
+
+    fn each(&self) -> impl Iterator<Item = &Bound> {
+        let grpc = self.grpc.as_ref().map(|(bound, _)| bound);
+        std::iter::once(&self.api).chain(&self.admin).chain(&self.gateway).chain(grpc)
+    }
+
+    /// Their sockets once more, to hand them over.
+    fn clones(&self) -> std::io::Result<Vec<Named>> {
+        let clone = |bound: &Bound| {
+            let listener = bound.listener.as_fd().try_clone_to_owned()?.into();
+            Ok(Named { name: bound.name.to_owned(), listener })
+        };
+        self.each().map(clone).collect()
+    }
+
+    /// Serves each in a task of its own.
+    fn serve(
+        self,
+        running: &Arc<Running>,
+        labels: Labels,
+        StopConfig { drain_timeout, .. }: StopConfig,
+        (doors, stop): (&mut JoinSet<anyhow::Result<()>>, Stop),
+        (admin, admin_stop): (&mut JoinSet<()>, Stop),
+    ) {
+        let places = places(1 + u64::from(self.grpc.is_some()));
+        let listening = move |connections_max| Listening {
+            connections_max,
+            finish_within: drain_timeout,
+            ..Listening::default()
+        };
+        if let Some(bound) = self.admin {
+            let routes = running.admin_routes(labels);
+            admin.spawn(bound.serve(routes, listening(ADMIN_PLACES), admin_stop));
+        }
+        if let Some((Bound { listener, config, .. }, listening)) = self.grpc {
+            let (running, stop) = (running.clone(), stop.clone());
+            let listening = ratewright_rls::Listening { connections_max: places, ..listening };
+            doors.spawn(async move {
+                running.rate_limits.serve(listener, listening, config.tls, stop).await;
+                Ok(())
+            });
+        }
+        if let Some(Bound { listener, config, .. }) = self.gateway {
+            let (running, stop) = (running.clone(), stop.clone());
+            doors.spawn(async move {
+                let limiter = running.limiter.clone();
+                running.passage.serve(limiter, listener, config.tls, drain_timeout, stop).await
+            });
+        }
+        let routes = running.api_routes(exposed(self.api.config.address));
+        doors.spawn(async move {
+            self.api.serve(routes, listening(places), stop).await;
+            Ok(())
+        });
+    }
+}
+
 /// Tells where the doors are. Nobody may be reading; that is no reason not to serve.
-fn greet(api: &Bound, [admin, gateway, grpc]: [Option<&Bound>; 3], running: &Running) {
+fn greet(doors: &Doors, running: &Running) {
+    let Doors { api, admin, gateway, grpc } = doors;
+    let grpc = grpc.as_ref().map(|(bound, _)| bound);
     let (url, place) = (api.url(), running.store.place());
-    let admin = admin.map_or(String::new(), |admin| format!(", admin on {}", admin.url()));
+    let admin = admin.as_ref().map_or(String::new(), |admin| format!(", admin on {}", admin.url()));
     let policies = running.limiter.policies();
     let is_rule = |policy: &Policy| policy.name().starts_with(ratewright_rls_rules::PREFIX);
     let n_rules = policies.iter().filter(|policy| is_rule(policy) && !is_brought(policy)).count();
@@ -158,7 +298,7 @@ fn greet(api: &Bound, [admin, gateway, grpc]: [Option<&Bound>; 3], running: &Run
             format!("{url}/api/v1/decide -d '{attributes}'")
         }
     };
-    let gateway = gateway.map_or(String::new(), |gateway| format!("gateway on {}, ", gateway.url()));
+    let gateway = gateway.as_ref().map_or(String::new(), |gateway| format!("gateway on {}, ", gateway.url()));
     let rules = if n_rules == 1 { "1 limit".to_owned() } else { format!("{n_rules} limits") };
     let grpc =
         grpc.map_or(String::new(), |grpc| format!("rate limits for Envoy on {}, {rules}, ", grpc.url()));
@@ -240,13 +380,6 @@ impl Running {
         routes
     }
 
-    /// Passes requests on until the program stops.
-    async fn pass(&self, bound: Bound, mut stopped: tokio::sync::watch::Receiver<()>) -> anyhow::Result<()> {
-        let Bound { listener, config, .. } = bound;
-        let stop = async { while stopped.changed().await.is_ok() {} };
-        self.passage.serve(self.limiter.clone(), listener, config.tls, stop).await
-    }
-
     /// The admin door's routes. Those that only say yes or no are open to all; the others are guarded on loopback too, since
     /// pages in a browser come from there.
     fn admin_routes(self: &Arc<Self>, labels: Labels) -> Router {
@@ -308,16 +441,24 @@ impl Running {
         }
         Readiness::Ready
     }
+
+    /// Ready when requests should come.
+    async fn until_ready(&self) {
+        while !matches!(self.readiness(), Readiness::Ready) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
 }
 
 impl Bound {
-    fn bind(name: &str, config: DoorConfig) -> anyhow::Result<Self> {
-        let listener = listen(config.address).with_context(|| {
+    fn bind(name: &'static str, config: DoorConfig, sockets: &mut Sockets) -> anyhow::Result<Self> {
+        let listener = sockets.take(name, config.address).and_then(TcpListener::from_std);
+        let listener = listener.with_context(|| {
             let address = config.address;
             format!("cannot listen on {address}; is another program using it? Set listen.{name} to another address")
         })?;
         let address = listener.local_addr().context("cannot tell the address")?;
-        Ok(Self { listener, address, config })
+        Ok(Self { name, listener, address, config })
     }
 
     fn url(&self) -> String {
@@ -325,19 +466,9 @@ impl Bound {
         format!("{scheme}://{}", self.address)
     }
 
-    async fn serve(self, routes: Router, connections_max: usize, stop: impl Future<Output = ()>) {
-        let listening = Listening { connections_max, ..Listening::default() };
+    async fn serve(self, routes: Router, listening: Listening, stop: Stop) {
         serve(self.listener, routes, listening, self.config.tls, stop).await;
     }
-}
-
-/// Listens, with a long queue: who comes while many come must not have to try again a second later.
-fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
-    const QUEUE: u32 = 4_096;
-    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    socket.set_reuseaddr(true)?;
-    socket.bind(address)?;
-    socket.listen(QUEUE)
 }
 
 /// Connections to the admin door: those who run it, and their machines.
@@ -359,20 +490,21 @@ fn places(n_doors: u64) -> usize {
 }
 
 /// Ready when SIGTERM or ctrl-c comes. From this call on, not from the first wait.
-fn stopped() -> anyhow::Result<impl Future<Output = ()>> {
+fn stopped() -> anyhow::Result<impl Future<Output = Why>> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for ctrl-c")?;
     Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
+        let why = tokio::select! {
+            _ = terminate.recv() => Why::Terminated,
+            _ = interrupt.recv() => Why::Interrupted,
+        };
         // Who does not want to wait any longer says so again.
         tokio::spawn(async move {
             interrupt.recv().await;
             #[expect(clippy::exit, reason = "nothing is to be finished any more")]
             std::process::exit(CUT_OFF);
         });
+        why
     })
 }
 

@@ -10,6 +10,7 @@ use tracing::warn;
 
 use crate::cli::{CONFIG, Cli};
 use crate::config::likest;
+use crate::upgrade::TAKE_OVER;
 
 const PREFIX: &str = "RATEWRIGHT_";
 
@@ -38,7 +39,7 @@ fn ours() -> BTreeSet<String> {
     let cli = Cli::command();
     let commands = std::iter::once(&cli).chain(cli.get_subcommands());
     let variables = commands.flat_map(clap::Command::get_arguments).filter_map(clap::Arg::get_env);
-    variables.filter_map(|name| name.to_str()).chain([CONFIG]).map(str::to_owned).collect()
+    variables.filter_map(|name| name.to_str()).chain([CONFIG, TAKE_OVER]).map(str::to_owned).collect()
 }
 
 #[cfg(test)]

@@ -7,12 +7,13 @@ use crate::routes::Routes;
 use crate::server::Server;
 use crate::upstream::{Balance, Health, Protocol, Upstream};
 use crate::{HostPolicy, Settings, Snapshot};
-use http::header::{CONNECTION, UPGRADE};
-use http::{HeaderValue, Response, StatusCode};
+use http::Response;
+use http::header::UPGRADE;
 use http_body::Body as _;
 use hyper_util::rt::TokioExecutor;
 use ratewright_core::{ManualClock, Policies, Unobserved};
 use ratewright_http::Dialect;
+use ratewright_listen::StopSwitch;
 use ratewright_tower::Permits;
 use std::net::Ipv4Addr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, copy, split};
@@ -22,7 +23,8 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 struct World {
     worker: Arc<Worker<Arc<Permits>, Unobserved>>,
     seen: Seen,
-    stopping: watch::Sender<bool>,
+    switch: StopSwitch,
+    stop: Stop,
 }
 
 /// Requests that reached the server: method, path and body.
@@ -52,15 +54,16 @@ impl World {
             access_log: Arc::new(crate::Unlogged),
         };
         let worker = Arc::new(Worker::new(Arc::new(gateway), Listening::KEPT_FOR));
-        Self { worker, seen, stopping: watch::channel(false).0 }
+        let (switch, stop) = StopSwitch::new();
+        Self { worker, seen, switch, stop }
     }
 
     /// The client's end of a new connection.
     fn connect(&self) -> DuplexStream {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        let (worker, stopped) = (Arc::clone(&self.worker), self.stopping.subscribe());
+        let (worker, stop) = (Arc::clone(&self.worker), self.stop.clone());
         let peer = IpAddr::from([192, 0, 2, 1]);
-        tokio::spawn(async move { converse(&worker, (peer, Scheme::Http), theirs, stopped).await });
+        tokio::spawn(async move { converse(&worker, (peer, Scheme::Http), theirs, stop).await });
         ours
     }
 

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering;
 
 use http::Response;
 use ratewright_gateway::Protocol;
+use ratewright_listen::StopPhase;
 
 use crate::peers::{Speaking, ask, body, connect, get, piece, pieces, whole};
 use crate::world::{Client, Scripted, World, route_to, text, until};
@@ -77,5 +78,53 @@ async fn idle_connections_are_closed_by_a_stop() {
     world.stop();
     assert_eq!((silent.all_that_comes().await, used.all_that_comes().await), (vec![], vec![]));
     until("the other too", || http2.is_closed()).await;
+    world.stopped().await;
+}
+
+/// Clients on kept connections are told with their next response, and only then cut off; new ones go to the other process.
+#[tokio::test]
+async fn after_a_hand_over_kept_connections_end_with_their_next_response() {
+    let server = Scripted::start(|mut client: Client, _| async move {
+        while client.until(b"\r\n\r\n").await.is_some() {
+            client.send(text("x")).await;
+        }
+    })
+    .await;
+    let world = World::before(&[server.address]).await;
+    let request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let (mut kept, mut idle) = (world.connect().await, world.connect().await);
+    for client in [&mut kept, &mut idle] {
+        assert_eq!(client.ask(request).await.headers.get("connection"), None);
+    }
+    let http2 = connect(world.address).await;
+    whole(ask(&http2, get("/")).await.into_body()).await;
+    world.go_to(StopPhase::HandedOver);
+    let address = world.address;
+    until("nobody else gets in", || std::net::TcpStream::connect(address).is_err()).await;
+    let answer = kept.ask(request).await;
+    assert_eq!((answer.status, answer.headers["connection"].as_str()), (200, "close"));
+    assert_eq!(kept.all_that_comes().await, b"");
+    until("HTTP/2 is told at once", || http2.is_closed()).await;
+    assert_eq!(idle.ask(request).await.status, 200, "who comes late is served too");
+    world.go_to(StopPhase::Draining);
+    world.stopped().await;
+}
+
+/// A connection that was opened just before the end has time for its first request.
+#[tokio::test]
+async fn a_connection_without_a_request_is_given_a_moment() {
+    let server = Scripted::start(|mut client: Client, _| async move {
+        while client.until(b"\r\n\r\n").await.is_some() {
+            client.send(text("x")).await;
+        }
+    })
+    .await;
+    let world = World::before(&[server.address]).await;
+    let mut new = world.connect().await;
+    world.go_to(StopPhase::Draining);
+    let address = world.address;
+    until("nobody else gets in", || std::net::TcpStream::connect(address).is_err()).await;
+    let answer = new.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!((answer.status, answer.headers["connection"].as_str()), (200, "close"));
     world.stopped().await;
 }

@@ -16,11 +16,11 @@ use ratewright_gateway::{
 };
 use ratewright_http::Dialect;
 use ratewright_http::path::Case;
+use ratewright_listen::{StopPhase, StopSwitch};
 use ratewright_store::{MemoryStore, SystemClock};
 use ratewright_tower::Permits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
@@ -36,7 +36,7 @@ pub(crate) struct World {
     pub(crate) limiter: Arc<Limiter<MemoryStore<ManualClock>>>,
     pub(crate) permits: Arc<Permits>,
     counts: Arc<Counts>,
-    stop: Option<oneshot::Sender<()>>,
+    switch: StopSwitch,
     served: JoinHandle<()>,
 }
 
@@ -137,12 +137,11 @@ impl World {
             finish_within: WITHIN,
             kept_for: setup.kept_for.unwrap_or(Listening::KEPT_FOR),
         };
-        let (stop, stopped) = oneshot::channel::<()>();
+        let (switch, stop) = StopSwitch::new();
         let served = tokio::spawn(async move {
-            let stopped = async { stopped.await.unwrap_or_default() };
-            Arc::new(gateway).serve(listener, listening, stopped).await.unwrap();
+            Arc::new(gateway).serve(listener, listening, stop).await.unwrap();
         });
-        Self { address, clock, snapshot, limiter, permits, counts, stop: Some(stop), served }
+        Self { address, clock, snapshot, limiter, permits, counts, switch, served }
     }
 
     pub(crate) async fn connect(&self) -> Client {
@@ -176,7 +175,12 @@ impl World {
 
     /// Says that it is time to stop.
     pub(crate) fn stop(&mut self) {
-        self.stop.take();
+        self.go_to(StopPhase::Draining);
+    }
+
+    /// Goes to a phase of a stop.
+    pub(crate) fn go_to(&self, phase: StopPhase) {
+        self.switch.go_to(phase);
     }
 
     /// Waits until it has stopped.

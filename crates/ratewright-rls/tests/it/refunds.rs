@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
-use ratewright_listen::Tls;
+use ratewright_listen::{Stop, Tls};
 use ratewright_rls::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use ratewright_rls::{Door, Listening, Manner, Refunds, serve};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -56,7 +56,7 @@ async fn connect(address: IpAddr, tls: Option<Tls>) -> TcpStream {
     let listener = TcpListener::bind((address, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let (door, _health) = Door::new(world.rls);
-    tokio::spawn(serve(listener, door, Listening::default(), tls, std::future::pending()));
+    tokio::spawn(serve(listener, door, Listening::default(), tls, Stop::when(std::future::pending())));
     let stream = TcpStream::connect(address).await.unwrap();
     assert_eq!(stream.local_addr().unwrap().ip(), address.ip());
     stream

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ratewright_core::{
     Algorithm, AttributeName, Limiter, ManualClock, Policies, Policy, Quota, Refill, Selector,
 };
+use ratewright_listen::Stop;
 use ratewright_server::{Listening, Settings, Tls, rest, serve};
 use ratewright_store::MemoryStore;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -34,9 +35,8 @@ impl House {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
-        let served = tokio::spawn(serve(listener, door(), listening, tls, async {
-            let _ = stopped.await;
-        }));
+        let stopped = Stop::when(async { drop(stopped.await) });
+        let served = tokio::spawn(serve(listener, door(), listening, tls, stopped));
         Self { address, stop, served }
     }
 

@@ -44,6 +44,11 @@ pub(super) struct File {
     pub(super) enabled: Option<Written<bool>>,
     /// Where Ratewright listens.
     pub(super) listen: Option<Listen>,
+    /// How long connections are still accepted after SIGTERM, while `/ready` answers 503 and responses end their connections: time for
+    /// load balancers to notice. After ctrl-c there is no such delay. Default: `5s`.
+    pub(super) stop_delay: Option<Written<Micros>>,
+    /// How long requests in flight may take to finish once no connection is accepted any more. Default: `20s`.
+    pub(super) drain_timeout: Option<Written<Micros>>,
     /// Where buckets live.
     pub(super) store: Option<Store>,
     /// How clients are identified.
@@ -88,6 +93,9 @@ pub(super) struct Listen {
     pub(super) admin: Option<At<Listener>>,
     /// The certificate of every door that has none of its own.
     pub(super) tls: Option<ListenTls>,
+    /// The path of the control socket, by which `ratewright upgrade` replaces the running process. Only its owner and root can use it.
+    /// Without it, there is none.
+    pub(super) control: Option<Written<FileName>>,
 }
 
 /// A door's address, alone or with a certificate of its own.

@@ -108,6 +108,17 @@ impl Reader<'_> {
         self.bounded(path, written, time)
     }
 
+    /// A time that may be zero.
+    pub(super) fn time_or_zero(&mut self, path: &str, written: &Option<Written<Micros>>) -> Option<Duration> {
+        let time = self.read_if(path, written)?;
+        if time <= TIME_MAX {
+            return Some(time.into());
+        }
+        let place = written.as_ref().and_then(|written| written.place);
+        self.wrong(place, format!("{path} must be at most 1d; use for example 30s"));
+        None
+    }
+
     /// The same, or that there is no limit.
     pub(super) fn time_or_none(
         &mut self,

@@ -103,14 +103,15 @@ macro_rules! lay {
     ($section:ty { $($single:ident),* $(; $($inner:ident),*)? }) => {
         impl Lay for $section {
             fn lay(&mut self, other: Self, laying: &mut Laying) {
-                $(lay_single(&mut self.$single, other.$single, laying);)*
-                $($(lay_section(&mut self.$inner, other.$inner, laying);)*)?
+                let Self { $($single,)* $($($inner),*)? } = other; // all of them: one that is left out would be lost
+                $(lay_single(&mut self.$single, $single, laying);)*
+                $($(lay_section(&mut self.$inner, $inner, laying);)*)?
             }
         }
     };
 }
 
-lay!(Listen { gateway, api, admin; tls });
+lay!(Listen { gateway, api, grpc, admin, control; tls });
 lay!(ListenTls { cert, key, client_ca });
 lay!(Store { on_failure; redis, local });
 lay!(Redis { url, cluster, prefix, deadline, min_ttl, readable; sentinel, tls });
@@ -163,21 +164,42 @@ lay!(Traces { endpoint, ratio });
 
 impl Lay for File {
     fn lay(&mut self, other: Self, laying: &mut Laying) {
-        lay_single(&mut self.enabled, other.enabled, laying);
-        lay_section(&mut self.listen, other.listen, laying);
-        lay_section(&mut self.store, other.store, laying);
-        lay_section(&mut self.clients, other.clients, laying);
-        lay_section(&mut self.exempt, other.exempt, laying);
-        lay_section(&mut self.envoy, other.envoy, laying);
-        lay_section(&mut self.api, other.api, laying);
-        lay_section(&mut self.headers, other.headers, laying);
-        lay_section(&mut self.problem, other.problem, laying);
-        lay_section(&mut self.metrics, other.metrics, laying);
-        lay_section(&mut self.log, other.log, laying);
-        lay_section(&mut self.traces, other.traces, laying);
-        lay_section(&mut self.gateway, other.gateway, laying);
-        lay_list(&mut self.policies, other.policies, laying);
-        lay_list(&mut self.routes, other.routes, laying);
+        let Self {
+            enabled,
+            stop_delay,
+            drain_timeout,
+            listen,
+            store,
+            clients,
+            exempt,
+            envoy,
+            api,
+            headers,
+            problem,
+            metrics,
+            log,
+            traces,
+            gateway,
+            policies,
+            routes,
+        } = other;
+        lay_single(&mut self.enabled, enabled, laying);
+        lay_single(&mut self.stop_delay, stop_delay, laying);
+        lay_single(&mut self.drain_timeout, drain_timeout, laying);
+        lay_section(&mut self.listen, listen, laying);
+        lay_section(&mut self.store, store, laying);
+        lay_section(&mut self.clients, clients, laying);
+        lay_section(&mut self.exempt, exempt, laying);
+        lay_section(&mut self.envoy, envoy, laying);
+        lay_section(&mut self.api, api, laying);
+        lay_section(&mut self.headers, headers, laying);
+        lay_section(&mut self.problem, problem, laying);
+        lay_section(&mut self.metrics, metrics, laying);
+        lay_section(&mut self.log, log, laying);
+        lay_section(&mut self.traces, traces, laying);
+        lay_section(&mut self.gateway, gateway, laying);
+        lay_list(&mut self.policies, policies, laying);
+        lay_list(&mut self.routes, routes, laying);
     }
 }
 

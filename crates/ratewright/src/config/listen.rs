@@ -1,6 +1,7 @@
 //! The `listen` section: which doors are open, where, and to whom.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use ratewright_server::{Tls, exposed};
 
@@ -19,6 +20,8 @@ pub(crate) struct ListenConfig {
     pub(crate) grpc: DoorConfig,
     /// Metrics, health, inspection. None: there is no such door.
     pub(crate) admin: Option<DoorConfig>,
+    /// The control socket's path.
+    pub(crate) control: Option<PathBuf>,
 }
 
 /// One door.
@@ -90,7 +93,8 @@ impl Reader<'_> {
         let open: Vec<_> =
             open.filter_map(|((door, name), place)| Some((name, door?.address, place))).collect();
         self.keep_apart(&open);
-        ListenConfig { gateway, api, grpc, admin }
+        let control = self.read_if("listen.control", &written.control).map(|name| PathBuf::from(name.0));
+        ListenConfig { gateway, api, grpc, admin, control }
     }
 
     /// Notes doors of which the second could not be opened.

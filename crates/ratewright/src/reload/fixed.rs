@@ -10,7 +10,7 @@ pub(crate) struct Fixed {
     /// The doors' names, addresses and certificates.
     doors: Vec<(&'static str, String, Option<Tls>)>,
     /// Settings by their names, in words.
-    settings: [(&'static str, String); 6],
+    settings: [(&'static str, String); 8],
 }
 
 impl Fixed {
@@ -27,6 +27,8 @@ impl Fixed {
             doors: std::iter::once(api).chain(admin).chain(gateway).chain(grpc).collect(),
             settings: [
                 ("store", config.store_words.clone()),
+                ("listen.control", format!("{:?}", config.listen.control)),
+                ("stop_delay or drain_timeout", format!("{:?}", config.stop)),
                 ("metrics.labels", format!("{:?}", config.labels)),
                 ("log.format", format!("{:?}", config.log.format)),
                 ("log.denials", format!("{:?}", config.log.denials)),

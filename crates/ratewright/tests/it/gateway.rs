@@ -39,7 +39,7 @@ fn with_routes(application: &Nginx, config: &str) -> String {
 }
 
 /// Python, with the libraries that tests need.
-fn python() -> PathBuf {
+pub(crate) fn python() -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let python = root.join("target/venv/bin/python");
     assert!(python.exists(), "Python's libraries are missing; `make deps` installs them");

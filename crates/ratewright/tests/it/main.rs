@@ -21,6 +21,7 @@ mod process;
 mod prometheus;
 mod redis;
 mod reload;
+mod restart;
 mod retrying;
 mod tidy;
 mod tls;

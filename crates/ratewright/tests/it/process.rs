@@ -15,8 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// What a file needs so that programs do not meet.
-const FREE_PORTS: &str =
-    "listen: {gateway: '127.0.0.1:0', api: '127.0.0.1:0', grpc: '127.0.0.1:0', admin: '127.0.0.1:0'}\n";
+const FREE_PORTS: &str = "listen: {gateway: '127.0.0.1:0', api: '127.0.0.1:0', grpc: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstop_delay: 0s\n";
 
 /// A running program. Ends with the test.
 pub(crate) struct Ratewright {
@@ -55,6 +54,17 @@ impl Ratewright {
     /// Starts it with a policy file, on free ports.
     pub(crate) fn start(config: &str) -> Self {
         Self::start_by(Command::new(env!("CARGO_BIN_EXE_ratewright")), config)
+    }
+
+    /// Starts it with a policy file, on free ports, and another `stop_delay`.
+    pub(crate) fn start_stopping_after(delay: &str, config: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let file = file_in(folder.path());
+        let text = on_free_ports(config).replace("stop_delay: 0s", &format!("stop_delay: {delay}"));
+        std::fs::write(&file, text).unwrap();
+        let mut ratewright = Self::serve(&[file]);
+        ratewright.folder = Some(folder);
+        ratewright
     }
 
     /// Starts it under a wall clock that is so many seconds off.
@@ -259,6 +269,17 @@ impl Ratewright {
     pub(crate) fn stop(self, signal: &str) -> ExitStatus {
         self.signal(signal);
         self.wait()
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
+        stat.is_ok_and(|stat| !stat.contains(") Z "))
+    }
+
+    /// Waits until it has ended, and stays to be asked where it was.
+    #[track_caller]
+    pub(crate) fn wait_until_ended(&mut self) {
+        wait_until("the program ends", || self.child.try_wait().unwrap().is_some());
     }
 
     /// Waits until it has ended by itself, or by a signal that it was sent.

@@ -150,13 +150,13 @@ fn unknown_names_are_told_with_the_one_that_was_meant() {
     check(
         "polices: []",
         expect![[r#"
-            t.yaml:1:1: there is no setting "polices" here; did you mean policies? Known are enabled, listen, store, clients, exempt, policies, gateway, routes, envoy, api, headers, problem, metrics, log, traces
+            t.yaml:1:1: there is no setting "polices" here; did you mean policies? Known are enabled, listen, stop_delay, drain_timeout, store, clients, exempt, policies, gateway, routes, envoy, api, headers, problem, metrics, log, traces
         "#]],
     );
     check(
         "listen: {apy: 127.0.0.1:1}",
         expect![[r#"
-            t.yaml:1:10: there is no setting "apy" here; did you mean api? Known are gateway, api, grpc, admin, tls
+            t.yaml:1:10: there is no setting "apy" here; did you mean api? Known are gateway, api, grpc, admin, tls, control
         "#]],
     );
     check(

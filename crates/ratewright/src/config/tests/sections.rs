@@ -56,6 +56,51 @@ fn doors_open_on_loopback_unless_somebody_says_otherwise() {
     );
 }
 
+/// What the file says of stops.
+fn stops(config: &Config) -> String {
+    let StopConfig { delay, drain_timeout } = config.stop;
+    format!("delay {delay:?}, drain {drain_timeout:?}, control {:?}", config.listen.control)
+}
+
+#[test]
+fn a_stop_takes_less_than_kubernetes_allows_unless_somebody_says_otherwise() {
+    let check = |text, expected| Files::of(text).check_as(stops, expected);
+    check("", expect!["delay 5s, drain 20s, control None"]);
+    check(
+        "stop_delay: 0s\ndrain_timeout: 5min\nlisten: {control: /run/r.sock}",
+        expect![[r#"delay 0ns, drain 300s, control Some("/run/r.sock")"#]],
+    );
+    check(
+        "stop_delay: 2d\ndrain_timeout: soon\nlisten: {control: ''}",
+        expect![[r#"
+        t.yaml:1:13: stop_delay must be at most 1d; use for example 30s
+        t.yaml:2:16: drain_timeout is "soon"; use a whole number and us, ms, s, min, h or d: 5ms, 60s
+        t.yaml:3:19: listen.control is ""; use a file's name
+    "#]],
+    );
+}
+
+/// A listener of a profile that was not laid over the file's would silently stay where it was.
+#[test]
+fn a_profile_moves_every_listener() {
+    let listeners = |config: &Config| {
+        let ListenConfig { gateway, api, grpc, admin, control } = &config.listen;
+        let admin = admin.as_ref().map(|admin| admin.address);
+        format!("{} {} {} {admin:?} {control:?}", gateway.address, api.address, grpc.address)
+    };
+    let listen = |port: u16| {
+        let address = |n| format!("'127.0.0.1:{}'", port + n);
+        let [gateway, api, grpc, admin] = [1, 2, 3, 4].map(address);
+        format!(
+            "listen: {{gateway: {gateway}, api: {api}, grpc: {grpc}, admin: {admin}, control: /run/{port}}}\n"
+        )
+    };
+    Files::of(&listen(10)).profile("p.yaml", &listen(20)).check_as(
+        listeners,
+        expect![[r#"127.0.0.1:21 127.0.0.1:22 127.0.0.1:23 Some(127.0.0.1:24) Some("/run/20")"#]],
+    );
+}
+
 /// Every client that reaches Envoy's listener can use up limits, so others reach it only if the file says so.
 #[test]
 fn envoys_listener_needs_certificates_off_loopback_unless_it_is_open() {

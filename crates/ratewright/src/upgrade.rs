@@ -1,0 +1,51 @@
+//! An upgrade: another process takes over the listening sockets, and no connection is refused meanwhile.
+//!
+//! ```text
+//!   ratewright upgrade          old process                        new process
+//!   ── upgrade PROGRAM ───────► starts PROGRAM with its own arguments ──►
+//!                               ◄───────────────────── take over ──
+//!                               ── listening sockets ─────────────►  reads its files, serves
+//!                               ◄───────────────── ready │ failed ──
+//!   ◄──────── done │ failed ──  drains and ends         │ goes on
+//! ```
+//!
+//! All of it goes over the control socket, a unix socket for its owner only. The old process starts the new one, so that it has the
+//! same rights, environment, arguments and place under systemd. Until the new process says that it is ready, nothing has changed
+//! for the old one. While both run, both accept connections.
+//!
+//! - `control`: the old process's side. `take_over`: the new one's. `command`: `ratewright upgrade`.
+
+mod command;
+mod control;
+mod take_over;
+
+pub(crate) use command::upgrade;
+pub(crate) use control::{Control, Upgraded};
+pub(crate) use take_over::TakeOver;
+
+/// The variable that tells a new process where the old one's control socket is.
+pub(crate) const TAKE_OVER: &str = "RATEWRIGHT_TAKE_OVER";
+
+/// What a command says first: this, and the program to start.
+const ASKS_FOR_UPGRADE: &str = "upgrade ";
+
+/// What a new process says first.
+const TAKES_OVER: &str = "take over";
+
+/// The new process serves.
+const READY: &str = "ready";
+
+/// The upgrade is done: this, and the new process's id.
+const DONE: &str = "done ";
+
+/// The new process does not become ready: this, and why.
+const FAILED: &str = "failed ";
+
+/// The longest line, in bytes.
+const LINE_MAX: u64 = 8_192;
+
+/// Makes one line of a text, short enough to be sent.
+fn one_line(text: &str) -> String {
+    const KEPT: usize = 2_000;
+    text.chars().take(KEPT).map(|char| if char.is_control() { ' ' } else { char }).collect()
+}

@@ -1,0 +1,374 @@
+//! The control socket of a running process, and how it starts the one that replaces it.
+
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::linux::fs::MetadataExt as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use parking_lot::Mutex;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
+use rustix::process::{geteuid, getpid};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Interest};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::process::{Child, Command};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tracing::{error, info, warn};
+
+use super::{ASKS_FOR_UPGRADE, DONE, FAILED, LINE_MAX, READY, TAKE_OVER, TAKES_OVER, one_line};
+use crate::sockets::Named;
+
+/// Time for a new process to become ready.
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+/// Time to say what one wants.
+const ASKED_WITHIN: Duration = Duration::from_secs(5);
+
+/// Connections to the control socket at once.
+const CONNECTIONS_MAX: usize = 8;
+
+/// The most sockets that are handed over: one for each listener, and room for more.
+const SOCKETS_MAX: usize = 8;
+
+/// A running process's control socket.
+#[derive(Debug)]
+pub(crate) struct Control {
+    path: PathBuf,
+    listener: UnixListener,
+    /// Device and inode of the socket's file: by now another process may have put its own there.
+    file: (u64, u64),
+    sockets: Vec<Named>,
+    upgrade: Mutex<Upgrade>,
+}
+
+/// Whether an upgrade is in progress.
+#[derive(Debug, Default)]
+enum Upgrade {
+    #[default]
+    None,
+    Starting,
+    /// The process with this id may take over.
+    Started {
+        pid: u32,
+        taker: oneshot::Sender<Connection>,
+    },
+    TakingOver,
+}
+
+/// A process that is to replace this one. It is killed unless it becomes ready.
+struct Unready(Option<Child>);
+
+/// Another process has taken over.
+#[derive(Debug)]
+pub(crate) struct Upgraded;
+
+/// A connection to the control socket, from somebody who may use it.
+type Connection = BufReader<UnixStream>;
+
+impl Control {
+    /// Opens the control socket. A file of a process that is gone is replaced, and so is that of an old process that is
+    /// being replaced.
+    ///
+    /// # Errors
+    /// If the path cannot be used, or another process has its control socket there.
+    pub(crate) fn open(path: &Path, sockets: Vec<Named>, is_taking_over: bool) -> anyhow::Result<Self> {
+        if !is_taking_over {
+            check_unused(path)?;
+        }
+        let what = || {
+            format!(
+                "cannot open the control socket {}; set listen.control to a path whose folder exists and is writable, or remove it",
+                path.display()
+            )
+        };
+        let (listener, file) = bind(path).with_context(what)?;
+        Ok(Self { path: path.to_owned(), listener, file, sockets, upgrade: Mutex::default() })
+    }
+
+    /// Serves the control socket until another process has taken over.
+    pub(crate) async fn serve(self: Arc<Self>) -> Upgraded {
+        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let (upgraded, mut is_upgraded) = mpsc::channel(1);
+        let mut connections = JoinSet::new(); // they end with this process's readiness to be replaced
+        loop {
+            let accepted = async {
+                let place = Arc::clone(&places).acquire_owned().await;
+                (place, self.listener.accept().await)
+            };
+            let (place, accepted) = tokio::select! {
+                accepted = accepted => accepted,
+                Some(Upgraded) = is_upgraded.recv() => return Upgraded,
+            };
+            let Ok((stream, _)) = accepted else {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            };
+            let (control, upgraded) = (Arc::clone(&self), upgraded.clone());
+            connections.spawn(async move {
+                control.answer(stream, upgraded).await;
+                drop(place);
+            });
+            while connections.try_join_next().is_some() {}
+        }
+    }
+
+    /// Answers one connection.
+    async fn answer(&self, stream: UnixStream, upgraded: mpsc::Sender<Upgraded>) {
+        let Ok(peer) = stream.peer_cred() else { return };
+        let (own, root) = (geteuid().as_raw(), 0);
+        if peer.uid() != own && peer.uid() != root {
+            warn!(uid = peer.uid(), "another user's connection to the control socket is closed");
+            return;
+        }
+        let mut connection = BufReader::new(stream);
+        let Ok(Some(asked)) = timeout(ASKED_WITHIN, read_line(&mut connection)).await else { return };
+        if asked == TAKES_OVER {
+            self.let_take_over(peer.pid(), connection);
+        } else if let Some(program) = asked.strip_prefix(ASKS_FOR_UPGRADE) {
+            let said = match self.upgrade(Path::new(program)).await {
+                Ok(pid) => format!("{DONE}{pid}\n"),
+                Err(why) => {
+                    error!("upgrade failed, and this process goes on: {why:#}");
+                    format!("{FAILED}{}\n", one_line(&format!("{why:#}")))
+                }
+            };
+            let is_done = said.starts_with(DONE);
+            let _ = connection.write_all(said.as_bytes()).await;
+            if is_done {
+                let _ = upgraded.send(Upgraded).await;
+            }
+        } else {
+            let _ = connection.write_all(format!("{FAILED}unknown command\n").as_bytes()).await;
+        }
+    }
+
+    /// Gives a connection to the upgrade in progress, if it comes from the process that was started.
+    fn let_take_over(&self, peer: Option<i32>, connection: Connection) {
+        let mut upgrade = self.upgrade.lock();
+        let peer = peer.and_then(|pid| u32::try_from(pid).ok());
+        match std::mem::replace(&mut *upgrade, Upgrade::TakingOver) {
+            Upgrade::Started { pid, taker } if Some(pid) == peer => drop(taker.send(connection)),
+            other @ (Upgrade::None | Upgrade::Starting | Upgrade::Started { .. } | Upgrade::TakingOver) => {
+                *upgrade = other;
+                warn!(pid = peer, "a process that was not started for an upgrade asks for the sockets");
+            }
+        }
+    }
+
+    /// Starts a program in place of this process. Its process's id, once it is ready.
+    async fn upgrade(&self, program: &Path) -> anyhow::Result<u32> {
+        if getpid().is_init() {
+            bail!(
+                "this is the first process of its container, which ends with it; start a container with the new version instead"
+            );
+        }
+        {
+            let mut upgrade = self.upgrade.lock();
+            if !matches!(*upgrade, Upgrade::None) {
+                bail!("another upgrade is in progress; wait until it has ended");
+            }
+            *upgrade = Upgrade::Starting;
+        }
+        let upgraded = self.start(program).await;
+        if upgraded.is_err() {
+            *self.upgrade.lock() = Upgrade::None;
+        }
+        upgraded
+    }
+
+    async fn start(&self, program: &Path) -> anyhow::Result<u32> {
+        info!(program = %program.display(), "upgrade begins");
+        let mut command = Command::new(program);
+        command.args(std::env::args_os().skip(1)).env(TAKE_OVER, &self.path).stdin(Stdio::null());
+        for variable in ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"] {
+            command.env_remove(variable); // ours; the new process gets its sockets from us
+        }
+        let child = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
+        let mut child = Unready(Some(child));
+        let pid = child.id().context("the new process ended at once")?;
+        let (taker, taken) = oneshot::channel();
+        *self.upgrade.lock() = Upgrade::Started { pid, taker };
+        let ready = async {
+            let mut connection = taken.await.context("the new process did not ask for the sockets")?;
+            self.hand_over(connection.get_ref()).await.context("the sockets cannot be handed over")?;
+            match read_line(&mut connection).await.as_deref() {
+                Some(READY) => Ok(()),
+                Some(said) => bail!("{}", said.strip_prefix(FAILED).unwrap_or(said)),
+                None => bail!("the new process ended before it was ready; its log says why"),
+            }
+        };
+        let became_ready = tokio::select! {
+            became_ready = timeout(READY_WITHIN, ready) => {
+                became_ready.unwrap_or_else(|_| bail!("the new process was not ready after {READY_WITHIN:?}"))
+            }
+            status = child.ended() => bail!("the new process ended before it was ready ({status}); its log says why"),
+        };
+        became_ready?;
+        child.0 = None;
+        info!(pid, "upgrade done; the new process accepts connections now");
+        crate::systemd::hand_over_to(pid);
+        Ok(pid)
+    }
+
+    /// Sends the listening sockets, with the names of their listeners in one line.
+    async fn hand_over(&self, stream: &UnixStream) -> std::io::Result<()> {
+        let names: Vec<&str> = self.sockets.iter().map(|named| named.name.as_str()).collect();
+        let line = format!("{}\n", names.join(" "));
+        let fds: Vec<BorrowedFd<'_>> = self.sockets.iter().map(|named| named.listener.as_fd()).collect();
+        let send = || {
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
+            let mut rights = SendAncillaryBuffer::new(&mut space);
+            if !rights.push(SendAncillaryMessage::ScmRights(&fds)) {
+                return Err(std::io::Error::other("too many sockets"));
+            }
+            Ok(sendmsg(stream, &[IoSlice::new(line.as_bytes())], &mut rights, SendFlags::NOSIGNAL)?)
+        };
+        let n_sent = stream.async_io(Interest::WRITABLE, send).await?;
+        if n_sent == line.len() { Ok(()) } else { Err(std::io::ErrorKind::WriteZero.into()) }
+    }
+}
+
+impl Unready {
+    fn id(&self) -> Option<u32> {
+        self.0.as_ref().and_then(Child::id)
+    }
+
+    /// Waits until the process has ended, and tells how.
+    async fn ended(&mut self) -> String {
+        match &mut self.0 {
+            Some(child) => {
+                child.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string())
+            }
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Unready {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.start_kill();
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        if identity(&self.path) == Some(self.file) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// The next line; nothing if there is none, or if it is too long or no text.
+async fn read_line(connection: &mut Connection) -> Option<String> {
+    let mut line = String::new();
+    let read = connection.take(LINE_MAX).read_line(&mut line).await;
+    read.ok().filter(|n| *n > 0)?;
+    line.strip_suffix('\n').map(str::to_owned)
+}
+
+/// Says no to a path that another process uses, or that is no socket.
+fn check_unused(path: &Path) -> anyhow::Result<()> {
+    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
+    if !metadata.file_type().is_socket() {
+        bail!("listen.control is {}, which exists and is no socket; choose another path", path.display());
+    }
+    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+        bail!(
+            "another process has its control socket at {}; to replace that process, run `ratewright upgrade`; to run beside it, set listen.control to another path",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+/// A unix socket for its owner only. It gets its name when nobody else can connect any more, in one step.
+fn bind(path: &Path) -> std::io::Result<(UnixListener, (u64, u64))> {
+    let mut folder = path.as_os_str().as_bytes().to_owned();
+    folder.extend_from_slice(format!(".{}", getpid().as_raw_nonzero()).as_bytes());
+    let folder = PathBuf::from(std::ffi::OsStr::from_bytes(&folder));
+    let _ = std::fs::remove_dir_all(&folder); // of a process that had this id
+    std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
+    let bound = (|| {
+        let hidden = folder.join("s");
+        let listener = UnixListener::bind(&hidden)?;
+        std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600))?;
+        let file = identity(&hidden).ok_or(std::io::ErrorKind::NotFound)?;
+        std::fs::rename(&hidden, path)?;
+        Ok((listener, file))
+    })();
+    let _ = std::fs::remove_dir_all(&folder);
+    bound
+}
+
+/// Device and inode of a file.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    let metadata = std::fs::symlink_metadata(path).ok()?;
+    Some((metadata.st_dev(), metadata.st_ino()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(path: &Path) -> anyhow::Result<Control> {
+        Control::open(path, Vec::new(), false)
+    }
+
+    #[tokio::test]
+    async fn the_socket_is_for_its_owner_only_and_goes_with_its_process() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.sock");
+        let control = open(&path).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+        drop(control);
+        assert!(!path.exists());
+    }
+
+    #[tokio::test]
+    async fn a_socket_in_use_and_a_file_that_is_no_socket_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.sock");
+        let control = open(&path).unwrap();
+        let error = open(&path).unwrap_err().to_string();
+        assert!(error.contains("another process"), "{error}");
+        drop(control);
+        std::fs::write(&path, "a letter").unwrap();
+        let error = open(&path).unwrap_err().to_string();
+        assert!(error.contains("no socket"), "{error}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "a letter");
+    }
+
+    /// The socket of a process that was killed does not keep the next one from starting.
+    #[tokio::test]
+    async fn a_socket_of_a_process_that_is_gone_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.sock");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        assert!(path.exists());
+        open(&path).unwrap();
+    }
+
+    #[tokio::test]
+    async fn who_ends_last_does_not_take_the_other_ones_socket_away() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("control.sock");
+        let old = open(&path).unwrap();
+        let new = Control::open(&path, Vec::new(), true).unwrap();
+        drop(old);
+        assert!(path.exists());
+        drop(new);
+        assert!(!path.exists());
+    }
+}

@@ -1,0 +1,97 @@
+//! Stopping, restarting and upgrading the program, while clients go on.
+
+mod load;
+mod pid_1;
+mod systemd;
+mod upgrade;
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use ratewright_lab::wait_until;
+
+use crate::process::{Answer, Ratewright};
+
+/// How many restarts in a row: a few, or as many as `RESTARTS` says.
+fn n_restarts() -> usize {
+    #[expect(clippy::disallowed_methods, reason = "tests take their size from the environment")]
+    let asked = std::env::var("RESTARTS");
+    asked.map_or(3, |n| n.parse().expect("RESTARTS is a number"))
+}
+
+const REQUEST: &[u8] = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n";
+
+/// Sends a request on a connection that stays open, and reads the response.
+fn ask(stream: &mut TcpStream, request: &[u8]) -> Answer {
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    stream.write_all(request).unwrap();
+    let mut text = Vec::new();
+    loop {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        text.push(byte[0]);
+        let head = String::from_utf8_lossy(&text);
+        let length = |head: &str| {
+            let line = head.lines().find_map(|line| line.strip_prefix("content-length: "))?;
+            line.parse::<usize>().ok()
+        };
+        if let Some(end) =
+            head.find("\r\n\r\n").filter(|end| text.len() >= end + 4 + length(&head).unwrap_or(0))
+        {
+            assert!(end > 0);
+            return Answer::parse(&head);
+        }
+    }
+}
+
+/// A balancer must have time to see that the program stops, before connections are refused.
+#[test]
+fn after_sigterm_readiness_fails_at_once_and_connections_are_accepted_for_the_delay() {
+    let application = ratewright_lab::Nginx::start(1, "", "location / { return 200 'app'; }\n");
+    let config = format!(
+        "routes: [{{id: app, match: {{path: /**}}, upstream: 'http://{}'}}]\n",
+        application.address()
+    );
+    let ratewright = Ratewright::start_stopping_after("2s", &config);
+    let mut kept = TcpStream::connect(&ratewright.gateway).unwrap();
+    assert_eq!(ask(&mut kept, REQUEST).headers.get("connection"), None);
+    assert_eq!(ratewright.admin("/ready").status, 200);
+    ratewright.signal("TERM");
+    wait_until("it is not ready", || ratewright.admin("/ready").status == 503);
+    for address in [&ratewright.gateway, &ratewright.address] {
+        let mut new = TcpStream::connect(address).expect("connections are accepted");
+        let answer = ask(&mut new, b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!((answer.status, answer.headers["connection"].as_str()), (200, "close"));
+        assert_eq!(new.read(&mut [0]).unwrap(), 0, "and end with the response");
+    }
+    let answer = ask(&mut kept, REQUEST);
+    assert_eq!((answer.status, answer.headers["connection"].as_str()), (200, "close"));
+    assert_eq!(kept.read(&mut [0]).unwrap(), 0, "the old one ends too");
+    let gateway = ratewright.gateway.clone();
+    assert_eq!(ratewright.wait().code(), Some(0));
+    assert!(TcpStream::connect(gateway).is_err());
+}
+
+/// Who presses ctrl-c has no balancer.
+#[test]
+fn after_ctrl_c_there_is_no_delay() {
+    let ratewright = Ratewright::start_stopping_after("1h", "policies: []\n");
+    assert_eq!(ratewright.stop("INT").code(), Some(0));
+}
+
+/// What is not finished within `drain_timeout` is cut off.
+#[test]
+fn requests_that_do_not_finish_are_cut_off_after_the_timeout() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let config = format!(
+        "drain_timeout: 300ms\nroutes: [{{id: app, match: {{path: /**}}, upstream: 'http://{}'}}]\n",
+        silent.local_addr().unwrap()
+    );
+    let ratewright = Ratewright::start(&config);
+    let mut stream = TcpStream::connect(&ratewright.gateway).unwrap();
+    stream.write_all(REQUEST).unwrap();
+    let _upstream = silent.accept().unwrap();
+    assert_eq!(ratewright.stop("TERM").code(), Some(0));
+    assert!(stream.read(&mut [0]).unwrap_or(0) == 0, "nobody answered");
+}

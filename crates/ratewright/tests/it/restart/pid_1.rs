@@ -1,0 +1,95 @@
+//! As the first process of a container, to which the kernel does not deliver signals that it does not handle, and which inherits
+//! processes whose parents are gone.
+
+use std::process::{Command, Stdio};
+
+use ratewright_lab::{skip, wait_until};
+use tempfile::TempDir;
+
+use crate::process::Guarded;
+
+/// Starts the program as the first process of a namespace, and runs a script beside it, with the program's process id as this
+/// machine sees it. The script's output, and the program's exit status.
+fn as_pid_1(extra: &str, script: impl FnOnce(&str, &TempDir)) -> Option<i32> {
+    let can = Command::new("unshare").args(["--pid", "--fork", "true"]).stderr(Stdio::null()).status();
+    if !can.is_ok_and(|status| status.success()) {
+        skip("processes cannot be put into a namespace here");
+        return None;
+    }
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("ratewright.yaml");
+    let control = folder.path().join("control.sock");
+    let listen = format!("api: '127.0.0.1:0', admin: '127.0.0.1:0', control: '{}'", control.display());
+    std::fs::write(&file, format!("listen: {{{listen}}}\npolicies: []\n{extra}")).unwrap();
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", env!("CARGO_BIN_EXE_ratewright"), "serve"]).arg(&file);
+    let mut unshare = Guarded(command.stderr(Stdio::null()).spawn().unwrap());
+    wait_until("it serves", || control.exists());
+    let children = Command::new("pgrep").args(["-P", &unshare.0.id().to_string()]).output().unwrap();
+    let pid = String::from_utf8(children.stdout).unwrap().trim().to_owned();
+    script(&pid, &folder);
+    let mut status = None;
+    wait_until("it ends", || {
+        status = unshare.0.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap().code()
+}
+
+fn kill(signal: &str, pid: &str) {
+    assert!(Command::new("kill").args(["-s", signal, pid]).status().unwrap().success());
+}
+
+#[test]
+fn the_first_process_of_a_container_stops_on_sigterm_with_status_0() {
+    let status = as_pid_1("stop_delay: 0s\n", |pid, _| kill("TERM", pid));
+    assert!(matches!(status, Some(0) | None), "{status:?}");
+}
+
+/// A second ctrl-c ends it at once, as elsewhere.
+#[test]
+fn the_first_process_of_a_container_can_be_interrupted() {
+    let status = as_pid_1("stop_delay: 1h\n", |pid, _| {
+        kill("TERM", pid);
+        wait_until("it ends", || {
+            let _ = Command::new("kill").args(["-s", "INT", pid]).stderr(Stdio::null()).status();
+            !std::path::Path::new("/proc").join(pid).exists()
+        });
+    });
+    assert!(matches!(status, Some(130) | None), "{status:?}");
+}
+
+/// An orphan ends and must be waited for; else its entry in the process table stays for ever.
+#[test]
+fn the_first_process_of_a_container_waits_for_orphans() {
+    let status = as_pid_1("stop_delay: 0s\n", |pid, _| {
+        // A shell in the namespace leaves a child behind, whose new parent is the first process.
+        let orphan = Command::new("nsenter")
+            .args(["--pid", "--target", pid, "sh", "-c", "(sleep 0.2 & ) ; sleep 0.01"])
+            .status()
+            .unwrap();
+        assert!(orphan.success());
+        let children = || {
+            let listed = Command::new("ps").args(["-o", "stat=", "--ppid", pid]).output().unwrap();
+            String::from_utf8(listed.stdout).unwrap().trim().to_owned()
+        };
+        wait_until("no child is left", || children().is_empty());
+        kill("TERM", pid);
+    });
+    assert!(matches!(status, Some(0) | None), "{status:?}");
+}
+
+/// The container would end with its first process, and take the new one along.
+#[test]
+fn the_first_process_of_a_container_is_not_upgraded() {
+    let status = as_pid_1("stop_delay: 0s\n", |pid, folder| {
+        let mut upgrade = Command::new(env!("CARGO_BIN_EXE_ratewright"));
+        let control = folder.path().join("control.sock");
+        let upgrade = upgrade.args(["upgrade", "--control"]).arg(control).output().unwrap();
+        let said = String::from_utf8_lossy(&upgrade.stderr);
+        assert_eq!(upgrade.status.code(), Some(1), "{said}");
+        assert!(said.contains("start a container with the new version instead"), "{said}");
+        kill("TERM", pid);
+    });
+    assert!(matches!(status, Some(0) | None), "{status:?}");
+}

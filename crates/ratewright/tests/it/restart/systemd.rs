@@ -1,0 +1,179 @@
+//! Under systemd: sockets that it passes, and what it is told. Systemd itself cannot run in a test; a small program in its place
+//! does what systemd.exec and sd_listen_fds say.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use ratewright_lab::wait_until;
+use tempfile::TempDir;
+
+use super::load::{Behind, Load};
+use super::n_restarts;
+use crate::gateway::python;
+use crate::process::Guarded;
+
+/// Listens on some sockets, says where, and starts and stops a program as it is told.
+const MANAGER: &str = r#"
+import os, signal, socket, sys
+
+sockets = []
+for _ in range(int(sys.argv[1])):
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(4096)
+    sockets.append(listener)
+print(*("127.0.0.1:%d" % s.getsockname()[1] for s in sockets), flush=True)
+
+for line in sys.stdin:
+    if line.startswith("start "):
+        pid = os.fork()
+        if pid == 0:
+            fds = [os.dup(s.fileno()) for s in sockets]  # all above those that they are put on
+            for n, fd in enumerate(fds):
+                os.dup2(fd, 3 + n)
+            os.environ.update(LISTEN_FDS=str(len(fds)), LISTEN_PID=str(os.getpid()))
+            os.dup2(os.open("/dev/null", os.O_RDWR), 1)
+            os.execv(sys.argv[2], [sys.argv[2], "serve", line.split()[1]])
+    else:
+        if line == "stop\n":
+            os.kill(pid, signal.SIGTERM)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"#;
+
+struct Manager {
+    _process: Guarded,
+    said: BufReader<ChildStdout>,
+    told: ChildStdin,
+    addresses: Vec<String>,
+}
+
+impl Manager {
+    fn listen_on(n_sockets: usize) -> Self {
+        let mut command = Command::new(python());
+        command.args(["-c", MANAGER, &n_sockets.to_string(), env!("CARGO_BIN_EXE_ratewright")]);
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (said, told) = (process.stdout.take().unwrap(), process.stdin.take().unwrap());
+        let mut manager =
+            Self { _process: Guarded(process), said: BufReader::new(said), told, addresses: Vec::new() };
+        manager.addresses = manager.line().split(' ').map(str::to_owned).collect();
+        manager
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.said.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn start(&mut self, file: &Path) {
+        writeln!(self.told, "start {}", file.display()).unwrap();
+    }
+
+    /// Waits until the program has ended. Its exit status.
+    fn wait(&mut self) -> String {
+        writeln!(self.told, "wait").unwrap();
+        self.line()
+    }
+
+    /// Stops the program. Its exit status.
+    fn stop(&mut self) -> String {
+        writeln!(self.told, "stop").unwrap();
+        self.line()
+    }
+}
+
+/// The sockets stay while no process runs, so connections wait and are never refused.
+#[test]
+fn restarts_under_socket_activation_lose_no_request() {
+    let (behind, folder) = (Behind::start(), TempDir::new().unwrap());
+    let mut manager = Manager::listen_on(4);
+    let [gateway, api, grpc, admin] = manager.addresses.clone().try_into().unwrap();
+    let listen =
+        format!("listen: {{gateway: '{gateway}', api: '{api}', grpc: '{grpc}', admin: '{admin}'}}\n");
+    let file = folder.path().join("ratewright.yaml");
+    std::fs::write(&file, listen + &behind.config(folder.path())).unwrap();
+    manager.start(&file);
+    let load = Load::start(&gateway, &grpc);
+    for _ in 0..n_restarts() {
+        assert_eq!(manager.stop(), "0");
+        manager.start(&file);
+        load.wait_for_more(5);
+    }
+    load.stop();
+    assert_eq!(manager.stop(), "0");
+}
+
+/// A socket that no listener wants would take connections and never answer; and one that is open to other machines must not
+/// stand in for a listener that is not.
+#[test]
+fn a_socket_that_no_listener_has_is_an_error() {
+    let folder = TempDir::new().unwrap();
+    let mut manager = Manager::listen_on(1);
+    let file = folder.path().join("ratewright.yaml");
+    std::fs::write(&file, "listen: {api: '127.0.0.1:0', admin: off}\n").unwrap();
+    manager.start(&file);
+    assert_eq!(manager.wait(), "1");
+    std::fs::write(
+        &file,
+        format!("listen: {{api: '{}', admin: off}}\nstop_delay: 0s\n", manager.addresses[0]),
+    )
+    .unwrap();
+    manager.start(&file);
+    let api = manager.addresses[0].clone();
+    assert_eq!(
+        crate::process::http(&api, "GET /openapi.json HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .status,
+        200
+    );
+    assert_eq!(manager.stop(), "0");
+}
+
+/// A socket to which the program tells how it is.
+fn notified(folder: &TempDir) -> (UnixDatagram, std::path::PathBuf) {
+    let path = folder.path().join("notify.sock");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    (socket, path)
+}
+
+fn heard(socket: &UnixDatagram) -> String {
+    let mut bytes = [0; 1_024];
+    let n = socket.recv(&mut bytes).unwrap();
+    String::from_utf8_lossy(&bytes[..n]).into_owned()
+}
+
+#[test]
+fn systemd_is_told_of_start_reload_upgrade_and_stop() {
+    let folder = TempDir::new().unwrap();
+    let (socket, path) = notified(&folder);
+    let (file, control) = (folder.path().join("ratewright.yaml"), folder.path().join("control.sock"));
+    let listen = format!("api: '127.0.0.1:0', admin: '127.0.0.1:0', control: '{}'", control.display());
+    std::fs::write(&file, format!("listen: {{{listen}}}\nstop_delay: 0s\npolicies: []\n")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
+    command.env("NOTIFY_SOCKET", &path).arg("serve").arg(&file).stderr(Stdio::null());
+    let first = Guarded(command.spawn().unwrap());
+    let signal = |pid: &str, signal: &str| {
+        assert!(Command::new("kill").args(["-s", signal, pid]).status().unwrap().success());
+    };
+    assert_eq!(heard(&socket), "READY=1\n");
+    signal(&first.0.id().to_string(), "HUP");
+    let reloading = heard(&socket);
+    assert!(reloading.starts_with("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
+    assert_eq!(heard(&socket), "READY=1\n");
+    let mut upgrade = Command::new(env!("CARGO_BIN_EXE_ratewright"));
+    let upgrade = upgrade.args(["upgrade", "--control"]).arg(&control).output().unwrap();
+    assert!(upgrade.status.success(), "{upgrade:?}");
+    let mut main = String::new();
+    wait_until("the service has another main process", || {
+        let said = heard(&socket);
+        main = said.lines().find_map(|line| line.strip_prefix("MAINPID=")).unwrap_or_default().to_owned();
+        !main.is_empty()
+    });
+    assert_ne!(main, first.0.id().to_string());
+    signal(&main, "TERM");
+    wait_until("it says that it stops", || heard(&socket) == "STOPPING=1\n");
+}

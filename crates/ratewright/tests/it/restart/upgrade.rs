@@ -1,0 +1,214 @@
+//! `ratewright upgrade`: another process takes over the sockets.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use ratewright_lab::wait_until;
+use tempfile::TempDir;
+
+use super::load::{Behind, Load};
+use super::n_restarts;
+use crate::process::Ratewright;
+
+/// A program with a control socket, and those that replaced it.
+struct Replaceable {
+    ratewright: Ratewright,
+    folder: TempDir,
+    /// The process that serves now, if it is not the first one.
+    pid: Option<String>,
+}
+
+impl Replaceable {
+    fn start(config: impl FnOnce(&Path) -> String) -> Self {
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("ratewright.yaml");
+        let listen = "gateway: '127.0.0.1:0', api: '127.0.0.1:0', grpc: '127.0.0.1:0', admin: '127.0.0.1:0'";
+        let listen = format!("listen: {{{listen}, control: '{}'}}\n", control_of(&folder).display());
+        std::fs::write(&file, listen + &config(folder.path())).unwrap();
+        let program = Self { ratewright: Ratewright::serve(&[&file]), folder, pid: None };
+        wait_until("it has a control socket", || program.control().exists());
+        program
+    }
+
+    fn control(&self) -> PathBuf {
+        control_of(&self.folder)
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("ratewright.yaml")
+    }
+
+    fn upgrade(&self) -> Output {
+        self.upgrade_by(&mut Command::new(env!("CARGO_BIN_EXE_ratewright")))
+    }
+
+    fn upgrade_by(&self, command: &mut Command) -> Output {
+        command.args(["upgrade", "--control"]).arg(self.control()).output().unwrap()
+    }
+
+    /// Upgrades it, and waits until the process before has ended.
+    #[track_caller]
+    fn replace(&mut self) {
+        let output = self.upgrade();
+        let printed = String::from_utf8(output.stdout).unwrap();
+        let pid = printed.strip_prefix("process ").and_then(|rest| rest.split(' ').next());
+        let pid = pid.unwrap_or_else(|| panic!("{printed} {}", String::from_utf8_lossy(&output.stderr)));
+        let before = self.pid.replace(pid.to_owned());
+        match before {
+            Some(before) => wait_until("the old process ends", || !is_running(&before)),
+            None => self.ratewright.wait_until_ended(),
+        }
+    }
+
+    /// An upgrade that fails, and leaves everything as it is.
+    #[track_caller]
+    fn cannot_upgrade(&self, output: &Output, why: &str) {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(
+            said.contains("not upgraded, and the running process goes on") && said.contains(why),
+            "{said}"
+        );
+        assert_eq!(self.ratewright.admin("/ready").status, 200);
+        assert!(self.ratewright.is_running());
+    }
+}
+
+impl Drop for Replaceable {
+    fn drop(&mut self) {
+        if let Some(pid) = &self.pid {
+            let _ = Command::new("kill").args(["-KILL", pid]).status();
+        }
+    }
+}
+
+fn control_of(folder: &TempDir) -> PathBuf {
+    folder.path().join("control.sock")
+}
+
+fn is_running(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// The whole point: restarts in a row under load, and not one request fails.
+#[test]
+fn upgrades_in_a_row_lose_no_request() {
+    let behind = Behind::start();
+    let mut program = Replaceable::start(|folder| behind.config(folder));
+    let load = Load::start(&program.ratewright.gateway, &program.ratewright.grpc);
+    for _ in 0..n_restarts() {
+        program.replace();
+        load.wait_for_more(5);
+    }
+    load.stop();
+}
+
+/// A file that is wrong, a file with an address in use: the old process goes on under its own.
+#[test]
+fn a_new_process_that_cannot_start_changes_nothing() {
+    let program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
+    let before = std::fs::read_to_string(program.file()).unwrap();
+    std::fs::write(program.file(), format!("{before}nonsense: 1\n")).unwrap();
+    program.cannot_upgrade(&program.upgrade(), "the policy file is not valid");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    std::fs::write(program.file(), before.replace("api: '127.0.0.1:0'", &format!("api: '{taken}'"))).unwrap();
+    program.cannot_upgrade(&program.upgrade(), &format!("cannot listen on {taken}"));
+    std::fs::write(program.file(), before).unwrap();
+    let mut program = program;
+    program.replace();
+}
+
+/// Programs that are none, end at once, or never say anything.
+#[test]
+fn a_new_process_that_does_not_become_ready_changes_nothing() {
+    let program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
+    let ask = |path: &str| {
+        use std::io::{BufRead as _, BufReader, Write as _};
+        let mut stream = std::os::unix::net::UnixStream::connect(program.control()).unwrap();
+        let _ = writeln!(stream, "{path}"); // it may have heard enough
+        let mut said = String::new();
+        let _ = BufReader::new(stream).read_line(&mut said);
+        said
+    };
+    assert!(ask("upgrade /nowhere/ratewright").starts_with("failed /nowhere/ratewright cannot be started"));
+    assert!(ask("upgrade /bin/false").starts_with("failed the new process ended before it was ready"));
+    assert!(ask("dance").starts_with("failed unknown command"));
+    assert_eq!(ask("take over"), "", "who was not started gets no sockets");
+    assert_eq!(ask(&"x".repeat(100_000)), "", "nor does who talks for ever");
+    let script = program.folder.path().join("sleeps");
+    let sleeps = format!("sleep 600.{}", std::process::id());
+    std::fs::write(&script, format!("#!/bin/sh\nexec {sleeps}\n")).unwrap();
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let is_asleep =
+        || Command::new("pgrep").args(["-f", &format!("^{sleeps}$")]).output().unwrap().status.success();
+    std::thread::scope(|threads| {
+        let first = threads.spawn(|| ask(&format!("upgrade {}", script.display())));
+        wait_until("the new process runs", is_asleep);
+        assert!(ask("upgrade /bin/false").starts_with("failed another upgrade is in progress"));
+        // Whoever is stopped meanwhile takes the one that is not ready along.
+        program.ratewright.signal("TERM");
+        assert_eq!(first.join().unwrap(), "");
+        wait_until("it ends with the old one", || !is_asleep());
+    });
+}
+
+/// The socket is its owner's. One that was opened to all by mistake still serves nobody else.
+#[test]
+fn other_users_cannot_use_the_control_socket() {
+    let program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
+    let control = program.control();
+    assert_eq!(std::fs::metadata(&control).unwrap().permissions().mode() & 0o777, 0o600);
+    if !is_root() {
+        return ratewright_lab::skip("only root can become somebody else");
+    }
+    let open =
+        |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    open(program.folder.path(), 0o755);
+    let as_nobody = || {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_ratewright")]);
+        program.upgrade_by(&mut command)
+    };
+    let refused = as_nobody();
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("Permission denied"), "{refused:?}");
+    open(&control, 0o666);
+    let refused = as_nobody();
+    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    program.ratewright.wait_for_line(&["another user's connection to the control socket is closed"]);
+}
+
+/// Listeners that the new file adds are opened, those that it drops are closed, and one that moves moves.
+#[test]
+fn an_upgrade_follows_the_listeners_of_the_new_file() {
+    let mut program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
+    let before = std::fs::read_to_string(program.file()).unwrap();
+    let free = ratewright_lab::free_port();
+    let moved = before.replace("api: '127.0.0.1:0'", &format!("api: '127.0.0.1:{free}'"));
+    std::fs::write(program.file(), moved.replace("admin: '127.0.0.1:0'", "admin: off")).unwrap();
+    let Ratewright { address, admin, .. } = &program.ratewright;
+    let (address, admin) = (address.clone(), admin.clone());
+    program.replace();
+    let connects = |address: &str| std::net::TcpStream::connect(address).is_ok();
+    assert!(connects(&format!("127.0.0.1:{free}")));
+    assert!(!connects(&address) && !connects(&admin));
+}
+
+#[test]
+fn without_a_running_process_it_says_what_to_look_at() {
+    let output = Command::new(env!("CARGO_BIN_EXE_ratewright"))
+        .args(["upgrade", "--control", "/nowhere/control.sock"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said.contains("cannot reach a running process at /nowhere/control.sock"), "{said}");
+    assert!(said.contains("listen.control"), "{said}");
+}
+
+fn is_root() -> bool {
+    let output = Command::new("id").arg("-u").output().unwrap();
+    output.stdout == b"0\n"
+}
