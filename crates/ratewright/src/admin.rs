@@ -1,7 +1,8 @@
-//! The commands that ask a running program, through its admin door: `inspect`, `reset` and `top`.
+//! The commands that ask a running program, through its admin door: `inspect`, `reset`, `top` and `health`.
 
 mod client;
 mod door;
+mod health;
 mod key;
 mod table;
 
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::cli::{AdminArgs, InspectArgs, KeyArgs, ROWS_MAX, TopArgs};
 pub(crate) use door::Door;
+pub(crate) use health::health;
 pub(crate) use table::{Table, plain};
 
 pub(crate) use key::AdminKey;
@@ -160,12 +162,20 @@ async fn denied(door: &Door, args: &TopArgs) -> anyhow::Result<Value> {
 
 /// Runs a command to its end, and tells what went wrong.
 pub(crate) fn finish(args: &AdminArgs, command: impl AsyncFnOnce(&Door) -> anyhow::Result<()>) -> ExitCode {
-    let done = Door::new(args).and_then(|door| {
+    run_to_end(Door::new(args), async |door| command(door).await.map(|()| ExitCode::SUCCESS))
+}
+
+/// Runs a command that chooses its own exit status.
+fn run_to_end(
+    door: anyhow::Result<Door>,
+    command: impl AsyncFnOnce(&Door) -> anyhow::Result<ExitCode>,
+) -> ExitCode {
+    let done = door.and_then(|door| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         runtime.context("cannot start")?.block_on(command(&door))
     });
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(exit) => exit,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE

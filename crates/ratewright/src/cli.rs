@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use http::Uri;
 
 use crate::admin::AdminKey;
@@ -14,7 +14,7 @@ use crate::fetch;
 /// Without a command, Ratewright serves. Without a file, it serves its defaults: REST decisions on
 /// 127.0.0.1:8080, buckets in memory.
 #[derive(Parser, Debug)]
-#[command(version, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
+#[command(version, long_version = LONG_VERSION, args_conflicts_with_subcommands = true, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) source: SourceArgs,
@@ -78,6 +78,13 @@ pub(crate) enum Command {
     #[command(after_help = UPGRADE_EXAMPLES)]
     Upgrade(UpgradeArgs),
 
+    /// Report whether a running program is ready for requests
+    ///
+    /// It asks the admin listener, and needs no token. A program that is stopping, or that denies everything because Redis is out of
+    /// reach, is alive and not ready.
+    #[command(after_help = HEALTH_EXAMPLES)]
+    Health(HealthArgs),
+
     /// Print the digest that replaces a long or secret value in Redis keys
     ///
     /// Values longer than 64 bytes, and values of headers, cookies, parameters and `attribute:NAME` whose names sound like secrets (such as
@@ -92,6 +99,43 @@ pub(crate) enum Command {
     /// Print the JSON Schema of the policy file, for editors
     #[command(after_help = SCHEMA_EXAMPLES)]
     Schema(SchemaArgs),
+
+    /// Print the completions of a shell
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
+    Completions {
+        /// The shell
+        #[arg(value_name = "SHELL")]
+        shell: ShellName,
+    },
+
+    /// Print the man page
+    #[command(hide = true, after_help = MAN_EXAMPLES)]
+    Man(ManArgs),
+}
+
+/// A shell that completes commands.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+pub(crate) enum ShellName {
+    Bash,
+    Fish,
+    Zsh,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ManArgs {
+    /// Write the pages of all commands into this folder instead
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) folder: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct HealthArgs {
+    /// Report whether it is alive instead
+    #[arg(long)]
+    pub(crate) live: bool,
+
+    #[command(flatten)]
+    pub(crate) door: AdminArgs,
 }
 
 #[derive(Args, Debug)]
@@ -334,6 +378,18 @@ impl CheckArgs {
     }
 }
 
+/// What exactly runs, for reports of errors.
+const LONG_VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (commit ",
+    env!("BUILD_COMMIT"),
+    ", features: ",
+    cfg_select! { feature = "otel" => "otel", _ => "none" },
+    ", profile: ",
+    env!("BUILD_PROFILE"),
+    ")"
+);
+
 /// The most rows that the admin door tells.
 pub(crate) const ROWS_MAX: u16 = 1_000;
 
@@ -424,6 +480,18 @@ Examples:
   apt install ./ratewright.deb && ratewright upgrade
   /opt/ratewright-0.2.0/ratewright upgrade --control /run/ratewright/control.sock";
 
+const HEALTH_EXAMPLES: &str = "\
+Exit status:
+  0  it is ready; with --live, it is alive
+  1  it is not ready, or the admin listener cannot be reached
+  2  an option is wrong; nothing was asked
+
+Examples:
+  ratewright health
+  ratewright health --live
+  until ratewright health; do sleep 1; done
+  ratewright health --admin https://10.0.0.7:8082 --ca ca.pem";
+
 const KEY_EXAMPLES: &str = "\
 Exit status:
   0  the digest is on standard output
@@ -444,6 +512,25 @@ Examples:
 
 An editor with a YAML language server reads the schema if the file begins with
   # yaml-language-server: $schema=ratewright.schema.json";
+
+const COMPLETIONS_EXAMPLES: &str = "\
+Exit status:
+  0  the script is on standard output
+
+Examples:
+  ratewright completions bash > /usr/share/bash-completion/completions/ratewright
+  ratewright completions zsh > /usr/local/share/zsh/site-functions/_ratewright
+  ratewright completions fish > ~/.config/fish/completions/ratewright.fish
+  source <(ratewright completions bash)";
+
+const MAN_EXAMPLES: &str = "\
+Exit status:
+  0  the page is on standard output, or the pages are in the folder
+  1  the folder cannot be written
+
+Examples:
+  ratewright man | man -l -
+  ratewright man --folder /usr/local/share/man/man1";
 
 #[cfg(test)]
 mod tests {

@@ -7,6 +7,7 @@
 //! - `serve`: opens the doors, and puts another configuration in force when the files change.
 //! - `sockets`: where listening sockets come from. `upgrade`: another process takes them over. `systemd`: what it is told.
 //! - `gateway`: the reverse proxy's door. `access_log`: a line for each of its requests.
+//! - `manual`: man pages and shell completions.
 //! - `variables`: names of the environment that are mistyped. `buckets`: the choice of stores. `jwks`: keys that are fetched. `figures`: what metrics tell of the program.
 #![expect(clippy::print_stderr, reason = "the program talks to a terminal")]
 
@@ -24,6 +25,7 @@ mod figures;
 mod gateway;
 mod jwks;
 mod log;
+mod manual;
 mod reload;
 mod serve;
 mod sockets;
@@ -62,10 +64,13 @@ pub fn main() -> ExitCode {
         Some(cli::Command::Inspect(args)) => admin::inspect(&args),
         Some(cli::Command::Reset(args)) => admin::reset(&args),
         Some(cli::Command::Top(args)) => admin::top(&args),
+        Some(cli::Command::Health(args)) => admin::health(&args),
         Some(cli::Command::Convert(args)) => convert(&args),
         Some(cli::Command::Upgrade(args)) => upgrade::upgrade(&args),
         Some(cli::Command::Key { value }) => key(value),
         Some(cli::Command::Schema(args)) => schema(&args),
+        Some(cli::Command::Completions { shell }) => manual::completions(shell),
+        Some(cli::Command::Man(args)) => manual::man(&args),
         None => run(source.into()),
     }
 }

@@ -33,6 +33,16 @@ fn read(option: &str, file: Option<&Path>) -> anyhow::Result<Option<Vec<u8>>> {
 impl Door {
     /// The door that the command line names.
     pub(super) fn new(args: &AdminArgs) -> anyhow::Result<Self> {
+        let door = Self { token: args.token.clone(), ..Self::without_token(args)? };
+        if door.token.is_some() && args.admin.scheme_str() == Some("http") && !is_local(&args.admin) {
+            let url = &door.url;
+            eprintln!("warning: the token goes to {url} over plain HTTP; who listens on the way can use it");
+        }
+        Ok(door)
+    }
+
+    /// The same for paths that are open to all.
+    pub(super) fn without_token(args: &AdminArgs) -> anyhow::Result<Self> {
         let url = args.admin.to_string().trim_end_matches('/').to_owned();
         let ca = read("--ca", args.ca.as_deref())?;
         let (cert, key) =
@@ -40,10 +50,7 @@ impl Door {
         let shown = cert.zip(key).map(|(cert, key)| Shown { cert, key });
         let fetcher = Fetcher::new(&args.admin, ca.as_deref(), shown.as_ref(), BOUNDS);
         let fetcher = fetcher.with_context(|| format!("cannot ask {url}"))?;
-        if args.token.is_some() && args.admin.scheme_str() == Some("http") && !is_local(&args.admin) {
-            eprintln!("warning: the token goes to {url} over plain HTTP; who listens on the way can use it");
-        }
-        Ok(Self { fetcher, url, token: args.token.clone() })
+        Ok(Self { fetcher, url, token: None })
     }
 
     /// Asks `/api/v1/admin/{what}`, and gives the answer if it is a good one.
@@ -63,11 +70,26 @@ impl Door {
         self.fetch(request.body(body.to_string()).context("the token cannot be sent")?).await
     }
 
+    /// Asks a path for health, and gives the answer if it is one: 200 or 503.
+    pub(super) async fn probe(&self, path: &str) -> anyhow::Result<(StatusCode, Value)> {
+        let request = Request::builder().uri(format!("{}{path}", self.url)).body(String::new());
+        let request = request.context("the URL cannot be asked")?;
+        let answer = self.fetcher.fetch(request).await.map_err(|error| self.unanswered(&error))?;
+        if ![StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE].contains(&answer.status()) {
+            bail!("{} refuses: {}", self.url, refusal(&answer));
+        }
+        Ok((answer.status(), self.json(&answer)?))
+    }
+
     async fn fetch(&self, request: Request<String>) -> anyhow::Result<Value> {
         let answer = self.fetcher.fetch(request).await.map_err(|error| self.unanswered(&error))?;
         if answer.status() != StatusCode::OK {
             bail!("{} refuses: {}", self.url, refusal(&answer));
         }
+        self.json(&answer)
+    }
+
+    fn json(&self, answer: &Response<axum::body::Bytes>) -> anyhow::Result<Value> {
         serde_json::from_slice(answer.body()).with_context(|| {
             format!("the answer of {} is no JSON; is it Ratewright's admin door? See --admin", self.url)
         })

@@ -194,6 +194,18 @@ fn the_schema_is_json_and_the_reference_is_markdown() {
     assert!(String::from_utf8(output.stdout).unwrap().contains("### `policies.quota`"));
 }
 
+/// The short form is for programs, the long one for reports of errors.
+#[test]
+fn the_version_has_a_short_and_a_long_form() {
+    let version = |flag| String::from_utf8(run_in(Path::new("."), &[flag]).stdout).unwrap();
+    let short = format!("ratewright {}", env!("CARGO_PKG_VERSION"));
+    assert_eq!(version("-V"), format!("{short}\n"));
+    let (commit, profile) = (env!("BUILD_COMMIT"), env!("BUILD_PROFILE"));
+    let features = if cfg!(feature = "otel") { "otel" } else { "none" };
+    let long = format!("{short} (commit {commit}, features: {features}, profile: {profile})\n");
+    assert_eq!(version("--version"), long);
+}
+
 #[test]
 fn help_tells_exit_codes_and_examples() {
     check(

@@ -15,6 +15,7 @@ mod examples;
 mod explain;
 mod files;
 mod gateway;
+mod health;
 mod log;
 mod openapi;
 mod process;

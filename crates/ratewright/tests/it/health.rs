@@ -1,0 +1,137 @@
+//! `ratewright health`, against a program that is ready, stopping, without its Redis, and not there.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::Output;
+
+use expect_test::{Expect, expect};
+use ratewright_lab::{free_port, wait_until, write_certificates};
+use tempfile::TempDir;
+
+use crate::process::{Ratewright, command, on_free_ports, run};
+
+fn ask(ratewright: &Ratewright, args: &[&str]) -> Output {
+    run(&[&["health", "--admin", &format!("http://{}", ratewright.admin)], args].concat())
+}
+
+#[track_caller]
+fn check(output: &Output, expected: Expect) {
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+    let (out, err, exit) = (text(&output.stdout), text(&output.stderr), output.status.code().unwrap());
+    expected.assert_eq(&format!("{out}{err}exit {exit}"));
+}
+
+#[test]
+fn a_running_program_is_ready_and_alive() {
+    let ratewright = Ratewright::start("");
+    check(
+        &ask(&ratewright, &[]),
+        expect![[r#"
+        ready
+        exit 0"#]],
+    );
+    check(
+        &ask(&ratewright, &["--live"]),
+        expect![[r#"
+        alive
+        exit 0"#]],
+    );
+    check(
+        &ask(&ratewright, &["--json"]),
+        expect![[r#"
+        {"status":"UP"}
+        exit 0"#]],
+    );
+}
+
+#[test]
+fn a_program_that_drains_is_alive_and_not_ready() {
+    let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = upstream.local_addr().unwrap();
+    let ratewright = Ratewright::start(&format!(
+        "routes: [{{id: slow, match: {{path: /**}}, upstream: 'http://{address}'}}]\n"
+    ));
+    let mut client = TcpStream::connect(&ratewright.gateway).unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+    let (mut held, _) = upstream.accept().unwrap();
+    ratewright.signal("TERM");
+    wait_until("it is not ready", || !ask(&ratewright, &[]).status.success());
+    check(
+        &ask(&ratewright, &[]),
+        expect![[r#"
+        not ready: it is stopping
+        exit 1"#]],
+    );
+    check(
+        &ask(&ratewright, &["--live"]),
+        expect![[r#"
+        alive
+        exit 0"#]],
+    );
+    let mut request = [0; 1024];
+    let n_read = held.read(&mut request).unwrap();
+    assert!(n_read > 0);
+    held.write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n").unwrap();
+    drop(held);
+    let mut answer = String::new();
+    client.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
+    assert!(ratewright.wait().success());
+}
+
+#[test]
+fn a_program_that_denies_everything_without_redis_is_not_ready() {
+    let port = free_port();
+    let ratewright = Ratewright::start(&format!(
+        "store: {{redis: {{url: 'redis://127.0.0.1:{port}'}}, on_failure: closed}}\n"
+    ));
+    check(
+        &ask(&ratewright, &[]),
+        expect![[r#"
+        not ready: Redis is out of reach, and store.on_failure is closed
+        exit 1"#]],
+    );
+}
+
+#[test]
+fn a_program_that_is_not_there_is_reported() {
+    let admin = format!("http://127.0.0.1:{}", free_port());
+    let output = command(&["health"]).env("RATEWRIGHT_ADMIN", &admin).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.starts_with(&format!("error: cannot reach {admin} (Connection refused")), "{told}");
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    assert_eq!(run(&["health", "--admin", "8082"]).status.code(), Some(2), "an option is wrong");
+}
+
+/// Readiness is open to all: the token is not sent, so that no probe needs it and none can leak it.
+#[test]
+fn health_is_asked_over_tls_and_without_a_token() {
+    let folder = TempDir::new().unwrap();
+    write_certificates(folder.path());
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let tls = format!("{{cert: {}, key: {}}}", path("server.pem"), path("server.key"));
+    let text = on_free_ports("api: {tokens: [secret]}\n")
+        .replace("admin: '127.0.0.1:0'", &format!("admin: {{address: '127.0.0.1:0', tls: {tls}}}"));
+    std::fs::write(folder.path().join("ratewright.yaml"), text).unwrap();
+    let ratewright = Ratewright::serve(&["-c", &path("ratewright.yaml")]);
+    let admin = format!("https://{}", ratewright.admin);
+    let args = ["health", "--admin", &admin, "--ca", &path("ca.pem")];
+    check(
+        &command(&args).env("RATEWRIGHT_TOKEN", "another").output().unwrap(),
+        expect![[r#"
+        ready
+        exit 0"#]],
+    );
+    let untrusted = run(&args[..3]);
+    assert_eq!(untrusted.status.code(), Some(1));
+}
+
+#[test]
+fn help_has_exit_status_and_examples() {
+    let help = String::from_utf8(run(&["health", "--help"]).stdout).unwrap();
+    for part in
+        ["--live", "Exit status:\n  0  it is ready", "Examples:\n  ratewright health\n", "RATEWRIGHT_ADMIN"]
+    {
+        assert!(help.contains(part), "{part} is not in {help}");
+    }
+}
