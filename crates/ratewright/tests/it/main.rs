@@ -18,6 +18,7 @@ mod gateway;
 mod health;
 mod log;
 mod openapi;
+mod packages;
 mod process;
 mod prometheus;
 mod redis;
