@@ -2,6 +2,7 @@
 //! binary that the tests have, by the scripts in `deploy/`.
 
 mod debian;
+mod image;
 mod manual;
 mod tarball;
 mod version;
