@@ -59,15 +59,24 @@ pub(crate) fn micros_per_call(server: u32, n_calls: usize, arguments: &[&str]) -
 
 /// User and system time so far, of a process and of all that it started and that still run.
 fn cpu_seconds(root: u32) -> f64 {
+    let ticks: f64 = family(root).iter().map(|process| process.ticks).sum();
+    ticks / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// A process and all that it started and that still run.
+pub(crate) fn pids(root: u32) -> Vec<u32> {
+    family(root).iter().map(|process| process.id).collect()
+}
+
+fn family(root: u32) -> Vec<Process> {
     let all: Vec<_> = std::fs::read_dir("/proc").expect("a proc folder").filter_map(Process::read).collect();
-    let mut family: Vec<_> = all.iter().filter(|process| process.id == root).collect();
+    let (mut family, mut others): (Vec<_>, Vec<_>) = all.into_iter().partition(|process| process.id == root);
     let mut next = 0;
     while let Some(parent) = family.get(next).map(|process| process.id) {
-        family.extend(all.iter().filter(|process| process.parent == parent));
+        family.extend(others.extract_if(.., |process| process.parent == parent));
         next += 1;
     }
-    let ticks: f64 = family.iter().map(|process| process.ticks).sum();
-    ticks / rustix::param::clock_ticks_per_second() as f64
+    family
 }
 
 impl Process {

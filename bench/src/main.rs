@@ -6,6 +6,7 @@
 
 mod api;
 mod client;
+mod footprint;
 mod gateway;
 mod grpc;
 mod load;
@@ -19,7 +20,7 @@ mod worst;
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: ratewright-bench \
-    memory | policies | redis [LIMITADOR-PEER] | redis-worst | api | client | gateway [peers] | grpc [THROTTLECRAB-SERVER]";
+    memory | policies | redis [LIMITADOR-PEER] | redis-worst | api | client | footprint | gateway [peers] | grpc [THROTTLECRAB-SERVER]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -43,6 +44,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
         ["api"] => return api::run(),
         ["client"] => return client::run(),
         ["client-play", side, calls] => client::play(side == "ours", calls.parse().unwrap_or(1)),
+        ["footprint"] => return footprint::run(),
         ["gateway", ref only @ ..] => return gateway::run(only.first().copied()),
         ["grpc", ref peer @ ..] => return grpc::run(peer.first().copied()),
         ["constant"] => api::serve_constant(),
