@@ -107,6 +107,26 @@ fn every_file_on_the_page_on_the_gateway_is_sound() {
     }
 }
 
+/// The commands that need no installed service are run. With UPDATE_EXPECT=1 what they print is written anew.
+#[test]
+fn the_page_on_installation_shows_what_an_operator_sees() {
+    let page = page("install.md");
+    let (folder, files) = (TempDir::new().unwrap(), files(&page));
+    assert!(files.len() > 1, "{} files", files.len());
+    let site = Site::start(folder.path());
+    let ratewright = Ratewright::start(
+        &files[0].replace("127.0.0.1:3000", &site.1).replace("listen:\n  gateway: 127.0.0.1:8000", "#"),
+    );
+    let mut stage = Stage::new(&ratewright, folder.path());
+    let health = format!("{} health --admin http://{}", env!("CARGO_BIN_EXE_ratewright"), ratewright.admin);
+    stage.addresses.push(("ratewright health", health));
+    expect_file!["../../../../docs/install.md"].assert_eq(&replay(&page, &stage));
+    for file in files {
+        let file = file.replace("${RATEWRIGHT_TOKEN}", "a-token-for-tests");
+        assert_eq!(ratewright::understand(&file), Ok(()), "{file}");
+    }
+}
+
 /// E5: the page for customers shows a real 429. With UPDATE_EXPECT=1 what its commands print is written anew.
 #[test]
 fn e5_the_page_on_clients_shows_a_limited_response() {
