@@ -477,7 +477,7 @@ Exit status:
   1  nothing has changed; the reason is on standard error
 
 Examples:
-  apt install ./ratewright.deb && ratewright upgrade
+  ratewright upgrade
   /opt/ratewright-0.2.0/ratewright upgrade --control /run/ratewright/control.sock";
 
 const HEALTH_EXAMPLES: &str = "\

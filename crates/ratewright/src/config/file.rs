@@ -94,7 +94,7 @@ pub(super) struct Listen {
     /// The certificate of every door that has none of its own.
     pub(super) tls: Option<ListenTls>,
     /// The path of the control socket, by which `ratewright upgrade` replaces the running process. Only its owner and root can use it.
-    /// Without it, there is none.
+    /// Default: `control.sock` in the service's folder under systemd (`RUNTIME_DIRECTORY`), elsewhere none; `off` to have none.
     pub(super) control: Option<Written<FileName>>,
 }
 

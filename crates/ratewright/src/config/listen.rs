@@ -1,11 +1,12 @@
 //! The `listen` section: which doors are open, where, and to whom.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ratewright_server::{Tls, exposed};
 
 use super::file::{self, Listener};
+use super::meaning::FileName;
 use super::reader::Reader;
 use super::written::{At, Place, Written};
 
@@ -93,8 +94,21 @@ impl Reader<'_> {
         let open: Vec<_> =
             open.filter_map(|((door, name), place)| Some((name, door?.address, place))).collect();
         self.keep_apart(&open);
-        let control = self.read_if("listen.control", &written.control).map(|name| PathBuf::from(name.0));
+        let control = self.control(written.control.as_ref());
         ListenConfig { gateway, api, grpc, admin, control }
+    }
+
+    /// The control socket's path. A service of systemd has a folder for it.
+    fn control(&mut self, written: Option<&Written<FileName>>) -> Option<PathBuf> {
+        match written {
+            Some(written) if self.is_off(&written.text) => None,
+            Some(written) => self.read("listen.control", written).map(|name| PathBuf::from(name.0)),
+            None => {
+                let folders = (self.environment)("RUNTIME_DIRECTORY")?;
+                let first = folders.split(':').next().filter(|folder| !folder.is_empty())?;
+                Some(Path::new(first).join("control.sock"))
+            }
+        }
     }
 
     /// Notes doors of which the second could not be opened.

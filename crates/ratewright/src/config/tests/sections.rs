@@ -80,6 +80,22 @@ fn a_stop_takes_less_than_kubernetes_allows_unless_somebody_says_otherwise() {
     );
 }
 
+/// Whoever replaces the packaged file can still be upgraded.
+#[test]
+fn a_service_of_systemd_has_its_control_socket_in_its_folder() {
+    let control = |text: &str, folder: &str| {
+        let file = SourceFile { path: "t.yaml".into(), text: text.to_owned(), is_profile: false };
+        let mut texts = Fingerprint { files: vec![file], ..Fingerprint::default() };
+        let environment = |name: &str| (name == "RUNTIME_DIRECTORY").then(|| folder.to_owned());
+        let config = Config::of(&mut texts, &environment).unwrap_or_else(|_| panic!("{text}"));
+        config.listen.control
+    };
+    assert_eq!(control("", "/run/ratewright:/run/b"), Some("/run/ratewright/control.sock".into()));
+    assert_eq!(control("listen: {control: /x}", "/run/ratewright"), Some("/x".into()));
+    assert_eq!(control("listen: {control: off}", "/run/ratewright"), None);
+    assert_eq!(control("", ""), None);
+}
+
 /// A listener of a profile that was not laid over the file's would silently stay where it was.
 #[test]
 fn a_profile_moves_every_listener() {

@@ -151,7 +151,7 @@ fn the_package_installs_runs_and_is_purged() {
     assert_eq!(left, [""; 0], "files are left");
 }
 
-/// Starts the installed program on the installed configuration.
+/// Starts the installed program on the installed configuration, and replaces it as a newer package would.
 fn runs(folder: &Path) {
     let program = folder.join("usr/bin/ratewright");
     let configuration = folder.join("etc/ratewright");
@@ -159,11 +159,22 @@ fn runs(folder: &Path) {
     let admin = on_other_ports(&configuration.join("ratewright.yaml"));
     let mut serve = Command::new(&program);
     serve.args(["serve", "-c"]).arg(&configuration).stdout(Stdio::null()).stderr(Stdio::null());
+    serve.env("RUNTIME_DIRECTORY", folder.join("run")); // as the unit has it
+    std::fs::create_dir(folder.join("run")).unwrap();
     let mut running = Guarded(serve.spawn().unwrap());
     wait_until("the installed program is ready", || {
         assert!(running.0.try_wait().unwrap().is_none(), "it ended");
         Command::new(&program).args(["health", "--admin", &admin]).output().unwrap().status.success()
     });
+    let control = folder.join("run/control.sock");
+    wait_until("it has a control socket", || control.exists());
+    let said = run(Command::new(&program).args(["upgrade", "--control"]).arg(&control));
+    let pid = said.split(' ').nth(1).unwrap();
+    run(Command::new(&program).args(["health", "--admin", &admin]));
+    run(Command::new("kill").arg(pid));
+    let process = Path::new("/proc").join(pid);
+    wait_until("the new one ends", || !process.exists());
+    assert!(running.0.wait().unwrap().success());
 }
 
 /// The units, in a folder of their own, with the program's path as it is here.
@@ -215,7 +226,7 @@ fn the_service_may_drain_and_may_start_its_successor() {
         line.unwrap_or_else(|| panic!("the unit has no {name}"))
     };
     let seconds: u32 = value("TimeoutStopSec").trim_end_matches('s').parse().unwrap();
-    assert!(seconds > 5 + 30, "longer than stop_delay and drain_timeout");
+    assert!(seconds > 5 + 20, "longer than stop_delay and drain_timeout");
     assert_eq!(["Type", "NotifyAccess"].map(value), ["notify", "all"]);
     assert_eq!(value("ExecStart"), "/usr/bin/ratewright serve -c /etc/ratewright");
     assert!(!unit.contains("NoExecPaths"), "the program starts its successor");
