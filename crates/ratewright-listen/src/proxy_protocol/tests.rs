@@ -1,0 +1,163 @@
+//! Headers over real sockets: in one segment with what follows, in two, byte by byte, late, or never.
+
+use super::*;
+use std::net::Ipv4Addr;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+
+const TEXT: &[u8] = b"PROXY TCP4 198.51.100.7 10.0.0.9 40000 8000\r\n";
+const BINARY: &[u8] =
+    b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x10\xc6\x33\x64\x07\x0a\0\0\x09\x9c\x40\x1f\x40\x04\0\x01x";
+const AFTER: &[u8] = b"\x16\x03\x01 what follows, PROXY TCP4 and all\r\n";
+
+/// A listener that accepts headers from these networks.
+struct World {
+    proxy: ProxyProtocol,
+    listener: TcpListener,
+}
+
+impl World {
+    async fn new(from: &str) -> Self {
+        let from = from.split(' ').map(|network| network.parse().unwrap()).collect();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        Self { proxy: ProxyProtocol::new("test", from), listener }
+    }
+
+    /// Sends these pieces, each as a segment, then closes. Returns the client, and what is left to read.
+    async fn send(&self, pieces: &[&[u8]]) -> Option<(String, Vec<u8>)> {
+        let mut client = TcpStream::connect(self.listener.local_addr().unwrap()).await.unwrap();
+        client.set_nodelay(true).unwrap();
+        let (mut stream, peer) = self.listener.accept().await.unwrap();
+        let reading = async {
+            let address = self.proxy.client(&mut stream, peer, Duration::from_secs(20)).await?;
+            let mut rest = Vec::new();
+            stream.read_to_end(&mut rest).await.unwrap();
+            let told = if address == peer { "the peer".to_owned() } else { address.to_string() };
+            Some((told, rest))
+        };
+        let writing = async {
+            for piece in pieces {
+                // Refused connections are closed while the rest is sent.
+                let _ = client.write_all(piece).await;
+                tokio::task::yield_now().await;
+            }
+            let _ = client.shutdown().await;
+        };
+        tokio::join!(reading, writing).0
+    }
+
+    /// The reasons for which connections were refused, with how often.
+    fn refused(&self) -> Vec<(&'static str, u64)> {
+        self.proxy.n_refused().filter(|(_, n)| *n > 0).map(|(refusal, n)| (refusal.name(), n)).collect()
+    }
+}
+
+fn announced(rest: &[u8]) -> Option<(String, Vec<u8>)> {
+    Some(("198.51.100.7:40000".to_owned(), rest.to_vec()))
+}
+
+#[tokio::test]
+async fn a_header_may_be_split_anywhere_and_nothing_after_it_is_read() {
+    let world = World::new("127.0.0.0/8").await;
+    for header in [TEXT, BINARY] {
+        let whole = [header, AFTER].concat();
+        assert_eq!(world.send(&[&whole]).await, announced(AFTER));
+        for at in 1..whole.len() {
+            let (first, second) = whole.split_at(at);
+            assert_eq!(world.send(&[first, second]).await, announced(AFTER), "split at {at}");
+        }
+        let bytes: Vec<&[u8]> = whole.chunks(1).collect();
+        assert_eq!(world.send(&bytes).await, announced(AFTER));
+        assert_eq!(world.send(&[header]).await, announced(b""));
+    }
+    assert_eq!(world.refused(), []);
+}
+
+#[tokio::test]
+async fn a_long_header_is_read_to_its_end() {
+    let world = World::new("127.0.0.1/32").await;
+    let mut header = BINARY.to_vec();
+    header.truncate(28);
+    header[14..16].copy_from_slice(&4_096_u16.to_be_bytes());
+    header.extend([0x04, 0x0f, 0xf1]);
+    header.resize(BINARY_MAX, b'x');
+    for size in [1, 255, 256, 257, 4_000, 5_000] {
+        let whole = [&header, AFTER].concat();
+        let pieces: Vec<&[u8]> = whole.chunks(size).collect();
+        assert_eq!(world.send(&pieces).await, announced(AFTER), "in pieces of {size}");
+    }
+}
+
+#[tokio::test]
+async fn a_load_balancer_speaks_for_itself() {
+    let world = World::new("10.0.0.0/8 127.0.0.1/32").await;
+    for header in [&b"PROXY UNKNOWN\r\n"[..], b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"] {
+        assert_eq!(world.send(&[header, AFTER]).await, Some(("the peer".to_owned(), AFTER.to_vec())));
+    }
+}
+
+#[tokio::test]
+async fn every_refusal_is_counted_by_its_reason() {
+    let world = World::new("127.0.0.1/32").await;
+    for (bytes, reason) in [
+        (&b"GET / HTTP/1.1\r\n\r\n"[..], "missing"),
+        (b"PROXY TCP4 1.2.3.4\r\n", "malformed"),
+        (b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xff\xff", "too_long"),
+        (b"\r\n\r\n\0\r\nQUIT\n\x21\x31\0\x01x", "unsupported"),
+        (
+            b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x13\x01\x01\x01\x01\x01\x01\x01\x01\0\0\0\0\x03\0\x04abcd",
+            "checksum",
+        ),
+        (b"PROXY TCP4 127.0.0.1 127.0.0.1 1 1\r\n", "address"),
+        (b"PROXY TCP4 1.2", "closed"),
+    ] {
+        let before: Vec<_> = world.refused();
+        assert_eq!(world.send(&[bytes]).await, None);
+        let mut expected = before;
+        expected.push((reason, 1));
+        expected.sort_by_key(|(name, _)| Refusal::ALL.iter().position(|refusal| refusal.name() == *name));
+        assert_eq!(world.refused(), expected);
+    }
+    // Health checks of TCP say nothing at all.
+    let before = world.refused();
+    assert_eq!(world.send(&[]).await, None);
+    assert_eq!(world.refused(), before);
+}
+
+#[tokio::test]
+async fn a_peer_outside_the_networks_is_refused_whatever_it_sends() {
+    let world = World::new("10.0.0.0/8 127.0.0.2/32 ::1/128").await;
+    assert_eq!(world.send(&[TEXT]).await, None);
+    assert_eq!(world.refused(), [("peer", 1)]);
+    // It is not even waited for.
+    let client = TcpStream::connect(world.listener.local_addr().unwrap()).await.unwrap();
+    let (mut stream, peer) = world.listener.accept().await.unwrap();
+    assert_eq!(world.proxy.client(&mut stream, peer, Duration::from_secs(3_600)).await, None);
+    assert_eq!(world.refused(), [("peer", 2)]);
+    drop(client);
+}
+
+/// A listener for both families sees IPv4 peers in IPv6's form.
+#[tokio::test]
+async fn networks_of_ipv4_hold_for_peers_in_the_form_of_ipv6() {
+    let proxy = ProxyProtocol::new("test", vec!["10.0.0.0/8".parse().unwrap()]);
+    assert!(proxy.admits("::ffff:10.1.2.3".parse().unwrap()));
+    assert!(!proxy.admits("::ffff:11.1.2.3".parse().unwrap()));
+    assert!(!proxy.admits("::10.1.2.3".parse().unwrap()));
+}
+
+#[tokio::test]
+async fn a_header_has_a_time_limit_however_steadily_it_comes() {
+    let world = World::new("127.0.0.1/32").await;
+    let mut client = TcpStream::connect(world.listener.local_addr().unwrap()).await.unwrap();
+    let (mut stream, peer) = world.listener.accept().await.unwrap();
+    let trickle = async {
+        for byte in TEXT.chunks(1) {
+            let _ = client.write_all(byte).await;
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let reading = world.proxy.client(&mut stream, peer, Duration::from_millis(200));
+    let (told, ()) = tokio::join!(reading, trickle);
+    assert_eq!((told, world.refused()), (None, vec![("timeout", 1)]));
+}
