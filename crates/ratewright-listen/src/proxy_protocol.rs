@@ -11,7 +11,7 @@
 
 mod header;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -66,6 +66,8 @@ pub enum Refusal {
     Closed,
     /// The header is not accepted.
     Header(Malformed),
+    /// No client on another machine has the announced address.
+    Address,
 }
 
 /// How reading a header failed.
@@ -105,7 +107,10 @@ impl ProxyProtocol {
             Failure::Refused(Refusal::Peer)
         } else {
             match tokio::time::timeout(within, read_header(stream)).await {
-                Ok(Ok(client)) => return Some(client.unwrap_or(peer)),
+                Ok(Ok(announced)) => match judge(announced, peer) {
+                    Ok(client) => return Some(client),
+                    Err(refusal) => Failure::Refused(refusal),
+                },
                 Ok(Err(failure)) => failure,
                 Err(_) => Failure::Refused(Refusal::Timeout),
             }
@@ -141,6 +146,21 @@ impl ProxyProtocol {
             info!(%peer, listener, reason, suppressed, "connection refused by proxy_protocol: {advice}");
         }
     }
+}
+
+/// The client's address: the announced one, or the peer's where the load balancer speaks for itself. It does so too where it announces
+/// the very connection on which it says so: health checks of HAProxy do, in version 1.
+///
+/// Callers on loopback have privileges, and a client on another machine never has such an address, so nobody is announced by one.
+fn judge(announced: Option<SocketAddr>, peer: SocketAddr) -> Result<SocketAddr, Refusal> {
+    let own = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+    let Some(client) = announced.filter(|client| *client != own) else { return Ok(peer) };
+    let ip = client.ip();
+    let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+    if ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || is_broadcast {
+        return Err(Refusal::Address);
+    }
+    Ok(client)
 }
 
 /// Reads a header, and nothing after it.
@@ -179,7 +199,7 @@ impl Refusal {
         Self::Header(Malformed::TooLong),
         Self::Header(Malformed::Unsupported),
         Self::Header(Malformed::Checksum),
-        Self::Header(Malformed::Address),
+        Self::Address,
     ];
 
     /// Its name in metrics and in the log.
@@ -194,7 +214,7 @@ impl Refusal {
             Self::Header(Malformed::TooLong) => "too_long",
             Self::Header(Malformed::Unsupported) => "unsupported",
             Self::Header(Malformed::Checksum) => "checksum",
-            Self::Header(Malformed::Address) => "address",
+            Self::Address => "address",
         }
     }
 
@@ -215,7 +235,7 @@ impl Refusal {
                 "header announces neither TCP over IPv4 nor TCP over IPv6"
             }
             Self::Header(Malformed::Checksum) => "checksum of the header does not match",
-            Self::Header(Malformed::Address) => {
+            Self::Address => {
                 "announced address is loopback, unspecified, multicast or broadcast; connect to the load balancer by its network address"
             }
         }

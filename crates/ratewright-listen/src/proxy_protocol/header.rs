@@ -14,7 +14,7 @@
 //! # Laws
 //! - `len` never exceeds the given bytes, and bytes after the header change nothing.
 //! - Every proper prefix of a valid header is `Incomplete`.
-//! - An announced address is never loopback, unspecified, multicast or broadcast, and never IPv4 in IPv6's form.
+//! - An announced address is never IPv4 in IPv6's form.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
@@ -48,8 +48,6 @@ pub enum Malformed {
     Unsupported,
     /// Its CRC32C does not match.
     Checksum,
-    /// No client has the announced address: it is loopback, unspecified, multicast or broadcast.
-    Address,
 }
 
 /// The longest header of version 1, in bytes.
@@ -130,7 +128,7 @@ where
     if fields.next().is_some() {
         return Err(Malformed::Syntax);
     }
-    client(source.into(), port)
+    Ok(SocketAddr::new(source.into().to_canonical(), port))
 }
 
 /// A port in decimal, without leading zeros.
@@ -172,7 +170,8 @@ fn parse_binary(bytes: &[u8]) -> Parsed {
         }
     };
     check_tlvs(header, addresses_end)?;
-    Ok(Some((Some(client(address, u16::from_be_bytes(port))?), len)))
+    let client = SocketAddr::new(address.to_canonical(), u16::from_be_bytes(port));
+    Ok(Some((Some(client), len)))
 }
 
 /// Checks that TLVs fill the header from `at` to its end, and the checksum if one of them is.
@@ -204,16 +203,6 @@ fn crc32c(bytes: impl Iterator<Item = u8>) -> u32 {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     let step = |crc: u32| (crc >> 1) ^ (POLYNOMIAL & (crc & 1).wrapping_neg());
     !bytes.fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(byte), |crc, _| step(crc)))
-}
-
-/// A client that may be announced. Callers on loopback have privileges, and no other machine has such an address.
-fn client(address: IpAddr, port: u16) -> Result<SocketAddr, Malformed> {
-    let address = address.to_canonical();
-    let is_broadcast = address == IpAddr::V4(Ipv4Addr::BROADCAST);
-    if address.is_loopback() || address.is_unspecified() || address.is_multicast() || is_broadcast {
-        return Err(Malformed::Address);
-    }
-    Ok(SocketAddr::new(address, port))
 }
 
 #[cfg(test)]

@@ -146,6 +146,37 @@ async fn networks_of_ipv4_hold_for_peers_in_the_form_of_ipv6() {
     assert!(!proxy.admits("::10.1.2.3".parse().unwrap()));
 }
 
+/// Callers on loopback have privileges, so nobody may be announced as one.
+#[test]
+fn addresses_that_no_client_has_are_refused() {
+    let peer: SocketAddr = "10.0.0.2:5000".parse().unwrap();
+    for address in
+        ["127.0.0.1", "127.9.9.9", "0.0.0.0", "224.0.0.1", "255.255.255.255", "[::1]", "[::]", "[ff02::1]"]
+    {
+        let announced = format!("{address}:5000").parse().unwrap();
+        assert_eq!(judge(Some(announced), peer), Err(Refusal::Address), "{address}");
+    }
+    for address in ["198.51.100.7:1", "10.0.0.2:1", "[2001:db8::7]:5000", "[fe80::1]:1"] {
+        let announced = address.parse().unwrap();
+        assert_eq!(judge(Some(announced), peer), Ok(announced));
+    }
+    assert_eq!(judge(None, peer), Ok(peer));
+}
+
+/// Health checks of HAProxy announce their own connection, also on loopback. No client can: it has another port.
+#[test]
+fn a_load_balancer_may_announce_its_own_connection() {
+    for peer in ["127.0.0.1:5000", "[::ffff:127.0.0.1]:5000", "10.0.0.2:5000", "[::1]:5000"] {
+        let peer: SocketAddr = peer.parse().unwrap();
+        let own = SocketAddr::new(peer.ip().to_canonical(), peer.port());
+        assert_eq!(judge(Some(own), peer), Ok(peer));
+        let other = SocketAddr::new(own.ip(), 5001);
+        assert_eq!(judge(Some(other), peer).is_err(), own.ip().is_loopback(), "{peer}");
+    }
+    let peer = "127.0.0.1:5000".parse().unwrap();
+    assert_eq!(judge(Some("127.0.0.2:5000".parse().unwrap()), peer), Err(Refusal::Address));
+}
+
 #[tokio::test]
 async fn a_header_has_a_time_limit_however_steadily_it_comes() {
     let world = World::new("127.0.0.1/32").await;
