@@ -1,8 +1,10 @@
 //! The gateway as a whole: takes connections, and gives each to a worker.
 //!
 //! ```text
-//!   accept ── place? place for this address? ──► the worker with the fewest ── thread: [TLS] ─► HTTP/1.1 or HTTP/2
+//!   accept ── place? place for this address? ──► the worker with the fewest ── thread: [PROXY protocol] ─► [TLS] ─► HTTP/1.1 or HTTP/2
 //! ```
+//!
+//! With the PROXY protocol the client's address is known after the header only, and so is whether there is a place for it.
 //!
 //! There is one runtime for each core, because work that moves between threads costs more than it helps: a request is
 //! read, limited, sent on and answered by one thread.
@@ -26,7 +28,9 @@ use hyper_util::server::conn::auto;
 use parking_lot::Mutex;
 use ratewright_core::{Clock, Limiter, Observe, Store};
 use ratewright_http::address::network;
-use ratewright_listen::{Alarm, ParseErrors, Patient, Speaks, Stop, StopPhase, Tls, accept_queued};
+use ratewright_listen::{
+    Alarm, ParseErrors, Patient, ProxyProtocol, Speaks, Stop, StopPhase, Tls, accept_queued,
+};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -80,6 +84,8 @@ pub struct Listening {
     pub n_workers: NonZeroUsize,
     /// With or without TLS.
     pub tls: Option<Tls>,
+    /// Load balancers announce the client, or nobody does.
+    pub proxy_protocol: Option<ProxyProtocol>,
     /// Time in which a client must take some of an answer.
     pub read_within: Duration,
     /// Time for requests in hand to finish after a stop.
@@ -113,7 +119,8 @@ struct Places {
 /// A place that is free again when this is dropped.
 struct Place {
     places: Arc<Places>,
-    address: IpAddr,
+    /// None: the client's address is not known yet.
+    address: Option<IpAddr>,
     n_of_worker: Arc<AtomicUsize>,
 }
 
@@ -156,10 +163,11 @@ where
             finished.spawn(is_done);
         }
         let places = Arc::new(Places::default());
+        let proxy = listening.proxy_protocol.as_ref();
         let accepting = async {
             loop {
                 match listener.accept().await {
-                    Ok((stream, peer)) => self.admit(stream, peer, &places, &desks),
+                    Ok(accepted) => self.admit(accepted, &places, &desks, proxy),
                     // Running out of file descriptors passes; trying without a pause would not help.
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 }
@@ -169,23 +177,30 @@ where
             () = accepting => {}
             () = stop.ends_accepting() => {}
         }
-        while let Some((stream, peer)) = accept_queued(&listener).await {
-            self.admit(stream, peer, &places, &desks);
+        while let Some(accepted) = accept_queued(&listener).await {
+            self.admit(accepted, &places, &desks, proxy);
         }
         drop((listener, desks));
         while finished.join_next().await.is_some() {}
         Ok(())
     }
 
-    /// Gives a new connection to a worker, or closes it if there is no place for it.
-    fn admit(&self, stream: TcpStream, peer: SocketAddr, places: &Arc<Places>, desks: &[Desk]) {
+    /// Gives a new connection to a worker, or closes it if there is no place for it. Of a client whose address a load balancer
+    /// announces, the place among those of its address is taken later.
+    fn admit(
+        &self,
+        (stream, peer): (TcpStream, SocketAddr),
+        places: &Arc<Places>,
+        desks: &[Desk],
+        proxy: Option<&ProxyProtocol>,
+    ) {
         let fewest = desks.iter().min_by_key(|desk| desk.n_connections.load(Ordering::Relaxed));
         let Some(desk) = fewest else { return };
         let snapshot = self.snapshot.load();
         let settings = &snapshot.settings;
         let per_address = settings.connections_per_address.map_or(u32::MAX, u32::from);
         let all = usize::try_from(settings.connections_max.get()).unwrap_or(usize::MAX);
-        let client = network(peer.ip(), snapshot.dialect.rules.ipv6_prefix);
+        let client = proxy.is_none().then(|| network(peer.ip(), snapshot.dialect.rules.ipv6_prefix));
         let Some(place) = places.take(client, per_address, all, &desk.n_connections) else { return };
         let _ = stream.set_nodelay(true);
         if let Ok(stream) = stream.into_std() {
@@ -197,7 +212,7 @@ where
 impl Places {
     fn take(
         self: &Arc<Self>,
-        address: IpAddr,
+        address: Option<IpAddr>,
         per_address: u32,
         all: usize,
         n_of_worker: &Arc<AtomicUsize>,
@@ -205,16 +220,26 @@ impl Places {
         if self.n.load(Ordering::Relaxed) >= all {
             return None;
         }
-        let mut by_address = self.by_address.lock();
-        let n = by_address.entry(address).or_insert(0);
-        if *n >= per_address {
-            return None;
-        }
-        *n += 1;
-        drop(by_address);
         self.n.fetch_add(1, Ordering::Relaxed);
         n_of_worker.fetch_add(1, Ordering::Relaxed);
-        Some(Place { places: Arc::clone(self), address, n_of_worker: Arc::clone(n_of_worker) })
+        let mut place =
+            Place { places: Arc::clone(self), address: None, n_of_worker: Arc::clone(n_of_worker) };
+        let is_taken = address.is_none_or(|address| place.take_of(address, per_address));
+        is_taken.then_some(place)
+    }
+}
+
+impl Place {
+    /// Takes one of the places of the client's address. False: all of them are taken.
+    fn take_of(&mut self, address: IpAddr, per_address: u32) -> bool {
+        let mut by_address = self.places.by_address.lock();
+        let n = by_address.entry(address).or_insert(0);
+        if *n >= per_address {
+            return false;
+        }
+        *n += 1;
+        self.address = Some(address);
+        true
     }
 }
 
@@ -222,11 +247,12 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.n_of_worker.fetch_sub(1, Ordering::Relaxed);
         self.places.n.fetch_sub(1, Ordering::Relaxed);
+        let Some(address) = self.address else { return };
         let mut by_address = self.places.by_address.lock();
-        if let Some(n) = by_address.get_mut(&self.address) {
+        if let Some(n) = by_address.get_mut(&address) {
             *n = n.saturating_sub(1);
             if *n == 0 {
-                by_address.remove(&self.address);
+                by_address.remove(&address);
             }
         }
     }
@@ -278,10 +304,22 @@ where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    let Guest { stream, peer, place } = guest;
-    let Ok(stream) = TcpStream::from_std(stream) else { return };
+    let Guest { stream, peer, mut place } = guest;
+    let Ok(mut stream) = TcpStream::from_std(stream) else { return };
+    let peer = match &listening.proxy_protocol {
+        None => peer.ip(),
+        Some(proxy) => {
+            // Boxed, so that other connections need not have the room for it.
+            let announced = Box::pin(announced(worker, proxy, (&mut stream, peer), &mut place));
+            let client = tokio::select! {
+                client = announced => client,
+                () = stop.ends_unused() => None,
+            };
+            let Some(client) = client else { return };
+            client
+        }
+    };
     let stream = Patient::new(stream, listening.read_within);
-    let peer = peer.ip();
     match listening.tls {
         None => converse(worker, (peer, Scheme::Http), stream, stop).await,
         Some(tls) => {
@@ -296,6 +334,25 @@ where
         }
     }
     drop(place);
+}
+
+/// The client that a load balancer announces, if it does and the client's address has a place left.
+async fn announced<S, O>(
+    worker: &Worker<S, O>,
+    proxy: &ProxyProtocol,
+    (stream, peer): (&mut TcpStream, SocketAddr),
+    place: &mut Place,
+) -> Option<IpAddr>
+where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+{
+    let within = worker.gateway.snapshot.load().settings.request_header;
+    let client = proxy.client(stream, peer, within).await?.ip();
+    let snapshot = worker.gateway.snapshot.load();
+    let per_address = snapshot.settings.connections_per_address.map_or(u32::MAX, u32::from);
+    let address = network(client, snapshot.dialect.rules.ipv6_prefix);
+    place.take_of(address, per_address).then_some(client)
 }
 
 /// Answers requests until the client or the gateway has enough.

@@ -4,14 +4,14 @@
 //! finish, and new ones come on another, perhaps to another instance.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ratewright_core::{Clock, Observe, Store};
-use ratewright_listen::{Patient, Speaks, Stop, Tls, accept_queued};
+use ratewright_listen::{ConnectionSetup, Patient, ProxyProtocol, Speaks, Stop, accept_queued};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -66,21 +66,23 @@ pub async fn serve<S, O, C>(
     listener: TcpListener,
     door: Door<S, O, C>,
     listening: Listening,
-    tls: Option<Tls>,
+    setup: impl Into<ConnectionSetup>,
     stop: Stop,
 ) where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
     C: Clock + 'static,
 {
+    let setup = setup.into();
     let (alive, mut over) = mpsc::channel::<Infallible>(1);
     let door = door.serving(listening.message_within, alive);
     let places = Arc::new(Semaphore::new(listening.connections_max));
     let mut connections = JoinSet::new();
-    let mut admit = |(stream, peer): (TcpStream, IpAddr), place: Option<OwnedSemaphorePermit>| {
-        let (door, tls, stop) = (door.clone(), tls.clone(), stop.clone());
+    let mut admit = |(stream, peer): (TcpStream, SocketAddr), place: Option<OwnedSemaphorePermit>| {
+        let _ = stream.set_nodelay(true);
+        let (door, setup, stop) = (door.clone(), setup.clone(), stop.clone());
         connections.spawn(async move {
-            receive((stream, peer), door, listening, tls, stop).await;
+            receive((stream, peer), door, listening, setup, stop).await;
             drop(place);
         });
         while connections.try_join_next().is_some() {}
@@ -95,10 +97,9 @@ pub async fn serve<S, O, C>(
         () = accepting => {}
         () = stop.ends_accepting() => {}
     }
-    while let Some((stream, peer)) = accept_queued(&listener).await {
+    while let Some(accepted) = accept_queued(&listener).await {
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else { break };
-        let _ = stream.set_nodelay(true);
-        admit((stream, peer.ip()), Some(place));
+        admit(accepted, Some(place));
     }
     drop((listener, door));
     let finish = async {
@@ -109,31 +110,37 @@ pub async fn serve<S, O, C>(
 }
 
 /// The next connection. Running out of file descriptors passes; trying without a pause would not help.
-async fn accept(listener: &TcpListener) -> (TcpStream, IpAddr) {
+async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => {
-                let _ = stream.set_nodelay(true);
-                return (stream, peer.ip());
-            }
+            Ok(accepted) => return accepted,
             Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
     }
 }
 
 async fn receive<S, O, C>(
-    (stream, peer): (TcpStream, IpAddr),
+    (mut stream, peer): (TcpStream, SocketAddr),
     door: Door<S, O, C>,
     listening: Listening,
-    tls: Option<Tls>,
+    setup: ConnectionSetup,
     stop: Stop,
 ) where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
     C: Clock + 'static,
 {
+    let peer = match setup.proxy_protocol {
+        None => peer.ip(),
+        Some(proxy) => {
+            // Boxed, so that other connections need not have the room for it.
+            let announced = Box::pin(announced(proxy, (&mut stream, peer), listening, &stop)).await;
+            let Some(client) = announced else { return };
+            client
+        }
+    };
     let stream = Patient::new(stream, listening.read_within);
-    match tls {
+    match setup.tls {
         None => converse(stream, door.with_refunds(Refunds::of(peer, None)), listening, stop).await,
         Some(tls) => {
             let stream = tokio::select! {
@@ -147,6 +154,19 @@ async fn receive<S, O, C>(
                 converse(stream, door, listening, stop).await;
             }
         }
+    }
+}
+
+/// The client that a load balancer announces, unless the door closes before.
+async fn announced(
+    proxy: ProxyProtocol,
+    (stream, peer): (&mut TcpStream, SocketAddr),
+    listening: Listening,
+    stop: &Stop,
+) -> Option<IpAddr> {
+    tokio::select! {
+        client = proxy.client(stream, peer, listening.hands_within) => client.map(|client| client.ip()),
+        () = stop.ends_unused() => None,
     }
 }
 

@@ -22,5 +22,5 @@ pub mod watch;
 
 pub use access::{Access, Caller, Certified, TokenDigest, entrusted, exposed, guard};
 pub use listen::{Listening, serve};
-pub use ratewright_listen::Tls;
+pub use ratewright_listen::{ConnectionSetup, Tls};
 pub use settings::{Settings, SharedSettings};

@@ -5,9 +5,9 @@
 //! of a head, and happens in the connection's own task, so that a slow one keeps nobody else waiting.
 //!
 //! ```text
-//!   accept ─place?─► task:  [TLS handshake] ─► head ─► answer ─┐
-//!                              head_within      ▲  head_within │ read_within
-//!                                               └──────────────┘
+//!   accept ─place?─► task:  [PROXY protocol] ─► [TLS handshake] ─► head ─► answer ─┐
+//!                            head_within         head_within       ▲  head_within │ read_within
+//!                                                                  └──────────────┘
 //! ```
 
 use std::convert::Infallible;
@@ -25,7 +25,8 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use ratewright_http::{Problem, given_id};
 use ratewright_listen::{
-    Alarm, ParseErrorLog, ParseErrors, Patient, RenderParseError, Speaks, Stop, StopPhase, Tls, accept_queued,
+    Alarm, ConnectionSetup, ParseErrorLog, ParseErrors, Patient, ProxyProtocol, RenderParseError, Speaks,
+    Stop, StopPhase, Tls, accept_queued,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -75,16 +76,29 @@ struct Guest {
 
 /// Serves a door until it is told to stop. Then no connection is accepted any more, handshakes end, and requests in flight
 /// finish.
-pub async fn serve(listener: TcpListener, door: Router, listening: Listening, tls: Option<Tls>, stop: Stop) {
+pub async fn serve(
+    listener: TcpListener,
+    door: Router,
+    listening: Listening,
+    setup: impl Into<ConnectionSetup>,
+    stop: Stop,
+) {
+    let ConnectionSetup { proxy_protocol, tls } = setup.into();
     let places = Arc::new(Semaphore::new(listening.connections_max));
     let graceful = GracefulShutdown::new();
-    let admit = |(stream, peer): (TcpStream, SocketAddr), place: Option<OwnedSemaphorePermit>| {
+    let admit = |(mut stream, peer): (TcpStream, SocketAddr), place: Option<OwnedSemaphorePermit>| {
         // Answers are small; waiting to fill a packet only adds to the latency. Failing to say so is no harm.
         let _ = stream.set_nodelay(true);
         let (door, watcher, stop) = (door.clone(), graceful.watcher(), stop.clone());
-        let guest = Guest { peer, door, listening, watcher, stop, certified: None };
-        let tls = tls.clone();
+        let mut guest = Guest { peer, door, listening, watcher, stop, certified: None };
+        let (proxy_protocol, tls) = (proxy_protocol.clone(), tls.clone());
         tokio::spawn(async move {
+            // Boxed, so that other connections need not have the room for it.
+            if let Some(proxy) = proxy_protocol
+                && !Box::pin(guest.is_announced(&mut stream, proxy)).await
+            {
+                return;
+            }
             let stream = Patient::new(stream, listening.read_within);
             match tls {
                 None => guest.serve(stream).await,
@@ -124,6 +138,16 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
 }
 
 impl Guest {
+    /// Takes the address that a load balancer announces. False: it announces none, or the door closes.
+    async fn is_announced(&mut self, stream: &mut TcpStream, proxy: ProxyProtocol) -> bool {
+        let client = tokio::select! {
+            client = proxy.client(stream, self.peer, self.listening.head_within) => client,
+            () = self.stop.ends_unused() => None,
+        };
+        self.peer = client.unwrap_or(self.peer);
+        client.is_some()
+    }
+
     /// Shakes hands, and serves. Who has not shaken hands when the door closes is sent away.
     async fn serve_tls(mut self, stream: Patient, tls: Tls) {
         let stop = self.stop.clone();

@@ -17,6 +17,7 @@ mod identity;
 mod limits;
 mod passed_on;
 mod peers;
+mod proxy_protocol;
 mod refused;
 mod reload;
 mod reuse;

@@ -75,7 +75,14 @@ impl Body for Pieces {
 
 /// A client that speaks HTTP/2 on one connection.
 pub(crate) async fn connect(address: SocketAddr) -> SendRequest<Pieces> {
-    let stream = TcpStream::connect(address).await.unwrap();
+    connect_over(TcpStream::connect(address).await.unwrap()).await
+}
+
+/// The same, on a connection that is there.
+pub(crate) async fn connect_over<I>(stream: I) -> SendRequest<Pieces>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);
     sender

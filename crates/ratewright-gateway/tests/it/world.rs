@@ -16,7 +16,7 @@ use ratewright_gateway::{
 };
 use ratewright_http::Dialect;
 use ratewright_http::path::Case;
-use ratewright_listen::{StopPhase, StopSwitch};
+use ratewright_listen::{ConnectionSetup, StopPhase, StopSwitch};
 use ratewright_store::{MemoryStore, SystemClock};
 use ratewright_tower::Permits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -54,6 +54,8 @@ pub(crate) struct Setup {
     /// How long an idle connection to a server is kept.
     pub(crate) kept_for: Option<Duration>,
     pub(crate) access_log: Option<Arc<dyn AccessLog>>,
+    /// What happens on clients' connections before HTTP.
+    pub(crate) connections: ConnectionSetup,
 }
 
 /// A route for everything.
@@ -132,7 +134,8 @@ impl World {
         let address = listener.local_addr().unwrap();
         let listening = Listening {
             n_workers: NonZeroUsize::new(2).unwrap(),
-            tls: None,
+            tls: setup.connections.tls,
+            proxy_protocol: setup.connections.proxy_protocol,
             read_within: setup.read_within.unwrap_or(Listening::READ_WITHIN),
             finish_within: WITHIN,
             kept_for: setup.kept_for.unwrap_or(Listening::KEPT_FOR),

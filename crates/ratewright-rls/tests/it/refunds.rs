@@ -8,11 +8,11 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
-use ratewright_listen::{Stop, Tls};
+use ratewright_listen::{ConnectionSetup, ProxyProtocol, Stop, Tls};
 use ratewright_rls::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use ratewright_rls::{Door, Listening, Manner, Refunds, serve};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -51,12 +51,13 @@ fn own_address() -> Option<IpAddr> {
 }
 
 /// Opens the service at an address and connects to it from there.
-async fn connect(address: IpAddr, tls: Option<Tls>) -> TcpStream {
+async fn connect(address: IpAddr, setup: impl Into<ConnectionSetup>) -> TcpStream {
     let world = World::new(&[limit("client", "", 5, "minute")], Manner::default());
     let listener = TcpListener::bind((address, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let (door, _health) = Door::new(world.rls);
-    tokio::spawn(serve(listener, door, Listening::default(), tls, Stop::when(std::future::pending())));
+    let stop = Stop::when(std::future::pending());
+    tokio::spawn(serve(listener, door, Listening::default(), setup.into(), stop));
     let stream = TcpStream::connect(address).await.unwrap();
     assert_eq!(stream.local_addr().unwrap().ip(), address.ip());
     stream
@@ -102,6 +103,30 @@ async fn left_after_giving_back(stream: impl AsyncRead + AsyncWrite + Unpin + Se
     assert_eq!(left(costing(4, red())).await, 1);
     let told = left(RateLimitDescriptor { is_negative_hits: true, ..costing(3, red()) }).await;
     [told, left(costing(0, red())).await]
+}
+
+/// A load balancer on this machine speaks for clients elsewhere, or for itself.
+#[tokio::test]
+async fn an_announced_client_is_not_on_this_machine() {
+    let from = vec!["127.0.0.1/32".parse().unwrap()];
+    let setup = || ConnectionSetup {
+        proxy_protocol: Some(ProxyProtocol::new("listen.grpc", from.clone())),
+        tls: None,
+    };
+    for (header, expected) in
+        [("PROXY TCP4 192.0.2.7 10.0.0.9 40000 8081\r\n", [1, 1]), ("PROXY UNKNOWN\r\n", [4, 4])]
+    {
+        let mut stream = connect(LOOPBACK, setup()).await;
+        stream.write_all(header.as_bytes()).await.unwrap();
+        assert_eq!(left_after_giving_back(stream).await, expected, "{header}");
+    }
+    for refused in ["", "PROXY TCP4 127.0.0.1 10.0.0.9 40000 8081\r\n"] {
+        let mut stream = connect(LOOPBACK, setup()).await;
+        stream.write_all(format!("{refused}PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").as_bytes()).await.unwrap();
+        let mut heard = Vec::new();
+        let _ = stream.read_to_end(&mut heard).await;
+        assert_eq!(heard, b"", "{refused}");
+    }
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use ratewright_core::{
     Algorithm, AttributeName, Limiter, ManualClock, Policies, Policy, Quota, Refill, Selector,
 };
 use ratewright_listen::Stop;
-use ratewright_server::{Listening, Settings, Tls, rest, serve};
+use ratewright_server::{ConnectionSetup, Listening, Settings, guard, rest, serve};
 use ratewright_store::MemoryStore;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -31,12 +31,16 @@ pub(crate) struct House {
 }
 
 impl House {
-    pub(crate) async fn open(listening: Listening, tls: Option<Tls>) -> Self {
+    pub(crate) async fn open(listening: Listening, setup: impl Into<ConnectionSetup>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let stopped = Stop::when(async { drop(stopped.await) });
-        let served = tokio::spawn(serve(listener, door(), listening, tls, stopped));
+        let (door, setup) = (door(), setup.into());
+        // As on a listener that other machines can reach.
+        let door =
+            if setup.proxy_protocol.is_some() { guard(door, Settings::default().shared()) } else { door };
+        let served = tokio::spawn(serve(listener, door, listening, setup, stopped));
         Self { address, stop, served }
     }
 

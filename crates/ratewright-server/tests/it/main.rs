@@ -3,4 +3,5 @@
 
 mod attack;
 mod house;
+mod proxy_protocol;
 mod tls;
