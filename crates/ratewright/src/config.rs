@@ -196,6 +196,15 @@ impl Config {
         }
     }
 
+    /// The listeners that are opened, by name.
+    pub(crate) fn open_listeners(&self) -> impl Iterator<Item = (&'static str, &DoorConfig)> {
+        let ListenConfig { gateway, api, grpc, admin } = &self.listen;
+        let gateway = (!self.gateway.routes.is_empty()).then_some(("gateway", gateway));
+        let grpc = self.envoy.is_some().then_some(("grpc", grpc));
+        let admin = admin.as_ref().map(|admin| ("admin", admin));
+        [gateway, Some(("api", api)), grpc, admin].into_iter().flatten()
+    }
+
     /// The defaults, with the rules for Envoy in this file or folder.
     pub(crate) fn of_envoy(path: &Path) -> Result<Self, Vec<ConfigError>> {
         let mut reader = Reader::new(&[], Named::default(), &|_| None);

@@ -11,7 +11,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use ratewright_core::{Limiter, Observe, Policies};
-use ratewright_listen::{Stop, StopPhase, Tls};
+use ratewright_listen::{ConnectionSetup, Stop, StopPhase};
 use ratewright_rls::wire::Code;
 use ratewright_rls::{Door, HitCounts, Listening, Refunds, Rls, Rules, SharedRules, Unmet, json};
 use ratewright_store::WallClock;
@@ -68,7 +68,7 @@ impl<O: Observe + 'static> RateLimits<O> {
         &self,
         listener: TcpListener,
         listening: Listening,
-        tls: Option<Tls>,
+        setup: ConnectionSetup,
         stop: Stop,
     ) {
         let (door, health) = Door::new(Arc::clone(&self.rls));
@@ -79,7 +79,7 @@ impl<O: Observe + 'static> RateLimits<O> {
             std::future::pending().await
         };
         tokio::select! {
-            () = ratewright_rls::serve(listener, door, listening, tls, stop.clone()) => {}
+            () = ratewright_rls::serve(listener, door, listening, setup, stop.clone()) => {}
             () = leaving => {}
         }
     }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ratewright_core::{Basis, Observe, Policies};
 use ratewright_gateway::Counted;
+use ratewright_listen::ProxyProtocol;
 use ratewright_rls::{HitCounts, HitsOf, Unmet};
 use ratewright_server::admin::Figure;
 use ratewright_store::{MemoryStats, Traffic};
@@ -71,6 +72,19 @@ pub(crate) fn of_envoy((hits, unmet): (&HitCounts, &Unmet)) -> Vec<Figure> {
     let help = "Descriptors of known domains for which there is no rule, and so no limit";
     let descriptors = Figure::counter("ratewright_envoy_unmatched_descriptors", help);
     vec![all, over, domains, descriptors.of(figure_of(unmet.n_descriptors()))]
+}
+
+/// Which connections the PROXY protocol refused.
+pub(crate) fn of_proxy_protocols(listeners: &[(&'static str, ProxyProtocol)]) -> Vec<Figure> {
+    let help = "Connections refused by proxy_protocol, by listener and reason";
+    let mut refused = Figure::counter("ratewright_proxy_protocol_refused", help);
+    for (listener, proxy) in listeners {
+        for (refusal, n) in proxy.n_refused() {
+            let labels = [("listener", (*listener).to_owned()), ("reason", refusal.name().to_owned())];
+            refused = refused.under(labels, figure_of(n));
+        }
+    }
+    vec![refused]
 }
 
 /// How reloads went.

@@ -10,7 +10,7 @@ use hyper_rustls::ConfigBuilderExt;
 use ratewright_core::{Key, Limiter, Observe, Policies, Store};
 use ratewright_gateway::{ClientTls, Counts, Gateway, Listening, Server, Settings, SharedSnapshot, Snapshot};
 use ratewright_http::Dialect;
-use ratewright_listen::{Stop, Tls};
+use ratewright_listen::{ConnectionSetup, Stop};
 use ratewright_store::{SystemClock, WallClock};
 use ratewright_tower::Permits;
 use rustls::crypto::aws_lc_rs;
@@ -117,7 +117,7 @@ impl<O: Observe + 'static> Passage<O> {
         &self,
         limiter: Arc<Limiter<S, O>>,
         listener: TcpListener,
-        tls: Option<Tls>,
+        setup: ConnectionSetup,
         drain_timeout: Duration,
         stop: Stop,
     ) -> anyhow::Result<()> {
@@ -134,7 +134,9 @@ impl<O: Observe + 'static> Passage<O> {
         let writing = self.access_log.write_to(std::io::stdout()).context("cannot start threads")?;
         let n_workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let (read_within, kept_for) = (Listening::READ_WITHIN, Listening::KEPT_FOR);
-        let listening = Listening { n_workers, tls, read_within, finish_within: drain_timeout, kept_for };
+        let ConnectionSetup { proxy_protocol, tls } = setup;
+        let finish_within = drain_timeout;
+        let listening = Listening { n_workers, tls, proxy_protocol, read_within, finish_within, kept_for };
         let served = Arc::new(gateway).serve(listener, listening, stop).await;
         writing.finish(TAKEN_WITHIN).await;
         served.context("cannot start threads")

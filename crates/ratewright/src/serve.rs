@@ -20,11 +20,11 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use ratewright_core::{Clock, Limiter, Policy, Timestamp};
 use ratewright_gateway::{Found, Routes};
-use ratewright_listen::{Stop, StopPhase, StopSwitch};
+use ratewright_listen::{ProxyProtocol, Stop, StopPhase, StopSwitch};
 use ratewright_rls::is_brought;
 use ratewright_server::admin::{self, Admin, Info, Labels, Metrics, Readiness};
 use ratewright_server::watch::{Warnings, Watch};
-use ratewright_server::{Listening, SharedSettings, entrusted, exposed, guard, rest, serve};
+use ratewright_server::{Listening, SharedSettings, entrusted, guard, rest, serve};
 use ratewright_store::WallClock;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -53,6 +53,8 @@ pub(crate) struct Running {
     pub(crate) passage: Passage<Arc<Watch<WallClock>>>,
     pub(crate) rate_limits: RateLimits<Arc<Watch<WallClock>>>,
     watch: Arc<Watch<WallClock>>,
+    /// Of listeners with the PROXY protocol, by name.
+    proxy_protocols: Vec<(&'static str, ProxyProtocol)>,
     started_at: Timestamp,
     is_stopping: AtomicBool,
     is_store_required: AtomicBool,
@@ -252,7 +254,7 @@ impl Doors {
             let (running, stop) = (running.clone(), stop.clone());
             let listening = ratewright_rls::Listening { connections_max: places, ..listening };
             doors.spawn(async move {
-                running.rate_limits.serve(listener, listening, config.tls, stop).await;
+                running.rate_limits.serve(listener, listening, config.connection_setup(), stop).await;
                 Ok(())
             });
         }
@@ -260,10 +262,10 @@ impl Doors {
             let (running, stop) = (running.clone(), stop.clone());
             doors.spawn(async move {
                 let limiter = running.limiter.clone();
-                running.passage.serve(limiter, listener, config.tls, drain_timeout, stop).await
+                running.passage.serve(limiter, listener, config.connection_setup(), drain_timeout, stop).await
             });
         }
-        let routes = running.api_routes(exposed(self.api.config.address));
+        let routes = running.api_routes(self.api.config.is_exposed());
         doors.spawn(async move {
             self.api.serve(routes, listening(places), stop).await;
             Ok(())
@@ -275,7 +277,7 @@ impl Doors {
 fn greet(doors: &Doors, running: &Running) {
     let Doors { api, admin, gateway, grpc } = doors;
     let grpc = grpc.as_ref().map(|(bound, _)| bound);
-    let (url, place) = (api.url(), running.store.place());
+    let (url, place, options) = (api.url(), running.store.place(), api.curl_options());
     let admin = admin.as_ref().map_or(String::new(), |admin| format!(", admin on {}", admin.url()));
     let policies = running.limiter.policies();
     let is_rule = |policy: &Policy| policy.name().starts_with(ratewright_rls_rules::PREFIX);
@@ -287,15 +289,15 @@ fn greet(doors: &Doors, running: &Running) {
         n => format!(", {n} policies"),
     };
     let call = match gateway {
-        Some(gateway) => format!("-i {}/", gateway.url()),
+        Some(gateway) => format!("{}-i {}/", gateway.curl_options(), gateway.url()),
         None if n_policies == 0 && grpc.is_some() => {
             let question = r#"{"domain": "…", "descriptors": [{"entries": [{"key": "…", "value": "…"}]}]}"#;
-            format!("{url}/json -d '{question}'")
+            format!("{options}{url}/json -d '{question}'")
         }
-        None if n_policies == 0 => format!("'{url}/api/v1/rate-limit/check?key=user:123'"),
+        None if n_policies == 0 => format!("{options}'{url}/api/v1/rate-limit/check?key=user:123'"),
         None => {
             let attributes = r#"{"attributes": {"ip": "192.0.2.1", "method": "GET", "path": "/"}}"#;
-            format!("{url}/api/v1/decide -d '{attributes}'")
+            format!("{options}{url}/api/v1/decide -d '{attributes}'")
         }
     };
     let gateway = gateway.as_ref().map_or(String::new(), |gateway| format!("gateway on {}, ", gateway.url()));
@@ -327,6 +329,10 @@ pub(crate) fn found_route(routes: &Routes, host: Option<&str>, path: &str, metho
 impl Running {
     /// Starts what the doors need.
     fn start(config: Config) -> anyhow::Result<(Arc<Self>, Users)> {
+        let proxy_protocols = config
+            .open_listeners()
+            .filter_map(|(name, listener)| Some((name, listener.proxy_protocol.clone()?)));
+        let proxy_protocols = proxy_protocols.collect();
         let reloads = Reloads::new(Fixed::of(&config), config.fingerprint, WallClock.now());
         let store = Arc::new(Buckets::open(config.store));
         let warnings = match config.log.denials {
@@ -348,6 +354,7 @@ impl Running {
             store,
             reloads,
             watch,
+            proxy_protocols,
             started_at: WallClock.now(),
             is_stopping: AtomicBool::new(false),
             is_store_required: AtomicBool::new(config.is_store_required),
@@ -403,7 +410,7 @@ impl Running {
 
     /// What the admin door needs.
     fn admin(self: &Arc<Self>, labels: Labels) -> Admin<WallClock> {
-        let [store, policies, reloads, gateway, envoy, names, info, readiness] =
+        let [store, policies, reloads, gateway, envoy, listeners, names, info, readiness] =
             std::array::from_fn(|_| self.clone());
         Admin {
             watch: self.watch.clone(),
@@ -412,7 +419,8 @@ impl Running {
                 .with(move || figures::of_policies(&policies.limiter.policies(), &policies.passage.permits()))
                 .with(move || figures::of_reloads(&reloads.reloads))
                 .with(move || figures::of_gateway(&gateway.passage))
-                .with(move || figures::of_envoy(envoy.rate_limits.counts())),
+                .with(move || figures::of_envoy(envoy.rate_limits.counts()))
+                .with(move || figures::of_proxy_protocols(&listeners.proxy_protocols)),
             is_policy: Box::new(move |name| {
                 names.limiter.policies().named(name).is_some()
                     || names.passage.permits().named(name).is_some()
@@ -466,8 +474,13 @@ impl Bound {
         format!("{scheme}://{}", self.address)
     }
 
+    /// What curl needs to be heard, apart from the address.
+    fn curl_options(&self) -> &'static str {
+        if self.config.proxy_protocol.is_some() { "--haproxy-clientip 192.0.2.1 " } else { "" }
+    }
+
     async fn serve(self, routes: Router, listening: Listening, stop: Stop) {
-        serve(self.listener, routes, listening, self.config.tls, stop).await;
+        serve(self.listener, routes, listening, self.config.connection_setup(), stop).await;
     }
 }
 

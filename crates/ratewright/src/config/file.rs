@@ -98,7 +98,7 @@ pub(super) struct Listen {
     pub(super) control: Option<Written<FileName>>,
 }
 
-/// A door's address, alone or with a certificate of its own.
+/// A door's address, alone or with settings of its own.
 #[derive(Clone)]
 pub(super) enum Listener {
     Address(String),
@@ -112,9 +112,22 @@ pub(super) struct ListenerSection {
     pub(super) address: Option<Written<SocketAddr>>,
     /// The door's own certificate.
     pub(super) tls: Option<ListenTls>,
+    /// `{from: [10.0.0.0/8]}` requires a PROXY protocol header (version 1 or 2) on each connection, and closes connections from other
+    /// networks or addresses at once. The address that a load balancer announces is then the client's. `from` must not be empty: whoever
+    /// writes the header chooses the address, so name your load balancers only. `api`, `admin` and `grpc` then need the same protection as
+    /// off loopback. Default: a header is never read.
+    pub(super) proxy_protocol: Option<At<ListenProxyProtocol>>,
     /// For `listen.grpc` only. `true` allows an address that other machines can reach without `client_ca`. Every client that reaches it
     /// can then use up limits; negative hits from other machines are ignored. Has no effect if `client_ca` is set. Default: `false`.
     pub(super) open: Option<Written<bool>>,
+}
+
+/// Load balancers that announce the client's address.
+#[derive(Clone, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct ListenProxyProtocol {
+    /// The networks or addresses of the load balancers. Connections from other peers are closed at once.
+    pub(super) from: Option<Several<IpNet>>,
 }
 
 /// Files in PEM.

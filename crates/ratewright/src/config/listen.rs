@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use ratewright_server::{Tls, exposed};
+use ipnet::IpNet;
+use ratewright_listen::{ConnectionSetup, ProxyProtocol, Tls};
+use ratewright_server::exposed;
 
 use super::file::{self, Listener};
 use super::meaning::FileName;
@@ -30,6 +32,19 @@ pub(crate) struct ListenConfig {
 pub(crate) struct DoorConfig {
     pub(crate) address: SocketAddr,
     pub(crate) tls: Option<Tls>,
+    pub(crate) proxy_protocol: Option<ProxyProtocol>,
+}
+
+impl DoorConfig {
+    /// What happens on its connections before HTTP.
+    pub(crate) fn connection_setup(self) -> ConnectionSetup {
+        ConnectionSetup { proxy_protocol: self.proxy_protocol, tls: self.tls }
+    }
+
+    /// True if clients on other machines can reach it: by its address, or through a load balancer.
+    pub(crate) fn is_exposed(&self) -> bool {
+        exposed(self.address) || self.proxy_protocol.is_some()
+    }
 }
 
 const GATEWAY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8000);
@@ -125,19 +140,20 @@ impl Reader<'_> {
 
     fn door(
         &mut self,
-        path: &str,
+        path: &'static str,
         written: Option<&At<Listener>>,
         default: SocketAddr,
         shared: &Option<Option<(Tls, Admits)>>,
         whom: For,
     ) -> DoorConfig {
         let place = written.and_then(|written| written.place);
-        let (address, own, is_open) = match written.map(|written| &written.value) {
-            None => (None, None, false),
-            Some(Listener::Address(text)) => (self.address(path, place, text), None, false),
+        let (address, own, proxy, is_open) = match written.map(|written| &written.value) {
+            None => (None, None, None, false),
+            Some(Listener::Address(text)) => (self.address(path, place, text), None, None, false),
             Some(Listener::Section(section)) => (
                 self.read_if(&format!("{path}.address"), &section.address),
                 section.tls.as_ref().map(|tls| self.tls(&format!("{path}.tls"), tls)),
+                section.proxy_protocol.as_ref().map(|proxy| self.proxy_protocol(path, proxy)),
                 self.is_open(path, section, whom),
             ),
         };
@@ -147,18 +163,65 @@ impl Reader<'_> {
         let is_broken = matches!(tls, Some(None));
         let tls = tls.flatten();
         let admits = tls.as_ref().map_or(Admits::Anybody, |(_, admits)| *admits);
-        if exposed(address) && admits == Admits::Anybody && !is_open && !is_broken {
-            self.check_protection(path, address, place, whom);
+        let door = DoorConfig { address, tls: tls.map(|(tls, _)| tls), proxy_protocol: proxy };
+        if door.is_exposed() && admits == Admits::Anybody && !is_open && !is_broken {
+            self.check_protection(path, &door, place, whom);
         }
-        DoorConfig { address, tls: tls.map(|(tls, _)| tls) }
+        door
+    }
+
+    /// Which load balancers announce clients.
+    fn proxy_protocol(
+        &mut self,
+        path: &'static str,
+        written: &At<file::ListenProxyProtocol>,
+    ) -> ProxyProtocol {
+        let setting = format!("{path}.proxy_protocol.from");
+        let networks = written.value.from.as_ref();
+        let items = networks.map(|networks| networks.items.as_slice()).unwrap_or_default();
+        if items.is_empty() {
+            let place = networks.and_then(|networks| networks.place).or(written.place);
+            let problem = "is empty; name the networks of your load balancers, for example [10.0.0.0/8]";
+            self.wrong(place, format!("{setting} {problem}"));
+        }
+        let mut from: Vec<IpNet> = Vec::new();
+        for item in items {
+            let Some(network) = self.read(&setting, item) else { continue };
+            if network.prefix_len() == 0 {
+                let problem = "includes every address, so anyone who reaches this listener can forge a client's address; name the networks of your load balancers";
+                self.warn(item.place, format!("{setting}: {network} {problem}"));
+            }
+            match network {
+                IpNet::V6(mapped)
+                    if mapped.addr().to_ipv4_mapped().is_some() && mapped.prefix_len() >= 96 =>
+                {
+                    self.wrong(
+                        item.place,
+                        format!("{setting} is \"{network}\"; write it as an IPv4 network"),
+                    );
+                }
+                IpNet::V4(_) | IpNet::V6(_) => from.push(network),
+            }
+        }
+        ProxyProtocol::new(path, from)
     }
 
     /// Notes a listener that other machines can reach, if it asks for no certificate and needs something to protect it.
-    fn check_protection(&mut self, path: &str, address: SocketAddr, place: Option<Place>, whom: For) {
+    fn check_protection(&mut self, path: &str, door: &DoorConfig, place: Option<Place>, whom: For) {
+        let address = door.address;
+        let by_proxy = door.proxy_protocol.is_some();
+        let how = if by_proxy { ", with proxy_protocol" } else { "" };
         let what_to_do = match whom {
             For::Anybody | For::Deciders { has_tokens: true } => return,
             For::Deciders { has_tokens: false } => {
-                "; set api.tokens, set tls with client_ca, or listen on 127.0.0.1"
+                if by_proxy {
+                    "; set api.tokens, or set tls with client_ca"
+                } else {
+                    "; set api.tokens, set tls with client_ca, or listen on 127.0.0.1"
+                }
+            }
+            For::Envoy if by_proxy => {
+                ": every client could use up limits; set tls with client_ca, or set open: true if only your own Envoys can reach it"
             }
             For::Envoy => {
                 ": every client could use up limits; set tls with client_ca, listen on 127.0.0.1, or set open: true if only your own Envoys can reach it"
@@ -166,7 +229,9 @@ impl Reader<'_> {
         };
         self.wrong(
             place,
-            format!("{path} is reachable from other machines without protection ({address}){what_to_do}"),
+            format!(
+                "{path} is reachable from other machines without protection ({address}{how}){what_to_do}"
+            ),
         );
     }
 

@@ -8,6 +8,7 @@ mod files;
 mod hostile;
 mod never;
 mod policies;
+mod proxy_protocol;
 mod routes;
 mod sections;
 

@@ -22,7 +22,7 @@ use ratewright_gateway::Routes;
 use ratewright_http::path::Case;
 
 use super::never::{is_always_there, may_skip};
-use super::{Config, StoreConfig};
+use super::{Config, DoorConfig, StoreConfig};
 pub(crate) use envoy::envoy;
 
 /// What a configuration means.
@@ -82,10 +82,21 @@ pub(crate) fn words(config: &Config) -> String {
             "paths are case-sensitive; if an upstream ignores case, set clients.case: insensitive\n",
         );
     }
+    text.extend(config.open_listeners().filter_map(|(name, listener)| proxy_protocol(name, listener)));
     text.extend(cors::gateway(&config.gateway).filter(|_| !routes.is_empty()));
     text.push_str(&routes::routes(&config.gateway));
     text.extend(config.envoy.iter().map(|rules| envoy(rules, &config.policies)));
     text
+}
+
+/// Which load balancers announce the clients of a listener, if they do.
+fn proxy_protocol(name: &str, listener: &DoorConfig) -> Option<String> {
+    let from = listener.proxy_protocol.as_ref()?.from().iter().map(ToString::to_string);
+    let from: Vec<_> = from.map(|network| address(&network).to_owned()).collect();
+    let from = from.join(", ");
+    Some(format!(
+        "listen.{name} requires a PROXY protocol header, and accepts connections from {from} only\n"
+    ))
 }
 
 /// True if a policy or one of its overrides is for some paths only.

@@ -1,5 +1,7 @@
 //! What waits for a restart, because it cannot be changed while it is in use.
 
+use ipnet::IpNet;
+use ratewright_listen::ProxyProtocol;
 use ratewright_server::Tls;
 use tracing::warn;
 
@@ -7,16 +9,26 @@ use crate::config::{Config, DoorConfig};
 
 /// What a program was started with, or would be.
 pub(crate) struct Fixed {
-    /// The doors' names, addresses and certificates.
-    doors: Vec<(&'static str, String, Option<Tls>)>,
+    doors: Vec<FixedListener>,
     /// Settings by their names, in words.
     settings: [(&'static str, String); 8],
+}
+
+/// What a listener was opened with, or would be.
+struct FixedListener {
+    name: &'static str,
+    address: String,
+    tls: Option<Tls>,
+    proxy_protocol: Option<ProxyProtocol>,
 }
 
 impl Fixed {
     /// That of a configuration.
     pub(crate) fn of(config: &Config) -> Self {
-        let door = |name, door: &DoorConfig| (name, door.address.to_string(), door.tls.clone());
+        let door = |name, door: &DoorConfig| {
+            let DoorConfig { address, tls, proxy_protocol } = door.clone();
+            FixedListener { name, address: address.to_string(), tls, proxy_protocol }
+        };
         let admin = config.listen.admin.iter().map(|admin| door("listen.admin", admin));
         let gateway = (!config.gateway.routes.is_empty()).then_some(&config.listen.gateway);
         let gateway = gateway.into_iter().map(|gateway| door("listen.gateway", gateway));
@@ -40,22 +52,26 @@ impl Fixed {
 
     /// Renews certificates, and tells what waits for a restart.
     pub(super) fn compare(&self, new: &Self) {
-        for (name, now, new_tls) in &new.doors {
-            let Some((_, address, tls)) = self.doors.iter().find(|(known, ..)| known == name) else {
+        for new in &new.doors {
+            let name = new.name;
+            let Some(old) = self.doors.iter().find(|old| old.name == name) else {
                 warn!("{name} is new; restart to open it");
                 continue;
             };
-            if address != now {
-                warn!("{name} is now {now}, and stays {address} until a restart");
+            if old.address != new.address {
+                warn!("{name} is now {}, and stays {} until a restart", new.address, old.address);
             }
-            match (tls, new_tls) {
+            match (&old.tls, &new.tls) {
                 (Some(tls), Some(new)) => tls.replace(new),
                 (None, None) => {}
                 (Some(_), None) | (None, Some(_)) => warn!("{name} changes its TLS at a restart"),
             }
+            if old.load_balancers() != new.load_balancers() {
+                warn!("{name} changes its proxy_protocol at a restart");
+            }
         }
-        for (name, ..) in self.doors.iter().filter(|(name, ..)| new.doors.iter().all(|(new, ..)| new != name))
-        {
+        let is_gone = |old: &&FixedListener| new.doors.iter().all(|new| new.name != old.name);
+        for FixedListener { name, .. } in self.doors.iter().filter(is_gone) {
             warn!("{name} is off, and stays open until a restart");
         }
         match self.changed(new).as_slice() {
@@ -69,6 +85,13 @@ impl Fixed {
     fn changed(&self, new: &Self) -> Vec<&'static str> {
         let pairs = self.settings.iter().zip(&new.settings);
         pairs.filter(|(old, new)| old != new).map(|((name, _), _)| *name).collect()
+    }
+}
+
+impl FixedListener {
+    /// The networks of load balancers that announce clients. None: nobody does.
+    fn load_balancers(&self) -> Option<&[IpNet]> {
+        self.proxy_protocol.as_ref().map(ProxyProtocol::from)
     }
 }
 

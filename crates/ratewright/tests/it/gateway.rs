@@ -6,6 +6,7 @@ mod cors;
 mod many;
 mod named_limits;
 mod no_way_around;
+mod proxy_protocol;
 mod scenarios;
 mod shared;
 mod websocket;

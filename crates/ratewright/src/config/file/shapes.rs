@@ -61,7 +61,7 @@ fn text_or<'d, T: TextOr<'d> + Deserialize<'d>, D: Deserializer<'d>>(deserialize
 }
 
 impl<'d> TextOr<'d> for Listener {
-    const EXPECTED: &'static str = "an address, or {address: …, tls: …}";
+    const EXPECTED: &'static str = "an address, or {address: …, tls: …, proxy_protocol: …}";
     fn from_text(text: &str) -> Self {
         Self::Address(text.to_owned())
     }

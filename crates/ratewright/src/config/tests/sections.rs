@@ -37,7 +37,7 @@ fn doors_open_on_loopback_unless_somebody_says_otherwise() {
     check(
         "listen: {api: off, admin: {address: 8082, port: 1}}",
         expect![[r#"
-        t.yaml:1:43: there is no setting "port" here; known are address, tls, open
+        t.yaml:1:43: there is no setting "port" here; known are address, tls, proxy_protocol, open
     "#]],
     );
     check(
