@@ -198,7 +198,7 @@ impl Config {
 
     /// The listeners that are opened, by name.
     pub(crate) fn open_listeners(&self) -> impl Iterator<Item = (&'static str, &DoorConfig)> {
-        let ListenConfig { gateway, api, grpc, admin } = &self.listen;
+        let ListenConfig { gateway, api, grpc, admin, control: _ } = &self.listen;
         let gateway = (!self.gateway.routes.is_empty()).then_some(("gateway", gateway));
         let grpc = self.envoy.is_some().then_some(("grpc", grpc));
         let admin = admin.as_ref().map(|admin| ("admin", admin));

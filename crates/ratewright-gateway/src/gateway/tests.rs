@@ -23,7 +23,6 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 struct World {
     worker: Arc<Worker<Arc<Permits>, Unobserved>>,
     seen: Seen,
-    switch: StopSwitch,
     stop: Stop,
 }
 
@@ -54,8 +53,8 @@ impl World {
             access_log: Arc::new(crate::Unlogged),
         };
         let worker = Arc::new(Worker::new(Arc::new(gateway), Listening::KEPT_FOR));
-        let (switch, stop) = StopSwitch::new();
-        Self { worker, seen, switch, stop }
+        let (_, stop) = StopSwitch::new();
+        Self { worker, seen, stop }
     }
 
     /// The client's end of a new connection.
