@@ -298,31 +298,77 @@ fn e3_a_burst_of_the_typescript_client_is_served_by_the_real_gateway() {
     assert!(n_requests <= 600, "{n_requests} requests for 200 calls");
 }
 
-/// E3: a page of another origin, in a real browser: the preflight passes, the page reads Retry-After and RateLimit, waits
-/// and is served.
-#[test]
-fn e3_a_page_of_another_origin_is_served_by_the_real_gateway() {
+/// What a page on `port` sees of a gateway, in a real browser. Nothing if there is none, and CI is not set.
+fn page(port: &str, ratewright: &Ratewright, variables: &[(&str, &str)]) -> Option<Value> {
     if !Path::new("/usr/bin/chromium").exists() {
         skip("Chromium is not installed; `make deps` installs it");
-        return;
+        return None;
     }
+    let gateway = format!("http://{}", ratewright.gateway);
+    let own = [("GATEWAY_URL", gateway.as_str()), ("PORT", port)];
+    node("tests/e2e/browser.mjs", &[&own, variables].concat())
+}
+
+/// Rules that let a page on `port` call the gateway.
+fn cors_for(port: &str) -> String {
+    format!(
+        "gateway: {{cors: {{origins: ['http://127.0.0.1:{port}'], headers: [X-Api-Client], credentials: true}}}}\n"
+    )
+}
+
+/// E3: a page of another origin, in a real browser: the preflight passes, the page reads Retry-After and the RateLimit headers,
+/// waits and is served.
+#[test]
+fn e3_a_page_of_another_origin_is_served_by_the_real_gateway() {
     let application = application();
     let port = ratewright_lab::free_port().to_string();
-    let config = format!(
-        "gateway: {{cors: {{origins: ['http://127.0.0.1:{port}'], headers: [X-Api-Client], credentials: true}}}}\n\
-         policies: [{{name: per-ip, by: ip, quota: {{rate: 1/s, burst: 1}}}}]\n"
-    );
-    let ratewright = gateway(&application, &config);
-    let gateway = format!("http://{}", ratewright.gateway);
-    let variables = [("GATEWAY_URL", gateway.as_str()), ("PORT", &port), ("REQUESTS", "3")];
-    let Some(report) = node("tests/e2e/browser.mjs", &variables) else { return };
+    let policies = "policies: [{name: per-ip, by: ip, quota: {rate: 1/s, burst: 1}}]\n";
+    let ratewright = gateway(&application, &format!("{}{policies}", cors_for(&port)));
+    let Some(report) = page(&port, &ratewright, &[("REQUESTS", "3")]) else { return };
     assert_eq!(report["statuses"], serde_json::json!([200, 200, 200]), "{report}");
-    assert_eq!(
-        (&report["retryAfter"], &report["rateLimit"]),
-        (&"1".into(), &"\"per-ip\";r=0;t=1".into()),
-        "{report}"
-    );
+    let read = ["retryAfter", "rateLimit", "rateLimitPolicy"].map(|name| report[name].as_str().unwrap());
+    assert_eq!(read, ["1", "\"per-ip\";r=0;t=1", "\"per-ip\";q=1;w=1"], "{report}");
     assert_eq!(report["errors"], serde_json::json!([]));
     assert!(report["sends"].as_u64() > Some(3) && report["waits"][0] == "retry-after", "{report}");
     assert!(report["waitedMs"].as_u64() >= Some(1_000), "{report}");
+}
+
+/// E3: a page also reads the gateway's own errors. Without CORS headers on them, `fetch` would throw.
+#[test]
+fn e3_a_page_of_another_origin_reads_the_gateways_own_errors() {
+    let nobody = ratewright_lab::free_port();
+    let port = ratewright_lab::free_port().to_string();
+    let routes =
+        format!("routes: [{{id: app, match: {{path: /**}}, upstream: 'http://127.0.0.1:{nobody}'}}]\n");
+    let ratewright = Ratewright::start(&format!("{}{routes}", cors_for(&port)));
+    let Some(report) = page(&port, &ratewright, &[]) else { return };
+    let status = report["statuses"][0].as_u64().unwrap_or_default();
+    assert!((502..=503).contains(&status), "{report}");
+    assert_eq!(report["whys"], serde_json::json!(["attempts"]), "{report}");
+}
+
+/// E3: a page reads nothing if its origin is not allowed.
+#[test]
+fn e3_a_page_of_an_origin_that_is_not_allowed_reads_nothing() {
+    let application = application();
+    let port = ratewright_lab::free_port().to_string();
+    let ratewright = gateway(&application, &cors_for("1"));
+    let Some(report) = page(&port, &ratewright, &[]) else { return };
+    let result = report["statuses"][0].as_str().unwrap_or_default();
+    assert!(result.starts_with("TypeError"), "{report}");
+    assert!(report["console"].to_string().contains("CORS"), "{report}");
+}
+
+/// E3: a page that may send credentials sends its cookies, and they reach the application.
+#[test]
+fn e3_a_page_of_another_origin_sends_its_cookies() {
+    let knows = "location / { if ($cookie_session = 'anna') { return 200 'served'; } return 401; }\n";
+    let application = Nginx::start(1, "", knows);
+    let port = ratewright_lab::free_port().to_string();
+    let ratewright = gateway(&application, &cors_for(&port));
+    let cookie = ("COOKIE", "session=anna");
+    let with = |init: &str| Some(page(&port, &ratewright, &[cookie, ("INIT", init)])?["statuses"].clone());
+    let Some(included) = with(r#"{"credentials": "include"}"#) else { return };
+    assert_eq!(included, serde_json::json!([200]));
+    assert_eq!(with(r#"{"credentials": "omit"}"#), Some(serde_json::json!([401])));
 }
