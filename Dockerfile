@@ -4,7 +4,7 @@
 FROM rust:1.95-slim-bookworm AS build
 WORKDIR /src
 COPY . .
-# For `ratewright --version`: git's folder is not in the build.
+# For `ratewright --version`: .git is not in the build context.
 ARG RATEWRIGHT_COMMIT=unknown
 # The cache mounts keep downloaded crates and compiled dependencies from build to build, so that a change compiles our crates only.
 # They need no tool and no copies of manifests, as cargo-chef does; a builder that starts empty compiles everything.

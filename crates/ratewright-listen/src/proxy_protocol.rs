@@ -62,18 +62,18 @@ pub enum Refusal {
     Peer,
     /// The header was not complete in time.
     Timeout,
-    /// The peer closed the connection within the header.
+    /// The peer closed the connection before the header was complete.
     Closed,
     /// The header is not accepted.
     Header(Malformed),
-    /// No client on another machine has the announced address.
+    /// The announced address is loopback, unspecified, multicast or broadcast.
     Address,
 }
 
 /// How reading a header failed.
 enum Failure {
     Refused(Refusal),
-    /// The peer connected and went away without a byte, as health checks of TCP do.
+    /// The peer connected and went away without a byte, as TCP health checks do.
     Probe,
 }
 
@@ -223,7 +223,7 @@ impl Refusal {
         match self {
             Self::Peer => "peer is not in proxy_protocol.from; add it if it is a load balancer of yours",
             Self::Timeout => "header not received in time; turn on the PROXY protocol in the load balancer",
-            Self::Closed => "peer closed the connection within the header",
+            Self::Closed => "peer closed the connection before the header was complete",
             Self::Header(Malformed::Missing) => {
                 "connection does not begin with a header; turn on the PROXY protocol in the load balancer, or remove proxy_protocol"
             }
@@ -236,7 +236,7 @@ impl Refusal {
             }
             Self::Header(Malformed::Checksum) => "checksum of the header does not match",
             Self::Address => {
-                "announced address is loopback, unspecified, multicast or broadcast; connect to the load balancer by its network address"
+                "announced address is loopback, unspecified, multicast or broadcast; clients on the load balancer's machine must use its network address, not localhost"
             }
         }
     }

@@ -1,4 +1,4 @@
-//! How listeners stop: in phases, so that no client loses a request.
+//! How listeners stop: in phases, so that no request is lost that finishes within the drain timeout.
 //!
 //! ```text
 //!              accepts    HTTP/1.1                                HTTP/2
@@ -8,8 +8,8 @@
 //!   Draining   no         closes idle connections too             GOAWAY
 //! ```
 //!
-//! A server that closes an idle connection of HTTP/1.1 races with the client's next request on it. So clients are first
-//! told, with their next response, that the connection ends; only those that sent nothing in the meantime are cut off.
+//! A server that closes an idle connection of HTTP/1.1 races with the client's next request on it. So the next
+//! response carries `Connection: close`; only connections that stay idle until the drain are closed by us.
 
 use std::io;
 use std::net::SocketAddr;
@@ -91,16 +91,16 @@ impl Stop {
         self.reaches(StopPhase::HandedOver).await;
     }
 
-    /// Ready once connections that have not asked for anything yet are to be closed. Whoever connected just before is given a
-    /// moment.
+    /// Ready once connections that have not asked for anything yet are to be closed. Those accepted just before have
+    /// a second for their first request.
     pub async fn ends_unused(&self) {
         self.reaches(StopPhase::Draining).await;
         tokio::time::sleep(FIRST_REQUEST_WITHIN).await;
     }
 }
 
-/// A connection that waits in the system's queue, if there is one. Whoever is there got a connection already: a socket that is
-/// closed would reset it.
+/// A connection that waits in the system's queue, if there is one. The kernel has completed its handshake; closing the
+/// listener would reset it.
 pub async fn accept_queued(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
     let accepted: Option<io::Result<_>> = std::future::poll_fn(|cx| {
         Poll::Ready(match listener.poll_accept(cx) {

@@ -25,10 +25,10 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Open the doors and answer until told to stop
+    /// Run the configured listeners until stopped
     ///
-    /// SIGTERM stops it: for stop_delay it goes on while /ready answers 503, then requests in flight are finished. Ctrl-c does the
-    /// same without the delay.
+    /// On SIGTERM, /ready answers 503 and connections are still accepted for stop_delay; then requests in flight have drain_timeout
+    /// to finish. Ctrl-C skips stop_delay; Ctrl-C during a stop ends the process at once.
     #[command(after_help = EXAMPLES)]
     Serve(ServeArgs),
 
@@ -69,19 +69,19 @@ pub(crate) enum Command {
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
 
-    /// Replace the running process by this program, without refusing a connection
+    /// Replace the running process with this program, without refusing a connection
     ///
     /// The running process starts this program with its own arguments, and hands over its listening sockets. When the new process is
     /// ready, the old one finishes its requests and ends. If the new process does not become ready, the old one goes on as if
-    /// nothing had happened. The running process must have a control socket: listen.control in its policy file. Limits in memory
-    /// start anew; with Redis nothing is lost.
+    /// nothing had happened. The running process needs a control socket: listen.control, set by default under systemd if the unit has
+    /// RuntimeDirectory=. Buckets in memory start full; buckets in Redis are kept.
     #[command(after_help = UPGRADE_EXAMPLES)]
     Upgrade(UpgradeArgs),
 
     /// Report whether a running program is ready for requests
     ///
-    /// It asks the admin listener, and needs no token. A program that is stopping, or that denies everything because Redis is out of
-    /// reach, is alive and not ready.
+    /// It asks the admin listener, and needs no token. A process is alive but not ready while it stops, or while Redis is unreachable
+    /// and store.on_failure is closed.
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(HealthArgs),
 
@@ -274,23 +274,23 @@ pub(crate) struct TopArgs {
 /// Where to ask, and how to answer.
 #[derive(Args, Debug)]
 pub(crate) struct AdminArgs {
-    /// Where the program's admin door is: listen.admin
+    /// URL of the admin listener (listen.admin)
     #[arg(long, value_name = "URL", env = "RATEWRIGHT_ADMIN", default_value = "http://127.0.0.1:8082", value_parser = url)]
     pub(crate) admin: Uri,
 
-    /// One of api.tokens, for a door on another machine; the variable hides it from who lists processes
+    /// One of api.tokens, for an admin listener on another machine; set the variable to keep it out of process lists
     #[arg(long, value_name = "TOKEN", env = "RATEWRIGHT_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
 
-    /// Who signed the door's certificate, in PEM, if this machine does not trust it
+    /// CA certificate (PEM) that signed the listener's certificate, if the system does not trust it
     #[arg(long, value_name = "FILE", env = "RATEWRIGHT_CA")]
     pub(crate) ca: Option<PathBuf>,
 
-    /// A certificate to show, in PEM, to a door that has a client_ca
+    /// Client certificate (PEM), if the listener has client_ca
     #[arg(long, value_name = "FILE", env = "RATEWRIGHT_CERT", requires_all = ["cert_key", "ca"])]
     pub(crate) cert: Option<PathBuf>,
 
-    /// The key of that certificate, in PEM
+    /// Private key (PEM) of --cert
     #[arg(long, value_name = "FILE", env = "RATEWRIGHT_CERT_KEY", requires = "cert")]
     pub(crate) cert_key: Option<PathBuf>,
 
@@ -398,6 +398,7 @@ Exit status:
   0  it was told to stop, and did
   1  it could not go on, for example because the address is in use
   2  an option or the policy file is wrong; nothing was started
+  130  Ctrl-C during a stop forced it to end
 
 Examples:
   ratewright
@@ -474,7 +475,9 @@ Examples:
 const UPGRADE_EXAMPLES: &str = "\
 Exit status:
   0  the new process serves, and the old one ends when its requests are finished
-  1  nothing has changed; the reason is on standard error
+  1  the upgrade failed, or its outcome is unknown; the reason is on standard error
+  2  an option is wrong; nothing was asked
+  3  no running process could be reached
 
 Examples:
   ratewright upgrade

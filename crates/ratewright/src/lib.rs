@@ -127,7 +127,7 @@ fn run(args: cli::ServeArgs) -> ExitCode {
 fn given_sockets() -> anyhow::Result<(Option<TakeOver>, Sockets)> {
     Ok(match TakeOver::begin()? {
         Some((take_over, sockets)) => (Some(take_over), sockets),
-        None => (None, Sockets::of_systemd()?),
+        None => (None, Sockets::from_systemd()?),
     })
 }
 

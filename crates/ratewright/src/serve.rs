@@ -38,7 +38,7 @@ use crate::envoy::RateLimits;
 use crate::figures;
 use crate::gateway::Passage;
 use crate::reload::{Fixed, Reloads, Users, is_of_file, n_policies};
-use crate::sockets::{Named, Sockets};
+use crate::sockets::{NamedListener, Sockets};
 use crate::systemd;
 use crate::upgrade::{Control, TakeOver, Upgraded};
 
@@ -169,7 +169,7 @@ impl Serving {
             Some(Ok(Err(error))) = self.doors.join_next() => return Err(error),
         };
         self.running.is_stopping.store(true, Ordering::Relaxed);
-        let StopConfig { delay, .. } = self.stop_config;
+        let StopConfig { delay, drain_timeout } = self.stop_config;
         match why {
             Why::Terminated => {
                 systemd::stopping();
@@ -180,10 +180,12 @@ impl Serving {
                 tokio::time::sleep(delay).await;
             }
             Why::Interrupted => {
-                info!("stopping: requests in flight are finished first; ctrl-c cuts them off")
+                info!(
+                    "draining: requests in flight have {drain_timeout:?} to finish; press Ctrl-C again to force the end"
+                )
             }
             Why::Replaced => {
-                info!("replaced by another process: requests in flight are finished");
+                info!("replaced by a new process; draining");
                 self.switch.go_to(StopPhase::HandedOver);
                 self.admin_switch.go_to(StopPhase::HandedOver);
                 tokio::time::sleep(delay).await;
@@ -223,10 +225,10 @@ impl Doors {
     }
 
     /// Their sockets once more, to hand them over.
-    fn clones(&self) -> std::io::Result<Vec<Named>> {
+    fn clones(&self) -> std::io::Result<Vec<NamedListener>> {
         let clone = |bound: &Bound| {
             let listener = bound.listener.as_fd().try_clone_to_owned()?.into();
-            Ok(Named { name: bound.name.to_owned(), listener })
+            Ok(NamedListener { name: bound.name.to_owned(), listener })
         };
         self.each().map(clone).collect()
     }

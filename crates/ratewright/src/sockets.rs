@@ -11,96 +11,96 @@ use listenfd::ListenFd;
 use rustix::net::sockopt::socket_acceptconn;
 use tokio::net::TcpSocket;
 
-/// Connections that wait to be accepted: those that come while many come must not have to try again a second later.
-const QUEUE: u32 = 4_096;
+/// Length of the accept queue: in a burst, a connection that does not fit is retried by its client only after a second.
+const BACKLOG: u32 = 4_096;
 
-/// The sockets that this process was given, until its listeners take them.
+/// The sockets that this process was inherited, until its listeners take them.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
-    given: Vec<Given>,
+    inherited: Vec<InheritedSocket>,
 }
 
 #[derive(Debug)]
-struct Given {
+struct InheritedSocket {
     listener: TcpListener,
     address: SocketAddr,
-    by: Giver,
+    origin: SocketOrigin,
 }
 
 #[derive(Debug, PartialEq)]
-enum Giver {
+enum SocketOrigin {
     Systemd,
-    /// The process that is being replaced, where this listener has it.
+    /// The process that is being replaced, where a listener of this name has it.
     OldProcess(String),
 }
 
 /// A listening socket, and the name of its listener: `api`, `admin`, `gateway` or `grpc`.
 #[derive(Debug)]
-pub(crate) struct Named {
+pub(crate) struct NamedListener {
     pub(crate) name: String,
     pub(crate) listener: TcpListener,
 }
 
 impl Sockets {
     /// Those that systemd passes. To be called once.
-    pub(crate) fn of_systemd() -> anyhow::Result<Self> {
+    pub(crate) fn from_systemd() -> anyhow::Result<Self> {
         let mut fds = ListenFd::from_env();
-        let mut given = Vec::new();
+        let mut inherited = Vec::new();
         for n in 0..fds.len() {
-            let listener = fds.take_tcp_listener(n).context("a socket of LISTEN_FDS cannot be used")?;
+            let listener =
+                fds.take_tcp_listener(n).context("a socket from systemd (LISTEN_FDS) cannot be used")?;
             let Some(listener) = listener else { continue };
-            let address = listener.local_addr().context("a socket of LISTEN_FDS has no address")?;
+            let address =
+                listener.local_addr().context("a socket from systemd (LISTEN_FDS) has no address")?;
             if !socket_acceptconn(&listener).unwrap_or(false) {
-                bail!(
-                    "the socket on {address} of LISTEN_FDS does not listen; set Accept=no in the socket unit"
-                );
+                bail!("systemd socket {address} is not listening; set Accept=no in the socket unit");
             }
-            given.push(Given { listener, address, by: Giver::Systemd });
+            inherited.push(InheritedSocket { listener, address, origin: SocketOrigin::Systemd });
         }
-        Ok(Self { given })
+        Ok(Self { inherited })
     }
 
     /// Those of the process that is being replaced.
-    pub(crate) fn of_old_process(named: Vec<Named>) -> anyhow::Result<Self> {
-        let given = named.into_iter().map(|Named { name, listener }| {
+    pub(crate) fn from_old_process(named: Vec<NamedListener>) -> anyhow::Result<Self> {
+        let inherited = named.into_iter().map(|NamedListener { name, listener }| {
             let address = listener.local_addr().context("a socket of the old process has no address")?;
-            Ok(Given { listener, address, by: Giver::OldProcess(name) })
+            Ok(InheritedSocket { listener, address, origin: SocketOrigin::OldProcess(name) })
         });
-        Ok(Self { given: given.collect::<anyhow::Result<_>>()? })
+        Ok(Self { inherited: inherited.collect::<anyhow::Result<_>>()? })
     }
 
-    /// A socket for a listener: the one that was given for it, or a new one.
+    /// A socket for a listener: the one that was inherited for it, or a new one.
     pub(crate) fn take(&mut self, name: &str, address: SocketAddr) -> std::io::Result<TcpListener> {
-        let position = self.given.iter().position(|given| given.suits(name, address));
+        let position = self.inherited.iter().position(|socket| socket.matches(name, address));
         let Some(position) = position else { return listen(address) };
-        let listener = self.given.swap_remove(position).listener;
+        let listener = self.inherited.swap_remove(position).listener;
         listener.set_nonblocking(true)?;
         Ok(listener)
     }
 
-    /// To be called when all listeners have theirs. Those of an old process that nobody wants any more are closed.
+    /// To be called when all listeners have theirs. Unused sockets of an old process are closed when this is dropped.
     ///
     /// # Errors
     /// If a socket of systemd is left: connections to it would wait for ever.
     pub(crate) fn check_all_taken(&self) -> anyhow::Result<()> {
-        let left = self.given.iter().find(|given| given.by == Giver::Systemd);
-        let Some(Given { address, .. }) = left else { return Ok(()) };
+        let left = self.inherited.iter().find(|socket| socket.origin == SocketOrigin::Systemd);
+        let Some(InheritedSocket { address, .. }) = left else { return Ok(()) };
         bail!(
-            "systemd passes a socket on {address}, and no listener has that address; write the same address under listen in the policy file and as ListenStream in the socket unit"
+            "systemd socket {address} matches no listener; use the same address for ListenStream= and under listen, and note that the gateway needs routes"
         );
     }
 }
 
-impl Given {
-    fn suits(&self, name: &str, address: SocketAddr) -> bool {
+impl InheritedSocket {
+    fn matches(&self, name: &str, address: SocketAddr) -> bool {
         let Self { address: own, .. } = self;
-        match &self.by {
-            Giver::Systemd => *own == address,
-            // Of a port that the system chose, the old one stays.
-            Giver::OldProcess(own_name) => {
-                let has_address = *own == address || (address.port() == 0 && own.ip() == address.ip());
-                own_name == name && has_address
+        match &self.origin {
+            _ if *own == address => true,
+            // Port 0 matches whatever port the system gave to the old process.
+            SocketOrigin::OldProcess(own_name) => {
+                own_name == name && address.port() == 0 && own.ip() == address.ip()
             }
+            SocketOrigin::Systemd => false,
         }
     }
 }
@@ -110,22 +110,22 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(QUEUE)?.into_std()
+    socket.listen(BACKLOG)?.into_std()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn given(by: Giver) -> (Sockets, SocketAddr) {
+    fn inherited(origin: SocketOrigin) -> (Sockets, SocketAddr) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        (Sockets { given: vec![Given { listener, address, by }] }, address)
+        (Sockets { inherited: vec![InheritedSocket { listener, address, origin }] }, address)
     }
 
     #[tokio::test]
-    async fn a_socket_of_systemd_goes_to_the_listener_with_its_address() {
-        let (mut sockets, address) = given(Giver::Systemd);
+    async fn a_socket_from_systemd_goes_to_the_listener_with_its_address() {
+        let (mut sockets, address) = inherited(SocketOrigin::Systemd);
         let other = SocketAddr::new(address.ip(), 0);
         assert_ne!(sockets.take("api", other).unwrap().local_addr().unwrap(), address);
         let error = sockets.check_all_taken().unwrap_err().to_string();
@@ -136,16 +136,22 @@ mod tests {
 
     #[tokio::test]
     async fn a_socket_of_an_old_process_goes_to_the_same_listener() {
-        let (mut sockets, address) = given(Giver::OldProcess("api".to_owned()));
+        let (mut sockets, address) = inherited(SocketOrigin::OldProcess("api".to_owned()));
         let any_port = SocketAddr::new(address.ip(), 0);
         assert_ne!(sockets.take("admin", any_port).unwrap().local_addr().unwrap(), address);
         assert_eq!(sockets.take("api", any_port).unwrap().local_addr().unwrap(), address);
+        let (mut sockets, address) = inherited(SocketOrigin::OldProcess("api".to_owned()));
+        assert_eq!(
+            sockets.take("admin", address).unwrap().local_addr().unwrap(),
+            address,
+            "or to its address"
+        );
     }
 
     /// A listener that the new policy file has moved does not stay where it was.
     #[tokio::test]
     async fn a_socket_of_an_old_process_with_another_address_is_left() {
-        let (mut sockets, address) = given(Giver::OldProcess("api".to_owned()));
+        let (mut sockets, address) = inherited(SocketOrigin::OldProcess("api".to_owned()));
         let moved = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         assert_eq!(sockets.take("api", moved).unwrap().local_addr().unwrap(), moved);
         assert_ne!(moved, address);

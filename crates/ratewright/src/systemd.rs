@@ -1,4 +1,4 @@
-//! What systemd is told, if it started this process (`Type=notify`). Elsewhere all of this does nothing.
+//! Notifies systemd of readiness, reloads and stops (`Type=notify`). Does nothing elsewhere.
 
 use rustix::process::getpid;
 use sd_notify::NotifyState;
@@ -29,7 +29,7 @@ pub(crate) fn hand_over_to(pid: u32) {
 
 fn notify(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        warn!("systemd cannot be told how this process is: {error}");
+        warn!("systemd notification failed: {error}");
     }
 }
 

@@ -27,10 +27,10 @@ pub(crate) use take_over::TakeOver;
 pub(crate) const TAKE_OVER: &str = "RATEWRIGHT_TAKE_OVER";
 
 /// What a command says first: this, and the program to start.
-const ASKS_FOR_UPGRADE: &str = "upgrade ";
+const MESSAGE_UPGRADE: &str = "upgrade ";
 
 /// What a new process says first.
-const TAKES_OVER: &str = "take over";
+const MESSAGE_TAKE_OVER: &str = "take over";
 
 /// The new process serves.
 const READY: &str = "ready";
@@ -40,6 +40,9 @@ const DONE: &str = "done ";
 
 /// The new process does not become ready: this, and why.
 const FAILED: &str = "failed ";
+
+/// The most sockets that are handed over: one for each listener, and room for more.
+const SOCKETS_MAX: usize = 8;
 
 /// The longest line, in bytes.
 const LINE_MAX: u64 = 8_192;

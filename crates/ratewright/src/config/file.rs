@@ -44,10 +44,11 @@ pub(super) struct File {
     pub(super) enabled: Option<Written<bool>>,
     /// Where Ratewright listens.
     pub(super) listen: Option<Listen>,
-    /// How long connections are still accepted after SIGTERM, while `/ready` answers 503 and responses end their connections: time for
-    /// load balancers to notice. After ctrl-c there is no such delay. Default: `5s`.
+    /// How long Ratewright still accepts connections after SIGTERM, so that load balancers notice that `/ready` answers 503. HTTP/1.1
+    /// responses carry `Connection: close` meanwhile. Ctrl-C skips the delay. A change needs a restart. Default: `5s`.
     pub(super) stop_delay: Option<Written<Micros>>,
-    /// How long requests in flight may take to finish once no connection is accepted any more. Default: `20s`.
+    /// How long requests in flight may take to finish after Ratewright stops accepting connections. `listen.grpc` uses
+    /// `envoy.connection_grace` instead. A change needs a restart. Default: `20s`.
     pub(super) drain_timeout: Option<Written<Micros>>,
     /// Where buckets live.
     pub(super) store: Option<Store>,
@@ -93,8 +94,8 @@ pub(super) struct Listen {
     pub(super) admin: Option<At<Listener>>,
     /// The certificate of every door that has none of its own.
     pub(super) tls: Option<ListenTls>,
-    /// The path of the control socket, by which `ratewright upgrade` replaces the running process. Only its owner and root can use it.
-    /// Default: `control.sock` in the service's folder under systemd (`RUNTIME_DIRECTORY`), elsewhere none; `off` to have none.
+    /// Path of the Unix socket that `ratewright upgrade` connects to. Only the process's user and root can use it. Default:
+    /// `control.sock` in systemd's `RUNTIME_DIRECTORY`; without that variable, no socket. `off` disables it.
     pub(super) control: Option<Written<FileName>>,
 }
 
@@ -112,10 +113,10 @@ pub(super) struct ListenerSection {
     pub(super) address: Option<Written<SocketAddr>>,
     /// The door's own certificate.
     pub(super) tls: Option<ListenTls>,
-    /// `{from: [10.0.0.0/8]}` requires a PROXY protocol header (version 1 or 2) on each connection, and closes connections from other
-    /// networks or addresses at once. The address that a load balancer announces is then the client's. `from` must not be empty: whoever
-    /// writes the header chooses the address, so name your load balancers only. `api`, `admin` and `grpc` then need the same protection as
-    /// off loopback. Default: a header is never read.
+    /// `{from: [10.0.0.0/8]}` requires a PROXY protocol header (version 1 or 2) on every connection, and uses the announced address as the
+    /// client's. Connections from peers outside `from` are closed. List only your load balancers: whoever sends the header chooses the
+    /// address. `api` and `admin` then need `api.tokens` or `client_ca`, and `grpc` needs `client_ca` or `open: true`. Default: headers are
+    /// not accepted.
     pub(super) proxy_protocol: Option<At<ListenProxyProtocol>>,
     /// For `listen.grpc` only. `true` allows an address that other machines can reach without `client_ca`. Every client that reaches it
     /// can then use up limits; negative hits from other machines are ignored. Has no effect if `client_ca` is set. Default: `false`.

@@ -203,7 +203,8 @@ impl Reader<'_> {
                 IpNet::V4(_) | IpNet::V6(_) => from.push(network),
             }
         }
-        ProxyProtocol::new(path, from)
+        // In the log as in metrics: `gateway`.
+        ProxyProtocol::new(path.trim_start_matches("listen."), from)
     }
 
     /// Notes a listener that other machines can reach, if it asks for no certificate and needs something to protect it.

@@ -6,41 +6,53 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 
-use super::{ASKS_FOR_UPGRADE, DONE, FAILED};
+use super::{DONE, FAILED, MESSAGE_UPGRADE};
 use crate::cli::UpgradeArgs;
+
+/// There is no running process, or it cannot be reached.
+const UNREACHABLE: u8 = 3;
 
 /// Replaces the running process, and says how it went.
 pub(crate) fn upgrade(args: &UpgradeArgs) -> ExitCode {
-    match replace(args) {
+    let stream = match connect(args) {
+        Ok(stream) => stream,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            return ExitCode::from(UNREACHABLE);
+        }
+    };
+    match replace(stream) {
         Ok(pid) => {
             crate::print(&format!("process {pid} serves now; the old one finishes its requests and ends\n"));
             ExitCode::SUCCESS
         }
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
+        Err(error) => crate::fail(&error),
     }
 }
 
-/// The new process's id.
-fn replace(UpgradeArgs { control }: &UpgradeArgs) -> anyhow::Result<String> {
-    let program = std::env::current_exe().context("cannot tell which program this is")?;
-    let program = program.to_str().filter(|program| !program.contains('\n'));
-    let program = program.context("the path of this program is no text; move it")?;
-    let mut stream = UnixStream::connect(control).with_context(|| {
+fn connect(UpgradeArgs { control }: &UpgradeArgs) -> anyhow::Result<UnixStream> {
+    UnixStream::connect(control).with_context(|| {
         format!(
-            "cannot reach a running process at {}; is it running, as the same user, and is that its listen.control?",
+            "cannot connect to control socket {}; check that Ratewright runs, that listen.control is this path, and that you are its user or root",
             control.display()
         )
-    })?;
-    stream.write_all(format!("{ASKS_FOR_UPGRADE}{program}\n").as_bytes())?;
+    })
+}
+
+/// The new process's id.
+fn replace(mut stream: UnixStream) -> anyhow::Result<String> {
+    let program = std::env::current_exe().context("cannot tell which program this is")?;
+    let program = program.to_str().filter(|program| !program.contains('\n'));
+    let program = program.context("program path is not UTF-8 or contains a newline; move the program")?;
+    stream.write_all(format!("{MESSAGE_UPGRADE}{program}\n").as_bytes())?;
     let mut said = String::new();
     BufReader::new(stream).read_line(&mut said)?;
     let said = said.trim_end();
     if let Some(why) = said.strip_prefix(FAILED) {
-        bail!("not upgraded, and the running process goes on: {why}");
+        bail!("upgrade failed, the old process keeps serving: {why}");
     }
     let pid = said.strip_prefix(DONE);
-    Ok(pid.context("the running process ended, or closed the connection; see its log")?.to_owned())
+    Ok(pid
+        .context("control connection closed without a result; see the log of the running process")?
+        .to_owned())
 }

@@ -23,20 +23,22 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{error, info, warn};
 
-use super::{ASKS_FOR_UPGRADE, DONE, FAILED, LINE_MAX, READY, TAKE_OVER, TAKES_OVER, one_line};
-use crate::sockets::Named;
+use super::{
+    DONE, FAILED, LINE_MAX, MESSAGE_TAKE_OVER, MESSAGE_UPGRADE, READY, SOCKETS_MAX, TAKE_OVER, one_line,
+};
+use crate::sockets::NamedListener;
 
 /// Time for a new process to become ready.
-const READY_WITHIN: Duration = Duration::from_secs(60);
+const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time to say what one wants.
-const ASKED_WITHIN: Duration = Duration::from_secs(5);
+/// Time for the last message of a process that has ended.
+const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Time for a client to send its command.
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connections to the control socket at once.
 const CONNECTIONS_MAX: usize = 8;
-
-/// The most sockets that are handed over: one for each listener, and room for more.
-const SOCKETS_MAX: usize = 8;
 
 /// A running process's control socket.
 #[derive(Debug)]
@@ -45,7 +47,7 @@ pub(crate) struct Control {
     listener: UnixListener,
     /// Device and inode of the socket's file: by now another process may have put its own there.
     file: (u64, u64),
-    sockets: Vec<Named>,
+    sockets: Vec<NamedListener>,
     upgrade: Mutex<Upgrade>,
 }
 
@@ -64,7 +66,7 @@ enum Upgrade {
 }
 
 /// A process that is to replace this one. It is killed unless it becomes ready.
-struct Unready(Option<Child>);
+struct PendingProcess(Option<Child>);
 
 /// Another process has taken over.
 #[derive(Debug)]
@@ -79,13 +81,17 @@ impl Control {
     ///
     /// # Errors
     /// If the path cannot be used, or another process has its control socket there.
-    pub(crate) fn open(path: &Path, sockets: Vec<Named>, is_taking_over: bool) -> anyhow::Result<Self> {
+    pub(crate) fn open(
+        path: &Path,
+        sockets: Vec<NamedListener>,
+        is_taking_over: bool,
+    ) -> anyhow::Result<Self> {
         if !is_taking_over {
             check_unused(path)?;
         }
         let what = || {
             format!(
-                "cannot open the control socket {}; set listen.control to a path whose folder exists and is writable, or remove it",
+                "cannot open the control socket {}; set listen.control to a path whose folder exists and is writable, or to off",
                 path.display()
             )
         };
@@ -97,7 +103,7 @@ impl Control {
     pub(crate) async fn serve(self: Arc<Self>) -> Upgraded {
         let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let (upgraded, mut is_upgraded) = mpsc::channel(1);
-        let mut connections = JoinSet::new(); // they end with this process's readiness to be replaced
+        let mut connections = JoinSet::new(); // dropped, and so closed, when this function returns
         loop {
             let accepted = async {
                 let place = Arc::clone(&places).acquire_owned().await;
@@ -125,18 +131,18 @@ impl Control {
         let Ok(peer) = stream.peer_cred() else { return };
         let (own, root) = (geteuid().as_raw(), 0);
         if peer.uid() != own && peer.uid() != root {
-            warn!(uid = peer.uid(), "another user's connection to the control socket is closed");
+            warn!(uid = peer.uid(), "control connection rejected: uid is neither the owner nor root");
             return;
         }
         let mut connection = BufReader::new(stream);
-        let Ok(Some(asked)) = timeout(ASKED_WITHIN, read_line(&mut connection)).await else { return };
-        if asked == TAKES_OVER {
-            self.let_take_over(peer.pid(), connection);
-        } else if let Some(program) = asked.strip_prefix(ASKS_FOR_UPGRADE) {
+        let Ok(Some(asked)) = timeout(COMMAND_TIMEOUT, read_line(&mut connection)).await else { return };
+        if asked == MESSAGE_TAKE_OVER {
+            self.accept_take_over(peer.pid(), connection);
+        } else if let Some(program) = asked.strip_prefix(MESSAGE_UPGRADE) {
             let said = match self.upgrade(Path::new(program)).await {
                 Ok(pid) => format!("{DONE}{pid}\n"),
                 Err(why) => {
-                    error!("upgrade failed, and this process goes on: {why:#}");
+                    error!("upgrade failed: {why:#}; this process keeps serving");
                     format!("{FAILED}{}\n", one_line(&format!("{why:#}")))
                 }
             };
@@ -151,14 +157,14 @@ impl Control {
     }
 
     /// Gives a connection to the upgrade in progress, if it comes from the process that was started.
-    fn let_take_over(&self, peer: Option<i32>, connection: Connection) {
+    fn accept_take_over(&self, peer: Option<i32>, connection: Connection) {
         let mut upgrade = self.upgrade.lock();
         let peer = peer.and_then(|pid| u32::try_from(pid).ok());
         match std::mem::replace(&mut *upgrade, Upgrade::TakingOver) {
             Upgrade::Started { pid, taker } if Some(pid) == peer => drop(taker.send(connection)),
             other @ (Upgrade::None | Upgrade::Starting | Upgrade::Started { .. } | Upgrade::TakingOver) => {
                 *upgrade = other;
-                warn!(pid = peer, "a process that was not started for an upgrade asks for the sockets");
+                warn!(pid = peer, "socket hand-over rejected: the process was not started by this upgrade");
             }
         }
     }
@@ -185,14 +191,14 @@ impl Control {
     }
 
     async fn start(&self, program: &Path) -> anyhow::Result<u32> {
-        info!(program = %program.display(), "upgrade begins");
+        info!(program = %program.display(), "upgrade started");
         let mut command = Command::new(program);
         command.args(std::env::args_os().skip(1)).env(TAKE_OVER, &self.path).stdin(Stdio::null());
         for variable in ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"] {
             command.env_remove(variable); // ours; the new process gets its sockets from us
         }
         let child = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
-        let mut child = Unready(Some(child));
+        let mut child = PendingProcess(Some(child));
         let pid = child.id().context("the new process ended at once")?;
         let (taker, taken) = oneshot::channel();
         *self.upgrade.lock() = Upgrade::Started { pid, taker };
@@ -205,11 +211,18 @@ impl Control {
                 None => bail!("the new process ended before it was ready; its log says why"),
             }
         };
+        let mut ready = std::pin::pin!(ready);
         let became_ready = tokio::select! {
-            became_ready = timeout(READY_WITHIN, ready) => {
-                became_ready.unwrap_or_else(|_| bail!("the new process was not ready after {READY_WITHIN:?}"))
+            became_ready = timeout(READY_TIMEOUT, &mut ready) => {
+                became_ready.unwrap_or_else(|_| bail!("the new process was not ready after {READY_TIMEOUT:?}"))
             }
-            status = child.ended() => bail!("the new process ended before it was ready ({status}); its log says why"),
+            // It may have said why before it ended.
+            status = child.ended() => match timeout(LAST_WORDS_TIMEOUT, &mut ready).await {
+                Ok(Err(why)) => Err(why),
+                Ok(Ok(())) | Err(_) => {
+                    bail!("the new process ended before it was ready ({status}); its log says why")
+                }
+            },
         };
         became_ready?;
         child.0 = None;
@@ -236,7 +249,7 @@ impl Control {
     }
 }
 
-impl Unready {
+impl PendingProcess {
     fn id(&self) -> Option<u32> {
         self.0.as_ref().and_then(Child::id)
     }
@@ -252,7 +265,7 @@ impl Unready {
     }
 }
 
-impl Drop for Unready {
+impl Drop for PendingProcess {
     fn drop(&mut self) {
         if let Some(mut child) = self.0.take() {
             let _ = child.start_kill();
@@ -276,11 +289,11 @@ async fn read_line(connection: &mut Connection) -> Option<String> {
     line.strip_suffix('\n').map(str::to_owned)
 }
 
-/// Says no to a path that another process uses, or that is no socket.
+/// Rejects a path that another process uses, or that is not a socket.
 fn check_unused(path: &Path) -> anyhow::Result<()> {
     let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
     if !metadata.file_type().is_socket() {
-        bail!("listen.control is {}, which exists and is no socket; choose another path", path.display());
+        bail!("listen.control {} exists and is not a socket; choose another path", path.display());
     }
     if std::os::unix::net::UnixStream::connect(path).is_ok() {
         bail!(
@@ -291,7 +304,8 @@ fn check_unused(path: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A unix socket for its owner only. It gets its name when nobody else can connect any more, in one step.
+/// A Unix socket for its owner only: bound in a private folder, set to mode 0600, then renamed into place, so that no other user
+/// can ever connect.
 fn bind(path: &Path) -> std::io::Result<(UnixListener, (u64, u64))> {
     let mut folder = path.as_os_str().as_bytes().to_owned();
     folder.extend_from_slice(format!(".{}", getpid().as_raw_nonzero()).as_bytes());
@@ -325,7 +339,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_socket_is_for_its_owner_only_and_goes_with_its_process() {
+    async fn the_socket_is_for_its_owner_only_and_is_removed_with_its_process() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control.sock");
         let control = open(&path).unwrap();
@@ -346,7 +360,7 @@ mod tests {
         drop(control);
         std::fs::write(&path, "a letter").unwrap();
         let error = open(&path).unwrap_err().to_string();
-        assert!(error.contains("no socket"), "{error}");
+        assert!(error.contains("not a socket"), "{error}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "a letter");
     }
 
@@ -361,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_ends_last_does_not_take_the_other_ones_socket_away() {
+    async fn an_old_process_leaves_the_new_control_socket_in_place() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control.sock");
         let old = open(&path).unwrap();

@@ -14,11 +14,11 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use rustix::process::geteuid;
 use tracing::warn;
 
-use super::{FAILED, READY, TAKE_OVER, TAKES_OVER, one_line};
-use crate::sockets::{Named, Sockets};
+use super::{FAILED, MESSAGE_TAKE_OVER, READY, SOCKETS_MAX, TAKE_OVER, one_line};
+use crate::sockets::{NamedListener, Sockets};
 
 /// Time for the old process to hand over its sockets.
-const HANDED_WITHIN: Duration = Duration::from_secs(10);
+const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The connection to the old process, which waits until we are ready.
 #[derive(Debug)]
@@ -32,17 +32,17 @@ impl TakeOver {
         let Some(path) = crate::environment(TAKE_OVER) else { return Ok(None) };
         let (take_over, named) = Self::connect(Path::new(&path))
             .with_context(|| format!("cannot take over from the process at {path} ({TAKE_OVER})"))?;
-        Ok(Some((take_over, Sockets::of_old_process(named)?)))
+        Ok(Some((take_over, Sockets::from_old_process(named)?)))
     }
 
-    fn connect(path: &Path) -> anyhow::Result<(Self, Vec<Named>)> {
+    fn connect(path: &Path) -> anyhow::Result<(Self, Vec<NamedListener>)> {
         let mut stream = UnixStream::connect(path)?;
         let owner = socket_peercred(&stream)?.uid;
         if owner != geteuid() {
-            bail!("it belongs to another user");
+            bail!("the control socket belongs to another user");
         }
-        stream.set_read_timeout(Some(HANDED_WITHIN))?;
-        stream.write_all(format!("{TAKES_OVER}\n").as_bytes())?;
+        stream.set_read_timeout(Some(HAND_OVER_TIMEOUT))?;
+        stream.write_all(format!("{MESSAGE_TAKE_OVER}\n").as_bytes())?;
         let named = receive(&stream)?;
         Ok((Self { stream }, named))
     }
@@ -50,7 +50,7 @@ impl TakeOver {
     /// Tells the old process that this one serves.
     pub(crate) fn ready(mut self) {
         if self.stream.write_all(format!("{READY}\n").as_bytes()).is_err() {
-            warn!("the process that was to be replaced is gone; this one serves");
+            warn!("the old process ended during the upgrade; this process keeps serving");
         }
     }
 
@@ -61,11 +61,11 @@ impl TakeOver {
 }
 
 /// The sockets, which come with the first byte, and the names of their listeners in one line.
-fn receive(stream: &UnixStream) -> anyhow::Result<Vec<Named>> {
+fn receive(stream: &UnixStream) -> anyhow::Result<Vec<NamedListener>> {
     let (mut line, mut fds) = (Vec::new(), Vec::<OwnedFd>::new());
     while !line.ends_with(b"\n") {
         let mut bytes = [0; 1_024];
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(SOCKETS_MAX))];
         let mut rights = RecvAncillaryBuffer::new(&mut space);
         let mut slices = [IoSliceMut::new(&mut bytes)];
         let n = recvmsg(stream, &mut slices, &mut rights, RecvFlags::CMSG_CLOEXEC)?.bytes;
@@ -75,12 +75,16 @@ fn receive(stream: &UnixStream) -> anyhow::Result<Vec<Named>> {
             }
         }
         let received = bytes.get(..n).filter(|received| !received.is_empty());
-        line.extend_from_slice(received.context("it hands over nothing")?);
+        line.extend_from_slice(
+            received.context("the old process closed the connection without sending sockets")?,
+        );
     }
     let names: Vec<&str> = std::str::from_utf8(&line)?.split_whitespace().collect();
     if names.len() != fds.len() {
-        bail!("it hands over {} sockets for {} listeners", fds.len(), names.len());
+        bail!("the old process sent {} sockets for {} listeners", fds.len(), names.len());
     }
     let named = names.into_iter().zip(fds);
-    Ok(named.map(|(name, fd)| Named { name: name.to_owned(), listener: TcpListener::from(fd) }).collect())
+    Ok(named
+        .map(|(name, fd)| NamedListener { name: name.to_owned(), listener: TcpListener::from(fd) })
+        .collect())
 }

@@ -119,7 +119,7 @@ fn refused_connections_are_counted_and_logged() {
     assert_eq!(refused, [0.0, 3.0, 1.0, 1.0]);
     let line =
         balanced.ratewright.wait_for_line(&["connection refused by proxy_protocol", "begin with a header"]);
-    assert!(line.contains("listen.gateway") && line.contains("127.0.0.1"), "{line}");
+    assert!(line.contains("\"listener\":\"gateway\"") && line.contains("127.0.0.1"), "{line}");
     let lines = balanced.ratewright.log();
     let n_logged = lines.iter().filter(|line| line.contains("connection refused by proxy_protocol")).count();
     assert_eq!(n_logged, 3, "once for each reason: {lines:?}");

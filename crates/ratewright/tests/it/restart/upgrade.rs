@@ -67,7 +67,7 @@ impl Replaceable {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(
-            said.contains("not upgraded, and the running process goes on") && said.contains(why),
+            said.contains("upgrade failed, the old process keeps serving") && said.contains(why),
             "{said}"
         );
         assert_eq!(self.ratewright.admin("/ready").status, 200);
@@ -172,12 +172,12 @@ fn other_users_cannot_use_the_control_socket() {
         program.upgrade_by(&mut command)
     };
     let refused = as_nobody();
-    assert_eq!(refused.status.code(), Some(1), "{refused:?}");
+    assert_eq!(refused.status.code(), Some(3), "{refused:?}");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("Permission denied"), "{refused:?}");
     open(&control, 0o666);
     let refused = as_nobody();
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
-    program.ratewright.wait_for_line(&["another user's connection to the control socket is closed"]);
+    program.ratewright.wait_for_line(&["control connection rejected"]);
 }
 
 /// Listeners that the new file adds are opened, those that it drops are closed, and one that moves moves.
@@ -203,8 +203,8 @@ fn without_a_running_process_it_says_what_to_look_at() {
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1));
-    assert!(said.contains("cannot reach a running process at /nowhere/control.sock"), "{said}");
+    assert_eq!(output.status.code(), Some(3));
+    assert!(said.contains("cannot connect to control socket /nowhere/control.sock"), "{said}");
     assert!(said.contains("listen.control"), "{said}");
 }
 
