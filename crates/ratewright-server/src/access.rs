@@ -66,7 +66,13 @@ pub struct Caller<'a> {
     pub headers: &'a HeaderMap,
     /// With which certificate, if any.
     pub certified: Option<Certified>,
+    /// Through a load balancer, which announces the addresses of its clients.
+    pub is_balanced: bool,
 }
+
+/// That the listener requires a load balancer's PROXY protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Balanced;
 
 /// That the caller showed a certificate which the door's `client_ca` has signed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,11 +122,14 @@ impl<'a> Caller<'a> {
             peer: peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
             headers: request.headers(),
             certified: extensions.get().copied(),
+            is_balanced: extensions.get::<Balanced>().is_some(),
         }
     }
 
+    /// True if the caller is on this machine. Behind a load balancer nobody is: it may connect from this machine, and pass on
+    /// connections without saying whose they are.
     fn is_local(&self) -> bool {
-        self.peer.to_canonical().is_loopback()
+        !self.is_balanced && self.peer.to_canonical().is_loopback()
     }
 
     /// Refuses a page that a browser on this machine runs for somebody else.
@@ -282,7 +291,7 @@ mod tests {
     }
 
     fn caller<'a>(headers: &'a HeaderMap, peer: &str) -> Caller<'a> {
-        Caller { headers, peer: peer.parse().unwrap(), certified: None }
+        Caller { headers, peer: peer.parse().unwrap(), certified: None, is_balanced: false }
     }
 
     fn allows(access: &Access, values: &[&'static str], peer: &str) -> bool {

@@ -33,7 +33,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::{Service, ServiceExt};
 
-use crate::access::Certified;
+use crate::access::{Balanced, Certified};
 use crate::answer::identify;
 
 /// How a door listens.
@@ -72,6 +72,8 @@ struct Guest {
     watcher: Watcher,
     stop: Stop,
     certified: Option<Certified>,
+    /// A load balancer announces the clients of this listener.
+    balanced: Option<Balanced>,
 }
 
 /// Serves a door until it is told to stop. Then no connection is accepted any more, handshakes end, and requests in flight
@@ -84,13 +86,14 @@ pub async fn serve(
     stop: Stop,
 ) {
     let ConnectionSetup { proxy_protocol, tls } = setup.into();
+    let balanced = proxy_protocol.as_ref().map(|_| Balanced);
     let places = Arc::new(Semaphore::new(listening.connections_max));
     let graceful = GracefulShutdown::new();
     let admit = |(mut stream, peer): (TcpStream, SocketAddr), place: Option<OwnedSemaphorePermit>| {
         // Answers are small; waiting to fill a packet only adds to the latency. Failing to say so is no harm.
         let _ = stream.set_nodelay(true);
         let (door, watcher, stop) = (door.clone(), graceful.watcher(), stop.clone());
-        let mut guest = Guest { peer, door, listening, watcher, stop, certified: None };
+        let mut guest = Guest { peer, door, listening, watcher, stop, certified: None, balanced };
         let (proxy_protocol, tls) = (proxy_protocol.clone(), tls.clone());
         tokio::spawn(async move {
             // Boxed, so that other connections need not have the room for it.
@@ -124,6 +127,15 @@ pub async fn serve(
     }
     drop(listener);
     stop.reaches(StopPhase::Draining).await;
+    let finished = async {
+        while graceful.count() > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::select! {
+        () = finished => {}
+        () = stop.ends_unused() => {}
+    }
     let _ = tokio::time::timeout(listening.finish_within, graceful.shutdown()).await;
 }
 
@@ -164,13 +176,16 @@ impl Guest {
 
     /// Answers requests until the client or the door has enough.
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { peer, door, listening, watcher, stop, certified } = self;
+        let Self { peer, door, listening, watcher, stop, certified, balanced } = self;
         let stop = Arc::new(stop); // a clone of its own for each request would cost more
         let door = door.into_service::<Incoming>();
         let service = hyper::service::service_fn(move |mut request: http::Request<Incoming>| {
             request.extensions_mut().insert(ConnectInfo(peer));
             if let Some(certified) = certified {
                 request.extensions_mut().insert(certified);
+            }
+            if let Some(balanced) = balanced {
+                request.extensions_mut().insert(balanced);
             }
             let (mut door, stop) = (door.clone(), Arc::clone(&stop));
             async move {

@@ -9,12 +9,12 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
-use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow, bail};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
@@ -85,7 +85,7 @@ struct Serving {
     /// The admin door closes last, so that one can watch the others close.
     admin: JoinSet<()>,
     admin_switch: StopSwitch,
-    control: Option<Arc<Control>>,
+    control: Option<Control>,
 }
 
 /// Why the program stops.
@@ -110,13 +110,21 @@ pub(crate) fn run(
     runtime.block_on(async {
         let stopped = stopped()?;
         tokio::spawn(systemd::reap_orphans());
-        let serving = Serving::start(config, source, sockets, take_over.is_some()).await;
+        let mut stopped = Box::pin(stopped);
+        let serving = tokio::select! {
+            serving = Serving::start(config, source, sockets, take_over.as_ref()) => serving,
+            _ = &mut stopped => match &take_over {
+                Some(_) => Err(anyhow!("stopped before it was ready")),
+                None => return Ok(()),
+            },
+        };
         match (&serving, take_over) {
             (Ok(_), Some(take_over)) => take_over.ready(),
             (Err(error), Some(take_over)) => take_over.fail(&format!("{error:#}")),
             (_, None) => {}
         }
-        let serving = serving?;
+        let mut serving = serving?;
+        serving.open_control()?;
         systemd::ready();
         serving.until_stopped(stopped).await
     })
@@ -128,7 +136,7 @@ impl Serving {
         config: Config,
         source: Source,
         mut sockets: Sockets,
-        is_taking_over: bool,
+        take_over: Option<&TakeOver>,
     ) -> anyhow::Result<Self> {
         let doors = Doors::bind(&config, &mut sockets)?;
         sockets.check_all_taken()?;
@@ -144,26 +152,35 @@ impl Serving {
         let (switch, stop) = StopSwitch::new();
         let (admin_switch, admin_stop) = StopSwitch::new();
         let (mut serving, mut admin) = (JoinSet::new(), JoinSet::new());
-        doors.serve(&running, labels, stop_config, (&mut serving, stop), (&mut admin, admin_stop));
-        if is_taking_over {
-            running.until_ready().await;
+        let old_path = take_over.map(TakeOver::path);
+        let control = control.map(|path| Control::bind(&path, handed, old_path)).transpose()?;
+        if take_over.is_some() {
+            // Until then the old process serves all clients.
+            running.until_ready().await?;
         }
-        let open = |path: PathBuf| Control::open(&path, handed, is_taking_over).map(Arc::new);
-        let control = control.map(open).transpose()?;
+        doors.serve(&running, labels, stop_config, (&mut serving, stop), (&mut admin, admin_stop));
         Ok(Self { running, stop_config, doors: serving, switch, admin, admin_switch, control })
     }
 
+    /// Lets `ratewright upgrade` find this process: from now on, and not that which it replaces.
+    fn open_control(&mut self) -> anyhow::Result<()> {
+        self.control.as_mut().map_or(Ok(()), Control::publish)
+    }
+
     /// Serves until there is a reason to stop, and stops.
-    async fn until_stopped(mut self, stopped: impl Future<Output = Why>) -> anyhow::Result<()> {
+    async fn until_stopped(
+        mut self,
+        mut stopped: Pin<Box<impl Future<Output = Why> + Send + 'static>>,
+    ) -> anyhow::Result<()> {
         let control = self.control.take();
         let replaced = async {
             match control {
-                Some(control) => control.serve().await,
+                Some(control) => Arc::new(control).serve().await,
                 None => std::future::pending().await,
             }
         };
         let why = tokio::select! {
-            why = stopped => why,
+            why = &mut stopped => why,
             Upgraded = replaced => Why::Replaced,
             // A gateway that cannot open ends the program: whoever started it must not take it for one that is there.
             Some(Ok(Err(error))) = self.doors.join_next() => return Err(error),
@@ -177,6 +194,7 @@ impl Serving {
                     "stopping: /ready answers 503; connections are accepted for {delay:?} more (stop_delay)"
                 );
                 self.switch.go_to(StopPhase::Leaving);
+                self.admin_switch.go_to(StopPhase::Leaving);
                 tokio::time::sleep(delay).await;
             }
             Why::Interrupted => {
@@ -188,7 +206,11 @@ impl Serving {
                 info!("replaced by a new process; draining");
                 self.switch.go_to(StopPhase::HandedOver);
                 self.admin_switch.go_to(StopPhase::HandedOver);
-                tokio::time::sleep(delay).await;
+                tokio::select! {
+                    () = tokio::time::sleep(delay) => {}
+                    // Ctrl-C from now on ends the process at once.
+                    _ = &mut stopped => {}
+                }
             }
         }
         self.switch.go_to(StopPhase::Draining);
@@ -250,7 +272,8 @@ impl Doors {
         };
         if let Some(bound) = self.admin {
             let routes = running.admin_routes(labels);
-            admin.spawn(bound.serve(routes, listening(ADMIN_PLACES), admin_stop));
+            let listening = Listening { finish_within: ADMIN_DRAIN_TIMEOUT, ..listening(ADMIN_PLACES) };
+            admin.spawn(bound.serve(routes, listening, admin_stop));
         }
         if let Some((Bound { listener, config, .. }, listening)) = self.grpc {
             let (running, stop) = (running.clone(), stop.clone());
@@ -452,11 +475,19 @@ impl Running {
         Readiness::Ready
     }
 
-    /// Ready when requests should come.
-    async fn until_ready(&self) {
-        while !matches!(self.readiness(), Readiness::Ready) {
+    /// Waits until requests should come.
+    ///
+    /// # Errors
+    /// If they should not come for too long.
+    async fn until_ready(&self) -> anyhow::Result<()> {
+        let began = tokio::time::Instant::now();
+        while let Readiness::NotReady { reason } = self.readiness() {
+            if began.elapsed() > READY_TIMEOUT {
+                bail!("not ready after {READY_TIMEOUT:?}: {reason}");
+            }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        Ok(())
     }
 }
 
@@ -485,6 +516,12 @@ impl Bound {
         serve(self.listener, routes, listening, self.config.connection_setup(), stop).await;
     }
 }
+
+/// Time for a process that takes over to become ready. The old process waits a little longer.
+const READY_TIMEOUT: Duration = Duration::from_secs(50);
+
+/// Time for requests to the admin door to finish, after all others have.
+const ADMIN_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Connections to the admin door: those who run it, and their machines.
 const ADMIN_PLACES: usize = 256;

@@ -1,16 +1,20 @@
 //! `ratewright upgrade`: asks a running process to let this program replace it.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::{DONE, FAILED, MESSAGE_UPGRADE};
+use super::{DONE, FAILED, LINE_MAX, MESSAGE_UPGRADE, one_line};
 use crate::cli::UpgradeArgs;
 
 /// There is no running process, or it cannot be reached.
 const UNREACHABLE: u8 = 3;
+
+/// Time for the running process to say how it went. The new one has a minute to become ready.
+const RESULT_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// Replaces the running process, and says how it went.
 pub(crate) fn upgrade(args: &UpgradeArgs) -> ExitCode {
@@ -45,9 +49,11 @@ fn replace(mut stream: UnixStream) -> anyhow::Result<String> {
     let program = program.to_str().filter(|program| !program.contains('\n'));
     let program = program.context("program path is not UTF-8 or contains a newline; move the program")?;
     stream.write_all(format!("{MESSAGE_UPGRADE}{program}\n").as_bytes())?;
+    stream.set_read_timeout(Some(RESULT_TIMEOUT))?;
     let mut said = String::new();
-    BufReader::new(stream).read_line(&mut said)?;
-    let said = said.trim_end();
+    let read = BufReader::new(stream.take(LINE_MAX)).read_line(&mut said);
+    read.context("the running process does not answer; see its log")?;
+    let said = one_line(said.trim_end());
     if let Some(why) = said.strip_prefix(FAILED) {
         bail!("upgrade failed, the old process keeps serving: {why}");
     }

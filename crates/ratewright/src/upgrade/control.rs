@@ -37,6 +37,9 @@ const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time for a client to send its command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// What the socket is called until it is published.
+const HIDDEN: &str = "s";
+
 /// Connections to the control socket at once.
 const CONNECTIONS_MAX: usize = 8;
 
@@ -45,8 +48,10 @@ const CONNECTIONS_MAX: usize = 8;
 pub(crate) struct Control {
     path: PathBuf,
     listener: UnixListener,
-    /// Device and inode of the socket's file: by now another process may have put its own there.
-    file: (u64, u64),
+    /// The folder in which it is until it is published.
+    hidden_in: Option<PathBuf>,
+    /// Device and inode of the published file: by now another process may have put its own there.
+    file: Mutex<Option<(u64, u64)>>,
     sockets: Vec<NamedListener>,
     upgrade: Mutex<Upgrade>,
 }
@@ -76,17 +81,17 @@ pub(crate) struct Upgraded;
 type Connection = BufReader<UnixStream>;
 
 impl Control {
-    /// Opens the control socket. A file of a process that is gone is replaced, and so is that of an old process that is
-    /// being replaced.
+    /// Makes a control socket that nobody can find yet.
     ///
     /// # Errors
-    /// If the path cannot be used, or another process has its control socket there.
-    pub(crate) fn open(
+    /// If the path cannot be used, or a process has its control socket there that is not being replaced. `old_path` is the path of
+    /// the one that is.
+    pub(crate) fn bind(
         path: &Path,
         sockets: Vec<NamedListener>,
-        is_taking_over: bool,
+        old_path: Option<&Path>,
     ) -> anyhow::Result<Self> {
-        if !is_taking_over {
+        if old_path != Some(path) {
             check_unused(path)?;
         }
         let what = || {
@@ -95,8 +100,24 @@ impl Control {
                 path.display()
             )
         };
-        let (listener, file) = bind(path).with_context(what)?;
-        Ok(Self { path: path.to_owned(), listener, file, sockets, upgrade: Mutex::default() })
+        let (listener, folder) = bind(path).with_context(what)?;
+        let (path, file) = (path.to_owned(), Mutex::default());
+        Ok(Self { path, listener, hidden_in: Some(folder), file, sockets, upgrade: Mutex::default() })
+    }
+
+    /// Puts the socket at its path, in place of one that is there.
+    ///
+    /// # Errors
+    /// If the folder has changed meanwhile.
+    pub(crate) fn publish(&mut self) -> anyhow::Result<()> {
+        let Some(folder) = self.hidden_in.take() else { return Ok(()) };
+        let hidden = folder.join(HIDDEN);
+        let file = identity(&hidden);
+        let renamed = std::fs::rename(&hidden, &self.path);
+        let _ = std::fs::remove_dir_all(&folder);
+        renamed.with_context(|| format!("cannot open the control socket {}", self.path.display()))?;
+        *self.file.get_mut() = file;
+        Ok(())
     }
 
     /// Serves the control socket until another process has taken over.
@@ -111,7 +132,10 @@ impl Control {
             };
             let (place, accepted) = tokio::select! {
                 accepted = accepted => accepted,
-                Some(Upgraded) = is_upgraded.recv() => return Upgraded,
+                Some(Upgraded) = is_upgraded.recv() => {
+                    *self.file.lock() = None; // the new process puts its own socket there
+                    return Upgraded;
+                }
             };
             let Ok((stream, _)) = accepted else {
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -197,11 +221,17 @@ impl Control {
         for variable in ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"] {
             command.env_remove(variable); // ours; the new process gets its sockets from us
         }
-        let child = command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
-        let mut child = PendingProcess(Some(child));
-        let pid = child.id().context("the new process ended at once")?;
-        let (taker, taken) = oneshot::channel();
-        *self.upgrade.lock() = Upgrade::Started { pid, taker };
+        let (mut child, pid, taken) = {
+            // The new process may ask for the sockets before we know its id: it waits for the lock.
+            let mut upgrade = self.upgrade.lock();
+            let child =
+                command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
+            let child = PendingProcess(Some(child));
+            let pid = child.id().context("the new process ended at once")?;
+            let (taker, taken) = oneshot::channel();
+            *upgrade = Upgrade::Started { pid, taker };
+            (child, pid, taken)
+        };
         let ready = async {
             let mut connection = taken.await.context("the new process did not ask for the sockets")?;
             self.hand_over(connection.get_ref()).await.context("the sockets cannot be handed over")?;
@@ -275,8 +305,12 @@ impl Drop for PendingProcess {
 
 impl Drop for Control {
     fn drop(&mut self) {
-        if identity(&self.path) == Some(self.file) {
+        let file = self.file.get_mut().take();
+        if file.is_some() && identity(&self.path) == file {
             let _ = std::fs::remove_file(&self.path);
+        }
+        if let Some(folder) = &self.hidden_in {
+            let _ = std::fs::remove_dir_all(folder);
         }
     }
 }
@@ -306,22 +340,25 @@ fn check_unused(path: &Path) -> anyhow::Result<()> {
 
 /// A Unix socket for its owner only: bound in a private folder, set to mode 0600, then renamed into place, so that no other user
 /// can ever connect.
-fn bind(path: &Path) -> std::io::Result<(UnixListener, (u64, u64))> {
+fn bind(path: &Path) -> std::io::Result<(UnixListener, PathBuf)> {
     let mut folder = path.as_os_str().as_bytes().to_owned();
     folder.extend_from_slice(format!(".{}", getpid().as_raw_nonzero()).as_bytes());
     let folder = PathBuf::from(std::ffi::OsStr::from_bytes(&folder));
     let _ = std::fs::remove_dir_all(&folder); // of a process that had this id
     std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
-    let bound = (|| {
-        let hidden = folder.join("s");
-        let listener = UnixListener::bind(&hidden)?;
+    let hidden = folder.join(HIDDEN);
+    let listener = UnixListener::bind(&hidden);
+    let bound = listener.and_then(|listener| {
         std::fs::set_permissions(&hidden, std::fs::Permissions::from_mode(0o600))?;
-        let file = identity(&hidden).ok_or(std::io::ErrorKind::NotFound)?;
-        std::fs::rename(&hidden, path)?;
-        Ok((listener, file))
-    })();
-    let _ = std::fs::remove_dir_all(&folder);
-    bound
+        Ok(listener)
+    });
+    match bound {
+        Ok(listener) => Ok((listener, folder)),
+        Err(error) => {
+            let _ = std::fs::remove_dir_all(&folder);
+            Err(error)
+        }
+    }
 }
 
 /// Device and inode of a file.
@@ -335,7 +372,9 @@ mod tests {
     use super::*;
 
     fn open(path: &Path) -> anyhow::Result<Control> {
-        Control::open(path, Vec::new(), false)
+        let mut control = Control::bind(path, Vec::new(), None)?;
+        control.publish()?;
+        Ok(control)
     }
 
     #[tokio::test]
@@ -379,7 +418,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control.sock");
         let old = open(&path).unwrap();
-        let new = Control::open(&path, Vec::new(), true).unwrap();
+        let mut new = Control::bind(&path, Vec::new(), Some(&path)).unwrap();
+        new.publish().unwrap();
         drop(old);
         assert!(path.exists());
         drop(new);

@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -24,6 +24,8 @@ const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct TakeOver {
     stream: UnixStream,
+    /// The old process's control socket.
+    path: PathBuf,
 }
 
 impl TakeOver {
@@ -44,7 +46,12 @@ impl TakeOver {
         stream.set_read_timeout(Some(HAND_OVER_TIMEOUT))?;
         stream.write_all(format!("{MESSAGE_TAKE_OVER}\n").as_bytes())?;
         let named = receive(&stream)?;
-        Ok((Self { stream }, named))
+        Ok((Self { stream, path: path.to_owned() }, named))
+    }
+
+    /// Where the old process's control socket is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Tells the old process that this one serves.

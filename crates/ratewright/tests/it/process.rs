@@ -271,6 +271,10 @@ impl Ratewright {
         self.wait()
     }
 
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn is_running(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id()));
         stat.is_ok_and(|stat| !stat.contains(") Z "))

@@ -85,9 +85,9 @@ fn a_broken_file_is_told_and_the_one_before_stays_until_it_is_repaired() {
     assert_eq!(decide(&ratewright, "192.0.2.1").remaining("api"), Some(2));
     let file = ratewright.file().display().to_string();
     for (n, (broken, told)) in [
-        (policy("api", "{rate: 1/h, burst: 0}", ""), ":2:58: policies.api.quota.burst is"),
-        ("policies: [\n".to_owned(), ":2:11: "),
-        ("polices: []\n".to_owned(), ":2:1: there is no setting \\\"polices\\\" here"),
+        (policy("api", "{rate: 1/h, burst: 0}", ""), ":3:58: policies.api.quota.burst is"),
+        ("policies: [\n".to_owned(), ":3:11: "),
+        ("polices: []\n".to_owned(), ":3:1: there is no setting \\\"polices\\\" here"),
     ]
     .into_iter()
     .enumerate()

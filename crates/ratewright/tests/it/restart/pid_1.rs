@@ -49,8 +49,9 @@ fn the_first_process_of_a_container_stops_on_sigterm_with_status_0() {
 /// A second ctrl-c ends it at once, as elsewhere.
 #[test]
 fn the_first_process_of_a_container_can_be_interrupted() {
-    let status = as_pid_1("stop_delay: 1h\n", |pid, _| {
+    let status = as_pid_1("stop_delay: 1h\n", |pid, folder| {
         kill("TERM", pid);
+        wait_until("it stops", || !folder.path().join("control.sock").exists());
         wait_until("it ends", || {
             let _ = Command::new("kill").args(["-s", "INT", pid]).stderr(Stdio::null()).status();
             !std::path::Path::new("/proc").join(pid).exists()

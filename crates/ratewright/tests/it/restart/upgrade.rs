@@ -53,7 +53,8 @@ impl Replaceable {
         let output = self.upgrade();
         let printed = String::from_utf8(output.stdout).unwrap();
         let pid = printed.strip_prefix("process ").and_then(|rest| rest.split(' ').next());
-        let pid = pid.unwrap_or_else(|| panic!("{printed} {}", String::from_utf8_lossy(&output.stderr)));
+        let said = String::from_utf8_lossy(&output.stderr);
+        let pid = pid.unwrap_or_else(|| panic!("{said} {:#?}", self.ratewright.logged()));
         let before = self.pid.replace(pid.to_owned());
         match before {
             Some(before) => wait_until("the old process ends", || !is_running(&before)),
@@ -151,6 +152,71 @@ fn a_new_process_that_does_not_become_ready_changes_nothing() {
         program.ratewright.signal("TERM");
         assert_eq!(first.join().unwrap(), "");
         wait_until("it ends with the old one", || !is_asleep());
+    });
+}
+
+/// Until the new process is ready, the old one serves every client; and one that is stopped meanwhile changes nothing.
+#[test]
+fn a_new_process_serves_nobody_before_it_is_ready() {
+    let program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
+    let closed = ratewright_lab::free_port();
+    let before = std::fs::read_to_string(program.file()).unwrap();
+    let store = format!("store: {{redis: {{url: 'redis://127.0.0.1:{closed}'}}, on_failure: closed}}\n");
+    std::fs::write(program.file(), before + &store).unwrap();
+    let new = || {
+        let old = program.ratewright.id().to_string();
+        let found = Command::new("pgrep").args(["-P", &old]).output().unwrap().stdout;
+        String::from_utf8(found).unwrap().trim().to_owned()
+    };
+    std::thread::scope(|threads| {
+        let upgrade = threads.spawn(|| program.upgrade());
+        wait_until("the new process has said where it listens", || {
+            program.ratewright.logged().iter().any(|line| line.starts_with("ratewright "))
+        });
+        for _ in 0..50 {
+            assert_eq!(program.ratewright.admin("/ready").status, 200);
+            assert_eq!(program.ratewright.get("check?key=k").status, 200);
+        }
+        assert!(Command::new("kill").arg(new()).status().unwrap().success());
+        program.cannot_upgrade(&upgrade.join().unwrap(), "stopped before it was ready");
+    });
+}
+
+/// A file at the new path of the control socket is not overwritten.
+#[test]
+fn an_upgrade_overwrites_no_file_at_a_new_path() {
+    let program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
+    let precious = program.folder.path().join("precious");
+    std::fs::write(&precious, "a letter").unwrap();
+    let text = std::fs::read_to_string(program.file()).unwrap();
+    let control = program.control().display().to_string();
+    std::fs::write(program.file(), text.replace(&control, &precious.display().to_string())).unwrap();
+    program.cannot_upgrade(&program.upgrade(), "is not a socket");
+    assert_eq!(std::fs::read_to_string(&precious).unwrap(), "a letter");
+}
+
+/// A process that was replaced and still drains can be ended.
+#[test]
+fn a_replaced_process_ends_at_ctrl_c() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = silent.local_addr().unwrap();
+    let mut program = Replaceable::start(|_| {
+        format!(
+            "stop_delay: 1h\ndrain_timeout: 1h\nroutes: [{{id: app, match: {{path: /**}}, upstream: 'http://{upstream}'}}]\n"
+        )
+    });
+    let mut stream = std::net::TcpStream::connect(&program.ratewright.gateway).unwrap();
+    std::io::Write::write_all(&mut stream, super::REQUEST).unwrap();
+    let _in_flight = silent.accept().unwrap();
+    let output = program.upgrade();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    program.pid = printed.split(' ').nth(1).map(str::to_owned);
+    program.ratewright.wait_for_line(&["replaced by a new process"]);
+    wait_until("it ends", || {
+        if program.ratewright.is_running() {
+            program.ratewright.signal("INT"); // the first ends the delay, the second the drain
+        }
+        !program.ratewright.is_running()
     });
 }
 
