@@ -26,7 +26,7 @@ use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use ratewright_http::{Problem, given_id};
 use ratewright_listen::{
     Alarm, ConnectionSetup, ParseErrorLog, ParseErrors, Patient, ProxyProtocol, RenderParseError, Speaks,
-    Stop, StopPhase, Tls, accept_queued,
+    Stop, Tls, accept_queued,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -126,7 +126,6 @@ pub async fn serve(
         admit(accepted, Some(place));
     }
     drop(listener);
-    stop.reaches(StopPhase::Draining).await;
     let finished = async {
         while graceful.count() > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;

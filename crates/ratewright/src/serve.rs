@@ -206,20 +206,34 @@ impl Serving {
                 info!("replaced by a new process; draining");
                 self.switch.go_to(StopPhase::HandedOver);
                 self.admin_switch.go_to(StopPhase::HandedOver);
+                // Nobody waits for this process to end, so idle connections are kept: their clients may use them again.
                 tokio::select! {
-                    () = tokio::time::sleep(delay) => {}
+                    served = self.all_served() => served?,
+                    () = tokio::time::sleep(drain_timeout) => {}
                     // Ctrl-C from now on ends the process at once.
                     _ = &mut stopped => {}
                 }
+                self.switch.go_to(StopPhase::Draining);
+                let _ = tokio::time::timeout(delay, self.all_served()).await;
             }
         }
         self.switch.go_to(StopPhase::Draining);
-        while let Some(served) = self.doors.join_next().await {
-            served.context("a listener failed")??;
+        if !matches!(why, Why::Replaced) {
+            self.all_served().await?;
         }
         self.admin_switch.go_to(StopPhase::Draining);
         while let Some(served) = self.admin.join_next().await {
             served.context("the admin listener failed")?;
+        }
+        Ok(())
+    }
+}
+
+impl Serving {
+    /// Waits until all doors but the admin's have closed.
+    async fn all_served(&mut self) -> anyhow::Result<()> {
+        while let Some(served) = self.doors.join_next().await {
+            served.context("a listener failed")??;
         }
         Ok(())
     }

@@ -105,6 +105,30 @@ fn upgrades_in_a_row_lose_no_request() {
     load.stop();
 }
 
+/// Nobody waits for the old process to end, so a client may come back to its connection late, and is told then.
+#[test]
+fn an_idle_connection_outlives_an_upgrade_until_its_next_response() {
+    let application = ratewright_lab::Nginx::start(1, "", "location / { return 200 'app'; }\n");
+    let address = application.address();
+    let mut program = Replaceable::start(|_| {
+        format!("stop_delay: 0s\nroutes: [{{id: app, match: {{path: /**}}, upstream: 'http://{address}'}}]\n")
+    });
+    let connect = |address: &str| std::net::TcpStream::connect(address).unwrap();
+    let mut idle = [connect(&program.ratewright.gateway), connect(&program.ratewright.address)];
+    let request = b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n";
+    for stream in &mut idle {
+        assert_eq!(super::ask(stream, request).headers.get("connection"), None);
+    }
+    let output = program.upgrade();
+    program.pid = String::from_utf8(output.stdout).unwrap().split(' ').nth(1).map(str::to_owned);
+    program.ratewright.wait_for_line(&["replaced by a new process"]);
+    for stream in &mut idle {
+        let answer = super::ask(stream, request);
+        assert_eq!((answer.status, answer.headers["connection"].as_str()), (200, "close"));
+    }
+    program.ratewright.wait_until_ended();
+}
+
 /// A file that is wrong, a file with an address in use: the old process goes on under its own.
 #[test]
 fn a_new_process_that_cannot_start_changes_nothing() {
