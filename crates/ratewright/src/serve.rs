@@ -30,7 +30,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
-use tracing::info;
+use tracing::{error, info};
 
 use crate::buckets::Buckets;
 use crate::config::{Config, DoorConfig, ListenConfig, LogDenials, Source, StopConfig};
@@ -118,13 +118,17 @@ pub(crate) fn run(
                 None => return Ok(()),
             },
         };
+        let is_replacing = take_over.is_some();
         match (&serving, take_over) {
             (Ok(_), Some(take_over)) => take_over.ready(),
             (Err(error), Some(take_over)) => take_over.fail(&format!("{error:#}")),
             (_, None) => {}
         }
         let mut serving = serving?;
-        serving.open_control()?;
+        match serving.open_control() {
+            Err(error) if is_replacing => error!("{error:#}; this process cannot be upgraded"), // the old one is leaving already
+            opened => opened?,
+        }
         systemd::ready();
         serving.until_stopped(stopped).await
     })
