@@ -437,10 +437,17 @@ async fn converse<S, O>(
 /// more.
 async fn until_stop(stop: &Stop, flag: &Flag) {
     stop.ends_accepting().await;
-    if flag.is_http1() {
-        stop.reaches(StopPhase::Draining).await;
-        if flag.n_taken() == 0 {
-            stop.ends_unused().await;
+    while flag.is_http1() {
+        // A connection on which nothing was sent yet may turn out to speak HTTP/2.
+        let again = tokio::time::sleep(Duration::from_millis(100));
+        tokio::select! {
+            () = stop.reaches(StopPhase::Draining) => {
+                if flag.n_taken() == 0 {
+                    stop.ends_unused().await;
+                }
+                return;
+            }
+            () = again => {}
         }
     }
 }

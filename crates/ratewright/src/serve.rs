@@ -217,14 +217,10 @@ impl Serving {
                     // Ctrl-C from now on ends the process at once.
                     _ = &mut stopped => {}
                 }
-                self.switch.go_to(StopPhase::Draining);
-                let _ = tokio::time::timeout(delay, self.all_served()).await;
             }
         }
         self.switch.go_to(StopPhase::Draining);
-        if !matches!(why, Why::Replaced) {
-            self.all_served().await?;
-        }
+        self.all_served().await?;
         self.admin_switch.go_to(StopPhase::Draining);
         while let Some(served) = self.admin.join_next().await {
             served.context("the admin listener failed")?;
