@@ -30,7 +30,7 @@ export interface RetryOptions extends Partial<Policy> {
 export interface RetryFetch {
   (input: FetchInput, init?: RetryInit | null): Promise<Response>;
   /** How the call went that returned this response, or rejected with this error. */
-  summary(result: object): Summary | undefined;
+  summary(result: unknown): Summary | undefined;
 }
 
 type Fetch = Settings["fetch"];
@@ -59,6 +59,6 @@ export function withRetry(first?: Fetch | RetryOptions, second?: RetryOptions): 
   };
   const settings = completeOptions(defaults, isFetch ? second : (first ?? second));
   return Object.assign((input: FetchInput, init?: RetryInit | null) => call(settings, input, init), {
-    summary: (result: object) => summaries.get(result),
+    summary: (result: unknown) => summaries.get(result as object),
   });
 }

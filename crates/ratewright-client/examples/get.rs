@@ -11,7 +11,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("attempt {} failed, waiting {wait:?} ({cause:?})", event.attempts);
         }
     });
-    let client = Client::with(reqwest::Client::builder(), retry.build())?;
+    let client =
+        Client::with(reqwest::Client::builder(), reqwest::redirect::Policy::default(), retry.build())?;
     let response = client.get(url).send().await?;
     let attempts = response.extensions().get::<RetrySummary>().map_or(1, |summary| summary.attempts);
     println!("{} after {attempts} attempts: {}", response.status(), response.text().await?);

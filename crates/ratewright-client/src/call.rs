@@ -38,6 +38,8 @@ pub struct Call {
     key: LaneKey,
     budget: Option<Arc<RetryBudget>>,
     began: Duration,
+    /// The time when the call last went on after an `await`. Clocks are slow on some machines, so it is read once for each.
+    now: Duration,
     attempts: u32,
     permit: Option<Permit>,
     is_redirected: bool,
@@ -69,11 +71,22 @@ impl Call {
         let key = shared.gate.key(&request.kind.method, &request.uri, &request.partition);
         let budget = shared.budget.map(|size| shared.gate.budget(key, size));
         let began = shared.timer.now();
-        Self { shared, request, key, budget, began, attempts: 0, permit: None, is_redirected: false }
+        Self {
+            shared,
+            request,
+            key,
+            budget,
+            began,
+            now: began,
+            attempts: 0,
+            permit: None,
+            is_redirected: false,
+        }
     }
 
     /// Waits for the request's turn, and counts an attempt: its number, from 1.
     pub async fn turn(&mut self) -> Result<u32, DeadlineError> {
+        self.now = self.shared.timer.now();
         if !self.try_turn() {
             self.queue().await?;
         }
@@ -84,13 +97,14 @@ impl Call {
     pub(crate) async fn queue(&mut self) -> Result<(), DeadlineError> {
         self.emit(EventKind::Queued);
         let permit = self.shared.gate.enter(self.key, &*self.shared.timer, self.deadline()).await;
+        self.now = self.shared.timer.now();
         self.permit = Some(permit.map_err(|_| self.deadline_error(WaitedFor::Turn))?);
         Ok(())
     }
 
     /// Counts an attempt that is sent now.
     pub(crate) fn start(&mut self) -> Result<u32, DeadlineError> {
-        if self.shared.timer.now() > self.deadline() {
+        if self.now > self.deadline() {
             self.permit = None;
             return Err(self.deadline_error(WaitedFor::Turn)); // a timer was late
         }
@@ -102,9 +116,9 @@ impl Call {
 
     /// Takes the request's turn if it can be sent without waiting. A turn that it has is lost if the lane was closed since.
     pub(crate) fn try_turn(&mut self) -> bool {
-        self.permit.take_if(|permit| permit.is_revoked(self.shared.timer.now()));
+        self.permit.take_if(|permit| permit.is_revoked(self.now));
         if self.shared.has_gate && self.permit.is_none() {
-            self.permit = self.shared.gate.try_enter(self.key, &*self.shared.timer, self.deadline());
+            self.permit = self.shared.gate.try_enter(self.key, self.now, self.deadline());
         }
         !self.shared.has_gate || self.permit.is_some()
     }
@@ -122,6 +136,7 @@ impl Call {
                 return Err(self.deadline_error(WaitedFor::Service).into());
             }
         };
+        self.now = self.shared.timer.now();
         if ready.is_err() {
             self.emit(EventKind::Failed { why: Why::Done });
         }
@@ -161,12 +176,13 @@ impl Call {
                 let at = self.began.saturating_add(at);
                 let sleep = self.shared.timer.sleep_until(at);
                 let gate = self.shared.has_gate.then_some(&self.shared.gate);
-                let _asleep = gate.map(|gate| gate.sleeper(self.key, self.shared.timer.now()));
+                let _asleep = gate.map(|gate| gate.sleeper(self.key, self.now));
                 if let Ok(response) = result {
                     drain_until(response, sleep).await;
                 } else {
                     sleep.await;
                 }
+                self.now = self.shared.timer.now();
                 Next::Again
             }
         }
@@ -174,7 +190,8 @@ impl Call {
 
     /// Everything between a response and the wait: the decision, the budget, the gate.
     fn decide(&mut self, seen: Seen<'_>) -> NextStep {
-        let now = self.shared.timer.now();
+        self.now = self.shared.timer.now();
+        let now = self.now;
         if let Some(headers) = seen.success() {
             // Most calls: neither chance nor the time of day has to be asked.
             if let Some(permit) = self.permit.take() {

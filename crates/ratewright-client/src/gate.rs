@@ -15,7 +15,7 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -44,10 +44,17 @@ pub(crate) struct Gate {
 #[derive(Debug, Default)]
 struct Known {
     /// Which limit a shape falls under, by the digest of its name.
-    limits: HashMap<u64, u64>,
-    lanes: HashMap<u64, Arc<Queue>>,
-    budgets: HashMap<u64, Arc<RetryBudget>>,
+    limits: DigestMap<u64>,
+    lanes: DigestMap<Arc<Queue>>,
+    budgets: DigestMap<Arc<RetryBudget>>,
 }
+
+/// A map whose keys are digests already.
+type DigestMap<T> = HashMap<u64, T, BuildHasherDefault<DigestHasher>>;
+
+/// Takes a digest as it is.
+#[derive(Debug, Default)]
+struct DigestHasher(u64);
 
 /// Where a request belongs, as digests. Two that collide share a lane, which makes them slower and not wrong.
 #[derive(Clone, Copy, Debug)]
@@ -112,7 +119,7 @@ impl Gate {
         for segment in uri.path().split('/') {
             if is_id(segment) { "*".hash(&mut shape) } else { segment.hash(&mut shape) }
         }
-        LaneKey { origin, scope, shape: std::hash::Hasher::finish(&shape) }
+        LaneKey { origin, scope, shape: shape.finish() }
     }
 
     pub(crate) fn budget(&self, key: LaneKey, size: BudgetSize) -> Arc<RetryBudget> {
@@ -158,8 +165,8 @@ impl Gate {
     }
 
     /// A turn without a wait: because the lane is open, or because it opens only after the deadline.
-    pub(crate) fn try_enter(&self, key: LaneKey, timer: &dyn Timer, deadline: Duration) -> Option<Permit> {
-        let now = millis(timer.now());
+    pub(crate) fn try_enter(&self, key: LaneKey, now: Duration, deadline: Duration) -> Option<Permit> {
+        let now = millis(now);
         let (queue, is_named) = self.queue(key, now);
         let is_free =
             queue.n_waiting.load(Ordering::Relaxed) == 0 && queue.lane.lock().enter(now, true) == Turn::Go;
@@ -265,7 +272,7 @@ enum Learn {
 }
 
 /// Forgets what is not needed if there are too many entries, and any one if all are needed.
-fn make_room<T>(map: &mut HashMap<u64, T>, is_needed: impl Fn(&T) -> bool) {
+fn make_room<T>(map: &mut DigestMap<T>, is_needed: impl Fn(&T) -> bool) {
     if map.len() < REMEMBERED_MAX {
         return;
     }
@@ -294,6 +301,20 @@ fn counts_requests(headers: &HeaderMap, limit: &str) -> bool {
 /// Units left, then the longest window first.
 fn tightness(limit: &ServiceLimit) -> (u64, Reverse<Option<u64>>) {
     (limit.available, Reverse(limit.window))
+}
+
+impl Hasher for DigestHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("keys are digests");
+    }
+
+    fn write_u64(&mut self, digest: u64) {
+        self.0 = digest;
+    }
 }
 
 impl Known {

@@ -35,15 +35,21 @@ impl Client {
     /// # Panics
     /// If TLS cannot be set up, as `reqwest::Client::new` does.
     pub fn new() -> Self {
-        Self::with(reqwest::Client::builder(), Retry::new()).expect("reqwest can set up TLS")
+        let redirects = redirect::Policy::default();
+        Self::with(reqwest::Client::builder(), redirects, Retry::new()).expect("reqwest can set up TLS")
     }
 
-    /// A client with your settings. Up to ten redirects are followed; `redirect` of the builder has no effect.
+    /// A client with your settings. `redirects` replaces the builder's own policy, which cannot be read: the client must see
+    /// redirects, since a POST that was redirected must not be repeated.
     ///
     /// # Errors
     /// Those of the builder.
-    pub fn with(builder: reqwest::ClientBuilder, retry: Retry) -> Result<Self, reqwest::Error> {
-        let client = builder.redirect(noticed_redirects()).build()?;
+    pub fn with(
+        builder: reqwest::ClientBuilder,
+        redirects: redirect::Policy,
+        retry: Retry,
+    ) -> Result<Self, reqwest::Error> {
+        let client = builder.redirect(noticed(redirects)).build()?;
         Ok(Self { inner: ClientBuilder::new(client).with(NoticesRedirects(retry)).build() })
     }
 
@@ -106,12 +112,12 @@ tokio::task_local! {
     static IS_REDIRECTED: Cell<bool>;
 }
 
-/// Reqwest's default, which leaves a note: neither an error nor a response tells whether it is that of the first hop. The URL
-/// of a response does not, since a redirect may lead to the request's own URL.
-fn noticed_redirects() -> redirect::Policy {
-    redirect::Policy::custom(|attempt| {
+/// A policy that leaves a note: neither an error nor a response tells whether it is that of the first hop. The URL of a
+/// response does not, since a redirect may lead to the request's own URL.
+fn noticed(policy: redirect::Policy) -> redirect::Policy {
+    redirect::Policy::custom(move |attempt| {
         let _ = IS_REDIRECTED.try_with(|noted| noted.set(true));
-        redirect::Policy::default().redirect(attempt)
+        policy.redirect(attempt)
     })
 }
 

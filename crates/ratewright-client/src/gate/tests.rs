@@ -66,7 +66,7 @@ fn only_a_quota_of_requests_sets_a_ceiling() {
         let mut headers = headers("\"a\";r=0;t=20");
         let policy = format!("\"b\";q=9;w=9;qu=\"content-bytes\", \"a\";q=1;w=11{unit}");
         headers.insert("ratelimit-policy", policy.parse().unwrap());
-        let permit = gate.try_enter(key, &timer, DEADLINE).unwrap();
+        let permit = gate.try_enter(key, timer.now(), DEADLINE).unwrap();
         let times = ThrottleTimes { hint: Duration::from_secs(20), retry_at: Duration::from_secs(20) };
         gate.throttled(permit, &headers, timer.now(), times);
         let expected = if is_capped { 0.1 } else { 1.0 };
@@ -83,7 +83,7 @@ fn what_is_remembered_is_bounded() {
         let key = gate.key(&Method::GET, &uri, "");
         gate.budget(key, BudgetSize::default());
         let headers = headers(&format!("\"limit{n}\";r=0;t=5"));
-        let permit = gate.try_enter(key, &timer, DEADLINE).unwrap();
+        let permit = gate.try_enter(key, timer.now(), DEADLINE).unwrap();
         let times = ThrottleTimes { hint: Duration::from_secs(5), retry_at: Duration::from_secs(5) };
         gate.throttled(permit, &headers, timer.now(), times);
     }
@@ -105,7 +105,7 @@ fn what_matters_is_not_forgotten() {
     let times = ThrottleTimes { hint: Duration::from_secs(20), retry_at: Duration::from_secs(20) };
     for n in 0..100 {
         for (path, rate_limit) in [("named", Some("\"login\";r=0;t=20")), ("unnamed", None)] {
-            let permit = gate.try_enter(key(n, path), &timer, DEADLINE).unwrap();
+            let permit = gate.try_enter(key(n, path), timer.now(), DEADLINE).unwrap();
             let headers = rate_limit.map(headers).unwrap_or_default();
             gate.throttled(permit, &headers, timer.now(), times);
         }
@@ -115,13 +115,13 @@ fn what_matters_is_not_forgotten() {
 
     for n in 1_000..6_000 {
         gate.budget(key(n, "items"), size);
-        let permit = gate.try_enter(key(n, "items"), &timer, DEADLINE).unwrap();
+        let permit = gate.try_enter(key(n, "items"), timer.now(), DEADLINE).unwrap();
         gate.accepted(permit, &headers("\"per-user\";r=1;t=5"), timer.now());
     }
 
     for n in 0..100 {
         for path in ["named", "unnamed"] {
-            assert!(gate.try_enter(key(n, path), &timer, DEADLINE).is_none(), "host{n}/{path} is open");
+            assert!(gate.try_enter(key(n, path), timer.now(), DEADLINE).is_none(), "host{n}/{path} is open");
         }
         assert_eq!(gate.budget(key(n, ""), size).left(), 49_000, "host{n}");
     }

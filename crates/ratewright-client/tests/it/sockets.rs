@@ -12,6 +12,7 @@ use hyper_util::rt::TokioExecutor;
 use ratewright_client::{
     ATTEMPT, Backoff, BodyFactory, Client, ReplayBody, Retry, RetryLayer, RetryPolicy, RetrySummary, Why,
 };
+use reqwest::redirect::Policy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
@@ -119,7 +120,8 @@ pub(crate) fn quick() -> RetryPolicy {
 }
 
 fn client() -> Client {
-    Client::with(reqwest::Client::builder(), Retry::builder().policy(quick()).build()).unwrap()
+    Client::with(reqwest::Client::builder(), Policy::default(), Retry::builder().policy(quick()).build())
+        .unwrap()
 }
 
 /// A hyper client in the layer, which sends one request.
@@ -241,7 +243,7 @@ async fn a_refused_connection_is_tried_again() {
     let count = sends.clone();
     let retry =
         Retry::builder().policy(quick()).on_event(move |event| *count.lock().unwrap() = event.attempts);
-    let error = Client::with(reqwest::Client::builder(), retry.build())
+    let error = Client::with(reqwest::Client::builder(), Policy::default(), retry.build())
         .unwrap()
         .post(&url)
         .body("x")
@@ -263,6 +265,17 @@ async fn a_lost_response_is_asked_for_again_only_if_that_is_safe() {
     let server = Server::start(&[CLOSED, OK]).await;
     let response = client().post(&server.url).header("Idempotency-Key", "k1").body("x").send().await.unwrap();
     assert_eq!((response.status().as_u16(), server.heard().len()), (200, 2));
+}
+
+/// The caller's policy for redirects holds; reqwest's builder cannot be asked for its own.
+#[tokio::test]
+async fn a_client_follows_the_redirects_that_its_policy_allows() {
+    let redirect = "HTTP/1.1 302 Found\r\nLocation: /elsewhere\r\nContent-Length: 0\r\n\r\n";
+    for (policy, status) in [(Policy::none(), 302), (Policy::limited(1), 200)] {
+        let server = Server::start(&[redirect, OK]).await;
+        let client = Client::with(reqwest::Client::builder(), policy, Retry::new()).unwrap();
+        assert_eq!(client.get(&server.url).send().await.unwrap().status(), status);
+    }
 }
 
 /// After a redirect neither a 429 nor a refused connection proves that the first hop did nothing: a POST is not repeated.
@@ -406,7 +419,7 @@ fn is_unsent(end: RetrySummary) -> bool {
 #[tokio::test]
 async fn a_summary_is_found_in_responses_and_in_errors() {
     let server = Server::start(&[LIMITED, OK]).await;
-    let client = Client::with(reqwest::Client::builder(), short()).unwrap();
+    let client = Client::with(reqwest::Client::builder(), Policy::default(), short()).unwrap();
     let send = || client.get(&server.url).send();
     let throttled = RetrySummary::of(&send().await).unwrap();
     assert_eq!((throttled.attempts, throttled.why), (1, Why::Attempts));

@@ -53,7 +53,8 @@ fn attempts(extensions: &Extensions) -> u32 {
 }
 
 fn by_client(retry: Retry) -> Get {
-    let client = Client::with(reqwest::Client::builder(), retry).unwrap();
+    let client =
+        Client::with(reqwest::Client::builder(), reqwest::redirect::Policy::default(), retry).unwrap();
     Box::new(move |url| {
         let client = client.clone();
         Box::pin(async move {
