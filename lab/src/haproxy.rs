@@ -1,5 +1,8 @@
 //! One HAProxy, with one frontend and one backend.
 
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
 use rustix::process::Pid;
 use tempfile::TempDir;
 
@@ -12,13 +15,17 @@ pub struct Haproxy {
     port: u16,
     /// Ends before its folder does.
     running: ServerProcess,
-    _folder: TempDir,
+    folder: TempDir,
 }
+
+/// Where it takes commands, in its folder.
+const SOCKET: &str = "admin.sock";
 
 const FILE: &str = "\
 global
     nbthread THREADS
     maxconn 2000
+    stats socket SOCKET level admin
 defaults
     mode http
     timeout connect 5s
@@ -40,18 +47,28 @@ impl Haproxy {
         let text = FILE
             .replace("THREADS", &n_threads.to_string())
             .replace("PORT", &port.to_string())
+            .replace("SOCKET", &folder.path().join(SOCKET).display().to_string())
             .replace("FRONTEND", frontend)
             .replace("BACKEND", backend);
         std::fs::write(&file, text).expect("a file");
         let command = ["haproxy".as_ref(), "-db".as_ref(), "-f".as_ref(), file.as_os_str()];
         let running = ServerProcess::start(command, log);
         running.wait_for_port(port);
-        Self { port, running, _folder: folder }
+        Self { port, running, folder }
     }
 
     /// Where it listens.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Gives a command of its runtime API, such as `set server back/s1 state drain`, and returns the response.
+    pub fn command(&self, command: &str) -> String {
+        let mut socket = UnixStream::connect(self.folder.path().join(SOCKET)).expect("its socket");
+        socket.write_all(format!("{command}\n").as_bytes()).expect("a command");
+        let mut response = String::new();
+        socket.read_to_string(&mut response).expect("a response");
+        response
     }
 
     /// Its process.

@@ -28,7 +28,7 @@ pub use haproxy::Haproxy;
 pub use http::Client;
 pub use nginx::Nginx;
 pub use port::free_port;
-pub use prometheus::{Prometheus, Sample};
+pub use prometheus::{Prometheus, Range, Sample, Target};
 pub use proxy::{Fault, Proxy};
 pub use redis::Redis;
 pub use sentinel::Sentinel;

@@ -1,9 +1,10 @@
-//! One Prometheus that scrapes one address.
+//! One Prometheus: what it scrapes, the rules that it evaluates, what it answers.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::process::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -16,8 +17,11 @@ pub struct Prometheus {
     port: u16,
     /// Declared before its folder, so that it is dropped first.
     running: ServerProcess,
-    _folder: TempDir,
+    folder: TempDir,
 }
+
+/// What is scraped: the name of a job, `host:port`, and the path.
+pub type Target<'a> = (&'a str, &'a str, &'a str);
 
 /// One series of an answer.
 #[derive(Clone, PartialEq, Debug)]
@@ -28,25 +32,38 @@ pub struct Sample {
     pub value: f64,
 }
 
+/// One series of an answer over a stretch of time.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Range {
+    /// The series' labels, an object of strings.
+    pub labels: Value,
+    /// Seconds since the beginning, and the value then.
+    pub points: Vec<(f64, f64)>,
+}
+
+const CONFIG: &str = "prometheus.yml";
+
 impl Prometheus {
     /// Scrapes `http://{address}{path}` four times a second, and waits until it answers queries.
     pub fn scraping(address: &str, path: &str) -> Self {
+        Self::with_rules(&[("ratewright", address, path)], "groups: []\n")
+    }
+
+    /// Scrapes these targets and evaluates these rules, both four times a second, and waits until it answers queries.
+    pub fn with_rules(targets: &[Target<'_>], rules: &str) -> Self {
         let (port, folder) = (free_port(), TempDir::new().expect("a temporary folder"));
-        let file = folder.path().join("prometheus.yml");
-        let text = format!(
-            "global: {{scrape_interval: 250ms, scrape_timeout: 250ms}}\n\
-             scrape_configs:\n\
-             - {{job_name: ratewright, metrics_path: {path}, static_configs: [{{targets: ['{address}']}}]}}\n"
-        );
-        std::fs::write(&file, text).expect("a file");
+        let file = folder.path().join(CONFIG);
+        std::fs::write(&file, config(targets)).expect("a file");
+        std::fs::write(folder.path().join("rules.yml"), rules).expect("a file");
         let log = folder.path().join("prometheus.log");
         let command = [
             "prometheus".to_owned(),
             format!("--config.file={}", file.display()),
             format!("--storage.tsdb.path={}", folder.path().join("data").display()),
             format!("--web.listen-address=127.0.0.1:{port}"),
+            "--query.lookback-delta=5s".to_owned(), // a series that is no longer scraped is soon gone
         ];
-        let prometheus = Self { port, running: ServerProcess::start(command, log), _folder: folder };
+        let prometheus = Self { port, running: ServerProcess::start(command, log), folder };
         prometheus.running.wait_until("Prometheus is ready", || prometheus.get("/-/ready").is_some());
         prometheus
     }
@@ -61,6 +78,33 @@ impl Prometheus {
         let answer: Value = serde_json::from_str(&body).expect("an answer in JSON");
         let results = answer["data"]["result"].as_array().cloned().unwrap_or_default();
         results.iter().map(Sample::parse).collect()
+    }
+
+    /// Where it answers, `host:port`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// Scrapes these targets from now on, in place of the others.
+    pub fn scrape(&self, targets: &[Target<'_>]) {
+        std::fs::write(self.folder.path().join(CONFIG), config(targets)).expect("a file");
+        self.running.signal(Signal::HUP);
+    }
+
+    /// What a query in PromQL gives over the last so many seconds, in steps of as many: each series with its values, by their
+    /// distance from the beginning in seconds.
+    ///
+    /// # Panics
+    /// If Prometheus does not take the query.
+    pub fn range(&self, promql: &str, seconds: f64, step: f64) -> Vec<Range> {
+        let encoded: String = promql.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970").as_secs_f64();
+        let start = now - seconds;
+        let path = format!("/api/v1/query_range?query={encoded}&start={start}&end={now}&step={step}");
+        let body = self.get(&path).expect("a query that it takes");
+        let answer: Value = serde_json::from_str(&body).expect("an answer in JSON");
+        let results = answer["data"]["result"].as_array().cloned().unwrap_or_default();
+        results.iter().map(|result| Range::parse(result, start)).collect()
     }
 
     /// What it says of its only target: up, and how the last scrape failed if it did.
@@ -79,6 +123,26 @@ impl Prometheus {
         stream.read_to_string(&mut text).ok()?;
         let (head, body) = text.split_once("\r\n\r\n")?;
         (head.split(' ').nth(1)? == "200").then(|| body.to_owned())
+    }
+}
+
+/// The configuration file.
+fn config(targets: &[Target<'_>]) -> String {
+    let global = "global: {scrape_interval: 250ms, scrape_timeout: 250ms, evaluation_interval: 250ms}\n";
+    let jobs = targets.iter().map(|(job, address, path)| {
+        format!("- {{job_name: {job}, metrics_path: {path}, static_configs: [{{targets: ['{address}']}}]}}\n")
+    });
+    format!("{global}rule_files: [rules.yml]\nscrape_configs:\n{}", jobs.collect::<String>())
+}
+
+impl Range {
+    fn parse(result: &Value, start: f64) -> Self {
+        let points = result["values"].as_array().cloned().unwrap_or_default();
+        let point = |point: &Value| {
+            let value = point[1].as_str().and_then(|text| text.parse().ok());
+            (point[0].as_f64().expect("a time") - start, value.expect("a number"))
+        };
+        Self { labels: result["metric"].clone(), points: points.iter().map(point).collect() }
     }
 }
 

@@ -125,6 +125,8 @@ impl ProcStat {
         let (state, _parent, group) = (fields.next()?, fields.next()?, fields.next()?);
         // The first thread of several becomes a zombie while the others still hold the sockets.
         let n_threads = std::fs::read_dir(process.join("task")).map_or(0, Iterator::count);
-        Some(Self { group: Pid::from_raw(group.parse().ok()?)?, is_zombie: state == "Z" && n_threads < 2 })
+        // A process that is being reaped has the group -1.
+        let group = group.parse().ok().filter(|group| *group > 0)?;
+        Some(Self { group: Pid::from_raw(group)?, is_zombie: state == "Z" && n_threads < 2 })
     }
 }
