@@ -10,8 +10,8 @@ use std::task::{Context, Poll, Waker};
 
 use governor::{DefaultKeyedRateLimiter, RateLimiter};
 use ratewright_core::{
-    Algorithm, Ask, Attribute, AttributeName, Decision, Limiter, Micros, Policies, Policy, Query, Quota,
-    Rate, Refill, Select, Selector, Verdict,
+    Algorithm, Ask, Attribute, AttributeName, Decision, Entrypoint, Limiter, Micros, Policies, Policy, Query,
+    Quota, Rate, Refill, Select, Selector, Verdict,
 };
 use ratewright_store::{MemoryStore, SystemClock};
 
@@ -136,6 +136,7 @@ fn decide(limiter: &Ours, key: &str) -> Decision {
         ask: Ask::Spend(ONE),
         patience: Micros::ZERO,
         id: None,
+        entrypoint: Entrypoint::Tower,
     };
     ready(limiter.decide(&query))
 }

@@ -8,8 +8,8 @@
 use std::hint::black_box;
 
 use ratewright_core::{
-    Algorithm, Ask, Attribute, AttributeName, Condition, Limiter, Micros, Pattern, Policies, Policy, Query,
-    Quota, Refill, Select, Selector, Verdict,
+    Algorithm, Ask, Attribute, AttributeName, Condition, Entrypoint, Limiter, Micros, Pattern, Policies,
+    Policy, Query, Quota, Refill, Select, Selector, Verdict,
 };
 use ratewright_store::{MemoryStore, SystemClock};
 
@@ -81,6 +81,7 @@ fn decide(limiter: &Ours, (path, ip): &(String, String)) -> bool {
         ask: Ask::Spend(ONE),
         patience: Micros::ZERO,
         id: None,
+        entrypoint: Entrypoint::Tower,
     };
     let decision = ready(limiter.decide(&query));
     assert_eq!(decision.standings().count(), 2, "one chosen by its path, and one that covers all");

@@ -86,7 +86,6 @@ fn router() -> Router {
         limiter,
         settings: Settings::default().shared(),
         clock,
-        checks: Arc::default(),
         gateway: rest::Gateway::default(),
     })
 }

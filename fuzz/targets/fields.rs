@@ -11,8 +11,8 @@ use arbitrary::Arbitrary;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use libfuzzer_sys::{Corpus, fuzz_target};
 use ratewright_core::{
-    Algorithm, Ask, Decision, Leak, Limiter, ManualClock, Micros, Policies, Policy, Query, Quota, Refill,
-    Select, Timestamp, Verdict, WindowStart,
+    Algorithm, Ask, Decision, Entrypoint, Leak, Limiter, ManualClock, Micros, Policies, Policy, Query, Quota,
+    Refill, Select, Timestamp, Verdict, WindowStart,
 };
 use ratewright_http::{FieldStyle, Fields, QuotaPolicy, Received, ServiceLimit, Shown};
 use ratewright_store::MemoryStore;
@@ -126,7 +126,15 @@ fn check_ours(data: &[u8]) -> Option<()> {
 }
 
 fn decide(limiter: &Limiter<MemoryStore<ManualClock>>, select: Select<'_>, ask: Ask) -> Decision {
-    let query = Query { select, attributes: &[], address: None, ask, patience: Micros::ZERO, id: None };
+    let query = Query {
+        select,
+        attributes: &[],
+        address: None,
+        ask,
+        patience: Micros::ZERO,
+        id: None,
+        entrypoint: Entrypoint::Tower,
+    };
     let mut deciding = pin!(limiter.decide(&query));
     match deciding.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(decision) => decision,

@@ -54,7 +54,7 @@ pub use pattern::{Pattern, PatternError};
 pub use policies::{LimitId, Policies, PolicyError, Refused, Uncountable};
 pub use policy::{Cost, Limit, Missing, Mode, OtherTerms, Policy};
 pub use quantity::{Micros, Timestamp};
-pub use query::{Ask, Attribute, AttributeName, Query, RequestId, Select};
+pub use query::{Ask, Attribute, AttributeName, Entrypoint, Query, RequestId, Select};
 pub use quota::{Algorithm, Leak, Quota, QuotaError, Refill, Share, WindowStart};
 pub use rate::{Rate, RateError};
 pub use secret::sounds_secret;

@@ -12,7 +12,7 @@ use crate::key::Key;
 use crate::observe::{Observe, Unobserved};
 use crate::policies::Policies;
 use crate::policy::{Mode, Policy};
-use crate::quantity::Micros;
+use crate::quantity::{Micros, Timestamp};
 use crate::query::Query;
 use crate::standing::{Basis, Receipt, Standing, Standings};
 use crate::store::Store;
@@ -57,6 +57,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     /// Selects, charges and judges.
     #[inline(always)]
     async fn settle(&self, query: &Query<'_>, decision: &mut Decision) {
+        let begun_at = self.observer.now();
         let mut charges = Charges::new();
         decision.refused = decision.policies.select(query, &mut charges);
         let Ok(()) = self.store.apply(&charges, &mut decision.standings).await;
@@ -66,7 +67,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         if decision.refused.is_some() {
             decision.verdict = Verdict::Deny;
         }
-        self.observer.observe(query, decision);
+        self.observer.observe(query, decision, begun_at);
     }
 
     /// Applies charges that a door selected itself, by the rule set that it loaded: several queries at once, for example, of which
@@ -78,18 +79,24 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         standings
     }
 
+    /// The time by the observer's clock, for [`Limiter::conclude`].
+    pub fn begin(&self) -> Timestamp {
+        self.observer.now()
+    }
+
     /// The decision over charges that were applied, under the rule set that selected them. The observer is told of it; `query` is the
-    /// one that it should speak of, if it can speak of one only.
+    /// one that it should speak of, if it can speak of one only. `begun_at` is what [`Limiter::begin`] told before they were applied.
     pub fn conclude(
         &self,
         policies: Guard<Arc<Policies>>,
         verdict: Verdict,
         standings: Standings,
         query: &Query<'_>,
+        begun_at: Timestamp,
     ) -> Decision {
         let mut decision = Decision::under(policies);
         (decision.verdict, decision.standings) = (verdict, standings);
-        self.observer.observe(query, &decision);
+        self.observer.observe(query, &decision, begun_at);
         decision
     }
 
@@ -110,13 +117,14 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
                 Some(Charge { limit, key, quota, act, patience, on_failure })
             })
             .collect();
+        let begun_at = self.begin();
         let standings = self.apply(&charges).await;
         if Verdict::judge(&charges, &standings) == Verdict::Allow {
             return Taken::Paid;
         }
         drop(charges);
         let policies = Guard::from_inner(Arc::clone(policies));
-        let decision = self.conclude(policies, Verdict::Deny, standings, query);
+        let decision = self.conclude(policies, Verdict::Deny, standings, query, begun_at);
         Taken::Denied { retry_after: decision.retry_after() }
     }
 

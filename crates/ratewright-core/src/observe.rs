@@ -3,12 +3,20 @@
 use std::sync::Arc;
 
 use crate::decision::Decision;
+use crate::quantity::Timestamp;
 use crate::query::Query;
 
 /// Is told of each decision, after it is made. It cannot change it.
 pub trait Observe: Send + Sync {
-    /// A decision was made.
-    fn observe(&self, query: &Query<'_>, decision: &Decision);
+    /// The time by the observer's own clock, asked before a decision is made. An observer that does not measure how long
+    /// decisions take needs none.
+    #[inline]
+    fn now(&self) -> Timestamp {
+        Timestamp::default()
+    }
+
+    /// A decision was made. `begun_at` is what [`Observe::now`] told before.
+    fn observe(&self, query: &Query<'_>, decision: &Decision, begun_at: Timestamp);
 }
 
 /// Nobody watches.
@@ -16,11 +24,18 @@ pub trait Observe: Send + Sync {
 pub struct Unobserved;
 
 impl Observe for Unobserved {
-    fn observe(&self, _: &Query<'_>, _: &Decision) {}
+    #[inline]
+    fn observe(&self, _: &Query<'_>, _: &Decision, _: Timestamp) {}
 }
 
 impl<O: Observe + ?Sized> Observe for Arc<O> {
-    fn observe(&self, query: &Query<'_>, decision: &Decision) {
-        (**self).observe(query, decision);
+    #[inline]
+    fn now(&self) -> Timestamp {
+        (**self).now()
+    }
+
+    #[inline]
+    fn observe(&self, query: &Query<'_>, decision: &Decision, begun_at: Timestamp) {
+        (**self).observe(query, decision, begun_at);
     }
 }

@@ -25,6 +25,39 @@ pub struct Query<'a> {
     pub patience: Micros,
     /// The id of the request, for logs.
     pub id: Option<&'a dyn RequestId>,
+    /// The entrypoint that the query came through. Only metrics use it; decisions do not depend on it.
+    pub entrypoint: Entrypoint,
+}
+
+/// A way in, as metrics name it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Entrypoint {
+    /// The REST API.
+    Rest,
+    /// The reverse proxy.
+    Gateway,
+    /// Envoy's rate limit service over gRPC.
+    Grpc,
+    /// The same service over JSON.
+    Json,
+    /// The layer inside another program.
+    Tower,
+}
+
+impl Entrypoint {
+    /// All of them, each at the index that `as usize` tells.
+    pub const ALL: [Self; 5] = [Self::Rest, Self::Gateway, Self::Grpc, Self::Json, Self::Tower];
+
+    /// Its name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rest => "rest",
+            Self::Gateway => "gateway",
+            Self::Grpc => "grpc",
+            Self::Json => "json",
+            Self::Tower => "tower",
+        }
+    }
 }
 
 /// The id of a request, by which it is found in logs. It is written only if somebody logs the request, so it need not be made before.

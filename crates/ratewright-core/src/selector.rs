@@ -415,7 +415,7 @@ impl Index {
 mod tests {
     use super::*;
     use crate::quantity::Micros;
-    use crate::query::{Ask, Attribute, Select};
+    use crate::query::{Ask, Attribute, Entrypoint, Select};
 
     fn patterns(name: &AttributeName<String>, texts: &[&str]) -> Vec<Pattern> {
         texts.iter().map(|text| Pattern::new(text, name.separator()).unwrap()).collect()
@@ -471,6 +471,7 @@ mod tests {
                         ask: Ask::Look(0),
                         patience: Micros::ZERO,
                         id: None,
+                        entrypoint: Entrypoint::Tower,
                     };
                     let proposed = index.propose(&query);
                     assert!(proposed.is_sorted());
@@ -504,6 +505,7 @@ mod tests {
             ask: Ask::Look(0),
             patience: Micros::ZERO,
             id: None,
+            entrypoint: Entrypoint::Tower,
         };
         assert_eq!(index.propose(&query).as_slice(), [7]);
     }
@@ -521,6 +523,7 @@ mod tests {
             ask: Ask::Look(0),
             patience: Micros::ZERO,
             id: None,
+            entrypoint: Entrypoint::Tower,
         };
         assert_eq!(index.propose(&query).as_slice(), [42]);
         assert_eq!(index.always(), None);

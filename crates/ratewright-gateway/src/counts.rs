@@ -1,4 +1,4 @@
-//! What is counted of requests: how many with which status, and how long they took.
+//! What is counted of requests: how many with which status, how long they took, and how many are in flight.
 //!
 //! Counts belong to labels, not to routes, so that they survive a reload. There are as many labels as the policy file has
 //! ever had, and a flood of requests that lead nowhere is one of them.
@@ -31,6 +31,8 @@ pub(crate) struct Count {
     /// From 100 to 599, in the order of their numbers.
     by_status: Box<[AtomicU64]>,
     took: Histogram,
+    /// How many began, those in flight included.
+    n_begun: AtomicU64,
 }
 
 /// A request that is under way, and will be counted whatever becomes of it.
@@ -50,6 +52,8 @@ pub struct Counted {
     pub by_status: Vec<(u16, u64)>,
     /// How long it took until the head of the answer was there.
     pub took: Reading,
+    /// Requests for which it is not there yet.
+    pub n_in_flight: u64,
 }
 
 const FIRST: u16 = 100;
@@ -65,23 +69,27 @@ impl Counts {
     /// What was counted, in the order of the labels.
     pub fn read(&self) -> Vec<Counted> {
         let by_label = self.by_label.read();
-        let used = by_label.iter().filter(|(_, count)| count.took.read().n > 0);
-        let counted = used.map(|(label, count)| Counted {
-            label: Arc::clone(label),
-            by_status: (FIRST..)
-                .zip(&count.by_status)
-                .map(|(status, n)| (status, n.load(Ordering::Relaxed)))
-                .filter(|(_, n)| *n > 0)
-                .collect(),
-            took: count.took.read(),
+        let counted = by_label.iter().map(|(label, count)| {
+            let took = count.took.read(); // before those that began, so that none ends that did not begin
+            Counted {
+                label: Arc::clone(label),
+                by_status: (FIRST..)
+                    .zip(&count.by_status)
+                    .map(|(status, n)| (status, n.load(Ordering::Relaxed)))
+                    .filter(|(_, n)| *n > 0)
+                    .collect(),
+                n_in_flight: count.n_begun.load(Ordering::Acquire).saturating_sub(took.n),
+                took,
+            }
         });
-        counted.collect()
+        counted.filter(|counted| counted.took.n > 0 || counted.n_in_flight > 0).collect()
     }
 }
 
 impl Count {
     /// A request that began at this time.
     pub(crate) fn begin<'a>(&'a self, clock: &'a dyn Clock, began_at: Timestamp) -> Counting<'a> {
+        self.n_begun.fetch_add(1, Ordering::Release);
         Counting { count: self, clock, began_at, status: GONE }
     }
 
@@ -109,13 +117,14 @@ impl Drop for Counting<'_> {
 impl Default for Count {
     fn default() -> Self {
         let by_status = (0..N_STATUSES).map(|_| AtomicU64::new(0)).collect();
-        Self { by_status, took: Histogram::default() }
+        Self { by_status, took: Histogram::default(), n_begun: AtomicU64::new(0) }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ratewright_core::ManualClock;
 
     #[test]
     fn requests_are_counted_by_label_and_status() {
@@ -131,5 +140,19 @@ mod tests {
             read,
             [("/a".to_owned(), vec![(200, 2), (429, 1), (599, 1)]), ("none".to_owned(), vec![(404, 1)])]
         );
+    }
+
+    #[test]
+    fn a_request_is_in_flight_until_its_answer_is_there_or_its_client_goes() {
+        let (counts, clock) = (Counts::default(), ManualClock::at(Timestamp::from_micros(1)));
+        let in_flight = || counts.read().first().map(|counted| (counted.n_in_flight, counted.took.n));
+        let count = counts.of("/a");
+        assert_eq!(in_flight(), None);
+        let (answered, gone) = (count.begin(&clock, clock.now()), count.begin(&clock, clock.now()));
+        assert_eq!(in_flight(), Some((2, 0)));
+        answered.answered(StatusCode::OK);
+        assert_eq!(in_flight(), Some((1, 1)));
+        drop(gone);
+        assert_eq!(in_flight(), Some((0, 2)));
     }
 }

@@ -33,7 +33,7 @@ use ratewright_listen::{
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
 use crate::access_log::AccessLog;
@@ -124,6 +124,16 @@ struct Place {
     n_of_worker: Arc<AtomicUsize>,
 }
 
+/// A gateway whose workers run: it only has to accept connections. Dropped, it ends them.
+pub struct Started<S, O> {
+    gateway: Arc<Gateway<S, O>>,
+    listening: Listening,
+    stop: Stop,
+    desks: Vec<Desk>,
+    /// Ready when a worker has ended.
+    finished: Vec<oneshot::Receiver<()>>,
+}
+
 /// Where a worker takes its connections from.
 struct Desk {
     guests: mpsc::UnboundedSender<Guest>,
@@ -135,39 +145,52 @@ where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    /// Serves until it is told to stop. Then no connection is accepted any more, and requests in flight finish.
+    /// Starts the workers. The program reports readiness only after this.
     ///
     /// # Errors
-    /// If the operating system refuses threads.
-    pub async fn serve(
-        self: Arc<Self>,
-        listener: TcpListener,
-        listening: Listening,
-        stop: Stop,
-    ) -> std::io::Result<()> {
-        let mut finished = JoinSet::new();
-        let mut desks = Vec::new();
+    /// If the operating system refuses threads, or what their runtimes need.
+    pub fn start(self: Arc<Self>, listening: Listening, stop: Stop) -> std::io::Result<Started<S, O>> {
+        let (mut desks, mut finished) = (Vec::new(), Vec::new());
         for n in 0..listening.n_workers.get() {
             let (guests, waiting) = mpsc::unbounded_channel();
             let n_connections = Arc::default();
             desks.push(Desk { guests, n_connections });
             let (gateway, listening, stop) = (Arc::clone(&self), listening.clone(), stop.clone());
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let (done, is_done) = tokio::sync::oneshot::channel();
+            let (begun, has_begun) = std::sync::mpsc::channel();
+            let (done, is_done) = oneshot::channel();
+            // The thread makes its runtime itself: one that is dropped here, for want of a thread, would panic.
             let work = move || {
+                let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                    Ok(runtime) => runtime,
+                    Err(error) => return drop(begun.send(Err(error))),
+                };
+                drop(begun.send(Ok(())));
                 runtime.block_on(work(gateway, waiting, listening, stop));
                 runtime.shutdown_background(); // what was not done in time ends before we say so
                 let _ = done.send(());
             };
             std::thread::Builder::new().name(format!("gateway-{n}")).spawn(work)?;
-            finished.spawn(is_done);
+            has_begun.recv().unwrap_or_else(|_| Err(std::io::Error::other("a worker ended at once")))?;
+            finished.push(is_done);
         }
+        Ok(Started { gateway: self, listening, stop, desks, finished })
+    }
+}
+
+impl<S, O> Started<S, O>
+where
+    S: Store<Error = Infallible> + 'static,
+    O: Observe + 'static,
+{
+    /// Serves until it is told to stop. Then no connection is accepted any more, and requests in flight finish.
+    pub async fn serve(self, listener: TcpListener) {
+        let Self { gateway, listening, stop, desks, finished } = self;
         let places = Arc::new(Places::default());
         let proxy = listening.proxy_protocol.as_ref();
         let accepting = async {
             loop {
                 match listener.accept().await {
-                    Ok(accepted) => self.admit(accepted, &places, &desks, proxy),
+                    Ok(accepted) => gateway.admit(accepted, &places, &desks, proxy),
                     // Running out of file descriptors passes; trying without a pause would not help.
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 }
@@ -177,14 +200,17 @@ where
             () = accepting => {}
             () = stop.ends_accepting() => {}
         }
-        while let Some(accepted) = accept_queued(&listener).await {
-            self.admit(accepted, &places, &desks, proxy);
+        for accepted in accept_queued(listener) {
+            gateway.admit(accepted, &places, &desks, proxy);
         }
-        drop((listener, desks));
-        while finished.join_next().await.is_some() {}
-        Ok(())
+        drop(desks);
+        for is_done in finished {
+            let _ = is_done.await;
+        }
     }
+}
 
+impl<S, O> Gateway<S, O> {
     /// Gives a new connection to a worker, or closes it if there is no place for it. Of a client whose address a load balancer
     /// announces, the place among those of its address is taken later.
     fn admit(
@@ -449,6 +475,12 @@ async fn until_stop(stop: &Stop, flag: &Flag) {
             }
             () = again => {}
         }
+    }
+}
+
+impl<S, O> std::fmt::Debug for Started<S, O> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Started").field("gateway", &self.gateway).finish_non_exhaustive()
     }
 }
 

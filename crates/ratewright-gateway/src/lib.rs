@@ -60,7 +60,7 @@ pub use client_tls::ClientTls;
 pub use cors::{AllowedHeaders, AllowedOrigin, Cors, CorsError, CorsRules, Depth, OriginError};
 pub use counts::{Counted, Counts, GONE, NOWHERE};
 pub use explain::ExplainTokens;
-pub use gateway::{Gateway, Listening};
+pub use gateway::{Gateway, Listening, Started};
 pub use pace::BodyRate;
 pub use path_pattern::{PathPattern, PathPatternError};
 pub use route::{HostPolicy, Match, Route, RouteError, Timeouts};

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use http::request::Parts;
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
-use ratewright_core::{Clock, Limiter, Observe, Store};
+use ratewright_core::{Clock, Entrypoint, Limiter, Observe, Store};
 use ratewright_http::{Occasion, SharedDialect, given_id};
 use ratewright_tower::{Door, InFlightLayer, Permits, RateLimitLayer};
 use tower_layer::Layer;
@@ -114,7 +114,11 @@ where
 /// How requests of a snapshot are read.
 fn door<S, O>(gateway: &Gateway<S, O>, snapshot: &Snapshot) -> Door {
     let dialect: SharedDialect = Arc::new(ArcSwap::new(Arc::clone(&snapshot.dialect)));
-    Door::new(Arc::clone(&gateway.wall)).speaking(dialect).without_decisions().metering_bodies()
+    Door::new(Arc::clone(&gateway.wall))
+        .speaking(dialect)
+        .entrypoint(Entrypoint::Gateway)
+        .without_decisions()
+        .metering_bodies()
 }
 
 /// What the stages of all routes of a snapshot are made of.

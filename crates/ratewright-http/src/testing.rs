@@ -13,8 +13,8 @@ use ratewright_core::algorithm::stepped::Stepped;
 use ratewright_core::algorithm::token_bucket::TokenBucket;
 use ratewright_core::algorithm::{Bucket, Demand};
 use ratewright_core::{
-    Act, Algorithm, Ask, Attribute, Basis, Charge, Decision, Key, Leak, Limiter, Micros, Policies, Policy,
-    Query, Quota, Receipt, Refill, Refund, Select, Standing, Standings, Store, Timestamp,
+    Act, Algorithm, Ask, Attribute, Basis, Charge, Decision, Entrypoint, Key, Leak, Limiter, Micros,
+    Policies, Policy, Query, Quota, Receipt, Refill, Refund, Select, Standing, Standings, Store, Timestamp,
 };
 
 /// When tests happen: 2023-11-14T22:13:20.250Z.
@@ -50,13 +50,37 @@ pub(crate) fn login() -> Policy {
 /// Decides a query that falls under all these policies.
 pub(crate) fn decide(policies: Vec<Policy>, store: Recorded, ask: Ask) -> Decision {
     let (select, patience) = (Select::Covering(&[]), Micros::ZERO);
-    answer(policies, store, &Query { select, address: None, attributes: &[], ask, patience, id: None })
+    answer(
+        policies,
+        store,
+        &Query {
+            select,
+            address: None,
+            attributes: &[],
+            ask,
+            patience,
+            id: None,
+            entrypoint: Entrypoint::Tower,
+        },
+    )
 }
 
 /// Decides a query with attributes that may be there several times.
 pub(crate) fn decide_readings(policies: Vec<Policy>, attributes: &[Attribute<'_>]) -> Decision {
     let (select, patience) = (Select::CoveringReadings(&[]), Micros::ZERO);
-    answer(policies, FRESH, &Query { select, address: None, attributes, ask: spend(1), patience, id: None })
+    answer(
+        policies,
+        FRESH,
+        &Query {
+            select,
+            address: None,
+            attributes,
+            ask: spend(1),
+            patience,
+            id: None,
+            entrypoint: Entrypoint::Tower,
+        },
+    )
 }
 
 fn answer(policies: Vec<Policy>, store: Recorded, query: &Query<'_>) -> Decision {

@@ -11,6 +11,7 @@
 //! Doors never know each other; what they have in common is here, and knows no door.
 
 mod alarm;
+mod certificate;
 mod connection_setup;
 mod log_throttle;
 mod parse_errors;

@@ -11,9 +11,8 @@
 //! A server that closes an idle connection of HTTP/1.1 races with the client's next request on it. So the next
 //! response carries `Connection: close`; only connections that stay idle until the drain are closed by us.
 
-use std::io;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
@@ -99,17 +98,27 @@ impl Stop {
     }
 }
 
-/// A connection that waits in the system's queue, if there is one. The kernel has completed its handshake; closing the
-/// listener would reset it.
-pub async fn accept_queued(listener: &TcpListener) -> Option<(TcpStream, SocketAddr)> {
-    let accepted: Option<io::Result<_>> = std::future::poll_fn(|cx| {
-        Poll::Ready(match listener.poll_accept(cx) {
-            Poll::Ready(accepted) => Some(accepted),
-            Poll::Pending => None,
-        })
+/// Closes a listener, after the connections that wait in the system's queue: the kernel has completed their handshakes, and
+/// closing the listener would reset them. The system itself is asked: the runtime may not have heard of them yet.
+pub fn accept_queued(listener: TcpListener) -> impl Iterator<Item = (TcpStream, SocketAddr)> {
+    let listener = listener.into_std();
+    std::iter::from_fn(move || {
+        let listener = listener.as_ref().ok()?;
+        loop {
+            match listener.accept() {
+                Ok((stream, peer)) => {
+                    let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
+                    if let Ok(stream) = stream {
+                        return Some((stream, peer));
+                    }
+                }
+                // This one was given up by its client; others may wait behind it.
+                Err(error)
+                    if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
+                Err(_) => return None,
+            }
+        }
     })
-    .await;
-    accepted?.ok()
 }
 
 #[cfg(test)]
@@ -128,6 +137,16 @@ mod tests {
         assert!(drains.await.is_err());
         switch.go_to(StopPhase::Draining);
         stop.reaches(StopPhase::Draining).await;
+    }
+
+    /// Without a single turn of the runtime, so that it cannot have heard of any connection.
+    #[tokio::test]
+    async fn queued_connections_are_accepted_before_a_listener_closes() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let clients: Vec<_> = (0..100).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+        assert_eq!(accept_queued(listener).count(), clients.len());
+        assert!(std::net::TcpStream::connect(address).is_err());
     }
 
     #[tokio::test(start_paused = true)]

@@ -20,6 +20,7 @@ use tokio_rustls::rustls::{self, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tracing::info;
 
+use crate::certificate;
 use crate::log_throttle::LogThrottle;
 
 /// Failures are told once in this time.
@@ -37,6 +38,7 @@ pub struct Tls {
 struct Configs {
     http1: Arc<ServerConfig>,
     http2: Arc<ServerConfig>,
+    expires_at: Option<u64>,
 }
 
 /// What a door speaks.
@@ -101,6 +103,7 @@ impl Tls {
     pub fn new(cert: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<Self, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let chain = certificates(cert, TlsPart::Cert)?;
+        let expires_at = certificate::expires_at(&chain);
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|source| TlsError::pem(TlsPart::Key, source))?;
         let verifier = match client_ca {
             Some(client_ca) => verifier(client_ca, &provider)?,
@@ -113,7 +116,7 @@ impl Tls {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let http1 = Arc::new(config.clone());
         config.alpn_protocols.insert(0, b"h2".to_vec());
-        let configs = Configs { http1, http2: Arc::new(config) };
+        let configs = Configs { http1, http2: Arc::new(config), expires_at };
         let failures = Arc::new(LogThrottle::new(FAILURES_EVERY));
         Ok(Self { configs: Arc::new(ArcSwap::from_pointee(configs)), failures, began_at: Instant::now() })
     }
@@ -121,6 +124,11 @@ impl Tls {
     /// Puts another's certificates in place of these, in all clones.
     pub fn replace(&self, other: &Self) {
         self.configs.store(other.configs.load_full());
+    }
+
+    /// When the first certificate of the chain that is now in place expires, in Unix seconds. None: it cannot be read.
+    pub fn expires_at(&self) -> Option<u64> {
+        self.configs.load().expires_at
     }
 
     /// Shakes hands with a client; nothing if that fails or takes too long, which is the client's affair. The log is told now and then, since

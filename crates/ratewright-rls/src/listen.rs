@@ -97,11 +97,11 @@ pub async fn serve<S, O, C>(
         () = accepting => {}
         () = stop.ends_accepting() => {}
     }
-    while let Some(accepted) = accept_queued(&listener).await {
+    for accepted in accept_queued(listener) {
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else { break };
         admit(accepted, Some(place));
     }
-    drop((listener, door));
+    drop(door);
     let finish = async {
         while connections.join_next().await.is_some() {}
         let _all_finished = over.recv().await;
@@ -130,6 +130,7 @@ async fn receive<S, O, C>(
     O: Observe + 'static,
     C: Clock + 'static,
 {
+    let is_announced = setup.proxy_protocol.is_some();
     let peer = match setup.proxy_protocol {
         None => peer.ip(),
         Some(proxy) => {
@@ -141,7 +142,9 @@ async fn receive<S, O, C>(
     };
     let stream = Patient::new(stream, listening.read_within);
     match setup.tls {
-        None => converse(stream, door.with_refunds(Refunds::of(peer, None)), listening, stop).await,
+        None => {
+            converse(stream, door.with_refunds(Refunds::of(peer, is_announced, None)), listening, stop).await
+        }
         Some(tls) => {
             let stream = tokio::select! {
                 stream = tls.accept(stream, peer, Speaks::Http2, listening.hands_within) => stream,
@@ -150,7 +153,7 @@ async fn receive<S, O, C>(
             if let Some(stream) = stream {
                 // One that was shown was checked: TLS asks for none unless it can.
                 let certificate = stream.get_ref().1.peer_certificates().map(|_| ClientCertificate);
-                let door = door.with_refunds(Refunds::of(peer, certificate));
+                let door = door.with_refunds(Refunds::of(peer, is_announced, certificate));
                 converse(stream, door, listening, stop).await;
             }
         }

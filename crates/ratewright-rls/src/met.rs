@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use ratewright_core::{Act, Ask, Attribute, AttributeName, Charges, Micros, Query, Select};
+use ratewright_core::{Act, Ask, Attribute, AttributeName, Charges, Entrypoint, Micros, Query, Select};
 use ratewright_rls_rules::{Entry, Matched, Rule, replace};
 use smallvec::SmallVec;
 
@@ -150,7 +150,12 @@ pub(crate) fn asking<'a>(domain: &'a str, met: &'a [Met<'_>]) -> SmallVec<[Askin
 }
 
 /// What the limiter is asked for a descriptor.
-pub(crate) fn query<'a>(asking: &'a Asking<'_>, met: &Met<'_>, compat: Compat) -> Query<'a> {
+pub(crate) fn query<'a>(
+    asking: &'a Asking<'_>,
+    met: &Met<'_>,
+    compat: Compat,
+    entrypoint: Entrypoint,
+) -> Query<'a> {
     let ask = match met.hits {
         Hits::GiveBack(0) => Ask::Look(0),
         Hits::GiveBack(_) => Ask::Record(0), // which tells the time by the store's clock
@@ -158,7 +163,7 @@ pub(crate) fn query<'a>(asking: &'a Asking<'_>, met: &Met<'_>, compat: Compat) -
         Hits::Spend(hits) => NonZeroU32::new(hits).map_or(Ask::Look(0), Ask::Spend),
     };
     let (select, attributes) = (Select::Named(&asking.policy), &*asking.attributes);
-    Query { select, attributes, address: None, ask, patience: Micros::ZERO, id: None }
+    Query { select, attributes, address: None, ask, patience: Micros::ZERO, id: None, entrypoint }
 }
 
 /// Adds the charges of a descriptor.

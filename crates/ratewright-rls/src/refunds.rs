@@ -31,9 +31,11 @@ pub(crate) struct ClientCertificate;
 pub(crate) struct IgnoredRefunds(LogThrottle);
 
 impl Refunds {
-    /// For calls of a peer that showed a certificate, or none.
-    pub(crate) fn of(peer: IpAddr, certificate: Option<ClientCertificate>) -> Self {
-        let is_trusted = peer.to_canonical().is_loopback() || certificate.is_some();
+    /// For calls of a peer that showed a certificate, or none. A peer whose address the PROXY protocol announced is never on
+    /// this machine: a load balancer that is must not lend its privileges.
+    pub(crate) fn of(peer: IpAddr, is_announced: bool, certificate: Option<ClientCertificate>) -> Self {
+        let is_local = peer.to_canonical().is_loopback() && !is_announced;
+        let is_trusted = is_local || certificate.is_some();
         if is_trusted { Self::Allowed } else { Self::Ignored { peer } }
     }
 }
@@ -76,8 +78,15 @@ mod tests {
             ("0.0.0.0", None, false),
             ("::", None, false),
         ] {
-            let refunds = Refunds::of(peer.parse().unwrap(), certificate);
-            assert_eq!(refunds == Refunds::Allowed, is_allowed, "{peer} {certificate:?}");
+            let peer = peer.parse().unwrap();
+            let is_allowed_for =
+                |is_announced| Refunds::of(peer, is_announced, certificate) == Refunds::Allowed;
+            assert_eq!(is_allowed_for(false), is_allowed, "{peer} {certificate:?}");
+            assert_eq!(
+                is_allowed_for(true),
+                certificate.is_some(),
+                "{peer} {certificate:?} by PROXY protocol"
+            );
         }
     }
 }

@@ -18,7 +18,8 @@ use std::sync::Arc;
 
 use arc_swap::Guard;
 use ratewright_core::{
-    Ask, Clock, Limiter, Micros, Mode, Observe, Outcome, Query, Standing, Standings, Store, Verdict,
+    Ask, Clock, Entrypoint, Limiter, Micros, Mode, Observe, Outcome, Query, Standing, Standings, Store,
+    Timestamp, Verdict,
 };
 use ratewright_rls_rules::Entry;
 use smallvec::SmallVec;
@@ -94,7 +95,7 @@ where
         refunds: Refunds,
     ) -> Result<RateLimitResponse, Refusal> {
         let mut answer = Ok(RateLimitResponse::default());
-        self.answer_first(request, refunds, |told| answer = told).await;
+        self.answer_first(request, refunds, Entrypoint::Grpc, |told| answer = told).await;
         answer
     }
 
@@ -104,6 +105,7 @@ where
         &self,
         request: &RateLimitRequest,
         refunds: Refunds,
+        entrypoint: Entrypoint,
         reply: impl FnOnce(Result<RateLimitResponse, Refusal>),
     ) {
         if let Err(refusal) = check(request) {
@@ -118,9 +120,10 @@ where
         self.count_unmet(&rules, &request.domain, &met);
         self.report_ignored(request, refunds);
         let asking = asking(&request.domain, &met);
-        let queries: SmallVec<[Query<'_>; 4]> =
-            asking.iter().map(|asking| query(asking, &met[asking.number], manner.compat)).collect();
+        let query = |asking| query(asking, &met[asking.number], manner.compat, entrypoint);
+        let queries: SmallVec<[Query<'_>; 4]> = asking.iter().map(query).collect();
         let mut bill = Bill::new(&rules, &met, &asking, &queries);
+        let begun_at = self.limiter.begin();
         let mut standings = bill.settle(&self.limiter, manner.compat).await;
         let mut told = bill.tell(&standings, self.clock.now());
         let is_over = status::is_over(&told);
@@ -133,7 +136,7 @@ where
         if met.iter().all(Met::is_report) {
             forgive(&mut standings);
         }
-        self.conclude(&rules, (&asking, &queries), &bill, standings, is_denied);
+        self.conclude(&rules, (&asking, &queries), (&bill, begun_at), standings, is_denied);
         reply(Ok(self.response(manner, told, is_denied)));
         corrections.apply(&self.limiter).await;
     }
@@ -143,7 +146,7 @@ where
         &self,
         rules: &Rules,
         (asking, queries): (&[Asking<'_>], &[Query<'_>]),
-        bill: &Bill<'_, '_>,
+        (bill, begun_at): (&Bill<'_, '_>, Timestamp),
         standings: Standings,
         is_denied: bool,
     ) {
@@ -159,7 +162,7 @@ where
         let query = asking.iter().zip(queries).find(speaks).map(|(_, query)| query);
         if let Some(query) = query.or(queries.first()) {
             let policies = Guard::from_inner(Arc::clone(&rules.policies));
-            self.limiter.conclude(policies, verdict, standings, query);
+            self.limiter.conclude(policies, verdict, standings, query, begun_at);
         }
     }
 

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::Service;
-use ratewright_core::{Clock, Observe, Store};
+use ratewright_core::{Clock, Entrypoint, Observe, Store};
 use tokio::sync::mpsc;
 use tokio::time::Timeout;
 use tonic::Status;
@@ -160,7 +160,7 @@ where
     };
     let answering = Finishing::new(|reply| async move {
         let reply = |answer| drop(reply.send(answer)); // nobody may be waiting any more
-        rls.answer_first(&request, refunds, reply).await;
+        rls.answer_first(&request, refunds, Entrypoint::Grpc, reply).await;
         drop(alive);
     });
     match answering.await {

@@ -8,6 +8,7 @@
 //! | `GET /actuator/info` | what runs here, and since when |
 //! | `GET /api/v1/admin/top?policy=&n=` | who was denied most in the last five minutes |
 //! | `GET /api/v1/admin/denials?n=` | the last denials, one by one |
+//! | `POST /api/v1/admin/reload?force=` | that the policy file is in force now and what changed, or why it is not |
 //!
 //! The first three paths are [`open`] to all: who probes has no token, and learns nothing but yes or no. The others are
 //! [`guarded`]; who puts the door together lays its access control around those, then merges both. Unknown paths are
@@ -26,9 +27,11 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::routing::get;
+use axum::routing::{get, post};
+use futures_util::future::BoxFuture;
 use http::{Response, StatusCode, header};
 use ratewright_core::{Clock, Micros};
+use serde_json::Value;
 
 use crate::answer::{Answered, Refusal, json, nowhere, wrong_method};
 use crate::url::no_policy;
@@ -36,7 +39,7 @@ use crate::watch::Watch;
 pub use labels::{Labels, LabelsError};
 use metrics::Format;
 pub use metrics::{Figure, Metrics};
-use params::{Accepts, Params};
+use params::{Accepts, Params, parse_force};
 
 /// What the door needs.
 pub struct Admin<C> {
@@ -50,6 +53,27 @@ pub struct Admin<C> {
     pub info: Box<dyn Fn() -> Info + Send + Sync>,
     /// Whether requests should come. Asked at each request.
     pub readiness: Box<dyn Fn() -> Readiness + Send + Sync>,
+    /// Puts the policy file in force; if it is true, also one that drops most policies.
+    pub reload: Box<dyn Fn(bool) -> BoxFuture<'static, Reloaded> + Send + Sync>,
+}
+
+/// What a reload came to.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Reloaded {
+    /// The file is in force.
+    Done {
+        /// The number of the rule set in force.
+        generation: u64,
+        /// What changed.
+        changes: Vec<Value>,
+        /// What is valid, but probably not what was meant.
+        warnings: Vec<String>,
+    },
+    /// The one before stays.
+    Rejected {
+        /// Why, and what to do.
+        errors: Vec<String>,
+    },
 }
 
 /// What runs here.
@@ -93,6 +117,7 @@ pub fn guarded<C: Clock + 'static>(admin: Arc<Admin<C>>) -> Router {
         .route("/actuator/info", get(info::<C>))
         .route("/api/v1/admin/top", get(top::<C>))
         .route("/api/v1/admin/denials", get(denials::<C>))
+        .route("/api/v1/admin/reload", post(reload::<C>))
         .fallback(elsewhere)
         .method_not_allowed_fallback(wrong_method)
         .with_state(admin)
@@ -134,6 +159,12 @@ async fn denials<C: Clock>(State(admin): State<Arc<Admin<C>>>, request: Request)
     let Params { n, .. } = Params::parse(request.uri().query().unwrap_or_default(), Accepts::Number)?;
     let recent = admin.watch.denials().recent(n);
     Ok(json(StatusCode::OK, &wire::denials(&recent)).map(Body::from))
+}
+
+async fn reload<C: Clock>(State(admin): State<Arc<Admin<C>>>, request: Request) -> Answered {
+    let force = parse_force(request.uri().query().unwrap_or_default())?;
+    let (status, body) = wire::reloaded((admin.reload)(force).await);
+    Ok(json(status, &body).map(Body::from))
 }
 
 async fn elsewhere(request: Request) -> Refusal {

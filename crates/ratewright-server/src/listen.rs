@@ -121,11 +121,10 @@ pub async fn serve(
         () = accepting => {}
         () = stop.ends_accepting() => {}
     }
-    while let Some(accepted) = accept_queued(&listener).await {
+    for accepted in accept_queued(listener) {
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else { break };
         admit(accepted, Some(place));
     }
-    drop(listener);
     let finished = async {
         while graceful.count() > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;

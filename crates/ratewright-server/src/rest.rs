@@ -43,7 +43,6 @@ use ratewright_http::{CorrelationId, Fields, Problem, given_id};
 use crate::access::Caller;
 use crate::answer::{Answered, Refusal, json, nowhere, wrong_method};
 use crate::settings::{Settings, SharedSettings};
-use crate::watch::Checks;
 use asked::Asked;
 use params::{Accepts, Params};
 
@@ -62,8 +61,6 @@ pub struct Rest<S, O, C> {
     pub settings: SharedSettings,
     /// The wall clock: it tells the time of day that answers name.
     pub clock: C,
-    /// Is told how long each check took.
-    pub checks: Arc<Checks>,
     /// What the gateway adds to a request, for explanations.
     pub gateway: Gateway,
 }
@@ -121,7 +118,6 @@ where
     let now = door.clock.now();
     let level = wire::Level::of(&asked, &decision, now)?;
     let mut response = wire::checked(&asked, &decision, &level, settings.dialect.fields)?;
-    door.checks.observe(level.algorithm.model(), decision.verdict(), now.since(begun));
     if decision.verdict() == Verdict::Deny {
         name(&mut response, &id.text());
     }
@@ -242,7 +238,6 @@ where
         decide::Deciding { limiter: &door.limiter, settings: &settings, now: begun, id: Some(&id) };
     let decided = deciding.decide(&asked).await?;
     let now = door.clock.now();
-    decided.tell(&door.checks, now.since(begun));
     let mut response = decided.render(&settings, now, &id);
     expose(&mut response, &head.headers);
     answer(response)
@@ -263,8 +258,6 @@ where
     let id = given_id(&head.headers);
     let deciding = decide::Deciding { limiter: &door.limiter, settings: &settings, now: begun, id };
     let decided = deciding.decide_all(&asked).await?;
-    let took = door.clock.now().since(begun);
-    decided.iter().for_each(|decided| decided.tell(&door.checks, took));
     answer(decide::render_all(&decided))
 }
 

@@ -1,16 +1,20 @@
 //! What is counted and told of the decisions that are made.
 //!
 //! ```text
-//!   a door ─ how long it took ───────────────────────→ Checks      rate_limiter_*
-//!   Limiter ─observe→ Watch ─ each decision ─────────→ Decisions   ratewright_decisions_total
-//!                           └ each denial, at its time → Denials   who is being denied
-//!                                                      → the log   a bounded rate of warnings
+//!   Limiter ─observe→ Watch ─ how long it took ──────→ Checks      rate_limiter_*
+//!                           ├ what each policy said ──→ Decisions   ratewright_decisions_total, _near_limit_total
+//!                           └ each denial, at its time → Denials    who is being denied
+//!                                                      → the log    a bounded rate of warnings
 //! ```
+//!
+//! A decision counts once in `Checks`, under the algorithm of the policy that decided it, and once for each policy in
+//! `Decisions`. A limit on requests in flight has none of the algorithms, so its decisions are in `Decisions` only.
 //!
 //! A denial by a policy in shadow mode is recorded and logged too, marked as `shadow`: the request was let through.
 //!
 //! Counting must cost next to nothing where most requests go through: an allowed decision adds to one atomic for
-//! each of its policies, takes no lock, allocates nothing and reads no clock. A denial may cost a little more.
+//! each of its policies (two, near its limit) and to two for its duration, reads a cheap clock twice, takes no lock and
+//! allocates nothing. A denial may cost a little more.
 //!
 //! No client ever becomes a label: labels are bounded by what an administrator wrote, clients by nobody. Who is being
 //! denied is kept apart, in a sketch of fixed size.
@@ -31,12 +35,12 @@ use std::sync::Arc;
 use crate::key::Escaped;
 use aws_lc_rs::digest::{SHA256, digest};
 use ratewright_core::{
-    Ask, Attribute, AttributeName, Basis, Clock, Decision, Key, Limit, Micros, Mode, Observe, Policy, Query,
-    Standing, Verdict, sounds_secret,
+    Algorithm, Ask, Attribute, AttributeName, Basis, Clock, Decision, Key, Limit, Micros, Mode, Observe,
+    Outcome, Policy, Query, Standing, Timestamp, Verdict, sounds_secret,
 };
 
 pub use checks::{Check, Checks};
-pub use decisions::{Count, Decisions};
+pub use decisions::{Count, Decisions, NearLimit};
 pub use denials::{Denial, Denials, Denied};
 pub use warn::{WarnLimit, Warnings};
 
@@ -44,9 +48,8 @@ pub use warn::{WarnLimit, Warnings};
 const TEXT_MAX: usize = 256;
 
 /// Is told of each decision: counts it, remembers whom it denied, and logs it.
-#[derive(Debug)]
 pub struct Watch<C> {
-    checks: Arc<Checks>,
+    checks: Checks,
     decisions: Decisions,
     denials: Denials,
     warnings: WarnLimit,
@@ -54,6 +57,17 @@ pub struct Watch<C> {
     shadow_warnings: WarnLimit,
     /// Tells the time of day of a denial.
     clock: C,
+    /// Measures how long decisions take.
+    timer: Arc<dyn Clock>,
+}
+
+/// Observes one limiter for a [`Watch`].
+#[derive(Debug)]
+pub enum Watcher<C> {
+    /// A limiter on rates.
+    Rates(Arc<Watch<C>>),
+    /// A limiter on requests in flight.
+    InFlight(Arc<Watch<C>>),
 }
 
 /// What one policy says of a query, over all its limits.
@@ -61,6 +75,8 @@ struct Word<'a> {
     policy: &'a Policy,
     mode: Mode,
     is_against: bool,
+    /// True if a limit has less than a fifth of its capacity left.
+    is_near: bool,
     /// What it rests on; nothing if it needed no store to say so.
     ground: Option<Ground<'a>>,
 }
@@ -79,20 +95,21 @@ struct Ground<'a> {
 struct Short<'a>(&'a mut String);
 
 impl<C: Clock> Watch<C> {
-    /// Nothing seen yet. `clock` is the wall clock; it is read at denials only.
-    pub fn new(warnings: Warnings, clock: C) -> Self {
+    /// Nothing seen yet. `clock` is the wall clock; it is read at denials only. `timer` is read twice for each decision.
+    pub fn new(warnings: Warnings, clock: C, timer: Arc<dyn Clock>) -> Self {
         Self {
-            checks: Arc::default(),
+            checks: Checks::default(),
             decisions: Decisions::default(),
             denials: Denials::default(),
             warnings: WarnLimit::new(warnings),
             shadow_warnings: WarnLimit::new(warnings),
             clock,
+            timer,
         }
     }
 
-    /// How long checks took. Doors tell it themselves.
-    pub fn checks(&self) -> &Arc<Checks> {
+    /// How long decisions took, by algorithm.
+    pub fn checks(&self) -> &Checks {
         &self.checks
     }
 
@@ -112,22 +129,50 @@ impl<C: Clock> Watch<C> {
     }
 }
 
-impl<C: Clock> Observe for Watch<C> {
+impl<C: Clock> Observe for Watcher<C> {
     #[inline]
-    fn observe(&self, query: &Query<'_>, decision: &Decision) {
+    fn now(&self) -> Timestamp {
+        match self {
+            Self::Rates(watch) => watch.timer.now(),
+            Self::InFlight(_) => Timestamp::default(),
+        }
+    }
+
+    #[inline]
+    fn observe(&self, query: &Query<'_>, decision: &Decision, begun_at: Timestamp) {
         if matches!(query.ask, Ask::Look(_)) {
             return;
         }
-        let is_shadow_denied = self.decisions.count(decision);
+        match self {
+            Self::Rates(watch) => {
+                watch.measure(decision, begun_at);
+                watch.count(query, decision);
+            }
+            Self::InFlight(watch) => watch.count(query, decision),
+        }
+    }
+}
+
+impl<C: Clock> Watch<C> {
+    /// Counts a decision with its duration, under the algorithm of the policy that decided.
+    #[inline]
+    fn measure(&self, decision: &Decision, begun_at: Timestamp) {
+        if let Some(algorithm) = deciding(decision) {
+            self.checks.observe(algorithm, decision.verdict(), self.timer.now().since(begun_at));
+        }
+    }
+
+    /// Counts what each policy said, and records a denial.
+    #[inline]
+    fn count(&self, query: &Query<'_>, decision: &Decision) {
+        let is_shadow_denied = self.decisions.count(decision, query.entrypoint);
         match decision.verdict() {
             Verdict::Deny => self.denied(query, decision),
             Verdict::Allow if is_shadow_denied => self.denied(query, decision),
             Verdict::Allow => warn::allowed(query, decision),
         }
     }
-}
 
-impl<C: Clock> Watch<C> {
     /// Remembers and logs a denial, or what would have been one if the policy were enforced.
     #[cold]
     fn denied(&self, query: &Query<'_>, decision: &Decision) {
@@ -150,16 +195,38 @@ fn words(decision: &Decision) -> impl Iterator<Item = Word<'_>> {
     let words = std::iter::from_fn(move || {
         let (policy, limit, standing) = standings.next()?;
         let (mut is_against, mut basis) = (standing.is_over(), standing.basis);
-        while let Some((_, _, more)) = standings.next_if(|(next, _, _)| std::ptr::eq(*next, policy)) {
+        let mut is_near = is_near(limit, standing);
+        while let Some((_, limit, more)) = standings.next_if(|(next, _, _)| std::ptr::eq(*next, policy)) {
             is_against |= more.is_over();
+            is_near |= self::is_near(limit, more);
             basis = basis.max(more.basis);
         }
         let ground = Some(Ground { limit, index: standing.limit.policy(), basis });
-        Some(Word { policy, mode: standing.limit.mode(), is_against, ground })
+        Some(Word { policy, mode: standing.limit.mode(), is_against, is_near, ground })
     });
     words.chain(decision.refused().map(|(policy, _)| {
-        Word { policy, mode: Mode::Enforce, is_against: true, ground: None } // it lacks what it is counted by
+        // It lacks what it is counted by.
+        Word { policy, mode: Mode::Enforce, is_against: true, is_near: false, ground: None }
     }))
+}
+
+/// True if less than a fifth of a limit's capacity is left. Nobody knows how much is left without an answer of a store.
+#[inline]
+fn is_near(limit: &Limit, standing: &Standing) -> bool {
+    let (left, capacity) = (u64::from(standing.remaining), u64::from(limit.quota().capacity().get()));
+    5 * left < capacity && standing.outcome != Outcome::Unknown
+}
+
+/// The algorithm of the policy that decided: that which denied, else that which the headers speak of, else the first in
+/// shadow mode. None: no policy covers the query.
+#[inline]
+fn deciding(decision: &Decision) -> Option<Algorithm> {
+    let of = |limit: &Limit| limit.quota().algorithm();
+    if let Some((policy, _)) = decision.refused() {
+        return policy.limits().first().map(of);
+    }
+    let limit = decision.tightest().or_else(|| decision.standings().next());
+    limit.map(|(_, limit, _)| of(limit))
 }
 
 /// The policy that an account of a decision names, if it can name one only, and the limit.
@@ -247,5 +314,23 @@ impl fmt::Write for Short<'_> {
         let room = TEXT_MAX.saturating_sub(self.0.len());
         self.0.push_str(more.split_at(more.floor_char_boundary(room)).0);
         Ok(())
+    }
+}
+
+impl<C> Clone for Watcher<C> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Rates(watch) => Self::Rates(Arc::clone(watch)),
+            Self::InFlight(watch) => Self::InFlight(Arc::clone(watch)),
+        }
+    }
+}
+
+impl<C: fmt::Debug> fmt::Debug for Watch<C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("checks", &self.checks)
+            .field("decisions", &self.decisions)
+            .finish_non_exhaustive()
     }
 }

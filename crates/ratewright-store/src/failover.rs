@@ -88,6 +88,8 @@ pub struct FailoverStatus {
     pub is_out: bool,
     /// Since when, by the local clock.
     pub since: Timestamp,
+    /// For how long.
+    pub lasts: Micros,
     /// Decisions made without it since then.
     pub n_substituted: u64,
 }
@@ -138,7 +140,8 @@ impl<S: Store<Error = StoreError> + Peers, C: Clock + Clone> Failover<S, C> {
     /// How decisions are being made, and since when.
     pub fn status(&self) -> FailoverStatus {
         let Episode { since, n_substituted, .. } = *self.episode.lock();
-        FailoverStatus { is_out: self.is_out.load(Ordering::Acquire), since, n_substituted }
+        let lasts = self.clock.now().since(since);
+        FailoverStatus { is_out: self.is_out.load(Ordering::Acquire), since, lasts, n_substituted }
     }
 
     /// Standings so far, by their basis.

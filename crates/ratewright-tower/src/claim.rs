@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use ratewright_core::{
-    Ask, Attribute, AttributeName, Decision, Limiter, Micros, Observe, OpenCharges, Query, Select, Store,
-    Taken, Verdict,
+    Ask, Attribute, AttributeName, Decision, Entrypoint, Limiter, Micros, Observe, OpenCharges, Query,
+    Select, Store, Taken, Verdict,
 };
 use smallvec::SmallVec;
 use tokio::runtime::Handle;
@@ -15,7 +15,10 @@ use crate::gate::at_once;
 
 /// What a request was counted by, for longer than the request.
 #[derive(Clone, Debug)]
-pub(crate) struct Owned(Vec<(AttributeName<String>, String)>);
+pub(crate) struct Owned {
+    attributes: Vec<(AttributeName<String>, String)>,
+    entrypoint: Entrypoint,
+}
 
 /// A charge that is given back if this is dropped.
 #[derive(Debug)]
@@ -29,16 +32,17 @@ impl Owned {
     pub(crate) fn kept(query: &Query<'_>, decision: &Decision) -> Option<Self> {
         let is_needed =
             !decision.wait().is_zero() || decision.awaits_answer() || decision.open_charges().is_some();
-        (is_needed && decision.verdict() == Verdict::Allow).then(|| Self::of(query.attributes))
+        (is_needed && decision.verdict() == Verdict::Allow).then(|| Self::of(query))
     }
 
-    fn of(attributes: &[Attribute<'_>]) -> Self {
-        let owned = attributes.iter().map(|Attribute { name, value }| (name.to_owned(), (*value).to_owned()));
-        Self(owned.collect())
+    fn of(query: &Query<'_>) -> Self {
+        let owned =
+            query.attributes.iter().map(|Attribute { name, value }| (name.to_owned(), (*value).to_owned()));
+        Self { attributes: owned.collect(), entrypoint: query.entrypoint }
     }
 
     fn attributes(&self) -> SmallVec<[Attribute<'_>; 6]> {
-        self.0.iter().map(|(name, value)| Attribute { name: name.as_deref(), value }).collect()
+        self.attributes.iter().map(|(name, value)| Attribute { name: name.as_deref(), value }).collect()
     }
 }
 
@@ -50,7 +54,7 @@ pub(crate) async fn refund_uncounted<S: Store<Error = Infallible>, O: Observe>(
     status: u16,
 ) {
     let attributes = owned.attributes();
-    limiter.refund_uncounted(&query(&attributes), decision, status).await;
+    limiter.refund_uncounted(&query(&attributes, owned), decision, status).await;
 }
 
 /// Takes more units under the limits of a request that was let through.
@@ -61,11 +65,11 @@ pub(crate) async fn take_more<S: Store<Error = Infallible>, O: Observe>(
     units: NonZeroU32,
 ) -> Taken {
     let attributes = owned.attributes();
-    limiter.take_more(&Query { ask: Ask::Spend(units), ..query(&attributes) }, open, units).await
+    limiter.take_more(&Query { ask: Ask::Spend(units), ..query(&attributes, owned) }, open, units).await
 }
 
 /// The query that was decided, as far as its buckets' names go.
-fn query<'a>(attributes: &'a [Attribute<'a>]) -> Query<'a> {
+fn query<'a>(attributes: &'a [Attribute<'a>], owned: &Owned) -> Query<'a> {
     Query {
         select: Select::Named(&[]),
         attributes,
@@ -73,6 +77,7 @@ fn query<'a>(attributes: &'a [Attribute<'a>]) -> Query<'a> {
         ask: Ask::Look(0),
         patience: Micros::ZERO,
         id: None,
+        entrypoint: owned.entrypoint,
     }
 }
 
@@ -94,7 +99,7 @@ impl<S: Store<Error = Infallible> + 'static, O: Observe + 'static> Drop for Clai
         let (limiter, never_waits) = (Arc::clone(&self.limiter), self.limiter.never_waits());
         let refund = async move {
             let attributes = owned.attributes();
-            limiter.refund(&query(&attributes), decision).await;
+            limiter.refund(&query(&attributes, &owned), decision).await;
         };
         if never_waits {
             at_once(refund);

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use http::request::Parts;
-use ratewright_core::{Clock, Micros, Policies};
+use ratewright_core::{Clock, Entrypoint, Micros, Policies};
 use ratewright_http::{Dialect, SharedDialect};
 
 /// Who is at the other end of the connection: an extension of requests, for those who have no other.
@@ -29,6 +29,7 @@ pub struct Door {
     pub(crate) attributes: Vec<(Arc<str>, Arc<ValueOf>)>,
     pub(crate) cost: Option<Arc<CostOf>>,
     pub(crate) patience: Micros,
+    pub(crate) entrypoint: Entrypoint,
     pub(crate) keeps_decisions: bool,
     pub(crate) meters_bodies: bool,
 }
@@ -54,6 +55,7 @@ impl Door {
             attributes: Vec::new(),
             cost: None,
             patience: Micros::from_secs(Self::PATIENCE.as_secs()),
+            entrypoint: Entrypoint::Tower,
             keeps_decisions: true,
             meters_bodies: false,
         }
@@ -127,6 +129,13 @@ impl Door {
     #[must_use]
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = Micros::new(u64::try_from(patience.as_micros()).unwrap_or(u64::MAX));
+        self
+    }
+
+    /// Says what the metrics call this way in. Default: [`Entrypoint::Tower`].
+    #[must_use]
+    pub fn entrypoint(mut self, entrypoint: Entrypoint) -> Self {
+        self.entrypoint = entrypoint;
         self
     }
 

@@ -113,6 +113,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
             ask: Ask::Spend(door.cost.as_ref().map_or(NonZeroU32::MIN, |cost| cost(request))),
             patience: door.patience,
             id: Some(&id),
+            entrypoint: door.entrypoint,
         };
         let decision = self.limiter.decide_under(policies, &query).await;
         if let Some(report) = &known.report {

@@ -1,9 +1,10 @@
-//! The commands that ask a running program, through its admin door: `inspect`, `reset`, `top` and `health`.
+//! The commands that ask a running program, through its admin door: `inspect`, `reset`, `reload`, `top` and `health`.
 
 mod client;
 mod door;
 mod health;
 mod key;
+mod reload;
 mod table;
 
 use std::io::{IsTerminal, Write};
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 use crate::cli::{AdminArgs, InspectArgs, KeyArgs, ROWS_MAX, TopArgs};
 pub(crate) use door::Door;
 pub(crate) use health::health;
+pub(crate) use reload::reload;
 pub(crate) use table::{Table, plain};
 
 pub(crate) use key::AdminKey;

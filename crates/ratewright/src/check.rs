@@ -46,7 +46,8 @@ fn check_envoy(path: &Path) -> Result<String, Vec<ConfigError>> {
     ))
 }
 
-fn indented(lines: &str) -> String {
+/// A text with its lines moved in.
+pub(crate) fn indented(lines: &str) -> String {
     let mut text = String::new();
     for line in lines.lines() {
         // Writing to a string cannot fail.

@@ -36,8 +36,19 @@ pub(crate) enum Command {
     ///
     /// Nothing is started and nothing is sent. The environment counts as it would for the program, and so do files that a
     /// policy file names: certificates, keys, and rules for Envoy, which can also be checked by themselves.
+    ///
+    /// With --deployment, Kubernetes manifests are checked: the policy file in the ConfigMap, and whether probes, ports, grace period,
+    /// replicas and disruption budgets fit it. --expect names a file with figures that must hold:
+    /// `scaling: {ratewright: {cpu: 70, sustained: 2min, replicas: 2..10, scale_up_at: 75}}` and `policies: {per-ip: 100/min}`.
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
+
+    /// Say what another policy file changes, and for whom
+    ///
+    /// Every setting is compared by its meaning: a default that is written down is no difference. For each policy: whether it is softer or
+    /// stricter, by how much, and whether counts are kept. Secrets are never shown. Nothing is started and nothing is sent.
+    #[command(after_help = DIFF_EXAMPLES)]
+    Diff(DiffArgs),
 
     /// Write a policy file that means the same as the files of another limiter
     Convert(ConvertArgs),
@@ -61,6 +72,14 @@ pub(crate) enum Command {
     /// All quotas of the policy are forgotten. It asks the admin door.
     #[command(after_help = RESET_EXAMPLES)]
     Reset(KeyArgs),
+
+    /// Put the policy file of a running program in force now, and print what changes
+    ///
+    /// A change of the file is put in force without it, within a second. This command tells whether it was, and why not. A file that drops more
+    /// than 90 % of at least 10 policies is refused, unless it says policies: [] or enabled: false, or --force is given. It asks the admin
+    /// listener. In Kubernetes, run it in the pod once the ConfigMap has arrived there.
+    #[command(after_help = RELOAD_EXAMPLES)]
+    Reload(ReloadArgs),
 
     /// Tell whom a running program denies: most, and last
     ///
@@ -139,6 +158,16 @@ pub(crate) struct HealthArgs {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct ReloadArgs {
+    /// Put the file in force even if it drops policies or routes; an invalid file is refused all the same
+    #[arg(long)]
+    pub(crate) force: bool,
+
+    #[command(flatten)]
+    pub(crate) door: AdminArgs,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct ServeArgs {
     /// Policy file in YAML, or a folder of them; the same as -c
     #[arg(value_name = "FILE", conflicts_with = "config")]
@@ -161,6 +190,33 @@ pub(crate) struct CheckArgs {
     /// Lay a second file over each: ratewright.NAME.yaml over ratewright.yaml
     #[arg(long, value_name = "NAME", env = "RATEWRIGHT_PROFILE")]
     pub(crate) profile: Option<String>,
+
+    /// Compare Kubernetes manifests with the policy file that they deploy: a folder of rendered manifests, a file, or `-` for standard input
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["files", "config"])]
+    pub(crate) deployment: Option<PathBuf>,
+
+    /// With --deployment: a YAML file of figures that the manifests must have
+    #[arg(long, value_name = "FILE", requires = "deployment", conflicts_with_all = ["files", "config"])]
+    pub(crate) expect: Option<PathBuf>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DiffArgs {
+    /// The policy file in force, or a folder of them; `-` is standard input
+    #[arg(value_name = "OLD")]
+    pub(crate) old: PathBuf,
+
+    /// The policy file to come, or a folder of them; `-` is standard input
+    #[arg(value_name = "NEW")]
+    pub(crate) new: PathBuf,
+
+    /// Lay a second file over each: ratewright.NAME.yaml over ratewright.yaml; not over standard input
+    #[arg(long, value_name = "NAME", env = "RATEWRIGHT_PROFILE")]
+    pub(crate) profile: Option<String>,
+
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Args, Debug)]
@@ -366,7 +422,7 @@ fn url(text: &str) -> Result<Uri, &'static str> {
 impl CheckArgs {
     /// What to check, one after the other.
     pub(crate) fn sources(self) -> Vec<Source> {
-        let Self { mut files, config, profile } = self;
+        let Self { mut files, config, profile, .. } = self;
         files.extend(config);
         if files.is_empty() {
             files.extend(of_environment());
@@ -409,12 +465,25 @@ Examples:
 const CHECK_EXAMPLES: &str = "\
 Exit status:
   0  all files are sound; what each policy means is on standard output
-  2  an option or a file is wrong; all that is wrong is on standard error, with its place
+  2  an option or a file is wrong, or manifests differ from what they deploy; all that is wrong is on standard error, with its place
 
 Examples:
   ratewright check ratewright.yaml
   ratewright check ratewright.yaml --profile production
-  ratewright check /etc/ratewright && systemctl reload ratewright";
+  ratewright check /etc/ratewright && systemctl reload ratewright
+  ratewright check --deployment manifests/ --expect expect.yaml
+  kubectl kustomize overlays/production | ratewright check --deployment - --expect expect.yaml";
+
+const DIFF_EXAMPLES: &str = "\
+Exit status:
+  0  no difference
+  1  there are differences; they are on standard output
+  2  an option or a file is wrong; all that is wrong is on standard error, with its place
+
+Examples:
+  ratewright diff /etc/ratewright/ratewright.yaml ratewright.yaml
+  git show HEAD~1:ratewright.yaml | ratewright diff - ratewright.yaml
+  ratewright diff old new --profile production --json | jq -r '.changes[] | select(.effect == \"softer\") | .subject'";
 
 const CONVERT_EXAMPLES: &str = "\
 Exit status:
@@ -459,6 +528,18 @@ Exit status:
 Examples:
   ratewright reset login:10.0.0.1
   ratewright reset token_bucket:user:123";
+
+const RELOAD_EXAMPLES: &str = "\
+Exit status:
+  0  the file is in force; what changed is on standard output
+  1  the admin listener cannot be reached, or refuses
+  2  an option is wrong, or the file was not put in force; the reason is on standard error
+
+Examples:
+  ratewright reload
+  ratewright check ratewright.yaml && ratewright reload
+  ratewright reload --force
+  kubectl exec deploy/ratewright -- ratewright reload --json | jq -r '.changes[].subject'";
 
 const TOP_EXAMPLES: &str = "\
 Exit status:

@@ -9,6 +9,7 @@
 //! Reading never opens a socket, and can be done again while the program runs.
 
 mod ad_hoc;
+mod changes;
 mod clients;
 mod conditions;
 mod cors;
@@ -22,6 +23,7 @@ mod listen;
 mod meaning;
 mod named;
 mod never;
+mod outline;
 mod plain;
 mod policies;
 mod quotas;
@@ -47,6 +49,7 @@ use ratewright_server::admin::Labels;
 use ratewright_server::{Access, TokenDigest};
 use tracing::level_filters::LevelFilter;
 
+pub(crate) use changes::{Change, Contents, changes, short as changes_in_short};
 pub(crate) use clients::ClientsConfig;
 pub(crate) use envoy::{EnvoyConfig, of_text as envoy_of_text, written as envoy_written};
 pub(crate) use error::ConfigError;
@@ -57,17 +60,19 @@ pub(crate) use listen::{DoorConfig, ListenConfig};
 use meaning::Family;
 pub(crate) use meaning::{LogDenials, LogFormat};
 use named::Named;
+use outline::Outline;
 pub(crate) use plain::likest;
 use plain::unknown_of;
+pub(crate) use plain::words as yaml_words;
 use policies::{RuleSets, Whole};
 pub(crate) use reader::Environment;
 use reader::{Reader, Told};
 pub(crate) use reference::{reference, schema};
-pub(crate) use source::Source;
-use source::SourceFile;
+pub(crate) use source::{Source, SourceFile};
 pub(crate) use store::{RedisConfig, StoreConfig};
 pub(crate) use words::{envoy as envoy_words, words};
-use written::{Place, Written};
+use written::Written;
+pub(crate) use written::{Place, in_file};
 
 /// What the program runs with.
 pub(crate) struct Config {
@@ -107,6 +112,8 @@ pub(crate) struct Config {
     pub(crate) warnings: Vec<ConfigError>,
     /// What it was read from, to tell whether that has changed.
     pub(crate) fingerprint: Fingerprint,
+    /// All settings as they are written, to tell which have changed.
+    outline: Outline,
 }
 
 /// Denials that are logged in each second, at most.
@@ -174,6 +181,11 @@ pub(crate) struct Fingerprint {
 }
 
 impl Config {
+    /// The names that somebody wrote in a section, such as `listen` and `tls`.
+    pub(crate) fn settings_in(&self, section: &[&str]) -> std::collections::BTreeSet<&str> {
+        self.outline.names(section)
+    }
+
     /// The configuration of these files, or the defaults without any.
     pub(crate) fn read(source: &Source, environment: Environment<'_>) -> Result<Self, Vec<ConfigError>> {
         Self::of(&mut Fingerprint::default().again(source)?, environment)
@@ -213,10 +225,27 @@ impl Config {
         if reader.errors.is_empty() { Ok(config) } else { Err(reader.errors) }
     }
 
+    /// The configuration that texts from another machine describe. Files that they name are not read.
+    pub(crate) fn of_elsewhere(
+        files: Vec<SourceFile>,
+        environment: Environment<'_>,
+    ) -> Result<Self, Vec<ConfigError>> {
+        Self::of(&mut Fingerprint { files, named: Named::elsewhere() }, environment)
+    }
+
     /// The configuration that a text describes, without an environment.
     pub(crate) fn of_text(text: &str) -> Result<Self, Vec<ConfigError>> {
-        let file = SourceFile { path: "t.yaml".into(), text: text.to_owned(), is_profile: false };
-        Self::of(&mut Fingerprint { files: vec![file], ..Fingerprint::default() }, &|_| None)
+        Self::of_input("t.yaml", text.to_owned(), &|_| None)
+    }
+
+    /// The configuration that a text describes, which errors call by this name.
+    pub(crate) fn of_input(
+        name: &str,
+        text: String,
+        environment: Environment<'_>,
+    ) -> Result<Self, Vec<ConfigError>> {
+        let file = SourceFile { path: name.into(), text, is_profile: false };
+        Self::of(&mut Fingerprint { files: vec![file], ..Fingerprint::default() }, environment)
     }
 }
 
@@ -276,9 +305,12 @@ impl Reader<'_> {
     }
 
     fn config(&mut self, file: File) -> Config {
+        let outline = Outline::of(&file, &mut |text| self.expanded(text));
         let store = file.store.unwrap_or_default();
         let api = file.api.unwrap_or_default();
-        let clients = self.clients(file.clients.unwrap_or_default());
+        let clients = file.clients.unwrap_or_default();
+        let has_jwt = clients.user.as_ref().is_some_and(|user| user.jwt.is_some());
+        let clients = self.clients(clients);
         let gateway = self.gateway(file.gateway.unwrap_or_default());
         let (lists_policies, lists_routes) = (file.policies.is_some(), file.routes.is_some());
         let routes = self.routes(file.routes, &gateway, clients.rules.case);
@@ -291,7 +323,7 @@ impl Reader<'_> {
         let others: Vec<_> = others.chain(brought).collect();
         self.told = Told {
             routes: routes::ids(&routes),
-            has_tokens: clients.rules.token.is_some(),
+            has_tokens: clients.rules.token.is_some() || (has_jwt && self.named.are_elsewhere()),
             has_user_header: clients.rules.user_header.is_some(),
         };
         let whole = Whole {
@@ -340,6 +372,7 @@ impl Reader<'_> {
             traces: file.traces.and_then(|traces| self.traces(&traces)),
             warnings: Vec::new(),
             fingerprint: Fingerprint::default(),
+            outline,
         }
     }
 

@@ -10,7 +10,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use ratewright_core::{Limiter, Observe, Policies};
+use ratewright_core::{Entrypoint, Limiter, Observe, Policies};
 use ratewright_listen::{ConnectionSetup, Stop, StopPhase};
 use ratewright_rls::wire::Code;
 use ratewright_rls::{Door, HitCounts, Listening, Refunds, Rls, Rules, SharedRules, Unmet, json};
@@ -34,12 +34,6 @@ impl<O: Observe + 'static> RateLimits<O> {
     pub(crate) fn new(limiter: Arc<Limiter<Arc<Buckets>, O>>, config: Option<&EnvoyConfig>) -> Self {
         let rules: SharedRules = Arc::new(ArcSwap::from_pointee(rules(limiter.policies(), config)));
         Self { rls: Arc::new(Rls::new(limiter, rules, WallClock)) }
-    }
-
-    /// True if these rules are not those in force, or are kept in another manner.
-    pub(crate) fn would_change(&self, config: Option<&EnvoyConfig>) -> bool {
-        let (now, config) = (self.rls.rules.load(), config.cloned().unwrap_or_default());
-        now.manner != config.manner || now.domains.outline() != config.domains.outline()
     }
 
     /// True if there are rules.
@@ -104,7 +98,7 @@ async fn ask<O: Observe + 'static>(
     let (reply, answered) = oneshot::channel();
     tokio::spawn(async move {
         let reply = |answer| drop(reply.send(answer));
-        rls.answer_first(&request, Refunds::Allowed, reply).await;
+        rls.answer_first(&request, Refunds::Allowed, Entrypoint::Json, reply).await;
     });
     let answered = answered.await;
     let Ok(answered) = answered else { return StatusCode::INTERNAL_SERVER_ERROR.into_response() };

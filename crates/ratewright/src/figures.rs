@@ -1,13 +1,14 @@
 //! What the program knows of itself, for the metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use ratewright_core::{Basis, Observe, Policies};
 use ratewright_gateway::Counted;
-use ratewright_listen::ProxyProtocol;
+use ratewright_listen::{ProxyProtocol, Tls};
 use ratewright_rls::{HitCounts, HitsOf, Unmet};
 use ratewright_server::admin::Figure;
-use ratewright_store::{MemoryStats, Traffic};
+use ratewright_store::{FailoverStatus, MemoryStats, Peers as _, Traffic};
 
 use crate::buckets::Buckets;
 use crate::gateway::Passage;
@@ -23,6 +24,11 @@ pub(crate) fn of_store(store: &Buckets) -> Vec<Figure> {
     let out = f64::from(failover.status().is_out);
     let help = "Whether decisions are made without Redis: 1 or 0";
     figures.push(Figure::gauge("ratewright_store_substituted", help).of(out));
+    figures.push(of_mode(failover.status()));
+    if let Some(n_instances) = failover.shared().n_instances() {
+        let help = "Instances of Ratewright that Redis has seen lately, with store.local.share: auto";
+        figures.push(Figure::gauge("ratewright_instances", help).of(f64::from(n_instances)));
+    }
     let standings = Figure::counter("ratewright_store_standings", "Standings, by what they rest on");
     let bases = [Basis::Shared, Basis::Local, Basis::FailOpen, Basis::FailClosed];
     figures.push(bases.into_iter().fold(standings, |figure, basis| {
@@ -30,6 +36,14 @@ pub(crate) fn of_store(store: &Buckets) -> Vec<Figure> {
     }));
     figures.extend(of_traffic(failover.shared().traffic()));
     figures
+}
+
+/// Since when decisions are made as they are.
+fn of_mode(FailoverStatus { is_out, lasts, .. }: FailoverStatus) -> Figure {
+    let help = "Seconds since decisions are made with Redis (mode shared) or without it (mode local)";
+    let mode = if is_out { "local" } else { "shared" };
+    let lasts = Duration::from(lasts).as_secs_f64();
+    Figure::gauge("ratewright_store_mode_since_seconds", help).labelled("mode", mode, lasts)
 }
 
 fn of_traffic(traffic: Traffic) -> [Figure; 3] {
@@ -87,6 +101,15 @@ pub(crate) fn of_proxy_protocols(listeners: &[(&'static str, ProxyProtocol)]) ->
     vec![refused]
 }
 
+/// When the certificates of listeners expire.
+pub(crate) fn of_certificates(listeners: &[(&'static str, Tls)]) -> Vec<Figure> {
+    let help =
+        "When the certificate of a listener expires, in Unix seconds: the first one of its chain that does";
+    let expiry = Figure::gauge("ratewright_certificate_expiry_timestamp_seconds", help);
+    let known = listeners.iter().filter_map(|(name, tls)| Some((*name, tls.expires_at()?)));
+    vec![known.fold(expiry, |figure, (name, at)| figure.labelled("listener", name, figure_of(at)))]
+}
+
 /// How reloads went.
 pub(crate) fn of_reloads(reloads: &Reloads) -> Vec<Figure> {
     let count = |n: &AtomicU64| figure_of(n.load(Ordering::Relaxed));
@@ -99,6 +122,11 @@ pub(crate) fn of_reloads(reloads: &Reloads) -> Vec<Figure> {
             "Times that a policy file was refused, and the old one stayed",
         )
         .of(count(&reloads.n_failed)),
+        Figure::gauge(
+            "ratewright_last_reload_successful",
+            "Whether the policy file that was read last is in force: 1 or 0",
+        )
+        .of(f64::from(reloads.last_succeeded())),
         Figure::gauge(
             "ratewright_policies_loaded_timestamp_seconds",
             "When the rule set in force was read, in Unix seconds",
@@ -133,11 +161,14 @@ pub(crate) fn of_gateway<O: Observe + 'static>(passage: &Passage<O>) -> Vec<Figu
     let mut requests = Figure::counter("gateway_request", "Requests to the gateway, by status and route");
     let help = "How long it took until the head of the answer was there";
     let mut took = Figure::durations("gateway_request_duration", help);
-    for Counted { label, by_status, took: reading } in counted {
+    let help = "Requests to the gateway whose response has not begun";
+    let mut in_flight = Figure::gauge("gateway_requests_in_flight", help);
+    for Counted { label, by_status, took: reading, n_in_flight } in counted {
         for (status, n) in by_status {
             let labels = [("status", status.to_string()), ("route_path", label.to_string())];
             requests = requests.under(labels, figure_of(n));
         }
+        in_flight = in_flight.labelled("route_path", label.to_string(), figure_of(n_in_flight));
         took = took.took([("route_path", label.to_string())], reading);
     }
     let mut healthy = Figure::gauge("gateway_upstream_healthy", "Whether a server is sent requests: 1 or 0");
@@ -151,5 +182,12 @@ pub(crate) fn of_gateway<O: Observe + 'static>(passage: &Passage<O>) -> Vec<Figu
     }
     let help = "Lines of the access log that were not written, because nobody took them in time";
     let dropped = Figure::counter("gateway_access_log_dropped", help);
-    vec![requests, took, healthy, ejections, dropped.of(figure_of(passage.access_log().n_dropped()))]
+    vec![
+        requests,
+        took,
+        in_flight,
+        healthy,
+        ejections,
+        dropped.of(figure_of(passage.access_log().n_dropped())),
+    ]
 }

@@ -112,15 +112,18 @@ impl<O: Observe + 'static> Passage<O> {
         &self.access_log
     }
 
-    /// Serves until it is told to stop.
-    pub(crate) async fn serve<S: Store<Error = std::convert::Infallible> + 'static>(
+    /// Starts its threads. The future that it returns serves until it is told to stop.
+    ///
+    /// # Errors
+    /// If the operating system refuses threads.
+    pub(crate) fn start<S: Store<Error = std::convert::Infallible> + 'static>(
         &self,
         limiter: Arc<Limiter<S, O>>,
         listener: TcpListener,
         setup: ConnectionSetup,
         drain_timeout: Duration,
         stop: Stop,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<impl Future<Output = ()> + Send + use<S, O>> {
         let gateway = Gateway {
             limiter,
             permits: Arc::clone(&self.permits),
@@ -137,9 +140,11 @@ impl<O: Observe + 'static> Passage<O> {
         let ConnectionSetup { proxy_protocol, tls } = setup;
         let finish_within = drain_timeout;
         let listening = Listening { n_workers, tls, proxy_protocol, read_within, finish_within, kept_for };
-        let served = Arc::new(gateway).serve(listener, listening, stop).await;
-        writing.finish(TAKEN_WITHIN).await;
-        served.context("cannot start threads")
+        let started = Arc::new(gateway).start(listening, stop).context("cannot start threads")?;
+        Ok(async move {
+            started.serve(listener).await;
+            writing.finish(TAKEN_WITHIN).await;
+        })
     }
 }
 

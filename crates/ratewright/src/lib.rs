@@ -2,7 +2,8 @@
 //!
 //! # Layout
 //! - `cli`: the command line. `check`: what a policy file means. `config`: the policy file, from what a person wrote to what the program needs.
-//! - `convert`: rules of others as a policy file.
+//! - `convert`: rules of others as a policy file. `diff`: what another policy file changes.
+//! - `deployment`: manifests of Kubernetes, compared with the policy file in them.
 //! - `explain`: why a request is limited. `admin`: the commands that ask a running program. `fetch`: one request as a client.
 //! - `serve`: opens the doors, and puts another configuration in force when the files change.
 //! - `sockets`: where listening sockets come from. `upgrade`: another process takes them over. `systemd`: what it is told.
@@ -18,6 +19,8 @@ mod check;
 mod cli;
 mod config;
 mod convert;
+mod deployment;
+mod diff;
 mod envoy;
 mod explain;
 mod fetch;
@@ -45,6 +48,7 @@ use clap::Parser;
 
 use check::Checked;
 use config::{Config, ConfigError};
+use deployment::Report;
 use sockets::Sockets;
 use upgrade::TakeOver;
 
@@ -60,9 +64,11 @@ pub fn main() -> ExitCode {
     match command {
         Some(cli::Command::Serve(args)) => run(args),
         Some(cli::Command::Check(args)) => check(args),
+        Some(cli::Command::Diff(args)) => diff::diff(&args),
         Some(cli::Command::Explain(args)) => explain::explain(&args),
         Some(cli::Command::Inspect(args)) => admin::inspect(&args),
         Some(cli::Command::Reset(args)) => admin::reset(&args),
+        Some(cli::Command::Reload(args)) => admin::reload(&args),
         Some(cli::Command::Top(args)) => admin::top(&args),
         Some(cli::Command::Health(args)) => admin::health(&args),
         Some(cli::Command::Convert(args)) => convert(&args),
@@ -138,6 +144,9 @@ fn fail(error: &anyhow::Error) -> ExitCode {
 }
 
 fn check(args: cli::CheckArgs) -> ExitCode {
+    if let Some(folder) = &args.deployment {
+        return check_deployment(folder, args.expect.as_deref());
+    }
     let mut exit = ExitCode::SUCCESS;
     for source in args.sources() {
         match check::check(&source, &environment) {
@@ -154,6 +163,13 @@ fn check(args: cli::CheckArgs) -> ExitCode {
         }
     }
     exit
+}
+
+fn check_deployment(folder: &Path, expect: Option<&Path>) -> ExitCode {
+    let Report { words, warnings, errors } = deployment::check(folder, expect, &environment);
+    print(&words);
+    warnings.iter().for_each(|warning| eprintln!("warning: {warning:#}"));
+    if errors.is_empty() { ExitCode::SUCCESS } else { complain(&errors) }
 }
 
 fn convert(cli::ConvertArgs { from }: &cli::ConvertArgs) -> ExitCode {

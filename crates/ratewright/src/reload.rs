@@ -5,6 +5,12 @@
 //! gateway gets its routes with the policies that they name, as one snapshot. Buckets stay: a policy that is still there under its name
 //! keeps its spent units.
 //!
+//! A file that drops more than 90 % of at least [`GUARDED_MIN`] policies is refused: a folder from which a file is missing, or the file of another
+//! program, would lift nearly all limits. Whoever means it says `policies: []` or `enabled: false`, or forces it. A start is no reload: nothing is
+//! in force with which to compare, and a process that refused to start would help nobody.
+//!
+//! SIGHUP, a change of the files and `ratewright reload` are taken one after the other by one task.
+//!
 //! What doors and the store are made of cannot be changed while they are in use: a change there is told, and waits for
 //! a restart. Certificates are the exception, since they must be renewed.
 //!
@@ -26,35 +32,77 @@ use std::time::Duration;
 use anyhow::Context;
 use parking_lot::Mutex;
 use ratewright_core::{Algorithm, Clock, Policies, Policy, Timestamp};
-use ratewright_gateway::{Match, Route, Routes};
 use ratewright_http::Dialect;
 use ratewright_http::jwt::Verifier;
+use ratewright_server::admin::Reloaded;
 use ratewright_server::{Access, Settings};
 use ratewright_store::WallClock;
+use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use tracing::{error, info};
 
-use crate::config::{AnswersConfig, ClientsConfig, Config, ConfigError, Fingerprint, Source};
+use crate::config::{
+    AnswersConfig, ClientsConfig, Config, ConfigError, Contents, Fingerprint, Source, changes,
+    changes_in_short,
+};
 use crate::log;
 use crate::serve::Running;
 use crate::systemd;
-pub(crate) use fixed::Fixed;
+use fixed::Fixed;
 use folders::Folders;
 
 /// Files that have not changed for so long hold still: no save takes longer between two writes.
 const STILL_AFTER: Duration = Duration::from_millis(200);
 
+/// With fewer policies than this, dropping most of them is an ordinary edit.
+const GUARDED_MIN: usize = 10;
+
+/// How long a change can be reported to a command that comes after it.
+const UNREPORTED_FOR: Duration = Duration::from_secs(60);
+
+/// Requests for a reload that wait; more wait outside.
+const REQUESTS_MAX: usize = 16;
+
+/// The most changes that are logged one by one.
+const LOGGED_MAX: usize = 20;
+
 /// What is known about reloads.
 pub(crate) struct Reloads {
     pub(crate) n_succeeded: AtomicU64,
     pub(crate) n_failed: AtomicU64,
+    /// Those that had failed when one succeeded last.
+    n_failed_before: AtomicU64,
     /// When the set in force was read, in microseconds of the wall clock.
     loaded_at: AtomicU64,
     fixed: Fixed,
     /// What was read last, sound or not. Nothing, if it could not be read.
     seen: Mutex<Option<Fingerprint>>,
+    /// What the files in force say, to tell what others change.
+    in_force: Mutex<Contents>,
+    requests: mpsc::Sender<ReloadRequest>,
+}
+
+/// Somebody asks for a reload, and waits for what comes of it.
+pub(crate) struct ReloadRequest {
+    is_forced: bool,
+    reply: oneshot::Sender<Reloaded>,
+}
+
+/// What the task that reloads needs.
+pub(crate) struct Following {
+    pub(crate) users: Users,
+    pub(crate) requests: mpsc::Receiver<ReloadRequest>,
+}
+
+/// Changes that were put in force without a command, a moment ago: whoever edits the file and then asks for a reload may come after the watcher,
+/// and wants to know what the edit changed.
+#[derive(Default)]
+struct Unreported {
+    since: Option<Instant>,
+    changes: Vec<Value>,
 }
 
 /// What the files hold now.
@@ -114,19 +162,39 @@ impl Drop for Users {
 }
 
 impl Reloads {
-    pub(crate) fn new(fixed: Fixed, fingerprint: Fingerprint, now: Timestamp) -> Self {
-        Self {
+    pub(crate) fn new(config: &Config, now: Timestamp) -> (Self, mpsc::Receiver<ReloadRequest>) {
+        let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
+        let reloads = Self {
             n_succeeded: AtomicU64::new(0),
             n_failed: AtomicU64::new(0),
+            n_failed_before: AtomicU64::new(0),
             loaded_at: AtomicU64::new(now.as_micros()),
-            fixed,
-            seen: Mutex::new(Some(fingerprint)),
+            fixed: Fixed::of(config),
+            seen: Mutex::new(Some(config.fingerprint.clone())),
+            in_force: Mutex::new(config.contents()),
+            requests,
+        };
+        (reloads, receiver)
+    }
+
+    /// Asks for a reload, and waits for what comes of it.
+    pub(crate) async fn ask(&self, is_forced: bool) -> Reloaded {
+        let (reply, reloaded) = oneshot::channel();
+        let stopping = || rejected("the program is stopping".to_owned());
+        match self.requests.send(ReloadRequest { is_forced, reply }).await {
+            Ok(()) => reloaded.await.unwrap_or_else(|_| stopping()),
+            Err(_) => stopping(),
         }
     }
 
     /// True if these texts are not those that were read last.
     fn is_new(&self, texts: &Texts) -> bool {
         self.seen.lock().as_ref() != texts.as_ref().ok()
+    }
+
+    /// True if the last one put its file in force, or there was none.
+    pub(crate) fn last_succeeded(&self) -> bool {
+        self.n_failed.load(Ordering::Relaxed) == self.n_failed_before.load(Ordering::Relaxed)
     }
 
     /// When the set in force was read.
@@ -140,37 +208,51 @@ impl Running {
     pub(crate) fn follow(
         self: Arc<Self>,
         source: Source,
-        users: Users,
+        following: Following,
     ) -> anyhow::Result<impl Future<Output = ()>> {
         let mut hangup = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
         let changed = Arc::new(Notify::new());
         let mut folders = Folders::new(Arc::clone(&changed));
         folders.watch(self.folders(&source));
         changed.notify_one(); // the files may have changed since they were read
-        let mut users = users;
+        let Following { mut users, mut requests } = following;
+        let mut unreported = Unreported::default();
         Ok(async move {
             loop {
-                let mut is_told = tokio::select! {
-                    _ = hangup.recv() => true,
-                    () = changed.notified() => false,
-                    () = tokio::time::sleep(folders.look_every()) => false,
+                let (mut is_told, mut request) = tokio::select! {
+                    _ = hangup.recv() => (true, None),
+                    Some(request) = requests.recv() => (true, Some(request)),
+                    () = changed.notified() => (false, None),
+                    () = tokio::time::sleep(folders.look_every()) => (false, None),
                 };
                 let texts = if is_told {
                     self.read(&source).await
                 } else {
                     tokio::select! {
                         texts = self.read_still(&source) => texts,
-                        _ = hangup.recv() => {
-                            is_told = true;
+                        told = async {
+                            tokio::select! {
+                                _ = hangup.recv() => None,
+                                Some(request) = requests.recv() => Some(request),
+                            }
+                        } => {
+                            (is_told, request) = (true, told);
                             self.read(&source).await
                         }
                     }
                 };
                 if self.reloads.is_new(&texts) || is_told {
                     systemd::reloading();
-                    self.reload(texts, &mut users);
+                    let is_forced = request.as_ref().is_some_and(|request| request.is_forced);
+                    let reloaded = self.reload(texts, &mut users, is_forced);
                     systemd::ready();
                     folders.watch(self.folders(&source));
+                    match request {
+                        None => unreported.keep(reloaded),
+                        Some(ReloadRequest { reply, .. }) => {
+                            let _ = reply.send(unreported.with(reloaded)); // whoever asked may have gone
+                        }
+                    }
                 }
             }
         })
@@ -204,7 +286,7 @@ impl Running {
     }
 
     /// Puts what was read in force, if it is sound.
-    fn reload(&self, texts: Texts, users: &mut Users) {
+    fn reload(&self, texts: Texts, users: &mut Users, is_forced: bool) -> Reloaded {
         let (config, seen) = match texts {
             Ok(mut texts) => (Config::of(&mut texts, &crate::environment), Some(texts)),
             Err(errors) => (Err(errors), None),
@@ -214,13 +296,14 @@ impl Running {
             Ok(config) => config,
             Err(errors) => return self.keep(&errors),
         };
-        if let Some(lost) = self.lost(&config) {
-            self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
-            error!(
-                "the policy file has no {}, as if it were not written to its end; the ones before stay. If there shall be none, write {}",
-                lost.section, lost.none
-            );
-            return;
+        let contents = config.contents();
+        if !is_forced {
+            let lost = self.lost(&config).map(|lost| lost.words());
+            if let Some(why) = lost.or_else(|| self.dropped(&config, &contents)) {
+                self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
+                error!("{why}");
+                return rejected(why);
+            }
         }
         if let Err(error) = self.passage.trust_for(&config.gateway) {
             return self.refuse(&error);
@@ -234,26 +317,44 @@ impl Running {
         self.reloads.fixed.compare(&fixed);
         log::change(&log);
         self.set_store_required(config.is_store_required);
-        let mut changes =
-            changes((&self.limiter.policies(), &self.passage.permits()), (&config.policies, &config.permits));
-        changes.extend(routes_changes(&self.passage.settings().routes, &config.gateway.routes));
-        let is_told = changes
-            .iter()
-            .any(|change| change.get(1..).is_some_and(|name| name.starts_with(ratewright_rls_rules::PREFIX)));
-        if !is_told && self.rate_limits.would_change(config.envoy.as_ref()) {
-            changes.push("~envoy".to_owned());
-        }
-        let changes = in_words(changes);
+        let changes = changes(&self.reloads.in_force.lock(), &contents);
         let dialect = Arc::clone(&settings.dialect);
         self.settings.store(Arc::new(settings));
         self.limiter.swap(config.policies);
         self.rate_limits.replace(config.envoy.as_ref());
         self.passage.replace(config.gateway, dialect, self.limiter.policies(), config.permits);
         *users = new_users;
+        *self.reloads.in_force.lock() = contents;
         config.warnings.iter().for_each(ConfigError::log);
+        for change in changes.iter().take(LOGGED_MAX) {
+            info!("reload changes {}", change.line());
+        }
         self.reloads.n_succeeded.fetch_add(1, Ordering::Relaxed);
+        let n_failed = self.reloads.n_failed.load(Ordering::Relaxed);
+        self.reloads.n_failed_before.store(n_failed, Ordering::Relaxed);
         self.reloads.loaded_at.store(WallClock.now().as_micros(), Ordering::Relaxed);
-        info!(generation = self.limiter.policies().generation(), changes, "policies reloaded");
+        let generation = self.limiter.policies().generation();
+        info!(generation, changes = changes_in_short(&changes), "policies reloaded");
+        Reloaded::Done {
+            generation,
+            changes: changes.iter().map(|change| change.told()).collect(),
+            warnings: config.warnings.iter().map(|warning| format!("{warning:#}")).collect(),
+        }
+    }
+
+    /// Why a file that drops most policies is not put in force.
+    fn dropped(&self, config: &Config, new: &Contents) -> Option<String> {
+        let old = self.reloads.in_force.lock();
+        let is_meant = !config.is_enabled || config.lists_policies && new.listed().is_empty();
+        let (n_listed, dropped) = (old.listed().len(), old.dropped_by(new));
+        if is_meant || n_listed < GUARDED_MIN || dropped.len() * 10 <= n_listed * 9 {
+            return None;
+        }
+        let names = dropped.iter().take(3).copied().collect::<Vec<_>>().join(", ");
+        Some(format!(
+            "the policy file drops {} of {n_listed} policies ({names}, …), as if a part of it were missing; the ones before stay. If that is meant, run ratewright reload --force, or write policies: [] or enabled: false",
+            dropped.len()
+        ))
     }
 
     /// What is in force and was left out without a word: half a file would lift all limits, or close all routes.
@@ -262,7 +363,9 @@ impl Running {
         let has_policies = n_policies(&self.limiter.policies(), &self.passage.permits()) > 0;
         let has_routes = !self.passage.settings().routes.is_empty();
         match (config.lists_policies, config.lists_routes) {
-            (false, _) if has_policies => Some(Lost { section: "policies", none: "policies: []" }),
+            (false, _) if has_policies && config.is_enabled => {
+                Some(Lost { section: "policies", none: "policies: []" })
+            }
             (_, false) if has_routes => Some(Lost { section: "routes", none: "routes: []" }),
             _ if has_envoy && config.envoy.is_none() => {
                 Some(Lost { section: "envoy", none: "envoy: {files: []}" })
@@ -272,19 +375,56 @@ impl Running {
     }
 
     /// Tells why what was read cannot be put in force.
-    fn refuse(&self, error: &anyhow::Error) {
+    fn refuse(&self, error: &anyhow::Error) -> Reloaded {
         self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
-        error!("the policy file is not put in force: {error:#}");
+        let why = format!("the policy file is not put in force: {error:#}");
+        error!("{why}");
+        rejected(why)
     }
 
     /// Tells what is wrong, and keeps the set in force.
-    fn keep(&self, errors: &[ConfigError]) {
+    fn keep(&self, errors: &[ConfigError]) -> Reloaded {
         self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
         for error in errors {
             error!("{error:#}");
         }
         error!(problems = errors.len(), "the policy file is not put in force; the one before stays");
+        Reloaded::Rejected { errors: errors.iter().map(|error| format!("{error:#}")).collect() }
     }
+}
+
+impl Unreported {
+    /// Keeps what changed for the next command.
+    fn keep(&mut self, reloaded: Reloaded) {
+        let Reloaded::Done { changes, .. } = reloaded else { return };
+        if !changes.is_empty() {
+            (self.since, self.changes) = (Some(Instant::now()), changes);
+        }
+    }
+
+    /// Adds what was kept, unless it is old.
+    fn with(&mut self, mut reloaded: Reloaded) -> Reloaded {
+        let Self { since, changes: kept } = std::mem::take(self);
+        if let Reloaded::Done { changes, .. } = &mut reloaded
+            && since.is_some_and(|since| since.elapsed() < UNREPORTED_FOR)
+        {
+            changes.splice(0..0, kept);
+        }
+        reloaded
+    }
+}
+
+impl Lost {
+    fn words(&self) -> String {
+        let Self { section, none } = self;
+        format!(
+            "the policy file has no {section}, as if it were not written to its end; the ones before stay. If there shall be none, write {none}"
+        )
+    }
+}
+
+fn rejected(why: String) -> Reloaded {
+    Reloaded::Rejected { errors: vec![why] }
 }
 
 /// True for those behind ad hoc keys, which are always there.
@@ -300,60 +440,4 @@ pub(crate) fn is_of_file(policy: &Policy) -> bool {
 /// How many policies the policy file lists, those on requests in flight too.
 pub(crate) fn n_policies(policies: &Policies, permits: &Policies) -> usize {
     policies.iter().filter(|policy| is_of_file(policy)).count() + permits.n_policies()
-}
-
-/// Which policies came, went, or are not the same.
-fn changes(old: (&Policies, &Policies), new: (&Policies, &Policies)) -> Vec<String> {
-    let named = |sets: (&'_ Policies, &'_ Policies), name: &str| {
-        sets.0.named(name).or_else(|| sets.1.named(name)).cloned()
-    };
-    let mut changes: Vec<String> = Vec::new();
-    for policy in new.0.iter().chain(new.1.iter()) {
-        match named(old, policy.name()) {
-            None => changes.push(format!("+{}", policy.name())),
-            Some(before) if before != *policy => changes.push(format!("~{}", policy.name())),
-            Some(_) => {}
-        }
-    }
-    let gone = old.0.iter().chain(old.1.iter()).filter(|policy| named(new, policy.name()).is_none());
-    changes.extend(gone.map(|policy| format!("-{}", policy.name())));
-    changes
-}
-
-/// Which routes came, went, or are not the same.
-fn routes_changes(old: &Routes, new: &Routes) -> Vec<String> {
-    let find = |routes: &Routes, id: &str| {
-        routes
-            .iter()
-            .find(|(_, route)| *route.id == *id)
-            .map(|(matched, route)| route_in_words(matched, route))
-    };
-    let came = new.iter().filter_map(|(matched, route)| match find(old, &route.id) {
-        None => Some(format!("+route {}", route.id)),
-        Some(before) if before != route_in_words(matched, route) => Some(format!("~route {}", route.id)),
-        Some(_) => None,
-    });
-    let gone = old.iter().filter(|(_, route)| find(new, &route.id).is_none());
-    came.chain(gone.map(|(_, route)| format!("-route {}", route.id))).collect()
-}
-
-/// All that a route says, but not how its servers are.
-fn route_in_words(matched: &Match, route: &Route) -> String {
-    let Route { policies, upstream, timeouts, body_max, body_rate_min, host, retries_max, cors, .. } = route;
-    let servers: Vec<_> = upstream.servers().map(ToString::to_string).collect();
-    let upstream = (servers, upstream.balance(), upstream.protocol(), upstream.health());
-    let rules = cors.as_ref().map(|cors| cors.rules());
-    let bounds = (timeouts, body_max, body_rate_min, retries_max);
-    format!("{matched:?} {policies:?} {upstream:?} {bounds:?} {host:?} {rules:?}")
-}
-
-/// The first few changes, and how many more.
-fn in_words(mut changes: Vec<String>) -> String {
-    const NAMED_MAX: usize = 10;
-    let n_more = changes.len().saturating_sub(NAMED_MAX);
-    changes.truncate(NAMED_MAX);
-    if n_more > 0 {
-        changes.push(format!("and {n_more} more"));
-    }
-    if changes.is_empty() { "none".to_owned() } else { changes.join(" ") }
 }

@@ -20,12 +20,12 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use ratewright_core::{Clock, Limiter, Policy, Timestamp};
 use ratewright_gateway::{Found, Routes};
-use ratewright_listen::{ProxyProtocol, Stop, StopPhase, StopSwitch};
+use ratewright_listen::{ProxyProtocol, Stop, StopPhase, StopSwitch, Tls};
 use ratewright_rls::is_brought;
 use ratewright_server::admin::{self, Admin, Info, Labels, Metrics, Readiness};
-use ratewright_server::watch::{Warnings, Watch};
+use ratewright_server::watch::{Warnings, Watch, Watcher};
 use ratewright_server::{Listening, SharedSettings, entrusted, guard, rest, serve};
-use ratewright_store::WallClock;
+use ratewright_store::{SystemClock, WallClock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -37,7 +37,7 @@ use crate::config::{Config, DoorConfig, ListenConfig, LogDenials, Source, StopCo
 use crate::envoy::RateLimits;
 use crate::figures;
 use crate::gateway::Passage;
-use crate::reload::{Fixed, Reloads, Users, is_of_file, n_policies};
+use crate::reload::{Following, Reloads, Users, is_of_file, n_policies};
 use crate::sockets::{NamedListener, Sockets};
 use crate::systemd;
 use crate::upgrade::{Control, TakeOver, Upgraded};
@@ -46,15 +46,17 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What the doors share.
 pub(crate) struct Running {
-    pub(crate) limiter: Arc<Limiter<Arc<Buckets>, Arc<Watch<WallClock>>>>,
+    pub(crate) limiter: Arc<Limiter<Arc<Buckets>, Watcher<WallClock>>>,
     pub(crate) settings: SharedSettings,
     pub(crate) store: Arc<Buckets>,
     pub(crate) reloads: Reloads,
-    pub(crate) passage: Passage<Arc<Watch<WallClock>>>,
-    pub(crate) rate_limits: RateLimits<Arc<Watch<WallClock>>>,
+    pub(crate) passage: Passage<Watcher<WallClock>>,
+    pub(crate) rate_limits: RateLimits<Watcher<WallClock>>,
     watch: Arc<Watch<WallClock>>,
     /// Of listeners with the PROXY protocol, by name.
     proxy_protocols: Vec<(&'static str, ProxyProtocol)>,
+    /// Of listeners with TLS, by name.
+    certificates: Vec<(&'static str, Tls)>,
     started_at: Timestamp,
     is_stopping: AtomicBool,
     is_store_required: AtomicBool,
@@ -80,7 +82,7 @@ struct Doors {
 struct Serving {
     running: Arc<Running>,
     stop_config: StopConfig,
-    doors: JoinSet<anyhow::Result<()>>,
+    doors: JoinSet<()>,
     switch: StopSwitch,
     /// The admin door closes last, so that one can watch the others close.
     admin: JoinSet<()>,
@@ -89,6 +91,7 @@ struct Serving {
 }
 
 /// Why the program stops.
+#[derive(Clone, Copy, PartialEq)]
 enum Why {
     Terminated,
     Interrupted,
@@ -162,7 +165,7 @@ impl Serving {
             // Until then the old process serves all clients.
             running.until_ready().await?;
         }
-        doors.serve(&running, labels, stop_config, (&mut serving, stop), (&mut admin, admin_stop));
+        doors.serve(&running, labels, stop_config, (&mut serving, stop), (&mut admin, admin_stop))?;
         Ok(Self { running, stop_config, doors: serving, switch, admin, admin_switch, control })
     }
 
@@ -186,10 +189,14 @@ impl Serving {
         let why = tokio::select! {
             why = &mut stopped => why,
             Upgraded = replaced => Why::Replaced,
-            // A gateway that cannot open ends the program: whoever started it must not take it for one that is there.
-            Some(Ok(Err(error))) = self.doors.join_next() => return Err(error),
+            // A listener that ends by itself ends the program: load balancers must not take it for one that serves.
+            Some(served) = self.doors.join_next() => {
+                served.context("a listener failed")?;
+                bail!("a listener ended");
+            }
         };
-        self.running.is_stopping.store(true, Ordering::Relaxed);
+        // While another process takes over, requests that still come here must not make a load balancer take the address out.
+        self.running.is_stopping.store(why != Why::Replaced, Ordering::Relaxed);
         let StopConfig { delay, drain_timeout } = self.stop_config;
         match why {
             Why::Terminated => {
@@ -213,8 +220,8 @@ impl Serving {
                 // Nobody waits for this process to end, so idle connections are kept: their clients may use them again.
                 tokio::select! {
                     served = self.all_served() => served?,
-                    () = tokio::time::sleep(drain_timeout) => {}
-                    // Ctrl-C from now on ends the process at once.
+                    // From the first signal on, Ctrl-C ends the process at once.
+                    () = tokio::time::sleep(drain_timeout) => drop(tokio::spawn(stopped)),
                     _ = &mut stopped => {}
                 }
             }
@@ -233,7 +240,7 @@ impl Serving {
     /// Waits until all doors but the admin's have closed.
     async fn all_served(&mut self) -> anyhow::Result<()> {
         while let Some(served) = self.doors.join_next().await {
-            served.context("a listener failed")??;
+            served.context("a listener failed")?;
         }
         Ok(())
     }
@@ -270,14 +277,21 @@ impl Doors {
     }
 
     /// Serves each in a task of its own.
+    ///
+    /// # Errors
+    /// If the operating system refuses threads. Then nobody has been served yet.
     fn serve(
         self,
         running: &Arc<Running>,
         labels: Labels,
         StopConfig { drain_timeout, .. }: StopConfig,
-        (doors, stop): (&mut JoinSet<anyhow::Result<()>>, Stop),
+        (doors, stop): (&mut JoinSet<()>, Stop),
         (admin, admin_stop): (&mut JoinSet<()>, Stop),
-    ) {
+    ) -> anyhow::Result<()> {
+        if let Some(Bound { listener, config, .. }) = self.gateway {
+            let (limiter, setup) = (running.limiter.clone(), config.connection_setup());
+            doors.spawn(running.passage.start(limiter, listener, setup, drain_timeout, stop.clone())?);
+        }
         let places = places(1 + u64::from(self.grpc.is_some()));
         let listening = move |connections_max| Listening {
             connections_max,
@@ -294,21 +308,11 @@ impl Doors {
             let listening = ratewright_rls::Listening { connections_max: places, ..listening };
             doors.spawn(async move {
                 running.rate_limits.serve(listener, listening, config.connection_setup(), stop).await;
-                Ok(())
-            });
-        }
-        if let Some(Bound { listener, config, .. }) = self.gateway {
-            let (running, stop) = (running.clone(), stop.clone());
-            doors.spawn(async move {
-                let limiter = running.limiter.clone();
-                running.passage.serve(limiter, listener, config.connection_setup(), drain_timeout, stop).await
             });
         }
         let routes = running.api_routes(self.api.config.is_exposed());
-        doors.spawn(async move {
-            self.api.serve(routes, listening(places), stop).await;
-            Ok(())
-        });
+        doors.spawn(self.api.serve(routes, listening(places), stop));
+        Ok(())
     }
 }
 
@@ -367,23 +371,28 @@ pub(crate) fn found_route(routes: &Routes, host: Option<&str>, path: &str, metho
 
 impl Running {
     /// Starts what the doors need.
-    fn start(config: Config) -> anyhow::Result<(Arc<Self>, Users)> {
+    fn start(config: Config) -> anyhow::Result<(Arc<Self>, Following)> {
         let proxy_protocols = config
             .open_listeners()
             .filter_map(|(name, listener)| Some((name, listener.proxy_protocol.clone()?)));
         let proxy_protocols = proxy_protocols.collect();
-        let reloads = Reloads::new(Fixed::of(&config), config.fingerprint, WallClock.now());
+        let (reloads, requests) = Reloads::new(&config, WallClock.now());
+        let certificates =
+            config.open_listeners().filter_map(|(name, listener)| Some((name, listener.tls.clone()?)));
+        let certificates = certificates.collect();
         let store = Arc::new(Buckets::open(config.store));
         let warnings = match config.log.denials {
             LogDenials::All => Warnings::All,
             LogDenials::PerSecond(n) => Warnings::PerSecond(n),
         };
-        let watch = Arc::new(Watch::new(warnings, WallClock));
+        let watch = Arc::new(Watch::new(warnings, WallClock, Arc::new(SystemClock::new())));
         let (settings, users) = Users::follow(config.clients, config.access, config.answers, None)?;
         let dialect = Arc::clone(&settings.dialect);
-        let limiter = Arc::new(Limiter::observed(config.policies, store.clone(), watch.clone()));
+        let watcher = Watcher::Rates(watch.clone());
+        let limiter = Arc::new(Limiter::observed(config.policies, store.clone(), watcher));
         let policies = limiter.policies();
-        let passage = Passage::new(config.gateway, dialect, policies, config.permits, watch.clone());
+        let in_flight = Watcher::InFlight(watch.clone());
+        let passage = Passage::new(config.gateway, dialect, policies, config.permits, in_flight);
         passage.trust_for(&passage.settings())?;
         let running = Self {
             passage,
@@ -394,11 +403,12 @@ impl Running {
             reloads,
             watch,
             proxy_protocols,
+            certificates,
             started_at: WallClock.now(),
             is_stopping: AtomicBool::new(false),
             is_store_required: AtomicBool::new(config.is_store_required),
         };
-        Ok((Arc::new(running), users))
+        Ok((Arc::new(running), Following { users, requests }))
     }
 
     fn api_routes(self: &Arc<Self>, is_exposed: bool) -> Router {
@@ -434,7 +444,7 @@ impl Running {
         admin::open(admin).merge(guard(guarded, self.settings.clone()))
     }
 
-    fn rest(self: &Arc<Self>) -> rest::Rest<Arc<Buckets>, Arc<Watch<WallClock>>, WallClock> {
+    fn rest(self: &Arc<Self>) -> rest::Rest<Arc<Buckets>, Watcher<WallClock>, WallClock> {
         let (limiter, settings) = (self.limiter.clone(), self.settings.clone());
         let [routes, permits, in_flight] = std::array::from_fn(|_| self.clone());
         let gateway = rest::Gateway {
@@ -444,13 +454,13 @@ impl Running {
             permits: Box::new(move || permits.passage.permits()),
             in_flight: Box::new(move |key| in_flight.passage.n_in_flight(key)),
         };
-        rest::Rest { limiter, settings, clock: WallClock, checks: self.watch.checks().clone(), gateway }
+        rest::Rest { limiter, settings, clock: WallClock, gateway }
     }
 
     /// What the admin door needs.
     fn admin(self: &Arc<Self>, labels: Labels) -> Admin<WallClock> {
-        let [store, policies, reloads, gateway, envoy, listeners, names, info, readiness] =
-            std::array::from_fn(|_| self.clone());
+        let [store, policies, reloads, gateway, envoy, listeners] = std::array::from_fn(|_| self.clone());
+        let [certificates, names, info, readiness, reload] = std::array::from_fn(|_| self.clone());
         Admin {
             watch: self.watch.clone(),
             metrics: Metrics::new(labels, self.watch.clone())
@@ -459,7 +469,8 @@ impl Running {
                 .with(move || figures::of_reloads(&reloads.reloads))
                 .with(move || figures::of_gateway(&gateway.passage))
                 .with(move || figures::of_envoy(envoy.rate_limits.counts()))
-                .with(move || figures::of_proxy_protocols(&listeners.proxy_protocols)),
+                .with(move || figures::of_proxy_protocols(&listeners.proxy_protocols))
+                .with(move || figures::of_certificates(&certificates.certificates)),
             is_policy: Box::new(move |name| {
                 names.limiter.policies().named(name).is_some()
                     || names.passage.permits().named(name).is_some()
@@ -470,6 +481,10 @@ impl Running {
                 uptime: WallClock.now().since(info.started_at),
             }),
             readiness: Box::new(move || readiness.readiness()),
+            reload: Box::new(move |is_forced| {
+                let running = reload.clone();
+                Box::pin(async move { running.reloads.ask(is_forced).await })
+            }),
         }
     }
 
@@ -510,7 +525,10 @@ impl Bound {
         let listener = sockets.take(name, config.address).and_then(TcpListener::from_std);
         let listener = listener.with_context(|| {
             let address = config.address;
-            format!("cannot listen on {address}; is another program using it? Set listen.{name} to another address")
+            match sockets.old_address_with_port(address.port()) {
+                Some(old) => format!("cannot listen on {address} while the old process listens on {old}; restart it to change listen.{name}, or choose another port"),
+                None => format!("cannot listen on {address}; is another program using it? Set listen.{name} to another address"),
+            }
         })?;
         let address = listener.local_addr().context("cannot tell the address")?;
         Ok(Self { name, listener, address, config })

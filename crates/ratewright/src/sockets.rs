@@ -14,6 +14,9 @@ use tokio::net::TcpSocket;
 /// Length of the accept queue: in a burst, a connection that does not fit is retried by its client only after a second.
 const BACKLOG: u32 = 4_096;
 
+/// The most sockets that systemd can pass.
+const LISTEN_FDS_MAX: u64 = 1_024;
+
 /// The sockets that this process was inherited, until its listeners take them.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
@@ -44,6 +47,12 @@ pub(crate) struct NamedListener {
 impl Sockets {
     /// Those that systemd passes. To be called once.
     pub(crate) fn from_systemd() -> anyhow::Result<Self> {
+        // A number that cannot be true would be counted up to.
+        if let Some(n) = crate::environment("LISTEN_FDS").and_then(|n| n.parse::<u64>().ok())
+            && n > LISTEN_FDS_MAX
+        {
+            bail!("LISTEN_FDS={n} is not valid: at most {LISTEN_FDS_MAX} sockets can be passed; unset it");
+        }
         let mut fds = ListenFd::from_env();
         let mut inherited = Vec::new();
         for n in 0..fds.len() {
@@ -76,6 +85,12 @@ impl Sockets {
         let listener = self.inherited.swap_remove(position).listener;
         listener.set_nonblocking(true)?;
         Ok(listener)
+    }
+
+    /// The address of a socket of the old process that has this port: it stands in the way of other addresses with the same.
+    pub(crate) fn old_address_with_port(&self, port: u16) -> Option<SocketAddr> {
+        let has_port = |socket: &&InheritedSocket| socket.address.port() == port;
+        self.inherited.iter().find(has_port).map(|socket| socket.address)
     }
 
     /// To be called when all listeners have theirs. Unused sockets of an old process are closed when this is dropped.

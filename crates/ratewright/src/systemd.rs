@@ -1,35 +1,51 @@
 //! Notifies systemd of readiness, reloads and stops (`Type=notify`). Does nothing elsewhere.
 
+use std::sync::mpsc;
+use std::time::Duration;
+
 use rustix::process::getpid;
 use sd_notify::NotifyState;
 use tracing::warn;
 
+/// How long a notification may take. A service manager that reads none must not hold up a stop.
+const NOTIFY_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// All listeners serve.
 pub(crate) fn ready() {
-    notify(&[NotifyState::Ready]);
+    notify(vec![NotifyState::Ready]);
 }
 
 /// The files are being read again, as somebody asked.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
-        Ok(now) => notify(&[NotifyState::Reloading, now]),
-        Err(_) => notify(&[NotifyState::Reloading]),
+        Ok(now) => notify(vec![NotifyState::Reloading, now]),
+        Err(_) => notify(vec![NotifyState::Reloading]),
     }
 }
 
 /// A stop has begun.
 pub(crate) fn stopping() {
-    notify(&[NotifyState::Stopping]);
+    notify(vec![NotifyState::Stopping]);
 }
 
 /// Another process is the service from now on.
 pub(crate) fn hand_over_to(pid: u32) {
-    notify(&[NotifyState::MainPid(pid), NotifyState::Ready]);
+    notify(vec![NotifyState::MainPid(pid), NotifyState::Ready]);
 }
 
-fn notify(states: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
-        warn!("systemd notification failed: {error}");
+/// Sends it on a thread of its own, since `send` blocks while the manager's queue is full.
+fn notify(states: Vec<NotifyState<'static>>) {
+    if crate::environment("NOTIFY_SOCKET").is_none() {
+        return;
+    }
+    let (to, sent) = mpsc::channel();
+    std::thread::spawn(move || to.send(sd_notify::notify(&states)));
+    match sent.recv_timeout(NOTIFY_TIMEOUT) {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => warn!("systemd notification failed: {error}"),
+        Err(_) => {
+            warn!("systemd notification delayed: NOTIFY_SOCKET accepts no message for {NOTIFY_TIMEOUT:?}")
+        }
     }
 }
 

@@ -19,6 +19,12 @@ mod command;
 mod control;
 mod take_over;
 
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
 pub(crate) use command::upgrade;
 pub(crate) use control::{Control, Upgraded};
 pub(crate) use take_over::TakeOver;
@@ -46,6 +52,16 @@ const SOCKETS_MAX: usize = 8;
 
 /// The longest line, in bytes.
 const LINE_MAX: u64 = 8_192;
+
+/// Connects to a control socket. If its queue is full, that is an error: its owner may never accept.
+fn connect_to(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
 
 /// Makes one line of a text, short enough to be sent.
 fn one_line(text: &str) -> String {

@@ -9,7 +9,7 @@ use crate::key::Part;
 use crate::pattern::Pattern;
 use crate::policy::Cost;
 use crate::quantity::Micros;
-use crate::query::{Ask, Attribute};
+use crate::query::{Ask, Attribute, Entrypoint};
 use crate::quota::{Algorithm, Refill};
 
 fn policy(name: &str) -> Policy {
@@ -19,7 +19,15 @@ fn policy(name: &str) -> Policy {
 
 fn query<'a>(select: Select<'a>, attributes: &'a [Attribute<'a>]) -> Query<'a> {
     let address = None;
-    Query { select, attributes, address, ask: Ask::Look(1), patience: Micros::ZERO, id: None }
+    Query {
+        select,
+        attributes,
+        address,
+        ask: Ask::Look(1),
+        patience: Micros::ZERO,
+        id: None,
+        entrypoint: Entrypoint::Tower,
+    }
 }
 
 fn keys(policies: Vec<Policy>, named: &[&str], attributes: &[Attribute<'_>]) -> Vec<String> {

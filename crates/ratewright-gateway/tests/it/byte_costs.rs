@@ -2,7 +2,7 @@
 
 use http::Request;
 use ratewright_core::{
-    Algorithm, Ask, Attribute, AttributeName, Cost, Micros, Policy, Query, Quota, Refill, Select,
+    Algorithm, Ask, Attribute, AttributeName, Cost, Entrypoint, Micros, Policy, Query, Quota, Refill, Select,
 };
 
 use crate::peers::{body, connect, exchange, pieces};
@@ -61,6 +61,7 @@ async fn left(world: &World) -> u32 {
         ask: Ask::Look(0),
         patience: Micros::ZERO,
         id: None,
+        entrypoint: Entrypoint::Tower,
     };
     let decision = world.limiter.decide(&query).await;
     let remaining = decision.standings().map(|(_, _, standing)| standing.remaining).next();

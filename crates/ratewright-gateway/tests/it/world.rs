@@ -142,7 +142,7 @@ impl World {
         };
         let (switch, stop) = StopSwitch::new();
         let served = tokio::spawn(async move {
-            Arc::new(gateway).serve(listener, listening, stop).await.unwrap();
+            Arc::new(gateway).start(listening, stop).unwrap().serve(listener).await;
         });
         Self { address, clock, snapshot, limiter, permits, counts, switch, served }
     }

@@ -1,7 +1,9 @@
 //! The policies that count.
 
 use expect_test::expect;
-use ratewright_core::{Algorithm, Ask, Charges, Micros, Mode, Policies, Query, Quota, Select, WindowStart};
+use ratewright_core::{
+    Algorithm, Ask, Charges, Entrypoint, Micros, Mode, Policies, Query, Quota, Select, WindowStart,
+};
 use ratewright_rls_rules::{Matched, Unit};
 
 use crate::written::{DOMAIN, domains, entries};
@@ -14,6 +16,7 @@ fn query<'a>(names: &'a [&'a str], attributes: &'a [ratewright_core::Attribute<'
         ask: Ask::Look(1),
         patience: Micros::ZERO,
         id: None,
+        entrypoint: Entrypoint::Tower,
     }
 }
 

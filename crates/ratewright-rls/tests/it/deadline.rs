@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use ratewright_core::{Basis, Charge, Key, Refund, Standing, Standings, Store};
+use ratewright_core::{Basis, Charge, Entrypoint, Key, Refund, Standing, Standings, Store};
 use ratewright_listen::Stop;
 use ratewright_rls::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use ratewright_rls::{Compat, Door, Listening, Manner, Refunds, Refusal, serve};
@@ -205,7 +205,7 @@ impl World<Slow> {
         let reply = |told: Result<RateLimitResponse, Refusal>| {
             answer = Some((told.unwrap(), begun.elapsed(), self.n_calls() - n_before));
         };
-        self.rls.answer_first(&request, Refunds::Allowed, reply).await;
+        self.rls.answer_first(&request, Refunds::Allowed, Entrypoint::Grpc, reply).await;
         answer.unwrap()
     }
 }

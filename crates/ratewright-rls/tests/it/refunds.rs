@@ -105,7 +105,7 @@ async fn left_after_giving_back(stream: impl AsyncRead + AsyncWrite + Unpin + Se
     [told, left(costing(0, red())).await]
 }
 
-/// A load balancer on this machine speaks for clients elsewhere, or for itself.
+/// A load balancer on this machine speaks for clients elsewhere, or for itself; neither gets its privileges.
 #[tokio::test]
 async fn an_announced_client_is_not_on_this_machine() {
     let from = vec!["127.0.0.1/32".parse().unwrap()];
@@ -113,12 +113,10 @@ async fn an_announced_client_is_not_on_this_machine() {
         proxy_protocol: Some(ProxyProtocol::new("listen.grpc", from.clone())),
         tls: None,
     };
-    for (header, expected) in
-        [("PROXY TCP4 192.0.2.7 10.0.0.9 40000 8081\r\n", [1, 1]), ("PROXY UNKNOWN\r\n", [4, 4])]
-    {
+    for header in ["PROXY TCP4 192.0.2.7 10.0.0.9 40000 8081\r\n", "PROXY UNKNOWN\r\n"] {
         let mut stream = connect(LOOPBACK, setup()).await;
         stream.write_all(header.as_bytes()).await.unwrap();
-        assert_eq!(left_after_giving_back(stream).await, expected, "{header}");
+        assert_eq!(left_after_giving_back(stream).await, [1, 1], "{header}");
     }
     for refused in ["", "PROXY TCP4 127.0.0.1 10.0.0.9 40000 8081\r\n"] {
         let mut stream = connect(LOOPBACK, setup()).await;

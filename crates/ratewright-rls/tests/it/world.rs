@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use ratewright_core::{
-    Ask, Attribute, AttributeName, Charges, Limiter, ManualClock, Micros, Policies, Query, Select, Standings,
-    Store, Timestamp, Unobserved,
+    Ask, Attribute, AttributeName, Charges, Entrypoint, Limiter, ManualClock, Micros, Policies, Query,
+    Select, Standings, Store, Timestamp, Unobserved,
 };
 use ratewright_rls::wire::{
     Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest,
@@ -68,6 +68,7 @@ impl<S: Store<Error = Infallible>> World<S> {
             ask,
             patience: Micros::ZERO,
             id: None,
+            entrypoint: Entrypoint::Tower,
         };
         let (policies, mut charges) = (self.rls.limiter.policies(), Charges::new());
         policies.select(&query, &mut charges);

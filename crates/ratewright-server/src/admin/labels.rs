@@ -31,7 +31,24 @@ pub enum LabelsError {
 }
 
 /// The labels that series have of their own.
-const TAKEN: [&str; 8] = ["algorithm", "allowed", "basis", "kind", "le", "mode", "policy", "verdict"];
+const TAKEN: [&str; 16] = [
+    "algorithm",
+    "allowed",
+    "basis",
+    "entrypoint",
+    "kind",
+    "le",
+    "listener",
+    "mode",
+    "policy",
+    "reason",
+    "route",
+    "route_path",
+    "rule",
+    "server",
+    "status",
+    "verdict",
+];
 
 impl Labels {
     /// The most labels.

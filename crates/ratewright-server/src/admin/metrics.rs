@@ -17,7 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 use ratewright_core::{Clock, Micros, Reading, Verdict};
 
 use super::labels::Labels;
-use crate::watch::{Check, Watch, basis_name};
+use crate::watch::{Check, NearLimit, Watch, basis_name};
 
 /// All figures.
 #[derive(Debug)]
@@ -164,30 +164,38 @@ impl<C: Clock + 'static> Collector for ChecksAndDecisions<C> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let checks: Vec<_> = self.0.checks().read().collect();
         encode_checks(&checks, &mut encoder)?;
-        let help = "What each policy said of each query";
+        let help = "What each policy said of each query, by entrypoint";
         let mut family =
             encoder.encode_descriptor("ratewright_decisions", help, None, MetricType::Counter)?;
         for count in self.0.decisions().read() {
             let labels = [
                 ("policy", &*count.policy),
+                ("entrypoint", count.entrypoint.name()),
                 ("verdict", verdict(count.verdict)),
                 ("basis", basis_name(count.basis)),
                 ("mode", count.mode),
             ];
             family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&count.n, None)?;
         }
+        let help = "Allowed decisions after which a policy had less than 20 % of a limit left";
+        let mut family =
+            encoder.encode_descriptor("ratewright_near_limit", help, None, MetricType::Counter)?;
+        for NearLimit { policy, entrypoint, n } in self.0.decisions().near_limit() {
+            let labels = [("policy", &*policy), ("entrypoint", entrypoint.name())];
+            family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&n, None)?;
+        }
         Ok(())
     }
 }
 
 fn encode_checks(checks: &[Check], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-    let help = "Checks that were decided";
+    let help = "Decisions of all entrypoints, under the algorithm of the deciding policy";
     let mut family = encoder.encode_descriptor("rate_limiter_requests", help, None, MetricType::Counter)?;
     for check in checks {
         let labels = [("algorithm", check.algorithm), ("allowed", allowed(check.verdict))];
         family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, f64>(&check.took.n, None)?;
     }
-    let (help, unit) = ("How long checks took", Some(&Unit::Seconds));
+    let (help, unit) = ("How long decisions took, from the query to the verdict", Some(&Unit::Seconds));
     let mut family = encoder.encode_descriptor("rate_limiter_check", help, unit, MetricType::Histogram)?;
     for check in checks {
         let labels = [("algorithm", check.algorithm), ("allowed", allowed(check.verdict))];

@@ -53,6 +53,22 @@ impl Accepts {
     }
 }
 
+/// Reads whether a reload is to be forced.
+pub(super) fn parse_force(query: &str) -> Result<bool, Problem> {
+    let mut force = None;
+    for (name, value) in pairs(query) {
+        match (name, decode("force", value)?.as_ref()) {
+            ("force", "true") => once(&mut force, true, "force")?,
+            ("force", "false") => once(&mut force, false, "force")?,
+            ("force", other) => {
+                return Err(bad("force", format!("force is {}; use true or false", quoted(other))));
+            }
+            _ => return Err(unknown(name, "force")),
+        }
+    }
+    Ok(force.unwrap_or(false))
+}
+
 fn parse_n(text: &str) -> Result<usize, Problem> {
     let n = text.parse().ok().filter(|n| (1..=N_MAX).contains(n));
     n.ok_or_else(|| bad("n", format!("n is {}; use a whole number from 1 to {N_MAX}", quoted(text))))
@@ -81,5 +97,14 @@ mod tests {
             assert!(Params::parse(bad, Accepts::Policy).is_err(), "{bad}");
         }
         assert!(Params::parse("policy=login", Accepts::Number).is_err());
+    }
+
+    #[test]
+    fn a_reload_is_forced_only_by_a_clear_word() {
+        assert_eq!((parse_force(""), parse_force("force=false")), (Ok(false), Ok(false)));
+        assert_eq!(parse_force("force=true"), Ok(true));
+        for bad in ["force", "force=", "force=1", "force=TRUE", "force=true&force=true", "n=1"] {
+            assert!(parse_force(bad).is_err(), "{bad}");
+        }
     }
 }

@@ -5,14 +5,14 @@ use std::num::NonZeroU32;
 use expect_test::{Expect, expect};
 use http::Method;
 use ratewright_core::{
-    Algorithm, Ask, Attribute, AttributeName, Histogram, Limiter, ManualClock, Policies, Policy, Query,
-    Quota, Refill, Select, Timestamp, Verdict,
+    Algorithm, Ask, Attribute, AttributeName, Entrypoint, Histogram, Limiter, ManualClock, Policies, Policy,
+    Query, Quota, Refill, Select, Timestamp, Verdict,
 };
 use ratewright_store::MemoryStore;
 use tower::ServiceExt;
 
 use super::*;
-use crate::watch::Warnings;
+use crate::watch::{Warnings, Watcher};
 
 /// What Prometheus accepts.
 const OPEN_METRICS: &str = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
@@ -20,11 +20,12 @@ const OPEN_METRICS: &str = "application/openmetrics-text;version=1.0.0,applicati
 /// A door after two queries of one client under a limit of one.
 async fn door(readiness: Readiness, labels: &[(&str, &str)]) -> Router {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_250_000));
-    let watch = Arc::new(Watch::new(Warnings::default(), clock.clone()));
+    let watch = Arc::new(Watch::new(Warnings::default(), clock.clone(), Arc::new(clock.clone())));
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1/h".parse().unwrap()).unwrap();
     let policy = Policy::new("login", quota).unwrap().by(&[AttributeName::Ip]);
     let store = MemoryStore::new(clock, 1_000);
-    let limiter = Limiter::observed(Policies::new(vec![policy]).unwrap(), store, watch.clone());
+    let limiter =
+        Limiter::observed(Policies::new(vec![policy]).unwrap(), store, Watcher::Rates(watch.clone()));
     let attributes = [
         Attribute { name: AttributeName::Ip, value: "192.0.2.1" },
         Attribute { name: AttributeName::Method, value: "POST" },
@@ -32,7 +33,15 @@ async fn door(readiness: Readiness, labels: &[(&str, &str)]) -> Router {
     ];
     let ask = Ask::Spend(NonZeroU32::MIN);
     let (select, patience) = (Select::Covering(&[]), Micros::ZERO);
-    let query = Query { select, attributes: &attributes, address: None, ask, patience, id: None };
+    let query = Query {
+        select,
+        attributes: &attributes,
+        address: None,
+        ask,
+        patience,
+        id: None,
+        entrypoint: Entrypoint::Tower,
+    };
     for _ in 0..2 {
         limiter.decide(&query).await;
     }
@@ -54,6 +63,9 @@ async fn door(readiness: Readiness, labels: &[(&str, &str)]) -> Router {
         is_policy: Box::new(|name| ["login", "idle"].contains(&name)),
         info: Box::new(move || info.clone()),
         readiness: Box::new(move || readiness.clone()),
+        reload: Box::new(|_| {
+            Box::pin(async { Reloaded::Rejected { errors: vec!["it is empty".to_owned()] } })
+        }),
     });
     open(admin.clone()).merge(guarded(admin))
 }
@@ -145,10 +157,10 @@ async fn c8_figures_have_the_names_and_labels_that_were_asked_for() {
         line.starts_with('#') || series || line.starts_with("ratewright")
     };
     expect![[r##"
-        # HELP rate_limiter_requests Checks that were decided
+        # HELP rate_limiter_requests Decisions of all entrypoints, under the algorithm of the deciding policy
         # TYPE rate_limiter_requests counter
         rate_limiter_requests_total{algorithm="SLIDING_WINDOW",allowed="false"} 1
-        # HELP rate_limiter_check_seconds How long checks took
+        # HELP rate_limiter_check_seconds How long decisions took, from the query to the verdict
         # TYPE rate_limiter_check_seconds histogram
         # UNIT rate_limiter_check_seconds seconds
         rate_limiter_check_seconds_sum{algorithm="SLIDING_WINDOW",allowed="false"} 0.003
@@ -169,10 +181,13 @@ async fn c8_figures_have_the_names_and_labels_that_were_asked_for() {
         rate_limiter_check_seconds_bucket{le="0.25",algorithm="SLIDING_WINDOW",allowed="false"} 1
         rate_limiter_check_seconds_bucket{le="1.0",algorithm="SLIDING_WINDOW",allowed="false"} 1
         rate_limiter_check_seconds_bucket{le="+Inf",algorithm="SLIDING_WINDOW",allowed="false"} 1
-        # HELP ratewright_decisions What each policy said of each query
+        # HELP ratewright_decisions What each policy said of each query, by entrypoint
         # TYPE ratewright_decisions counter
-        ratewright_decisions_total{policy="login",verdict="allowed",basis="local",mode="enforce"} 1
-        ratewright_decisions_total{policy="login",verdict="denied",basis="local",mode="enforce"} 1
+        ratewright_decisions_total{policy="login",entrypoint="tower",verdict="allowed",basis="local",mode="enforce"} 1
+        ratewright_decisions_total{policy="login",entrypoint="tower",verdict="denied",basis="local",mode="enforce"} 1
+        # HELP ratewright_near_limit Allowed decisions after which a policy had less than 20 % of a limit left
+        # TYPE ratewright_near_limit counter
+        ratewright_near_limit_total{policy="login",entrypoint="tower"} 1
         # HELP ratewright_store_up Whether the shared store is in reach
         # TYPE ratewright_store_up gauge
         ratewright_store_up 1.0
@@ -234,12 +249,14 @@ async fn in_the_older_format_the_heads_of_counters_have_the_names_of_their_serie
     let (_, _, page) = ask(door(Readiness::Ready, &[]).await, Method::GET, "/metrics", "text/plain").await;
     let heads = page.lines().filter(|line| line.starts_with("# HELP") || line.starts_with("# TYPE"));
     expect![[r#"
-        # HELP rate_limiter_requests_total Checks that were decided
+        # HELP rate_limiter_requests_total Decisions of all entrypoints, under the algorithm of the deciding policy
         # TYPE rate_limiter_requests_total counter
-        # HELP rate_limiter_check_seconds How long checks took
+        # HELP rate_limiter_check_seconds How long decisions took, from the query to the verdict
         # TYPE rate_limiter_check_seconds histogram
-        # HELP ratewright_decisions_total What each policy said of each query
+        # HELP ratewright_decisions_total What each policy said of each query, by entrypoint
         # TYPE ratewright_decisions_total counter
+        # HELP ratewright_near_limit_total Allowed decisions after which a policy had less than 20 % of a limit left
+        # TYPE ratewright_near_limit_total counter
         # HELP ratewright_store_up Whether the shared store is in reach
         # TYPE ratewright_store_up gauge
         # HELP ratewright_standings_total Standings

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use http::StatusCode;
 use serde::Serialize;
+use serde_json::Value;
 
-use super::{Info, Readiness};
+use super::{Info, Readiness, Reloaded};
 use crate::watch::{Denial, Denied, basis_name};
 
 /// The answer to `health` and `ready`.
@@ -66,6 +67,29 @@ struct DenialRow<'a> {
     mode: &'static str,
     /// Empty for Envoy's calls, and for queries of a batch without an id.
     correlation_id: &'a str,
+}
+
+/// The answer to `reload`.
+#[derive(Serialize)]
+#[serde(untagged)]
+pub(super) enum ReloadAnswer {
+    Done { generation: u64, changes: Vec<Value>, warnings: Vec<String> },
+    Rejected { status: u16, title: &'static str, detail: String, errors: Vec<String> },
+}
+
+pub(super) fn reloaded(reloaded: Reloaded) -> (StatusCode, ReloadAnswer) {
+    match reloaded {
+        Reloaded::Done { generation, changes, warnings } => {
+            (StatusCode::OK, ReloadAnswer::Done { generation, changes, warnings })
+        }
+        Reloaded::Rejected { errors } => {
+            let status = StatusCode::UNPROCESSABLE_ENTITY;
+            let detail =
+                format!("the policy file was not put in force; the one before stays: {}", errors.join("; "));
+            let title = "Policy file rejected";
+            (status, ReloadAnswer::Rejected { status: status.as_u16(), title, detail, errors })
+        }
+    }
 }
 
 pub(super) fn readiness(readiness: &Readiness) -> (StatusCode, Health) {

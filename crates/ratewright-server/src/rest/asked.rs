@@ -12,8 +12,8 @@ use axum::extract::Request;
 use http::StatusCode;
 use http_body::Body as _;
 use ratewright_core::{
-    Algorithm, Ask, Attribute, AttributeName, Basis, Decision, Key, Limiter, Micros, Observe, Part, Policies,
-    Policy, Query, RequestId, Select, Store, Timestamp, Value,
+    Algorithm, Ask, Attribute, AttributeName, Basis, Decision, Entrypoint, Key, Limiter, Micros, Observe,
+    Part, Policies, Policy, Query, RequestId, Select, Store, Timestamp, Value,
 };
 use ratewright_http::{Problem, address, identify};
 use smallvec::SmallVec;
@@ -151,7 +151,15 @@ impl<'a> Asked<'a> {
     /// Nobody can wait here.
     fn query<'q>(&'q self, attributes: &'q [Attribute<'q>], ask: Ask) -> Query<'q> {
         let (select, address) = (Select::Named(&self.policy), self.address);
-        Query { select, attributes, address, ask, patience: Micros::ZERO, id: None }
+        Query {
+            select,
+            attributes,
+            address,
+            ask,
+            patience: Micros::ZERO,
+            id: None,
+            entrypoint: Entrypoint::Rest,
+        }
     }
 
     /// The attributes that name the bucket.

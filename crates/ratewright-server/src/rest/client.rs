@@ -18,8 +18,8 @@ use arc_swap::Guard;
 use futures_util::future::join_all;
 use http::{Response, StatusCode};
 use ratewright_core::{
-    Ask, Attribute, AttributeName, Decision, Key, Limiter, Micros, Missing, Mode, Observe, Part, Policies,
-    Policy, Query, Select, Store,
+    Ask, Attribute, AttributeName, Decision, Entrypoint, Key, Limiter, Micros, Missing, Mode, Observe, Part,
+    Policies, Policy, Query, Select, Store,
 };
 use ratewright_http::{Facts, Problem, Rules};
 use serde::Serialize;
@@ -152,6 +152,7 @@ impl Client {
             ask: Ask::Look(0),
             patience: Micros::ZERO,
             id: None,
+            entrypoint: Entrypoint::Rest,
         };
         Some(limiter.decide_under(Guard::from_inner(Arc::clone(policies)), &query).await)
     }

@@ -21,8 +21,8 @@ use arc_swap::Guard;
 use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode, header};
 use ratewright_core::{
-    Algorithm, Ask, AttributeName, Decision, Limit, Limiter, Micros, Observe, Outcome, Policies, Policy,
-    Query, RequestId, Standing, Store, Timestamp, Verdict,
+    Algorithm, Ask, AttributeName, Decision, Entrypoint, Limit, Limiter, Micros, Observe, Outcome, Policies,
+    Policy, Query, RequestId, Standing, Store, Timestamp, Verdict,
 };
 use ratewright_http::{Fields, Occasion, Problem};
 use schemars::JsonSchema;
@@ -34,7 +34,6 @@ use super::receipt;
 use super::wire::{CORRELATION_ID, message};
 use crate::answer::json;
 use crate::settings::Settings;
-use crate::watch::Checks;
 pub(super) use explain::Explanation;
 pub use explain::{CountInFlight, FindRoute, FoundRoute, Gateway};
 use told::Told;
@@ -178,7 +177,6 @@ pub(super) struct Deciding<'a, S, O> {
 pub(super) struct Outcomes {
     decision: Decision,
     path: Option<String>,
-    is_look: bool,
     receipt: Option<String>,
 }
 
@@ -228,11 +226,12 @@ where
             ask: if asked.look { Ask::Look(asked.cost.get()) } else { Ask::Spend(asked.cost) },
             patience: Micros::ZERO,
             id: id.as_ref().map(|id| id as &dyn RequestId),
+            entrypoint: Entrypoint::Rest,
         };
         let decision = self.limiter.decide_under(policies, &query).await;
         let receipt = if asked.receipt { receipt::of(&decision, &query) } else { None };
         let path = facts.value(AttributeName::Path).map(str::to_owned);
-        Outcomes { path, is_look: asked.look, decision, receipt }
+        Outcomes { path, decision, receipt }
     }
 }
 
@@ -263,13 +262,6 @@ pub(super) fn render_all(outcomes: &[Outcomes]) -> Response<String> {
 }
 
 impl Outcomes {
-    /// Tells how long it took. A look is no check.
-    pub(super) fn tell(&self, checks: &Checks, took: Micros) {
-        if let Some((_, limit, _)) = self.decision.tightest().filter(|_| !self.is_look) {
-            checks.observe(limit.quota().algorithm(), self.decision.verdict(), took);
-        }
-    }
-
     /// Renders the decision, under the request's id.
     pub(super) fn render(self, settings: &Settings, now: Timestamp, id: &str) -> Response<String> {
         let decided = Decided::of(&self.decision, self.receipt);

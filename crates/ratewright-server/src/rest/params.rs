@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::num::NonZeroU32;
 
-use ratewright_core::{Leak, Refill, WindowStart};
 use ratewright_http::Problem;
 
 use crate::url::{bad, decode, once, pairs, quoted, unknown};
@@ -73,17 +72,6 @@ impl Algorithm {
     /// The policy that ad hoc keys of this algorithm fall under: the one of the model's name for it.
     fn policy(self) -> &'static str {
         ratewright_core::Algorithm::NAMES[self as usize]
-    }
-
-    /// The model's algorithm, in its default variant.
-    pub(super) fn model(self) -> ratewright_core::Algorithm {
-        match self {
-            Self::TokenBucket => ratewright_core::Algorithm::TokenBucket(Refill::default()),
-            Self::LeakyBucket => ratewright_core::Algorithm::LeakyBucket(Leak::default()),
-            Self::SlidingWindow => ratewright_core::Algorithm::SlidingWindow,
-            Self::SlidingWindowCounter => ratewright_core::Algorithm::SlidingWindowCounter,
-            Self::FixedWindow => ratewright_core::Algorithm::FixedWindow(WindowStart::default()),
-        }
     }
 
     /// The name here of the model's algorithm.
@@ -237,7 +225,8 @@ mod tests {
     fn the_names_here_are_the_models_in_capitals() {
         for algorithm in Algorithm::ALL {
             assert_eq!(algorithm.policy(), algorithm.name().to_lowercase());
-            assert_eq!(algorithm.policy(), algorithm.model().name());
+            let model = ratewright_core::Algorithm::named(algorithm.policy()).unwrap();
+            assert_eq!(Algorithm::of(model), algorithm);
         }
     }
 

@@ -36,13 +36,7 @@ fn door_of(policies: Vec<Policy>, settings: Settings) -> Router {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_250_000));
     let limiter = Limiter::new(policies, MemoryStore::new(clock.clone(), 1_000));
     let settings = settings.shared();
-    router(Rest {
-        limiter: Arc::new(limiter),
-        settings,
-        clock,
-        checks: Arc::default(),
-        gateway: Gateway::default(),
-    })
+    router(Rest { limiter: Arc::new(limiter), settings, clock, gateway: Gateway::default() })
 }
 
 /// C2: the time of the reset is rounded up, and is Unix seconds.

@@ -1,4 +1,7 @@
-//! How long checks took, by algorithm and verdict: `rate_limiter_check_seconds` and `rate_limiter_requests_total`.
+//! How long decisions took, by algorithm and verdict: `rate_limiter_check_seconds` and `rate_limiter_requests_total`.
+//!
+//! A duration goes from the query to the decision: it holds the selection of policies and the store's answer, not the reading
+//! of a request or the writing of its answer.
 //!
 //! There are five algorithms and two verdicts, so all ten series are there from the start, at zero: `rate` sees the
 //! first denial too. The number of requests is the number of durations; it is not counted twice.

@@ -1,25 +1,26 @@
-//! Decisions so far, by policy, verdict, basis and mode: `ratewright_decisions_total`.
+//! Decisions so far, by policy, entrypoint, verdict, basis and mode: `ratewright_decisions_total`; and how many of them left less
+//! than a fifth of a limit: `ratewright_near_limit_total`.
 //!
 //! Counted is what each policy says for itself, however the query fared under the others. So a policy in shadow mode
 //! that would have denied counts as denied: that is what people look at before they enforce it.
 //!
 //! ```text
-//!   decision ─ rule set's generation ─→ the newest's table ─ policy's number ─→ counters ─→ + 1
-//!                                         │ another generation, or first use
-//!                                         └─ lock ─ policy's name ─→ the same counters
+//!   decision ─ rule set's generation ─→ its table ─ policy's number, entrypoint ─→ counters ─→ + 1
+//!                                         │ an older generation, or first use
+//!                                         └─ lock ─ policy's name, entrypoint ─→ the same counters
 //! ```
 //!
-//! Counters belong to names, so they go on over a reload; those of a policy that is gone keep their last count. The
-//! table only remembers where they are. It is of the newest rule set; the last decisions of an older one find their
-//! counters by name. Past 100,000 names all further ones are counted together, as `other`.
+//! Counters belong to names, so they go on over a reload; those of a policy that is gone keep their last count. A
+//! table only remembers where they are. There is one for each of the two newest rule sets: limits on rates and limits on
+//! requests in flight are a set each. The last decisions of older ones find their counters by name. Past 100,000 names all further ones are counted together, as `other`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
-use ratewright_core::{Basis, Decision, Mode, Policies, Verdict};
+use ratewright_core::{Basis, Decision, Entrypoint, Mode, Policies, Verdict};
 
 use super::{Word, words};
 
@@ -37,8 +38,8 @@ const MODES: [&str; 2] = ["enforce", "shadow"];
 /// Counts decisions.
 #[derive(Debug)]
 pub struct Decisions {
-    newest: ArcSwap<Table>,
-    by_name: Mutex<BTreeMap<Arc<str>, Arc<Counters>>>,
+    tables: [ArcSwap<Table>; 2],
+    by_name: Mutex<ByName>,
     n_policies_max: usize,
 }
 
@@ -47,6 +48,8 @@ pub struct Decisions {
 pub struct Count {
     /// The policy.
     pub policy: Arc<str>,
+    /// Who asked.
+    pub entrypoint: Entrypoint,
     /// What the policy said.
     pub verdict: Verdict,
     /// On what ground; nothing if no store was asked.
@@ -57,16 +60,37 @@ pub struct Count {
     pub n: u64,
 }
 
-/// Where the counters of one rule set's policies are, as far as they were used.
-#[derive(Debug, Default)]
-struct Table {
-    generation: u64,
-    counters: Box<[OnceLock<Arc<Counters>>]>,
+/// Decisions of one policy after which it had less than a fifth of a limit left. Denied ones are not among them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NearLimit {
+    /// The policy.
+    pub policy: Arc<str>,
+    /// Who asked.
+    pub entrypoint: Entrypoint,
+    /// How many.
+    pub n: u64,
 }
 
-/// One policy's counters: by mode, basis and verdict.
+/// The counters of each policy that was asked, by its name.
+type ByName = BTreeMap<Arc<str>, ByEntrypoint<Option<Arc<Counters>>>>;
+
+/// One for each entrypoint.
+type ByEntrypoint<T> = [T; Entrypoint::ALL.len()];
+
+/// Where the counters of one rule set's policies are, as far as they were used.
 #[derive(Debug, Default)]
-struct Counters([[[AtomicU64; 2]; 5]; 2]);
+pub(super) struct Table {
+    generation: u64,
+    counters: Box<[ByEntrypoint<OnceLock<Arc<Counters>>>]>,
+}
+
+/// One policy's counters, for one entrypoint.
+#[derive(Debug, Default)]
+struct Counters {
+    /// By mode, basis and verdict.
+    decisions: [[[AtomicU64; 2]; 5]; 2],
+    near_limit: AtomicU64,
+}
 
 impl Default for Decisions {
     fn default() -> Self {
@@ -76,24 +100,26 @@ impl Default for Decisions {
 
 impl Decisions {
     pub(super) fn at_most(n_policies_max: usize) -> Self {
-        Self { newest: ArcSwap::default(), by_name: Mutex::default(), n_policies_max }
+        Self { tables: Default::default(), by_name: Mutex::default(), n_policies_max }
     }
 
     /// Counts what each policy said. True if one in shadow mode would have denied.
     #[inline]
-    pub fn count(&self, decision: &Decision) -> bool {
+    pub fn count(&self, decision: &Decision, entrypoint: Entrypoint) -> bool {
         let mut is_shadow_denied = false;
         let policies = decision.policies();
-        let mut table = self.newest.load();
-        if table.generation < policies.generation() {
+        let table = self.table(policies.generation()).or_else(|| {
             self.renew(policies);
-            table = self.newest.load();
-        }
+            self.table(policies.generation())
+        });
         for word in words(decision) {
-            let index = word.ground.as_ref().filter(|_| table.generation == policies.generation());
-            match index.and_then(|ground| table.counters.get(ground.index)) {
-                Some(place) => place.get_or_init(|| self.named(word.policy.name())).count(&word),
-                None => self.named(word.policy.name()).count(&word),
+            let index = word.ground.as_ref().zip(table.as_deref());
+            match index.and_then(|(ground, table)| table.counters.get(ground.index)) {
+                Some(places) => {
+                    let place = &places[entrypoint as usize];
+                    place.get_or_init(|| self.named(word.policy.name(), entrypoint)).count(&word);
+                }
+                None => self.named(word.policy.name(), entrypoint).count(&word),
             }
             is_shadow_denied |= word.is_against && word.mode == Mode::Shadow;
         }
@@ -102,34 +128,64 @@ impl Decisions {
 
     /// All that are not zero. Beside each, the other verdict is there too, so that `rate` sees its first one.
     pub fn read(&self) -> Vec<Count> {
-        let by_name = self.by_name.lock().clone();
         let mut counts = Vec::new();
-        by_name.iter().for_each(|(name, counters)| counters.read(name, &mut counts));
+        for (policy, entrypoint, counters) in self.each() {
+            counters.read(&policy, entrypoint, &mut counts);
+        }
         counts
     }
 
-    /// Begins a table for a rule set, unless there is one for it or a newer one.
+    /// How often each policy that was asked was near a limit, also if never.
+    pub fn near_limit(&self) -> Vec<NearLimit> {
+        let near = |(policy, entrypoint, counters): (_, _, Arc<Counters>)| NearLimit {
+            policy,
+            entrypoint,
+            n: counters.near_limit.load(Relaxed),
+        };
+        self.each().map(near).collect()
+    }
+
+    fn each(&self) -> impl Iterator<Item = (Arc<str>, Entrypoint, Arc<Counters>)> {
+        let by_name = self.by_name.lock().clone();
+        by_name.into_iter().flat_map(|(name, counters)| {
+            let used = Entrypoint::ALL.into_iter().zip(counters);
+            used.filter_map(move |(entrypoint, counters)| Some((Arc::clone(&name), entrypoint, counters?)))
+        })
+    }
+
+    /// The table of a rule set, if it is one of the two newest.
+    #[inline]
+    pub(super) fn table(&self, generation: u64) -> Option<Guard<Arc<Table>>> {
+        self.tables.iter().map(ArcSwap::load).find(|table| table.generation == generation)
+    }
+
+    /// Begins a table for a rule set in place of the oldest, unless that is newer.
     #[cold]
     fn renew(&self, policies: &Policies) {
-        let places = || (0..policies.n_policies()).map(|_| OnceLock::new()).collect();
+        let Some(oldest) = self.tables.iter().min_by_key(|table| table.load().generation) else { return };
+        if oldest.load().generation >= policies.generation() {
+            return;
+        }
+        let places = || (0..policies.n_policies()).map(|_| Default::default()).collect();
         let table = Arc::new(Table { generation: policies.generation(), counters: places() });
-        self.newest.rcu(
-            |newest| {
-                if newest.generation < table.generation { table.clone() } else { newest.clone() }
+        oldest.rcu(
+            |oldest| {
+                if oldest.generation < table.generation { table.clone() } else { oldest.clone() }
             },
         );
     }
 
-    /// The counters of a name.
+    /// The counters of a name, for an entrypoint.
     #[cold]
-    fn named(&self, name: &str) -> Arc<Counters> {
+    fn named(&self, name: &str, entrypoint: Entrypoint) -> Arc<Counters> {
         let mut by_name = self.by_name.lock();
         let is_full = by_name.len() >= self.n_policies_max && !by_name.contains_key(name);
         let name = if is_full { OTHER } else { name };
-        if let Some(counters) = by_name.get(name) {
-            return counters.clone();
-        }
-        by_name.entry(name.into()).or_default().clone()
+        let place = match by_name.get_mut(name) {
+            Some(counters) => &mut counters[entrypoint as usize],
+            None => &mut by_name.entry(name.into()).or_default()[entrypoint as usize],
+        };
+        place.get_or_insert_default().clone()
     }
 }
 
@@ -138,15 +194,19 @@ impl Counters {
     fn count(&self, word: &Word<'_>) {
         let mode = usize::from(word.mode != Mode::Enforce);
         let basis = word.ground.as_ref().map_or(BASES.len() - 1, |ground| ground.basis as usize);
-        self.0[mode][basis][usize::from(word.is_against)].fetch_add(1, Relaxed);
+        self.decisions[mode][basis][usize::from(word.is_against)].fetch_add(1, Relaxed);
+        if word.is_near && !word.is_against {
+            self.near_limit.fetch_add(1, Relaxed);
+        }
     }
 
-    fn read(&self, policy: &Arc<str>, counts: &mut Vec<Count>) {
-        for (mode, by_basis) in MODES.into_iter().zip(&self.0) {
+    fn read(&self, policy: &Arc<str>, entrypoint: Entrypoint, counts: &mut Vec<Count>) {
+        for (mode, by_basis) in MODES.into_iter().zip(&self.decisions) {
             for (basis, by_verdict) in BASES.into_iter().zip(by_basis) {
                 let [n_allowed, n_denied] = by_verdict.each_ref().map(|n| n.load(Relaxed));
                 if n_allowed > 0 || n_denied > 0 {
-                    let count = |verdict, n| Count { policy: policy.clone(), verdict, basis, mode, n };
+                    let count =
+                        |verdict, n| Count { policy: policy.clone(), entrypoint, verdict, basis, mode, n };
                     counts.extend([count(Verdict::Allow, n_allowed), count(Verdict::Deny, n_denied)]);
                 }
             }

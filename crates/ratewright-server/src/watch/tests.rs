@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 
 use expect_test::{Expect, expect};
 use ratewright_core::{
-    Algorithm, Attribute, Limiter, ManualClock, Micros, Missing, Mode, Policies, Quota, Refill, Select,
-    Selector, Timestamp,
+    Algorithm, Attribute, Entrypoint, Limiter, ManualClock, Micros, Missing, Mode, Policies, Quota, Refill,
+    Select, Selector, Timestamp,
 };
 use ratewright_store::MemoryStore;
 
@@ -13,11 +13,11 @@ use super::denials::RECENT_MAX;
 use super::tally::CLIENTS_MAX;
 use super::*;
 
-type Watched = Limiter<MemoryStore<ManualClock>, Arc<Watch<ManualClock>>>;
+type Watched = Limiter<MemoryStore<ManualClock>, Watcher<ManualClock>>;
 
 fn watch() -> Arc<Watch<ManualClock>> {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
-    Arc::new(Watch::new(Warnings::All, clock))
+    Arc::new(Watch::new(Warnings::All, clock.clone(), Arc::new(clock)))
 }
 
 /// A policy of two a day for each client.
@@ -31,7 +31,7 @@ fn quota(rate: &str) -> Quota {
 
 fn limiter(watch: &Arc<Watch<ManualClock>>, policies: Vec<Policy>) -> Watched {
     let store = MemoryStore::new(watch.clock().clone(), 100_000);
-    Limiter::observed(Policies::new(policies).unwrap(), store, watch.clone())
+    Limiter::observed(Policies::new(policies).unwrap(), store, Watcher::Rates(watch.clone()))
 }
 
 fn attributes(client: &str) -> [Attribute<'_>; 3] {
@@ -45,7 +45,15 @@ fn attributes(client: &str) -> [Attribute<'_>; 3] {
 fn query<'a>(policies: &'a [&'a str], attributes: &'a [Attribute<'a>]) -> Query<'a> {
     let ask = Ask::Spend(NonZeroU32::MIN);
     let select = Select::Covering(policies);
-    Query { select, attributes, address: None, ask, patience: Micros::ZERO, id: None }
+    Query {
+        select,
+        attributes,
+        address: None,
+        ask,
+        patience: Micros::ZERO,
+        id: None,
+        entrypoint: Entrypoint::Tower,
+    }
 }
 
 /// Asks `n` times.
@@ -58,7 +66,7 @@ async fn ask(limiter: &Watched, n: usize, policies: &[&str], client: &str) {
 #[track_caller]
 fn counted(decisions: &Decisions, expected: Expect) {
     let shown = decisions.read().into_iter().map(|count| {
-        let Count { policy, verdict, basis, mode, n } = count;
+        let Count { policy, verdict, basis, mode, n, .. } = count;
         format!("{policy} {verdict:?} {} {mode} {n}", basis_name(basis))
     });
     expected.assert_eq(&shown.collect::<Vec<_>>().join("\n"));
@@ -173,7 +181,8 @@ async fn counts_go_on_over_a_reload_and_outlast_their_policy() {
     let before = limiter.decide(&query(&[], &attributes("a"))).await;
     limiter.swap(Policies::new(vec![policy("kept"), policy("new")]).unwrap());
     ask(&limiter, 1, &[], "a").await;
-    watch.observe(&query(&[], &attributes("a")), &before);
+    let watcher = Watcher::Rates(watch.clone());
+    watcher.observe(&query(&[], &attributes("a")), &before, watcher.now());
     counted(
         watch.decisions(),
         expect![[r#"
@@ -186,6 +195,22 @@ async fn counts_go_on_over_a_reload_and_outlast_their_policy() {
     );
 }
 
+/// Limits on rates and limits on requests in flight are a rule set each, and a request falls under both: counting must take no
+/// lock for either.
+#[tokio::test]
+async fn two_rule_sets_in_turn_have_a_table_each() {
+    let watch = watch();
+    let [rates, in_flight, newer] = [(); 3].map(|()| limiter(&watch, vec![policy("p")]));
+    let has_table = |limiter: &Watched| watch.decisions().table(limiter.policies().generation()).is_some();
+    for limiter in [&rates, &in_flight, &rates, &in_flight] {
+        ask(limiter, 1, &[], "a").await;
+        assert!(has_table(limiter));
+    }
+    assert!(has_table(&rates) && has_table(&in_flight));
+    ask(&newer, 1, &[], "a").await;
+    assert!(has_table(&newer) && has_table(&in_flight) && !has_table(&rates));
+}
+
 #[tokio::test]
 async fn policies_past_the_most_are_counted_together() {
     let watch = watch();
@@ -193,7 +218,7 @@ async fn policies_past_the_most_are_counted_together() {
     let decision = limiter.decide(&query(&[], &attributes("x"))).await;
     let decisions = Decisions::at_most(2);
     (0..3).for_each(|_| {
-        decisions.count(&decision);
+        decisions.count(&decision, Entrypoint::Rest);
     });
     counted(
         &decisions,
@@ -292,7 +317,7 @@ async fn counting_an_allowed_decision_allocates_nothing_nor_does_a_denial_of_som
     let denied = limiter.decide(&query).await;
     let allocations = |decision: &Decision| {
         let watched = || {
-            watch.decisions().count(decision);
+            watch.decisions().count(decision, query.entrypoint);
         };
         let denials = || watch.denials().record(&query, decision, watch.clock().now());
         let counts = allocation_counter::measure(watched).count_total;
@@ -304,4 +329,112 @@ async fn counting_an_allowed_decision_allocates_nothing_nor_does_a_denial_of_som
     };
     (0..=RECENT_MAX).for_each(|_| watch.denials().record(&query, &denied, watch.clock().now()));
     assert_eq!((allocations(&allowed), allocations(&denied)), (0, 0));
+}
+
+/// The decisions that `rate_limiter_requests_total` counts, as `ALGORITHM allowed n`.
+fn checked(watch: &Watch<ManualClock>) -> Vec<String> {
+    let counted = watch.checks().read().filter(|check| check.took.n > 0);
+    counted.map(|check| format!("{} {:?} {}", check.algorithm, check.verdict, check.took.n)).collect()
+}
+
+#[tokio::test]
+async fn e4_each_entrypoint_is_counted_apart() {
+    let watch = watch();
+    let limiter = limiter(&watch, vec![policy("a")]);
+    for (n, entrypoint) in Entrypoint::ALL.into_iter().enumerate() {
+        assert_eq!(entrypoint as usize, n, "{}", entrypoint.name());
+        for _ in 0..=n {
+            limiter.decide(&Query { entrypoint, ..query(&[], &attributes("a")) }).await;
+        }
+    }
+    let by_entrypoint = |entrypoint| {
+        let counts = watch.decisions().read().into_iter().filter(|count| count.entrypoint == entrypoint);
+        counts.map(|count| count.n).sum::<u64>()
+    };
+    assert_eq!(Entrypoint::ALL.map(by_entrypoint), [1, 2, 3, 4, 5]);
+}
+
+#[tokio::test]
+async fn c8_a_decision_counts_once_under_the_algorithm_of_the_policy_that_decided() {
+    let other = Quota::new(Algorithm::named("fixed_window").unwrap(), "1/d".parse().unwrap()).unwrap();
+    let denies = Policy::new("denies", other).unwrap();
+    let watch = watch();
+    ask(&limiter(&watch, vec![policy("wide"), denies.clone()]), 3, &[], "a").await;
+    assert_eq!(
+        checked(&watch),
+        ["FIXED_WINDOW Allow 1", "FIXED_WINDOW Deny 2"],
+        "the first left least, the others were denied"
+    );
+
+    let watch = self::watch();
+    ask(&limiter(&watch, vec![denies.in_mode(Mode::Shadow)]), 3, &[], "a").await;
+    assert_eq!(checked(&watch), ["FIXED_WINDOW Allow 3"], "a policy in shadow mode denies nobody");
+
+    let watch = self::watch();
+    let lacks = policy("lacks").by(&[AttributeName::User]).lacking(Missing::Deny);
+    ask(&limiter(&watch, vec![lacks]), 1, &[], "a").await;
+    assert_eq!(checked(&watch), ["TOKEN_BUCKET Deny 1"], "denied without asking the store");
+
+    let watch = self::watch();
+    ask(&limiter(&watch, vec![]), 1, &[], "a").await;
+    assert_eq!(checked(&watch), [""; 0], "no policy decided");
+}
+
+#[tokio::test]
+async fn c8_requests_in_flight_have_no_algorithm() {
+    let watch = watch();
+    let store = MemoryStore::new(watch.clock().clone(), 100);
+    let policies = Policies::new(vec![policy("in-flight")]).unwrap();
+    let limiter = Limiter::observed(policies, store, Watcher::InFlight(watch.clone()));
+    ask(&limiter, 1, &[], "a").await;
+    assert_eq!(checked(&watch), [""; 0]);
+    counted(
+        watch.decisions(),
+        expect![[r#"
+            in-flight Allow local enforce 1
+            in-flight Deny local enforce 0"#]],
+    );
+}
+
+#[tokio::test]
+async fn c8_a_duration_goes_from_the_query_to_the_decision() {
+    let watch = watch();
+    let limiter = limiter(&watch, vec![policy("a")]);
+    let watcher = Watcher::Rates(watch.clone());
+    let decision = limiter.decide(&query(&[], &attributes("a"))).await;
+    let begun_at = watcher.now();
+    watch.clock().advance(Micros::from_millis(3));
+    watcher.observe(&query(&[], &attributes("a")), &decision, begun_at);
+    let sums = watch.checks().read().map(|check| check.took.sum.as_micros());
+    assert_eq!(sums.sum::<u64>(), 3_000);
+}
+
+#[tokio::test]
+async fn e4_a_policy_is_near_its_limit_with_less_than_a_fifth_left() {
+    let watch = watch();
+    let ten = Policy::new("ten", quota("10/d")).unwrap();
+    let limiter = limiter(&watch, vec![ten]);
+    let mut near = Vec::new();
+    for _ in 0..12 {
+        ask(&limiter, 1, &[], "a").await;
+        near.push(watch.decisions().near_limit()[0].n);
+    }
+    assert_eq!(
+        near,
+        [0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 2, 2],
+        "with 1 and 0 of 10 left; denials are not counted"
+    );
+}
+
+/// E4, C8: what is counted of each decision costs no allocation.
+#[test]
+fn counting_allocates_nothing() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let watch = watch();
+    let limiter = limiter(&watch, vec![Policy::new("a", quota("1000/d")).unwrap()]);
+    let attributes = attributes("a");
+    let query = query(&[], &attributes);
+    runtime.block_on(limiter.decide(&query));
+    let allocated = allocation_counter::measure(|| drop(runtime.block_on(limiter.decide(&query))));
+    assert_eq!(allocated.count_total, 0);
 }

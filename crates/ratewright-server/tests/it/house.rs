@@ -70,13 +70,7 @@ fn door() -> axum::Router {
     let store = MemoryStore::new(clock.clone(), 1_000);
     let limiter = Arc::new(Limiter::new(Policies::new(vec![policy]).unwrap(), store));
     let settings = Settings::default().shared();
-    rest::router(rest::Rest {
-        limiter,
-        settings,
-        clock,
-        checks: Arc::default(),
-        gateway: rest::Gateway::default(),
-    })
+    rest::router(rest::Rest { limiter, settings, clock, gateway: rest::Gateway::default() })
 }
 
 /// Says something and hears all that is answered, until the other side ends the connection.

@@ -5,9 +5,9 @@ use std::num::NonZeroU32;
 use std::sync::Mutex;
 
 use ratewright_core::{
-    Algorithm, Ask, Attribute, AttributeName, Basis, Charge, Decision, Key, Leak, Limiter, ManualClock,
-    Micros, Mode, Observe, OnFailure, Policies, Policy, Query, Quota, Refill, Refund, Select, Standings,
-    Store, Timestamp, Verdict,
+    Algorithm, Ask, Attribute, AttributeName, Basis, Charge, Decision, Entrypoint, Key, Leak, Limiter,
+    ManualClock, Micros, Mode, Observe, OnFailure, Policies, Policy, Query, Quota, Refill, Refund, Select,
+    Standings, Store, Timestamp, Verdict,
 };
 use ratewright_store::MemoryStore;
 
@@ -42,6 +42,7 @@ fn query(cost: u32) -> Query<'static> {
         ask,
         patience: Micros::ZERO,
         id: None,
+        entrypoint: Entrypoint::Tower,
     }
 }
 
@@ -178,7 +179,7 @@ fn the_observer_is_told_of_each_decision() {
     #[derive(Default)]
     struct Seen(Mutex<Vec<(Verdict, usize)>>);
     impl Observe for &Seen {
-        fn observe(&self, query: &Query<'_>, decision: &Decision) {
+        fn observe(&self, query: &Query<'_>, decision: &Decision, _: Timestamp) {
             self.0.lock().unwrap().push((decision.verdict(), query.attributes.len()));
         }
     }

@@ -4,8 +4,8 @@ use std::num::NonZeroU32;
 
 use proptest::prelude::*;
 use ratewright_core::{
-    Act, Algorithm, Ask, Attribute, AttributeName, Charges, Condition, Micros, Outcome, Pattern, Policies,
-    Policy, Query, Quota, Rate, Refill, Select, Timestamp,
+    Act, Algorithm, Ask, Attribute, AttributeName, Charges, Condition, Entrypoint, Micros, Outcome, Pattern,
+    Policies, Policy, Query, Quota, Rate, Refill, Select, Timestamp,
 };
 
 use super::{World, config};
@@ -191,7 +191,7 @@ proptest! {
             let client = world.client();
             let attributes = [(AttributeName::Ip, client.as_str()), (AttributeName::Method, ["POST", "GET", "PUT"][n])];
             let attributes = attributes.map(|(name, value)| Attribute { name, value });
-            let query = Query { select: Select::Covering(&[]), attributes: &attributes, address: None, ask, patience: Micros::MAX, id: None };
+            let query = Query { select: Select::Covering(&[]), attributes: &attributes, address: None, ask, patience: Micros::MAX, id: None, entrypoint: Entrypoint::Tower };
             let mut charges = Charges::new();
             policies.select(&query, &mut charges);
             if world.apply_charges(&charges).iter().any(|standing| matches!(standing.outcome, Outcome::Paid(_))) {
@@ -251,6 +251,7 @@ fn a_fast_override_does_not_refill_a_slow_policy() {
                 ask,
                 patience: Micros::ZERO,
                 id: None,
+                entrypoint: Entrypoint::Tower,
             };
             let mut charges = Charges::new();
             policies.select(&query(Ask::Spend(NonZeroU32::MIN)), &mut charges);

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use ratewright_core::{
-    Algorithm, AttributeName, Condition, Cost, Decision, Limiter, Micros, Mode, Pattern, Policies, Policy,
-    Refill, Selector, Store, Verdict,
+    Algorithm, AttributeName, Condition, Cost, Decision, Entrypoint, Limiter, Micros, Mode, Pattern,
+    Policies, Policy, Refill, Selector, Store, Verdict,
 };
 use ratewright_http::address::Proxies;
 use ratewright_http::{Dialect, Rules};
@@ -251,5 +251,6 @@ fn everything() -> ratewright_core::Query<'static> {
         ask: ratewright_core::Ask::Look(0),
         patience: Micros::ZERO,
         id: None,
+        entrypoint: Entrypoint::Tower,
     }
 }

@@ -63,6 +63,21 @@ impl Door {
         self.fetch(self.request(method, what, params)?).await
     }
 
+    /// Asks `/api/v1/admin/{what}`, and gives the answer if it is one: 200, or 422 for what cannot be done.
+    pub(super) async fn ask_status(
+        &self,
+        method: Method,
+        what: &str,
+        params: &[(&str, String)],
+    ) -> anyhow::Result<(StatusCode, Value)> {
+        let request = self.request(method, what, params)?;
+        let answer = self.fetcher.fetch(request).await.map_err(|error| self.unanswered(&error))?;
+        if ![StatusCode::OK, StatusCode::UNPROCESSABLE_ENTITY].contains(&answer.status()) {
+            bail!("{} refuses: {}", self.url, refusal(&answer));
+        }
+        Ok((answer.status(), self.json(&answer)?))
+    }
+
     /// Sends a body to `/api/v1/{what}`, and gives the answer if it is a good one.
     pub(crate) async fn post(&self, what: &str, body: &Value) -> anyhow::Result<Value> {
         let request = Request::builder().method(Method::POST).uri(format!("{}/api/v1/{what}", self.url));

@@ -161,6 +161,10 @@ impl Reader<'_> {
     fn rule_files(&mut self, name: &Written<FileName>) -> Vec<SourceFile> {
         const PATH: &str = "envoy.files";
         let Some(FileName(path)) = self.read(PATH, name) else { return Vec::new() };
+        if self.named.are_elsewhere() {
+            self.warn_unread(PATH, name.place, &path);
+            return Vec::new();
+        }
         rule_files(&mut self.named, path.as_ref()).unwrap_or_else(|problem| {
             self.wrong(name.place, format!("{PATH}: {problem}"));
             Vec::new()

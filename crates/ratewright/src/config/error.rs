@@ -68,12 +68,12 @@ fn is_word(text: &str) -> bool {
 
 impl ConfigError {
     /// A problem of a whole file.
-    pub(super) fn of_file(file: PathBuf, problem: String) -> Self {
+    pub(crate) fn of_file(file: PathBuf, problem: String) -> Self {
         Self { file, place: None, problem }
     }
 
     /// A problem at a place. Where nobody wrote anything, it is in the first file.
-    pub(super) fn at(files: &[SourceFile], place: Option<Place>, problem: String, is_secret: bool) -> Self {
+    pub(crate) fn at(files: &[SourceFile], place: Option<Place>, problem: String, is_secret: bool) -> Self {
         let file = files.get(place.map_or(0, |place| place.file));
         let line = |place: &Place| {
             let at = usize::try_from(place.line).ok()?.checked_sub(1)?;
@@ -92,7 +92,7 @@ impl ConfigError {
     }
 
     /// By file and place.
-    pub(super) fn order(&self) -> (PathBuf, Option<(u64, u64)>) {
+    pub(crate) fn order(&self) -> (PathBuf, Option<(u64, u64)>) {
         (self.file.clone(), self.place.as_ref().map(|place| (place.line, place.column)))
     }
 }

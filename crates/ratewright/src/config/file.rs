@@ -32,7 +32,8 @@ use super::written::{At, Place, Sections, Several, Written};
 pub(super) use cors::{Cors, CorsSection};
 pub(super) use envoy::Envoy;
 pub(super) use gateway::{
-    Gateway, GatewayTimeouts, Route, RouteMatch, RouteTimeouts, Upstream, UpstreamSection,
+    Gateway, GatewayTimeouts, Health, Route, RouteMatch, RouteTimeouts, Upstream, UpstreamSection,
+    UpstreamTls,
 };
 
 /// The policy file of Ratewright. Every value may have `${NAME}` in it, a variable of the environment, or

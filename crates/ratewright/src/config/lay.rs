@@ -12,6 +12,7 @@ use super::file::{
     Sentinel, Store, Traces, User,
 };
 use super::meaning::Name;
+use super::outline::{IsThere, Outlined, Outliner, called};
 use super::written::{At, Place, Sections, Several, Written};
 
 /// How one file lies by another.
@@ -98,7 +99,7 @@ fn lay_section<T: Lay>(under: &mut Option<T>, over: Option<T>, laying: &mut Layi
     }
 }
 
-/// How the fields of a section lie by each other.
+/// How the fields of a section lie by each other, and that all of them are settings.
 macro_rules! lay {
     ($section:ty { $($single:ident),* $(; $($inner:ident),*)? }) => {
         impl Lay for $section {
@@ -106,6 +107,13 @@ macro_rules! lay {
                 let Self { $($single,)* $($($inner),*)? } = other; // all of them: one that is left out would be lost
                 $(lay_single(&mut self.$single, $single, laying);)*
                 $($(lay_section(&mut self.$inner, $inner, laying);)*)?
+            }
+        }
+
+        impl Outlined for $section {
+            fn outline(&self, into: &mut Outliner<'_>) {
+                $(into.inside(called(stringify!($single)), &self.$single);)*
+                $($(into.inside(called(stringify!($inner)), &self.$inner);)*)?
             }
         }
     };
@@ -200,6 +208,50 @@ impl Lay for File {
         lay_section(&mut self.gateway, gateway, laying);
         lay_list(&mut self.policies, policies, laying);
         lay_list(&mut self.routes, routes, laying);
+    }
+}
+
+impl Outlined for File {
+    fn outline(&self, into: &mut Outliner<'_>) {
+        let Self {
+            enabled,
+            stop_delay,
+            drain_timeout,
+            listen,
+            store,
+            clients,
+            exempt,
+            envoy,
+            api,
+            headers,
+            problem,
+            metrics,
+            log,
+            traces,
+            gateway,
+            policies,
+            routes,
+        } = self;
+        into.inside("enabled", enabled);
+        into.inside("stop_delay", stop_delay);
+        into.inside("drain_timeout", drain_timeout);
+        into.inside("listen", listen);
+        into.inside("store", store);
+        into.inside("clients", clients);
+        into.inside("exempt", exempt);
+        into.inside("envoy", envoy);
+        into.inside("api", api);
+        into.inside("headers", headers);
+        into.inside("problem", problem);
+        into.inside("metrics", metrics);
+        into.inside("log", log);
+        into.inside("traces", traces);
+        into.inside("gateway", gateway);
+        into.inside("policies", policies);
+        into.inside("routes", routes);
+        // These mean something by being there, also if nothing stands in them.
+        into.inside("envoy", &envoy.as_ref().map(|_| IsThere));
+        into.inside("store.redis", &store.as_ref().and_then(|store| store.redis.as_ref()).map(|_| IsThere));
     }
 }
 

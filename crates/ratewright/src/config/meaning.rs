@@ -23,6 +23,7 @@ use schemars::{Schema, json_schema};
 use tracing::level_filters::LevelFilter;
 
 use super::plain::likest;
+use super::words::span;
 use super::written::Meaning;
 pub(crate) use cors::{CorsHeader, CorsMethod, ExposedHeader};
 pub(crate) use gateway::{BodyMax, BodyRateMin, ByteCount, TotalTime};
@@ -215,6 +216,9 @@ impl Meaning for Micros {
     }
     fn schema() -> Schema {
         json_schema!({ "type": "string", "pattern": "^[0-9]+ *(us|ms|s|min|h|d)$", "examples": ["5ms", "60s", "5min"] })
+    }
+    fn canonical(text: String) -> String {
+        Self::parse(&text).map_or(text, span)
     }
 }
 

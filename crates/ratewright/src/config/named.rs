@@ -32,9 +32,21 @@ pub(super) struct Named {
     listings: BTreeMap<PathBuf, Listing>,
     /// Those that were asked for. The others are not named any more.
     asked: BTreeSet<PathBuf>,
+    /// True if the files are on another machine, and nothing is read.
+    are_elsewhere: bool,
 }
 
 impl Named {
+    /// Files on another machine.
+    pub(super) fn elsewhere() -> Self {
+        Self { are_elsewhere: true, ..Self::default() }
+    }
+
+    /// True if the files are on another machine, and nothing is read.
+    pub(super) fn are_elsewhere(&self) -> bool {
+        self.are_elsewhere
+    }
+
     /// A file's content, read now if it has not been.
     pub(super) fn content(&mut self, path: &Path, kind: Kind) -> Content {
         self.asked.insert(path.to_owned());
@@ -58,7 +70,16 @@ impl Named {
             files: self.files.iter().map(again).collect(),
             listings: self.listings.keys().map(|path| (path.clone(), list(path))).collect(),
             asked: BTreeSet::new(),
+            are_elsewhere: self.are_elsewhere,
         }
+    }
+
+    /// The files that both name, and whose content is not the same.
+    pub(super) fn changed<'a>(&'a self, new: &'a Self) -> impl Iterator<Item = (&'a Path, Kind)> {
+        self.files.iter().filter_map(|(path, old)| {
+            let (kind, _) = new.files.get(path).filter(|new| *new != old)?;
+            Some((path.as_path(), *kind))
+        })
     }
 
     /// Forgets what was not asked for.

@@ -3,7 +3,7 @@
 use serde_saphyr::{Error, MessageFormatter, UserMessageFormatter};
 
 /// What is wrong, without the place, which stands before it already.
-pub(super) fn words(error: &Error) -> String {
+pub(crate) fn words(error: &Error) -> String {
     let mut error = error;
     while let Error::AliasError { error: inner, .. } | Error::WithSnippet { error: inner, .. } = error {
         error = inner;

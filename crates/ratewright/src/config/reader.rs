@@ -178,10 +178,15 @@ impl Reader<'_> {
 
     /// True if a text says that there is to be none of something.
     pub(super) fn is_off(&mut self, text: &str) -> bool {
+        self.expanded(text) == "off"
+    }
+
+    /// A text with variables of the environment replaced, or as it is if that fails.
+    pub(super) fn expanded(&mut self, text: &str) -> String {
         let n_errors = self.errors.len();
-        let text = self.expand("", &Written::<String>::unwritten(text));
+        let expanded = self.expand("", &Written::<String>::unwritten(text));
         self.errors.truncate(n_errors); // who reads it for good will note them
-        text.as_deref() == Some("off")
+        expanded.unwrap_or_else(|| text.to_owned())
     }
 
     /// A url's text. Within an address a password may have any character; an address as a whole stays as it is.
@@ -201,6 +206,11 @@ impl Reader<'_> {
         self.expand_by(path, written, &|name| environment(name).map(encode))
     }
 
+    /// Warns that a file of another machine is not checked.
+    pub(super) fn warn_unread(&mut self, path: &str, place: Option<Place>, name: &str) {
+        self.warn(place, format!("{path}: {name} is not checked, since the file is in the container only"));
+    }
+
     /// The content of a file that the configuration names.
     pub(super) fn content(
         &mut self,
@@ -208,6 +218,10 @@ impl Reader<'_> {
         written: &Written<super::meaning::FileName>,
     ) -> Option<Vec<u8>> {
         let name = self.read(path, written)?.0;
+        if self.named.are_elsewhere() {
+            self.warn_unread(path, written.place, &name);
+            return None;
+        }
         let content = self.named.content(name.as_ref(), Kind::Key);
         content.map_err(|problem| self.wrong(written.place, format!("{path}: {problem}"))).ok()
     }

@@ -130,6 +130,31 @@ impl<'a> Reference<'a> {
     }
 }
 
+/// A setting as the documentation has it. Policies and routes have no names in its path.
+pub(super) struct Documented {
+    pub(super) path: String,
+    pub(super) default: Option<String>,
+}
+
+/// All settings and sections of the file.
+pub(super) fn documented() -> Vec<Documented> {
+    fn walk(root: &Value, section: &Value, path: &str, all: &mut Vec<Documented>) {
+        let properties = section.get("properties").and_then(Value::as_object);
+        for (name, property) in properties.into_iter().flatten() {
+            let (path, inner) = (join(path, name), inner(root, property));
+            let text = property.get("description").and_then(Value::as_str).unwrap_or_default();
+            let default = text.split_once("Default: `").and_then(|(_, after)| after.split_once('`'));
+            let default = default.map(|(default, _)| default.to_owned());
+            all.push(Documented { path: path.clone(), default });
+            inner.into_iter().for_each(|inner| walk(root, inner, &path, all));
+        }
+    }
+    let root = schema();
+    let mut all = Vec::new();
+    walk(&root, &root, "", &mut all);
+    all
+}
+
 /// True if a section within another has a single name, which is explained where the section stands.
 fn is_explained(section: &Value) -> bool {
     section.get("properties").and_then(Value::as_object).is_some_and(|names| names.len() == 1)

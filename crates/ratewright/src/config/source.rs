@@ -9,7 +9,7 @@
 //!
 //! Names that begin with a dot are passed over: a mounted ConfigMap keeps its versions there.
 
-use std::io;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 /// More than any policy file has; a device or a disk image is not read whole.
@@ -25,10 +25,10 @@ pub(crate) struct Source {
 
 /// One file that was read.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct SourceFile {
-    pub(super) path: PathBuf,
-    pub(super) text: String,
-    pub(super) is_profile: bool,
+pub(crate) struct SourceFile {
+    pub(crate) path: PathBuf,
+    pub(crate) text: String,
+    pub(crate) is_profile: bool,
 }
 
 /// A file that cannot be read.
@@ -108,17 +108,28 @@ fn read_all(path: &Path, is_profile: bool) -> Result<Vec<SourceFile>, Unreadable
 fn is_ours(path: &Path) -> bool {
     let hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
     let yaml = path.extension().is_some_and(|extension| extension == "yaml" || extension == "yml");
-    !hidden && yaml && !path.is_dir()
+    // Reading a pipe or a device might never end.
+    let is_special = |metadata: std::fs::Metadata| !metadata.is_file();
+    !hidden && yaml && !std::fs::metadata(path).is_ok_and(is_special)
 }
 
 fn read_one(path: &Path, is_profile: bool) -> Result<SourceFile, Unreadable> {
     let wrong = |problem| Unreadable { path: path.to_owned(), problem };
-    let unreadable = |error: io::Error| wrong(format!("cannot read the file: {error}; is the name right?"));
+    let unreadable = |error: io::Error| {
+        let is_forbidden = error.kind() == io::ErrorKind::PermissionDenied;
+        let hint = if is_forbidden { "let the user of this process read it" } else { "is the name right?" };
+        wrong(format!("cannot read the file: {error}; {hint}"))
+    };
     let size = std::fs::metadata(path).map_err(unreadable)?.len();
     if size > BYTES_MAX {
         return Err(wrong(format!("the file has {size} bytes; a policy file has at most {BYTES_MAX}")));
     }
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    let mut text = String::new();
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    let n_read = file.take(BYTES_MAX + 1).read_to_string(&mut text).map_err(unreadable)?;
+    if n_read as u64 > BYTES_MAX {
+        return Err(wrong(format!("the file is too long; a policy file has at most {BYTES_MAX} bytes")));
+    }
     Ok(SourceFile { path: path.to_owned(), text, is_profile })
 }
 
@@ -133,6 +144,8 @@ mod tests {
     #[test]
     fn a_folder_is_its_yaml_files_by_name_and_a_profile_lies_over_them() {
         let folder = tempfile::tempdir().unwrap();
+        let pipe = std::process::Command::new("mkfifo").arg(folder.path().join("pipe.yaml")).status();
+        assert!(pipe.unwrap().success());
         for name in ["b.yaml", "a.yml", ".hidden.yaml", "notes.txt"] {
             std::fs::write(folder.path().join(name), "").unwrap();
         }

@@ -116,7 +116,10 @@ impl Reader<'_> {
         };
         match redis.tls {
             None => Some(servers),
-            Some(tls) => Some(servers.with_certificates(self.certificates(&tls)?)),
+            Some(tls) => match self.certificates(&tls) {
+                None if self.named.are_elsewhere() => Some(servers),
+                certificates => Some(servers.with_certificates(certificates?)),
+            },
         }
     }
 

@@ -61,6 +61,7 @@ impl Reader<'_> {
         let upstream = Upstream::new(servers?, balance, protocol, health);
         Some(match tls {
             None => upstream,
+            Some(None) if self.named.are_elsewhere() => upstream,
             Some(tls) => upstream.trusting(tls?),
         })
     }

@@ -16,7 +16,7 @@ use std::ops::RangeInclusive;
 
 use ratewright_core::{
     Algorithm, AttributeName, Condition, Cost, Leak, Limit, Micros, Missing, Mode, OnFailure, OtherTerms,
-    Part, Policies, Policy, Quota, Refill, Selector, WindowStart,
+    Part, Policies, Policy, Quota, Refill, Selector, WindowStart, sounds_secret,
 };
 use ratewright_gateway::Routes;
 use ratewright_http::path::Case;
@@ -227,16 +227,16 @@ fn other_terms(other: OtherTerms<'_>, measure: fn(&Quota) -> String) -> String {
     text
 }
 
-fn limits(limits: &[Limit], measure: fn(&Quota) -> String) -> String {
+pub(super) fn limits(limits: &[Limit], measure: fn(&Quota) -> String) -> String {
     let quotas: Vec<_> = limits.iter().map(|limit| measure(limit.quota())).collect();
     quotas.join(", and ")
 }
 
-fn under_way(quota: &Quota) -> String {
+pub(super) fn under_way(quota: &Quota) -> String {
     format!("{} under way at once", quota.capacity())
 }
 
-fn quota(quota: &Quota) -> String {
+pub(super) fn quota(quota: &Quota) -> String {
     let (units, capacity, window) = (quota.units(), quota.capacity(), window(quota.window()));
     let every = every(quota.window());
     match quota.algorithm() {
@@ -267,7 +267,7 @@ fn quota(quota: &Quota) -> String {
 }
 
 /// Whose buckets they are.
-fn partition(parts: &[Part]) -> String {
+pub(super) fn partition(parts: &[Part]) -> String {
     let part = |part: &Part| {
         let names: Vec<_> = part.names().map(|name| attribute(&name.as_deref())).collect();
         match names.as_slice() {
@@ -322,14 +322,28 @@ fn cost(cost: &Cost) -> Option<String> {
 }
 
 /// For which requests: all tests must hold.
-fn conditions(condition: &Condition) -> String {
+pub(super) fn conditions(condition: &Condition) -> String {
     let is_path = |(name, _): &(AttributeName<&str>, _)| *name == AttributeName::Path;
     let tests = condition.tests().filter(is_path).chain(condition.tests().filter(|test| !is_path(test)));
     tests.map(|(name, values)| test(&name, &values)).collect::<Vec<_>>().join(" ")
 }
 
 fn test(name: &AttributeName<&str>, values: &[String]) -> String {
-    let listed = values.join(", ");
+    let is_secret = match name {
+        AttributeName::Header(name) | AttributeName::Cookie(name) | AttributeName::Param(name) => {
+            sounds_secret(name)
+        }
+        AttributeName::Path
+        | AttributeName::Ip
+        | AttributeName::User
+        | AttributeName::Method
+        | AttributeName::Host
+        | AttributeName::Route
+        | AttributeName::Key
+        | AttributeName::Claim(_)
+        | AttributeName::Named(_) => false,
+    };
+    let listed = if is_secret { "(not shown)".to_owned() } else { values.join(", ") };
     match name {
         AttributeName::Path => format!("on {listed}"),
         AttributeName::Ip => {
@@ -394,7 +408,7 @@ fn window(time: Micros) -> String {
 }
 
 /// How long: in seconds up to two minutes, then in the largest unit that needs no fraction.
-fn span(time: Micros) -> String {
+pub(super) fn span(time: Micros) -> String {
     let units = [
         (86_400 * SECOND, "d"),
         (3_600 * SECOND, "h"),

@@ -53,11 +53,19 @@ pub(crate) trait Meaning: Sized {
     /// True if the text must not be shown.
     const IS_SECRET: bool = false;
 
+    /// True if the text must not be shown although it is valid.
+    const IS_SECRET_IF_VALID: bool = Self::IS_SECRET;
+
     /// What the text means, or what to write instead.
     fn understand(text: &str) -> Result<Self, String>;
 
     /// What editors may offer.
     fn schema() -> Schema;
+
+    /// The text in the one way in which texts of the same meaning are compared.
+    fn canonical(text: String) -> String {
+        text
+    }
 }
 
 thread_local! {
@@ -66,7 +74,7 @@ thread_local! {
 }
 
 /// Reads the text of a file, so that what is in it knows its file.
-pub(super) fn in_file<T>(file: usize, read: impl FnOnce() -> T) -> T {
+pub(crate) fn in_file<T>(file: usize, read: impl FnOnce() -> T) -> T {
     let before = FILE.replace(file);
     let read = read();
     FILE.set(before);
@@ -74,7 +82,7 @@ pub(super) fn in_file<T>(file: usize, read: impl FnOnce() -> T) -> T {
 }
 
 impl Place {
-    pub(super) fn of(location: Location) -> Option<Self> {
+    pub(crate) fn of(location: Location) -> Option<Self> {
         let (line, column) = (location.line(), location.column());
         (location != Location::UNKNOWN).then(|| Self { file: FILE.get(), line, column })
     }

@@ -2,7 +2,7 @@
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
-use ratewright_core::{Ask, Attribute, AttributeName, Charges, Micros, Query, Select};
+use ratewright_core::{Ask, Attribute, AttributeName, Charges, Entrypoint, Micros, Query, Select};
 use ratewright_rls_rules::{Domains, Entry, Matched, SameDomain};
 
 use super::*;
@@ -188,6 +188,7 @@ fn said(config: &Config, entries: &[Entry<'_>]) -> String {
         ask: Ask::Look(1),
         patience: Micros::ZERO,
         id: None,
+        entrypoint: Entrypoint::Tower,
     };
     let mut charges = Charges::new();
     if config.policies.select(&query, &mut charges).is_some() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::{DONE, FAILED, LINE_MAX, MESSAGE_UPGRADE, one_line};
+use super::{DONE, FAILED, LINE_MAX, MESSAGE_UPGRADE, connect_to, one_line};
 use crate::cli::UpgradeArgs;
 
 /// There is no running process, or it cannot be reached.
@@ -35,7 +35,7 @@ pub(crate) fn upgrade(args: &UpgradeArgs) -> ExitCode {
 }
 
 fn connect(UpgradeArgs { control }: &UpgradeArgs) -> anyhow::Result<UnixStream> {
-    UnixStream::connect(control).with_context(|| {
+    connect_to(control).with_context(|| {
         format!(
             "cannot connect to control socket {}; check that Ratewright runs, that listen.control is this path, and that you are its user or root",
             control.display()

@@ -1,6 +1,6 @@
 //! The control socket of a running process, and how it starts the one that replaces it.
 
-use std::io::IoSlice;
+use std::io::{ErrorKind, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::fs::MetadataExt as _;
@@ -24,7 +24,8 @@ use tokio::time::timeout;
 use tracing::{error, info, warn};
 
 use super::{
-    DONE, FAILED, LINE_MAX, MESSAGE_TAKE_OVER, MESSAGE_UPGRADE, READY, SOCKETS_MAX, TAKE_OVER, one_line,
+    DONE, FAILED, LINE_MAX, MESSAGE_TAKE_OVER, MESSAGE_UPGRADE, READY, SOCKETS_MAX, TAKE_OVER, connect_to,
+    one_line,
 };
 use crate::sockets::NamedListener;
 
@@ -329,7 +330,9 @@ fn check_unused(path: &Path) -> anyhow::Result<()> {
     if !metadata.file_type().is_socket() {
         bail!("listen.control {} exists and is not a socket; choose another path", path.display());
     }
-    if std::os::unix::net::UnixStream::connect(path).is_ok() {
+    // One whose queue is full is in use, too.
+    let is_in_use = connect_to(path).map_or_else(|error| error.kind() == ErrorKind::WouldBlock, |_| true);
+    if is_in_use {
         bail!(
             "another process has its control socket at {}; to replace that process, run `ratewright upgrade`; to run beside it, set listen.control to another path",
             path.display()

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use http::{HeaderMap, Response, StatusCode};
 use ratewright_core::{
-    Ask, AttributeName, Decision, Explained, Finding, Key, Micros, Mode, Observe, Policies, Policy, Query,
-    Standing, Store, Verdict,
+    Ask, AttributeName, Decision, Entrypoint, Explained, Finding, Key, Micros, Mode, Observe, Policies,
+    Policy, Query, Standing, Store, Verdict,
 };
 use ratewright_http::{Facts, Fields, Problem, explain};
 use schemars::JsonSchema;
@@ -192,6 +192,7 @@ where
             ask: Ask::Look(asked.cost.get()),
             patience: Micros::ZERO,
             id: None,
+            entrypoint: Entrypoint::Rest,
         };
         let decision = self.limiter.decide_under(Guard::from_inner(policies.clone()), &query).await;
         let standings: Vec<_> = decision.standings().collect();

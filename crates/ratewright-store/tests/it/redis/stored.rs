@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use proptest::prelude::*;
 use ratewright_core::{
-    Act, Algorithm, Ask, Attribute, AttributeName, Basis, BucketName, Charge, Charges, Condition, Key, Leak,
-    ManualClock, Micros, Outcome, Part, Pattern, Policies, Policy, Query, Quota, Receipt, Refill, Refund,
-    Select, Standings, Store, Timestamp, WindowStart,
+    Act, Algorithm, Ask, Attribute, AttributeName, Basis, BucketName, Charge, Charges, Condition, Entrypoint,
+    Key, Leak, ManualClock, Micros, Outcome, Part, Pattern, Policies, Policy, Query, Quota, Receipt, Refill,
+    Refund, Select, Standings, Store, Timestamp, WindowStart,
 };
 use ratewright_lab::Redis;
 use ratewright_store::{MemoryStore, RedisSettings, RedisStore, Servers};
@@ -404,6 +404,7 @@ fn an_override_of_another_kind_does_not_wipe_the_policys_bucket() {
                         ask: Ask::Spend(std::num::NonZeroU32::MIN),
                         patience: Micros::ZERO,
                         id: None,
+                        entrypoint: Entrypoint::Tower,
                     };
                     let mut charges = Charges::new();
                     policies.select(&query, &mut charges);

@@ -91,6 +91,9 @@ impl Meaning for TotalTime {
     fn schema() -> Schema {
         json_schema!({ "anyOf": [Micros::schema(), { "const": "none" }] })
     }
+    fn canonical(text: String) -> String {
+        Micros::canonical(text)
+    }
 }
 
 impl Meaning for Method {
@@ -100,6 +103,9 @@ impl Meaning for Method {
     }
     fn schema() -> Schema {
         json_schema!({ "type": "string", "minLength": 1, "examples": ["GET", "POST"] })
+    }
+    fn canonical(text: String) -> String {
+        text.to_ascii_uppercase()
     }
 }
 
@@ -123,8 +129,9 @@ impl Meaning for HostPolicy {
 }
 
 impl Meaning for Server {
-    /// There should be no password in it, but there may be.
+    /// An invalid one may have a password in it.
     const IS_SECRET: bool = true;
+    const IS_SECRET_IF_VALID: bool = false;
 
     fn understand(text: &str) -> Result<Self, String> {
         Self::parse(text).map_err(|error| error.to_string())

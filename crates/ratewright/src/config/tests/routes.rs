@@ -1,7 +1,7 @@
 //! The sections `gateway` and `routes`, and the policies that routes name.
 
 use http::Method;
-use ratewright_core::{Ask, Attribute, AttributeName, Charges, Micros, Query, Select, Selector};
+use ratewright_core::{Ask, Attribute, AttributeName, Charges, Entrypoint, Micros, Query, Select, Selector};
 use ratewright_gateway::Found;
 
 use super::*;
@@ -365,6 +365,7 @@ fn charged(config: &Config, path: &str) -> Vec<String> {
         ask: Ask::Look(0),
         patience: Micros::ZERO,
         id: None,
+        entrypoint: Entrypoint::Tower,
     };
     let mut charges = Charges::new();
     config.policies.select(&query, &mut charges);

@@ -1,0 +1,68 @@
+//! When certificates expire.
+//!
+//! ```text
+//!   Certificate ─ TBSCertificate ─ … issuer, Validity { notBefore, notAfter }, subject …     RFC 5280
+//! ```
+//!
+//! rustls checks the certificates of others, and does not tell when our own expire. Of all fields of a certificate only its
+//! validity consists of two times, so that is what is looked for.
+
+use simple_asn1::{ASN1Block, from_der};
+use tokio_rustls::rustls::pki_types::CertificateDer;
+
+/// When the first of these certificates expires, in Unix seconds: clients refuse the chain from then on. None: a certificate
+/// cannot be read.
+pub(crate) fn expires_at(chain: &[CertificateDer<'_>]) -> Option<u64> {
+    let ends: Option<Vec<u64>> = chain.iter().map(|certificate| not_after(certificate)).collect();
+    ends?.into_iter().min()
+}
+
+fn not_after(certificate: &[u8]) -> Option<u64> {
+    let blocks = from_der(certificate).ok()?;
+    let [ASN1Block::Sequence(_, certificate)] = blocks.as_slice() else { return None };
+    let Some(ASN1Block::Sequence(_, fields)) = certificate.first() else { return None };
+    fields.iter().find_map(|field| {
+        let ASN1Block::Sequence(_, validity) = field else { return None };
+        let [start, end] = validity.as_slice() else { return None };
+        seconds(start).and(seconds(end))
+    })
+}
+
+/// A time, in Unix seconds.
+fn seconds(block: &ASN1Block) -> Option<u64> {
+    let (ASN1Block::UTCTime(_, time) | ASN1Block::GeneralizedTime(_, time)) = block else { return None };
+    Some(u64::try_from(time.assume_utc().unix_timestamp()).unwrap_or(0)) // one that expired before 1970
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
+    fn until(year: i32, month: u8, day: u8) -> CertificateDer<'static> {
+        let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+        params.not_after = date_time_ymd(year, month, day);
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().der().clone()
+    }
+
+    #[test]
+    fn the_end_is_read_in_both_forms_of_time() {
+        assert_eq!(expires_at(&[until(2030, 1, 2)]), Some(1_893_542_400), "UTCTime");
+        assert_eq!(expires_at(&[until(2100, 1, 1)]), Some(4_102_444_800), "GeneralizedTime");
+    }
+
+    #[test]
+    fn the_first_of_a_chain_to_expire_counts() {
+        assert_eq!(expires_at(&[until(2031, 1, 1), until(2030, 1, 2)]), Some(1_893_542_400));
+        assert_eq!(expires_at(&[]), None);
+    }
+
+    #[test]
+    fn text_that_is_no_certificate_has_no_end() {
+        assert_eq!(expires_at(&[CertificateDer::from(b"nothing".to_vec())]), None);
+        let cut = until(2030, 1, 2);
+        for length in 0..cut.len() {
+            not_after(&cut[..length]); // must not panic
+        }
+    }
+}

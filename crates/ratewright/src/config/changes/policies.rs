@@ -1,0 +1,288 @@
+//! What changes for whom: policies by what they mean.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use ratewright_core::{Limit, Mode, Policy, Quota, Selector};
+
+use super::super::outline::{Outline, OutlineValue, SettingPath};
+use super::super::words;
+use super::{Change, Compared, Contents, Effect, Kind};
+use crate::config::written::Meaning as _;
+
+/// A policy on one side of a comparison.
+struct Side<'a> {
+    policy: &'a Policy,
+    outline: Outline,
+    is_permit: bool,
+}
+
+/// Settings that are reported in words of their own. All others are reported by name.
+const IN_WORDS: [&str; 5] = ["mode", "quota", "in_flight", "by", "when"];
+
+/// The settings of a policy but its name, to find it under another one.
+type Terms = Vec<(SettingPath, OutlineValue)>;
+
+impl Contents {
+    fn side(&self, name: &str) -> Option<Side<'_>> {
+        let at = *self.places.get(name)?;
+        let outline = self.outline.below(&["policies", name]);
+        Some(Side { policy: self.policies.get(at)?, outline, is_permit: at >= self.n_rates })
+    }
+
+    /// The names of the policies that the file lists.
+    pub(crate) fn listed(&self) -> BTreeSet<&str> {
+        self.outline.names(&["policies"])
+    }
+
+    /// The policies that the file lists and another one does not: those that are there under another name excepted.
+    pub(crate) fn dropped_by(&self, new: &Self) -> Vec<&str> {
+        let (renamed, listed) = (Renamed::between(self, new), new.listed());
+        let is_dropped = |name: &&str| !listed.contains(name) && !renamed.old.contains(name);
+        self.listed().into_iter().filter(is_dropped).collect()
+    }
+
+    fn terms(&self, name: &str) -> Terms {
+        self.outline.below(&["policies", name]).without(&["name"]).into_settings()
+    }
+}
+
+/// Policies that say the same under another name.
+#[derive(Default)]
+struct Renamed<'a> {
+    /// Their old names.
+    old: BTreeSet<&'a str>,
+    /// Their old names by their new ones.
+    by_new: BTreeMap<&'a str, &'a str>,
+}
+
+impl<'a> Renamed<'a> {
+    fn between(old: &'a Contents, new: &'a Contents) -> Self {
+        let (before, after) = (old.listed(), new.listed());
+        let mut gone: BTreeMap<Terms, Vec<&str>> = BTreeMap::new();
+        for name in before.difference(&after) {
+            gone.entry(old.terms(name)).or_default().push(name);
+        }
+        let mut renamed = Self::default();
+        for name in after.difference(&before) {
+            if let Some(before) = gone.get_mut(&new.terms(name)).and_then(Vec::pop) {
+                renamed.old.insert(before);
+                renamed.by_new.insert(name, before);
+            }
+        }
+        renamed
+    }
+}
+
+impl Compared<'_> {
+    pub(super) fn policies(&self) -> Vec<Change> {
+        let (old, new) = (self.old, self.new);
+        let renamed = Renamed::between(old, new);
+        let mut changes = Vec::new();
+        for policy in &new.policies {
+            let name = policy.name();
+            let Some(after) = new.side(name) else { continue };
+            match (renamed.by_new.get(name), old.side(name)) {
+                (Some(before), _) => {
+                    let words = format!("the new name of {before}, otherwise unchanged");
+                    let change = Change::of(Kind::Renamed, subject(name), name, words).counting(false);
+                    changes.push(Change { short: format!("+{name} -{before}"), ..change });
+                }
+                (None, None) => changes.push(added(name, &after)),
+                (None, Some(before)) => changes.extend(self.policy(name, &before, &after)),
+            }
+        }
+        let is_gone = |name: &str| !new.places.contains_key(name) && !renamed.old.contains(name);
+        for name in old.policies.iter().map(Policy::name).filter(|name| is_gone(name)) {
+            let words = "removed; it no longer limits anybody".to_owned();
+            changes.push(Change::of(Kind::Removed, subject(name), name, words).with(Effect::Softer));
+        }
+        changes.extend(self.group_orders());
+        changes
+    }
+
+    /// What is different about a policy.
+    fn policy(&self, name: &str, before: &Side<'_>, after: &Side<'_>) -> Vec<Change> {
+        let (old_mode, mut new_mode) = (before.mode(), after.mode());
+        if before.is_rule() && self.old.is_enabled != self.new.is_enabled {
+            new_mode = old_mode; // all are off on one side, whatever their files say
+        }
+        let same_mode = |policy: &Policy| policy.clone().in_mode(Mode::Enforce);
+        let is_same =
+            same_mode(before.policy) == same_mode(after.policy) && before.is_permit == after.is_permit;
+        if is_same && old_mode == new_mode {
+            return Vec::new();
+        }
+        let of = |words: String| Change::of(Kind::Changed, subject(name), name, words);
+        let mut changes = Vec::new();
+        if old_mode != new_mode {
+            changes.push(switched(&of, old_mode, new_mode));
+        }
+        if is_same {
+            return changes;
+        }
+        changes.extend(limits(&of, before, after));
+        let (old, new) = (before.policy, after.policy);
+        if old.partition() != new.partition() {
+            let (old, new) = (words::partition(old.partition()), words::partition(new.partition()));
+            let hint = "rename the policy too, so that equal values do not share a bucket";
+            changes.push(of(format!("counts {new} instead of {old}; {hint}")));
+        }
+        if old.selector() != new.selector() && covered(old) != covered(new) {
+            changes.push(of(format!("applies to {} instead of {}", covered(new), covered(old))));
+        } else if before.outline.below(&["when"]) != after.outline.below(&["when"]) {
+            changes.push(of("applies to other requests: when has changed".to_owned())); // words may hide it
+        }
+        let (old, new) = (before.outline.without(&IN_WORDS), after.outline.without(&IN_WORDS));
+        changes.extend(self.settings(&old, &new, "policies").into_iter().map(&of));
+        if changes.is_empty() && before.outline != after.outline {
+            changes.push(of("changed".to_owned()));
+        }
+        changes
+    }
+
+    /// Of a group the first that matches counts, so its order does too.
+    fn group_orders(&self) -> Vec<Change> {
+        let members = |contents: &Contents, group: &str| -> Vec<String> {
+            let members = contents.policies.iter().filter(|policy| policy.group() == Some(group));
+            members.map(|policy| policy.name().to_owned()).collect()
+        };
+        let groups: BTreeSet<_> = self.new.policies.iter().filter_map(Policy::group).collect();
+        let mut changes = Vec::new();
+        for group in groups {
+            let (old, new) = (members(self.old, group), members(self.new, group));
+            let both = |some: &[String], others: &[String]| -> Vec<String> {
+                some.iter().filter(|name| others.contains(name)).cloned().collect()
+            };
+            if both(&old, &new) != both(&new, &old) {
+                let words = format!("tries its policies in another order: {}", new.join(", "));
+                changes.push(Change::of(Kind::Changed, format!("group {group}"), group, words));
+            }
+        }
+        changes
+    }
+}
+
+impl Side<'_> {
+    /// As it is written: `enabled: false` switches all of them off.
+    fn mode(&self) -> Mode {
+        let written = self.outline.get(&SettingPath::of(&["mode"])).and_then(|mode| mode.texts.first());
+        match written {
+            Some(text) => Mode::understand(text).unwrap_or_default(),
+            None if self.is_rule() => self.policy.mode(),
+            None => Mode::Enforce,
+        }
+    }
+
+    /// True for rules for Envoy.
+    fn is_rule(&self) -> bool {
+        self.policy.name().starts_with(ratewright_rls_rules::PREFIX)
+    }
+
+    fn measure(&self) -> fn(&Quota) -> String {
+        if self.is_permit { words::under_way } else { words::quota }
+    }
+
+    fn limits(&self) -> String {
+        words::limits(self.policy.limits(), self.measure())
+    }
+}
+
+/// What rules for Envoy are called before their names.
+pub(super) const RULE: &str = "rule for Envoy ";
+
+fn subject(name: &str) -> String {
+    match name.strip_prefix(ratewright_rls_rules::PREFIX) {
+        Some(rule) => format!("{RULE}{rule}"),
+        None => format!("policy {name}"),
+    }
+}
+
+fn added(name: &str, side: &Side<'_>) -> Change {
+    let partition = words::partition(side.policy.partition());
+    let mode = match side.mode() {
+        Mode::Enforce => "",
+        Mode::Shadow => " in shadow",
+        Mode::Off => " switched off",
+    };
+    let words = format!("added{mode}: {}, {partition}, on {}", side.limits(), covered(side.policy));
+    let effect = if side.mode() == Mode::Enforce { Effect::Stricter } else { Effect::Other };
+    Change::of(Kind::Added, subject(name), name, words).with(effect)
+}
+
+fn switched(of: &impl Fn(String) -> Change, old: Mode, new: Mode) -> Change {
+    let (words, effect) = match (old, new) {
+        (Mode::Enforce, Mode::Shadow) => {
+            ("switched to shadow: it counts, and no longer denies", Effect::Softer)
+        }
+        (_, Mode::Shadow) => ("switched to shadow: it counts, and never denies", Effect::Other),
+        (Mode::Enforce, _) => ("switched off: it neither counts nor denies", Effect::Softer),
+        (_, Mode::Off) => ("switched off: it no longer counts", Effect::Other),
+        (_, Mode::Enforce) => ("switched to enforce: it denies", Effect::Stricter),
+    };
+    of(words.to_owned()).with(effect)
+}
+
+/// Which requests it covers.
+fn covered(policy: &Policy) -> String {
+    match policy.selector() {
+        Selector::When(condition) if condition.is_empty() => "all requests".to_owned(),
+        Selector::When(condition) => format!("requests {}", words::conditions(condition)),
+        Selector::Named => "requests of the routes and callers that name it".to_owned(),
+    }
+}
+
+/// How the quotas are different: one by one if there are as many, else all at once.
+fn limits(of: &impl Fn(String) -> Change, before: &Side<'_>, after: &Side<'_>) -> Vec<Change> {
+    let (old, new) = (before.policy.limits(), after.policy.limits());
+    if old.len() != new.len() || before.is_permit != after.is_permit {
+        let words = format!("{} instead of {}", after.limits(), before.limits());
+        let keeps = new.iter().all(|limit| old.iter().any(|old| old.name() == limit.name()));
+        return vec![of(words).counting(keeps && before.is_permit == after.is_permit)];
+    }
+    let mut changes = Vec::new();
+    for (old, new) in old.iter().zip(new) {
+        let names = [old.name().quota(), new.name().quota()].map(|name| name.unwrap_or("without a name"));
+        if old.quota() == new.quota() {
+            let words = format!("the quota is now called {}, was {}", names[1], names[0]);
+            changes.extend((names[0] != names[1]).then(|| of(words).counting(false)));
+            continue;
+        }
+        let effect = effect(old.quota(), new.quota());
+        let how = match effect {
+            Effect::Softer => "softer: ",
+            Effect::Stricter => "stricter: ",
+            Effect::Other => "",
+        };
+        let measure = after.measure();
+        let words = format!("{how}{} instead of {}", measure(new.quota()), measure(old.quota()));
+        let change = of(words).with(effect);
+        changes.push(if after.is_permit { change } else { change.counting(keeps_counts(old, new)) });
+    }
+    changes
+}
+
+/// True if buckets keep their counts under another quota. A changed partition is reported separately.
+fn keeps_counts(old: &Limit, new: &Limit) -> bool {
+    let (own, other) = (old.quota(), new.quota());
+    (own.kind() == other.kind()) && old.name().quota() == new.name().quota()
+}
+
+fn effect(old: &Quota, new: &Quota) -> Effect {
+    let speed =
+        |quota: &Quota, other: &Quota| u128::from(quota.units()) * u128::from(other.window().as_micros());
+    let rate = speed(new, old).cmp(&speed(old, new));
+    let capacity = new.capacity().cmp(&old.capacity());
+    match (rate, capacity) {
+        _ if old.algorithm() != new.algorithm() => Effect::Other,
+        (Ordering::Greater | Ordering::Equal, Ordering::Greater) | (Ordering::Greater, Ordering::Equal) => {
+            Effect::Softer
+        }
+        (Ordering::Less | Ordering::Equal, Ordering::Less) | (Ordering::Less, Ordering::Equal) => {
+            Effect::Stricter
+        }
+        (Ordering::Greater, Ordering::Less)
+        | (Ordering::Less, Ordering::Greater)
+        | (Ordering::Equal, Ordering::Equal) => Effect::Other,
+    }
+}

@@ -1,0 +1,149 @@
+//! `ratewright check --deployment`: compares manifests of Kubernetes with the policy file that they deploy.
+//!
+//! ```text
+//!   manifests ──► workload ──► policy_file ──► probes, scaling ──► expect
+//!   a folder      which        what its        what Kubernetes     figures that
+//!   or stdin      container    ConfigMap and   does, against       the user wants
+//!                 is ours      env say         what the file says  held
+//! ```
+//!
+//! No cluster is asked, and nothing is sent. Values from Secrets are not known here.
+
+mod expect;
+mod findings;
+mod manifests;
+mod node;
+mod policy_file;
+mod probes;
+mod scaling;
+mod workload;
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::check::indented;
+use crate::config::{ConfigError, Environment, StoreConfig, words};
+use findings::Findings;
+use manifests::{Manifests, Object};
+use node::Node;
+use policy_file::PolicyFile;
+use scaling::Autoscaler;
+use workload::Workload;
+
+/// What was found.
+pub(crate) struct Report {
+    /// What holds, in plain words.
+    pub(crate) words: String,
+    /// What works, and is probably not what was meant.
+    pub(crate) warnings: Vec<ConfigError>,
+    /// Differences, and what cannot be read.
+    pub(crate) errors: Vec<ConfigError>,
+}
+
+/// Checks the manifests in a folder, a file or standard input, and the figures that they shall have.
+pub(crate) fn check(folder: &Path, expect: Option<&Path>, environment: Environment<'_>) -> Report {
+    let read = Manifests::read(folder, expect).and_then(|mut manifests| {
+        let expect = expect.map(|path| manifests.add_one(path)).transpose();
+        let expect = expect.map_err(|error| vec![error])?;
+        Ok((manifests, expect))
+    });
+    match read {
+        Ok((manifests, expect)) => compare(folder, &manifests, expect.as_ref(), environment),
+        Err(errors) => Report { words: String::new(), warnings: Vec::new(), errors },
+    }
+}
+
+fn compare(
+    folder: &Path,
+    manifests: &Manifests,
+    expect: Option<&Node>,
+    environment: Environment<'_>,
+) -> Report {
+    let mut findings = Findings::new(&manifests.files);
+    let mut words = String::new();
+    let workloads = Workload::all(manifests);
+    if workloads.is_empty() {
+        let n_objects = manifests.objects.len();
+        let problem = format!("none of the {n_objects} objects runs Ratewright");
+        let advice = "the image or the command of a container must be called ratewright";
+        findings.errors.push(ConfigError::of_file(folder.to_owned(), format!("{problem}; {advice}")));
+    }
+    for (n, object) in manifests.objects.iter().enumerate() {
+        let is_same = |other: &&Object| {
+            (&other.kind, &other.namespace, &other.name) == (&object.kind, &object.namespace, &object.name)
+        };
+        if manifests.objects.iter().take(n).any(|other| is_same(&other)) {
+            findings.wrong(
+                &object.root,
+                format!("{} is there twice; only the last one would stay", object.label()),
+            );
+        }
+    }
+    scaling::check_targets(manifests, &mut findings);
+    let mut n_expected = expect.map_or(0, |expect| expect::check_scaling(expect, manifests, &mut findings));
+    for workload in &workloads {
+        let scaler = Autoscaler::of(workload.object, manifests, &mut findings);
+        let file = policy_file::read(workload, manifests, environment, &mut findings);
+        check_one(workload, manifests, scaler.as_ref(), file.as_ref(), &mut findings);
+        let Some(file) = file else { continue };
+        words.push_str(&meaning(workload, &file, scaler.as_ref()));
+        n_expected +=
+            expect.map_or(0, |expect| expect::check_policies(expect, workload, &file, &mut findings));
+        findings.warnings.extend(file.config.warnings);
+    }
+    let Findings { mut errors, mut warnings, .. } = findings;
+    errors.sort_by_key(ConfigError::order);
+    // Two passes may note the same.
+    errors.dedup_by_key(|error| format!("{error:#}"));
+    warnings.sort_by_key(ConfigError::order);
+    if let Some(expect) = expect.filter(|_| n_expected == 0 && errors.is_empty()) {
+        let problem = "there is no expectation in this file; name some under scaling or policies";
+        let mut findings = Findings::new(&manifests.files);
+        findings.wrong(expect, problem.to_owned());
+        errors.append(&mut findings.errors);
+    }
+    if expect.is_some() && errors.is_empty() {
+        let _ = writeln!(words, "all {n_expected} expectations hold");
+    }
+    Report { words, warnings, errors }
+}
+
+fn check_one(
+    workload: &Workload<'_>,
+    manifests: &Manifests,
+    scaler: Option<&Autoscaler<'_>>,
+    file: Option<&PolicyFile>,
+    findings: &mut Findings<'_>,
+) {
+    let replicas = scaling::replicas(workload, scaler);
+    scaling::check_disruption(workload, manifests, replicas, findings);
+    if let Some(scaler) = scaler {
+        scaling::check(workload, scaler, findings);
+    }
+    if let Some(PolicyFile { config, .. }) = file {
+        probes::check(workload, config, findings);
+        probes::check_ports(workload, manifests, config, findings);
+        probes::check_stop(workload, config, findings);
+        scaling::check_store(workload, config, replicas, findings);
+    }
+}
+
+/// What a workload does, in plain words.
+fn meaning(workload: &Workload<'_>, file: &PolicyFile, scaler: Option<&Autoscaler<'_>>) -> String {
+    let PolicyFile { config, config_map } = file;
+    let place = match config.store {
+        StoreConfig::Memory { .. } => "memory",
+        StoreConfig::Redis(_) => "Redis",
+    };
+    let mut text = words(config);
+    let (n_min, _) = scaling::replicas(workload, scaler);
+    let replicas = scaler.map_or_else(|| format!("{n_min} replicas, not scaled"), Autoscaler::words);
+    let (allowed, needed) = (probes::grace(workload), probes::stop_time(workload, config));
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "scaling: {replicas}");
+    let _ = writeln!(text, "stopping: {needed:?} of {allowed:?} are used at most");
+    format!("{}, ConfigMap {config_map}; buckets in {place}\n{}", workload.label(), indented(&text))
+}
+
+#[cfg(test)]
+mod tests;

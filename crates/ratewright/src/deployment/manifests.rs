@@ -1,0 +1,232 @@
+//! Reads manifests: a file, the files of a folder, or standard input. Each file may hold several documents, and a document a list of
+//! objects.
+//!
+//! Everything is bounded: bytes, files, folders in folders, and what aliases make of a small text.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use super::node::Node;
+use crate::config::{ConfigError, Place, SourceFile, in_file, yaml_words};
+
+/// More than any repository has; a device is not read to its end.
+const BYTES_MAX: u64 = 64 * 1024 * 1024;
+const FILES_MAX: usize = 10_000;
+const FOLDERS_DEEP_MAX: usize = 32;
+const DOCUMENTS_MAX: usize = 20_000;
+const NODES_MAX: usize = 1_000_000;
+
+/// Where standard input is read, and what it is called in messages.
+const STDIN: &str = "-";
+const STDIN_NAME: &str = "stdin";
+
+/// Files that say that a folder's manifests are made by a tool, and how to make them.
+const RENDERED: [(&str, &str); 4] = [
+    ("kustomization.yaml", "kubectl kustomize"),
+    ("kustomization.yml", "kubectl kustomize"),
+    ("Kustomization", "kubectl kustomize"),
+    ("Chart.yaml", "helm template"),
+];
+
+/// All objects, and the files in which they stand.
+pub(super) struct Manifests {
+    pub(super) files: Vec<SourceFile>,
+    pub(super) objects: Vec<Object>,
+}
+
+/// One object.
+#[derive(Debug)]
+pub(super) struct Object {
+    pub(super) kind: String,
+    pub(super) name: String,
+    /// Empty, if the manifest leaves it to whoever applies it.
+    pub(super) namespace: String,
+    pub(super) root: Node,
+}
+
+impl Manifests {
+    /// Reads all manifests. `but` is a file to skip: the expectations, which may be in the same folder.
+    pub(super) fn read(path: &Path, but: Option<&Path>) -> Result<Self, Vec<ConfigError>> {
+        let paths = if path.is_dir() { Walk::over(path, but)? } else { vec![path.to_owned()] };
+        let mut manifests = Self { files: Vec::new(), objects: Vec::new() };
+        let mut errors = Vec::new();
+        let mut n_bytes_left = BYTES_MAX;
+        for path in paths {
+            let read = manifests.add(&path, n_bytes_left);
+            match read {
+                Err(error) => errors.push(error),
+                Ok(documents) => {
+                    let text = manifests.files.last().map_or(0, |file| file.text.len());
+                    n_bytes_left = n_bytes_left.saturating_sub(text as u64);
+                    documents.into_iter().for_each(|document| manifests.take(document));
+                }
+            }
+        }
+        if errors.is_empty() { Ok(manifests) } else { Err(errors) }
+    }
+
+    /// Reads one more file, and gives its documents.
+    pub(super) fn add(&mut self, path: &Path, n_bytes_max: u64) -> Result<Vec<Node>, ConfigError> {
+        let file = text_of(path, n_bytes_max)?;
+        let number = self.files.len();
+        let documents = in_file(number, || {
+            serde_saphyr::from_multiple_with_options(&file.text, options()).map_err(|error| {
+                let place = error.location().and_then(Place::of);
+                (place.unwrap_or(Place { file: number, line: 1, column: 1 }), yaml_words(&error))
+            })
+        });
+        self.files.push(file);
+        // Nobody knows whether the line belongs to a Secret.
+        documents.map_err(|(place, problem)| ConfigError::at(&self.files, Some(place), problem, true))
+    }
+
+    /// Reads one file that is no manifest, and gives its only document.
+    pub(super) fn add_one(&mut self, path: &Path) -> Result<Node, ConfigError> {
+        let documents = self.add(path, BYTES_MAX)?;
+        let mut documents = documents.into_iter();
+        match (documents.next(), documents.next()) {
+            (Some(document), None) => Ok(document),
+            (None, _) => {
+                Err(ConfigError::of_file(path.to_owned(), "the file is empty; it says nothing".to_owned()))
+            }
+            (Some(_), Some(second)) => {
+                let problem = "a second document begins here; leave the --- out".to_owned();
+                Err(ConfigError::at(&self.files, second.place, problem, false))
+            }
+        }
+    }
+
+    /// Takes a document in, or the objects of a list. What is no object, as values for a template, is passed over.
+    fn take(&mut self, document: Node) {
+        let Some(kind) = document.text_at("kind").map(str::to_owned) else { return };
+        if kind.ends_with("List") && !document.items_at("items").is_empty() {
+            document.into_items("items").into_iter().for_each(|item| self.take_object(item));
+        } else {
+            self.take_object(document);
+        }
+    }
+
+    fn take_object(&mut self, root: Node) {
+        let text = |path| root.text_at(path).unwrap_or_default().to_owned();
+        let (kind, name, namespace) = (text("kind"), text("metadata.name"), text("metadata.namespace"));
+        if !kind.is_empty() {
+            self.objects.push(Object { kind, name, namespace, root });
+        }
+    }
+
+    /// Those of a kind in a namespace.
+    pub(super) fn of_kind<'a>(
+        &'a self,
+        kind: &'a str,
+        namespace: &'a str,
+    ) -> impl Iterator<Item = &'a Object> {
+        self.objects.iter().filter(move |object| object.kind == kind && object.namespace == namespace)
+    }
+
+    /// The one with this name.
+    pub(super) fn named(&self, kind: &str, namespace: &str, name: &str) -> Option<&Object> {
+        self.objects
+            .iter()
+            .find(|object| object.kind == kind && object.namespace == namespace && object.name == name)
+    }
+}
+
+fn options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_documents: DOCUMENTS_MAX,
+            max_nodes: NODES_MAX,
+            max_events: 4 * NODES_MAX,
+        },
+    }
+}
+
+fn text_of(path: &Path, n_bytes_max: u64) -> Result<SourceFile, ConfigError> {
+    let is_stdin = path.as_os_str() == STDIN;
+    let name = if is_stdin { PathBuf::from(STDIN_NAME) } else { path.to_owned() };
+    let mut bytes = Vec::new();
+    let read = if is_stdin {
+        std::io::stdin().take(n_bytes_max + 1).read_to_end(&mut bytes)
+    } else {
+        std::fs::File::open(path).and_then(|file| file.take(n_bytes_max + 1).read_to_end(&mut bytes))
+    };
+    let problem = match read {
+        Err(error) => format!("cannot read the file: {error}; is the name right?"),
+        Ok(n_bytes) if n_bytes as u64 > n_bytes_max => {
+            format!("the manifests have more than {BYTES_MAX} bytes; name a smaller folder")
+        }
+        Ok(_) => match String::from_utf8(bytes) {
+            Ok(text) => return Ok(SourceFile { path: name, text, is_profile: false }),
+            Err(_) => "the file is not text in UTF-8".to_owned(),
+        },
+    };
+    Err(ConfigError::of_file(name, problem))
+}
+
+/// A walk over a folder and its folders.
+struct Walk<'a> {
+    but: Option<PathBuf>,
+    root: &'a Path,
+    paths: Vec<PathBuf>,
+    errors: Vec<ConfigError>,
+}
+
+impl<'a> Walk<'a> {
+    /// The manifests in a folder, by name. Links to folders and names that begin with a dot are passed over.
+    fn over(root: &'a Path, but: Option<&Path>) -> Result<Vec<PathBuf>, Vec<ConfigError>> {
+        let but = but.and_then(|path| path.canonicalize().ok());
+        let mut walk = Self { but, root, paths: Vec::new(), errors: Vec::new() };
+        walk.folder(root, 0);
+        if walk.errors.is_empty() && walk.paths.is_empty() {
+            walk.fail(root, "the folder has no *.yaml, *.yml or *.json".to_owned());
+        }
+        if walk.errors.is_empty() { Ok(walk.paths) } else { Err(walk.errors) }
+    }
+
+    fn fail(&mut self, path: &Path, problem: String) {
+        self.errors.push(ConfigError::of_file(path.to_owned(), problem));
+    }
+
+    fn folder(&mut self, folder: &Path, depth: usize) {
+        if depth > FOLDERS_DEEP_MAX {
+            return self.fail(folder, format!("folders are nested more than {FOLDERS_DEEP_MAX} deep"));
+        }
+        let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
+        let mut entries = match entries {
+            Ok(entries) => entries,
+            Err(error) => return self.fail(folder, format!("cannot read the folder: {error}")),
+        };
+        entries.sort_by_key(std::fs::DirEntry::file_name);
+        let has = |name: &str| entries.iter().any(|entry| entry.file_name() == name);
+        if let Some((name, tool)) = RENDERED.iter().find(|(name, _)| has(name)) {
+            let command = format!("{tool} {} | ratewright check --deployment -", folder.display());
+            let problem = "so its manifests must be rendered first; run";
+            return self.fail(folder, format!("the folder has a {name}, {problem}: {command}"));
+        }
+        for entry in entries {
+            self.entry(&entry, depth);
+        }
+    }
+
+    fn entry(&mut self, entry: &std::fs::DirEntry, depth: usize) {
+        let (path, name) = (entry.path(), entry.file_name());
+        if name.to_string_lossy().starts_with('.') || self.paths.len() > FILES_MAX {
+            return;
+        }
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            return self.folder(&path, depth + 1);
+        }
+        let extension = path.extension().map(|extension| extension.to_string_lossy().into_owned());
+        let is_manifest = matches!(extension.as_deref(), Some("yaml" | "yml" | "json")) && path.is_file();
+        let is_other = self.but.is_some() && path.canonicalize().ok() == self.but;
+        if is_manifest && !is_other {
+            self.paths.push(path);
+        }
+        if self.paths.len() > FILES_MAX {
+            self.fail(
+                self.root,
+                format!("the folder has more than {FILES_MAX} manifests; name a smaller one"),
+            );
+        }
+    }
+}

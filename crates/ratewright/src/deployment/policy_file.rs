@@ -1,0 +1,209 @@
+//! The policy file that a workload deploys: the files of a ConfigMap, read as the program in the container would read them.
+//!
+//! A value from a Secret is not known here. If this process has a variable of that name, it counts; otherwise the check uses a default
+//! from the policy file, or a stand-in that the setting accepts.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use super::findings::Findings;
+use super::manifests::{Manifests, Object};
+use super::node::Node;
+use super::workload::{Started, Variable, Variables, Workload};
+use crate::config::{Config, ConfigError, Environment, SourceFile};
+
+/// Values for variables that only the cluster knows. The first is an address, a token and a key of sufficient length.
+const STAND_INS: [&str; 4] =
+    ["redis://stand-in-for-a-secret.invalid:6379", "http://stand-in-for-a-secret.invalid", "1", "1/s"];
+
+/// How many variables get a stand-in.
+const STAND_INS_MAX: usize = 64;
+
+/// The policy file, and the ConfigMap that holds it.
+pub(super) struct PolicyFile {
+    pub(super) config: Config,
+    pub(super) config_map: String,
+}
+
+/// A file in the container.
+struct Mounted<'a> {
+    path: PathBuf,
+    text: &'a str,
+    config_map: &'a str,
+}
+
+/// Reads it. What is wrong is noted.
+pub(super) fn read(
+    workload: &Workload<'_>,
+    manifests: &Manifests,
+    environment: Environment<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<PolicyFile> {
+    let variables = Variables::of(workload, manifests);
+    let mut started = workload.started(&variables);
+    let named = variables.value("RATEWRIGHT_CONFIG").unwrap_or_default();
+    if started.path.is_empty() {
+        started.path = &named;
+    }
+    if started.path.is_empty() {
+        let problem = "is started without a policy file; add args: [serve, -c, /etc/ratewright]";
+        findings.wrong(workload.container, format!("{} {problem}", workload.label()));
+        return None;
+    }
+    let mounted = mounted(workload, manifests, &started, findings)?;
+    let files = chosen(&mounted, &started);
+    let Some(first) = files.first().and_then(|file| mounted.iter().find(|other| other.path == file.path))
+    else {
+        let problem = format!("no ConfigMap is mounted with the policy file {}", started.path);
+        let advice =
+            "mount the ConfigMap that holds it, so that it can be checked and changed without a new image";
+        findings.wrong(workload.container, format!("{}: {problem}; {advice}", workload.label()));
+        return None;
+    };
+    let config_map = first.config_map.to_owned();
+    let in_map = |file: SourceFile| SourceFile { path: shown(&config_map, &file.path), ..file };
+    match understand(files.into_iter().map(in_map).collect(), &variables, environment) {
+        Ok(config) => Some(PolicyFile { config, config_map }),
+        Err(errors) => {
+            findings.errors.extend(errors);
+            None
+        }
+    }
+}
+
+/// What a file of a ConfigMap is called in messages: lines count from its own beginning.
+fn shown(config_map: &str, path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    PathBuf::from(format!("ConfigMap {config_map}/{name}"))
+}
+
+/// The files that ConfigMaps put where the policy file is.
+fn mounted<'a>(
+    workload: &Workload<'a>,
+    manifests: &'a Manifests,
+    started: &Started<'_>,
+    findings: &mut Findings<'_>,
+) -> Option<Vec<Mounted<'a>>> {
+    let mut files = Vec::new();
+    for mount in workload.container.items_at("volumeMounts") {
+        let (Some(name), Some(at)) = (mount.text_at("name"), mount.text_at("mountPath")) else { continue };
+        let (at, path) = (Path::new(at), Path::new(started.path));
+        let volume =
+            workload.pod.items_at("volumes").iter().find(|volume| volume.text_at("name") == Some(name));
+        let Some(volume) = volume.filter(|_| at.starts_with(path) || path.starts_with(at)) else { continue };
+        let single = [volume];
+        let sources = volume.at("projected.sources").map(Node::items);
+        let sources: Vec<&Node> = sources.map_or(single.to_vec(), |sources| sources.iter().collect());
+        let sub_path = mount.get("subPath");
+        for source in sources {
+            let Some(source) = config_map_of(source, workload, manifests, findings)? else { continue };
+            for (inner, text) in source.files {
+                let config_map = &source.object.name;
+                let inner = match sub_path.and_then(Node::text) {
+                    None => Some(inner),
+                    Some(sub_path) => inner.strip_prefix(sub_path).map(Path::to_owned).ok(),
+                };
+                let Some(inner) = inner else { continue };
+                let path = if inner.as_os_str().is_empty() { at.to_owned() } else { at.join(inner) };
+                files.push(Mounted { path, text, config_map });
+            }
+        }
+        if let Some(sub_path) = sub_path {
+            let problem = "the policy file is mounted by subPath, so changes of the ConfigMap need new pods";
+            let advice = "mount the whole folder, and Ratewright reloads them";
+            findings.warn(sub_path, format!("{}: {problem}; {advice}", workload.label()));
+        }
+    }
+    Some(files)
+}
+
+/// A ConfigMap that is mounted, with its files.
+struct MountedMap<'a> {
+    object: &'a Object,
+    files: Vec<(PathBuf, &'a str)>,
+}
+
+/// The ConfigMap of a volume. The outer nothing: it is noted why the policy file cannot be read.
+fn config_map_of<'a>(
+    source: &'a Node,
+    workload: &Workload<'a>,
+    manifests: &'a Manifests,
+    findings: &mut Findings<'_>,
+) -> Option<Option<MountedMap<'a>>> {
+    let Some(reference) = source.get("configMap") else { return Some(None) };
+    let name = reference.text_at("name").unwrap_or_default();
+    let Some(object) = manifests.named("ConfigMap", &workload.object.namespace, name) else {
+        let problem = format!("ConfigMap {name} is not among these manifests");
+        findings
+            .wrong(reference, format!("{}: {problem}; add it, so that it can be checked", workload.label()));
+        return None;
+    };
+    let data = object.root.get("data").map(Node::entries).unwrap_or_default();
+    let text = |key: &str| data.iter().find(|(known, _)| known == key).and_then(|(_, node)| node.text());
+    let files = match reference.get("items") {
+        None => data.iter().filter_map(|(key, node)| Some((PathBuf::from(key), node.text()?))).collect(),
+        Some(items) => {
+            let item = |item: &Node| Some((item.text_at("path")?.into(), text(item.text_at("key")?)?));
+            items.items().iter().filter_map(item).collect()
+        }
+    };
+    Some(Some(MountedMap { object, files }))
+}
+
+/// Those that the program reads: a file or the files of a folder, and those of the profile over them.
+fn chosen(mounted: &[Mounted<'_>], started: &Started<'_>) -> Vec<SourceFile> {
+    let path = Path::new(started.path);
+    let is_file = mounted.iter().any(|file| file.path == path);
+    let mut files = of_path(mounted, path, false);
+    if let Some(profile) = &started.profile {
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        let over =
+            if is_file { path.with_file_name(format!("{stem}.{profile}.yaml")) } else { path.join(profile) };
+        files.extend(of_path(mounted, &over, true));
+    }
+    files
+}
+
+fn of_path(mounted: &[Mounted<'_>], path: &Path, is_profile: bool) -> Vec<SourceFile> {
+    let is_yaml = |file: &Path| file.extension().is_some_and(|name| name == "yaml" || name == "yml");
+    let is_within = |file: &Path| file.parent() == Some(path) && is_yaml(file);
+    let files = mounted.iter().filter(|file| file.path == path || is_within(&file.path));
+    let mut files: Vec<_> = files
+        .map(|file| SourceFile { path: file.path.clone(), text: file.text.to_owned(), is_profile })
+        .collect();
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    files
+}
+
+/// Reads the files in the container's environment.
+fn understand(
+    files: Vec<SourceFile>,
+    variables: &Variables,
+    environment: Environment<'_>,
+) -> Result<Config, Vec<ConfigError>> {
+    let unknown = RefCell::new(BTreeSet::new());
+    let read = |stand_ins: &BTreeMap<String, &str>| {
+        Config::of_elsewhere(files.clone(), &|name| match variables.get(name)? {
+            Variable::Value(value) => Some(value),
+            Variable::Unknown => {
+                unknown.borrow_mut().insert(name.to_owned());
+                environment(name).or_else(|| stand_ins.get(name).map(|text| (*text).to_owned()))
+            }
+        })
+    };
+    let mut stand_ins = BTreeMap::new();
+    let mut best = read(&stand_ins);
+    for name in unknown.take().into_iter().take(STAND_INS_MAX) {
+        for text in STAND_INS {
+            let Err(errors) = &best else { return best };
+            let mut others = stand_ins.clone();
+            others.insert(name.clone(), text);
+            let other = read(&others);
+            if other.as_ref().map_or_else(Vec::len, |_| 0) < errors.len() {
+                (best, stand_ins) = (other, others);
+            }
+        }
+    }
+    best
+}

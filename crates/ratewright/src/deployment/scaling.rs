@@ -1,0 +1,241 @@
+//! Replicas: how many there are, what starts more of them, and what a limit means with so many.
+//!
+//! A HorizontalPodAutoscaler aims at `averageUtilization`: with n replicas at u % it wants n · u / target of them, rounded up, but does
+//! nothing while u / target ≤ 1 + tolerance. The tolerance is 0.1 unless the cluster or the manifest says otherwise. Of the
+//! recommendations in the stabilization window it follows the smallest when it adds replicas, so a load must last that long.
+
+use super::findings::Findings;
+use super::manifests::{Manifests, Object};
+use super::node::Node;
+use super::workload::Workload;
+use crate::config::{Config, StoreConfig};
+
+/// Millionths, so that figures are compared exactly.
+pub(super) const ONE: u64 = 1_000_000;
+
+/// The tolerance of a cluster that says nothing else.
+const TOLERANCE: u64 = ONE / 10;
+
+/// A HorizontalPodAutoscaler.
+pub(super) struct Autoscaler<'a> {
+    pub(super) object: &'a Object,
+    pub(super) min: u64,
+    pub(super) max: u64,
+    /// The target in percent of what the containers request. Nothing, if it does not go by CPU.
+    pub(super) cpu: Option<u64>,
+    /// How long a load must last, in seconds.
+    pub(super) sustained: u64,
+    /// In millionths.
+    pub(super) tolerance: u64,
+}
+
+impl<'a> Autoscaler<'a> {
+    /// That of a workload. A second one is noted.
+    pub(super) fn of(target: &Object, manifests: &'a Manifests, findings: &mut Findings<'_>) -> Option<Self> {
+        let is_for = |hpa: &&Object| {
+            let of = |name: &str| hpa.root.text_at(&format!("spec.scaleTargetRef.{name}"));
+            hpa.namespace == target.namespace
+                && of("kind") == Some(&target.kind)
+                && of("name") == Some(&target.name)
+        };
+        let all = manifests.objects.iter().filter(|object| object.kind == "HorizontalPodAutoscaler");
+        let mut all = all.filter(is_for);
+        let object = all.next()?;
+        if let Some(second) = all.next() {
+            let problem =
+                format!("scales {}, as {} does; remove one of the two", target.label(), object.name);
+            findings.wrong(&second.root, format!("{} {problem}", second.label()));
+        }
+        Some(Self::read(object, findings))
+    }
+
+    fn read(object: &'a Object, findings: &mut Findings<'_>) -> Self {
+        let spec = |path: &str| object.root.at(&format!("spec.{path}"));
+        let number = |path: &str| object.root.number_at(&format!("spec.{path}"));
+        let (min, max) = (number("minReplicas").unwrap_or(1), number("maxReplicas").unwrap_or(0));
+        if max < min {
+            let node = spec("maxReplicas").unwrap_or(&object.root);
+            findings.wrong(node, format!("{}: maxReplicas {max} is less than {min}", object.label()));
+        }
+        let version = object.root.text_at("apiVersion").unwrap_or_default();
+        if version.starts_with("autoscaling/v2beta") {
+            let node = object.root.get("apiVersion").unwrap_or(&object.root);
+            let problem = "was removed in Kubernetes 1.26; use autoscaling/v2";
+            findings.wrong(node, format!("{}: {version} {problem}", object.label()));
+        }
+        let written = spec("behavior.scaleUp.tolerance");
+        let tolerance = written.and_then(|node| millionths(node.text()?));
+        if let (Some(node), None) = (written, tolerance) {
+            let problem = "tolerance is not understood; write it as 0.05";
+            findings.wrong(node, format!("{}: {problem}", object.label()));
+        }
+        let metrics = object.root.items_at("spec.metrics").iter();
+        let mut metrics = metrics.filter_map(cpu_target);
+        Self {
+            object,
+            min,
+            max,
+            cpu: metrics.next().or(number("targetCPUUtilizationPercentage")),
+            sustained: number("behavior.scaleUp.stabilizationWindowSeconds").unwrap_or(0),
+            tolerance: tolerance.unwrap_or(TOLERANCE),
+        }
+    }
+
+    /// The node under a path of its spec, or the nearest around it that there is.
+    pub(super) fn node(&self, path: &str) -> &'a Node {
+        let names: Vec<_> = ["spec"].into_iter().chain(path.split('.')).collect();
+        let found = (1..=names.len()).rev().find_map(|n| self.object.root.at(&names.get(..n)?.join(".")));
+        found.unwrap_or(&self.object.root)
+    }
+
+    /// Where the CPU target stands.
+    pub(super) fn cpu_node(&self) -> &'a Node {
+        let metrics = self.object.root.items_at("spec.metrics").iter();
+        let mut targets = metrics.filter(|metric| cpu_target(metric).is_some());
+        let target = targets.next().and_then(|metric| {
+            metric.at("resource.target").or(metric.at("containerResource.target"))?.get("averageUtilization")
+        });
+        target.unwrap_or_else(|| self.node("metrics"))
+    }
+
+    /// True if replicas are added at this usage, in percent.
+    pub(super) fn adds_replica_at(&self, usage: u64) -> bool {
+        let target = self.cpu.unwrap_or(u64::MAX);
+        usage.saturating_mul(ONE) > target.saturating_mul(ONE.saturating_add(self.tolerance))
+    }
+
+    /// Its figures in words.
+    pub(super) fn words(&self) -> String {
+        let replicas = format!("{} to {} replicas", self.min, self.max);
+        let Some(cpu) = self.cpu else { return format!("{replicas}; not scaled by CPU utilization") };
+        // In tenths of a percent, rounded down.
+        let above = cpu.saturating_mul(ONE.saturating_add(self.tolerance)) / (ONE / 10);
+        format!(
+            "{replicas}; CPU target {cpu} % of requests; more than {}.{} % for {} s adds replicas",
+            above / 10,
+            above % 10,
+            self.sustained
+        )
+    }
+}
+
+/// The CPU target of a metric, in percent.
+fn cpu_target(metric: &Node) -> Option<u64> {
+    let resource = metric.get("resource").or(metric.get("containerResource"))?;
+    (resource.text_at("name") == Some("cpu")).then(|| resource.number_at("target.averageUtilization"))?
+}
+
+/// A quantity of Kubernetes in millionths: `0.05`, `50m`. Further digits are cut off.
+pub(super) fn millionths(text: &str) -> Option<u64> {
+    if let Some(thousandths) = text.strip_suffix('m') {
+        return thousandths.parse::<u64>().ok()?.checked_mul(ONE / 1_000);
+    }
+    let (whole, part) = text.split_once('.').unwrap_or((text, ""));
+    let digits = part.bytes().chain(std::iter::repeat(b'0')).take(6);
+    let part = part.bytes().all(|byte| byte.is_ascii_digit()).then_some(digits)?;
+    let part = part.fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'));
+    whole.parse::<u64>().ok()?.checked_mul(ONE)?.checked_add(part)
+}
+
+/// Warns of autoscalers whose target is missing: a name may be mistyped.
+pub(super) fn check_targets(manifests: &Manifests, findings: &mut Findings<'_>) {
+    for scaler in manifests.objects.iter().filter(|object| object.kind == "HorizontalPodAutoscaler") {
+        let Some(target) = scaler.root.at("spec.scaleTargetRef") else { continue };
+        let (kind, name) = (target.text_at("kind"), target.text_at("name"));
+        let (kind, name) = (kind.unwrap_or_default(), name.unwrap_or_default());
+        if manifests.named(kind, &scaler.namespace, name).is_none() {
+            let node = target.get("name").unwrap_or(target);
+            let problem = format!("scales {kind} {name}, which is not among these manifests");
+            findings.warn(node, format!("{} {problem}; is the name right?", scaler.label()));
+        }
+    }
+}
+
+/// Checks what stands in the way of scaling.
+pub(super) fn check(workload: &Workload<'_>, scaler: &Autoscaler<'_>, findings: &mut Findings<'_>) {
+    let label = workload.label();
+    if let Some(replicas) = workload.object.root.at("spec.replicas") {
+        let scaler = scaler.object.label();
+        let problem = format!("replicas is set, though {scaler} sets it too: each apply would undo that");
+        findings.wrong(replicas, format!("{label}: {problem}; remove replicas"));
+    }
+    if scaler.cpu.is_none() {
+        return;
+    }
+    for container in workload.pod.items_at("containers") {
+        if container.at("resources.requests.cpu").or(container.at("resources.limits.cpu")).is_none() {
+            let name = container.text_at("name").unwrap_or_default();
+            let problem =
+                format!("container {name} requests no CPU, and averageUtilization is a share of it");
+            findings.wrong(
+                container,
+                format!("{label}: {problem}; without it nothing is scaled. Set resources.requests.cpu"),
+            );
+        }
+    }
+}
+
+/// How many replicas there are at least and at most.
+pub(super) fn replicas(workload: &Workload<'_>, scaler: Option<&Autoscaler<'_>>) -> (u64, u64) {
+    let written = workload.object.root.number_at("spec.replicas").unwrap_or(1);
+    scaler.map_or((written, written), |scaler| (scaler.min, scaler.max))
+}
+
+/// Notes limits that each replica would count by itself.
+pub(super) fn check_store(
+    workload: &Workload<'_>,
+    config: &Config,
+    (_, n_max): (u64, u64),
+    findings: &mut Findings<'_>,
+) {
+    let is_memory = matches!(config.store, StoreConfig::Memory { .. });
+    let is_on_each_node = workload.object.kind == "DaemonSet";
+    let written = config.policies.iter().find(|policy| config.lists_policies && is_covering(policy));
+    let Some(policy) = written.filter(|_| is_memory && (n_max > 1 || is_on_each_node)) else { return };
+    let rate = policy.limits().first().map(|limit| limit.quota().rate());
+    let figure = match rate {
+        Some(rate) if !is_on_each_node => {
+            let all = u64::from(rate.units().get()).saturating_mul(n_max);
+            let window = rate.to_string();
+            let window = window.split_once('/').map(|(_, window)| window.to_owned()).unwrap_or_default();
+            format!("{n_max} replicas allow {all}/{window} in place of {rate}")
+        }
+        _ => "a pod on each node multiplies the limit".to_owned(),
+    };
+    let name = policy.name();
+    let problem = format!("buckets are in memory, so every replica counts by itself: under {name}, {figure}");
+    findings.wrong(workload.container, format!("{}: {problem}; set store.redis", workload.label()));
+}
+
+/// True for a policy that somebody wrote, also if only routes name it; not for those behind ad hoc keys.
+fn is_covering(policy: &ratewright_core::Policy) -> bool {
+    !ratewright_core::Algorithm::NAMES.contains(&policy.name())
+}
+
+/// Notes a budget that never lets a pod go.
+pub(super) fn check_disruption(
+    workload: &Workload<'_>,
+    manifests: &Manifests,
+    (n_min, _): (u64, u64),
+    findings: &mut Findings<'_>,
+) {
+    for budget in workload.beside(manifests, "PodDisruptionBudget") {
+        if !workload.is_selected(budget.root.at("spec.selector.matchLabels")) {
+            continue;
+        }
+        let of = |name: &str| budget.root.at(&format!("spec.{name}"));
+        let blocking = |node: &&Node, n_blocks: u64, percent: &str| {
+            let text = node.text().unwrap_or_default();
+            text == percent || text.parse().is_ok_and(|n: u64| n == n_blocks)
+        };
+        let unavailable = of("maxUnavailable").filter(|node| blocking(node, 0, "0%"));
+        let available = of("minAvailable").filter(|node| {
+            blocking(node, n_min, "100%") || node.text().and_then(|text| text.parse().ok()) > Some(n_min)
+        });
+        if let Some(node) = unavailable.or(available) {
+            let problem =
+                format!("lets no pod go while there are {n_min} replicas, and so blocks every drain");
+            findings.wrong(node, format!("{} {problem} of a node; use maxUnavailable: 1", budget.label()));
+        }
+    }
+}

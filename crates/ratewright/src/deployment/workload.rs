@@ -1,0 +1,176 @@
+//! The workload that runs Ratewright: its pods, its container, and what that container is given.
+
+use std::collections::BTreeMap;
+
+use super::manifests::{Manifests, Object};
+use super::node::Node;
+
+/// What pods come from.
+const KINDS: [&str; 3] = ["Deployment", "StatefulSet", "DaemonSet"];
+
+/// How the image starts the program, where the manifest does not say.
+const IMAGE_ARGS: [&str; 3] = ["serve", "-c", "/etc/ratewright"];
+
+/// A workload that runs Ratewright.
+#[derive(Clone, Copy)]
+pub(super) struct Workload<'a> {
+    pub(super) object: &'a Object,
+    /// The spec of its pods.
+    pub(super) pod: &'a Node,
+    pub(super) container: &'a Node,
+}
+
+/// What the container's environment says of a variable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Variable {
+    Value(String),
+    /// It is set, to what only the cluster knows.
+    Unknown,
+}
+
+/// The container's environment.
+pub(super) struct Variables {
+    known: BTreeMap<String, Variable>,
+    /// True if there is a source whose names only the cluster knows.
+    has_others: bool,
+}
+
+/// Where the program finds its policy file.
+pub(super) struct Started<'a> {
+    pub(super) path: &'a str,
+    pub(super) profile: Option<String>,
+}
+
+impl<'a> Workload<'a> {
+    /// Those that run Ratewright.
+    pub(super) fn all(manifests: &'a Manifests) -> Vec<Self> {
+        let workloads = manifests.objects.iter().filter(|object| KINDS.contains(&object.kind.as_str()));
+        let of = |object: &'a Object| {
+            let pod = object.root.at("spec.template.spec")?;
+            let container = pod.items_at("containers").iter().find(|container| runs_ratewright(container))?;
+            Some(Self { object, pod, container })
+        };
+        workloads.filter_map(of).collect()
+    }
+
+    /// What it is called in messages.
+    pub(super) fn label(&self) -> String {
+        self.object.label()
+    }
+
+    /// Those of a kind in its namespace.
+    pub(super) fn beside(&self, manifests: &'a Manifests, kind: &'a str) -> impl Iterator<Item = &'a Object> {
+        manifests.of_kind(kind, &self.object.namespace)
+    }
+
+    /// True if a selector of labels chooses its pods. An empty one chooses all.
+    pub(super) fn is_selected(&self, labels: Option<&Node>) -> bool {
+        let own = self.object.root.at("spec.template.metadata.labels");
+        let has = |(name, value): &(String, Node)| {
+            own.and_then(|own| own.get(name)).and_then(Node::text) == value.text()
+        };
+        labels.is_some_and(|labels| labels.entries().iter().all(has))
+    }
+
+    /// The number of a container port, by its number or name.
+    pub(super) fn port(&self, written: &str) -> Option<u16> {
+        if let Ok(number) = written.parse() {
+            return Some(number);
+        }
+        let ports = self.container.items_at("ports").iter();
+        let mut named = ports.filter(|port| port.text_at("name") == Some(written));
+        named.next()?.text_at("containerPort")?.parse().ok()
+    }
+
+    /// How the program is started.
+    pub(super) fn started(&self, variables: &Variables) -> Started<'a> {
+        let of = |name| self.container.get(name).map(Node::words).unwrap_or_default();
+        let (command, args) = (of("command"), of("args"));
+        let mut words = command.iter().skip(1).chain(&args).copied().collect::<Vec<_>>();
+        if command.is_empty() && args.is_empty() {
+            words = IMAGE_ARGS.to_vec();
+        }
+        let option = |names: &[&str]| {
+            let value = |(n, word): (usize, &&'a str)| match word.split_once('=') {
+                Some((name, value)) if names.contains(&name) => Some(value),
+                _ if names.contains(word) => words.get(n + 1).copied(),
+                _ => None,
+            };
+            words.iter().enumerate().find_map(value)
+        };
+        let file = words.iter().position(|word| *word == "serve").and_then(|n| words.get(n + 1));
+        let file = file.copied().filter(|word| !word.starts_with('-'));
+        let path = option(&["-c", "--config"]).or(file);
+        let profile = option(&["--profile"]).map(str::to_owned);
+        Started {
+            path: path.unwrap_or_default(),
+            profile: profile.or_else(|| variables.value("RATEWRIGHT_PROFILE")),
+        }
+    }
+}
+
+impl Object {
+    /// What it is called in messages.
+    pub(super) fn label(&self) -> String {
+        format!("{} {}", self.kind, self.name)
+    }
+}
+
+/// True if a container's image or command is Ratewright.
+fn runs_ratewright(container: &Node) -> bool {
+    let image = container.text_at("image").unwrap_or_default();
+    let image = image.rsplit('/').next().unwrap_or_default();
+    let image = image.split([':', '@']).next().unwrap_or_default();
+    let command = container.get("command").map(Node::words).unwrap_or_default();
+    let program = command.first().and_then(|program| program.rsplit('/').next());
+    program.unwrap_or(image) == "ratewright"
+}
+
+impl Variables {
+    /// The environment of a container.
+    pub(super) fn of(workload: &Workload<'_>, manifests: &Manifests) -> Self {
+        let namespace = &workload.object.namespace;
+        let mut variables = Self { known: BTreeMap::new(), has_others: false };
+        for source in workload.container.items_at("envFrom") {
+            let prefix = source.text_at("prefix").unwrap_or_default();
+            let map = source.text_at("configMapRef.name");
+            match map.and_then(|name| manifests.named("ConfigMap", namespace, name)?.root.get("data")) {
+                None => variables.has_others = true,
+                Some(data) => data.entries().iter().for_each(|(name, value)| {
+                    let value = Variable::Value(value.text().unwrap_or_default().to_owned());
+                    variables.known.insert(format!("{prefix}{name}"), value);
+                }),
+            }
+        }
+        for item in workload.container.items_at("env") {
+            let Some(name) = item.text_at("name") else { continue };
+            let variable = match item.get("valueFrom") {
+                None => Variable::Value(item.text_at("value").unwrap_or_default().to_owned()),
+                Some(from) => in_config_map(from, namespace, manifests).unwrap_or(Variable::Unknown),
+            };
+            variables.known.insert(name.to_owned(), variable);
+        }
+        variables
+    }
+
+    /// What is known of a variable. Nothing, if it is not set.
+    pub(super) fn get(&self, name: &str) -> Option<Variable> {
+        self.known.get(name).cloned().or(self.has_others.then_some(Variable::Unknown))
+    }
+
+    /// A variable's value, if that is known.
+    pub(super) fn value(&self, name: &str) -> Option<String> {
+        match self.known.get(name)? {
+            Variable::Value(value) => Some(value.clone()).filter(|value| !value.is_empty()),
+            Variable::Unknown => None,
+        }
+    }
+}
+
+/// The value of a key of a ConfigMap among the manifests.
+fn in_config_map(from: &Node, namespace: &str, manifests: &Manifests) -> Option<Variable> {
+    let reference = from.get("configMapKeyRef")?;
+    let map = manifests.named("ConfigMap", namespace, reference.text_at("name")?)?;
+    let value = map.root.get("data")?.get(reference.text_at("key")?)?.text()?;
+    Some(Variable::Value(value.to_owned()))
+}
