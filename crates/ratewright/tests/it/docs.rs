@@ -1,5 +1,6 @@
 //! The pages say what the program does.
 
+mod operations;
 mod transcript;
 
 use std::path::Path;
@@ -205,6 +206,8 @@ fn the_page_on_envoy_limits_a_route() {
     }
     let rule = page.split("as it is written: `").nth(1).and_then(|rest| rest.split('`').next()).unwrap();
     assert_eq!(ratewright.metric(&format!("ratewright_envoy_hits_total{{rule=\"{rule}\"}}")), 9.0);
+    let page = ratewright.admin("/metrics").body;
+    assert!(page.contains(r#"entrypoint="grpc",verdict="denied""#), "E4: its entrypoint is counted\n{page}");
 }
 
 fn port_of(address: &str) -> String {

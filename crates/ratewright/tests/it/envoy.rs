@@ -308,7 +308,7 @@ fn denials_are_counted_for_the_rule_that_denies() {
         assert_eq!(statuses, [200, 429, 429]);
         let counted = |rule: &str, verdict: &str| {
             edge.ratewright.metric(&format!(
-                r#"ratewright_decisions_total{{policy="envoy.edge.{rule}",verdict="{verdict}",basis="local",mode="enforce"}}"#
+                r#"ratewright_decisions_total{{policy="envoy.edge.{rule}",entrypoint="json",verdict="{verdict}",basis="local",mode="enforce"}}"#
             ))
         };
         let of_both =
@@ -391,7 +391,9 @@ fn a_report_is_no_denial() {
     };
     assert_eq!([ask(0), ask(8), ask(8), ask(0)], [200, 200, 429, 429]);
     let counted = |verdict: &str| {
-        let labels = format!(r#"policy="envoy.edge.model",verdict="{verdict}",basis="local",mode="enforce""#);
+        let labels = format!(
+            r#"policy="envoy.edge.model",entrypoint="json",verdict="{verdict}",basis="local",mode="enforce""#
+        );
         edge.ratewright.metric(&format!("ratewright_decisions_total{{{labels}}}"))
     };
     assert_eq!(["allowed", "denied"].map(counted), [3.0, 1.0]);

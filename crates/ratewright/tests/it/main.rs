@@ -16,6 +16,7 @@ mod explain;
 mod files;
 mod gateway;
 mod health;
+mod kubernetes;
 mod log;
 mod openapi;
 mod packages;
@@ -25,7 +26,10 @@ mod redis;
 mod reload;
 mod restart;
 mod retrying;
+mod rollback;
+mod scaling;
 mod tidy;
 mod tls;
 #[cfg(feature = "otel")]
 mod traces;
+mod watching;

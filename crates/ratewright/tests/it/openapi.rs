@@ -39,12 +39,11 @@ fn the_program_does_what_its_description_says() {
     assert!(report.contains("Tested: 8"), "all calls are described: {report}");
     for verdict in ["allowed", "denied"] {
         let series = format!(
-            r#"ratewright_decisions_total{{policy="all",verdict="{verdict}",basis="local",mode="enforce"}}"#
+            r#"ratewright_decisions_total{{policy="all",entrypoint="rest",verdict="{verdict}",basis="local",mode="enforce"}}"#
         );
         assert!(ratewright.metric(&series) > 0.0, "some are {verdict}");
     }
-    let refused =
-        r#"ratewright_decisions_total{policy="strict",verdict="denied",basis="none",mode="enforce"}"#;
+    let refused = r#"ratewright_decisions_total{policy="strict",entrypoint="rest",verdict="denied",basis="none",mode="enforce"}"#;
     assert!(ratewright.metric(refused) > 0.0, "some cannot be counted");
 }
 

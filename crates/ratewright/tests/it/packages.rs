@@ -14,34 +14,46 @@ use ratewright_lab::{free_port, skip};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_ratewright");
 
-fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-fn text_of(path: &str) -> String {
+pub(crate) fn text_of(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
 /// Runs a command that must succeed, and gives what it printed.
 #[track_caller]
-fn run(command: &mut Command) -> String {
+pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(output.status.success(), "{command:?}: {}", told(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
-fn told(output: &Output) -> String {
+pub(crate) fn told(output: &Output) -> String {
     String::from_utf8_lossy(&[&*output.stdout, &*output.stderr].concat()).into_owned()
 }
 
 /// True if a tool is installed; otherwise the test is skipped.
-fn has(tool: &str) -> bool {
+pub(crate) fn has(tool: &str) -> bool {
     let is_there =
         Command::new("sh").args(["-c", "command -v \"$0\"", tool]).output().unwrap().status.success();
     if !is_there {
         skip(&format!("{tool} is not installed; make deps installs it"));
     }
     is_there
+}
+
+/// A tool of target/venv, if it is there.
+pub(crate) fn python_tool(name: &str) -> Option<Command> {
+    let tool = root().join("target/venv/bin").join(name);
+    if !tool.exists() {
+        skip(&format!("{name} is not installed; make deps installs it"));
+        return None;
+    }
+    let mut command = Command::new(tool);
+    command.current_dir(root());
+    Some(command)
 }
 
 /// True if the test may change roots and owners; otherwise it is skipped.

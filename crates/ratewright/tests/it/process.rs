@@ -116,7 +116,8 @@ impl Ratewright {
         ratewright
     }
 
-    fn spawn(mut command: Command) -> Self {
+    /// Starts it by a command.
+    pub(crate) fn spawn(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = Arc::new(Mutex::new(Vec::new()));
         let (stderr, kept) = (BufReader::new(child.stderr.take().unwrap()), Arc::clone(&lines));
@@ -282,19 +283,19 @@ impl Ratewright {
 
     /// Waits until it has ended, and stays to be asked where it was.
     #[track_caller]
-    pub(crate) fn wait_until_ended(&mut self) {
-        wait_until("the program ends", || self.child.try_wait().unwrap().is_some());
-    }
-
-    /// Waits until it has ended by itself, or by a signal that it was sent.
-    #[track_caller]
-    pub(crate) fn wait(mut self) -> ExitStatus {
+    pub(crate) fn wait_until_ended(&mut self) -> ExitStatus {
         let mut status = None;
         wait_until("the program ends", || {
             status = self.child.try_wait().unwrap();
             status.is_some()
         });
         status.unwrap()
+    }
+
+    /// Waits until it has ended by itself, or by a signal that it was sent.
+    #[track_caller]
+    pub(crate) fn wait(mut self) -> ExitStatus {
+        self.wait_until_ended()
     }
 
     /// Stops it, and tells what it logged.

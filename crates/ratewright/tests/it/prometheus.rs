@@ -107,7 +107,7 @@ fn c8_the_admin_door_tells_how_things_are() {
     assert_eq!(top["top"], json!([denied]));
     let page = ratewright.admin("/metrics").body;
     for series in [
-        r#"ratewright_decisions_total{application="shop",policy="token_bucket",verdict="denied",basis="local",mode="enforce"} 2"#,
+        r#"ratewright_decisions_total{application="shop",policy="token_bucket",entrypoint="rest",verdict="denied",basis="local",mode="enforce"} 2"#,
         r#"ratewright_memory_keys{application="shop"} 1.0"#,
         r#"ratewright_policies{application="shop"} 0.0"#,
     ] {

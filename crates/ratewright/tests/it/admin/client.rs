@@ -102,7 +102,7 @@ fn asking_for_a_client_spends_nothing_and_shows_no_other_client() {
     assert_eq!(others[6], "all    9/10", "everybody's");
     assert_eq!(
         ratewright.metric(
-            r#"ratewright_decisions_total{policy="login",verdict="allowed",basis="local",mode="enforce"}"#
+            r#"ratewright_decisions_total{policy="login",entrypoint="rest",verdict="allowed",basis="local",mode="enforce"}"#
         ),
         1.0
     );

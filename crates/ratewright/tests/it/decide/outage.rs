@@ -41,7 +41,7 @@ fn c7_each_policy_says_what_happens_without_redis() {
 
     let series = |policy: &str, verdict: &str, basis: &str| {
         ratewright.metric(&format!(
-            r#"ratewright_decisions_total{{policy="{policy}",verdict="{verdict}",basis="{basis}",mode="enforce"}}"#
+            r#"ratewright_decisions_total{{policy="{policy}",entrypoint="rest",verdict="{verdict}",basis="{basis}",mode="enforce"}}"#
         ))
     };
     for (path, policy, basis, statuses) in [

@@ -5,11 +5,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use ratewright_lab::{Prometheus, skip, wait_until};
+use ratewright_lab::{Prometheus, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{BINARY, is_root, on_other_ports, root, run, text_of, told};
+use super::{BINARY, is_root, on_other_ports, python_tool, root, run, text_of, told};
 use crate::process::{Guarded, Ratewright};
 
 /// The final stage of the Dockerfile: its instructions with their arguments, continued lines joined.
@@ -113,18 +113,6 @@ fn the_image_opens_the_gateway_only() {
     for path in ["deploy/docker", "LICENSE-*", "crates", "Cargo.lock"] {
         assert!(ignored.lines().any(|line| line == format!("!{path}")), "{path} is not in the build");
     }
-}
-
-/// A tool of target/venv, if it is there.
-fn python_tool(name: &str) -> Option<Command> {
-    let tool = root().join("target/venv/bin").join(name);
-    if !tool.exists() {
-        skip(&format!("{name} is not installed; make deps installs it"));
-        return None;
-    }
-    let mut command = Command::new(tool);
-    command.current_dir(root());
-    Some(command)
 }
 
 #[test]

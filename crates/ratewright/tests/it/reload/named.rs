@@ -61,8 +61,10 @@ fn a_key_that_is_replaced_counts_and_one_that_is_broken_or_gone_leaves_the_last(
 
     write(&third.public_key_pem());
     wait_until("the third key counts", || known() == [false, false, true]);
+    wait_until("it is counted: the key is in force a moment earlier", || {
+        ratewright.metric("ratewright_reloads_total") == 2.0
+    });
     assert_eq!(ratewright.metric(FAILURES), 2.0);
-    assert_eq!(ratewright.metric("ratewright_reloads_total"), 2.0);
 }
 
 /// A mounted Secret: the key is a link into `..data`, which is a link to a folder that is replaced as a whole.

@@ -177,3 +177,35 @@ fn systemd_is_told_of_start_reload_upgrade_and_stop() {
     signal(&main, "TERM");
     wait_until("it says that it stops", || heard(&socket) == "STOPPING=1\n");
 }
+
+/// A service manager that reads no notifications holds up neither the start nor the stop.
+#[test]
+fn a_full_notification_queue_does_not_hold_up_a_stop() {
+    let folder = TempDir::new().unwrap();
+    let (_unread, path) = notified(&folder);
+    let filling = UnixDatagram::unbound().unwrap();
+    filling.set_nonblocking(true).unwrap();
+    filling.connect(&path).unwrap();
+    while filling.send(b"X=1").is_ok() {}
+    let file = folder.path().join("ratewright.yaml");
+    let listen = "api: '127.0.0.1:0', admin: '127.0.0.1:0'";
+    std::fs::write(&file, format!("listen: {{{listen}}}\nstop_delay: 0s\npolicies: []\n")).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
+    command.env("NOTIFY_SOCKET", &path).arg("serve").arg(&file).stderr(Stdio::piped());
+    let mut program = Guarded(command.spawn().unwrap());
+    let mut log = BufReader::new(program.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(log.any(|line| line.contains("NOTIFY_SOCKET accepts no message")), "the start is not held up");
+    assert!(Command::new("kill").arg(program.0.id().to_string()).status().unwrap().success());
+    let rest: Vec<String> = log.collect(); // until the program ends
+    assert!(rest.iter().any(|line| line.contains("stopping")), "{rest:?}");
+    assert_eq!(program.0.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn an_impossible_number_of_sockets_is_rejected() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
+    let output = command.env("LISTEN_FDS", "2000000000").arg("serve").output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("LISTEN_FDS=2000000000 is not valid: at most 1024"), "{error}");
+}

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::load::{Behind, Load};
 use super::n_restarts;
-use crate::process::Ratewright;
+use crate::process::{Guarded, Ratewright};
 
 /// A program with a control socket, and those that replaced it.
 struct Replaceable {
@@ -58,7 +58,7 @@ impl Replaceable {
         let before = self.pid.replace(pid.to_owned());
         match before {
             Some(before) => wait_until("the old process ends", || !is_running(&before)),
-            None => self.ratewright.wait_until_ended(),
+            None => drop(self.ratewright.wait_until_ended()),
         }
     }
 
@@ -115,6 +115,8 @@ fn an_idle_connection_outlives_an_upgrade_until_its_next_response() {
     });
     let connect = |address: &str| std::net::TcpStream::connect(address).unwrap();
     let mut idle = [connect(&program.ratewright.gateway), connect(&program.ratewright.address)];
+    let mut probing = connect(&program.ratewright.admin);
+    assert_eq!(super::ask(&mut probing, b"GET /ready HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
     let request = b"GET /openapi.json HTTP/1.1\r\nHost: a\r\n\r\n";
     for stream in &mut idle {
         assert_eq!(super::ask(stream, request).headers.get("connection"), None);
@@ -122,6 +124,11 @@ fn an_idle_connection_outlives_an_upgrade_until_its_next_response() {
     let output = program.upgrade();
     program.pid = String::from_utf8(output.stdout).unwrap().split(' ').nth(1).map(str::to_owned);
     program.ratewright.wait_for_line(&["replaced by a new process"]);
+    let probed = super::ask(&mut probing, b"GET /ready HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(
+        probed.status, 200,
+        "a load balancer must not take out an address that the new process serves"
+    );
     for stream in &mut idle {
         let answer = super::ask(stream, request);
         assert_eq!((answer.status, answer.headers["connection"].as_str()), (200, "close"));
@@ -140,6 +147,13 @@ fn a_new_process_that_cannot_start_changes_nothing() {
     let taken = taken.local_addr().unwrap().to_string();
     std::fs::write(program.file(), before.replace("api: '127.0.0.1:0'", &format!("api: '{taken}'"))).unwrap();
     program.cannot_upgrade(&program.upgrade(), &format!("cannot listen on {taken}"));
+    // The old process itself is in the way of the same port on all addresses.
+    let (old, port) = (&program.ratewright.address, program.ratewright.address.rsplit(':').next().unwrap());
+    let widened = before.replace("api: '127.0.0.1:0'", &format!("api: '0.0.0.0:{port}'"))
+        + "\napi: {tokens: [0123456789abcdef]}\n";
+    std::fs::write(program.file(), widened).unwrap();
+    let why = format!("cannot listen on 0.0.0.0:{port} while the old process listens on {old}; restart it");
+    program.cannot_upgrade(&program.upgrade(), &why);
     std::fs::write(program.file(), before).unwrap();
     let mut program = program;
     program.replace();
@@ -242,6 +256,102 @@ fn a_replaced_process_ends_at_ctrl_c() {
         }
         !program.ratewright.is_running()
     });
+}
+
+/// The same in the second half of the drain, when idle connections are closed.
+#[test]
+fn a_replaced_process_ends_at_ctrl_c_at_any_time() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let upstream = silent.local_addr().unwrap();
+    let route = format!("routes: [{{id: app, match: {{path: /**}}, upstream: 'http://{upstream}'}}]\n");
+    let mut program = Replaceable::start(|_| format!("stop_delay: 0s\ndrain_timeout: 4s\n{route}"));
+    let mut stream = std::net::TcpStream::connect(&program.ratewright.gateway).unwrap();
+    std::io::Write::write_all(&mut stream, super::REQUEST).unwrap();
+    let _in_flight = silent.accept().unwrap();
+    let mut idle = std::net::TcpStream::connect(&program.ratewright.address).unwrap();
+    assert_eq!(super::ask(&mut idle, super::REQUEST).headers.get("connection"), None);
+    let output = program.upgrade();
+    program.pid = String::from_utf8(output.stdout).unwrap().split(' ').nth(1).map(str::to_owned);
+    program.ratewright.wait_for_line(&["replaced by a new process"]);
+    assert_eq!(std::io::Read::read(&mut idle, &mut [0]).unwrap(), 0, "idle connections are closed");
+    wait_until("it ends", || {
+        if program.ratewright.is_running() {
+            program.ratewright.signal("INT");
+        }
+        !program.ratewright.is_running()
+    });
+    let status = program.ratewright.wait_until_ended();
+    assert_eq!(status.code(), Some(130), "interrupted, not drained");
+}
+
+/// Whatever threads the system refuses, a program that says that it is ready serves its gateway.
+#[test]
+fn a_program_without_threads_for_its_gateway_is_never_ready() {
+    if !is_root() {
+        return ratewright_lab::skip("only root can become somebody else, with a limit of its own");
+    }
+    let folder = TempDir::new().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let file = folder.path().join("ratewright.yaml");
+    let (mut n_refused, mut n_served) = (0, 0);
+    // With fewer, tokio itself cannot start.
+    let n_cores = std::thread::available_parallelism().unwrap().get();
+    for n_threads in n_cores + 2..=2 * n_cores + 8 {
+        let [gateway, admin] = [(); 2].map(|()| format!("127.0.0.1:{}", ratewright_lab::free_port()));
+        let listen = format!("listen: {{gateway: '{gateway}', api: '127.0.0.1:0', admin: '{admin}'}}\n");
+        let route = "routes: [{id: app, match: {path: /**}, upstream: 'http://127.0.0.1:1'}]\n";
+        std::fs::write(&file, format!("{listen}stop_delay: 0s\n{route}")).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=54321", "--regid=54321", "--clear-groups", "prlimit"]);
+        command.args([&format!("--nproc={n_threads}"), env!("CARGO_BIN_EXE_ratewright"), "serve"]);
+        let stdio = std::process::Stdio::null;
+        let mut program = Guarded(command.arg(&file).stdout(stdio()).stderr(stdio()).spawn().unwrap());
+        // The program may end while it is asked.
+        let get = |address: &str, path: &str| {
+            let (mut stream, mut head) = (std::net::TcpStream::connect(address).ok()?, [0; 12]);
+            let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n");
+            std::io::Write::write_all(&mut stream, request.as_bytes()).ok()?;
+            std::io::Read::read_exact(&mut stream, &mut head).ok()?;
+            String::from_utf8_lossy(&head[9..]).parse::<u16>().ok()
+        };
+        let mut is_ready = false;
+        wait_until("it is ready, or ends", || {
+            is_ready = get(&admin, "/ready") == Some(200);
+            is_ready || program.0.try_wait().unwrap().is_some()
+        });
+        if is_ready {
+            assert_eq!(get(&gateway, "/"), Some(502), "with {n_threads} threads");
+            n_served += 1;
+        } else {
+            assert_ne!(program.0.wait().unwrap().code(), Some(0), "with {n_threads} threads");
+            n_refused += 1;
+        }
+    }
+    assert!(n_refused > 0 && n_served > 0, "{n_refused} refused, {n_served} served");
+}
+
+/// A control socket whose owner never accepts holds up neither a start nor an upgrade.
+#[test]
+fn a_control_socket_with_a_full_queue_is_reported() {
+    let folder = TempDir::new().unwrap();
+    let control = control_of(&folder);
+    let socket =
+        rustix::net::socket(rustix::net::AddressFamily::UNIX, rustix::net::SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&socket, &rustix::net::SocketAddrUnix::new(&control).unwrap()).unwrap();
+    rustix::net::listen(&socket, 0).unwrap();
+    let _filling = std::os::unix::net::UnixStream::connect(&control).unwrap();
+    let file = folder.path().join("ratewright.yaml");
+    let listen = format!("api: '127.0.0.1:0', admin: '127.0.0.1:0', control: '{}'", control.display());
+    std::fs::write(&file, format!("listen: {{{listen}}}\npolicies: []\n")).unwrap();
+    let run = |args: &[&str], path: &Path| {
+        let output = Command::new(env!("CARGO_BIN_EXE_ratewright")).args(args).arg(path).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = run(&["serve"], &file);
+    assert!(code == Some(1) && said.contains("another process has its control socket"), "{code:?} {said}");
+    let (code, said) = run(&["upgrade", "--control"], &control);
+    assert!(code == Some(3) && said.contains("cannot connect to control socket"), "{code:?} {said}");
 }
 
 /// The socket is its owner's. One that was opened to all by mistake still serves nobody else.

@@ -1,0 +1,65 @@
+//! The page on operations: each of its parts has a program of its own.
+
+use expect_test::expect_file;
+use ratewright_lab::Prometheus;
+use tempfile::TempDir;
+
+use super::transcript::{Stage, replay};
+use super::{Site, files, page};
+use crate::packages::{has, root, text_of};
+use crate::process::Ratewright;
+
+/// D7, E2, E4, E6: each command on the page is run, in order. With UPDATE_EXPECT=1 what they print is written anew.
+#[test]
+fn d7_e2_e4_e6_the_page_on_operations_shows_what_an_operator_sees() {
+    if !has("kubectl") {
+        return;
+    }
+    let page = page("operations.md");
+    let folder = TempDir::new().unwrap();
+    let site = Site::start(folder.path());
+    let common = Ratewright::start(&files(&page)[0].replace("127.0.0.1:3000", &site.1));
+    let made: String = sections(&page)
+        .map(|section| match section.lines().next() {
+            Some("## Kubernetes" | "## Scaling") => replay(section, &Stage::new(&common, &root())),
+            Some("## Watching") => replay_watching(section),
+            Some("## Roll back") => replay_rollback(section),
+            _ => replay(section, &Stage::new(&common, common.file().parent().unwrap())),
+        })
+        .collect();
+    expect_file!["../../../../../docs/operations.md"].assert_eq(&made);
+}
+
+/// With a real Prometheus.
+fn replay_watching(section: &str) -> String {
+    let (files, folder) = (files(section), TempDir::new().unwrap());
+    let [scrapes, policies] = &files[..] else { panic!("{} files", files.len()) };
+    assert!(scrapes.contains("job_name: ratewright"), "{scrapes}");
+    let ratewright = Ratewright::start(policies);
+    let prometheus = Prometheus::scraping(&ratewright.admin, "/metrics");
+    let mut stage = Stage::new(&ratewright, folder.path());
+    stage.addresses.push(("127.0.0.1:9090", prometheus.address()));
+    replay(section, &stage)
+}
+
+fn replay_rollback(section: &str) -> String {
+    let ratewright = Ratewright::start(files(section)[0]);
+    replay(section, &Stage::new(&ratewright, ratewright.file().parent().unwrap()))
+}
+
+/// The parts of a page, each with its heading.
+fn sections(page: &str) -> impl Iterator<Item = &str> {
+    let starts = page.match_indices("\n## ").map(|(at, _)| at + 1);
+    let starts: Vec<usize> = std::iter::once(0).chain(starts).chain([page.len()]).collect();
+    (1..starts.len()).map(move |n| page.get(starts[n - 1]..starts[n]).unwrap())
+}
+
+#[test]
+fn the_page_on_operations_shows_the_expectations_of_our_manifests() {
+    let page = page("operations.md");
+    let section = sections(&page).find(|section| section.starts_with("## Kubernetes")).unwrap();
+    let ours = text_of("deploy/kubernetes/expect.yaml");
+    for line in files(section)[0].lines().map(|line| line.split(" #").next().unwrap().trim_end()) {
+        assert!(ours.lines().any(|known| known == line), "{line:?} is not in deploy/kubernetes/expect.yaml");
+    }
+}

@@ -1,0 +1,311 @@
+//! Scaling with real processes: gateways and applications come and go behind HAProxy, on one Redis, under a load above the limits.
+//!
+//! ```text
+//!   clients ──► HAProxy (TCP) ──► 2, 3, 5, 3, 2 gateways ──► HAProxy (TCP) ──► as many applications (nginx)
+//!                  │ asks /ready        │
+//!                  └────────────────────┴──► Redis
+//! ```
+//!
+//! `SCALING_SECONDS` is how long each stage lasts; `make scaling` sets it, prints the table of docs/operations.md and fails above 300 ms. Without
+//! it the test is small, and judges no times.
+#![expect(clippy::disallowed_methods, reason = "a load takes real time, and make says how much")]
+
+mod hpa;
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ratewright_lab::{Haproxy, Nginx, Redis, wait_until};
+
+use crate::process::Ratewright;
+use hpa::{E2, Hpa};
+
+/// Each key may send so many at once, and so many in each second.
+const BURST: u32 = 20;
+const RATE: u32 = 20;
+/// Clients, each with a key of its own.
+const KEYS: usize = 6;
+/// What each client tries to send in a second: twice what it may.
+const TRIED: u32 = 2 * RATE;
+/// Connections of each client, and requests on each before another is opened: so its requests meet all instances.
+const CONNECTIONS: u32 = 3;
+const REQUESTS_MAX: u32 = 10;
+
+/// How many instances there are, stage by stage.
+const STAGES: [usize; 5] = [2, 3, 5, 3, 2];
+const INSTANCES_MAX: usize = 5;
+
+/// A request that was answered.
+#[derive(Clone, Copy)]
+struct Answered {
+    sent: Duration,
+    done: Duration,
+    key: usize,
+    is_allowed: bool,
+}
+
+/// What clients saw.
+#[derive(Default)]
+struct Seen {
+    answered: Vec<Answered>,
+    /// Why requests failed: no answer, another status than 200 and 429, or a 429 without Retry-After.
+    failed: Vec<String>,
+}
+
+/// A balancer of TCP connections whose servers are named while it runs, by numbers from 1.
+struct Balancer(Haproxy);
+
+impl Balancer {
+    /// With checks, servers get connections as long as their `/ready` says so.
+    fn start(checks: &str) -> Self {
+        let backend = format!(
+            "    mode tcp\n{checks}    server-template s 1-{INSTANCES_MAX} 127.0.0.1:9 disabled check inter 100ms fall 1 rise 1\n"
+        );
+        Self(Haproxy::start(1, "    mode tcp", &backend))
+    }
+
+    fn add(&self, n: usize, address: &str, check: &str) {
+        let port = |address: &str| address.rsplit(':').next().unwrap().to_owned();
+        let (server, check) = (format!("back/s{}", n + 1), port(check));
+        self.0.command(&format!("set server {server} addr 127.0.0.1 port {}", port(address)));
+        self.0.command(&format!("set server {server} check-port {check}"));
+        self.0.command(&format!("set server {server} state ready"));
+        self.0.command(&format!("enable health {server}"));
+        wait_until("the balancer sees it", || self.is_up(n));
+    }
+
+    /// True if it gets connections.
+    fn is_up(&self, n: usize) -> bool {
+        let stat = self.0.command("show stat");
+        let name = format!("back,s{},", n + 1);
+        stat.lines().any(|line| line.starts_with(&name) && line.contains(",UP,"))
+    }
+
+    /// Takes it out for good. Connections that it has go on.
+    fn remove(&self, n: usize) {
+        self.0.command(&format!("set server back/s{} state drain", n + 1));
+    }
+
+    fn forget(&self, n: usize) {
+        self.0.command(&format!("disable server back/s{}", n + 1));
+    }
+}
+
+/// One connection of a client, and those that follow it.
+struct Caller<'a> {
+    address: &'a str,
+    key: usize,
+    stream: Option<BufReader<TcpStream>>,
+    n_sent: u32,
+}
+
+impl Caller<'_> {
+    /// Status, and whether there is a Retry-After.
+    fn ask(&mut self) -> std::io::Result<(u16, bool)> {
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => {
+                let stream = TcpStream::connect(self.address)?;
+                stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+                stream.set_nodelay(true)?;
+                BufReader::new(stream)
+            }
+        };
+        let key = self.key;
+        stream
+            .get_mut()
+            .write_all(format!("GET /orders HTTP/1.1\r\nHost: a\r\nX-Client: c{key}\r\n\r\n").as_bytes())?;
+        let (mut line, mut length, mut has_retry_after, mut is_last) = (String::new(), 0, false, false);
+        stream.read_line(&mut line)?;
+        let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
+        let status = status.ok_or_else(|| std::io::Error::other(format!("no response: {line:?}")))?;
+        loop {
+            line.clear();
+            stream.read_line(&mut line)?;
+            let field = line.trim_end().to_ascii_lowercase();
+            match field.split_once(": ") {
+                _ if field.is_empty() => break,
+                Some(("content-length", value)) => length = value.parse().map_err(std::io::Error::other)?,
+                Some(("retry-after", _)) => has_retry_after = true,
+                Some(("connection", "close")) => is_last = true,
+                _ => {}
+            }
+        }
+        stream.read_exact(&mut vec![0; length])?;
+        self.n_sent += 1;
+        self.stream = (!is_last && !self.n_sent.is_multiple_of(REQUESTS_MAX)).then_some(stream);
+        Ok((status, has_retry_after))
+    }
+}
+
+/// Sends at an even pace until it is over.
+fn call(address: &str, key: usize, begun: Instant, is_over: &AtomicBool, seen: &Mutex<Seen>) {
+    let mut caller = Caller { address, key, stream: None, n_sent: 0 };
+    let pace = Duration::from_secs(1) * CONNECTIONS / TRIED;
+    let mut next = Instant::now();
+    while !is_over.load(Ordering::Relaxed) {
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        next = next.max(Instant::now() - pace) + pace; // who is late does not catch up in a rush
+        let sent = begun.elapsed();
+        let answer = caller.ask();
+        let done = begun.elapsed();
+        let mut seen = seen.lock().unwrap();
+        match answer {
+            Ok((200, _)) => seen.answered.push(Answered { sent, done, key, is_allowed: true }),
+            Ok((429, true)) => seen.answered.push(Answered { sent, done, key, is_allowed: false }),
+            other => seen.failed.push(format!("{other:?} at {done:?}")),
+        }
+    }
+}
+
+/// By how much a key exceeds burst + rate × time, in the worst stretch of time, as a part of what it may send then.
+fn over_the_limit(answered: &[Answered]) -> f64 {
+    let mut worst = 0.0_f64;
+    for key in 0..KEYS {
+        let mut allowed: Vec<_> = answered.iter().filter(|it| it.key == key && it.is_allowed).collect();
+        allowed.sort_by_key(|it| it.done);
+        for start in &allowed {
+            // Requests that were surely decided in between: sent after the start, and answered by the end.
+            let within = allowed.iter().filter(|it| it.sent >= start.sent);
+            for (n, end) in within.enumerate() {
+                let time = end.done.saturating_sub(start.sent).as_secs_f64();
+                let may = f64::from(BURST) + f64::from(RATE) * time;
+                worst = worst.max(((n + 1) as f64 - may.floor()) / may);
+            }
+        }
+    }
+    worst
+}
+
+/// One gateway, and one application.
+struct Instance {
+    ratewright: Ratewright,
+    application: Nginx,
+}
+
+struct Site {
+    redis: Redis,
+    clients: Balancer,
+    applications: Balancer,
+    instances: Vec<Instance>,
+}
+
+impl Site {
+    fn start() -> Self {
+        let ready = "    option httpchk GET /ready\n    http-check expect status 200\n";
+        let (clients, applications) = (Balancer::start(ready), Balancer::start(""));
+        Self { redis: Redis::start(), clients, applications, instances: Vec::new() }
+    }
+
+    fn scale_to(&mut self, n_wanted: usize) {
+        while self.instances.len() < n_wanted {
+            self.add();
+        }
+        while self.instances.len() > n_wanted {
+            self.remove();
+        }
+    }
+
+    fn add(&mut self) {
+        let n = self.instances.len();
+        let application = Nginx::start(1, "", "location / { return 200 'hello'; }\n");
+        self.applications.add(n, &application.address(), &application.address());
+        let (redis, upstream) = (self.redis.url(), self.applications.0.address());
+        // A busy machine must not be taken for an outage: local decisions would give each instance a share of its own.
+        let ratewright = Ratewright::start_stopping_after(
+            "2s",
+            &format!(
+                "store: {{redis: {{url: '{redis}', deadline: 2s}}, on_failure: closed}}\n\
+                 policies: [{{name: per-client, by: 'header:X-Client', quota: {{rate: {RATE}/s, burst: {BURST}}}}}]\n\
+                 routes: [{{id: app, match: {{path: /**}}, upstream: 'http://{upstream}'}}]\n"
+            ),
+        );
+        ratewright.wait_for_redis();
+        self.clients.add(n, &ratewright.gateway, &ratewright.admin);
+        self.instances.push(Instance { ratewright, application });
+    }
+
+    /// As Kubernetes does it: SIGTERM, and the balancer notices by itself that the instance is not ready any more. Its application goes after that.
+    fn remove(&mut self) {
+        let Some(Instance { ratewright, application }) = self.instances.pop() else { return };
+        let n = self.instances.len();
+        ratewright.signal("TERM");
+        wait_until("the balancer leaves it alone", || !self.clients.is_up(n));
+        assert!(ratewright.wait().success());
+        self.clients.forget(n);
+        self.applications.remove(n);
+        // nginx finishes what it has, and closes connections that are idle.
+        let pid = application.pid().as_raw_nonzero().to_string();
+        assert!(std::process::Command::new("kill").args(["-s", "QUIT", &pid]).status().unwrap().success());
+        self.applications.forget(n);
+    }
+}
+
+/// E2: limits hold over all instances while they come and go, every 429 tells when to come back, and no request fails.
+#[test]
+fn e2_limits_hold_and_nothing_fails_while_instances_come_and_go() {
+    let seconds = std::env::var("SCALING_SECONDS").ok().map(|seconds| seconds.parse::<u64>().unwrap());
+    let stage_length = Duration::from_secs(seconds.unwrap_or(2));
+    let mut site = Site::start();
+    site.scale_to(STAGES[0]);
+    let address = site.clients.0.address();
+    let (begun, is_over, seen) = (Instant::now(), AtomicBool::new(false), Mutex::new(Seen::default()));
+    let mut rows = Vec::new();
+    std::thread::scope(|threads| {
+        for key in (0..KEYS).flat_map(|key| (0..CONNECTIONS).map(move |_| key)) {
+            let (address, is_over, seen) = (&address, &is_over, &seen);
+            threads.spawn(move || call(address, key, begun, is_over, seen));
+        }
+        for n_instances in STAGES {
+            let start = begun.elapsed();
+            site.scale_to(n_instances);
+            std::thread::sleep(stage_length); // the stage's length is what is measured, not a wait for something
+            rows.push((n_instances, start, begun.elapsed()));
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let Seen { mut answered, failed } = seen.into_inner().unwrap();
+    answered.sort_by_key(|it| it.done);
+    let over = over_the_limit(&answered);
+    for (n_instances, start, end) in rows {
+        let row = |it: &&Answered| (start..end).contains(&it.done);
+        let stage: Vec<_> = answered.iter().filter(row).copied().collect();
+        let n_allowed = stage.iter().filter(|it| it.is_allowed).count();
+        let mut times: Vec<_> = stage.iter().map(|it| it.done - it.sent).collect();
+        times.sort();
+        let p95 = times.get(times.len() * 95 / 100).copied().unwrap_or_default();
+        let (load, denied) = (stage.len() as f64 / (end - start).as_secs_f64(), stage.len() - n_allowed);
+        let over = over_the_limit(&stage) * 100.0;
+        println!(
+            "| {n_instances} | {load:.0} | {n_allowed} | {denied} | {:.2} % | {:.1} | {} |",
+            over.max(0.0),
+            p95.as_secs_f64() * 1e3,
+            failed.len()
+        );
+        assert!(n_allowed > 0 && denied > 0, "the load is above the limits with {n_instances}");
+        if seconds.is_some() {
+            assert!(p95 <= Duration::from_millis(300), "P95 is {p95:?} with {n_instances}");
+        }
+    }
+    assert!(failed.is_empty(), "{} requests failed, for example {:?}", failed.len(), failed.first());
+    assert!(over < 0.01, "a key got {:.2} % more than it may", over * 100.0);
+}
+
+/// E2: the stages of the test above as a load on replicas, each stage a quarter of an hour long: its load keeps so many replicas at 68 %.
+#[test]
+fn e2_the_autoscaler_follows_the_stages_of_the_scaling_test() {
+    let load = |now: u32| {
+        let stage = usize::try_from(now / 900).unwrap().min(STAGES.len() - 1);
+        0.68 * STAGES[stage] as f64
+    };
+    let scaled = Hpa { tolerance: 0.05, ..E2 }.play(5 * 900, load);
+    let replicas: Vec<_> = scaled.iter().map(|it| it.replicas).collect();
+    assert_eq!(replicas, [3, 5, 3, 2], "{scaled:?}");
+    // The last look before the load rises is at 885 s, and counts for 120 s.
+    assert_eq!(scaled[0].at, 885 + 120);
+    // With the default tolerance, 75 % of two replicas start none.
+    assert_eq!(E2.play(3_600, |now| if now < 900 { 1.0 } else { 1.5 }), []);
+}
