@@ -29,7 +29,7 @@ chaos: deps ## faults while under load, some minutes: the rows of docs/reliabili
 	CHAOS_SECONDS=10 cargo test --release --package ratewright-store --package ratewright --test it --quiet c9_ -- --test-threads 1
 
 scaling: deps ## instances come and go under a load above the limits: the table of docs/operations.md; fails above 300 ms
-	@echo "| replicas | requests/s | allowed | denied | over the limit | P95 ms | failed |"
+	@echo "| replicas | requests/s | allowed | denied | over the limit | P95 ms | failed | CPU of all gateways, ms/s |"
 	SCALING_SECONDS=15 cargo test --package ratewright --test it --quiet scaling:: -- --nocapture --test-threads 1
 
 lint: ## formatting, and clippy without warnings

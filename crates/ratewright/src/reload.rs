@@ -5,9 +5,9 @@
 //! gateway gets its routes with the policies that they name, as one snapshot. Buckets stay: a policy that is still there under its name
 //! keeps its spent units.
 //!
-//! A file that drops more than 90 % of at least [`GUARDED_MIN`] policies is refused: a folder from which a file is missing, or the file of another
-//! program, would lift nearly all limits. Whoever means it says `policies: []` or `enabled: false`, or forces it. A start is no reload: nothing is
-//! in force with which to compare, and a process that refused to start would help nobody.
+//! A file that drops more than 90 % of at least [`GUARDED_MIN`] policies, or of as many rules for Envoy, is refused: a folder from which a file is
+//! missing, or the file of another program, would lift nearly all limits. `policies: []`, `envoy: {files: []}`, `enabled: false` and a forced
+//! reload pass. A start is not checked: nothing is in force with which to compare, and a process that refused to start would help nobody.
 //!
 //! SIGHUP, a change of the files and `ratewright reload` are taken one after the other by one task.
 //!
@@ -63,6 +63,9 @@ const GUARDED_MIN: usize = 10;
 /// How long a change can be reported to a command that comes after it.
 const UNREPORTED_FOR: Duration = Duration::from_secs(60);
 
+/// The most changes that are kept for such a command; of more, the latest.
+const UNREPORTED_MAX: usize = 1_000;
+
 /// Requests for a reload that wait; more wait outside.
 const REQUESTS_MAX: usize = 16;
 
@@ -97,8 +100,8 @@ pub(crate) struct Following {
     pub(crate) requests: mpsc::Receiver<ReloadRequest>,
 }
 
-/// Changes that were put in force without a command, a moment ago: whoever edits the file and then asks for a reload may come after the watcher,
-/// and wants to know what the edit changed.
+/// Changes that were put in force without a command, a moment ago: an operator who edits the file and then asks for a reload may come after the
+/// watcher, and wants to know what the edits changed.
 #[derive(Default)]
 struct Unreported {
     since: Option<Instant>,
@@ -342,19 +345,28 @@ impl Running {
         }
     }
 
-    /// Why a file that drops most policies is not put in force.
+    /// Why a file that drops most policies, or most rules for Envoy, is not put in force.
     fn dropped(&self, config: &Config, new: &Contents) -> Option<String> {
         let old = self.reloads.in_force.lock();
-        let is_meant = !config.is_enabled || config.lists_policies && new.listed().is_empty();
-        let (n_listed, dropped) = (old.listed().len(), old.dropped_by(new));
-        if is_meant || n_listed < GUARDED_MIN || dropped.len() * 10 <= n_listed * 9 {
-            return None;
-        }
-        let names = dropped.iter().take(3).copied().collect::<Vec<_>>().join(", ");
-        Some(format!(
-            "the policy file drops {} of {n_listed} policies ({names}, …), as if a part of it were missing; the ones before stay. If that is meant, run ratewright reload --force, or write policies: [] or enabled: false",
-            dropped.len()
-        ))
+        let has_no_policies = config.lists_policies && new.listed().is_empty();
+        let has_no_rules = config.envoy.as_ref().is_some_and(|envoy| !envoy.names_files);
+        let guarded = [
+            ("policies", "policies: []", has_no_policies, old.listed(), old.dropped_by(new)),
+            ("rules for Envoy", "envoy: {files: []}", has_no_rules, old.rules(), old.rules_dropped_by(new)),
+        ];
+        let is_lost = |n_before: usize, n_dropped: usize| {
+            config.is_enabled && n_before >= GUARDED_MIN && n_dropped * 10 > n_before * 9
+        };
+        guarded.into_iter().find_map(|(what, none, is_meant, before, dropped)| {
+            (!is_meant && is_lost(before.len(), dropped.len())).then(|| {
+                let names = dropped.iter().take(3).copied().collect::<Vec<_>>().join(", ");
+                format!(
+                    "the policy file drops {} of {} {what} ({names}, …), as if a part of it were missing; the ones before stay. If that is meant, run ratewright reload --force, or write {none} or enabled: false",
+                    dropped.len(),
+                    before.len()
+                )
+            })
+        })
     }
 
     /// What is in force and was left out without a word: half a file would lift all limits, or close all routes.
@@ -397,9 +409,16 @@ impl Unreported {
     /// Keeps what changed for the next command.
     fn keep(&mut self, reloaded: Reloaded) {
         let Reloaded::Done { changes, .. } = reloaded else { return };
-        if !changes.is_empty() {
-            (self.since, self.changes) = (Some(Instant::now()), changes);
+        if changes.is_empty() {
+            return;
         }
+        if self.since.is_none_or(|since| since.elapsed() >= UNREPORTED_FOR) {
+            self.changes.clear();
+        }
+        self.since = Some(Instant::now());
+        self.changes.extend(changes);
+        let n_too_many = self.changes.len().saturating_sub(UNREPORTED_MAX);
+        self.changes.drain(..n_too_many);
     }
 
     /// Adds what was kept, unless it is old.

@@ -24,6 +24,8 @@ use yaml::is_one;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EnvoyConfig {
     pub(crate) domains: Arc<Domains>,
+    /// False for `files: []`, by which the file says that there are no rules.
+    pub(crate) names_files: bool,
     /// How questions are answered.
     pub(crate) manner: Manner,
     /// How connections are kept.
@@ -137,7 +139,8 @@ impl Reader<'_> {
             is_off: !enabled,
         };
         let listening = self.grpc_listening(&written);
-        EnvoyConfig { domains: Arc::new(domains), manner, listening, idle }
+        let names_files = !names.items.is_empty();
+        EnvoyConfig { domains: Arc::new(domains), names_files, manner, listening, idle }
     }
 
     /// How connections are kept.

@@ -123,6 +123,12 @@ fn check_tolerance(scaler: &Autoscaler<'_>, expected: &Node, findings: &mut Find
         return;
     }
     let place = findings.whereabouts(expected);
+    if scaler.is_disabled {
+        let problem = format!("scale-up is disabled, so CPU at {usage} % adds no replica ({place})");
+        let advice = "remove selectPolicy: Disabled";
+        let node = scaler.node("behavior.scaleUp.selectPolicy");
+        return findings.wrong(node, format!("{}: {problem}; {advice}", scaler.object.label()));
+    }
     let advice = if usage <= cpu {
         "set a lower averageUtilization".to_owned()
     } else {

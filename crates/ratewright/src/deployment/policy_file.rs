@@ -42,9 +42,8 @@ pub(super) fn read(
 ) -> Option<PolicyFile> {
     let variables = Variables::of(workload, manifests);
     let mut started = workload.started(&variables);
-    let named = variables.value("RATEWRIGHT_CONFIG").unwrap_or_default();
     if started.path.is_empty() {
-        started.path = &named;
+        started.path = variables.value("RATEWRIGHT_CONFIG").unwrap_or_default();
     }
     if started.path.is_empty() {
         let problem = "is started without a policy file; add args: [serve, -c, /etc/ratewright]";
@@ -82,13 +81,13 @@ fn shown(config_map: &str, path: &Path) -> PathBuf {
 fn mounted<'a>(
     workload: &Workload<'a>,
     manifests: &'a Manifests,
-    started: &Started<'_>,
+    started: &Started,
     findings: &mut Findings<'_>,
 ) -> Option<Vec<Mounted<'a>>> {
     let mut files = Vec::new();
     for mount in workload.container.items_at("volumeMounts") {
         let (Some(name), Some(at)) = (mount.text_at("name"), mount.text_at("mountPath")) else { continue };
-        let (at, path) = (Path::new(at), Path::new(started.path));
+        let (at, path) = (Path::new(at), Path::new(&started.path));
         let volume =
             workload.pod.items_at("volumes").iter().find(|volume| volume.text_at("name") == Some(name));
         let Some(volume) = volume.filter(|_| at.starts_with(path) || path.starts_with(at)) else { continue };
@@ -152,8 +151,8 @@ fn config_map_of<'a>(
 }
 
 /// Those that the program reads: a file or the files of a folder, and those of the profile over them.
-fn chosen(mounted: &[Mounted<'_>], started: &Started<'_>) -> Vec<SourceFile> {
-    let path = Path::new(started.path);
+fn chosen(mounted: &[Mounted<'_>], started: &Started) -> Vec<SourceFile> {
+    let path = Path::new(&started.path);
     let is_file = mounted.iter().any(|file| file.path == path);
     let mut files = of_path(mounted, path, false);
     if let Some(profile) = &started.profile {

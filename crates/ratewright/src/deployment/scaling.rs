@@ -27,6 +27,8 @@ pub(super) struct Autoscaler<'a> {
     pub(super) sustained: u64,
     /// In millionths.
     pub(super) tolerance: u64,
+    /// True if its scale-up is disabled: then no load adds replicas.
+    pub(super) is_disabled: bool,
 }
 
 impl<'a> Autoscaler<'a> {
@@ -78,6 +80,7 @@ impl<'a> Autoscaler<'a> {
             cpu: metrics.next().or(number("targetCPUUtilizationPercentage")),
             sustained: number("behavior.scaleUp.stabilizationWindowSeconds").unwrap_or(0),
             tolerance: tolerance.unwrap_or(TOLERANCE),
+            is_disabled: object.root.text_at("spec.behavior.scaleUp.selectPolicy") == Some("Disabled"),
         }
     }
 
@@ -101,13 +104,17 @@ impl<'a> Autoscaler<'a> {
     /// True if replicas are added at this usage, in percent.
     pub(super) fn adds_replica_at(&self, usage: u64) -> bool {
         let target = self.cpu.unwrap_or(u64::MAX);
-        usage.saturating_mul(ONE) > target.saturating_mul(ONE.saturating_add(self.tolerance))
+        let wanted = target.saturating_mul(ONE.saturating_add(self.tolerance));
+        !self.is_disabled && usage.saturating_mul(ONE) > wanted
     }
 
     /// Its figures in words.
     pub(super) fn words(&self) -> String {
         let replicas = format!("{} to {} replicas", self.min, self.max);
         let Some(cpu) = self.cpu else { return format!("{replicas}; not scaled by CPU utilization") };
+        if self.is_disabled {
+            return format!("{replicas}; no load adds replicas (behavior.scaleUp.selectPolicy: Disabled)");
+        }
         // In tenths of a percent, rounded down.
         let above = cpu.saturating_mul(ONE.saturating_add(self.tolerance)) / (ONE / 10);
         format!(

@@ -36,8 +36,8 @@ pub(super) struct Variables {
 }
 
 /// Where the program finds its policy file.
-pub(super) struct Started<'a> {
-    pub(super) path: &'a str,
+pub(super) struct Started {
+    pub(super) path: String,
     pub(super) profile: Option<String>,
 }
 
@@ -83,29 +83,29 @@ impl<'a> Workload<'a> {
     }
 
     /// How the program is started.
-    pub(super) fn started(&self, variables: &Variables) -> Started<'a> {
+    pub(super) fn started(&self, variables: &Variables) -> Started {
         let of = |name| self.container.get(name).map(Node::words).unwrap_or_default();
         let (command, args) = (of("command"), of("args"));
         let mut words = command.iter().skip(1).chain(&args).copied().collect::<Vec<_>>();
         if command.is_empty() && args.is_empty() {
             words = IMAGE_ARGS.to_vec();
         }
+        // What only the cluster knows stays as it is written.
+        let expanded = |word: &&str| variables.expand(word).unwrap_or_else(|| (*word).to_owned());
+        let words: Vec<String> = words.iter().map(expanded).collect();
         let option = |names: &[&str]| {
-            let value = |(n, word): (usize, &&'a str)| match word.split_once('=') {
-                Some((name, value)) if names.contains(&name) => Some(value),
-                _ if names.contains(word) => words.get(n + 1).copied(),
+            let value = |(n, word): (usize, &String)| match word.split_once('=') {
+                Some((name, value)) if names.contains(&name) => Some(value.to_owned()),
+                _ if names.contains(&word.as_str()) => words.get(n + 1).cloned(),
                 _ => None,
             };
             words.iter().enumerate().find_map(value)
         };
-        let file = words.iter().position(|word| *word == "serve").and_then(|n| words.get(n + 1));
-        let file = file.copied().filter(|word| !word.starts_with('-'));
+        let file = words.iter().position(|word| word == "serve").and_then(|n| words.get(n + 1));
+        let file = file.filter(|word| !word.starts_with('-')).cloned();
         let path = option(&["-c", "--config"]).or(file);
-        let profile = option(&["--profile"]).map(str::to_owned);
-        Started {
-            path: path.unwrap_or_default(),
-            profile: profile.or_else(|| variables.value("RATEWRIGHT_PROFILE")),
-        }
+        let profile = option(&["--profile"]).or_else(|| variables.value("RATEWRIGHT_PROFILE"));
+        Started { path: path.unwrap_or_default(), profile }
     }
 }
 
@@ -145,12 +145,41 @@ impl Variables {
         for item in workload.container.items_at("env") {
             let Some(name) = item.text_at("name") else { continue };
             let variable = match item.get("valueFrom") {
-                None => Variable::Value(item.text_at("value").unwrap_or_default().to_owned()),
+                None => match variables.expand(item.text_at("value").unwrap_or_default()) {
+                    Some(value) => Variable::Value(value),
+                    None => Variable::Unknown,
+                },
                 Some(from) => in_config_map(from, namespace, manifests).unwrap_or(Variable::Unknown),
             };
             variables.known.insert(name.to_owned(), variable);
         }
         variables
+    }
+
+    /// A text with each `$(NAME)` replaced as Kubernetes does it: `$$` is a dollar sign, and names that are not set stay as they are. Nothing, if it
+    /// depends on what only the cluster knows.
+    pub(super) fn expand(&self, text: &str) -> Option<String> {
+        let (mut expanded, mut rest) = (String::new(), text);
+        while let Some((before, after)) = rest.split_once('$') {
+            expanded.push_str(before);
+            rest = after;
+            let reference = after.strip_prefix('(').and_then(|after| after.split_once(')'));
+            match (after.strip_prefix('$'), reference) {
+                (Some(after), _) => {
+                    expanded.push('$');
+                    rest = after;
+                }
+                (None, Some((name, after))) if self.get(name).is_some() => {
+                    match self.get(name)? {
+                        Variable::Value(value) => expanded.push_str(&value),
+                        Variable::Unknown => return None,
+                    }
+                    rest = after;
+                }
+                (None, _) => expanded.push('$'),
+            }
+        }
+        Some(expanded + rest)
     }
 
     /// What is known of a variable. Nothing, if it is not set.
@@ -173,4 +202,26 @@ fn in_config_map(from: &Node, namespace: &str, manifests: &Manifests) -> Option<
     let map = manifests.named("ConfigMap", namespace, reference.text_at("name")?)?;
     let value = map.root.get("data")?.get(reference.text_at("key")?)?.text()?;
     Some(Variable::Value(value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn references_to_variables_are_replaced_as_kubernetes_does_it() {
+        let value = |text: &str| Variable::Value(text.to_owned());
+        let known = [("HOST", value("redis")), ("PORT", value("6379")), ("SECRET", Variable::Unknown)];
+        let known = known.map(|(name, value)| (name.to_owned(), value)).into();
+        let variables = Variables { known, has_others: false };
+        for (text, expected) in [
+            ("redis://$(HOST):$(PORT)", Some("redis://redis:6379")),
+            ("$(OTHER)/$(HOST", Some("$(OTHER)/$(HOST")),
+            ("$$(HOST) $$$(HOST) $ $", Some("$(HOST) $redis $ $")),
+            ("${HOST} ()", Some("${HOST} ()")),
+            ("$(SECRET)", None),
+        ] {
+            assert_eq!(variables.expand(text).as_deref(), expected, "{text}");
+        }
+    }
 }

@@ -234,6 +234,35 @@ fn the_guard_stops_what_looks_like_a_lost_file_and_nothing_else() {
     }
 }
 
+/// Rules for Envoy are guarded by themselves: policies that stay do not hide that all rules are gone.
+#[test]
+fn the_guard_counts_rules_for_envoy_by_themselves() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("rules.yaml");
+    let rules = |n: usize| {
+        let rule = |n| format!("- {{key: user, value: u{n}, rate_limit: {{unit: hour, requests_per_unit: 5}}}}\n");
+        format!("domain: edge\ndescriptors:\n{}", (0..n).map(rule).collect::<String>())
+    };
+    let config = |files: &str| format!("envoy: {{files: [{files}]}}\n{}", policies(numbered(20)));
+    let named = format!("'{}'", file.display());
+    std::fs::write(&file, rules(12)).unwrap();
+    let ratewright = Ratewright::start(&config(&named));
+    std::fs::write(&file, rules(1)).unwrap();
+    let refused = reload(&ratewright, &[]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    assert!(stderr(&refused).contains("drops 11 of 12 rules for Envoy (envoy.edge.user_u1, "), "{refused:?}");
+    std::fs::write(&file, rules(2)).unwrap();
+    assert!(reload(&ratewright, &[]).status.success(), "10 of 12 are not more than 90 %");
+    std::fs::write(&file, rules(12)).unwrap();
+    assert!(reload(&ratewright, &[]).status.success());
+    std::fs::write(&file, rules(1)).unwrap();
+    assert!(reload(&ratewright, &["--force"]).status.success());
+    std::fs::write(&file, rules(12)).unwrap();
+    assert!(reload(&ratewright, &[]).status.success());
+    ratewright.rewrite(&config(""));
+    assert!(reload(&ratewright, &[]).status.success(), "files: [] says that there are none");
+}
+
 /// A ConfigMap of several files, one of which is gone; and a profile that renames nothing.
 #[test]
 fn a_folder_from_which_a_file_disappears_is_refused_and_a_start_with_it_is_not() {

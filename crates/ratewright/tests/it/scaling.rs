@@ -6,6 +6,9 @@
 //!                  └────────────────────┴──► Redis
 //! ```
 //!
+//! The load of a stage is that of as many clients for each instance, so the CPU that the gateways use follows it. That curve is measured, and replayed
+//! by a model of Kubernetes' autoscaler.
+//!
 //! `SCALING_SECONDS` is how long each stage lasts; `make scaling` sets it, prints the table of docs/operations.md and fails above 300 ms. Without
 //! it the test is small, and judges no times.
 #![expect(clippy::disallowed_methods, reason = "a load takes real time, and make says how much")]
@@ -14,8 +17,9 @@ mod hpa;
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ratewright_lab::{Haproxy, Nginx, Redis, wait_until};
@@ -26,8 +30,9 @@ use hpa::{E2, Hpa};
 /// Each key may send so many at once, and so many in each second.
 const BURST: u32 = 20;
 const RATE: u32 = 20;
-/// Clients, each with a key of its own.
-const KEYS: usize = 6;
+/// Clients, each with a key of its own, for each instance: the load rises and falls with the stages.
+const KEYS_EACH: usize = 2;
+const KEYS: usize = KEYS_EACH * INSTANCES_MAX;
 /// What each client tries to send in a second: twice what it may.
 const TRIED: u32 = 2 * RATE;
 /// Connections of each client, and requests on each before another is opened: so its requests meet all instances.
@@ -141,14 +146,19 @@ impl Caller<'_> {
     }
 }
 
-/// Sends at an even pace until it is over.
-fn call(address: &str, key: usize, begun: Instant, is_over: &AtomicBool, seen: &Mutex<Seen>) {
+/// Sends at an even pace while its key is among those that send. No keys at all: it is over.
+fn call(address: &str, key: usize, begun: Instant, n_keys: &AtomicUsize, seen: &Mutex<Seen>) {
     let mut caller = Caller { address, key, stream: None, n_sent: 0 };
     let pace = Duration::from_secs(1) * CONNECTIONS / TRIED;
     let mut next = Instant::now();
-    while !is_over.load(Ordering::Relaxed) {
+    loop {
         std::thread::sleep(next.saturating_duration_since(Instant::now()));
-        next = next.max(Instant::now() - pace) + pace; // who is late does not catch up in a rush
+        next = next.max(Instant::now() - pace) + pace; // a late client does not catch up in a rush
+        match n_keys.load(Ordering::Relaxed) {
+            0 => return,
+            n if key >= n => continue,
+            _ => {}
+        }
         let sent = begun.elapsed();
         let answer = caller.ask();
         let done = begun.elapsed();
@@ -193,11 +203,36 @@ struct Site {
     instances: Vec<Instance>,
 }
 
+/// One stage, as it was.
+struct Stage {
+    n_instances: usize,
+    /// While instances come and go, and then the load of the stage.
+    time: Range<Duration>,
+    /// CPU seconds that all gateways used in each second of its load.
+    cpu: f64,
+}
+
 impl Site {
     fn start() -> Self {
         let ready = "    option httpchk GET /ready\n    http-check expect status 200\n";
         let (clients, applications) = (Balancer::start(ready), Balancer::start(""));
         Self { redis: Redis::start(), clients, applications, instances: Vec::new() }
+    }
+
+    /// CPU time of all gateways until now.
+    fn cpu(&self) -> Duration {
+        self.instances.iter().map(|instance| instance.ratewright.cpu()).sum()
+    }
+
+    /// Brings the instances and the load of a stage, and measures for so long.
+    fn stage(&mut self, n_instances: usize, length: Duration, begun: Instant, n_keys: &AtomicUsize) -> Stage {
+        let start = begun.elapsed();
+        self.scale_to(n_instances);
+        n_keys.store(KEYS_EACH * n_instances, Ordering::Relaxed);
+        let (loaded, cpu) = (Instant::now(), self.cpu());
+        std::thread::sleep(length); // the stage's length is what is measured, not a wait for something
+        let cpu = self.cpu().saturating_sub(cpu).as_secs_f64() / loaded.elapsed().as_secs_f64();
+        Stage { n_instances, time: start..begun.elapsed(), cpu }
     }
 
     fn scale_to(&mut self, n_wanted: usize) {
@@ -244,7 +279,8 @@ impl Site {
     }
 }
 
-/// E2: limits hold over all instances while they come and go, every 429 tells when to come back, and no request fails.
+/// E2: limits hold over all instances while they come and go, every 429 tells when to come back, and no request fails. The autoscaler's formula,
+/// replayed over the CPU that the gateways used, starts the third replica.
 #[test]
 fn e2_limits_hold_and_nothing_fails_while_instances_come_and_go() {
     let seconds = std::env::var("SCALING_SECONDS").ok().map(|seconds| seconds.parse::<u64>().unwrap());
@@ -252,60 +288,79 @@ fn e2_limits_hold_and_nothing_fails_while_instances_come_and_go() {
     let mut site = Site::start();
     site.scale_to(STAGES[0]);
     let address = site.clients.0.address();
-    let (begun, is_over, seen) = (Instant::now(), AtomicBool::new(false), Mutex::new(Seen::default()));
-    let mut rows = Vec::new();
+    let (begun, n_keys) = (Instant::now(), AtomicUsize::new(KEYS_EACH * STAGES[0]));
+    let (seen, mut stages) = (Mutex::new(Seen::default()), Vec::new());
     std::thread::scope(|threads| {
         for key in (0..KEYS).flat_map(|key| (0..CONNECTIONS).map(move |_| key)) {
-            let (address, is_over, seen) = (&address, &is_over, &seen);
-            threads.spawn(move || call(address, key, begun, is_over, seen));
+            let (address, n_keys, seen) = (&address, &n_keys, &seen);
+            threads.spawn(move || call(address, key, begun, n_keys, seen));
         }
-        for n_instances in STAGES {
-            let start = begun.elapsed();
-            site.scale_to(n_instances);
-            std::thread::sleep(stage_length); // the stage's length is what is measured, not a wait for something
-            rows.push((n_instances, start, begun.elapsed()));
-        }
-        is_over.store(true, Ordering::Relaxed);
+        stages.extend(STAGES.map(|n_instances| site.stage(n_instances, stage_length, begun, &n_keys)));
+        n_keys.store(0, Ordering::Relaxed);
     });
     let Seen { mut answered, failed } = seen.into_inner().unwrap();
     answered.sort_by_key(|it| it.done);
-    let over = over_the_limit(&answered);
-    for (n_instances, start, end) in rows {
-        let row = |it: &&Answered| (start..end).contains(&it.done);
-        let stage: Vec<_> = answered.iter().filter(row).copied().collect();
-        let n_allowed = stage.iter().filter(|it| it.is_allowed).count();
-        let mut times: Vec<_> = stage.iter().map(|it| it.done - it.sent).collect();
-        times.sort();
-        let p95 = times.get(times.len() * 95 / 100).copied().unwrap_or_default();
-        let (load, denied) = (stage.len() as f64 / (end - start).as_secs_f64(), stage.len() - n_allowed);
-        let over = over_the_limit(&stage) * 100.0;
-        println!(
-            "| {n_instances} | {load:.0} | {n_allowed} | {denied} | {:.2} % | {:.1} | {} |",
-            over.max(0.0),
-            p95.as_secs_f64() * 1e3,
-            failed.len()
-        );
-        assert!(n_allowed > 0 && denied > 0, "the load is above the limits with {n_instances}");
+    for stage in &stages {
+        let p95 = print_row(stage, &answered, failed.len());
         if seconds.is_some() {
-            assert!(p95 <= Duration::from_millis(300), "P95 is {p95:?} with {n_instances}");
+            assert!(p95 <= Duration::from_millis(300), "P95 is {p95:?} with {}", stage.n_instances);
         }
     }
     assert!(failed.is_empty(), "{} requests failed, for example {:?}", failed.len(), failed.first());
+    let over = over_the_limit(&answered);
     assert!(over < 0.01, "a key got {:.2} % more than it may", over * 100.0);
+    replay(&stages);
 }
 
-/// E2: the stages of the test above as a load on replicas, each stage a quarter of an hour long: its load keeps so many replicas at 68 %.
+/// Prints a row of the table, and returns the stage's P95.
+fn print_row(stage: &Stage, answered: &[Answered], n_failed: usize) -> Duration {
+    let Stage { n_instances, time, cpu } = stage;
+    let answered: Vec<_> = answered.iter().filter(|it| time.contains(&it.done)).copied().collect();
+    let n_allowed = answered.iter().filter(|it| it.is_allowed).count();
+    let n_denied = answered.len() - n_allowed;
+    assert!(n_allowed > 0 && n_denied > 0, "the load is above the limits with {n_instances}");
+    let mut times: Vec<_> = answered.iter().map(|it| it.done - it.sent).collect();
+    times.sort();
+    let p95 = times.get(times.len() * 95 / 100).copied().unwrap_or_default();
+    let load = answered.len() as f64 / (time.end - time.start).as_secs_f64();
+    let over = over_the_limit(&answered).max(0.0) * 100.0;
+    let (p95_ms, cpu_ms) = (p95.as_secs_f64() * 1e3, cpu * 1e3);
+    println!(
+        "| {n_instances} | {load:.0} | {n_allowed} | {n_denied} | {over:.2} % | {p95_ms:.1} | {n_failed} | {cpu_ms:.0} |"
+    );
+    p95
+}
+
+/// The measured CPU as the load of a cluster whose replicas request what keeps the first stage at 68 %, each stage a quarter of an hour long.
+fn replay(stages: &[Stage]) {
+    let request = stages[0].cpu / STAGES[0] as f64 / 0.68;
+    let load = |now: u32| {
+        let stage = usize::try_from(now / QUARTER).unwrap().min(stages.len() - 1);
+        stages[stage].cpu / request
+    };
+    let scaled = Hpa { tolerance: 0.05, ..E2 }.play(5 * QUARTER, load);
+    println!("autoscaler over the measured CPU, in s and replicas: {scaled:?}");
+    let third = scaled.iter().find(|it| it.replicas >= 3);
+    let third = third.unwrap_or_else(|| panic!("the third replica never starts: {scaled:?}"));
+    // Not before the load rises and has lasted 2 minutes; at the latest in the stage with the highest load.
+    assert!((QUARTER - 15 + 120..=2 * QUARTER + 120).contains(&third.at), "{scaled:?}");
+}
+
+/// How long a stage lasts for the autoscaler, in seconds.
+const QUARTER: u32 = 900;
+
+/// E2: the stages of the test above with a CPU load in exact proportion, so that all figures are known: each stage keeps its replicas at 68 %.
 #[test]
 fn e2_the_autoscaler_follows_the_stages_of_the_scaling_test() {
     let load = |now: u32| {
-        let stage = usize::try_from(now / 900).unwrap().min(STAGES.len() - 1);
+        let stage = usize::try_from(now / QUARTER).unwrap().min(STAGES.len() - 1);
         0.68 * STAGES[stage] as f64
     };
-    let scaled = Hpa { tolerance: 0.05, ..E2 }.play(5 * 900, load);
+    let scaled = Hpa { tolerance: 0.05, ..E2 }.play(5 * QUARTER, load);
     let replicas: Vec<_> = scaled.iter().map(|it| it.replicas).collect();
     assert_eq!(replicas, [3, 5, 3, 2], "{scaled:?}");
     // The last look before the load rises is at 885 s, and counts for 120 s.
     assert_eq!(scaled[0].at, 885 + 120);
     // With the default tolerance, 75 % of two replicas start none.
-    assert_eq!(E2.play(3_600, |now| if now < 900 { 1.0 } else { 1.5 }), []);
+    assert_eq!(E2.play(3_600, |now| if now < QUARTER { 1.0 } else { 1.5 }), []);
 }

@@ -42,6 +42,20 @@ impl Contents {
         self.listed().into_iter().filter(is_dropped).collect()
     }
 
+    /// The names of the rules for Envoy.
+    pub(crate) fn rules(&self) -> BTreeSet<&str> {
+        let is_rule = |policy: &&Policy| {
+            policy.name().starts_with(ratewright_rls_rules::PREFIX) && !ratewright_rls::is_brought(policy)
+        };
+        self.policies.iter().filter(is_rule).map(Policy::name).collect()
+    }
+
+    /// The rules for Envoy that another file does not have.
+    pub(crate) fn rules_dropped_by(&self, new: &Self) -> Vec<&str> {
+        let kept = new.rules();
+        self.rules().into_iter().filter(|name| !kept.contains(name)).collect()
+    }
+
     fn terms(&self, name: &str) -> Terms {
         self.outline.below(&["policies", name]).without(&["name"]).into_settings()
     }

@@ -84,6 +84,7 @@ fn e2_a_changed_figure_fails_with_the_difference() {
         ("minReplicas: 2", "minReplicas: 1", format!("HorizontalPodAutoscaler ratewright: minReplicas is 1, expected 2 {at}")),
         ("averageUtilization: 70", "averageUtilization: 80", format!("ratewright: averageUtilization is 80, expected 70 {at}")),
         ("stabilizationWindowSeconds: 120", "stabilizationWindowSeconds: 60", format!("behavior.scaleUp.stabilizationWindowSeconds is 60, expected 120 {at}")),
+        ("      tolerance: 0.05\n", "      selectPolicy: Disabled\n", format!("scale-up is disabled, so CPU at 75 % adds no replica {at}; remove selectPolicy: Disabled")),
         ("      tolerance: 0.05\n", "", format!("CPU at 75 % adds no replica {at}: it is within the tolerance 0.1 of the target 70; set behavior.scaleUp.tolerance to 0.07")),
         ("tolerance: 0.05", "tolerance: 72m", "it is within the tolerance 0.072 of the target 70".to_owned()),
         ("rate: 100/60s", "rate: 200/60s", "expect.yaml:10:11: policy per-ip of Deployment ratewright, in ConfigMap ratewright, is 200/min by sliding_window, expected 100/min by sliding_window".to_owned()),

@@ -77,7 +77,7 @@ fn e4_the_dashboard_runs_in_anybodys_grafana() {
 fn e4_the_dashboard_has_what_was_asked_for() {
     let titles: Vec<_> = panels().iter().map(|panel| panel["title"].as_str().unwrap().to_owned()).collect();
     for title in [
-        "429s",
+        "Denials",
         "429s by route",
         "Allowed by policy",
         "Denied by policy",
