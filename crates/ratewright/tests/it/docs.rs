@@ -1,6 +1,8 @@
 //! The pages say what the program does.
 
+mod markdown;
 mod operations;
+mod rate_limiting;
 mod transcript;
 
 use std::path::Path;

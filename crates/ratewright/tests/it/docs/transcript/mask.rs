@@ -101,9 +101,9 @@ fn push_values(line: &str, pieces: &mut Vec<Piece>) {
     let mut rest = line;
     while let Some((end, kind)) = first_value(rest) {
         let (before, value) = rest.split_at(end);
-        let n_blanks = value.len() - value.trim_start().len();
-        pieces.push(Piece::Same(format!("{before}{}", &value[..n_blanks])));
-        rest = push_value(&value[n_blanks..], kind, pieces);
+        let (blanks, value) = value.split_at(value.len() - value.trim_start().len());
+        pieces.push(Piece::Same(format!("{before}{blanks}")));
+        rest = push_value(value, kind, pieces);
     }
     pieces.push(Piece::Same(rest.to_owned()));
 }
@@ -116,25 +116,25 @@ fn first_value(line: &str) -> Option<(usize, Kind)> {
 
 /// One value. Gives what comes after it.
 fn push_value<'a>(text: &'a str, kind: Kind, pieces: &mut Vec<Piece>) -> &'a str {
-    let is_digit = |c: char| c.is_ascii_digit();
-    let end_of = |is_part: &dyn Fn(char) -> bool| text.find(|c| !is_part(c)).unwrap_or(text.len());
-    let (piece, end) = match kind {
+    let split =
+        |is_part: &dyn Fn(char) -> bool| text.split_at(text.find(|c| !is_part(c)).unwrap_or(text.len()));
+    let (piece, rest) = match kind {
         Kind::Epoch => {
-            let end = end_of(&is_digit);
-            (Some(Piece::Same(without_epoch(&text[..end]))), end)
+            let (digits, rest) = split(&|c| c.is_ascii_digit());
+            (Some(Piece::Same(without_epoch(digits))), rest)
         }
         Kind::Left => {
-            let end = end_of(&is_digit);
-            (text[..end].parse().ok().map(Piece::Left), end)
+            let (digits, rest) = split(&|c| c.is_ascii_digit());
+            (digits.parse().ok().map(Piece::Left), rest)
         }
-        Kind::Date => (Some(Piece::Same("DATE".to_owned())), end_of(&|c| c != '"')),
-        Kind::Id => {
-            let end = end_of(&|c| c.is_ascii_hexdigit());
-            if end == 32 { (Some(Piece::Same("ID".to_owned())), end) } else { (None, 0) }
-        }
+        Kind::Date => (Some(Piece::Same("DATE".to_owned())), split(&|c| c != '"').1),
+        Kind::Id => match split(&|c| c.is_ascii_hexdigit()) {
+            (id, rest) if id.len() == 32 => (Some(Piece::Same("ID".to_owned())), rest),
+            _ => (None, text),
+        },
     };
     pieces.extend(piece);
-    &text[end..]
+    rest
 }
 
 /// A time of day: the number of its digits says its unit. A fraction of a microsecond may follow.
@@ -154,16 +154,20 @@ fn without_times_of_charges(line: &str) -> String {
 
 /// A row of a table in which some columns count down: `600 s`.
 fn push_columns(line: &str, columns: &[usize], pieces: &mut Vec<Piece>) {
-    let mut from = 0;
+    let (mut rest, mut n_read) = (line, 0);
     for &column in columns {
-        let Some((before, value)) = line.get(from..column).zip(line.get(column..)) else { break };
+        let Some((before, value)) = column.checked_sub(n_read).and_then(|at| rest.split_at_checked(at))
+        else {
+            break;
+        };
         pieces.push(Piece::Same(before.to_owned()));
         let n_digits = value.find(|c: char| !c.is_ascii_digit()).unwrap_or(value.len());
-        pieces.extend(value[..n_digits].parse().ok().map(Piece::Left));
-        from = column + n_digits;
+        let (digits, after) = value.split_at(n_digits);
+        pieces.extend(digits.parse().ok().map(Piece::Left));
+        (rest, n_read) = (after, column + n_digits);
     }
     // Columns are as wide as their widest value.
-    pieces.push(Piece::Same(line[from..].split_whitespace().collect::<Vec<_>>().join(" ")));
+    pieces.push(Piece::Same(rest.split_whitespace().collect::<Vec<_>>().join(" ")));
 }
 
 #[test]
