@@ -3,6 +3,7 @@
 mod markdown;
 mod operations;
 mod rate_limiting;
+mod redis;
 mod transcript;
 
 use std::path::Path;
