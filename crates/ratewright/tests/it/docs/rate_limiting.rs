@@ -21,7 +21,7 @@ use ratewright_lab::{Redis, wait_until};
 use super::markdown::{blocks, headings};
 use super::transcript::{Stage, is_alike, replay};
 use super::{Site, files, page};
-use crate::packages::root;
+use crate::packages::{root, text_of};
 use crate::process::Ratewright;
 
 const PAGES: [&str; 2] = ["rate-limiting.md", "rate-limiting.ru.md"];
@@ -69,6 +69,7 @@ fn d4_d6_d7_the_page_on_rate_limiting_shows_what_a_developer_sees() {
         made.truncate(made.trim_end_matches('\n').len());
     }
     expect_file!["../../../../../docs/rate-limiting.md"].assert_eq(&format!("{made}\n"));
+    check_denial(&ratewright, &page);
     check_log(&ratewright, &page, &server);
 }
 
@@ -83,6 +84,19 @@ fn add_payment(ratewright: &Ratewright, page: &str) {
     std::fs::rename(new, ratewright.file()).unwrap();
 }
 
+/// What a line of the log says, without its time.
+fn words(line: &str) -> &str {
+    line.split_once("Z  ").unwrap().1
+}
+
+/// D4: a denial is found in the log by its id.
+fn check_denial(ratewright: &Ratewright, page: &str) {
+    let has_id = |line: &&str| line.contains("correlation_id=my-request");
+    let written = page.lines().find(has_id).unwrap();
+    let logged = ratewright.wait_for_line(&["correlation_id=my-request"]);
+    assert!(is_alike("", words(written), words(&logged), 60), "{logged}");
+}
+
 /// D6: the log has the lines on the page, each once.
 fn check_log(ratewright: &Ratewright, page: &str, server: &Redis) {
     wait_until("it logs that Redis decides again", || {
@@ -90,21 +104,55 @@ fn check_log(ratewright: &Ratewright, page: &str, server: &Redis) {
         ratewright.logged().iter().any(|line| line.contains("deciding with Redis again"))
     });
     let logged = ratewright.logged();
-    let words = |line: &str| {
-        line.split_once("Z  ").unwrap().1.split([' ', '=']).map(str::to_owned).collect::<Vec<_>>()
-    };
     let is_episode = |line: &&str| line.contains("deciding with");
     let written: Vec<_> = page.lines().filter(is_episode).filter(|line| line.starts_with("20")).collect();
     let logged: Vec<_> = logged.iter().map(String::as_str).filter(is_episode).collect();
     assert_eq!((written.len(), logged.len()), (2, 2), "{logged:#?}");
-    let (warning, _) = written[0].split_once(" cause=").unwrap();
-    let (logged_warning, cause) = logged[0].split_once(" cause=").unwrap();
-    assert_eq!(words(warning), words(logged_warning));
+    let (warning, _) = words(written[0]).split_once(" cause=").unwrap();
+    let (logged_warning, cause) = words(logged[0]).split_once(" cause=").unwrap();
+    assert_eq!(warning, logged_warning);
     assert!(cause.contains(&format!("127.0.0.1:{}", server.port())), "{cause}");
-    let (written, logged) = (words(written[1]), words(logged[1]));
-    let n_words = written.iter().position(|word| word == "after").unwrap();
-    assert_eq!(written[..=n_words], logged[..=n_words], "{logged:?}");
-    assert_eq!(written[n_words + 2..], logged[n_words + 2..], "the number of decisions");
+    let [written, logged] = [written[1], logged[1]].map(|line| {
+        let (before, after) = words(line).split_once(" after=").unwrap();
+        (before, after.split_once(' ').unwrap().1)
+    });
+    assert_eq!(written, logged, "what it says, and the number of decisions");
+}
+
+/// Figures in the text: as the pages write them, and where they come from.
+const FIGURES: [(&str, &str, &str, &str); 9] = [
+    ("up to 32 decisions", "до 32 решений", "store/src/redis/link.rs", "BATCH_MAX: usize = 32;"),
+    ("10,000 units", "10\u{a0}000 единиц", "core/src/quota.rs", "LOG_UNITS_MAX: u32 = 10_000;"),
+    (
+        "for up to 30 seconds",
+        "до 30 секунд",
+        "tower/src/door.rs",
+        "PATIENCE: Duration = Duration::from_secs(30);",
+    ),
+    ("up to 64 charges", "чем из 64 списаний", "store/src/redis/apply.lua", "local CHUNK, PAGE = 64, 16"),
+    ("above 64 bytes", "длиннее 64 байт", "store/src/redis/name.rs", "VALUE_MAX: usize = 64;"),
+    ("(5 ms)", "(5 мс)", "store/src/redis.rs", "deadline: Duration::from_millis(5),"),
+    ("0.5 by default", "по умолчанию 0,5", "store/src/failover.rs", "let half = Share { part: 1, of: TWO };"),
+    (
+        "up to 0.6 s",
+        "до 0,6 с",
+        "store/src/redis/link.rs",
+        "PAUSE_MAX: Duration = Duration::from_millis(400);",
+    ),
+    ("After one second", "Когда секунду", "store/src/failover.rs", "CALM: Micros = Micros::from_secs(1);"),
+];
+
+/// D8: what the text says in figures is what the code says.
+#[test]
+fn d8_figures_in_the_text_are_those_of_the_code() {
+    let texts = PAGES.map(|name| page(name).replace('\n', " "));
+    for (english, russian, file, code) in FIGURES {
+        assert!(texts[0].contains(english) && texts[1].contains(russian), "{english}, {russian}");
+        assert!(
+            text_of(&format!("crates/ratewright-{file}")).contains(code),
+            "{english}: {file} has not {code}"
+        );
+    }
 }
 
 /// D8: the Russian page has the headings, commands, outputs, files and figures of the English one.

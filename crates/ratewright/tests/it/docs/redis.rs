@@ -37,7 +37,7 @@ fn d3_the_page_on_redis_shows_what_monitor_prints() {
     let page = page("redis.md");
     let (_, written) = page.split_once("```text\n\"EVALSHA\"").unwrap();
     let written = format!("\"EVALSHA\"{}", written.split("\n```").next().unwrap());
-    let shown: Vec<_> = written.replace("DIGEST", digest).lines().map(|line| masked(line)).collect();
+    let shown: Vec<_> = written.replace("DIGEST", digest).lines().map(masked).collect();
     let printed: Vec<_> = monitored(&server, &ratewright).iter().map(|line| masked(line)).collect();
     assert_eq!(shown, printed);
 }

@@ -32,12 +32,13 @@ enum Kind {
 }
 
 /// What stands before such a value.
-const VALUES: [(&str, Kind); 16] = [
+const VALUES: [(&str, Kind); 17] = [
     ("x-ratelimit-reset: ", Kind::Epoch),
     ("\"atUnixMs\":", Kind::Epoch),
     (" since ", Kind::Epoch),
     ("retry-after: ", Kind::Left),
     (";t=", Kind::Left),
+    (" retry_after=", Kind::Left),
     ("Try again in ", Kind::Left),
     ("\"resetAfterSeconds\":", Kind::Left),
     ("\"retryAfterSeconds\":", Kind::Left),
@@ -108,9 +109,14 @@ fn push_values(line: &str, pieces: &mut Vec<Piece>) {
     pieces.push(Piece::Same(rest.to_owned()));
 }
 
-/// Where the first named value of a line begins.
+/// Where the first named value of a line begins. Headers begin their line.
 fn first_value(line: &str) -> Option<(usize, Kind)> {
-    let found = VALUES.iter().filter_map(|(name, kind)| Some((line.find(name)? + name.len(), *kind)));
+    let found = VALUES.iter().filter_map(|(name, kind)| {
+        let at = line.find(name)?;
+        let is_header = name.ends_with(": ");
+        let begins = line.split_at(at).0.trim().is_empty();
+        (begins || !is_header).then_some((at + name.len(), *kind))
+    });
     found.min_by_key(|(end, _)| *end)
 }
 
@@ -204,6 +210,7 @@ fn only_named_values_that_depend_on_time_may_differ() {
         ("lastRefill\n1794741384408", "lastRefill\n1794741384408000"),
         ("KEY  LEFT  FULL IN\na      40  600 s", "KEY  LEFT  FULL IN\na      41  600 s"),
         ("tokens\n3.000", "tokens\n4.000"),
+        ("last update: 5", "last update: 6"),
         ("ratewright_reloads_total 1794756097", "ratewright_reloads_total 1794756098"),
     ] {
         assert!(!alike(written, printed), "{written} | {printed}");
