@@ -76,7 +76,7 @@ fn d4_d6_d7_the_page_on_rate_limiting_shows_what_a_developer_sees() {
 /// What the reader does by hand.
 fn add_payment(ratewright: &Ratewright, page: &str) {
     let fragment = files(page).into_iter().find(|file| file.contains("name: payment")).unwrap();
-    let fragment = fragment.strip_prefix("policies:\n").unwrap();
+    let (_, fragment) = fragment.split_once('\n').unwrap(); // without the line of the list itself
     let text = std::fs::read_to_string(ratewright.file()).unwrap();
     let (before, after) = text.split_once("  - name: default\n").unwrap();
     let new = ratewright.file().with_extension("new");
@@ -121,7 +121,7 @@ fn check_log(ratewright: &Ratewright, page: &str, server: &Redis) {
 
 /// Figures in the text: as the pages write them, and where they come from.
 const FIGURES: [(&str, &str, &str, &str); 9] = [
-    ("up to 32 decisions", "до 32 решений", "store/src/redis/link.rs", "BATCH_MAX: usize = 32;"),
+    ("up to 32 decisions", "до 32 проверок", "store/src/redis/link.rs", "BATCH_MAX: usize = 32;"),
     ("10,000 units", "10\u{a0}000 единиц", "core/src/quota.rs", "LOG_UNITS_MAX: u32 = 10_000;"),
     (
         "for up to 30 seconds",
@@ -139,7 +139,12 @@ const FIGURES: [(&str, &str, &str, &str); 9] = [
         "store/src/redis/link.rs",
         "PAUSE_MAX: Duration = Duration::from_millis(400);",
     ),
-    ("After one second", "Когда секунду", "store/src/failover.rs", "CALM: Micros = Micros::from_secs(1);"),
+    (
+        "a second or more after",
+        "чем через секунду после",
+        "store/src/failover.rs",
+        "CALM: Micros = Micros::from_secs(1);",
+    ),
 ];
 
 /// D8: what the text says in figures is what the code says.
