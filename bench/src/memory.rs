@@ -13,7 +13,7 @@ use ratewright_core::{
     Algorithm, Ask, Attribute, AttributeName, Decision, Entrypoint, Limiter, Micros, Policies, Policy, Query,
     Quota, Rate, Refill, Select, Selector, Verdict,
 };
-use ratewright_store::{MemoryStore, SystemClock};
+use ratewright_store::{KeyedLimiter, MemoryStore, SystemClock};
 
 use crate::rounds::{compare, report, thread_cpu_nanos};
 
@@ -53,8 +53,28 @@ pub(crate) fn run() {
     let (ours, peer) = (limiter(ONE), governor(ONE));
     let ours = || play(1_000, 1, |key| decide(&ours, key).verdict() == Verdict::Allow);
     compare("memory-denied-1t", ours, || play(1_000, 1, |key| peer.check_key(key).is_ok()));
+    keyed();
     flat();
     report("memory-bytes", bytes_of("ours"), bytes_of("peer"));
+}
+
+/// The limiter for one quota, without policies: what a program uses in governor's place.
+fn keyed() {
+    let keyed = |quota: Quota| KeyedLimiter::new(quota, SystemClock::new(), 2_000_000);
+    let many = || Quota::per_hour(1_000).burst(BURST.get());
+    for (size, n_keys, threads) in [("hot", 1, 1), ("hot", 1, 2), ("1m", 1_000_000, 1)] {
+        let (ours, peer) = (keyed(many()), governor(BURST));
+        (0..n_keys).for_each(|n| {
+            black_box(ours.check(address(n).as_str()).is_ok());
+            black_box(peer.check_key(&address(n)).is_ok());
+        });
+        let ours = || play(n_keys, threads, |key| ours.check(key).is_ok());
+        let peer = || play(n_keys, threads, |key| peer.check_key(key).is_ok());
+        compare(&format!("keyed-{size}-{threads}t"), ours, peer);
+    }
+    let (ours, peer) = (keyed(Quota::per_hour(1_000).burst(1)), governor(ONE));
+    let ours = || play(1_000, 1, |key| ours.check(key).is_ok());
+    compare("keyed-denied-1t", ours, || play(1_000, 1, |key| peer.check_key(key).is_ok()));
 }
 
 /// Costs that must stay flat: the other policies in the rule set, and the other algorithms. Here the peer is

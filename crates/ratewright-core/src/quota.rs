@@ -11,6 +11,8 @@
 //! An impossible quota cannot be built: no zero, nothing that takes over 100 years to refill, no log
 //! that would not fit in memory.
 
+mod shorthand;
+
 use std::hash::{Hash as _, Hasher as _};
 use std::num::NonZeroU32;
 

@@ -1,6 +1,7 @@
 //! Where buckets live.
 //!
 //! # Layout
+//! - [`KeyedLimiter`]: one quota for each key, in this process's memory: the shortest way to a limit.
 //! - [`MemoryStore`]: a sharded table in this process's memory, bounded in keys.
 //! - [`RedisStore`]: in Redis, shared by any number of instances.
 //! - [`Failover`]: the shared store, and this process's memory when that gives no answer.
@@ -10,6 +11,7 @@
 
 mod clock;
 mod failover;
+mod keyed;
 mod memory;
 mod redis;
 mod settle;
@@ -17,6 +19,7 @@ mod time_seen;
 
 pub use clock::{SystemClock, WallClock};
 pub use failover::{Failover, FailoverSettings, FailoverStatus, LocalShare, Peers};
+pub use keyed::{Allowed, Denied, KeyedLimiter};
 pub use memory::{MemoryStats, MemoryStore};
 pub use redis::{
     Certificates, Endpoint, FailureKind, LinkStatus, RedisSettings, RedisStore, Servers, ServersError,

@@ -30,7 +30,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use ratewright_core::algorithm::{Bucket, Charged, Demand, Fit, Level};
 use ratewright_core::{
-    Act, Basis, Charge, Clock, Key, Quota, Receipt, Refund, Standing, Standings, Store, Timestamp,
+    Act, Basis, Charge, Clock, Key, Micros, Quota, Receipt, Refund, Standing, Standings, Store, Timestamp,
 };
 use smallvec::SmallVec;
 
@@ -146,12 +146,32 @@ impl<C: Clock> MemoryStore<C> {
     /// In which shard a key lies, and what it is called there.
     #[inline(always)]
     fn locate(&self, key: &Key<'_>) -> (usize, Identity) {
-        let [high, low] = self.hash(key);
+        let [limit, ..] = key.name().digest()[0].to_le_bytes();
+        self.locate_hash(self.hash(key), limit)
+    }
+
+    #[inline(always)]
+    fn locate_hash(&self, [high, low]: [u64; 2], limit: u8) -> (usize, Identity) {
         // The first half alone, its high bits for the shard and its low bits for the place in it: the lock can
         // be taken while the processor still works on the other half.
         let shard = (u128::from(high) * self.shards.len() as u128) >> 64;
-        let [limit, ..] = key.name().digest()[0].to_le_bytes();
         (usize::try_from(shard).unwrap_or(0), Identity::new(high, low, limit))
+    }
+
+    /// Charges the bucket of a key that is nothing but bytes, under the only quota of the store.
+    #[inline(always)]
+    pub(crate) fn charge_bytes(&self, key: &[u8], quota: &Quota, act: Act) -> Charged {
+        let (shard, id) = self.locate_hash(siphash::hash(self.secret, key), 0);
+        let demand = Demand { ahead: 0, cost: act.cost(), patience: Micros::ZERO };
+        let mut shard = self.shards[shard].0.lock();
+        let now = self.clock.now();
+        shard.visit(id, quota, now, ChargeIt(demand, act))
+    }
+
+    /// Forgets the bucket of a key that is nothing but bytes.
+    pub(crate) fn forget_bytes(&self, key: &[u8]) {
+        let (shard, id) = self.locate_hash(siphash::hash(self.secret, key), 0);
+        self.shards[shard].0.lock().forget_all(id);
     }
 
     /// The keyed hash of all that tells keys apart. The bucket's name goes into the hash's key, which so

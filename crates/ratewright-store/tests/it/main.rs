@@ -26,6 +26,7 @@ mod chaos;
 mod exact;
 mod failover;
 mod generate;
+mod keyed;
 mod limiter;
 mod memory;
 mod on_memory;
