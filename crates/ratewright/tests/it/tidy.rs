@@ -124,14 +124,133 @@ fn the_layer_has_no_store_and_no_server() {
 
 #[test]
 fn the_architecture_page_names_every_crate_and_only_paths_that_exist() {
-    let page = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let page = text("ARCHITECTURE.md");
     for name in dependencies().keys() {
         assert!(page.contains(name.as_str()), "ARCHITECTURE.md does not name {name}");
     }
-    let quoted = page.split('`').skip(1).step_by(2);
-    for path in quoted.filter(|text| text.contains('/') && (text.ends_with(".rs") || text.ends_with('/'))) {
+    for path in quoted_paths(&page) {
         assert!(root().join(path).exists(), "ARCHITECTURE.md names {path}, which does not exist");
     }
+}
+
+#[test]
+fn the_architecture_page_has_at_most_1500_words() {
+    let n_words = text("ARCHITECTURE.md").split_whitespace().count();
+    assert!(
+        n_words <= 1_500,
+        "ARCHITECTURE.md has {n_words} words: move reasons to docs/decisions, details to their modules"
+    );
+}
+
+/// The text of a file, by its path from the root.
+fn text(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The paths that a page has in backticks: texts that begin with one of our folders, or end like a source file.
+fn quoted_paths(page: &str) -> impl Iterator<Item = &str> {
+    let quoted = page.split('`').skip(1).step_by(2);
+    quoted.filter(|text| !text.contains(char::is_whitespace) && is_path(text))
+}
+
+fn is_path(text: &str) -> bool {
+    let Some((first, _)) = text.split_once('/') else { return false };
+    let is_folder = !first.is_empty() && root().join(first).is_dir();
+    is_folder || text.ends_with(".rs") || text.ends_with(".lua")
+}
+
+const DECISIONS: &str = "docs/decisions/";
+
+/// The headings of a decision record, in this order.
+const DECISION_HEADINGS: [&str; 6] =
+    ["Status", "Context", "Decision", "Alternatives", "Consequences", "Evidence"];
+
+/// The names of the decision records' files.
+fn decision_records() -> Vec<String> {
+    let files = tracked();
+    let names = files.iter().filter_map(|file| file.strip_prefix(DECISIONS));
+    names.filter(|name| *name != "README.md").map(str::to_owned).collect()
+}
+
+#[test]
+fn every_decision_record_has_its_headings_and_a_row_in_the_index() {
+    let (index, records) = (text("docs/decisions/README.md"), decision_records());
+    for name in &records {
+        let record = text(&format!("{DECISIONS}{name}"));
+        let headings: Vec<&str> = record.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+        assert_eq!(headings, DECISION_HEADINGS, "headings of {name}");
+        let title = record.lines().next().and_then(|line| line.strip_prefix("# ")).unwrap_or_default();
+        let (number, title) = title.split_once(' ').unwrap_or_default();
+        assert!(name.starts_with(&format!("{number}-")), "{name} begins with \"# {number} {title}\"");
+        let row = format!("| [{number}]({name}) | {title} | ");
+        assert!(index.contains(&row), "docs/decisions/README.md has no row {row:?}");
+    }
+    let n_rows = index.lines().filter(|line| line.starts_with("| [")).count();
+    assert_eq!(n_rows, records.len(), "rows and records of docs/decisions");
+}
+
+#[test]
+fn decision_records_name_only_paths_that_exist() {
+    for name in decision_records() {
+        let record = text(&format!("{DECISIONS}{name}"));
+        for path in quoted_paths(&record) {
+            assert!(root().join(path).exists(), "{name} names {path}, which does not exist");
+        }
+    }
+}
+
+/// The longest line of a Markdown page, in characters.
+const LINE_MAX: usize = 120;
+
+/// Pages that still have longer lines: they follow with the book.
+const LONG_LINES: [&str; 16] = [
+    "CHANGELOG.md",
+    "README.md",
+    "SECURITY.md",
+    "bench/README.md",
+    "clients/vectors/README.md",
+    "crates/ratewright-client/README.md",
+    "docs/api.md",
+    "docs/clients.md",
+    "docs/configuration.md",
+    "docs/envoy.md",
+    "docs/gateway.md",
+    "docs/install.md",
+    "docs/operations.md",
+    "docs/redis.md",
+    "docs/reliability.md",
+    "docs/tower.md",
+];
+
+#[test]
+fn markdown_lines_have_at_most_120_characters() {
+    let pages = tracked().into_iter().filter(|file| file.ends_with(".md"));
+    for page in pages.filter(|page| !LONG_LINES.contains(&page.as_str())) {
+        // A tracked file may be deleted in the working tree; the commit will say so.
+        let text = std::fs::read_to_string(root().join(&page)).unwrap_or_default();
+        let long = long_lines(&text);
+        assert!(long.is_empty(), "{page}: lines with over {LINE_MAX} characters: {long:?}");
+    }
+}
+
+/// The numbers of the lines that are too long. Tables, code, HTML and lines with nothing but a link may be longer.
+fn long_lines(page: &str) -> Vec<usize> {
+    let (mut long, mut is_code) = (Vec::new(), false);
+    for (n, line) in page.lines().enumerate() {
+        let text = line.trim_start();
+        if text.starts_with("```") {
+            is_code = !is_code;
+        } else if !is_code && !may_be_long(text) && line.chars().count() > LINE_MAX {
+            long.push(n + 1);
+        }
+    }
+    long
+}
+
+fn may_be_long(line: &str) -> bool {
+    let link = line.trim_start_matches(['-', '*', '!', ' ']);
+    let is_link = link.starts_with('[') && link.ends_with(')') && link.matches("](").count() == 1;
+    is_link || line.starts_with(['|', '<'])
 }
 
 /// The files that git tracks, by their path from the root.
