@@ -21,7 +21,7 @@ use axum::routing::get;
 use ratewright_core::{Clock, Limiter, Policy, Timestamp};
 use ratewright_gateway::{Found, Routes};
 use ratewright_listen::{ProxyProtocol, Stop, StopPhase, StopSwitch, Tls};
-use ratewright_rls::is_brought;
+use ratewright_rls::is_override_policy;
 use ratewright_server::admin::{self, Admin, Info, Labels, Metrics, Readiness};
 use ratewright_server::watch::{Warnings, Watch, Watcher};
 use ratewright_server::{Listening, SharedSettings, entrusted, guard, rest, serve};
@@ -324,7 +324,7 @@ fn greet(doors: &Doors, running: &Running) {
     let admin = admin.as_ref().map_or(String::new(), |admin| format!(", admin on {}", admin.url()));
     let policies = running.limiter.policies();
     let is_rule = |policy: &Policy| policy.name().starts_with(ratewright_rls_rules::PREFIX);
-    let n_rules = policies.iter().filter(|policy| is_rule(policy) && !is_brought(policy)).count();
+    let n_rules = policies.iter().filter(|policy| is_rule(policy) && !is_override_policy(policy)).count();
     let n_policies = n_policies(&policies, &running.passage.permits());
     let policies = match n_policies {
         0 => String::new(),

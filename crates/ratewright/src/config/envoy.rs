@@ -6,7 +6,7 @@ mod yaml;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ratewright_rls::{Listening, Manner};
+use ratewright_rls::{Listening, RlsSettings};
 use ratewright_rls_rules::{Descriptor, Domains, SameDomain};
 
 use super::error::ConfigError;
@@ -27,7 +27,7 @@ pub(crate) struct EnvoyConfig {
     /// False for `files: []`, by which the file says that there are no rules.
     pub(crate) names_files: bool,
     /// How questions are answered.
-    pub(crate) manner: Manner,
+    pub(crate) settings: RlsSettings,
     /// How connections are kept.
     pub(crate) listening: Listening,
     /// What stands in the files and means nothing, with its place.
@@ -131,7 +131,7 @@ impl Reader<'_> {
         let same = if merges { SameDomain::Merge } else { SameDomain::Refuse };
         let Rules { domains, idle, errors, .. } = Rules::of(&files, same);
         self.errors.extend(errors);
-        let manner = Manner {
+        let settings = RlsSettings {
             compat: self.read_if("envoy.compat", &written.compat).unwrap_or_default(),
             headers: self.read_all("envoy.headers", &written.headers).unwrap_or_default(),
             shadow_mode: self.read_if("envoy.shadow_mode", &written.shadow_mode).unwrap_or_default(),
@@ -140,7 +140,7 @@ impl Reader<'_> {
         };
         let listening = self.grpc_listening(&written);
         let names_files = !names.items.is_empty();
-        EnvoyConfig { domains: Arc::new(domains), names_files, manner, listening, idle }
+        EnvoyConfig { domains: Arc::new(domains), names_files, settings, listening, idle }
     }
 
     /// How connections are kept.

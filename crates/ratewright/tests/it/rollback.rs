@@ -240,7 +240,8 @@ fn the_guard_counts_rules_for_envoy_by_themselves() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("rules.yaml");
     let rules = |n: usize| {
-        let rule = |n| format!("- {{key: user, value: u{n}, rate_limit: {{unit: hour, requests_per_unit: 5}}}}\n");
+        let rule =
+            |n| format!("- {{key: user, value: u{n}, rate_limit: {{unit: hour, requests_per_unit: 5}}}}\n");
         format!("domain: edge\ndescriptors:\n{}", (0..n).map(rule).collect::<String>())
     };
     let config = |files: &str| format!("envoy: {{files: [{files}]}}\n{}", policies(numbered(20)));
