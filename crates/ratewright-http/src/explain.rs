@@ -98,7 +98,7 @@ pub fn why(policy: &Policy, finding: &Finding<'_>) -> String {
             format!("the request has no {names}, and missing is skip")
         }
         Finding::Off { override_name: Some(name) } => format!("its override {name} switches it off"),
-        Finding::Off { .. } => "it is off".to_owned(),
+        Finding::Off { .. } => "its mode is off, or enabled is false".to_owned(),
         Finding::Free => "the request costs nothing under it".to_owned(),
     }
 }

@@ -32,10 +32,10 @@ pub(crate) enum Command {
     #[command(after_help = EXAMPLES)]
     Serve(ServeArgs),
 
-    /// Say what policy files mean, or what is wrong with them
+    /// Validate policy files, and describe their limits in words
     ///
-    /// Nothing is started and nothing is sent. The environment counts as it would for the program, and so do files that a
-    /// policy file names: certificates, keys, and rules for Envoy, which can also be checked by themselves.
+    /// Nothing is started and nothing is sent. Variables come from the environment, as for `serve`. Files that a policy file names are
+    /// checked too: certificates, keys, and rules for Envoy, which can also be checked by themselves.
     ///
     /// With --deployment, Kubernetes manifests are checked: the policy file in the ConfigMap, and whether probes, ports, grace period,
     /// replicas and disruption budgets fit it. --expect names a file with figures that must hold:
@@ -45,7 +45,7 @@ pub(crate) enum Command {
 
     /// Say what another policy file changes, and for whom
     ///
-    /// Every setting is compared by its meaning: a default that is written down is no difference. For each policy: whether it is softer or
+    /// Every setting is compared by its meaning: writing a default down is not a change. For each policy: whether it is softer or
     /// stricter, by how much, and whether counts are kept. Secrets are never shown. Nothing is started and nothing is sent.
     #[command(after_help = DIFF_EXAMPLES)]
     Diff(DiffArgs),
@@ -56,35 +56,35 @@ pub(crate) enum Command {
     /// Say why a request is limited, or not
     ///
     /// For every policy: whether it covers the request, and if not, which condition failed on which value; where each part of the key
-    /// comes from; how the buckets stand; and what would be sent. Nothing is spent. It asks the admin listener of a running program, or
-    /// evaluates a policy file (-c) in which every bucket is full.
+    /// comes from; what is left in its buckets; and which headers would be sent. Nothing is spent. It asks the admin listener of a running
+    /// instance, or evaluates a policy file (-c) with full buckets.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
 
-    /// Show a key's usage in a running program, or all buckets of a client address
+    /// Show a key's usage in a running instance, or all buckets of a client address
     ///
-    /// Nothing is spent. It asks the admin listener. Of a policy with in_flight it shows how many requests are in flight.
+    /// Nothing is spent. It asks the admin listener. For a policy with in_flight it shows how many requests are in flight.
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
 
-    /// Forget a key in a running program, so that it stands as if never seen
+    /// Reset a key in a running instance: its full quota is available again
     ///
-    /// All quotas of the policy are forgotten. It asks the admin door.
+    /// All quotas of the policy are reset. It asks the admin listener.
     #[command(after_help = RESET_EXAMPLES)]
     Reset(KeyArgs),
 
-    /// Put the policy file of a running program in force now, and print what changes
+    /// Put the policy file of a running instance in force now, and print what changed
     ///
-    /// A change of the file is put in force without it, within a second. This command tells whether it was, and why not. A file that drops more
-    /// than 90 % of at least 10 policies is refused, unless it says policies: [] or enabled: false, or --force is given. It asks the admin
-    /// listener. In Kubernetes, run it in the pod once the ConfigMap has arrived there.
+    /// Edits are put in force without this command, within a second; it reports whether they were, and why not. It prints the net change since the
+    /// last report, edits of the last minute included. A file that drops more than 90 % of at least 10 policies is refused, unless it says
+    /// policies: [] or enabled: false, or --force is given. It asks the admin listener. In Kubernetes, run it in the pod once the
+    /// ConfigMap has arrived there.
     #[command(after_help = RELOAD_EXAMPLES)]
     Reload(ReloadArgs),
 
-    /// Tell whom a running program denies: most, and last
+    /// Show the clients that a running instance denies most, and those that it denied last
     ///
-    /// Counts are of the last five minutes, of the one program that is asked. Mode shadow: the request would have been denied, and was
-    /// let through.
+    /// Counts cover the last five minutes of this one instance. Mode shadow: the request would have been denied, but passed.
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
 
@@ -97,7 +97,7 @@ pub(crate) enum Command {
     #[command(after_help = UPGRADE_EXAMPLES)]
     Upgrade(UpgradeArgs),
 
-    /// Report whether a running program is ready for requests
+    /// Report whether a running instance is ready for requests
     ///
     /// It asks the admin listener, and needs no token. A process is alive but not ready while it stops, or while Redis is unreachable
     /// and store.on_failure is closed.
@@ -159,7 +159,7 @@ pub(crate) struct HealthArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ReloadArgs {
-    /// Put the file in force even if it drops policies or routes; an invalid file is refused all the same
+    /// Put the file in force even if it drops policies, routes or rules; an invalid file is still refused
     #[arg(long)]
     pub(crate) force: bool,
 
@@ -187,7 +187,7 @@ pub(crate) struct CheckArgs {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Vec<PathBuf>,
 
-    /// Lay a second file over each: ratewright.NAME.yaml over ratewright.yaml
+    /// Merge the profile's file over each: ratewright.NAME.yaml over ratewright.yaml
     #[arg(long, value_name = "NAME", env = "RATEWRIGHT_PROFILE")]
     pub(crate) profile: Option<String>,
 
@@ -210,7 +210,7 @@ pub(crate) struct DiffArgs {
     #[arg(value_name = "NEW")]
     pub(crate) new: PathBuf,
 
-    /// Lay a second file over each: ratewright.NAME.yaml over ratewright.yaml; not over standard input
+    /// Merge the profile's file over each: ratewright.NAME.yaml over ratewright.yaml; not over standard input
     #[arg(long, value_name = "NAME", env = "RATEWRIGHT_PROFILE")]
     pub(crate) profile: Option<String>,
 
@@ -241,7 +241,7 @@ pub(crate) enum ConvertFrom {
 
 #[derive(Args, Debug)]
 pub(crate) struct KeyArgs {
-    /// Policy and values, as Redis and `ratewright top` show them: login:10.0.0.1; for an ad hoc key the algorithm: token_bucket:user:123
+    /// Policy and key, as POLICY and CLIENT of `ratewright top`: login:10.0.0.1, api:user:anna; for an ad hoc key the algorithm: token_bucket:user:123
     #[arg(value_name = "KEY")]
     pub(crate) key: AdminKey,
 
@@ -251,7 +251,7 @@ pub(crate) struct KeyArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct InspectArgs {
-    /// Policy and values, as Redis and `ratewright top` show them: login:10.0.0.1; for an ad hoc key the algorithm: token_bucket:user:123
+    /// Policy and key, as POLICY and CLIENT of `ratewright top`: login:10.0.0.1, api:user:anna; for an ad hoc key the algorithm: token_bucket:user:123
     #[arg(value_name = "KEY", required_unless_present = "client", conflicts_with = "client")]
     pub(crate) key: Option<AdminKey>,
 
@@ -285,7 +285,7 @@ pub(crate) struct ExplainArgs {
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     pub(crate) headers: Vec<String>,
 
-    /// The user, as if a token had named it
+    /// The user, as if a verified token had named it
     #[arg(long, value_name = "NAME")]
     pub(crate) user: Option<String>,
 
@@ -297,11 +297,11 @@ pub(crate) struct ExplainArgs {
     #[arg(long = "policy", value_name = "NAME")]
     pub(crate) policies: Vec<String>,
 
-    /// Evaluate this policy file, and ask nobody
+    /// Evaluate this policy file instead of asking a running instance
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Lay a second file over the first: ratewright.NAME.yaml over ratewright.yaml
+    /// Merge the profile's file over it: ratewright.NAME.yaml over ratewright.yaml
     #[arg(long, value_name = "NAME", requires = "config")]
     pub(crate) profile: Option<String>,
 
@@ -311,7 +311,7 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
-    /// Only those that this policy denies
+    /// Only clients that this policy denies
     #[arg(short, long, value_name = "NAME")]
     pub(crate) policy: Option<String>,
 
@@ -319,7 +319,7 @@ pub(crate) struct TopArgs {
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..=i64::from(ROWS_MAX)))]
     pub(crate) rows: u16,
 
-    /// Go on, every two seconds
+    /// Refresh every two seconds
     #[arg(short, long)]
     pub(crate) watch: bool,
 
@@ -380,7 +380,7 @@ pub(crate) struct SourceArgs {
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Lay a second file over the first: ratewright.NAME.yaml over ratewright.yaml
+    /// Merge the profile's file over it: ratewright.NAME.yaml over ratewright.yaml
     #[arg(long, value_name = "NAME", env = "RATEWRIGHT_PROFILE")]
     pub(crate) profile: Option<String>,
 }
@@ -414,7 +414,7 @@ fn client_address(text: &str) -> Result<std::net::IpAddr, &'static str> {
     )
 }
 
-/// The URL of a door.
+/// The URL of a listener.
 fn url(text: &str) -> Result<Uri, &'static str> {
     fetch::parse(text).ok_or("use http:// or https://, a host and a port: http://127.0.0.1:8082")
 }
@@ -446,13 +446,13 @@ const LONG_VERSION: &str = concat!(
     ")"
 );
 
-/// The most rows that the admin door tells.
+/// The most rows that the admin listener returns.
 pub(crate) const ROWS_MAX: u16 = 1_000;
 
 const EXAMPLES: &str = "\
 Exit status:
-  0  it was told to stop, and did
-  1  it could not go on, for example because the address is in use
+  0  it was stopped by a signal
+  1  it failed, for example because the address is in use
   2  an option or the policy file is wrong; nothing was started
   130  Ctrl-C during a stop forced it to end
 
@@ -464,8 +464,8 @@ Examples:
 
 const CHECK_EXAMPLES: &str = "\
 Exit status:
-  0  all files are sound; what each policy means is on standard output
-  2  an option or a file is wrong, or manifests differ from what they deploy; all that is wrong is on standard error, with its place
+  0  all files are valid; each policy is described on standard output
+  2  an option or a file is invalid, or manifests do not fit what they deploy; every error is on standard error, with its position
 
 Examples:
   ratewright check ratewright.yaml
@@ -478,7 +478,7 @@ const DIFF_EXAMPLES: &str = "\
 Exit status:
   0  no difference
   1  there are differences; they are on standard output
-  2  an option or a file is wrong; all that is wrong is on standard error, with its place
+  2  an option or a file is invalid; every error is on standard error, with its position
 
 Examples:
   ratewright diff /etc/ratewright/ratewright.yaml ratewright.yaml
@@ -488,7 +488,7 @@ Examples:
 const CONVERT_EXAMPLES: &str = "\
 Exit status:
   0  the policy file is on standard output
-  2  an option or a file is wrong; all that is wrong is on standard error, with its place
+  2  an option or a file is invalid; every error is on standard error, with its position
 
 Examples:
   ratewright convert envoy ratelimit.yaml > ratewright.yaml
@@ -521,8 +521,8 @@ Examples:
 
 const RESET_EXAMPLES: &str = "\
 Exit status:
-  0  it is forgotten
-  1  the door cannot be reached, or refuses
+  0  it is reset
+  1  the admin listener cannot be reached, or refuses
   2  an option is wrong; nothing was asked
 
 Examples:
@@ -543,7 +543,7 @@ Examples:
 
 const TOP_EXAMPLES: &str = "\
 Exit status:
-  0  who is denied is on standard output
+  0  the denied clients are on standard output
   1  the admin listener cannot be reached, or refuses, for example because there is no policy of that name
   2  an option is wrong; nothing was asked
 

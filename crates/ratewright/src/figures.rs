@@ -143,11 +143,8 @@ fn of_memory(stats: MemoryStats) -> Vec<Figure> {
         gauge("ratewright_memory_keys", "Keys in memory", n_keys),
         gauge("ratewright_memory_keys_max", "The most keys in memory", n_keys_max),
         gauge("ratewright_memory_bytes", "Memory that keys take", n_bytes),
-        Figure::counter(
-            "ratewright_memory_evictions",
-            "Keys that were let go while they still meant something",
-        )
-        .of(figure_of(n_evicted)),
+        Figure::counter("ratewright_memory_evictions", "Keys evicted before they expired")
+            .of(figure_of(n_evicted)),
     ]
 }
 
@@ -173,7 +170,7 @@ pub(crate) fn of_gateway<O: Observe + 'static>(passage: &Passage<O>) -> Vec<Figu
         took = took.took([("route_path", label.to_string())], reading);
     }
     let mut healthy = Figure::gauge("gateway_upstream_healthy", "Whether a server is sent requests: 1 or 0");
-    let mut ejections = Figure::counter("gateway_upstream_ejections", "How often a server was left alone");
+    let mut ejections = Figure::counter("gateway_upstream_ejections", "How often a server was ejected");
     for (_, route) in passage.settings().routes.iter() {
         for state in route.upstream.states() {
             let labels = || [("route", route.id.to_string()), ("server", state.server.to_string())];

@@ -37,7 +37,6 @@ use ratewright_http::jwt::Verifier;
 use ratewright_server::admin::Reloaded;
 use ratewright_server::{Access, Settings};
 use ratewright_store::WallClock;
-use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
@@ -45,7 +44,7 @@ use tokio::time::Instant;
 use tracing::{error, info};
 
 use crate::config::{
-    AnswersConfig, ClientsConfig, Config, ConfigError, Contents, Fingerprint, Source, changes,
+    AnswersConfig, Change, ClientsConfig, Config, ConfigError, Contents, Fingerprint, Source, changes,
     changes_in_short,
 };
 use crate::log;
@@ -62,9 +61,6 @@ const GUARDED_MIN: usize = 10;
 
 /// How long a change can be reported to a command that comes after it.
 const UNREPORTED_FOR: Duration = Duration::from_secs(60);
-
-/// The most changes that are kept for such a command; of more, the latest.
-const UNREPORTED_MAX: usize = 1_000;
 
 /// Requests for a reload that wait; more wait outside.
 const REQUESTS_MAX: usize = 16;
@@ -100,12 +96,11 @@ pub(crate) struct Following {
     pub(crate) requests: mpsc::Receiver<ReloadRequest>,
 }
 
-/// Changes that were put in force without a command, a moment ago: an operator who edits the file and then asks for a reload may come after the
-/// watcher, and wants to know what the edits changed.
+/// What was in force before the watcher put edits in force that no command has reported yet. An operator who edits the file and then runs
+/// `ratewright reload` often comes after the watcher, and wants to know what the edits changed in all.
 #[derive(Default)]
 struct Unreported {
-    since: Option<Instant>,
-    changes: Vec<Value>,
+    before: Option<(Instant, Contents)>,
 }
 
 /// What the files hold now.
@@ -247,13 +242,18 @@ impl Running {
                 if self.reloads.is_new(&texts) || is_told {
                     systemd::reloading();
                     let is_forced = request.as_ref().is_some_and(|request| request.is_forced);
-                    let reloaded = self.reload(texts, &mut users, is_forced);
+                    let before = self.reloads.in_force.lock().clone();
+                    let mut reloaded = self.reload(texts, &mut users, is_forced);
                     systemd::ready();
                     folders.watch(self.folders(&source));
                     match request {
-                        None => unreported.keep(reloaded),
+                        None => unreported.keep(before),
                         Some(ReloadRequest { reply, .. }) => {
-                            let _ = reply.send(unreported.with(reloaded)); // whoever asked may have gone
+                            if let Reloaded::Done { changes, .. } = &mut reloaded {
+                                let all = unreported.report(&before, &self.reloads.in_force.lock());
+                                *changes = all.iter().map(Change::told).collect();
+                            }
+                            let _ = reply.send(reloaded); // the caller may be gone
                         }
                     }
                 }
@@ -330,7 +330,7 @@ impl Running {
         *self.reloads.in_force.lock() = contents;
         config.warnings.iter().for_each(ConfigError::log);
         for change in changes.iter().take(LOGGED_MAX) {
-            info!("reload changes {}", change.line());
+            info!("reloaded: {}", change.line());
         }
         self.reloads.n_succeeded.fetch_add(1, Ordering::Relaxed);
         let n_failed = self.reloads.n_failed.load(Ordering::Relaxed);
@@ -361,7 +361,7 @@ impl Running {
             (!is_meant && is_lost(before.len(), dropped.len())).then(|| {
                 let names = dropped.iter().take(3).copied().collect::<Vec<_>>().join(", ");
                 format!(
-                    "the policy file drops {} of {} {what} ({names}, …), as if a part of it were missing; the ones before stay. If that is meant, run ratewright reload --force, or write {none} or enabled: false",
+                    "the policy file drops {} of {} {what} ({names}, …), as if a part of it were missing; the previous ones stay in force. If that is meant, run ratewright reload --force; to have none at all, write {none}",
                     dropped.len(),
                     before.len()
                 )
@@ -406,30 +406,19 @@ impl Running {
 }
 
 impl Unreported {
-    /// Keeps what changed for the next command.
-    fn keep(&mut self, reloaded: Reloaded) {
-        let Reloaded::Done { changes, .. } = reloaded else { return };
-        if changes.is_empty() {
-            return;
+    /// Remembers what was in force before edits that the watcher found. Older edits are no longer reported.
+    fn keep(&mut self, before: Contents) {
+        if self.before.as_ref().is_none_or(|(since, _)| since.elapsed() >= UNREPORTED_FOR) {
+            self.before = Some((Instant::now(), before));
         }
-        if self.since.is_none_or(|since| since.elapsed() >= UNREPORTED_FOR) {
-            self.changes.clear();
-        }
-        self.since = Some(Instant::now());
-        self.changes.extend(changes);
-        let n_too_many = self.changes.len().saturating_sub(UNREPORTED_MAX);
-        self.changes.drain(..n_too_many);
     }
 
-    /// Adds what was kept, unless it is old.
-    fn with(&mut self, mut reloaded: Reloaded) -> Reloaded {
-        let Self { since, changes: kept } = std::mem::take(self);
-        if let Reloaded::Done { changes, .. } = &mut reloaded
-            && since.is_some_and(|since| since.elapsed() < UNREPORTED_FOR)
-        {
-            changes.splice(0..0, kept);
+    /// What has changed since the edits that no command has reported, or else since `before`.
+    fn report(&mut self, before: &Contents, now: &Contents) -> Vec<Change> {
+        match self.before.take() {
+            Some((since, before)) if since.elapsed() < UNREPORTED_FOR => changes(&before, now),
+            _ => changes(before, now),
         }
-        reloaded
     }
 }
 
@@ -437,7 +426,7 @@ impl Lost {
     fn words(&self) -> String {
         let Self { section, none } = self;
         format!(
-            "the policy file has no {section}, as if it were not written to its end; the ones before stay. If there shall be none, write {none}"
+            "the policy file has no section {section} and may be truncated; the previous file stays in force. To have none, write {none}, or run ratewright reload --force"
         )
     }
 }

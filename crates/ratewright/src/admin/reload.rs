@@ -1,4 +1,4 @@
-//! `ratewright reload`: puts the policy file of a running program in force, and says what changed, or why it was not.
+//! `ratewright reload`: puts the policy file of a running instance in force, and says what changed, or why it was refused.
 
 use std::process::ExitCode;
 
@@ -16,8 +16,10 @@ struct Done {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct DoneChange {
     line: String,
+    needs_restart: bool,
 }
 
 /// The answer if the one before stays.
@@ -47,12 +49,15 @@ pub(crate) fn reload(args: &ReloadArgs) -> ExitCode {
 impl Done {
     fn words(&self) -> String {
         self.warnings.iter().for_each(|warning| eprintln!("warning: {}", lines(warning)));
-        match self.changes.as_slice() {
-            [] => "in force; no difference\n".to_owned(),
-            changes => {
-                let changes = changes.iter().map(|change| format!("  {}\n", plain(&change.line)));
-                format!("in force\n{}", changes.collect::<String>())
-            }
+        let lines = |needs_restart: bool| -> String {
+            let some = self.changes.iter().filter(|change| change.needs_restart == needs_restart);
+            some.map(|change| format!("  {}\n", plain(&change.line))).collect()
+        };
+        match (lines(false).as_str(), lines(true).as_str()) {
+            ("", "") => "in force; no difference\n".to_owned(),
+            (now, "") => format!("in force\n{now}"),
+            ("", later) => format!("in force; these changes wait for a restart\n{later}"),
+            (now, later) => format!("in force\n{now}these changes wait for a restart\n{later}"),
         }
     }
 }

@@ -107,28 +107,28 @@ fn convert_writes_policies_that_check_accepts() {
         &[],
         &["convert", "envoy", "--help"],
         expect![[r#"
-        From the files of envoyproxy/ratelimit: a policy for each limit
+            From the files of envoyproxy/ratelimit: a policy for each limit
 
-        The policies are for callers of POST /api/v1/decide, with a descriptor's entries as attributes.other. What policies cannot say stands in comments. Envoy itself needs no conversion: name the files in envoy.files.
+            The policies are for callers of POST /api/v1/decide, with a descriptor's entries as attributes.other. What policies cannot say stands in comments. Envoy itself needs no conversion: name the files in envoy.files.
 
-        Usage: ratewright convert envoy <FILE>...
+            Usage: ratewright convert envoy <FILE>...
 
-        Arguments:
-          <FILE>...
-                  Files with a domain and its descriptors, or folders of them; files of the same domain are one
+            Arguments:
+              <FILE>...
+                      Files with a domain and its descriptors, or folders of them; files of the same domain are one
 
-        Options:
-          -h, --help
-                  Print help (see a summary with '-h')
+            Options:
+              -h, --help
+                      Print help (see a summary with '-h')
 
-        Exit status:
-          0  the policy file is on standard output
-          2  an option or a file is wrong; all that is wrong is on standard error, with its place
+            Exit status:
+              0  the policy file is on standard output
+              2  an option or a file is invalid; every error is on standard error, with its position
 
-        Examples:
-          ratewright convert envoy ratelimit.yaml > ratewright.yaml
-          ratewright convert envoy /etc/ratelimit/config > ratewright.yaml && ratewright check ratewright.yaml
-        exit 0"#]],
+            Examples:
+              ratewright convert envoy ratelimit.yaml > ratewright.yaml
+              ratewright convert envoy /etc/ratelimit/config > ratewright.yaml && ratewright check ratewright.yaml
+            exit 0"#]],
     );
 }
 
@@ -212,9 +212,9 @@ fn help_tells_exit_codes_and_examples() {
         &[],
         &["check", "--help"],
         expect![[r#"
-            Say what policy files mean, or what is wrong with them
+            Validate policy files, and describe their limits in words
 
-            Nothing is started and nothing is sent. The environment counts as it would for the program, and so do files that a policy file names: certificates, keys, and rules for Envoy, which can also be checked by themselves.
+            Nothing is started and nothing is sent. Variables come from the environment, as for `serve`. Files that a policy file names are checked too: certificates, keys, and rules for Envoy, which can also be checked by themselves.
 
             With --deployment, Kubernetes manifests are checked: the policy file in the ConfigMap, and whether probes, ports, grace period, replicas and disruption budgets fit it. --expect names a file with figures that must hold: `scaling: {ratewright: {cpu: 70, sustained: 2min, replicas: 2..10, scale_up_at: 75}}` and `policies: {per-ip: 100/min}`.
 
@@ -229,7 +229,7 @@ fn help_tells_exit_codes_and_examples() {
                       The same as FILE
 
                   --profile <NAME>
-                      Lay a second file over each: ratewright.NAME.yaml over ratewright.yaml
+                      Merge the profile's file over each: ratewright.NAME.yaml over ratewright.yaml
 
                       [env: RATEWRIGHT_PROFILE=]
 
@@ -243,8 +243,8 @@ fn help_tells_exit_codes_and_examples() {
                       Print help (see a summary with '-h')
 
             Exit status:
-              0  all files are sound; what each policy means is on standard output
-              2  an option or a file is wrong, or manifests differ from what they deploy; all that is wrong is on standard error, with its place
+              0  all files are valid; each policy is described on standard output
+              2  an option or a file is invalid, or manifests do not fit what they deploy; every error is on standard error, with its position
 
             Examples:
               ratewright check ratewright.yaml

@@ -1,6 +1,9 @@
 //! The pages say what the program does.
 
+mod markdown;
 mod operations;
+mod rate_limiting;
+mod redis;
 mod transcript;
 
 use std::path::Path;

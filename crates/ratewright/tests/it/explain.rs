@@ -64,7 +64,7 @@ fn every_policy_says_why_it_applies_or_not() {
         per-user: applies: it covers the request; its override gold matches
         partners: not_covered: the request has no header:x-api-key; the request has no host; it must match api.example.com
         trial: applies: it covers the request
-        old: off: it is off
+        old: off: its mode is off, or enabled is false
         named: not_covered: path is /api/login, which does not match /never
     "#]],
     );
@@ -84,7 +84,7 @@ fn every_policy_says_why_it_applies_or_not() {
         per-user: applies: it covers the request; its override gold matches
         partners: not_covered: the request has no header:x-api-key; the request has no host; it must match api.example.com
         trial: applies: it covers the request
-        old: off: it is off
+        old: off: its mode is off, or enabled is false
         named: not_covered: path is /api/login, which does not match /never
     "#]],
     );
@@ -114,7 +114,7 @@ fn every_policy_says_why_it_applies_or_not() {
         per-user: missing: the request has no user, and missing is skip
         partners: not_covered: header:x-api-key does not match (1 value(s) sent); host is other.example.com, which does not match api.example.com
         trial: applies: it covers the request
-        old: off: it is off
+        old: off: its mode is off, or enabled is false
         named: not_covered: path is /x, which does not match /never
     "#]],
     );
@@ -221,7 +221,7 @@ fn the_command_explains_by_a_running_program_and_by_a_file() {
         per-user  missing      the request has no user, and missing is skip
         partners  not covered  the request has no header:x-api-key; the request has no host; it must match api.example.com
         trial     applies      it covers the request
-        old       off          it is off
+        old       off          its mode is off, or enabled is false
         named     not covered  path is /api/login, which does not match /never
 
         KEY              LEFT  OF  FULL IN  RETRY AFTER  MODE

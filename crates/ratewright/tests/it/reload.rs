@@ -114,7 +114,7 @@ fn a_broken_file_is_told_and_the_one_before_stays_until_it_is_repaired() {
 fn policies_do_not_go_by_being_left_out() {
     let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 3}", ""));
     ratewright.rewrite("log: {level: info}\n");
-    ratewright.wait_for_line(&["ERROR", "the policy file has no policies", "write policies: []"]);
+    ratewright.wait_for_line(&["ERROR", "the policy file has no section policies", "write policies: []"]);
     assert_eq!(ratewright.metric(FAILURES), 1.0);
     assert_eq!(look(&ratewright, "192.0.2.1", "api"), Some(3));
     ratewright.reload("policies: []\n");
@@ -129,7 +129,7 @@ fn routes_do_not_go_by_being_left_out() {
     let ratewright = Ratewright::start(&format!("{policies}{routes}"));
     assert_eq!(ratewright.pass("/", &[]).status, 502);
     ratewright.rewrite(policies);
-    ratewright.wait_for_line(&["ERROR", "the policy file has no routes", "write routes: []"]);
+    ratewright.wait_for_line(&["ERROR", "the policy file has no section routes", "write routes: []"]);
     assert_eq!(ratewright.pass("/", &[]).status, 502);
     ratewright.reload(&format!("{policies}routes: []\n"));
     assert_eq!(ratewright.pass("/", &[]).status, 404);

@@ -1,35 +1,48 @@
 //! Transcripts on a page, played again: commands after `$ `, going on where a line is indented by four, and what they print.
 
+mod mask;
+
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use ratewright_lab::wait_until;
 
 use crate::process::Ratewright;
+pub(super) use mask::is_alike;
 
 /// Where a page's commands are run.
 pub(super) struct Stage<'a> {
     pub(super) ratewright: &'a Ratewright,
     pub(super) folder: &'a Path,
-    /// Addresses as the page has them, and where they are in truth.
+    /// Words as the page has them, and what they are in truth: addresses, and commands that need another address.
     pub(super) addresses: Vec<(&'static str, String)>,
+    begun_at: Instant,
 }
 
 impl<'a> Stage<'a> {
     /// A program that a reader would have on the usual ports, in this folder.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "values that count down may differ by the real time that passed"
+    )]
     pub(super) fn new(ratewright: &'a Ratewright, folder: &'a Path) -> Self {
-        let doors = [
+        let listeners = [
             ("127.0.0.1:8000", &ratewright.gateway),
             ("127.0.0.1:8080", &ratewright.address),
             ("127.0.0.1:8082", &ratewright.admin),
         ];
-        let addresses = doors.into_iter().map(|(written, real)| (written, real.clone()));
-        Self { ratewright, folder, addresses: addresses.collect() }
+        let addresses = listeners.into_iter().map(|(written, real)| (written, real.clone()));
+        Self { ratewright, folder, addresses: addresses.collect(), begun_at: Instant::now() }
+    }
+
+    /// Seconds since it began, rounded up.
+    fn n_seconds(&self) -> u64 {
+        self.begun_at.elapsed().as_secs() + 1
     }
 }
 
-/// The page with what its commands print now. What differs only by the time of day, and by how long it took to get there,
-/// stays as it is written.
+/// The page with what its commands print now. What differs only by time stays as it is written.
 pub(super) fn replay(page: &str, stage: &Stage<'_>) -> String {
     let mut made = String::new();
     let mut lines = page.lines().peekable();
@@ -48,16 +61,16 @@ pub(super) fn replay(page: &str, stage: &Stage<'_>) -> String {
             written += &format!("{more}\n");
         }
         let printed = run(&command, stage);
-        made += if is_alike(&written, &printed) { &written } else { &printed };
+        made += if is_alike(&command, &written, &printed, stage.n_seconds()) { &written } else { &printed };
     }
     made
 }
 
 /// Runs a command as a reader would. After an edit of the policy file, waits until it is in force.
 fn run(command: &str, stage: &Stage<'_>) -> String {
-    let addresses = stage.addresses.iter().filter(|(_, real)| !real.is_empty());
+    let addresses = || stage.addresses.iter().filter(|(_, real)| !real.is_empty());
     let command =
-        addresses.fold(command.to_owned(), |command, (written, real)| command.replace(written, real));
+        addresses().fold(command.to_owned(), |command, (written, real)| command.replace(written, real));
     let n_reloads = || stage.ratewright.metric("ratewright_reloads_total");
     let before = n_reloads();
     let program = Path::new(env!("CARGO_BIN_EXE_ratewright"));
@@ -76,46 +89,7 @@ fn run(command: &str, stage: &Stage<'_>) -> String {
         wait_until("the edit is in force", || n_reloads() > before);
     }
     let printed = String::from_utf8(output.stdout).unwrap().replace('\r', "");
+    let printed = addresses().fold(printed, |printed, (written, real)| printed.replace(real, written));
     let end = if printed.is_empty() || printed.ends_with('\n') { "" } else { "\n" };
     printed + end
-}
-
-/// A figure, or what stands between figures.
-#[derive(Debug)]
-enum Piece {
-    Figure(u64),
-    Words(String),
-}
-
-/// True if the texts differ by time at most: of the day, or seconds that passed.
-fn is_alike(written: &str, printed: &str) -> bool {
-    let (written, printed) = (pieces(written), pieces(printed));
-    let is_alike = |pair: (&Piece, &Piece)| match pair {
-        (Piece::Words(written), Piece::Words(printed)) => written == printed,
-        (Piece::Figure(written), Piece::Figure(printed)) => {
-            let is_time_of_day = *written > 1_000_000_000 && *printed > 1_000_000_000;
-            let passed = written.abs_diff(*printed);
-            passed == 0 || is_time_of_day || (*written.min(printed) >= 30 && passed < 30)
-        }
-        (Piece::Words(_), Piece::Figure(_)) | (Piece::Figure(_), Piece::Words(_)) => false,
-    };
-    written.len() == printed.len() && written.iter().zip(&printed).all(is_alike)
-}
-
-/// Takes a text apart. Dates, versions and ids that are made are left out.
-fn pieces(text: &str) -> Vec<Piece> {
-    let mut pieces = Vec::new();
-    let made = ["date: ", "last-modified: ", "server: ", "x-correlation-id: "];
-    let is_made = |line: &&str| made.iter().any(|name| line.starts_with(name));
-    for line in text.lines().filter(|line| !is_made(line)) {
-        let line = line.split_once("\"timestamp\": ").map_or(line, |(before, _)| before);
-        let line = line.split_once("\"correlationId\":\"").map_or(line, |(before, _)| before);
-        for piece in line.split_inclusive(|c: char| !c.is_ascii_digit()) {
-            let n_digits = piece.trim_end_matches(|c: char| !c.is_ascii_digit()).len();
-            let (digits, words) = piece.split_at(n_digits);
-            pieces.extend(digits.parse().ok().map(Piece::Figure));
-            pieces.push(Piece::Words(words.to_owned()));
-        }
-    }
-    pieces
 }

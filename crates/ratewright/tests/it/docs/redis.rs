@@ -1,0 +1,53 @@
+//! The page on Redis: what `MONITOR` shows of a decision.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use ratewright_lab::Redis;
+
+use super::page;
+use crate::packages::{root, run};
+use crate::process::{Guarded, Ratewright};
+
+/// The lines that Redis tells of one check of a new client, without their times and addresses.
+fn monitored(server: &Redis, ratewright: &Ratewright) -> Vec<String> {
+    let mut monitor = Command::new("redis-cli");
+    monitor.args(["-p", &server.port().to_string(), "MONITOR"]).stdout(Stdio::piped());
+    let mut monitor = Guarded(monitor.spawn().unwrap());
+    let mut lines = BufReader::new(monitor.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+    assert_eq!(lines.next().as_deref(), Some("OK"), "it watches from now on");
+    assert_eq!(ratewright.get("check?key=user:9").json()["basis"], "shared");
+    let lines = lines.map(|line| line.split_once("] ").unwrap().1.to_owned());
+    // A link that has nothing to do tries the script without keys.
+    let lines = lines.skip_while(|line| !line.contains("user:9"));
+    lines.take(6).collect()
+}
+
+/// D3: the script is known by its digest, and does what the page says.
+#[test]
+fn d3_the_page_on_redis_shows_what_monitor_prints() {
+    let server = Redis::start();
+    let defaults = "api: {defaults: {token_bucket: {rate: 3/min, burst: 5}}}";
+    let store = format!("store: {{redis: {{url: '{}', deadline: 10s}}}}\n{defaults}", server.url());
+    let ratewright = Ratewright::start(&store);
+    ratewright.wait_for_redis();
+    let digest =
+        run(Command::new("sha1sum").arg("crates/ratewright-store/src/redis/apply.lua").current_dir(root()));
+    let digest = digest.split(' ').next().unwrap();
+    let page = page("redis.md");
+    let (_, written) = page.split_once("```text\n\"EVALSHA\"").unwrap();
+    let written = format!("\"EVALSHA\"{}", written.split("\n```").next().unwrap());
+    let shown: Vec<_> = written.replace("DIGEST", digest).lines().map(masked).collect();
+    let printed: Vec<_> = monitored(&server, &ratewright).iter().map(|line| masked(line)).collect();
+    assert_eq!(shown, printed);
+}
+
+/// A line without the packed charges and the time of day.
+fn masked(line: &str) -> String {
+    let is_time = |word: &str| {
+        word.trim_matches('"').len() > 12 && word.trim_matches('"').bytes().all(|c| c.is_ascii_digit())
+    };
+    let n_words = if line.starts_with("\"EVALSHA\"") { 4 } else { usize::MAX };
+    let words = line.split(' ').take(n_words).map(|word| if is_time(word) { "TIME" } else { word });
+    words.collect::<Vec<_>>().join(" ")
+}
