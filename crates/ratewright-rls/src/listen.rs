@@ -11,7 +11,7 @@ use std::time::Duration;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ratewright_core::{Clock, Observe, Store};
-use ratewright_listen::{ConnectionSetup, Patient, ProxyProtocol, Speaks, Stop, accept_queued};
+use ratewright_listen::{Alpn, ConnectionSetup, ProxyProtocol, Shutdown, WriteTimeout, accept_queued};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -42,7 +42,7 @@ pub struct Listening {
     /// The maximum age of a connection. `None`: unlimited.
     pub age_max: Option<Duration>,
     /// Time for calls in flight to finish, after a stop or at the maximum age.
-    pub finish_within: Duration,
+    pub drain_timeout: Duration,
 }
 
 impl Default for Listening {
@@ -56,7 +56,7 @@ impl Default for Listening {
             keep_alive_every: Some(Duration::from_secs(60)),
             keep_alive_within: Duration::from_secs(20),
             age_max: None,
-            finish_within: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -67,7 +67,7 @@ pub async fn serve<S, O, C>(
     service: GrpcService<S, O, C>,
     listening: Listening,
     setup: impl Into<ConnectionSetup>,
-    stop: Stop,
+    stop: Shutdown,
 ) where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
@@ -95,7 +95,7 @@ pub async fn serve<S, O, C>(
     };
     tokio::select! {
         () = accepting => {}
-        () = stop.ends_accepting() => {}
+        () = stop.accepting_ended() => {}
     }
     for accepted in accept_queued(listener) {
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else { break };
@@ -106,7 +106,7 @@ pub async fn serve<S, O, C>(
         while connections.join_next().await.is_some() {}
         let _all_finished = over.recv().await;
     };
-    let _ = tokio::time::timeout(listening.finish_within, finish).await;
+    let _ = tokio::time::timeout(listening.drain_timeout, finish).await;
 }
 
 /// The next connection. Running out of file descriptors passes; trying without a pause would not help.
@@ -124,7 +124,7 @@ async fn receive<S, O, C>(
     service: GrpcService<S, O, C>,
     listening: Listening,
     setup: ConnectionSetup,
-    stop: Stop,
+    stop: Shutdown,
 ) where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
@@ -140,7 +140,7 @@ async fn receive<S, O, C>(
             client
         }
     };
-    let stream = Patient::new(stream, listening.read_within);
+    let stream = WriteTimeout::new(stream, listening.read_within);
     match setup.tls {
         None => {
             converse(stream, service.with_refunds(Refunds::of(peer, is_announced, None)), listening, stop)
@@ -148,8 +148,8 @@ async fn receive<S, O, C>(
         }
         Some(tls) => {
             let stream = tokio::select! {
-                stream = tls.accept(stream, peer, Speaks::Http2, listening.hands_within) => stream,
-                () = stop.ends_unused() => None,
+                stream = tls.accept(stream, peer, Alpn::Http2, listening.hands_within) => stream,
+                () = stop.first_request_timeout() => None,
             };
             if let Some(stream) = stream {
                 // TLS asks for a certificate only if it can verify one.
@@ -166,11 +166,11 @@ async fn announced(
     proxy: ProxyProtocol,
     (stream, peer): (&mut TcpStream, SocketAddr),
     listening: Listening,
-    stop: &Stop,
+    stop: &Shutdown,
 ) -> Option<IpAddr> {
     tokio::select! {
         client = proxy.client(stream, peer, listening.hands_within) => client.map(|client| client.ip()),
-        () = stop.ends_unused() => None,
+        () = stop.first_request_timeout() => None,
     }
 }
 
@@ -179,7 +179,7 @@ async fn converse<S, O, C>(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     service: GrpcService<S, O, C>,
     listening: Listening,
-    stop: Stop,
+    stop: Shutdown,
 ) where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
@@ -204,9 +204,9 @@ async fn converse<S, O, C>(
         _ = std::future::poll_fn(|cx| inline_executor.poll(connection.as_mut(), cx)) => return,
         () = silent => return,
         () = old => {}
-        () = stop.ends_accepting() => {}
+        () = stop.accepting_ended() => {}
     }
     connection.as_mut().graceful_shutdown();
     let finished = std::future::poll_fn(|cx| inline_executor.poll(connection.as_mut(), cx));
-    let _ = tokio::time::timeout(listening.finish_within, finished).await;
+    let _ = tokio::time::timeout(listening.drain_timeout, finished).await;
 }

@@ -11,7 +11,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use ratewright_core::{Entrypoint, Limiter, Observe, Policies};
-use ratewright_listen::{ConnectionSetup, Stop, StopPhase};
+use ratewright_listen::{ConnectionSetup, Shutdown, ShutdownPhase};
 use ratewright_rls::wire::Code;
 use ratewright_rls::{
     GrpcService, HitCounts, Listening, Refunds, Rls, RuleSet, SharedRuleSet, Unmatched, json,
@@ -65,12 +65,12 @@ impl<O: Observe + 'static> RateLimits<O> {
         listener: TcpListener,
         listening: Listening,
         setup: ConnectionSetup,
-        stop: Stop,
+        stop: Shutdown,
     ) {
         let (service, health) = GrpcService::new(Arc::clone(&self.rls));
         health.serve().await;
         let leaving = async {
-            stop.reaches(StopPhase::Leaving).await;
+            stop.reached(ShutdownPhase::NotReady).await;
             health.leave().await;
             std::future::pending().await
         };

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ratewright_core::{Basis, Charge, Entrypoint, Key, Refund, Standing, Standings, Store};
-use ratewright_listen::Stop;
+use ratewright_listen::Shutdown;
 use ratewright_rls::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use ratewright_rls::{Compat, GrpcService, Listening, Refunds, Refusal, RlsSettings, serve};
 use ratewright_rls_rules::Descriptor;
@@ -277,7 +277,7 @@ async fn a_call_is_answered_before_its_corrections_and_a_stop_waits_for_them() {
     let address = listener.local_addr().unwrap();
     let (service, health) = GrpcService::new(rls.clone());
     let (stop, stopped) = oneshot::channel::<()>();
-    let stopped = Stop::when(async { stopped.await.unwrap_or_default() });
+    let stopped = Shutdown::when(async { stopped.await.unwrap_or_default() });
     let served = tokio::spawn(serve(listener, service, Listening::default(), None, stopped));
     let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect_lazy();
     let open = Open { address, channel, health, stop, served };

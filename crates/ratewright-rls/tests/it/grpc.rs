@@ -13,7 +13,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use ratewright_listen::Stop;
+use ratewright_listen::Shutdown;
 use ratewright_rls::wire::{Code, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use ratewright_rls::{GrpcService, Health, Listening, RlsSettings, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -46,7 +46,7 @@ async fn open(listening: Listening) -> Open {
     let address = listener.local_addr().unwrap();
     let (service, health) = GrpcService::new(world.rls);
     let (stop, stopped) = oneshot::channel::<()>();
-    let stopped = Stop::when(async { stopped.await.unwrap_or_default() });
+    let stopped = Shutdown::when(async { stopped.await.unwrap_or_default() });
     let served = tokio::spawn(serve(listener, service, listening, None, stopped));
     let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect_lazy();
     Open { address, channel, health, stop, served }

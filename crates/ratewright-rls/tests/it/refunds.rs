@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
-use ratewright_listen::{ConnectionSetup, ProxyProtocol, Stop, Tls};
+use ratewright_listen::{ConnectionSetup, ProxyProtocol, Shutdown, Tls};
 use ratewright_rls::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
 use ratewright_rls::{GrpcService, Listening, Refunds, RlsSettings, serve};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
@@ -56,7 +56,7 @@ async fn connect(address: IpAddr, setup: impl Into<ConnectionSetup>) -> TcpStrea
     let listener = TcpListener::bind((address, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
     let (service, _health) = GrpcService::new(world.rls);
-    let stop = Stop::when(std::future::pending());
+    let stop = Shutdown::when(std::future::pending());
     tokio::spawn(serve(listener, service, Listening::default(), setup.into(), stop));
     let stream = TcpStream::connect(address).await.unwrap();
     assert_eq!(stream.local_addr().unwrap().ip(), address.ip());

@@ -155,7 +155,7 @@ impl Reader<'_> {
             age_max: self
                 .time_or_none("envoy.connection_age", &written.connection_age)
                 .unwrap_or(default.age_max),
-            finish_within: grace.unwrap_or(default.finish_within),
+            drain_timeout: grace.unwrap_or(default.drain_timeout),
             ..default
         }
     }

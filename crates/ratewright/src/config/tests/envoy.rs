@@ -335,10 +335,10 @@ fn check_kept(settings: &str, expected: Expect) {
         Ok(config) => {
             let listening = config.envoy.unwrap().listening;
             let ratewright_rls::Listening {
-                keep_alive_every, keep_alive_within, age_max, finish_within, ..
+                keep_alive_every, keep_alive_within, age_max, drain_timeout, ..
             } = listening;
             format!(
-                "{keep_alive_every:?} within {keep_alive_within:?}, until {age_max:?} and {finish_within:?}"
+                "{keep_alive_every:?} within {keep_alive_within:?}, until {age_max:?} and {drain_timeout:?}"
             )
         }
         Err(errors) => {
