@@ -8,8 +8,8 @@
 //!         ── anything else ──────────────────────────────────────────────── as it is ─────────────────►
 //! ```
 //!
-//! A response is replaced only if one write holds exactly that head. An entrypoint whose own responses may look the same
-//! tells them apart by [`RenderParseError::flushed`]: after a flush, with no request in flight, only hyper writes.
+//! A response is replaced only if one write holds exactly that head. An entrypoint whose own responses may look the
+//! same tells them apart by [`RenderParseError::flushed`]: after a flush, with no request in flight, only hyper writes.
 
 use std::io;
 use std::net::IpAddr;

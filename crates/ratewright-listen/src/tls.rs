@@ -1,7 +1,7 @@
 //! TLS for a listener, with or without client certificates.
 //!
-//! A [`Tls`] is a handle: clones share the certificates, and [`Tls::replace`] changes them for every handshake from then
-//! on. Open connections keep theirs.
+//! A [`Tls`] is a handle: clones share the certificates, and [`Tls::replace`] changes them for every handshake from
+//! then on. Open connections keep theirs.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -129,8 +129,8 @@ impl Tls {
         self.configs.load().expires_at
     }
 
-    /// Performs the handshake with a client. None: it failed or took longer than `within`. Failures are logged, throttled,
-    /// since a client with the wrong certificate may not report it.
+    /// Performs the handshake with a client. None: it failed or took longer than `within`. Failures are logged,
+    /// throttled, since a client with the wrong certificate may not report it.
     pub async fn accept<I>(
         &self,
         stream: I,

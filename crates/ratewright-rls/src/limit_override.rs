@@ -127,7 +127,7 @@ pub fn is_override_policy(policy: &Policy) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use ratewright_rls_rules::{Descriptor, Domains, RateLimit, SameDomain};
+    use ratewright_rls_rules::{Descriptor, Domains, DuplicateDomains, RateLimit};
 
     type Pairs = Vec<(String, String)>;
 
@@ -191,7 +191,7 @@ mod tests {
             let rate_limit = RateLimit { unit: "hour".to_owned(), requests_per_unit: 1, ..RateLimit::default() };
             let rule = Descriptor { key, value, rate_limits: vec![rate_limit], ..Descriptor::default() };
             let mut domains = Domains::default();
-            prop_assume!(domains.add(&domain, &[rule], SameDomain::Refuse).is_ok());
+            prop_assume!(domains.add(&domain, &[rule], DuplicateDomains::Reject).is_ok());
             prop_assert!(domains.policies().iter().all(|policy| !is_override_policy(policy)));
         }
     }

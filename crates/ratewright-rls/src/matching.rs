@@ -77,7 +77,7 @@ pub(crate) fn match_descriptors<'a>(
     request: &'a RateLimitRequest,
     refunds: Refunds,
 ) -> SmallVec<[DescriptorMatch<'a>; 4]> {
-    let has_domain = rules.domains.has(&request.domain);
+    let has_domain = rules.domains.has_domain(&request.domain);
     let mut alone: SmallVec<[(Option<LimitOverride>, bool); 4]> = SmallVec::new();
     let mut matched: SmallVec<[Matched<'a>; 4]> = SmallVec::new();
     for descriptor in &request.descriptors {
@@ -89,7 +89,7 @@ pub(crate) fn match_descriptors<'a>(
             None => rules.domains.find(&request.domain, &entries),
         };
         let is_nothing = own.is_none() && matches!(rule, Matched::Nothing);
-        alone.push((own, is_nothing && !rules.domains.knows(&request.domain, &entries)));
+        alone.push((own, is_nothing && !rules.domains.has_descriptor(&request.domain, &entries)));
         matched.push(rule);
     }
     replace(&mut matched);

@@ -191,7 +191,7 @@ where
     }
 
     fn count_unmatched(&self, rules: &RuleSet, domain: &str, matches: &[DescriptorMatch<'_>]) {
-        if rules.domains.has(domain) {
+        if rules.domains.has_domain(domain) {
             self.unmatched.descriptors(matches.iter().filter(|matches| matches.is_unknown).count() as u64);
         } else {
             self.unmatched.domain(domain, self.clock.now());

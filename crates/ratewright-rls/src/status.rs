@@ -1,7 +1,7 @@
 //! The status of a descriptor, as responses show it.
 
 use ratewright_core::{Algorithm, Charge, Standing, Timestamp};
-use ratewright_rls_rules::{Limit, Matched, Rule, Unit};
+use ratewright_rls_rules::{CurrentLimit, Matched, Rule, Unit};
 
 use crate::matching::{DescriptorMatch, Hits};
 use crate::wire::{self, Code, DescriptorStatus, RateLimit, RateLimitResponse};
@@ -166,8 +166,8 @@ impl DescriptorOutcome {
 impl<'a> LimitShown<'a> {
     const NONE: Self = Self { requests_per_unit: 0, unit: Unit::Second, unit_multiplier: 1, name: "" };
 
-    fn of(limit: &'a Limit) -> Self {
-        let Limit { requests_per_unit, unit, unit_multiplier, name } = limit;
+    fn of(limit: &'a CurrentLimit) -> Self {
+        let CurrentLimit { requests_per_unit, unit, unit_multiplier, name } = limit;
         let unit_multiplier = unit_multiplier.get();
         Self { requests_per_unit: *requests_per_unit, unit: *unit, unit_multiplier, name }
     }

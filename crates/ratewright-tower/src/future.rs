@@ -6,8 +6,8 @@
 //!            └─ Deciding ────┘   allowed ─► (Waiting) ─► Calling ─► (Refunding) ─► headers are added
 //! ```
 //!
-//! Dropping the future while it is Waiting refunds the charge; from Calling on the charge is kept. A refund that has begun
-//! completes even if the future is dropped.
+//! Dropping the future while it is Waiting refunds the charge; from Calling on the charge is kept. A refund that has
+//! begun completes even if the future is dropped.
 
 use std::convert::Infallible;
 use std::fmt;

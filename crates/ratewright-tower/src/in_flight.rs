@@ -1,7 +1,7 @@
 //! Limits on requests in flight.
 //!
-//! Put this layer outside the rate limits: a request without a permit then costs nothing, and a request over a rate limit
-//! gives its permit back at once.
+//! Put this layer outside the rate limits: a request without a permit then costs nothing, and a request over a rate
+//! limit gives its permit back at once.
 
 use std::fmt;
 use std::pin::Pin;
@@ -49,8 +49,8 @@ pin_project! {
 }
 
 impl<O: Observe> InFlightLayer<O> {
-    /// A layer that takes a permit from `limiter` for each request, as read by `reader`. The capacity of a policy is the most
-    /// requests that may be in flight at once; its rate is ignored.
+    /// A layer that takes a permit from `limiter` for each request, as read by `reader`. The capacity of a policy is
+    /// the most requests that may be in flight at once; its rate is ignored.
     pub fn new(limiter: Arc<Limiter<Arc<Permits>, O>>, reader: RequestReader) -> Self {
         Self { decider: Arc::new(Decider { limiter, reader }) }
     }

@@ -67,8 +67,8 @@ where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    /// Like `call`, for a server that already knows the peer. The service is cloned for each request, and its clones must be
-    /// ready without `poll_ready`.
+    /// Like `call`, for a server that already knows the peer. The service is cloned for each request, and its clones
+    /// must be ready without `poll_ready`.
     pub fn call_known<B, R>(&self, known: Known, request: Request<B>) -> RateLimitFuture<T, B, S, O>
     where
         T: Service<Request<B>, Response = Response<R>> + Clone,

@@ -28,13 +28,13 @@
 //!
 //! # Layout
 //! - [`RequestReader`]: how requests are read: the peer, further attributes to count by, the cost.
-//! - [`RateLimitLayer`]: identify, decide, render. A request in a leaky bucket's queue waits for its turn; a charge whose
-//!   response does not count is refunded.
+//! - [`RateLimitLayer`]: identify, decide, render. A request in a leaky bucket's queue waits for its turn; a charge
+//!   whose response does not count is refunded.
 //! - [`BodyMeter`]: charges the bytes of bodies of unknown length as they arrive.
 //! - [`InFlightLayer`]: limits on requests in flight, by [`Permits`] that are held until the response body ends.
 //!
-//! **Invariants:** no store and no server; bodies and errors of the service pass unchanged; a store that never waits needs
-//! no boxed future; a request without a known peer never passes unlimited.
+//! **Invariants:** no store and no server; bodies and errors of the service pass unchanged; a store that never waits
+//! needs no boxed future; a request without a known peer never passes unlimited.
 
 mod body_meter;
 mod decide;

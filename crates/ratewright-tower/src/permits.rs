@@ -1,9 +1,11 @@
 //! Permits: how many requests of a key are in flight.
 //!
-//! A limit on requests in flight is judged like any other, with the same selection, partition and modes; only its buckets
-//! are counts that go up when a request begins and down when its response body ends. They are local to this process.
+//! A limit on requests in flight is judged like any other, with the same selection, partition and modes; only its
+//! buckets are counts that go up when a request begins and down when its response body ends. They are local to this
+//! process.
 //!
-//! A key with no request in flight is not in the table, so the table never has more keys than there are requests in flight.
+//! A key with no request in flight is not in the table, so the table never has more keys than there are requests in
+//! flight.
 
 use std::collections::HashMap;
 use std::convert::Infallible;

@@ -60,23 +60,24 @@ impl RequestReader {
         }
     }
 
-    /// Sets which proxies and tokens are trusted and which headers responses carry. A shared dialect can be replaced at any
-    /// time.
+    /// Sets which proxies and tokens are trusted and which headers responses carry. A shared dialect can be replaced at
+    /// any time.
     #[must_use]
     pub fn dialect(mut self, dialect: SharedDialect) -> Self {
         self.dialect = dialect;
         self
     }
 
-    /// Sets how to find the peer of a request's connection. A request without a peer gets 500: a program that forgets this
-    /// setting must not leave requests unlimited.
+    /// Sets how to find the peer of a request's connection. A request without a peer gets 500: a program that forgets
+    /// this setting must not leave requests unlimited.
     #[must_use]
     pub fn peer(mut self, peer: impl Fn(&Parts) -> Option<IpAddr> + Send + Sync + 'static) -> Self {
         self.peer = Arc::new(peer);
         self
     }
 
-    /// Adds an attribute of your own, which policies name `attribute:name`. `value` is called only if a policy needs it.
+    /// Adds an attribute of your own, which policies name `attribute:name`. `value` is called only if a policy needs
+    /// it.
     #[must_use]
     pub fn attribute(
         mut self,
@@ -95,8 +96,8 @@ impl RequestReader {
     }
 
     /// Declares that the service calls [`BodyMeter::take`](crate::BodyMeter::take) for every chunk of a body of unknown
-    /// length. Otherwise a policy with [`Cost::RequestBytes`](ratewright_core::Cost::RequestBytes) denies requests of unknown
-    /// length, since nothing would count them.
+    /// length. Otherwise a policy with [`Cost::RequestBytes`](ratewright_core::Cost::RequestBytes) denies requests of
+    /// unknown length, since nothing would count them.
     #[must_use]
     pub fn metering_bodies(mut self) -> Self {
         self.meters_bodies = true;
@@ -117,8 +118,8 @@ impl RequestReader {
         self
     }
 
-    /// Decides by this rule set instead of the limiter's current one: for programs that replace the reader and the policies
-    /// that it names together, so that no request sees one without the other.
+    /// Decides by this rule set instead of the limiter's current one: for programs that replace the reader and the
+    /// policies that it names together, so that no request sees one without the other.
     #[must_use]
     pub fn rule_set(mut self, policies: Arc<Policies>) -> Self {
         self.rule_set = Some(Arc::new(ArcSwap::new(policies)));

@@ -27,7 +27,8 @@ pub enum ProxyHeader {
     Incomplete,
     /// A whole header.
     Complete {
-        /// The announced client. None for the load balancer's own connections (`UNKNOWN`, `LOCAL`), such as health checks.
+        /// The announced client. None for the load balancer's own connections (`UNKNOWN`, `LOCAL`), such as health
+        /// checks.
         client: Option<SocketAddr>,
         /// Its length in bytes.
         len: usize,

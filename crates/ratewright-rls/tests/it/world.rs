@@ -13,7 +13,7 @@ use ratewright_rls::wire::{
     RateLimitResponse, RateLimitUnit, Unit,
 };
 use ratewright_rls::{Refunds, Rls, RlsSettings, RuleSet, override_policies};
-use ratewright_rls_rules::{Descriptor, Domains, RateLimit, SameDomain};
+use ratewright_rls_rules::{Descriptor, Domains, DuplicateDomains, RateLimit};
 use ratewright_store::MemoryStore;
 
 pub(crate) type Memory = MemoryStore<ManualClock>;
@@ -51,7 +51,7 @@ impl<S: Store<Error = Infallible>> World<S> {
         store: impl FnOnce(Memory) -> S,
     ) -> Self {
         let mut domains = Domains::default();
-        domains.add("shop", descriptors, SameDomain::Refuse).unwrap();
+        domains.add("shop", descriptors, DuplicateDomains::Reject).unwrap();
         let all = domains.policies().iter().cloned().chain(override_policies()).collect();
         let clock = ManualClock::at(NOW);
         let store = store(MemoryStore::new(clock.clone(), 10_000));

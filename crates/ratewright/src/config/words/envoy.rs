@@ -1,7 +1,7 @@
 //! What the rules for Envoy mean, in plain words.
 
 use ratewright_core::Policies;
-use ratewright_rls_rules::{Limit, Rule};
+use ratewright_rls_rules::{CurrentLimit, Rule};
 
 use super::{limits, partition, quota};
 use ratewright_rls::Compat;
@@ -66,7 +66,7 @@ fn meaning(rule: &Rule, policies: &Policies) -> String {
     text
 }
 
-fn told(limit: &Limit) -> String {
+fn told(limit: &CurrentLimit) -> String {
     match limit.unit_multiplier.get() {
         1 => format!("{} per {}", limit.requests_per_unit, limit.unit.name()),
         n => format!("{} per {n} {}s", limit.requests_per_unit, limit.unit.name()),
