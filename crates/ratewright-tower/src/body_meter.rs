@@ -10,8 +10,8 @@ use ratewright_core::{Limiter, Observe, OpenCharges, Store, Taken};
 
 use crate::refund_guard::{OwnedQuery, take_more};
 
-/// Charges the bytes of a request body as they arrive. Requests of unknown length that pass a policy with `cost:
-/// {bytes: request}` carry it as an extension; the service must call [`BodyMeter::take`] for every chunk of the body.
+/// Charges the bytes of a request body as they arrive. Requests of unknown length that pass a policy with
+/// `cost: {bytes: request}` carry it as an extension; the service must call [`BodyMeter::take`] for every chunk.
 #[derive(Clone)]
 pub struct BodyMeter(Arc<ChargeFn>);
 

@@ -4,8 +4,7 @@
 //! buckets are counts that go up when a request begins and down when its response body ends. They are local to this
 //! process.
 //!
-//! A key with no request in flight is not in the table, so the table never has more keys than there are requests in
-//! flight.
+//! A key without requests in flight is not in the table, so the table is bounded by the requests in flight.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
