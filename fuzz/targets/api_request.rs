@@ -76,7 +76,7 @@ fn router() -> Router {
         by("login", "ip")
             .covering(Selector::When(on("**/login**")))
             .costing(Cost::Of(named("header:x-cost"))),
-        by("strict", "user").covering(Selector::When(on("/strict/**"))).lacking(Missing::Deny),
+        by("strict", "user").covering(Selector::When(on("/strict/**"))).with_missing(Missing::Deny),
     ];
     let policies =
         Policies::new(each.chain(more).collect()).expect("a rule set").exempting(vec![on("/health**")]);

@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use prost::Message;
 use ratewright_core::{Limiter, ManualClock, Policies, Timestamp, Unobserved};
 use ratewright_rls::wire::{Code, RateLimitRequest};
-use ratewright_rls::{Compat, HeaderFamily, Manner, Rls, Rules, brought_policies, json};
+use ratewright_rls::{Compat, HeaderFamily, RlsSettings, Rls, RuleSet, override_policies, json};
 use ratewright_store::MemoryStore;
 
 type Service = Rls<MemoryStore<ManualClock>, Unobserved, ManualClock>;
@@ -29,13 +29,13 @@ descriptors:
 static SERVICES: LazyLock<[Service; 2]> = LazyLock::new(|| {
     [Compat::AllOrNothing, Compat::Strict].map(|compat| {
         let domains = ratewright::understand_envoy(RULES).expect("sound rules");
-        let all = domains.policies().iter().cloned().chain(brought_policies()).collect();
+        let all = domains.policies().iter().cloned().chain(override_policies()).collect();
         let clock = ManualClock::at(Timestamp::from_micros(1_700_000_057_000_000));
         let store = MemoryStore::new(clock.clone(), 1_000);
         let limiter = Arc::new(Limiter::new(Policies::new(all).expect("names of their own"), store));
         let headers = vec![HeaderFamily::XRateLimit, HeaderFamily::RateLimit, HeaderFamily::RetryAfter];
-        let manner = Manner { compat, headers, ..Manner::default() };
-        let rules = Rules { domains: Arc::new(domains), policies: limiter.policies(), manner };
+        let settings = RlsSettings { compat, headers, ..RlsSettings::default() };
+        let rules = RuleSet { domains: Arc::new(domains), policies: limiter.policies(), settings };
         Rls::new(limiter, Arc::new(ArcSwap::from_pointee(rules)), clock)
     })
 });

@@ -18,7 +18,7 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
             }
         }
         ProxyHeader::Incomplete => assert!(bytes.len() < BINARY_MAX),
-        ProxyHeader::Malformed(_) => {
+        ProxyHeader::Invalid(_) => {
             let more = [bytes, b"\r\nGET / HTTP/1.1\r\n\r\n"].concat();
             assert_eq!(ProxyHeader::parse(&more), parsed);
         }

@@ -151,9 +151,9 @@ impl Policy {
         self
     }
 
-    /// Says what becomes of a query that lacks an attribute of the partition.
+    /// Sets what happens to a query without an attribute of the partition.
     #[must_use]
-    pub fn lacking(mut self, missing: Missing) -> Self {
+    pub fn with_missing(mut self, missing: Missing) -> Self {
         self.missing = missing;
         self
     }
@@ -231,21 +231,21 @@ impl Policy {
 
     /// Sets what happens when the store gives no answer.
     #[must_use]
-    pub fn failing(mut self, on_failure: OnFailure) -> Self {
+    pub fn with_on_failure(mut self, on_failure: OnFailure) -> Self {
         self.on_failure = on_failure;
         self
     }
 
-    /// Sets the shortest wait that a denial may tell.
+    /// Sets the shortest `retry_after` of a denial.
     #[must_use]
-    pub fn waiting(mut self, wait: Micros) -> Self {
-        self.retry_after_min = wait;
+    pub fn with_retry_after_min(mut self, retry_after_min: Micros) -> Self {
+        self.retry_after_min = retry_after_min;
         self
     }
 
-    /// Sets which answers count. Doors that do not see the answer count all of them.
+    /// Sets which responses count. Entrypoints that do not see the response count all requests.
     #[must_use]
-    pub fn counting(mut self, counted: Counted) -> Self {
+    pub fn with_count(mut self, counted: Counted) -> Self {
         self.counted = counted;
         self
     }

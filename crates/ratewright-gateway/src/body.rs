@@ -14,7 +14,7 @@ use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 use ratewright_core::Micros;
-use ratewright_tower::Held;
+use ratewright_tower::PermitBody;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::h1::SendError;
@@ -36,7 +36,7 @@ pub(crate) enum Body {
     /// A server's.
     Download(Download),
     /// One that holds a permit.
-    Held(Box<Held<Body>>),
+    Held(Box<PermitBody<Body>>),
 }
 
 /// A server's answer on its way.

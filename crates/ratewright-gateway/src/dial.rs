@@ -7,7 +7,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ratewright_listen::Patient;
+use ratewright_listen::WriteTimeout;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -78,7 +78,7 @@ pub(crate) async fn dial_http2(
     timeouts: &Timeouts,
 ) -> Result<Http2, DialError> {
     let dialling = async {
-        let stream = Patient::new(connect(server, timeouts.idle).await?, timeouts.idle);
+        let stream = WriteTimeout::new(connect(server, timeouts.idle).await?, timeouts.idle);
         Ok(match server.is_tls() {
             true => Http2::open(shake_hands(server, tls.speaking(Protocol::Http2), stream).await?).await?,
             false => Http2::open(stream).await?,

@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use ratewright_core::{Clock, Limiter, Observe, Store};
 use ratewright_http::address::network;
 use ratewright_listen::{
-    Alarm, ParseErrors, Patient, ProxyProtocol, Speaks, Stop, StopPhase, Tls, accept_queued,
+    Alpn, LazyTimer, ParseErrors, ProxyProtocol, Shutdown, ShutdownPhase, Tls, WriteTimeout, accept_queued,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -89,7 +89,7 @@ pub struct Listening {
     /// Time in which a client must take some of an answer.
     pub read_within: Duration,
     /// Time for requests in hand to finish after a stop.
-    pub finish_within: Duration,
+    pub drain_timeout: Duration,
     /// How long an idle connection to a server is kept.
     pub kept_for: Duration,
 }
@@ -128,7 +128,7 @@ struct Place {
 pub struct Started<S, O> {
     gateway: Arc<Gateway<S, O>>,
     listening: Listening,
-    stop: Stop,
+    stop: Shutdown,
     desks: Vec<Desk>,
     /// Ready when a worker has ended.
     finished: Vec<oneshot::Receiver<()>>,
@@ -149,7 +149,7 @@ where
     ///
     /// # Errors
     /// If the operating system refuses threads, or what their runtimes need.
-    pub fn start(self: Arc<Self>, listening: Listening, stop: Stop) -> std::io::Result<Started<S, O>> {
+    pub fn start(self: Arc<Self>, listening: Listening, stop: Shutdown) -> std::io::Result<Started<S, O>> {
         let (mut desks, mut finished) = (Vec::new(), Vec::new());
         for n in 0..listening.n_workers.get() {
             let (guests, waiting) = mpsc::unbounded_channel();
@@ -198,7 +198,7 @@ where
         };
         tokio::select! {
             () = accepting => {}
-            () = stop.ends_accepting() => {}
+            () = stop.accepting_ended() => {}
         }
         for accepted in accept_queued(listener) {
             gateway.admit(accepted, &places, &desks, proxy);
@@ -289,7 +289,7 @@ async fn work<S, O>(
     gateway: Arc<Gateway<S, O>>,
     mut guests: mpsc::UnboundedReceiver<Guest>,
     listening: Listening,
-    stop: Stop,
+    stop: Shutdown,
 ) where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
@@ -315,8 +315,8 @@ async fn work<S, O>(
     }
     let finish = async { while connections.join_next().await.is_some() {} };
     let timeout = async {
-        stop.reaches(StopPhase::Draining).await;
-        tokio::time::sleep(listening.finish_within).await;
+        stop.reached(ShutdownPhase::Draining).await;
+        tokio::time::sleep(listening.drain_timeout).await;
     };
     tokio::select! {
         () = finish => {}
@@ -325,7 +325,7 @@ async fn work<S, O>(
 }
 
 /// Receives one connection.
-async fn receive<S, O>(worker: &Arc<Worker<S, O>>, guest: Guest, listening: Listening, stop: Stop)
+async fn receive<S, O>(worker: &Arc<Worker<S, O>>, guest: Guest, listening: Listening, stop: Shutdown)
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
@@ -339,20 +339,20 @@ where
             let announced = Box::pin(announced(worker, proxy, (&mut stream, peer), &mut place));
             let client = tokio::select! {
                 client = announced => client,
-                () = stop.ends_unused() => None,
+                () = stop.first_request_timeout() => None,
             };
             let Some(client) = client else { return };
             client
         }
     };
-    let stream = Patient::new(stream, listening.read_within);
+    let stream = WriteTimeout::new(stream, listening.read_within);
     match listening.tls {
         None => converse(worker, (peer, Scheme::Http), stream, stop).await,
         Some(tls) => {
             let within = worker.gateway.snapshot.load().settings.request_header;
             let stream = tokio::select! {
-                stream = tls.accept(stream, peer, Speaks::Http2, within) => stream,
-                () = stop.ends_unused() => None,
+                stream = tls.accept(stream, peer, Alpn::Http2, within) => stream,
+                () = stop.first_request_timeout() => None,
             };
             if let Some(stream) = stream {
                 converse(worker, (peer, Scheme::Https), stream, stop).await;
@@ -386,7 +386,7 @@ async fn converse<S, O>(
     worker: &Arc<Worker<S, O>>,
     (peer, scheme): (IpAddr, Scheme),
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    stop: Stop,
+    stop: Shutdown,
 ) where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
@@ -420,7 +420,7 @@ async fn converse<S, O>(
     let mut builder = auto::Builder::new(Streams);
     builder
         .http1()
-        .timer(Alarm::default())
+        .timer(LazyTimer::default())
         .header_read_timeout(settings.request_header)
         .max_buf_size(header_max);
     builder
@@ -461,15 +461,15 @@ async fn converse<S, O>(
 /// Ready when a stop ends a connection. HTTP/2 can tell its client at once which requests it still answers; HTTP/1.1 has told
 /// those clients that sent requests by now, and closes the others. Who has connected but not sent anything yet gets a moment
 /// more.
-async fn until_stop(stop: &Stop, flag: &Flag) {
-    stop.ends_accepting().await;
+async fn until_stop(stop: &Shutdown, flag: &Flag) {
+    stop.accepting_ended().await;
     while flag.is_http1() {
         // A connection on which nothing was sent yet may turn out to speak HTTP/2.
         let again = tokio::time::sleep(Duration::from_millis(100));
         tokio::select! {
-            () = stop.reaches(StopPhase::Draining) => {
+            () = stop.reached(ShutdownPhase::Draining) => {
                 if flag.n_taken() == 0 {
-                    stop.ends_unused().await;
+                    stop.first_request_timeout().await;
                 }
                 return;
             }

@@ -17,7 +17,7 @@ use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use ratewright_core::{Micros, Taken};
 use ratewright_http::BodyLength;
-use ratewright_tower::{BodyMeter, Taking};
+use ratewright_tower::{BodyMeter, TakeFuture};
 
 use crate::backlog::{Backlog, Waiting};
 
@@ -35,7 +35,7 @@ pub(crate) struct Inbound {
     /// Charges each piece, if a policy counts bytes and the length is unknown.
     meter: Option<BodyMeter>,
     /// A piece that came, until it is paid.
-    unpaid: Option<(Taking, Frame<Bytes>)>,
+    unpaid: Option<(TakeFuture, Frame<Bytes>)>,
 }
 
 /// Why a client's body ends before its time.

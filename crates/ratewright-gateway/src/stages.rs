@@ -28,7 +28,7 @@ use ratewright_core::{Observe, Store, Timestamp};
 use ratewright_http::address::client_address;
 use ratewright_http::path::{Case, is_plain};
 use ratewright_http::{Known, Report, Rules};
-use ratewright_listen::Stop;
+use ratewright_listen::Shutdown;
 use ratewright_tower::{InFlight, RateLimit};
 use tower_service::Service;
 
@@ -67,7 +67,7 @@ pub(crate) struct Client {
     /// Bodies of its requests that are not read.
     pub(crate) backlog: Backlog,
     /// Whether the connection is to end.
-    pub(crate) stop: Stop,
+    pub(crate) stop: Shutdown,
 }
 
 impl<S, O> Worker<S, O>

@@ -11,7 +11,7 @@
 //!
 //! hyper asks a body for nothing as long as it has a piece that nobody has room for, so no body can notice. Its task can: each
 //! stream has one of its own, and it is ours, by way of [`Streams`]. HTTP/1.1 needs none of this; there a write waits, and
-//! `ratewright_listen::Patient` has a limit for it.
+//! `ratewright_listen::WriteTimeout` has a limit for it.
 
 use std::pin::Pin;
 use std::sync::Arc;

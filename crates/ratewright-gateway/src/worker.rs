@@ -13,7 +13,7 @@ use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use ratewright_core::{Clock, Entrypoint, Limiter, Observe, Store};
 use ratewright_http::{Occasion, SharedDialect, given_id};
-use ratewright_tower::{Door, InFlightLayer, Permits, RateLimitLayer};
+use ratewright_tower::{InFlightLayer, Permits, RateLimitLayer, RequestReader};
 use tower_layer::Layer;
 
 use crate::body::Body;
@@ -112,10 +112,10 @@ where
 }
 
 /// How requests of a snapshot are read.
-fn door<S, O>(gateway: &Gateway<S, O>, snapshot: &Snapshot) -> Door {
+fn door<S, O>(gateway: &Gateway<S, O>, snapshot: &Snapshot) -> RequestReader {
     let dialect: SharedDialect = Arc::new(ArcSwap::new(Arc::clone(&snapshot.dialect)));
-    Door::new(Arc::clone(&gateway.wall))
-        .speaking(dialect)
+    RequestReader::new(Arc::clone(&gateway.wall))
+        .dialect(dialect)
         .entrypoint(Entrypoint::Gateway)
         .without_decisions()
         .metering_bodies()
@@ -127,7 +127,7 @@ struct Made<'a, S, O> {
     shared: &'a Arc<Shared>,
     snapshot: &'a Snapshot,
     rules: Arc<HeaderRules>,
-    door: Door,
+    door: RequestReader,
 }
 
 impl<S, O> Made<'_, S, O>
@@ -141,13 +141,15 @@ where
         let named = route.policies.iter().map(String::as_str);
         let door = self.door.clone().route(Arc::clone(&route.id)).policies(named);
         let forward = Forward::new(Arc::clone(route), Arc::clone(&self.rules), Arc::clone(self.shared));
-        let rates =
-            RateLimitLayer::new(Arc::clone(&self.gateway.limiter), door.clone().under(Arc::clone(policies)));
+        let rates = RateLimitLayer::new(
+            Arc::clone(&self.gateway.limiter),
+            door.clone().rule_set(Arc::clone(policies)),
+        );
         let rated = rates.layer(forward);
         if permits.n_policies() == 0 {
             return Limited::Rated(rated);
         }
-        let door = door.under(Arc::clone(permits));
+        let door = door.rule_set(Arc::clone(permits));
         Limited::Permitted(InFlightLayer::new(Arc::clone(&self.gateway.permits), door).layer(rated))
     }
 }

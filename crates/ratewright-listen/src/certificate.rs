@@ -4,17 +4,17 @@
 //!   Certificate ─ TBSCertificate ─ … issuer, Validity { notBefore, notAfter }, subject …     RFC 5280
 //! ```
 //!
-//! rustls checks the certificates of others, and does not tell when our own expire. Of all fields of a certificate only its
-//! validity consists of two times, so that is what is looked for.
+//! rustls verifies peers' certificates but does not say when our own expire. Of all fields of a certificate only
+//! `Validity` is a sequence of two times, so the search is for that.
 
 use simple_asn1::{ASN1Block, from_der};
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-/// When the first of these certificates expires, in Unix seconds: clients refuse the chain from then on. None: a certificate
-/// cannot be read.
+/// When the first of these certificates expires, in Unix seconds; clients reject the chain from then on. None: a
+/// certificate cannot be parsed.
 pub(crate) fn expires_at(chain: &[CertificateDer<'_>]) -> Option<u64> {
-    let ends: Option<Vec<u64>> = chain.iter().map(|certificate| not_after(certificate)).collect();
-    ends?.into_iter().min()
+    let times: Option<Vec<u64>> = chain.iter().map(|certificate| not_after(certificate)).collect();
+    times?.into_iter().min()
 }
 
 fn not_after(certificate: &[u8]) -> Option<u64> {
@@ -31,7 +31,7 @@ fn not_after(certificate: &[u8]) -> Option<u64> {
 /// A time, in Unix seconds.
 fn seconds(block: &ASN1Block) -> Option<u64> {
     let (ASN1Block::UTCTime(_, time) | ASN1Block::GeneralizedTime(_, time)) = block else { return None };
-    Some(u64::try_from(time.assume_utc().unix_timestamp()).unwrap_or(0)) // one that expired before 1970
+    Some(u64::try_from(time.assume_utc().unix_timestamp()).unwrap_or(0)) // expired before 1970
 }
 
 #[cfg(test)]
@@ -46,23 +46,23 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_read_in_both_forms_of_time() {
+    fn expiry_is_read_from_both_time_formats() {
         assert_eq!(expires_at(&[until(2030, 1, 2)]), Some(1_893_542_400), "UTCTime");
         assert_eq!(expires_at(&[until(2100, 1, 1)]), Some(4_102_444_800), "GeneralizedTime");
     }
 
     #[test]
-    fn the_first_of_a_chain_to_expire_counts() {
+    fn a_chain_expires_with_its_first_certificate() {
         assert_eq!(expires_at(&[until(2031, 1, 1), until(2030, 1, 2)]), Some(1_893_542_400));
         assert_eq!(expires_at(&[]), None);
     }
 
     #[test]
-    fn text_that_is_no_certificate_has_no_end() {
+    fn an_invalid_certificate_has_no_expiry() {
         assert_eq!(expires_at(&[CertificateDer::from(b"nothing".to_vec())]), None);
-        let cut = until(2030, 1, 2);
-        for length in 0..cut.len() {
-            not_after(&cut[..length]); // must not panic
+        let whole = until(2030, 1, 2);
+        for length in 0..whole.len() {
+            not_after(&whole[..length]); // must not panic
         }
     }
 }

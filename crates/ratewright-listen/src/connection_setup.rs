@@ -3,12 +3,12 @@
 use crate::proxy_protocol::ProxyProtocol;
 use crate::tls::Tls;
 
-/// What happens on each connection of a listener before HTTP: first the PROXY protocol, then TLS, each if it is set.
+/// What happens on each connection of a listener before HTTP: the PROXY protocol, then TLS, each if configured.
 #[derive(Clone, Debug, Default)]
 pub struct ConnectionSetup {
-    /// Load balancers announce the client.
+    /// Reads the client's address from the load balancer.
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// The client shakes hands.
+    /// Performs the TLS handshake.
     pub tls: Option<Tls>,
 }
 

@@ -1,9 +1,9 @@
-//! Bounds how often one message is logged. The next line says how many were left out.
+//! Limits how often one message is logged. The next line says how many were suppressed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// When a message was logged last, and how many were left out since.
+/// When a message was last logged, and how many were suppressed since.
 #[derive(Debug)]
 pub struct LogThrottle {
     /// In microseconds.
@@ -13,13 +13,13 @@ pub struct LogThrottle {
 }
 
 impl LogThrottle {
-    /// Once in `every`.
+    /// Logs at most once in `every`.
     pub const fn new(every: Duration) -> Self {
         let every = every.as_secs() * 1_000_000 + every.subsec_micros() as u64;
         Self { every, logged_at: AtomicU64::new(0), n_suppressed: AtomicU64::new(0) }
     }
 
-    /// How many were left out since the last one that was logged, if it is time for another. `now` is in microseconds.
+    /// If the message is to be logged now: how many were suppressed since the last one. `now` is in microseconds.
     pub fn admit(&self, now: u64) -> Option<u64> {
         let logged_at = self.logged_at.load(Ordering::Relaxed);
         let is_due = logged_at == 0 || now.saturating_sub(logged_at) >= self.every;
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flood_is_told_once_in_a_while_with_how_many_there_were() {
+    fn a_flood_is_logged_once_per_interval_with_the_number_suppressed() {
         let (throttle, second) = (LogThrottle::new(Duration::from_secs(1)), 1_000_000);
         assert_eq!(throttle.admit(second), Some(0));
         assert_eq!([throttle.admit(second), throttle.admit(2 * second - 1)], [None, None]);

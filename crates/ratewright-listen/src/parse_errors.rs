@@ -1,15 +1,15 @@
-//! The responses to requests that hyper cannot parse.
+//! Responses to requests that hyper cannot parse.
 //!
-//! hyper answers them by itself, before any service sees them: 400, 414 or 431 with an empty body. Here such a response is replaced on its
-//! way to the client by one that says what is wrong, and under which id the log has it.
+//! hyper responds to them itself, before any service sees them: 400, 414 or 431 with an empty body. This stream
+//! replaces that response with one that says what is wrong and carries the correlation id of the log line.
 //!
 //! ```text
 //!   hyper ── HTTP/1.1 400 Bad Request, content-length: 0 ──► ParseErrors ── the entrypoint's problem ──► client
 //!         ── anything else ──────────────────────────────────────────────── as it is ─────────────────►
 //! ```
 //!
-//! A response is replaced only if it begins a write and is nothing but such a head. An entrypoint whose own responses may look the same
-//! tells them apart by [`RenderParseError::flushed`]: after a flush, with no request in progress, only hyper has anything to say.
+//! A response is replaced only if one write holds exactly that head. An entrypoint whose own responses may look the
+//! same tells them apart by [`RenderParseError::flushed`]: after a flush, with no request in flight, only hyper writes.
 
 use std::io;
 use std::net::IpAddr;
@@ -27,12 +27,12 @@ use crate::log_throttle::LogThrottle;
 /// Parse errors are logged once in this time.
 const LOGGED_EVERY: Duration = Duration::from_secs(1);
 
-/// Makes the responses to requests that cannot be parsed.
+/// Renders the responses to requests that cannot be parsed.
 pub trait RenderParseError {
-    /// The whole response in place of hyper's, head and body, or `None` if the response is not hyper's. The connection ends after it.
+    /// The replacement, head and body, or `None` if the response is not hyper's. The connection closes after it.
     fn render(&mut self, status: u16) -> Option<Vec<u8>>;
 
-    /// Everything that was written so far is on its way.
+    /// Everything written so far has been flushed.
     fn flushed(&mut self) {}
 }
 
@@ -41,32 +41,32 @@ pub trait RenderParseError {
 pub struct ParseErrors<I, R> {
     stream: I,
     render: R,
-    /// A replacement, of which the client has not got all.
+    /// The part of a replacement that is not yet written.
     pending: Vec<u8>,
 }
 
 impl<I, R> ParseErrors<I, R> {
-    /// Replaces what hyper writes to `stream` when it cannot parse a request.
+    /// Replaces the responses that hyper writes to `stream` when it cannot parse a request.
     pub fn new(stream: I, render: R) -> Self {
         Self { stream, render, pending: Vec::new() }
     }
 }
 
-/// Logs parse errors, one a second at most.
+/// Logs parse errors, at most one a second.
 #[derive(Debug)]
 pub struct ParseErrorLog {
     throttle: LogThrottle,
     began_at: Instant,
 }
 
-/// One for all listeners of the program, so that there is one line a second in all.
+/// Shared by all listeners of the process, so that the limit holds for all together.
 static LOG: LazyLock<ParseErrorLog> = LazyLock::new(|| {
-    // Tokio's clock, which this crate measures all times by.
+    // Tokio's clock, as for all times in this crate.
     ParseErrorLog { throttle: LogThrottle::new(LOGGED_EVERY), began_at: Instant::now() }
 });
 
 impl ParseErrorLog {
-    /// Logs that a request of `peer` could not be parsed, and the id that its response names.
+    /// Logs that a request of `peer` could not be parsed, with the correlation id of its response.
     pub fn report(peer: IpAddr, status: u16, id: &str) {
         let since = u64::try_from(LOG.began_at.elapsed().as_micros()).unwrap_or(u64::MAX);
         if let Some(suppressed) = LOG.throttle.admit(since.saturating_add(1)) {
@@ -80,28 +80,29 @@ impl ParseErrorLog {
     }
 }
 
-/// The status of a response that hyper made itself, if `written` is one.
-fn own_status(written: &[u8]) -> Option<u16> {
+/// The status, if `written` is a response that hyper made itself.
+fn hyper_status(written: &[u8]) -> Option<u16> {
     let head = written.strip_prefix(b"HTTP/1.1 4")?.strip_suffix(b"\r\n\r\n")?;
     let head = str::from_utf8(head).ok()?;
-    let (line, fields) = head.split_once("\r\n")?;
+    let (line, headers) = head.split_once("\r\n")?;
     let status = match line {
         "00 Bad Request" => 400,
         "14 URI Too Long" => 414,
         "31 Request Header Fields Too Large" => 431,
         _ => return None,
     };
-    let is_own = |field: &str| matches!(field, "content-length: 0" | "connection: close") || is_date(field);
-    fields.split("\r\n").all(is_own).then_some(status)
+    let is_of_hyper =
+        |header: &str| matches!(header, "content-length: 0" | "connection: close") || is_date(header);
+    headers.split("\r\n").all(is_of_hyper).then_some(status)
 }
 
 /// `date: Tue, 17 Nov 2026 07:52:02 GMT`.
-fn is_date(field: &str) -> bool {
-    field.strip_prefix("date: ").is_some_and(|date| date.len() == 29 && date.ends_with(" GMT"))
+fn is_date(header: &str) -> bool {
+    header.strip_prefix("date: ").is_some_and(|date| date.len() == 29 && date.ends_with(" GMT"))
 }
 
 impl<I: AsyncWrite + Unpin, R: RenderParseError> ParseErrors<I, R> {
-    /// Writes what is left of a replacement.
+    /// Writes the rest of a replacement.
     fn write_pending(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while !self.pending.is_empty() {
             let n = ready!(Pin::new(&mut self.stream).poll_write(cx, &self.pending))?;
@@ -113,9 +114,9 @@ impl<I: AsyncWrite + Unpin, R: RenderParseError> ParseErrors<I, R> {
         Poll::Ready(Ok(()))
     }
 
-    /// True if `written` is replaced, and so need not be written.
+    /// True if `written` is replaced and must not be written itself.
     fn replaces(&mut self, written: &[u8]) -> bool {
-        let Some(response) = own_status(written).and_then(|status| self.render.render(status)) else {
+        let Some(response) = hyper_status(written).and_then(|status| self.render.render(status)) else {
             return false;
         };
         self.pending = response;
@@ -177,10 +178,10 @@ mod tests {
     use super::*;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
-    /// Replaces every one, and remembers the statuses.
-    struct Replaces(Vec<u16>);
+    /// Replaces every parse error, and records the statuses.
+    struct ReplaceAll(Vec<u16>);
 
-    impl RenderParseError for Replaces {
+    impl RenderParseError for ReplaceAll {
         fn render(&mut self, status: u16) -> Option<Vec<u8>> {
             self.0.push(status);
             Some(b"replaced, and longer than what the stream takes at once".to_vec())
@@ -194,7 +195,7 @@ mod tests {
             client.read_to_string(&mut text).await.unwrap();
             text
         });
-        let mut stream = ParseErrors::new(server, Replaces(Vec::new()));
+        let mut stream = ParseErrors::new(server, ReplaceAll(Vec::new()));
         stream.write_all(bytes).await.unwrap();
         stream.flush().await.unwrap();
         stream.shutdown().await.unwrap();
@@ -203,20 +204,20 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_responses_of_hyper_to_parse_errors_are_replaced() {
+    async fn responses_of_hyper_to_parse_errors_are_replaced() {
         for status in ["400 Bad Request", "414 URI Too Long", "431 Request Header Fields Too Large"] {
-            let own = format!(
+            let response = format!(
                 "HTTP/1.1 {status}\r\ncontent-length: 0\r\ndate: Tue, 17 Nov 2026 07:52:02 GMT\r\n\r\n"
             );
             assert_eq!(
-                written(own.as_bytes()).await,
+                written(response.as_bytes()).await,
                 "replaced, and longer than what the stream takes at once"
             );
         }
     }
 
     #[tokio::test]
-    async fn other_responses_stay_as_they_are() {
+    async fn other_responses_are_unchanged() {
         for other in [
             "HTTP/1.1 400 Bad Request\r\ncontent-length: 2\r\n\r\n{}",
             "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nserver: x\r\n\r\n",

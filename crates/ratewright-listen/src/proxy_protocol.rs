@@ -1,13 +1,14 @@
-//! The PROXY protocol: a load balancer announces the client of a connection before anything else.
+//! The PROXY protocol: a load balancer announces the client's address at the start of a connection.
 //!
 //! ```text
 //!   client ──────► load balancer ── PROXY TCP4 198.51.100.7 … \r\n, then TLS or HTTP ──► listener
 //!   198.51.100.7   10.0.0.2: in `from`                                                   its client is 198.51.100.7
 //! ```
 //!
-//! Whoever writes the header chooses the address, so only peers in `from` may connect, and each connection must begin with a header:
-//! it is never detected. The header is read before everything else, TLS too, and nothing after it is read: bytes are looked at first
-//! (`MSG_PEEK`), then exactly those of the header are taken. The stream needs no wrapper, and listeners without the setting pay nothing.
+//! The header's writer chooses the address, so only peers in `from` may connect, and each connection must begin with a
+//! header: it is never auto-detected. The header is read before TLS, and no byte after it is consumed: the bytes are
+//! peeked at (`MSG_PEEK`), then exactly the header is read. So the stream needs no wrapper, and listeners without the
+//! setting pay nothing.
 
 mod header;
 
@@ -23,13 +24,13 @@ use tokio::time::Instant;
 use tracing::info;
 
 use crate::log_throttle::LogThrottle;
-pub use header::{BINARY_MAX, Malformed, ProxyHeader, TEXT_MAX};
+pub use header::{BINARY_MAX, ProxyHeader, ProxyHeaderError, TEXT_MAX};
 
-/// Refused connections are logged once in this time, for each reason.
+/// Refused connections are logged once in this time for each reason.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
 
-/// Bytes that are looked at in one step. Most headers are shorter.
-const STEP: usize = 256;
+/// How many bytes are peeked at once. Most headers are shorter.
+const PEEK_SIZE: usize = 256;
 
 /// The PROXY protocol on one listener. Clones share the counts.
 #[derive(Clone, Debug)]
@@ -41,39 +42,39 @@ pub struct ProxyProtocol {
 struct Shared {
     /// The listener's name, for the log.
     listener: &'static str,
-    /// Networks of the load balancers. An IPv4 network is written as IPv4.
+    /// Networks of the load balancers, IPv4 networks not mapped to IPv6.
     from: Vec<IpNet>,
-    /// In the order of [`Refusal::ALL`].
-    refused: [Refused; Refusal::ALL.len()],
+    /// In the order of [`RefusalReason::ALL`].
+    refusals: [RefusalCount; RefusalReason::ALL.len()],
     began_at: Instant,
 }
 
 /// How many connections were refused for one reason.
 #[derive(Debug)]
-struct Refused {
+struct RefusalCount {
     n: AtomicU64,
     log: LogThrottle,
 }
 
 /// Why a connection was refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Refusal {
-    /// The peer is not in `from`.
+pub enum RefusalReason {
+    /// The peer's address is not in `from`.
     Peer,
     /// The header was not complete in time.
     Timeout,
     /// The peer closed the connection before the header was complete.
     Closed,
-    /// The header is not accepted.
-    Header(Malformed),
+    /// The header is missing or invalid.
+    Header(ProxyHeaderError),
     /// The announced address is loopback, unspecified, multicast or broadcast.
     Address,
 }
 
-/// How reading a header failed.
+/// Why a connection gets no client address.
 enum Failure {
-    Refused(Refusal),
-    /// The peer connected and went away without a byte, as TCP health checks do.
+    Refused(RefusalReason),
+    /// The peer closed the connection without sending a byte, as TCP health checks do.
     Probe,
 }
 
@@ -81,10 +82,10 @@ impl ProxyProtocol {
     /// Requires a header on each connection of this listener, and accepts connections from these networks only.
     #[must_use]
     pub fn new(listener: &'static str, from: Vec<IpNet>) -> Self {
-        let refused =
-            Refusal::ALL.map(|_| Refused { n: AtomicU64::new(0), log: LogThrottle::new(LOGGED_EVERY) });
-        // Tokio's clock, which this crate measures all times by.
-        Self { shared: Arc::new(Shared { listener, from, refused, began_at: Instant::now() }) }
+        let refusals = RefusalReason::ALL
+            .map(|_| RefusalCount { n: AtomicU64::new(0), log: LogThrottle::new(LOGGED_EVERY) });
+        // Tokio's clock, as for all times in this crate.
+        Self { shared: Arc::new(Shared { listener, from, refusals, began_at: Instant::now() }) }
     }
 
     /// The networks of the load balancers.
@@ -93,10 +94,10 @@ impl ProxyProtocol {
         &self.shared.from
     }
 
-    /// Reads the header from a new connection and returns the client's address: the announced one, or the peer's if the load balancer
-    /// speaks for itself. None: the connection is refused, which is counted and logged; close it.
+    /// Reads the header from a new connection and returns the client's address: the announced one, or the peer's for
+    /// connections of the load balancer itself. None: the connection is refused, counted and logged; close it.
     ///
-    /// Not cancel safe: after a drop the header may have been read in part.
+    /// Not cancel safe: if the future is dropped, part of the header may have been read.
     pub async fn client(
         &self,
         stream: &mut TcpStream,
@@ -104,27 +105,27 @@ impl ProxyProtocol {
         within: Duration,
     ) -> Option<SocketAddr> {
         let failure = if !self.admits(peer.ip()) {
-            Failure::Refused(Refusal::Peer)
+            Failure::Refused(RefusalReason::Peer)
         } else {
             match tokio::time::timeout(within, read_header(stream)).await {
-                Ok(Ok(announced)) => match judge(announced, peer) {
+                Ok(Ok(announced)) => match client_address(announced, peer) {
                     Ok(client) => return Some(client),
-                    Err(refusal) => Failure::Refused(refusal),
+                    Err(reason) => Failure::Refused(reason),
                 },
                 Ok(Err(failure)) => failure,
-                Err(_) => Failure::Refused(Refusal::Timeout),
+                Err(_) => Failure::Refused(RefusalReason::Timeout),
             }
         };
-        if let Failure::Refused(refusal) = failure {
-            self.refuse(refusal, peer.ip());
+        if let Failure::Refused(reason) = failure {
+            self.refuse(reason, peer.ip());
         }
         None
     }
 
     /// How many connections were refused, by reason.
-    pub fn n_refused(&self) -> impl Iterator<Item = (Refusal, u64)> {
-        let counts = self.shared.refused.iter().map(|refused| refused.n.load(Ordering::Relaxed));
-        Refusal::ALL.into_iter().zip(counts)
+    pub fn n_refused(&self) -> impl Iterator<Item = (RefusalReason, u64)> {
+        let counts = self.shared.refusals.iter().map(|refusal| refusal.n.load(Ordering::Relaxed));
+        RefusalReason::ALL.into_iter().zip(counts)
     }
 
     fn admits(&self, peer: IpAddr) -> bool {
@@ -133,87 +134,85 @@ impl ProxyProtocol {
     }
 
     #[cold]
-    fn refuse(&self, refusal: Refusal, peer: IpAddr) {
-        let Shared { listener, refused, began_at, .. } = &*self.shared;
-        let Some((_, refused)) = Refusal::ALL.iter().zip(refused).find(|(known, _)| **known == refusal)
-        else {
-            return;
-        };
-        refused.n.fetch_add(1, Ordering::Relaxed);
+    fn refuse(&self, reason: RefusalReason, peer: IpAddr) {
+        let Shared { listener, refusals, began_at, .. } = &*self.shared;
+        let position = RefusalReason::ALL.iter().position(|known| *known == reason);
+        let Some(refusal) = position.and_then(|at| refusals.get(at)) else { return };
+        refusal.n.fetch_add(1, Ordering::Relaxed);
         let now = u64::try_from(began_at.elapsed().as_micros()).unwrap_or(u64::MAX);
-        if let Some(suppressed) = refused.log.admit(now.saturating_add(1)) {
-            let (reason, advice) = (refusal.name(), refusal.advice());
+        if let Some(suppressed) = refusal.log.admit(now.saturating_add(1)) {
+            let (reason, advice) = (reason.name(), reason.advice());
             info!(%peer, listener, reason, suppressed, "connection refused by proxy_protocol: {advice}");
         }
     }
 }
 
-/// The client's address: the announced one, or the peer's where the load balancer speaks for itself. It does so too where it announces
-/// the very connection on which it says so: health checks of HAProxy do, in version 1.
+/// The client's address: the announced one, or the peer's if the load balancer announces none, or announces its own
+/// connection, as health checks of HAProxy do in version 1.
 ///
-/// Callers on loopback have privileges, and a client on another machine never has such an address, so nobody is announced by one.
-fn judge(announced: Option<SocketAddr>, peer: SocketAddr) -> Result<SocketAddr, Refusal> {
+/// A loopback address is refused: requests from loopback have privileges, and no client on another machine has one.
+fn client_address(announced: Option<SocketAddr>, peer: SocketAddr) -> Result<SocketAddr, RefusalReason> {
     let own = SocketAddr::new(peer.ip().to_canonical(), peer.port());
     let Some(client) = announced.filter(|client| *client != own) else { return Ok(peer) };
     let ip = client.ip();
     let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
     if ip.is_loopback() || ip.is_unspecified() || ip.is_multicast() || is_broadcast {
-        return Err(Refusal::Address);
+        return Err(RefusalReason::Address);
     }
     Ok(client)
 }
 
-/// Reads a header, and nothing after it.
+/// Reads a header and no byte after it.
 async fn read_header(stream: &mut TcpStream) -> Result<Option<SocketAddr>, Failure> {
-    let closed = |n_seen| if n_seen == 0 { Failure::Probe } else { Failure::Refused(Refusal::Closed) };
+    let closed = |n_seen| if n_seen == 0 { Failure::Probe } else { Failure::Refused(RefusalReason::Closed) };
     let mut bytes = Vec::new();
     loop {
-        let n_taken = bytes.len();
-        bytes.resize(BINARY_MAX.min(n_taken + STEP), 0);
-        let n_seen = match stream.peek(&mut bytes[n_taken..]).await {
-            Ok(0) | Err(_) => return Err(closed(n_taken)),
-            Ok(n) => n_taken + n,
+        let n_read = bytes.len();
+        bytes.resize(BINARY_MAX.min(n_read + PEEK_SIZE), 0);
+        let n_seen = match stream.peek(&mut bytes[n_read..]).await {
+            Ok(0) | Err(_) => return Err(closed(n_read)),
+            Ok(n) => n_read + n,
         };
         bytes.truncate(n_seen);
         let (client, len) = match ProxyHeader::parse(&bytes) {
             ProxyHeader::Incomplete => (None, n_seen),
             ProxyHeader::Complete { client, len } => (Some(client), len),
-            ProxyHeader::Malformed(malformed) => return Err(Failure::Refused(Refusal::Header(malformed))),
+            ProxyHeader::Invalid(error) => return Err(Failure::Refused(RefusalReason::Header(error))),
         };
-        // They were there a moment ago, so this does not wait.
-        stream.read_exact(&mut bytes[n_taken..len]).await.map_err(|_| closed(n_taken))?;
+        // These bytes were peeked at, so this does not wait.
+        stream.read_exact(&mut bytes[n_read..len]).await.map_err(|_| closed(n_read))?;
         if let Some(client) = client {
             return Ok(client);
         }
     }
 }
 
-impl Refusal {
-    /// All of them.
+impl RefusalReason {
+    /// All reasons.
     pub const ALL: [Self; 9] = [
         Self::Peer,
         Self::Timeout,
         Self::Closed,
-        Self::Header(Malformed::Missing),
-        Self::Header(Malformed::Syntax),
-        Self::Header(Malformed::TooLong),
-        Self::Header(Malformed::Unsupported),
-        Self::Header(Malformed::Checksum),
+        Self::Header(ProxyHeaderError::Missing),
+        Self::Header(ProxyHeaderError::Syntax),
+        Self::Header(ProxyHeaderError::TooLong),
+        Self::Header(ProxyHeaderError::Unsupported),
+        Self::Header(ProxyHeaderError::Checksum),
         Self::Address,
     ];
 
-    /// Its name in metrics and in the log.
+    /// The label in metrics and in the log.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Peer => "peer",
             Self::Timeout => "timeout",
             Self::Closed => "closed",
-            Self::Header(Malformed::Missing) => "missing",
-            Self::Header(Malformed::Syntax) => "malformed",
-            Self::Header(Malformed::TooLong) => "too_long",
-            Self::Header(Malformed::Unsupported) => "unsupported",
-            Self::Header(Malformed::Checksum) => "checksum",
+            Self::Header(ProxyHeaderError::Missing) => "missing",
+            Self::Header(ProxyHeaderError::Syntax) => "malformed",
+            Self::Header(ProxyHeaderError::TooLong) => "too_long",
+            Self::Header(ProxyHeaderError::Unsupported) => "unsupported",
+            Self::Header(ProxyHeaderError::Checksum) => "checksum",
             Self::Address => "address",
         }
     }
@@ -221,20 +220,20 @@ impl Refusal {
     /// What happened, and what to do.
     fn advice(self) -> &'static str {
         match self {
-            Self::Peer => "peer is not in proxy_protocol.from; add it if it is a load balancer of yours",
+            Self::Peer => "peer is not in proxy_protocol.from; add its address if it is your load balancer",
             Self::Timeout => "header not received in time; turn on the PROXY protocol in the load balancer",
             Self::Closed => "peer closed the connection before the header was complete",
-            Self::Header(Malformed::Missing) => {
+            Self::Header(ProxyHeaderError::Missing) => {
                 "connection does not begin with a header; turn on the PROXY protocol in the load balancer, or remove proxy_protocol"
             }
-            Self::Header(Malformed::Syntax) => "header is malformed",
-            Self::Header(Malformed::TooLong) => {
+            Self::Header(ProxyHeaderError::Syntax) => "header is malformed",
+            Self::Header(ProxyHeaderError::TooLong) => {
                 "header is longer than 107 bytes (version 1) or 4112 bytes (version 2)"
             }
-            Self::Header(Malformed::Unsupported) => {
+            Self::Header(ProxyHeaderError::Unsupported) => {
                 "header announces neither TCP over IPv4 nor TCP over IPv6"
             }
-            Self::Header(Malformed::Checksum) => "checksum of the header does not match",
+            Self::Header(ProxyHeaderError::Checksum) => "checksum of the header does not match",
             Self::Address => {
                 "announced address is loopback, unspecified, multicast or broadcast; clients on the load balancer's machine must use its network address, not localhost"
             }

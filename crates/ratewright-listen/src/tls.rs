@@ -1,7 +1,7 @@
-//! TLS for a door, with or without certificates that clients must show.
+//! TLS for a listener, with or without client certificates.
 //!
-//! A [`Tls`] is a handle: clones share what it holds, and [`Tls::replace`] puts other certificates in place for
-//! every handshake from then on. Connections that stand keep theirs.
+//! A [`Tls`] is a handle: clones share the certificates, and [`Tls::replace`] changes them for every handshake from
+//! then on. Open connections keep theirs.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -23,10 +23,10 @@ use tracing::info;
 use crate::certificate;
 use crate::log_throttle::LogThrottle;
 
-/// Failures are told once in this time.
-const FAILURES_EVERY: Duration = Duration::from_secs(10);
+/// Failed handshakes are logged once in this time.
+const LOGGED_EVERY: Duration = Duration::from_secs(10);
 
-/// What a door shows to its clients, and asks of them.
+/// The certificate that a listener presents, and the client certificates that it requires.
 #[derive(Clone)]
 pub struct Tls {
     configs: Arc<ArcSwap<Configs>>,
@@ -34,72 +34,70 @@ pub struct Tls {
     began_at: Instant,
 }
 
-/// The same certificates, for doors that speak this and that.
+/// The same certificates for each [`Alpn`].
 struct Configs {
     http1: Arc<ServerConfig>,
     http2: Arc<ServerConfig>,
     expires_at: Option<u64>,
 }
 
-/// What a door speaks.
+/// Which protocols a listener offers in ALPN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Speaks {
+pub enum Alpn {
     /// HTTP/1.1 only.
     Http1,
-    /// HTTP/2, if the client does too, otherwise HTTP/1.1.
+    /// HTTP/2 and HTTP/1.1, in this order of preference.
     Http2,
 }
 
-/// One of the texts that TLS is made of.
+/// One of the PEM inputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TlsPart {
-    /// The certificate, with those between it and its authority.
+    /// The certificate, followed by its intermediates.
     Cert,
     /// Its private key.
     Key,
-    /// The authorities of clients' certificates.
+    /// The authorities that sign client certificates.
     ClientCa,
 }
 
-/// Why there is no TLS.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// What it should hold is not in it.
-    #[error("{part} has none in it; use PEM, with a line -----BEGIN {}-----", part.label())]
+    /// The input has no such PEM block.
+    #[error("{part} contains no PEM {}; expected a line -----BEGIN {}-----", part.label().to_lowercase(), part.label())]
     Missing {
-        /// Which text.
+        /// Which input.
         part: TlsPart,
     },
-    /// It is no PEM.
-    #[error("{part} is no PEM")]
-    Garbled {
-        /// Which text.
+    /// The input is not PEM.
+    #[error("{part} is not valid PEM")]
+    InvalidPem {
+        /// Which input.
         part: TlsPart,
-        /// Where it goes wrong.
+        /// What is wrong, and where.
         source: pem::Error,
     },
-    /// It is PEM, but not of what it says.
-    #[error("{part} cannot be used")]
-    Unusable {
-        /// Which text.
+    /// The input is PEM, but its content is not a valid certificate or key.
+    #[error("{part} is invalid")]
+    Invalid {
+        /// Which input.
         part: TlsPart,
         /// What is wrong with it.
         source: rustls::Error,
     },
-    /// Key and certificate do not belong together.
-    #[error(
-        "key does not belong to cert; use the key with which cert was asked for, and put that certificate first"
-    )]
+    /// The key is not the certificate's.
+    #[error("key does not match cert; put the server's certificate first in cert, and use its private key")]
     Mismatched,
 }
 
 impl Tls {
-    /// TLS with a certificate and its key. With `client_ca`, only clients with a certificate of one of its
-    /// authorities get in. All are PEM.
+    /// TLS with a certificate and its key. With `client_ca`, clients must present a certificate signed by one of its
+    /// authorities. All inputs are PEM.
     ///
     /// # Errors
-    /// If a text has not what it should hold, or key and certificate do not belong together.
+    /// If an input is missing or invalid, or the key does not match the certificate.
     pub fn new(cert: &[u8], key: &[u8], client_ca: Option<&[u8]>) -> Result<Self, TlsError> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let chain = certificates(cert, TlsPart::Cert)?;
@@ -110,67 +108,67 @@ impl Tls {
             None => Arc::new(NoClientAuth),
         };
         let builder = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let builder = builder.map_err(|source| TlsError::Unusable { part: TlsPart::Cert, source })?;
+        let builder = builder.map_err(|source| TlsError::Invalid { part: TlsPart::Cert, source })?;
         let config = builder.with_client_cert_verifier(verifier).with_single_cert(chain, key);
         let mut config = config.map_err(TlsError::pair)?;
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let http1 = Arc::new(config.clone());
         config.alpn_protocols.insert(0, b"h2".to_vec());
         let configs = Configs { http1, http2: Arc::new(config), expires_at };
-        let failures = Arc::new(LogThrottle::new(FAILURES_EVERY));
+        let failures = Arc::new(LogThrottle::new(LOGGED_EVERY));
         Ok(Self { configs: Arc::new(ArcSwap::from_pointee(configs)), failures, began_at: Instant::now() })
     }
 
-    /// Puts another's certificates in place of these, in all clones.
+    /// Replaces the certificates with those of `other`, in all clones.
     pub fn replace(&self, other: &Self) {
         self.configs.store(other.configs.load_full());
     }
 
-    /// When the first certificate of the chain that is now in place expires, in Unix seconds. None: it cannot be read.
+    /// When the first certificate of the current chain expires, in Unix seconds. None: it cannot be parsed.
     pub fn expires_at(&self) -> Option<u64> {
         self.configs.load().expires_at
     }
 
-    /// Shakes hands with a client; nothing if that fails or takes too long, which is the client's affair. The log is told now and then, since
-    /// a client that cannot show the right certificate may not tell anybody either.
+    /// Performs the handshake with a client. None: it failed or took longer than `within`. Failures are logged,
+    /// throttled, since a client with the wrong certificate may not report it.
     pub async fn accept<I>(
         &self,
         stream: I,
         peer: IpAddr,
-        speaks: Speaks,
+        alpn: Alpn,
         within: Duration,
     ) -> Option<TlsStream<I>>
     where
         I: AsyncRead + AsyncWrite + Unpin,
     {
         let configs = self.configs.load();
-        let config = Arc::clone(if speaks == Speaks::Http1 { &configs.http1 } else { &configs.http2 });
+        let config = Arc::clone(if alpn == Alpn::Http1 { &configs.http1 } else { &configs.http2 });
         drop(configs);
-        let shaking = TlsAcceptor::from(config).accept(stream);
-        let shaken = match tokio::time::timeout(within, shaking).await {
-            Ok(shaken) => shaken.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("the handshake took longer than {within:?}")),
+        let handshake = TlsAcceptor::from(config).accept(stream);
+        let accepted = match tokio::time::timeout(within, handshake).await {
+            Ok(accepted) => accepted.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("not completed within {within:?}")),
         };
-        shaken.map_err(|cause| self.failed(peer, &cause)).ok()
+        accepted.map_err(|cause| self.log_failure(peer, &cause)).ok()
     }
 
     #[cold]
-    fn failed(&self, peer: IpAddr, cause: &str) {
+    fn log_failure(&self, peer: IpAddr, cause: &str) {
         let now = u64::try_from(self.began_at.elapsed().as_micros()).unwrap_or(u64::MAX);
         if let Some(suppressed) = self.failures.admit(now) {
-            info!(%peer, cause, suppressed, "a client did not get through TLS");
+            info!(%peer, cause, suppressed, "TLS handshake failed");
         }
     }
 }
 
-/// All certificates in a PEM text; there is at least one.
+/// All certificates in a PEM input, at least one.
 fn certificates(text: &[u8], part: TlsPart) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
     let certificates = certificates.map_err(|source| TlsError::pem(part, source))?;
     if certificates.is_empty() { Err(TlsError::Missing { part }) } else { Ok(certificates) }
 }
 
-/// Checks clients' certificates against these authorities.
+/// Verifies client certificates against these authorities.
 fn verifier(
     client_ca: &[u8],
     provider: &Arc<CryptoProvider>,
@@ -178,7 +176,7 @@ fn verifier(
     let part = TlsPart::ClientCa;
     let mut roots = RootCertStore::empty();
     for certificate in certificates(client_ca, part)? {
-        roots.add(certificate).map_err(|source| TlsError::Unusable { part, source })?;
+        roots.add(certificate).map_err(|source| TlsError::Invalid { part, source })?;
     }
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));
     builder.build().map_err(|_| TlsError::Missing { part }) // it fails only without authorities
@@ -187,7 +185,7 @@ fn verifier(
 impl TlsError {
     fn pem(part: TlsPart, source: pem::Error) -> Self {
         let missing = matches!(source, pem::Error::NoItemsFound);
-        if missing { Self::Missing { part } } else { Self::Garbled { part, source } }
+        if missing { Self::Missing { part } } else { Self::InvalidPem { part, source } }
     }
 
     /// What is wrong with a certificate and its key.
@@ -195,13 +193,13 @@ impl TlsError {
         if matches!(source, rustls::Error::InconsistentKeys(_)) {
             return Self::Mismatched;
         }
-        let of_cert = matches!(source, rustls::Error::InvalidCertificate(_));
-        Self::Unusable { part: if of_cert { TlsPart::Cert } else { TlsPart::Key }, source }
+        let is_of_cert = matches!(source, rustls::Error::InvalidCertificate(_));
+        Self::Invalid { part: if is_of_cert { TlsPart::Cert } else { TlsPart::Key }, source }
     }
 }
 
 impl TlsPart {
-    /// What its PEM begins with.
+    /// The label of its PEM block.
     fn label(self) -> &'static str {
         match self {
             Self::Cert | Self::ClientCa => "CERTIFICATE",
@@ -210,7 +208,7 @@ impl TlsPart {
     }
 }
 
-/// The name, as the policy file has it.
+/// The name of the setting in the policy file.
 impl fmt::Display for TlsPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -221,7 +219,7 @@ impl fmt::Display for TlsPart {
     }
 }
 
-/// Shows no key.
+/// Hides the key.
 impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").finish_non_exhaustive()
@@ -240,36 +238,52 @@ mod tests {
     }
 
     #[track_caller]
-    fn refused(cert: &str, key: &str, client_ca: Option<&str>, expected: &str) {
+    fn check_error(cert: &str, key: &str, client_ca: Option<&str>, expected: &str) {
         let error = Tls::new(cert.as_bytes(), key.as_bytes(), client_ca.map(str::as_bytes)).unwrap_err();
         assert_eq!(error.to_string(), expected);
     }
 
     #[test]
-    fn what_is_wrong_with_certificates_is_said() {
+    fn errors_name_the_input_and_what_is_wrong() {
         let ((cert, key), (other, _)) = (pair(), pair());
         Tls::new(cert.as_bytes(), key.as_bytes(), Some(other.as_bytes())).unwrap();
-        refused("", &key, None, "cert has none in it; use PEM, with a line -----BEGIN CERTIFICATE-----");
-        refused(&key, &key, None, "cert has none in it; use PEM, with a line -----BEGIN CERTIFICATE-----");
-        refused(&cert, &cert, None, "key has none in it; use PEM, with a line -----BEGIN PRIVATE KEY-----");
-        refused(
+        check_error(
+            "",
+            &key,
+            None,
+            "cert contains no PEM certificate; expected a line -----BEGIN CERTIFICATE-----",
+        );
+        check_error(
+            &key,
+            &key,
+            None,
+            "cert contains no PEM certificate; expected a line -----BEGIN CERTIFICATE-----",
+        );
+        check_error(
+            &cert,
+            &cert,
+            None,
+            "key contains no PEM private key; expected a line -----BEGIN PRIVATE KEY-----",
+        );
+        check_error(
             &cert,
             &key,
             Some(""),
-            "client_ca has none in it; use PEM, with a line -----BEGIN CERTIFICATE-----",
+            "client_ca contains no PEM certificate; expected a line -----BEGIN CERTIFICATE-----",
         );
-        refused(&cert.replace("-----END", "-----"), &key, None, "cert is no PEM");
+        check_error(&cert.replace("-----END", "-----"), &key, None, "cert is not valid PEM");
         let empty = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
-        refused(empty, &key, None, "cert cannot be used");
-        refused(&cert, &key, Some(empty), "client_ca cannot be used");
+        check_error(empty, &key, None, "cert is invalid");
+        check_error(&cert, &key, Some(empty), "client_ca is invalid");
         let empty = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
-        refused(&cert, empty, None, "key cannot be used");
-        let expected = "key does not belong to cert; use the key with which cert was asked for, and put that certificate first";
-        refused(&other, &key, None, expected);
+        check_error(&cert, empty, None, "key is invalid");
+        let expected =
+            "key does not match cert; put the server's certificate first in cert, and use its private key";
+        check_error(&other, &key, None, expected);
     }
 
     #[test]
-    fn a_key_is_not_shown() {
+    fn debug_output_hides_the_key() {
         let (cert, key) = pair();
         assert_eq!(format!("{:?}", Tls::new(cert.as_bytes(), key.as_bytes(), None).unwrap()), "Tls { .. }");
     }

@@ -1,52 +1,52 @@
-//! Descriptors as they are written. Nothing here is checked yet.
+//! Descriptors as in the file, before any check.
 
 use ratewright_core::{Algorithm, WindowStart};
 
-/// One level of a tree: which entries it is for, and what becomes of them.
+/// One node of a domain's tree: the entries that it matches, and their limits.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Descriptor {
     /// The entry's key.
     pub key: String,
-    /// The entry's value, with any number of stars for any text. Empty for every value.
+    /// The entry's value, in which `*` matches any text. Empty: matches every value.
     pub value: String,
-    /// What is allowed. Several all apply; none means that there is no limit here.
+    /// The limits, all of which apply. Empty: no limit at this level.
     pub rate_limits: Vec<RateLimit>,
-    /// Counted, and never denied.
+    /// Counts and never denies.
     pub shadow_mode: bool,
     /// A request is denied only if all of its descriptors in this mode are over their limits.
     pub quota_mode: bool,
-    /// Counted even past the limit: for what has happened already when it is told.
+    /// Counts even past the limit: for requests that have already happened.
     pub record_mode: bool,
-    /// The metric of this descriptor has all values of the request.
+    /// The metric's name contains all values of the request.
     pub detailed_metric: bool,
-    /// The metric of this descriptor, and of those below it, has the request's value.
+    /// The metric's name, also that of nested descriptors, contains the request's value at this level.
     pub value_to_metric: bool,
-    /// All values that fit the stars share one bucket.
+    /// All values that match the wildcard share one bucket.
     pub share_threshold: bool,
-    /// What is told to whoever asks, a JSON object. Not understood here.
+    /// Metadata for responses, a JSON object. Not interpreted.
     pub metadata: Option<String>,
-    /// What is for requests with further entries.
+    /// Nested descriptors, for requests with further entries.
     pub descriptors: Vec<Descriptor>,
 }
 
-/// So many requests in a unit of time.
+/// A limit as in the file: requests in a unit of time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RateLimit {
-    /// The unit's name, in any case.
+    /// The unit's name, case-insensitive.
     pub unit: String,
-    /// How many. With none, all are denied.
+    /// How many requests. 0 denies all.
     pub requests_per_unit: u32,
-    /// Without a limit, and without a unit.
+    /// No limit; excludes a unit.
     pub unlimited: bool,
-    /// What answers and [`RateLimit::replaces`] call it. Empty for no name.
+    /// The name in responses and in [`RateLimit::replaces`]. Empty: none.
     pub name: String,
-    /// The names of limits that do not count in a request that meets this one.
+    /// The names of limits that this one replaces if both match a request.
     pub replaces: Vec<String>,
-    /// How it is counted.
+    /// The algorithm.
     pub algorithm: Algorithm,
-    /// How many at once, for a bucket. Otherwise as many as in a window.
+    /// The burst, for buckets. Default: `requests_per_unit`.
     pub burst: Option<u32>,
-    /// How many units make a window.
+    /// The window in units.
     pub unit_multiplier: u32,
 }
 
@@ -66,14 +66,14 @@ impl Default for RateLimit {
 }
 
 impl Descriptor {
-    /// True if metrics have values of requests in their names, here or below.
+    /// True if names of metrics contain values of requests, here or in nested descriptors.
     pub(crate) fn has_values_in_metrics(&self) -> bool {
         self.detailed_metric
             || self.value_to_metric
             || self.descriptors.iter().any(Self::has_values_in_metrics)
     }
 
-    /// The text that a request's entry is compared with: `key_value`, or `key` alone.
+    /// The text that matches a request's entry: `key_value`, or `key` alone.
     pub fn composite(&self) -> String {
         if self.value.is_empty() { self.key.clone() } else { format!("{}_{}", self.key, self.value) }
     }

@@ -1,4 +1,4 @@
-//! All domains, and how descriptors become a tree.
+//! All domains: descriptors become trees, and requests are matched against them.
 
 use std::collections::HashMap;
 
@@ -6,10 +6,10 @@ use ratewright_core::Policy;
 use smallvec::SmallVec;
 
 use crate::descriptor::Descriptor;
-use crate::error::{Error, Field, Wrong};
-use crate::level::{By, Entry, Joined, Level, Node};
+use crate::error::{DescriptorError, DescriptorErrorKind, DescriptorField};
+use crate::level::{Entry, EntryText, Level, MatchKind, Node};
 use crate::matched::Matched;
-use crate::rule::{Rule, Standpoint};
+use crate::rule::{Rule, TreePosition};
 
 /// All domains with their descriptors.
 #[derive(Clone, Debug, Default)]
@@ -19,81 +19,81 @@ pub struct Domains {
     has_values_in_metrics: bool,
 }
 
-/// What becomes of a domain that is added again.
+/// What happens if a domain is added again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum SameDomain {
-    /// It is refused.
+pub enum DuplicateDomains {
+    /// It is an error.
     #[default]
-    Refuse,
-    /// Its descriptors come after those that are there.
+    Reject,
+    /// Its descriptors are appended.
     Merge,
 }
 
 impl Domains {
-    /// The most levels of descriptors.
+    /// The most levels of nested descriptors.
     pub const DEPTH_MAX: usize = 32;
 
     /// Adds the descriptors of a domain.
     ///
     /// # Errors
-    /// Everything that is wrong with them. What is not wrong may have been added.
+    /// All errors in them. The valid descriptors may have been added.
     pub fn add(
         &mut self,
         domain: &str,
         descriptors: &[Descriptor],
-        same: SameDomain,
-    ) -> Result<(), Vec<Error>> {
-        let wrong = if domain.is_empty() {
-            Some(Wrong::EmptyDomain)
-        } else if same == SameDomain::Refuse && self.domains.contains_key(domain) {
-            Some(Wrong::DuplicateDomain { domain: domain.to_owned() })
+        duplicates: DuplicateDomains,
+    ) -> Result<(), Vec<DescriptorError>> {
+        let error = if domain.is_empty() {
+            Some(DescriptorErrorKind::EmptyDomain)
+        } else if duplicates == DuplicateDomains::Reject && self.domains.contains_key(domain) {
+            Some(DescriptorErrorKind::DuplicateDomain { domain: domain.to_owned() })
         } else {
             None
         };
-        let mut growth = Growth {
+        let mut builder = TreeBuilder {
             path: vec![domain.to_owned()],
-            numbers: Vec::new(),
+            indices: Vec::new(),
             partition: Vec::new(),
             policies: Vec::new(),
             errors: Vec::new(),
         };
-        if let Some(wrong) = wrong {
-            growth.wrong(Field::Domain, wrong);
-            growth.all(&mut Level::default(), descriptors); // what else is wrong shall be told too
+        if let Some(error) = error {
+            builder.report(DescriptorField::Domain, error);
+            builder.add_all(&mut Level::default(), descriptors); // reports the other errors too
         } else {
-            growth.all(self.domains.entry(domain.to_owned()).or_default(), descriptors);
-            self.policies.append(&mut growth.policies);
+            builder.add_all(self.domains.entry(domain.to_owned()).or_default(), descriptors);
+            self.policies.append(&mut builder.policies);
             self.has_values_in_metrics |= descriptors.iter().any(Descriptor::has_values_in_metrics);
         }
-        if growth.errors.is_empty() { Ok(()) } else { Err(growth.errors) }
+        if builder.errors.is_empty() { Ok(()) } else { Err(builder.errors) }
     }
 
-    /// The policies that count, of all descriptors with limits. They are asked for by name: see [`Rule::policy`].
+    /// The policies of all descriptors with limits. Queries select them by name: see [`Rule::policy`].
     pub fn policies(&self) -> &[Policy] {
         &self.policies
     }
 
-    /// True if some [`metric_name`](Self::metric_name) has values of requests in it. Otherwise it is the [`Rule::path`].
+    /// True if some [`metric_name`](Self::metric_name) contains values of requests. Otherwise it is the [`Rule::path`].
     pub fn has_values_in_metrics(&self) -> bool {
         self.has_values_in_metrics
     }
 
-    /// The names of all domains, in no order.
+    /// The names of all domains, in no particular order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.domains.keys().map(String::as_str)
     }
 
-    /// True if there is such a domain. Descriptors of others meet nothing.
-    pub fn has(&self, domain: &str) -> bool {
+    /// True if the domain exists. Requests to other domains match no rule.
+    pub fn has_domain(&self, domain: &str) -> bool {
         self.domains.contains_key(domain)
     }
 
-    /// All rules of a domain, as they are written one after the other.
+    /// All rules of a domain, in the order of the file.
     pub fn rules(&self, domain: &str) -> Vec<&Rule> {
         fn collect<'a>(level: &'a Level, rules: &mut Vec<&'a Rule>) {
             for node in level.iter() {
                 rules.extend(&node.rule);
-                collect(&node.below, rules);
+                collect(&node.nested, rules);
             }
         }
         let mut rules = Vec::new();
@@ -101,8 +101,8 @@ impl Domains {
         rules
     }
 
-    /// True if a request's descriptor is written somewhere, with a limit or without.
-    pub fn knows(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
+    /// True if a descriptor, with a limit or without, matches the entries.
+    pub fn has_descriptor(&self, domain: &str, entries: &[Entry<'_>]) -> bool {
         self.walk(domain, entries, |_, _, _| {}).is_some()
     }
 
@@ -111,12 +111,16 @@ impl Domains {
         self.domains.is_empty()
     }
 
-    /// All that is written, in a text that is the same for the same.
+    /// A text that is equal for equal domains, to compare them.
     pub fn outline(&self) -> String {
-        fn tell(level: &Level, text: &mut String) {
-            for Node { text: name, shares, varies, value_to_metric, rule, below, .. } in level.iter() {
-                text.push_str(&format!("{name:?} {shares} {varies} {value_to_metric} {rule:?} ["));
-                tell(below, text);
+        fn write_level(level: &Level, text: &mut String) {
+            for Node { text: name, shares_bucket, is_partitioned, value_to_metric, rule, nested, .. } in
+                level.iter()
+            {
+                text.push_str(&format!(
+                    "{name:?} {shares_bucket} {is_partitioned} {value_to_metric} {rule:?} ["
+                ));
+                write_level(nested, text);
                 text.push(']');
             }
         }
@@ -125,109 +129,112 @@ impl Domains {
         let mut text = String::new();
         for (name, level) in domains {
             text.push_str(&format!("{name:?} "));
-            tell(level, &mut text);
+            write_level(level, &mut text);
         }
         text
     }
 
-    /// What a request's descriptor meets.
+    /// The rule that matches a request's descriptor.
     pub fn find<'a>(&'a self, domain: &str, entries: &[Entry<'a>]) -> Matched<'a> {
         let mut values = SmallVec::new();
         let node = self.walk(domain, entries, |node, _, entry| {
-            if node.varies {
+            if node.is_partitioned {
                 values.push(node.value(entry));
             }
         });
         node.and_then(|node| node.rule.as_ref()).map_or(Matched::Nothing, |rule| Matched::of(rule, values))
     }
 
-    /// Goes down the tree, entry by entry. At its end is the descriptor that they meet, if there is one for each.
+    /// Descends the tree, entry by entry, to the node that matches the last entry. None: an entry has no match.
     pub(crate) fn walk<'a, 'e>(
         &'a self,
         domain: &str,
         entries: &[Entry<'e>],
-        mut visit: impl FnMut(&'a Node, By, Entry<'e>),
+        mut visit: impl FnMut(&'a Node, MatchKind, Entry<'e>),
     ) -> Option<&'a Node> {
         let mut level = self.domains.get(domain)?;
-        let mut joined = Joined::new();
+        let mut text_buffer = EntryText::new();
         let mut last = None;
         for entry in entries {
-            let (node, by) = level.find(*entry, &mut joined)?;
-            visit(node, by, *entry);
-            level = &node.below;
+            let (node, kind) = level.find(*entry, &mut text_buffer)?;
+            visit(node, kind, *entry);
+            level = &node.nested;
             last = Some(node);
         }
         last
     }
 }
 
-/// A tree that grows, and where in it.
-struct Growth {
-    /// The domain, then the texts of all levels.
+/// Builds a domain's tree, and tracks the position in it.
+struct TreeBuilder {
+    /// The domain, then the text of each level.
     path: Vec<String>,
-    /// The numbers of the descriptors that lead here.
-    numbers: Vec<usize>,
+    /// The index of the descriptor at each level.
+    indices: Vec<usize>,
     partition: Vec<String>,
     policies: Vec<Policy>,
-    errors: Vec<Error>,
+    errors: Vec<DescriptorError>,
 }
 
-impl Growth {
-    fn all(&mut self, level: &mut Level, descriptors: &[Descriptor]) {
-        for (number, descriptor) in descriptors.iter().enumerate() {
-            self.numbers.push(number);
+impl TreeBuilder {
+    fn add_all(&mut self, level: &mut Level, descriptors: &[Descriptor]) {
+        for (index, descriptor) in descriptors.iter().enumerate() {
+            self.indices.push(index);
             self.path.push(descriptor.composite());
             let n_parts = self.partition.len();
-            if let Some(node) = self.one(level, descriptor) {
+            if let Some(node) = self.node(level, descriptor) {
                 level.push(node);
             }
             self.partition.truncate(n_parts);
             self.path.pop();
-            self.numbers.pop();
+            self.indices.pop();
         }
     }
 
-    /// One descriptor with all below it.
-    fn one(&mut self, level: &Level, written: &Descriptor) -> Option<Node> {
-        let text = written.composite();
-        let problem = if written.key.is_empty() {
-            Some(Wrong::EmptyKey)
+    /// The node of one descriptor, with its nested descriptors.
+    fn node(&mut self, level: &Level, descriptor: &Descriptor) -> Option<Node> {
+        let text = descriptor.composite();
+        let error = if descriptor.key.is_empty() {
+            Some(DescriptorErrorKind::EmptyKey)
         } else if level.has(&text) {
-            Some(Wrong::DuplicateKey { path: self.path.join(".") })
-        } else if self.numbers.len() > Domains::DEPTH_MAX {
-            Some(Wrong::TooDeep)
+            Some(DescriptorErrorKind::DuplicateKey { path: self.path.join(".") })
+        } else if self.indices.len() > Domains::DEPTH_MAX {
+            Some(DescriptorErrorKind::TooDeep)
         } else {
             None
         };
-        if let Some(problem) = problem {
-            self.wrong(Field::Key, problem);
+        if let Some(error) = error {
+            self.report(DescriptorField::Key, error);
             return None;
         }
-        if written.share_threshold && !text.contains('*') {
-            self.wrong(Field::ShareThreshold, Wrong::NothingToShare { key: text });
+        if descriptor.share_threshold && !text.contains('*') {
+            self.report(
+                DescriptorField::ShareThreshold,
+                DescriptorErrorKind::ShareWithoutWildcard { key: text },
+            );
         }
-        let mut node = Node::new(written);
-        if node.varies {
+        let mut node = Node::new(descriptor);
+        if node.is_partitioned {
             self.partition.push(self.attribute(&node));
         }
-        node.rule = self.rule(written);
-        self.all(&mut node.below, &written.descriptors);
+        node.rule = self.rule(descriptor);
+        self.add_all(&mut node.nested, &descriptor.descriptors);
         Some(node)
     }
 
-    fn rule(&mut self, written: &Descriptor) -> Option<Rule> {
-        if written.rate_limits.is_empty() {
+    fn rule(&mut self, descriptor: &Descriptor) -> Option<Rule> {
+        if descriptor.rate_limits.is_empty() {
             return None;
         }
-        let standpoint = Standpoint { path: &self.path, partition: &self.partition };
-        let (errors, numbers) = (&mut self.errors, &self.numbers);
-        let wrong = &mut |field, wrong| errors.push(Error { path: numbers.clone(), field, wrong });
-        let (rule, policy) = Rule::new(written, standpoint, wrong)?;
+        let position = TreePosition { path: &self.path, partition: &self.partition };
+        let (errors, indices) = (&mut self.errors, &self.indices);
+        let report = &mut |field, kind| errors.push(DescriptorError { path: indices.clone(), field, kind });
+        let (rule, policy) = Rule::new(descriptor, position, report)?;
         self.policies.extend(policy);
         Some(rule)
     }
 
-    /// The name of the attribute that tells buckets apart here. A key that comes twice on the way gets a number.
+    /// The name of the attribute that this level is partitioned by. A repeated key gets a number.
     fn attribute(&self, node: &Node) -> String {
         let name = if node.key.contains('*') { &node.text } else { &node.key };
         let is_free = |name: &String| !self.partition.contains(name);
@@ -235,7 +242,7 @@ impl Growth {
         std::iter::once(name.clone()).chain(numbered).find(is_free).unwrap_or_default()
     }
 
-    fn wrong(&mut self, field: Field, wrong: Wrong) {
-        self.errors.push(Error { path: self.numbers.clone(), field, wrong });
+    fn report(&mut self, field: DescriptorField, kind: DescriptorErrorKind) {
+        self.errors.push(DescriptorError { path: self.indices.clone(), field, kind });
     }
 }

@@ -1,25 +1,25 @@
-//! What is wrong with descriptors, in the words of envoyproxy/ratelimit where it has words for it.
+//! Errors in descriptors, with the messages of envoyproxy/ratelimit where it has the same check.
 
 use ratewright_core::QuotaError;
 
 use crate::unit::Unit;
 
-/// Something wrong, and where.
+/// An error in a descriptor, and where it is.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{wrong}")]
-pub struct Error {
-    /// Which descriptor: its number in the list that was given, then its number in that one's list, and so on. Empty for the
-    /// domain itself.
+#[error("{kind}")]
+pub struct DescriptorError {
+    /// The position of the descriptor: its index in the given list, then in that descriptor's list, and so on. Empty
+    /// for the domain itself.
     pub path: Vec<usize>,
-    /// What of it.
-    pub field: Field,
+    /// The invalid field.
+    pub field: DescriptorField,
     /// What is wrong.
-    pub wrong: Wrong,
+    pub kind: DescriptorErrorKind,
 }
 
-/// What of a descriptor is wrong. Rate limits are told by their number.
+/// A field of a descriptor. Rate limits are numbered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Field {
+pub enum DescriptorField {
     /// The domain's name.
     Domain,
     /// The descriptor's key, or key and value.
@@ -40,11 +40,11 @@ pub enum Field {
 
 /// What is wrong.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum Wrong {
+pub enum DescriptorErrorKind {
     /// A domain without a name.
     #[error("config file cannot have empty domain")]
     EmptyDomain,
-    /// A domain that is there already.
+    /// A domain that already exists.
     #[error("duplicate domain '{domain}' in config file; files of one domain need envoy.merge_domains")]
     DuplicateDomain {
         /// Its name.
@@ -53,54 +53,56 @@ pub enum Wrong {
     /// A descriptor without a key.
     #[error("descriptor has empty key")]
     EmptyKey,
-    /// A descriptor that is there already, perhaps with key and value split elsewhere.
+    /// A descriptor that already exists, perhaps with key and value split at another `_`.
     #[error("duplicate descriptor composite key '{path}'")]
     DuplicateKey {
         /// The domain and the texts of all levels.
         path: String,
     },
-    /// A descriptor so deep that no request has so many entries.
+    /// A descriptor nested too deep.
     #[error("descriptors are nested more than {} deep", crate::Domains::DEPTH_MAX)]
     TooDeep,
-    /// No unit, or none that is known.
+    /// A missing or unknown unit.
     #[error("invalid rate limit unit '{unit}'; use {}", Unit::ALL.map(Unit::name).join(", "))]
     UnknownUnit {
-        /// What is written.
+        /// The unit in the file.
         unit: String,
     },
-    /// Something without a limit has a unit.
+    /// `unlimited` with a unit.
     #[error("should not specify rate limit unit when unlimited")]
     UnlimitedUnit,
-    /// Something without a limit has other limits.
-    #[error("unlimited cannot stand beside other limits; leave one of them out")]
-    UnlimitedBeside,
-    /// A limit that replaces nothing.
+    /// `unlimited` together with limits.
+    #[error("unlimited cannot be combined with other limits; remove one of them")]
+    UnlimitedWithLimits,
+    /// An empty name in `replaces`.
     #[error("should not have an empty replaces entry")]
-    ReplacesNothing,
-    /// A limit that replaces itself.
+    EmptyReplaces,
+    /// A limit that names itself in `replaces`.
     #[error("replaces should not contain name of same descriptor")]
     ReplacesItself,
-    /// Nothing to share.
+    /// `share_threshold` without a wildcard.
     #[error("share_threshold can only be used with wildcard values (containing '*'), but found key '{key}'")]
-    NothingToShare {
+    ShareWithoutWildcard {
         /// Key and value.
         key: String,
     },
-    /// Two limits whose buckets could not be told apart.
-    #[error("another limit of the descriptor has the same algorithm, unit and multiplier; leave one out")]
-    SameLimit,
-    /// No window, or one that never ends.
-    #[error("a window of {multiplier} times one {} is out of range; use 1 or more, and 100 years at most", unit.name())]
-    Window {
-        /// How many units.
+    /// Two limits that would share their buckets.
+    #[error(
+        "duplicate limit: another limit of the descriptor has the same algorithm, unit and unit_multiplier; remove one"
+    )]
+    DuplicateLimit,
+    /// A window that is empty or too long.
+    #[error("unit_multiplier {multiplier} is out of range with unit {}; use at least 1, and a window of at most 100 years", unit.name())]
+    WindowOutOfRange {
+        /// `unit_multiplier`.
         multiplier: u32,
-        /// Of what.
+        /// `unit`.
         unit: Unit,
     },
-    /// Nothing at once.
+    /// A burst of 0.
     #[error("a burst of 0 would deny everything; use at least 1")]
-    NoBurst,
-    /// What the algorithm cannot do.
+    ZeroBurst,
+    /// A quota that the algorithm does not support.
     #[error(transparent)]
     Quota(#[from] QuotaError),
 }

@@ -1,6 +1,7 @@
-//! One level of a tree, and how an entry finds its way.
+//! One level of a tree, and how an entry is matched in it.
 //!
-//! Finding costs what the entry's text costs, not what siblings there are, but for those with stars: they are tried one by one.
+//! The cost depends on the length of the entry, not on the number of descriptors, except those with wildcards: they are
+//! tried one by one.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -14,30 +15,30 @@ use crate::wildcard::Wildcard;
 /// One entry of a request's descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry<'a> {
-    /// What it is about.
+    /// The entry's key.
     pub key: &'a str,
-    /// What it is.
+    /// The entry's value.
     pub value: &'a str,
 }
 
-/// How an entry found its descriptor.
+/// How an entry matched its descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum By {
-    /// By its whole text.
+pub(crate) enum MatchKind {
+    /// Its whole text is equal.
     Text,
-    /// By stars.
+    /// A wildcard matches.
     Wildcard,
-    /// By its key.
+    /// Its key is equal, and the descriptor has no value.
     Key,
 }
 
-/// Descriptors beside each other.
+/// Sibling descriptors.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Level {
     nodes: Vec<Node>,
-    /// By what they are written with: `key_value`, or `key`. Stars count as text here.
+    /// By text: `key_value`, or `key`. A `*` is a character like any other here.
     by_text: HashMap<Box<[u8]>, usize>,
-    /// Those with stars, as they are written one after the other.
+    /// Those with wildcards, in the order of the file.
     wildcards: Vec<(Wildcard, usize)>,
 }
 
@@ -47,85 +48,85 @@ pub(crate) struct Node {
     pub(crate) key: String,
     /// `key_value`, or `key`.
     pub(crate) text: String,
-    /// True if all values that fit its stars share a bucket.
-    pub(crate) shares: bool,
-    /// True if entries with other values have other buckets.
-    pub(crate) varies: bool,
+    /// True if all values that match its wildcard share a bucket.
+    pub(crate) shares_bucket: bool,
+    /// True if each value has its own bucket.
+    pub(crate) is_partitioned: bool,
     pub(crate) value_to_metric: bool,
     pub(crate) rule: Option<Rule>,
-    pub(crate) below: Level,
+    pub(crate) nested: Level,
 }
 
-/// An entry's text. Most fit on the stack.
-pub(crate) type Joined = SmallVec<[u8; 128]>;
+/// An entry as `key_value`. Most fit on the stack.
+pub(crate) type EntryText = SmallVec<[u8; 128]>;
 
 impl Level {
-    /// True if a descriptor is written with that text.
+    /// True if a descriptor has this text.
     pub(crate) fn has(&self, text: &str) -> bool {
         self.by_text.contains_key(text.as_bytes())
     }
 
-    /// Adds a descriptor, after all others.
+    /// Appends a descriptor.
     pub(crate) fn push(&mut self, node: Node) {
-        let number = self.nodes.len();
-        self.by_text.insert(node.text.as_bytes().into(), number);
-        self.wildcards.extend(Wildcard::new(&node.text).map(|wildcard| (wildcard, number)));
+        let index = self.nodes.len();
+        self.by_text.insert(node.text.as_bytes().into(), index);
+        self.wildcards.extend(Wildcard::new(&node.text).map(|wildcard| (wildcard, index)));
         self.nodes.push(node);
     }
 
-    /// The descriptor for an entry. `joined` is room for its text.
-    pub(crate) fn find(&self, entry: Entry<'_>, joined: &mut Joined) -> Option<(&Node, By)> {
-        joined.clear();
-        joined.extend_from_slice(entry.key.as_bytes());
-        joined.push(b'_');
-        joined.extend_from_slice(entry.value.as_bytes());
+    /// The descriptor that matches an entry. `text_buffer` holds its text.
+    pub(crate) fn find(&self, entry: Entry<'_>, text_buffer: &mut EntryText) -> Option<(&Node, MatchKind)> {
+        text_buffer.clear();
+        text_buffer.extend_from_slice(entry.key.as_bytes());
+        text_buffer.push(b'_');
+        text_buffer.extend_from_slice(entry.value.as_bytes());
         let by_text = |text: &[u8]| self.by_text.get(text).copied();
         let by_wildcard = || {
-            let mut fitting = self.wildcards.iter().filter(|(wildcard, _)| wildcard.fits(joined));
-            fitting.next().map(|(_, number)| *number)
+            let mut matching = self.wildcards.iter().filter(|(wildcard, _)| wildcard.matches(text_buffer));
+            matching.next().map(|(_, index)| *index)
         };
-        let found = by_text(joined).map(|number| (number, By::Text));
-        let found = found.or_else(|| by_wildcard().map(|number| (number, By::Wildcard)));
-        let found = found.or_else(|| by_text(entry.key.as_bytes()).map(|number| (number, By::Key)));
-        let (number, by) = found?;
-        Some((self.nodes.get(number)?, by))
+        let found = by_text(text_buffer).map(|index| (index, MatchKind::Text));
+        let found = found.or_else(|| by_wildcard().map(|index| (index, MatchKind::Wildcard)));
+        let found = found.or_else(|| by_text(entry.key.as_bytes()).map(|index| (index, MatchKind::Key)));
+        let (index, kind) = found?;
+        Some((self.nodes.get(index)?, kind))
     }
 
-    /// All descriptors, in their order.
+    /// All descriptors, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Node> {
         self.nodes.iter()
     }
 }
 
 impl Node {
-    /// A descriptor with nothing below it as yet.
-    pub(crate) fn new(written: &Descriptor) -> Self {
-        let text = written.composite();
-        let is_exact = !written.value.is_empty() && !text.contains('*');
+    /// A descriptor without its nested descriptors.
+    pub(crate) fn new(descriptor: &Descriptor) -> Self {
+        let text = descriptor.composite();
+        let is_exact = !descriptor.value.is_empty() && !text.contains('*');
         Self {
-            key: written.key.clone(),
-            shares: written.share_threshold,
-            varies: !is_exact && !written.share_threshold,
-            value_to_metric: written.value_to_metric,
+            key: descriptor.key.clone(),
+            shares_bucket: descriptor.share_threshold,
+            is_partitioned: !is_exact && !descriptor.share_threshold,
+            value_to_metric: descriptor.value_to_metric,
             rule: None,
-            below: Level::default(),
+            nested: Level::default(),
             text,
         }
     }
 
-    /// What tells an entry from others that come here. That is its value, but for an entry whose text is split elsewhere: it has the
-    /// bucket of whoever has the same text.
+    /// The value that names an entry's bucket: the entry's own, unless its text is split at another `_`. Then it is the
+    /// rest of the text after the descriptor's key, so that entries with the same text share a bucket.
     pub(crate) fn value<'a>(&self, entry: Entry<'a>) -> Cow<'a, str> {
-        let is_open = self.key.contains('*');
-        if entry.key == self.key && !is_open {
+        let is_wildcard = self.key.contains('*');
+        if entry.key == self.key && !is_wildcard {
             return Cow::Borrowed(entry.value);
         }
-        let n_known = if is_open { 0 } else { self.key.len() + 1 };
-        match n_known.checked_sub(entry.key.len() + 1) {
+        let n_skipped = if is_wildcard { 0 } else { self.key.len() + 1 };
+        match n_skipped.checked_sub(entry.key.len() + 1) {
             Some(n) => Cow::Borrowed(entry.value.get(n..).unwrap_or_default()),
             None => {
                 let text = format!("{}_{}", entry.key, entry.value);
-                Cow::Owned(text.get(n_known..).unwrap_or_default().to_owned())
+                Cow::Owned(text.get(n_skipped..).unwrap_or_default().to_owned())
             }
         }
     }

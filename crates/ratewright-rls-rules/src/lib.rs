@@ -1,4 +1,4 @@
-//! The rules of Envoy's rate limit service: domains, nested descriptors, and which of them a request meets.
+//! The rules of Envoy's rate limit service: domains, nested descriptors, and which of them match a request.
 //!
 //! ```text
 //!   domain: shop                            a request's descriptor
@@ -8,22 +8,23 @@
 //!      └─ method_post       1 per second    (route, api/orders) (method, post) ► method_post, a bucket for api/orders
 //! ```
 //!
-//! The meaning is that of envoyproxy/ratelimit, in what it does rather than in what one would wish:
+//! Matching follows the behaviour of envoyproxy/ratelimit:
 //!
-//! - An entry is looked up as the text `key_value`; then by patterns with stars, in the order in which they are written; then by
-//!   its key alone. What is chosen stays chosen: a miss further down does not try the next.
-//! - A limit counts for requests that are as deep as it, and for no others.
+//! - An entry is looked up as the text `key_value`; then by wildcards, in the order of the file; then by its key alone.
+//!   There is no backtracking: a miss further down does not try the next candidate.
+//! - A limit applies only to requests with exactly as many entries as its depth.
 //! - `a_b` with the value `c` and `a` with the value `b_c` are the same text, so they are the same entry.
 //!
-//! In one thing it differs. An entry whose key alone reads like a descriptor's key and value (`a_b`, where `a` with the value `b` is written)
-//! meets that descriptor, as there, but counts in its one bucket, and not by the entry's own value.
+//! There is one difference. An entry whose key alone equals a descriptor's `key_value` (`a_b`, where the file has `a`
+//! with the value `b`) matches that descriptor in both, but here it is counted in the descriptor's one bucket, not by
+//! its value.
 //!
 //! # Layout, in reading order
-//! - [`Descriptor`] is what is written. [`Domains::add`] understands it, or tells what is wrong ([`Error`]).
-//! - [`Domains::find`] takes a request's [`Entry`]s down the tree; [`Matched`] is what they meet.
-//! - A [`Rule`] is what a descriptor says. Its limits are one policy of `ratewright-core`, asked for by name.
+//! - [`Descriptor`] is a descriptor of the file. [`Domains::add`] validates it, or returns [`DescriptorError`]s.
+//! - [`Domains::find`] matches a request's [`Entry`]s against the tree and returns [`Matched`].
+//! - A [`Rule`] has the limits of a descriptor. They form one policy of `ratewright-core`, selected by name.
 //!
-//! **Invariant:** no I/O, no wire and no file format. A door and a reader stand around it.
+//! **Invariant:** no I/O, no wire and no file format: the entrypoint and the configuration have those.
 
 mod descriptor;
 mod domains;
@@ -37,10 +38,10 @@ mod unit;
 mod wildcard;
 
 pub use descriptor::{Descriptor, RateLimit};
-pub use domains::{Domains, SameDomain};
-pub use error::{Error, Field, Wrong};
+pub use domains::{Domains, DuplicateDomains};
+pub use error::{DescriptorError, DescriptorErrorKind, DescriptorField};
 pub use level::Entry;
 pub use matched::{Limited, Matched, replace};
 pub use name::PREFIX;
-pub use rule::{Limit, Rule};
+pub use rule::{CurrentLimit, Rule};
 pub use unit::Unit;

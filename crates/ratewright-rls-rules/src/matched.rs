@@ -1,26 +1,26 @@
-//! What a request's descriptor meets.
+//! The rule that matches a request's descriptor.
 
 use std::borrow::Cow;
 
 use ratewright_core::{Attribute, AttributeName};
 use smallvec::SmallVec;
 
-use crate::rule::{Kind, Rule};
+use crate::rule::{Rule, RuleKind};
 
-/// What a request's descriptor meets.
+/// The rule that matches a request's descriptor.
 #[derive(Clone, Debug)]
 pub enum Matched<'a> {
-    /// No limit: the domain is not known, or no descriptor is for it, or one is that says nothing.
+    /// No rule: the domain is unknown, no descriptor matches, or the matching one has no limits.
     Nothing,
     /// A rule without a limit.
     Unlimited(&'a Rule),
-    /// A limit of zero: everything is over it, and nothing is counted.
+    /// A limit of zero: every request is over it, and nothing is counted.
     Blocked(&'a Rule),
-    /// Limits that have to be asked.
+    /// A rule with limits to be charged.
     Limited(Limited<'a>),
 }
 
-/// A rule, and whose buckets are meant.
+/// A rule with limits, and the values that name the request's buckets.
 #[derive(Clone, Debug)]
 pub struct Limited<'a> {
     rule: &'a Rule,
@@ -28,15 +28,15 @@ pub struct Limited<'a> {
     values: Values<'a>,
 }
 
-/// Values that tell buckets apart, in the order of the partition.
+/// The values of the partition, in its order.
 pub(crate) type Values<'a> = SmallVec<[Cow<'a, str>; 4]>;
 
 impl<'a> Matched<'a> {
     pub(crate) fn of(rule: &'a Rule, values: Values<'a>) -> Self {
         match &rule.kind {
-            Kind::Unlimited => Self::Unlimited(rule),
-            Kind::Blocked => Self::Blocked(rule),
-            Kind::Limited(policy) => Self::Limited(Limited { rule, policy, values }),
+            RuleKind::Unlimited => Self::Unlimited(rule),
+            RuleKind::Blocked => Self::Blocked(rule),
+            RuleKind::Limited(policy) => Self::Limited(Limited { rule, policy, values }),
         }
     }
 
@@ -49,7 +49,7 @@ impl<'a> Matched<'a> {
         }
     }
 
-    /// True if another rule of the same request counts in its place. What has no limit cannot be replaced.
+    /// True if another rule of the same request replaces it. An unlimited rule cannot be replaced.
     fn is_replaced(&self, replaced: &[&str]) -> bool {
         let rule = match self {
             Self::Nothing | Self::Unlimited(_) => return false,
@@ -61,25 +61,25 @@ impl<'a> Matched<'a> {
 }
 
 impl<'a> Limited<'a> {
-    /// What the descriptor says.
+    /// The rule.
     pub fn rule(&self) -> &'a Rule {
         self.rule
     }
 
-    /// The policy to ask for.
+    /// The name of the policy to select.
     pub fn policy(&self) -> &'a str {
         self.policy
     }
 
-    /// The attributes to ask with.
+    /// The attributes of the query.
     pub fn attributes(&self) -> SmallVec<[Attribute<'_>; 4]> {
         let parts = self.rule.partition.iter().zip(&self.values);
         parts.map(|(name, value)| Attribute { name: AttributeName::Named(name), value }).collect()
     }
 }
 
-/// Takes out what other descriptors of the same request replace: of what all of them meet, every rule that one of them names in
-/// `replaces`. Of a rule with several limits, one name is enough.
+/// Removes every rule that another descriptor of the same request names in `replaces`. For a rule with several limits,
+/// one name is enough.
 pub fn replace(matched: &mut [Matched<'_>]) {
     let rules = matched.iter().filter_map(Matched::rule);
     let replaced: SmallVec<[&str; 4]> = rules.flat_map(Rule::replaces).map(String::as_str).collect();

@@ -1,24 +1,24 @@
-//! What the policies of descriptors are called.
+//! The names of descriptors' policies.
 //!
 //! ```text
 //!   shop, client_red, method     envoy.shop.client_red.method
 //!   shop, route_/api/*           envoy.shop.route_-api--..bb77fbdb2497dd6d
 //! ```
 //!
-//! A name tells which buckets a limit has, so it must stay the same from one reading to the next, whatever else is in the files,
-//! and no two descriptors may share one. Texts of `a-z 0-9 _ -` stand for themselves, and dots between them tell where one
-//! ends. Whatever else there is, or too much of it, is replaced or cut, and a digest of the whole stands at the end; after two dots, so that
-//! no name without a digest looks like it.
+//! A policy's name is part of its buckets' names, so it must not change from one load to the next, whatever else is in
+//! the files, and no two descriptors may share one. Texts of `a-z 0-9 _ -` are copied, with dots between levels. Other
+//! characters are replaced, long names are cut, and both then end in a digest of the whole; after two dots, so that no
+//! name without a digest looks the same.
 
 use ratewright_core::Policy;
 
-/// What all names begin with.
+/// The prefix of all names.
 pub const PREFIX: &str = "envoy.";
 
-/// Digits of a digest: 64 bits.
+/// Hexadecimal digits of a digest of 64 bits.
 const DIGITS: usize = 16;
 
-/// The name of the policy of a descriptor: its domain, then the texts of its levels.
+/// The name of a descriptor's policy, from its domain and the texts of its levels.
 pub(crate) fn policy_name(path: &[String]) -> String {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b);
     let is_plain = path.iter().all(|text| !text.is_empty() && text.bytes().all(plain));
@@ -34,7 +34,7 @@ pub(crate) fn policy_name(path: &[String]) -> String {
     format!("{readable}..{:016x}", digest(path))
 }
 
-/// FNV-1a over texts and their lengths. Who writes the files has no reason to look for two that are alike.
+/// FNV-1a over texts and their lengths. Not collision resistant: the author of the files has no reason to attack it.
 fn digest(path: &[String]) -> u64 {
     let texts = path.iter().flat_map(|text| {
         let length = u64::try_from(text.len()).unwrap_or(u64::MAX).to_le_bytes();

@@ -1,23 +1,23 @@
-//! What a descriptor says: how much, under which name, in which mode.
+//! A rule: the limits, names and modes of one descriptor.
 
 use std::num::NonZeroU32;
 
 use ratewright_core::{Algorithm, AttributeName, Micros, Mode, Part, Policy, Quota, Rate, Selector};
 
 use crate::descriptor::{Descriptor, RateLimit};
-use crate::error::{Field, Wrong};
+use crate::error::{DescriptorErrorKind, DescriptorField};
 use crate::name::policy_name;
 use crate::unit::Unit;
 
-/// What a descriptor says.
+/// The limits, names and modes of one descriptor.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    pub(crate) kind: Kind,
+    pub(crate) kind: RuleKind,
     path: String,
-    limits: Vec<Limit>,
+    limits: Vec<CurrentLimit>,
     names: Vec<String>,
     replaces: Vec<String>,
-    /// The names of the attributes that its buckets are told apart by.
+    /// The names of the attributes that its buckets are partitioned by.
     pub(crate) partition: Vec<String>,
     shadow_mode: bool,
     quota_mode: bool,
@@ -26,9 +26,9 @@ pub struct Rule {
     metadata: Option<String>,
 }
 
-/// What becomes of who meets a rule.
+/// What happens to requests that match a rule.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum RuleKind {
     Unlimited,
     /// A limit of zero.
     Blocked,
@@ -36,115 +36,115 @@ pub(crate) enum Kind {
     Limited(String),
 }
 
-/// One limit as answers tell it.
+/// One limit as shown in responses, Envoy's `current_limit`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Limit {
-    /// How many.
+pub struct CurrentLimit {
+    /// How many requests.
     pub requests_per_unit: u32,
-    /// In what.
+    /// The unit of time.
     pub unit: Unit,
-    /// How many units make a window.
+    /// The window in units.
     pub unit_multiplier: NonZeroU32,
-    /// What it is called. Empty for no name.
+    /// The limit's name. Empty: none.
     pub name: String,
 }
 
-/// Where a descriptor stands.
+/// The position of a descriptor in its tree.
 #[derive(Clone, Copy)]
-pub(crate) struct Standpoint<'a> {
-    /// The domain, then the texts of all levels.
+pub(crate) struct TreePosition<'a> {
+    /// The domain, then the text of each level.
     pub(crate) path: &'a [String],
-    /// The names of the attributes that its buckets are told apart by.
+    /// The names of the attributes that its buckets are partitioned by.
     pub(crate) partition: &'a [String],
 }
 
-/// A limit that is understood.
-struct Counted {
-    told: Limit,
-    /// Tells its buckets from those of the descriptor's other limits.
+/// A valid limit.
+struct ParsedLimit {
+    current: CurrentLimit,
+    /// Distinguishes its buckets from those of the descriptor's other limits.
     quota_name: String,
-    /// Nothing for a limit of zero.
+    /// None for a limit of zero.
     quota: Option<Quota>,
 }
 
-/// Who is told what is wrong.
-type Complain<'a> = &'a mut dyn FnMut(Field, Wrong);
+/// Receives the errors.
+type ReportError<'a> = &'a mut dyn FnMut(DescriptorField, DescriptorErrorKind);
 
 impl Rule {
-    /// What a descriptor with limits says, and the policy that counts, if one has to.
+    /// The rule of a descriptor with limits, and its policy unless there is nothing to count.
     pub(crate) fn new(
-        written: &Descriptor,
-        standpoint: Standpoint<'_>,
-        wrong: Complain<'_>,
+        descriptor: &Descriptor,
+        position: TreePosition<'_>,
+        report: ReportError<'_>,
     ) -> Option<(Self, Option<Policy>)> {
-        let mut counted: Vec<Counted> = Vec::new();
-        let mut is_sound = true;
-        for (n, limit) in written.rate_limits.iter().enumerate() {
-            is_sound &= check_replaces(n, limit, wrong);
+        let mut limits: Vec<ParsedLimit> = Vec::new();
+        let mut is_valid = true;
+        for (n, limit) in descriptor.rate_limits.iter().enumerate() {
+            is_valid &= check_replaces(n, limit, report);
             if limit.unlimited {
-                is_sound &= check_unlimited(n, limit, written.rate_limits.len(), wrong);
+                is_valid &= check_unlimited(n, limit, descriptor.rate_limits.len(), report);
                 continue;
             }
-            match Counted::new(n, limit, wrong) {
-                Some(limit) if counted.iter().any(|other| other.quota_name == limit.quota_name) => {
-                    wrong(Field::RateLimit(n), Wrong::SameLimit);
-                    is_sound = false;
+            match ParsedLimit::new(n, limit, report) {
+                Some(limit) if limits.iter().any(|other| other.quota_name == limit.quota_name) => {
+                    report(DescriptorField::RateLimit(n), DescriptorErrorKind::DuplicateLimit);
+                    is_valid = false;
                 }
-                Some(limit) => counted.push(limit),
-                None => is_sound = false,
+                Some(limit) => limits.push(limit),
+                None => is_valid = false,
             }
         }
-        is_sound.then(|| Self::of(written, standpoint, counted))
+        is_valid.then(|| Self::of(descriptor, position, limits))
     }
 
     fn of(
-        written: &Descriptor,
-        Standpoint { path, partition }: Standpoint<'_>,
-        counted: Vec<Counted>,
+        descriptor: &Descriptor,
+        TreePosition { path, partition }: TreePosition<'_>,
+        limits: Vec<ParsedLimit>,
     ) -> (Self, Option<Policy>) {
-        let limits = counted.iter().map(|limit| limit.told.clone()).collect();
-        let mode = if written.shadow_mode { Mode::Shadow } else { Mode::Enforce };
-        let policy = policy(&policy_name(path), counted, partition).map(|policy| policy.in_mode(mode));
-        let is_unlimited = written.rate_limits.iter().any(|limit| limit.unlimited);
+        let current_limits = limits.iter().map(|limit| limit.current.clone()).collect();
+        let mode = if descriptor.shadow_mode { Mode::Shadow } else { Mode::Enforce };
+        let policy = policy(&policy_name(path), limits, partition).map(|policy| policy.in_mode(mode));
+        let is_unlimited = descriptor.rate_limits.iter().any(|limit| limit.unlimited);
         let kind = match &policy {
-            Some(policy) => Kind::Limited(policy.name().to_owned()),
-            None if is_unlimited => Kind::Unlimited,
-            None => Kind::Blocked,
+            Some(policy) => RuleKind::Limited(policy.name().to_owned()),
+            None if is_unlimited => RuleKind::Unlimited,
+            None => RuleKind::Blocked,
         };
-        let names = written.rate_limits.iter().map(|limit| limit.name.clone());
+        let names = descriptor.rate_limits.iter().map(|limit| limit.name.clone());
         let rule = Self {
             kind,
             path: path.join("."),
-            limits,
+            limits: current_limits,
             names: names.filter(|name| !name.is_empty()).collect(),
-            replaces: written.rate_limits.iter().flat_map(|limit| limit.replaces.clone()).collect(),
+            replaces: descriptor.rate_limits.iter().flat_map(|limit| limit.replaces.clone()).collect(),
             partition: partition.to_vec(),
-            shadow_mode: written.shadow_mode,
-            quota_mode: written.quota_mode,
-            record_mode: written.record_mode,
-            detailed_metric: written.detailed_metric,
-            metadata: written.metadata.clone(),
+            shadow_mode: descriptor.shadow_mode,
+            quota_mode: descriptor.quota_mode,
+            record_mode: descriptor.record_mode,
+            detailed_metric: descriptor.detailed_metric,
+            metadata: descriptor.metadata.clone(),
         };
         (rule, policy)
     }
 }
 
 impl Rule {
-    /// Where it stands: the domain and the texts of all levels, with dots between them.
+    /// The domain and the text of each level, joined by dots.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The name of the policy that counts. Nothing if there is nothing to count: without a limit, or with a limit of zero.
+    /// The name of its policy. None if there is nothing to count: unlimited, or a limit of zero.
     pub fn policy(&self) -> Option<&str> {
         match &self.kind {
-            Kind::Limited(name) => Some(name),
-            Kind::Unlimited | Kind::Blocked => None,
+            RuleKind::Limited(name) => Some(name),
+            RuleKind::Unlimited | RuleKind::Blocked => None,
         }
     }
 
-    /// The limits, all of which apply, in the order of the policy's own. Empty if it is unlimited.
-    pub fn limits(&self) -> &[Limit] {
+    /// The limits, all of which apply, in the order of the policy's. Empty if unlimited.
+    pub fn limits(&self) -> &[CurrentLimit] {
         &self.limits
     }
 
@@ -153,12 +153,12 @@ impl Rule {
         &self.names
     }
 
-    /// The names of rules that do not count beside it.
+    /// The names of the rules that it replaces.
     pub fn replaces(&self) -> &[String] {
         &self.replaces
     }
 
-    /// True if it counts, and never denies.
+    /// True if it counts and never denies.
     pub fn is_shadow(&self) -> bool {
         self.shadow_mode
     }
@@ -168,58 +168,62 @@ impl Rule {
         self.quota_mode
     }
 
-    /// True if it counts even what is past its limit.
+    /// True if it counts requests past its limit too.
     pub fn is_record(&self) -> bool {
         self.record_mode
     }
 
-    /// True if its metric has all values of the request.
+    /// True if its metric's name contains all values of the request.
     pub fn has_detailed_metric(&self) -> bool {
         self.detailed_metric
     }
 
-    /// What is told to who asks, a JSON object.
+    /// Metadata for responses, a JSON object.
     pub fn metadata(&self) -> Option<&str> {
         self.metadata.as_deref()
     }
 }
 
-impl Counted {
-    fn new(n: usize, written: &RateLimit, wrong: Complain<'_>) -> Option<Self> {
-        let Some(unit) = Unit::parse(&written.unit) else {
-            wrong(Field::Unit(n), Wrong::UnknownUnit { unit: written.unit.clone() });
+impl ParsedLimit {
+    fn new(n: usize, limit: &RateLimit, report: ReportError<'_>) -> Option<Self> {
+        let Some(unit) = Unit::parse(&limit.unit) else {
+            report(DescriptorField::Unit(n), DescriptorErrorKind::UnknownUnit { unit: limit.unit.clone() });
             return None;
         };
-        let multiplier = written.unit_multiplier;
+        let multiplier = limit.unit_multiplier;
         let window = Micros::new(unit.length().as_micros().saturating_mul(u64::from(multiplier)));
         let Some(unit_multiplier) = NonZeroU32::new(multiplier).filter(|_| window <= Rate::WINDOW_MAX) else {
-            wrong(Field::UnitMultiplier(n), Wrong::Window { multiplier, unit });
+            report(
+                DescriptorField::UnitMultiplier(n),
+                DescriptorErrorKind::WindowOutOfRange { multiplier, unit },
+            );
             return None;
         };
         // A limit of zero is checked as if it were one.
-        let units = NonZeroU32::new(written.requests_per_unit);
+        let units = NonZeroU32::new(limit.requests_per_unit);
         let rate = Rate::new(units.unwrap_or(NonZeroU32::MIN), window).ok()?;
-        let quota = Quota::new(written.algorithm, rate);
-        let quota = quota.map_err(|error| wrong(Field::RateLimit(n), error.into())).ok()?;
-        let quota = match written.burst.map(NonZeroU32::new) {
+        let quota = Quota::new(limit.algorithm, rate);
+        let quota = quota.map_err(|error| report(DescriptorField::RateLimit(n), error.into())).ok()?;
+        let quota = match limit.burst.map(NonZeroU32::new) {
             None => quota,
             Some(None) => {
-                wrong(Field::Burst(n), Wrong::NoBurst);
+                report(DescriptorField::Burst(n), DescriptorErrorKind::ZeroBurst);
                 return None;
             }
             Some(Some(burst)) => {
-                let bursting = quota.with_burst(burst);
-                bursting.map_err(|error| wrong(Field::Burst(n), error.into())).ok()?
+                let quota = quota.with_burst(burst);
+                quota.map_err(|error| report(DescriptorField::Burst(n), error.into())).ok()?
             }
         };
-        let name = written.name.clone();
-        let told = Limit { requests_per_unit: written.requests_per_unit, unit, unit_multiplier, name };
-        Some(Self { quota_name: quota_name(&told, written.algorithm), told, quota: units.map(|_| quota) })
+        let name = limit.name.clone();
+        let current =
+            CurrentLimit { requests_per_unit: limit.requests_per_unit, unit, unit_multiplier, name };
+        Some(Self { quota_name: quota_name(&current, limit.algorithm), current, quota: units.map(|_| quota) })
     }
 }
 
-/// What tells a limit from others of the same descriptor, also if others come or go, or their order is changed.
-fn quota_name(limit: &Limit, algorithm: Algorithm) -> String {
+/// A name that is unique among the limits of a descriptor, and independent of the others and their order.
+fn quota_name(limit: &CurrentLimit, algorithm: Algorithm) -> String {
     let unit = limit.unit.name();
     let algorithm = algorithm.name();
     match limit.unit_multiplier.get() {
@@ -228,42 +232,42 @@ fn quota_name(limit: &Limit, algorithm: Algorithm) -> String {
     }
 }
 
-/// The policy of all limits together, unless one of them lets nothing through.
-fn policy(name: &str, counted: Vec<Counted>, partition: &[String]) -> Option<Policy> {
-    if counted.iter().any(|limit| limit.quota.is_none()) {
+/// The policy of all limits together. None if one of them is zero.
+fn policy(name: &str, limits: Vec<ParsedLimit>, partition: &[String]) -> Option<Policy> {
+    if limits.iter().any(|limit| limit.quota.is_none()) {
         return None;
     }
-    let mut quotas = counted.into_iter().filter_map(|limit| Some((limit.quota_name, limit.quota?)));
+    let mut quotas = limits.into_iter().filter_map(|limit| Some((limit.quota_name, limit.quota?)));
     let (first_name, first) = quotas.next()?;
     let parts = partition.iter().map(|name| Part::one(AttributeName::Named(name.clone())));
-    let policy = Policy::new(name, first).ok()?; // not reached: names are made to fit
+    let policy = Policy::new(name, first).ok()?; // unreachable: policy_name makes valid names
     let policy = policy.partitioned(parts.collect()).covering(Selector::Named).with_quota_named(&first_name);
     Some(quotas.fold(policy, |policy, (name, quota)| policy.and(&name, quota)))
 }
 
-fn check_replaces(n: usize, written: &RateLimit, wrong: Complain<'_>) -> bool {
-    let mut is_sound = true;
-    for (m, name) in written.replaces.iter().enumerate() {
-        let problem = match name.as_str() {
-            "" => Wrong::ReplacesNothing,
-            name if name == written.name => Wrong::ReplacesItself,
+fn check_replaces(n: usize, limit: &RateLimit, report: ReportError<'_>) -> bool {
+    let mut is_valid = true;
+    for (m, name) in limit.replaces.iter().enumerate() {
+        let error = match name.as_str() {
+            "" => DescriptorErrorKind::EmptyReplaces,
+            name if name == limit.name => DescriptorErrorKind::ReplacesItself,
             _ => continue,
         };
-        wrong(Field::Replaces(n, m), problem);
-        is_sound = false;
+        report(DescriptorField::Replaces(n, m), error);
+        is_valid = false;
     }
-    is_sound
+    is_valid
 }
 
-/// A unit that is none does not matter here, as it does not there.
-fn check_unlimited(n: usize, written: &RateLimit, n_limits: usize, wrong: Complain<'_>) -> bool {
-    let problem = if Unit::parse(&written.unit).is_some() {
-        (Field::Unit(n), Wrong::UnlimitedUnit)
+/// Like envoyproxy/ratelimit, ignores an unknown unit.
+fn check_unlimited(n: usize, limit: &RateLimit, n_limits: usize, report: ReportError<'_>) -> bool {
+    let (field, error) = if Unit::parse(&limit.unit).is_some() {
+        (DescriptorField::Unit(n), DescriptorErrorKind::UnlimitedUnit)
     } else if n_limits > 1 {
-        (Field::RateLimit(n), Wrong::UnlimitedBeside)
+        (DescriptorField::RateLimit(n), DescriptorErrorKind::UnlimitedWithLimits)
     } else {
         return true;
     };
-    wrong(problem.0, problem.1);
+    report(field, error);
     false
 }

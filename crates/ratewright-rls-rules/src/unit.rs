@@ -13,7 +13,7 @@ pub enum Unit {
     Hour,
     /// A day.
     Day,
-    /// A week. Windows of it begin on Thursdays, as the epoch does.
+    /// A week. Windows begin on Thursdays, like the epoch.
     Week,
     /// 30 days.
     Month,
@@ -22,16 +22,16 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// All of them, the shortest first.
+    /// All units, the shortest first.
     pub const ALL: [Self; 7] =
         [Self::Second, Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
 
-    /// The unit of that name, in any case.
+    /// The unit with this name, case-insensitive.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.name().eq_ignore_ascii_case(name))
     }
 
-    /// The name, as files write it.
+    /// The name in files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Second => "second",
@@ -44,7 +44,7 @@ impl Unit {
         }
     }
 
-    /// How long it is.
+    /// The unit's length.
     pub const fn length(self) -> Micros {
         const DAY: u64 = 86_400;
         Micros::from_secs(match self {
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn units_are_known_by_name_in_any_case_and_by_their_seconds() {
+    fn units_parse_case_insensitively_and_have_these_lengths() {
         let seconds = [1, 60, 3_600, 86_400, 604_800, 2_592_000, 31_536_000];
         for (unit, seconds) in Unit::ALL.into_iter().zip(seconds) {
             assert_eq!(Unit::parse(&unit.name().to_uppercase()), Some(unit));

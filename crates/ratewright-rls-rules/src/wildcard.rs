@@ -1,17 +1,18 @@
-//! Patterns with stars. A star is any text, also none; everything else is itself.
+//! Wildcards: a `*` matches any text, also an empty one; every other character matches itself.
 
-/// A pattern with at least one star.
+/// A pattern with at least one `*`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Wildcard {
-    /// What stands before the first star, and after the last.
+    /// The text before the first `*`.
     prefix: Box<[u8]>,
+    /// The text after the last `*`.
     suffix: Box<[u8]>,
-    /// What stands between stars, without the empty ones.
+    /// The texts between, except empty ones.
     middle: Vec<Box<[u8]>>,
 }
 
 impl Wildcard {
-    /// The pattern of a text, if it has a star.
+    /// The pattern, if the text has a `*`.
     pub(crate) fn new(text: &str) -> Option<Self> {
         let (prefix, rest) = text.split_once('*')?;
         let (middle, suffix) = rest.rsplit_once('*').unwrap_or(("", rest));
@@ -23,8 +24,9 @@ impl Wildcard {
         })
     }
 
-    /// True if the whole text fits. Each piece is looked for where it comes first: a later place leaves less for the others.
-    pub(crate) fn fits(&self, text: &[u8]) -> bool {
+    /// True if the whole text matches. The first occurrence of each piece is taken: a later one leaves less for the
+    /// others.
+    pub(crate) fn matches(&self, text: &[u8]) -> bool {
         let rest = text.strip_prefix(&*self.prefix).and_then(|rest| rest.strip_suffix(&*self.suffix));
         let Some(mut rest) = rest else { return false };
         for piece in &self.middle {
@@ -42,8 +44,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_star_is_any_text_anywhere_and_any_number_of_times() {
-        for (pattern, fitting, others) in [
+    fn a_star_matches_any_text_anywhere() {
+        for (pattern, matching, others) in [
             ("a*", &["a", "ab", "a*"][..], &["", "ba"][..]),
             ("*a", &["a", "ba"], &["", "ab"]),
             ("*", &["", "x"], &[]),
@@ -54,8 +56,8 @@ mod tests {
             ("ü*", &["ü", "üx"], &["u"]),
         ] {
             let wildcard = Wildcard::new(pattern).unwrap();
-            fitting.iter().for_each(|text| assert!(wildcard.fits(text.as_bytes()), "{pattern} {text}"));
-            others.iter().for_each(|text| assert!(!wildcard.fits(text.as_bytes()), "{pattern} {text}"));
+            matching.iter().for_each(|text| assert!(wildcard.matches(text.as_bytes()), "{pattern} {text}"));
+            others.iter().for_each(|text| assert!(!wildcard.matches(text.as_bytes()), "{pattern} {text}"));
         }
         assert_eq!(Wildcard::new("plain"), None);
     }

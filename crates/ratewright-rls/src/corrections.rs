@@ -22,11 +22,11 @@ use ratewright_core::{
 };
 use smallvec::SmallVec;
 
-use crate::bill::Bill;
-use crate::met::Hits;
+use crate::matching::Hits;
 use crate::rules::Compat;
+use crate::settlement::Settlement;
 
-/// What is put right after the answer.
+/// Refunds and records that follow the response.
 #[derive(Default)]
 pub(crate) struct Corrections<'a> {
     refunds: Vec<Refund<'a>>,
@@ -34,17 +34,26 @@ pub(crate) struct Corrections<'a> {
 }
 
 impl<'a> Corrections<'a> {
-    /// What is to be corrected in these standings, which then are as they will be.
-    pub(crate) fn of(bill: &Bill<'a, '_>, standings: &mut Standings, is_over: bool, compat: Compat) -> Self {
+    /// Finds the corrections, and updates the standings to what they will be.
+    pub(crate) fn of(
+        settlement: &Settlement<'a, '_>,
+        standings: &mut Standings,
+        is_over: bool,
+        compat: Compat,
+    ) -> Self {
         let costs: SmallVec<[u32; 4]> =
-            (0..standings.len()).map(|n| to_give_back(bill, standings, n, is_over, compat)).collect();
+            (0..standings.len()).map(|n| to_give_back(settlement, standings, n, is_over, compat)).collect();
         let mut corrections = Self::default();
-        for (n, (charge, cost)) in bill.charges.iter().zip(costs).enumerate() {
+        for (n, (charge, cost)) in settlement.charges.iter().zip(costs).enumerate() {
             let standing = &mut standings[n];
             if cost > 0
                 && let Some(receipt) = standing.take_receipt()
             {
-                if is_known_to_return(charge, &receipt, bill.met[bill.payers[n]].hits) {
+                if is_known_to_return(
+                    charge,
+                    &receipt,
+                    settlement.matches[settlement.descriptor_numbers[n]].hits,
+                ) {
                     give_back(standing, charge.quota, cost);
                 }
                 let (key, quota, basis) = (charge.key, charge.quota, standing.basis);
@@ -90,12 +99,19 @@ impl<'a> Corrections<'a> {
     }
 }
 
-/// How many units of a charge are given back: those that a denied request paid, and those that it says itself.
-fn to_give_back(bill: &Bill<'_, '_>, standings: &Standings, n: usize, is_over: bool, compat: Compat) -> u32 {
+/// How many units of a charge are given back: those that a denied request was charged, and its negative hits.
+fn to_give_back(
+    settlement: &Settlement<'_, '_>,
+    standings: &Standings,
+    n: usize,
+    is_over: bool,
+    compat: Compat,
+) -> u32 {
     let Outcome::Paid(receipt) = &standings[n].outcome else { return 0 };
-    let payer = bill.payers[n];
-    let mut of_payer = bill.payers.iter().zip(standings).filter(|(other, _)| **other == payer);
-    match (bill.met[payer].hits, bill.charges[n].act) {
+    let descriptor_number = settlement.descriptor_numbers[n];
+    let mut of_payer =
+        settlement.descriptor_numbers.iter().zip(standings).filter(|(other, _)| **other == descriptor_number);
+    match (settlement.matches[descriptor_number].hits, settlement.charges[n].act) {
         (Hits::GiveBack(_), _) if is_over && compat == Compat::AllOrNothing => 0,
         (Hits::GiveBack(hits), _) => hits,
         (Hits::Spend(_), Act::Record(_) | Act::Look(_)) => 0,
@@ -106,7 +122,7 @@ fn to_give_back(bill: &Bill<'_, '_>, standings: &Standings, n: usize, is_over: b
     }
 }
 
-/// True if a record was only weighed, since another charge vetoed. One that no store answered may have been applied.
+/// True if a record was not applied because another charge vetoed. One without a response from the store may have been applied.
 fn was_not_applied(standing: &Standing) -> bool {
     match standing.outcome {
         Outcome::Paid(_) => false,
@@ -115,8 +131,8 @@ fn was_not_applied(standing: &Standing) -> bool {
     }
 }
 
-/// True if it is known that all units come back. Negative hits come back from a count or a bucket that is not past its limit; a sliding
-/// window knows only the moment at which they were spent.
+/// True if all units are sure to return. Negative hits return to a counter or a bucket that is within its limit; a sliding window needs to know
+/// when they were spent.
 fn is_known_to_return(charge: &Charge<'_>, receipt: &Receipt, hits: Hits) -> bool {
     match (hits, charge.quota.algorithm()) {
         (Hits::Spend(_), _) => true,
@@ -128,7 +144,7 @@ fn is_known_to_return(charge: &Charge<'_>, receipt: &Receipt, hits: Hits) -> boo
     }
 }
 
-/// How a key stands when units are back.
+/// Updates a standing for units that are given back.
 fn give_back(standing: &mut Standing, quota: &Quota, units: u32) {
     let capacity = quota.capacity().get();
     standing.remaining = standing.remaining.saturating_add(units).min(capacity);
@@ -140,7 +156,7 @@ fn give_back(standing: &mut Standing, quota: &Quota, units: u32) {
     }
 }
 
-/// How a key stands when units are recorded.
+/// Updates a standing for units that are recorded.
 fn record(standing: &mut Standing, quota: &Quota, units: u32) {
     standing.remaining = standing.remaining.saturating_sub(units);
     if is_continuous(quota) {

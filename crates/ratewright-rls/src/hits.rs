@@ -1,7 +1,7 @@
-//! How many hits each rule got, and how many of them were over its limit, by the names that the files ask for.
+//! Counts the hits of each rule, and those over its limit, under the names that the files ask for.
 //!
-//! With `detailed_metric` and `value_to_metric` names have values of requests in them, and those are a client's. So there is an end to them: what comes
-//! when there are too many is counted together.
+//! With `detailed_metric` and `value_to_metric`, names contain values from requests, which clients choose. So the number of names is bounded: the rest are
+//! counted together.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,24 +14,24 @@ const NAMES_MAX: usize = 10_000;
 /// The longest name, in bytes.
 const NAME_MAX: usize = 500;
 
-/// What those are called that have no name of their own any more.
+/// The name under which the rest are counted.
 const OTHERS: &str = "others";
 
 /// Hits of all rules, since the start.
 #[derive(Debug, Default)]
 pub struct HitCounts {
     by_name: RwLock<HashMap<Box<str>, Counts>>,
-    /// How many of them have values of clients in their names.
+    /// How many names contain values from requests.
     n_by_clients: AtomicUsize,
     others: Counts,
 }
 
-/// Where a name is from.
+/// Where a name comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Named {
-    /// All of it stands in the file.
+pub(crate) enum NameSource {
+    /// The file alone.
     ByFile,
-    /// A client's values are in it.
+    /// Also from values in requests.
     ByClient,
 }
 
@@ -53,17 +53,17 @@ pub struct HitsOf {
 }
 
 impl HitCounts {
-    pub(crate) fn add(&self, rule: &str, named: Named, hits: u32, is_over: bool) {
+    pub(crate) fn add(&self, rule: &str, source: NameSource, hits: u32, is_over: bool) {
         let rule = rule.split_at(rule.floor_char_boundary(NAME_MAX)).0;
         if let Some(counts) = self.by_name.read().get(rule) {
             return counts.add(hits, is_over);
         }
         let is_full = self.n_by_clients.load(Ordering::Relaxed) >= NAMES_MAX;
-        if named == Named::ByClient && is_full {
+        if source == NameSource::ByClient && is_full {
             return self.others.add(hits, is_over);
         }
         let mut by_name = self.by_name.write();
-        if !by_name.contains_key(rule) && named == Named::ByClient {
+        if !by_name.contains_key(rule) && source == NameSource::ByClient {
             self.n_by_clients.fetch_add(1, Ordering::Relaxed);
         }
         by_name.entry(rule.into()).or_default().add(hits, is_over);
@@ -101,8 +101,8 @@ mod tests {
     fn there_is_an_end_to_names() {
         let counts = HitCounts::default();
         let name = |n: usize| format!("{n}é").repeat(200);
-        (0..NAMES_MAX + 5).for_each(|n| counts.add(&name(n), Named::ByClient, 2, n % 2 == 0));
-        counts.add("shop.a", Named::ByFile, 1, false);
+        (0..NAMES_MAX + 5).for_each(|n| counts.add(&name(n), NameSource::ByClient, 2, n % 2 == 0));
+        counts.add("shop.a", NameSource::ByFile, 1, false);
         let all = counts.read();
         assert_eq!(all.len(), NAMES_MAX + 2);
         assert!(all.iter().all(|one| one.rule.len() <= NAME_MAX));

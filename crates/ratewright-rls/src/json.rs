@@ -1,5 +1,5 @@
-//! The protocol in JSON, as `POST /json` has it: the mapping of Protocol Buffers. Names may be in camel case or in snake case, numbers
-//! may stand in quotes, and what is not known is refused.
+//! The protocol in JSON, for `POST /json`: the JSON mapping of Protocol Buffers. Names may be in camel case or snake case, numbers may be
+//! quoted, and unknown fields are rejected.
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize};
@@ -13,19 +13,19 @@ use crate::wire::{
 /// Reads a request.
 ///
 /// # Errors
-/// If it is none.
+/// If the text is not a request.
 pub fn read(text: &[u8]) -> Result<RateLimitRequest, serde_json::Error> {
     let mut value: Value = serde_json::from_slice(text)?;
     check_objects(&value)?;
     let Request { domain, descriptors, hits_addend } = serde_json::from_slice(text).or_else(|error| {
         tidy(&mut value);
-        serde_json::from_value(value).map_err(|_| error) // which knows where it is
+        serde_json::from_value(value).map_err(|_| error) // the first error has the position
     })?;
     let descriptors = descriptors.into_iter().map(Descriptor::meant).collect();
     Ok(RateLimitRequest { domain, descriptors, hits_addend: hits_addend.0 })
 }
 
-/// Refuses lists in the place of objects, which the library would take.
+/// Rejects lists in place of objects, which serde would accept.
 fn check_objects(request: &Value) -> Result<(), serde_json::Error> {
     fn items<'a>(value: &'a Value, name: &str) -> impl Iterator<Item = &'a Value> {
         value.get(name).and_then(Value::as_array).into_iter().flatten()
@@ -40,7 +40,7 @@ fn check_objects(request: &Value) -> Result<(), serde_json::Error> {
     }
 }
 
-/// Leaves out what is null, which means the same, and writes whole numbers as such: 1e1 is 10.
+/// Removes nulls, which mean the same as a missing field, and writes whole numbers as integers: 1e1 is 10.
 fn tidy(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -60,9 +60,9 @@ fn tidy(value: &mut Value) {
     }
 }
 
-/// Writes an answer.
+/// Writes a response.
 pub fn write(answer: &RateLimitResponse) -> String {
-    serde_json::to_string(&Answer::of(answer)).unwrap_or_default() // text and numbers can always be written
+    serde_json::to_string(&JsonResponse::of(answer)).unwrap_or_default() // text and numbers can always be written
 }
 
 #[derive(Deserialize, Default)]
@@ -168,7 +168,7 @@ impl<'de> Deserialize<'de> for NamedUnit {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Answer<'a> {
+struct JsonResponse<'a> {
     overall_code: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     statuses: Vec<Status<'a>>,
@@ -208,7 +208,7 @@ fn is_zero(number: &u32) -> bool {
     *number == 0
 }
 
-impl<'a> Answer<'a> {
+impl<'a> JsonResponse<'a> {
     fn of(answer: &'a RateLimitResponse) -> Self {
         let field = |HeaderValue { key, value, .. }: &'a HeaderValue| Field { key, value };
         Self {

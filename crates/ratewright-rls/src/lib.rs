@@ -8,42 +8,42 @@
 //! ```
 //!
 //! # Layout, in reading order
-//! - [`Rules`] are what the configuration says: the domains, and how faithful to the original the answers are.
+//! - [`RuleSet`] is the configuration: the domains, and how closely responses follow envoyproxy/ratelimit.
 //! - [`Rls`] answers requests.
 //! - [`wire`] is the protocol, generated from the files in `proto/`.
 //! - [`json`] is the same in JSON.
-//! - [`serve`] takes connections.
+//! - [`serve`] accepts connections.
 
-mod bill;
-mod brought;
-mod calls;
 mod corrections;
-mod finishing;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
 mod headers;
-mod heard;
 mod hits;
+mod inline_executor;
 pub mod json;
+mod limit_override;
 mod listen;
 mod lossy;
-mod met;
+mod matching;
+mod preface_timeout;
 mod refunds;
 mod rls;
 mod rules;
+mod run_to_completion;
 mod service;
+mod settlement;
 mod status;
 mod unary;
-mod unmet;
+mod unmatched;
 pub mod wire;
 
-pub use brought::{is_brought, policies as brought_policies};
 pub use hits::{HitCounts, HitsOf};
+pub use limit_override::{is_override_policy, policies as override_policies};
 pub use listen::{Listening, serve};
 pub use refunds::Refunds;
 pub use rls::{Refusal, Rls};
-pub use rules::{Compat, HeaderFamily, Manner, Rules, SharedRules};
-pub use service::{Door, Health};
-pub use unary::Answer;
-pub use unmet::Unmet;
+pub use rules::{Compat, HeaderFamily, RlsSettings, RuleSet, SharedRuleSet};
+pub use service::{GrpcService, Health};
+pub use unary::ResponseBody;
+pub use unmatched::Unmatched;

@@ -44,7 +44,7 @@ struct RawEntry {
 /// Reads a request whose texts may be any bytes.
 ///
 /// # Errors
-/// If it is no request for another reason.
+/// If it is invalid for another reason.
 pub(crate) fn decode(message: &[u8]) -> Result<RateLimitRequest, DecodeError> {
     let RawRequest { domain, descriptors, hits_addend } = RawRequest::decode(message)?;
     let descriptors = descriptors.into_iter().map(RawDescriptor::into_text).collect();

@@ -1,7 +1,7 @@
-//! Whose negative hits give units back.
+//! Which callers may give units back by negative hits.
 //!
-//! A client that gives units back at will has no limit. So only those count that come from this machine, or from a peer with a
-//! certificate that `client_ca` has signed. Others are not an error, since Envoy would let the request pass; they give nothing back.
+//! A client that gives units back at will has no limit. So only negative hits from this machine, or from a peer with a certificate that
+//! `client_ca` has signed, give units back. Others are ignored; an error would make Envoy let the request pass.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use tracing::warn;
 /// Whether negative hits give units back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Refunds {
-    /// They do.
+    /// Negative hits give units back.
     Allowed,
-    /// They only tell how things stand.
+    /// Negative hits give nothing back; the response only shows what is left.
     Ignored {
-        /// Who sends them.
+        /// The caller.
         peer: IpAddr,
     },
 }

@@ -1,7 +1,7 @@
-//! Answers requests: finds the rule of each descriptor, charges all of them in one step, and tells how each stands.
+//! Answers requests: matches each descriptor with a rule, charges all of them in one step, and renders their statuses.
 //!
 //! ```text
-//!   descriptors ─Domains::find─► rules ─charges─► Limiter ─standings─► statuses ─► overall code ─► answer
+//!   descriptors ─Domains::find─► rules ─charges─► Limiter ─standings─► statuses ─► overall code ─► response
 //!                                                    ▲                                               │
 //!                                                    └── corrections: refunds, records ◄── then ─────┘
 //! ```
@@ -9,7 +9,7 @@
 //! # Laws
 //! - There is one status for each descriptor, in their order.
 //! - The overall code is never UNKNOWN.
-//! - An answer waits for one call to the store, so for one deadline of the store, in every mode.
+//! - A response waits for one call to the store, so for one deadline of the store, in every mode.
 //! - [`Compat::AllOrNothing`](crate::Compat::AllOrNothing): a denied request charges nothing but rules in record mode; what it was
 //!   charged before that was known is given back. [`Compat::Strict`](crate::Compat::Strict): every descriptor is charged.
 
@@ -24,34 +24,34 @@ use ratewright_core::{
 use ratewright_rls_rules::Entry;
 use smallvec::SmallVec;
 
-use crate::bill::Bill;
 use crate::corrections::Corrections;
 use crate::headers;
-use crate::hits::{HitCounts, Named};
-use crate::met::{Asking, Hits, Met, asking, entries, meet, query};
+use crate::hits::{HitCounts, NameSource};
+use crate::matching::{ChargedDescriptor, DescriptorMatch, Hits, charged, entries, match_descriptors, query};
 use crate::refunds::{IgnoredRefunds, Refunds};
-use crate::rules::{Manner, Rules, SharedRules};
-use crate::status::{self, Told};
-use crate::unmet::Unmet;
+use crate::rules::{RlsSettings, RuleSet, SharedRuleSet};
+use crate::settlement::Settlement;
+use crate::status::{self, DescriptorOutcome};
+use crate::unmatched::Unmatched;
 use crate::wire::{Code, RateLimitRequest, RateLimitResponse};
 
 /// Answers requests.
 #[derive(Debug)]
 pub struct Rls<S, O, C> {
-    /// Decides.
+    /// The limiter.
     pub limiter: Arc<Limiter<S, O>>,
-    /// What the configuration says.
-    pub rules: SharedRules,
-    /// The wall clock: it tells when a window ends of which no store was asked.
+    /// The configuration.
+    pub rules: SharedRuleSet,
+    /// The wall clock, for windows about which no store was asked.
     pub clock: C,
-    /// What met no rule.
-    pub unmet: Unmet,
-    /// What met one.
+    /// Requests and descriptors without a rule.
+    pub unmatched: Unmatched,
+    /// Hits by rule.
     pub hits: HitCounts,
     ignored: IgnoredRefunds,
 }
 
-/// Why a request has no answer.
+/// Why a request is rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Refusal {
     /// It names no domain.
@@ -60,7 +60,7 @@ pub enum Refusal {
     /// It has no descriptors.
     #[error("rate limit descriptor list must not be empty")]
     Descriptors,
-    /// It has more than anybody needs.
+    /// It has too many descriptors.
     #[error(
         "more than {} rate limit descriptors in one request; send them in several",
         Refusal::DESCRIPTORS_MAX
@@ -79,28 +79,29 @@ where
     O: Observe,
     C: Clock,
 {
-    /// The service with these rules, of which nobody has asked anything yet.
-    pub fn new(limiter: Arc<Limiter<S, O>>, rules: SharedRules, clock: C) -> Self {
-        let (unmet, hits, ignored) = (Unmet::default(), HitCounts::default(), IgnoredRefunds::default());
-        Self { limiter, rules, clock, unmet, hits, ignored }
+    /// A service with these rules, whose counters are zero.
+    pub fn new(limiter: Arc<Limiter<S, O>>, rules: SharedRuleSet, clock: C) -> Self {
+        let (unmatched, hits, ignored) =
+            (Unmatched::default(), HitCounts::default(), IgnoredRefunds::default());
+        Self { limiter, rules, clock, unmatched, hits, ignored }
     }
 
-    /// Answers a request, and waits until all is put right that follows the answer.
+    /// Answers a request, and waits for the corrections that follow the response.
     ///
     /// # Errors
-    /// If it is no request. What is not configured is no error: it has no limit.
+    /// If the request is invalid. A domain or descriptor without a rule is valid, and has no limit.
     pub async fn answer(
         &self,
         request: &RateLimitRequest,
         refunds: Refunds,
     ) -> Result<RateLimitResponse, Refusal> {
         let mut answer = Ok(RateLimitResponse::default());
-        self.answer_first(request, refunds, Entrypoint::Grpc, |told| answer = told).await;
+        self.answer_first(request, refunds, Entrypoint::Grpc, |outcomes| answer = outcomes).await;
         answer
     }
 
-    /// Answers a request by `reply`, after one call to the store at most, and then puts right what that call could not know. An error
-    /// is the same as of [`Rls::answer`].
+    /// Answers a request by `reply`, after at most one call to the store, and then makes the corrections that follow the response. Errors are those
+    /// of [`Rls::answer`].
     pub async fn answer_first(
         &self,
         request: &RateLimitRequest,
@@ -112,75 +113,88 @@ where
             return reply(Err(refusal));
         }
         let rules = self.rules.load_full();
-        let manner = &rules.manner;
-        if manner.is_off {
+        let settings = &rules.settings;
+        if settings.is_off {
             return reply(Ok(status::all_pass(request.descriptors.len())));
         }
-        let met = meet(&rules, request, refunds);
-        self.count_unmet(&rules, &request.domain, &met);
+        let matches = match_descriptors(&rules, request, refunds);
+        self.count_unmatched(&rules, &request.domain, &matches);
         self.report_ignored(request, refunds);
-        let asking = asking(&request.domain, &met);
-        let query = |asking| query(asking, &met[asking.number], manner.compat, entrypoint);
-        let queries: SmallVec<[Query<'_>; 4]> = asking.iter().map(query).collect();
-        let mut bill = Bill::new(&rules, &met, &asking, &queries);
+        let charged = charged(&request.domain, &matches);
+        let query = |charged| query(charged, &matches[charged.number], settings.compat, entrypoint);
+        let queries: SmallVec<[Query<'_>; 4]> = charged.iter().map(query).collect();
+        let mut settlement = Settlement::new(&rules, &matches, &charged, &queries);
         let begun_at = self.limiter.begin();
-        let mut standings = bill.settle(&self.limiter, manner.compat).await;
-        let mut told = bill.tell(&standings, self.clock.now());
-        let is_over = status::is_over(&told);
-        let is_denied = is_over && !manner.shadow_mode;
-        let corrections = Corrections::of(&bill, &mut standings, is_over, manner.compat);
+        let mut standings = settlement.settle(&self.limiter, settings.compat).await;
+        let mut outcomes = settlement.outcomes(&standings, self.clock.now());
+        let is_over = status::is_over(&outcomes);
+        let is_denied = is_over && !settings.shadow_mode;
+        let corrections = Corrections::of(&settlement, &mut standings, is_over, settings.compat);
         if !corrections.is_empty() {
-            told = bill.tell(&standings, self.clock.now());
+            outcomes = settlement.outcomes(&standings, self.clock.now());
         }
-        self.count_hits(&rules, request, &met, &told);
-        if met.iter().all(Met::is_report) {
+        self.count_hits(&rules, request, &matches, &outcomes);
+        if matches.iter().all(DescriptorMatch::is_report) {
             forgive(&mut standings);
         }
-        self.conclude(&rules, (&asking, &queries), (&bill, begun_at), standings, is_denied);
-        reply(Ok(self.response(manner, told, is_denied)));
+        self.conclude(&rules, (&charged, &queries), (&settlement, begun_at), standings, is_denied);
+        reply(Ok(self.response(settings, outcomes, is_denied)));
         corrections.apply(&self.limiter).await;
     }
 
-    /// Tells the observer of the decision.
+    /// Reports the decision to the observer.
     fn conclude(
         &self,
-        rules: &Rules,
-        (asking, queries): (&[Asking<'_>], &[Query<'_>]),
-        (bill, begun_at): (&Bill<'_, '_>, Timestamp),
+        rules: &RuleSet,
+        (charged, queries): (&[ChargedDescriptor<'_>], &[Query<'_>]),
+        (settlement, begun_at): (&Settlement<'_, '_>, Timestamp),
         standings: Standings,
         is_denied: bool,
     ) {
-        // The one that a decision speaks of: the last that has to wait longest.
-        let over = standings.iter().zip(&bill.payers).filter(|(standing, _)| is_denial(standing));
-        let against = over.max_by_key(|(standing, _)| longest(standing)).map(|(_, payer)| *payer);
-        // A limit of zero is no policy, and no other is to be blamed for it.
+        // The descriptor that the decision names: the last of those with the longest wait.
+        let over =
+            standings.iter().zip(&settlement.descriptor_numbers).filter(|(standing, _)| is_denial(standing));
+        let against = over
+            .max_by_key(|(standing, _)| longest(standing))
+            .map(|(_, descriptor_number)| *descriptor_number);
+        // A limit of zero has no policy, and no other policy denied the request.
         let verdict = if is_denied && against.is_some() { Verdict::Deny } else { Verdict::Allow };
-        let speaks = |(asking, query): &(&Asking<'_>, &Query<'_>)| match against {
-            Some(against) => asking.number == against,
-            None => !matches!(query.ask, Ask::Look(_)), // one that only looks is not counted
+        let speaks = |(charged, query): &(&ChargedDescriptor<'_>, &Query<'_>)| match against {
+            Some(against) => charged.number == against,
+            None => !matches!(query.ask, Ask::Look(_)), // looks are not counted
         };
-        let query = asking.iter().zip(queries).find(speaks).map(|(_, query)| query);
+        let query = charged.iter().zip(queries).find(speaks).map(|(_, query)| query);
         if let Some(query) = query.or(queries.first()) {
             let policies = Guard::from_inner(Arc::clone(&rules.policies));
             self.limiter.conclude(policies, verdict, standings, query, begun_at);
         }
     }
 
-    fn response(&self, manner: &Manner, told: SmallVec<[Told; 4]>, is_denied: bool) -> RateLimitResponse {
+    fn response(
+        &self,
+        settings: &RlsSettings,
+        outcomes: SmallVec<[DescriptorOutcome; 4]>,
+        is_denied: bool,
+    ) -> RateLimitResponse {
         let overall_code = if is_denied { Code::OverLimit } else { Code::Ok };
         RateLimitResponse {
             overall_code: overall_code.into(),
-            response_headers_to_add: headers::render(&manner.headers, &told, is_denied, self.clock.now()),
-            statuses: told.into_iter().map(|told| told.status).collect(),
+            response_headers_to_add: headers::render(
+                &settings.headers,
+                &outcomes,
+                is_denied,
+                self.clock.now(),
+            ),
+            statuses: outcomes.into_iter().map(|outcomes| outcomes.status).collect(),
             ..RateLimitResponse::default()
         }
     }
 
-    fn count_unmet(&self, rules: &Rules, domain: &str, met: &[Met<'_>]) {
-        if rules.domains.has(domain) {
-            self.unmet.descriptors(met.iter().filter(|met| met.is_unknown).count() as u64);
+    fn count_unmatched(&self, rules: &RuleSet, domain: &str, matches: &[DescriptorMatch<'_>]) {
+        if rules.domains.has_domain(domain) {
+            self.unmatched.descriptors(matches.iter().filter(|matches| matches.is_unknown).count() as u64);
         } else {
-            self.unmet.domain(domain, self.clock.now());
+            self.unmatched.domain(domain, self.clock.now());
         }
     }
 
@@ -192,24 +206,30 @@ where
         }
     }
 
-    fn count_hits(&self, rules: &Rules, request: &RateLimitRequest, met: &[Met<'_>], told: &[Told]) {
-        let each = met.iter().zip(told).zip(&request.descriptors);
-        for ((met, told), descriptor) in each {
-            let (Some(rule), Hits::Spend(hits)) = (met.matched.rule(), met.hits) else { continue };
+    fn count_hits(
+        &self,
+        rules: &RuleSet,
+        request: &RateLimitRequest,
+        matches: &[DescriptorMatch<'_>],
+        outcomes: &[DescriptorOutcome],
+    ) {
+        let each = matches.iter().zip(outcomes).zip(&request.descriptors);
+        for ((matches, outcomes), descriptor) in each {
+            let (Some(rule), Hits::Spend(hits)) = (matches.matched.rule(), matches.hits) else { continue };
             let mut name = None;
             if rules.domains.has_values_in_metrics() {
                 let entries: SmallVec<[Entry<'_>; 8]> = entries(descriptor).collect();
                 name = rules.domains.metric_name(&request.domain, &entries);
             }
             match name.filter(|name| *name != rule.path()) {
-                None => self.hits.add(rule.path(), Named::ByFile, hits, told.has_no_room),
-                Some(name) => self.hits.add(&name, Named::ByClient, hits, told.has_no_room),
+                None => self.hits.add(rule.path(), NameSource::ByFile, hits, outcomes.has_no_room),
+                Some(name) => self.hits.add(&name, NameSource::ByClient, hits, outcomes.has_no_room),
             }
         }
     }
 }
 
-/// Refuses what is no request.
+/// Rejects invalid requests.
 fn check(request: &RateLimitRequest) -> Result<(), Refusal> {
     match request.descriptors.len() {
         _ if request.domain.is_empty() => Err(Refusal::Domain),
@@ -219,7 +239,7 @@ fn check(request: &RateLimitRequest) -> Result<(), Refusal> {
     }
 }
 
-/// What is reported after an answer denies nobody, and is not to be counted so.
+/// A cost that is reported after the response denies nobody, so it must not count as a denial.
 fn forgive(standings: &mut Standings) {
     for standing in standings {
         if let Outcome::Paid(receipt) = &mut standing.outcome {
@@ -228,12 +248,12 @@ fn forgive(standings: &mut Standings) {
     }
 }
 
-/// True if it speaks against its request, and that counts.
+/// True if it is over an enforced limit.
 fn is_denial(standing: &Standing) -> bool {
     standing.is_over() && standing.limit.mode() == Mode::Enforce
 }
 
-/// How long it has to wait, in an order in which never is longest.
+/// Its wait; never sorts last.
 fn longest(standing: &Standing) -> (bool, Micros) {
     standing.retry_after().map_or((true, Micros::ZERO), |wait| (false, wait))
 }

@@ -1,4 +1,4 @@
-//! What the configuration says of the service.
+//! The configuration of the service.
 
 use std::sync::Arc;
 
@@ -6,25 +6,25 @@ use arc_swap::ArcSwap;
 use ratewright_core::Policies;
 use ratewright_rls_rules::Domains;
 
-/// What the configuration says of the service.
+/// The configuration of the service.
 #[derive(Debug)]
-pub struct Rules {
-    /// Which descriptors meet which rules.
+pub struct RuleSet {
+    /// The rules of each domain.
     pub domains: Arc<Domains>,
-    /// The rule set that has the policies of these domains, and those of limits that requests bring along.
+    /// The policies behind these rules, and behind limit overrides.
     pub policies: Arc<Policies>,
-    /// How questions are answered.
-    pub manner: Manner,
+    /// Settings of all domains.
+    pub settings: RlsSettings,
 }
 
-/// How questions are answered.
+/// Settings of all domains.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Manner {
-    /// How faithful to the original the answers are.
+pub struct RlsSettings {
+    /// How closely responses follow envoyproxy/ratelimit.
     pub compat: Compat,
-    /// Which header fields answers add.
+    /// Which headers responses add.
     pub headers: Vec<HeaderFamily>,
-    /// Nobody is denied: the overall code is always OK, and the statuses tell what it would have been.
+    /// No request is denied: the overall code is always OK, and the statuses show what it would have been.
     pub shadow_mode: bool,
     /// Every rule is in quota mode.
     pub quota_mode: bool,
@@ -32,25 +32,25 @@ pub struct Manner {
     pub is_off: bool,
 }
 
-/// Rules that can be replaced at any time.
-pub type SharedRules = Arc<ArcSwap<Rules>>;
+/// A rule set that can be replaced at any time.
+pub type SharedRuleSet = Arc<ArcSwap<RuleSet>>;
 
-/// How faithful to envoyproxy/ratelimit the answers are.
+/// How closely responses follow envoyproxy/ratelimit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Compat {
-    /// A request that is denied charges nothing.
+    /// A denied request charges nothing.
     #[default]
     AllOrNothing,
-    /// Every descriptor is charged, also past its limit, and also if another one denies.
+    /// Every descriptor is charged, even past its limit, and even if another one denies.
     Strict,
 }
 
-/// Header fields that answers add.
+/// Headers that responses add.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HeaderFamily {
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     XRateLimit,
-    /// `RateLimit-Limit`, `-Remaining` and `-Reset`, as the original calls them.
+    /// `RateLimit-Limit`, `-Remaining` and `-Reset`, as envoyproxy/ratelimit calls them.
     RateLimit,
     /// `Retry-After`, on denials.
     RetryAfter,

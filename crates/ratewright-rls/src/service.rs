@@ -1,4 +1,4 @@
-//! The gRPC door: the rate limit service, health and reflection, each found by its path.
+//! The gRPC service: rate limits, health and reflection, routed by path.
 
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
@@ -18,11 +18,11 @@ use tonic::body::Body;
 use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 
-use crate::finishing::Finishing;
 use crate::listen::Listening;
 use crate::refunds::Refunds;
 use crate::rls::Rls;
-use crate::unary::{self, Answer};
+use crate::run_to_completion::RunToCompletion;
+use crate::unary::{self, ResponseBody};
 use crate::wire::{DESCRIBED, RateLimitRequest};
 
 /// The name under which probes ask for the service, besides the empty one.
@@ -35,27 +35,27 @@ type Other = BoxCloneSyncService<Request<Incoming>, Response<Body>, Infallible>;
 
 /// Answers all calls of a connection.
 #[derive(Debug)]
-pub struct Door<S, O, C> {
+pub struct GrpcService<S, O, C> {
     rls: Arc<Rls<S, O, C>>,
     health: Other,
     reflection: Option<Other>,
-    /// The same for clients that know only its first version.
+    /// The same for clients of version v1alpha.
     old_reflection: Option<Other>,
-    /// Time in which a call's message must be there.
+    /// Time in which a call's message must arrive.
     message_within: Duration,
-    /// Whether negative hits of its client give units back.
+    /// Whether negative hits of this client give units back.
     refunds: Refunds,
-    /// Is dropped when the last call is over.
+    /// Dropped when the last call ends.
     alive: Option<mpsc::Sender<Infallible>>,
 }
 
-impl<S, O, C> Door<S, O, C>
+impl<S, O, C> GrpcService<S, O, C>
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
     C: Clock + 'static,
 {
-    /// A door to the service, which says that it is well until `health` says otherwise.
+    /// The service, which reports that it is serving until `health` says otherwise.
     pub fn new(rls: Arc<Rls<S, O, C>>) -> (Self, Health) {
         let (reporter, health) = tonic_health::server::health_reporter();
         let described = || {
@@ -67,24 +67,24 @@ where
         let old_reflection = described().build_v1alpha().ok().map(Other::new);
         let (health, message_within) = (Other::new(health), Listening::default().message_within);
         let refunds = Refunds::Ignored { peer: Ipv4Addr::UNSPECIFIED.into() }; // until its client is known
-        let door = Self { rls, health, reflection, old_reflection, message_within, refunds, alive: None };
-        (door, Health(reporter))
+        let service = Self { rls, health, reflection, old_reflection, message_within, refunds, alive: None };
+        (service, Health(reporter))
     }
 }
 
-/// Says whether calls should come.
+/// What health checks are answered.
 #[derive(Clone, Debug)]
 pub struct Health(tonic_health::server::HealthReporter);
 
 impl Health {
-    /// Tells probes that all is well.
+    /// Answers health checks with SERVING.
     pub async fn serve(&self) {
         for name in ["", PROBED] {
             self.0.set_service_status(name, tonic_health::ServingStatus::Serving).await;
         }
     }
 
-    /// Tells probes to look elsewhere.
+    /// Answers health checks with NOT_SERVING.
     pub async fn leave(&self) {
         for name in ["", PROBED] {
             self.0.set_service_status(name, tonic_health::ServingStatus::NotServing).await;
@@ -92,27 +92,27 @@ impl Health {
     }
 }
 
-impl<S, O, C> Door<S, O, C> {
-    /// The same door, for clients that have so long to send a message. Calls that are not finished keep `alive`.
+impl<S, O, C> GrpcService<S, O, C> {
+    /// The same service with this timeout for messages. Calls in flight keep `alive`.
     pub(crate) fn serving(self, message_within: Duration, alive: mpsc::Sender<Infallible>) -> Self {
         Self { message_within, alive: Some(alive), ..self }
     }
 
-    /// The same door, for a client whose negative hits give units back, or do not.
+    /// The same service, for a client whose negative hits give units back, or do not.
     pub(crate) fn with_refunds(self, refunds: Refunds) -> Self {
         Self { refunds, ..self }
     }
 }
 
-impl<S, O, C> Service<Request<Incoming>> for Door<S, O, C>
+impl<S, O, C> Service<Request<Incoming>> for GrpcService<S, O, C>
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
     C: Clock + 'static,
 {
-    type Response = Response<Answer>;
+    type Response = Response<ResponseBody>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Answer>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let path = request.uri().path();
@@ -131,7 +131,7 @@ where
         match other {
             Some(other) => {
                 let answer = other.clone().oneshot(request);
-                Box::pin(async { answer.await.map(|answer| answer.map(Answer::Other)) })
+                Box::pin(async { answer.await.map(|answer| answer.map(ResponseBody::Other)) })
             }
             None => {
                 let nothing = Status::unimplemented("there is no such call here");
@@ -141,13 +141,13 @@ where
     }
 }
 
-/// Answers the one call that matters.
+/// Answers `ShouldRateLimit`.
 async fn should_rate_limit<S, O, C>(
     rls: Arc<Rls<S, O, C>>,
     reading: Timeout<impl Future<Output = Result<RateLimitRequest, Status>>>,
     refunds: Refunds,
     alive: Option<mpsc::Sender<Infallible>>,
-) -> Response<Answer>
+) -> Response<ResponseBody>
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
@@ -158,20 +158,20 @@ where
         Ok(Err(status)) => return unary::refuse(status),
         Err(_) => return unary::refuse(Status::deadline_exceeded("the message did not come in time")),
     };
-    let answering = Finishing::new(|reply| async move {
-        let reply = |answer| drop(reply.send(answer)); // nobody may be waiting any more
+    let answering = RunToCompletion::new(|reply| async move {
+        let reply = |answer| drop(reply.send(answer)); // the caller may be gone
         rls.answer_first(&request, refunds, Entrypoint::Grpc, reply).await;
         drop(alive);
     });
     match answering.await {
         Some(Ok(answer)) => unary::answer(&answer),
-        // The code that the original has for everything.
+        // envoyproxy/ratelimit uses this code for every error.
         Some(Err(refusal)) => unary::refuse(Status::unknown(refusal.to_string())),
         None => unary::refuse(Status::internal("decision task ended without a response")),
     }
 }
 
-impl<S, O, C> Clone for Door<S, O, C> {
+impl<S, O, C> Clone for GrpcService<S, O, C> {
     fn clone(&self) -> Self {
         Self {
             rls: Arc::clone(&self.rls),

@@ -1,36 +1,36 @@
-//! How a descriptor stands, as answers tell it.
+//! The status of a descriptor, as responses show it.
 
 use ratewright_core::{Algorithm, Charge, Standing, Timestamp};
-use ratewright_rls_rules::{Limit, Matched, Rule, Unit};
+use ratewright_rls_rules::{CurrentLimit, Matched, Rule, Unit};
 
-use crate::met::{Hits, Met};
+use crate::matching::{DescriptorMatch, Hits};
 use crate::wire::{self, Code, DescriptorStatus, RateLimit, RateLimitResponse};
 
-/// How a descriptor stands.
+/// The status of a descriptor, and whether it denies.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct DescriptorOutcome {
     pub(crate) status: DescriptorStatus,
     /// Whether it is over its limit.
     pub(crate) has_no_room: bool,
-    /// Whether that counts.
+    /// Whether that denies the request.
     pub(crate) is_over: bool,
     pub(crate) is_quota: bool,
 }
 
-/// A limit as answers name it.
+/// A limit as responses show it.
 #[derive(Clone, Copy)]
-struct Named<'a> {
+struct LimitShown<'a> {
     requests_per_unit: u32,
     unit: Unit,
     unit_multiplier: u32,
     name: &'a str,
 }
 
-/// True if a request is over its limits: one that is no quota is, or all quotas are.
-pub(crate) fn is_over(told: &[Told]) -> bool {
+/// True if a request is over its limits: one limit outside quota mode is exceeded, or all quotas are.
+pub(crate) fn is_over(outcomes: &[DescriptorOutcome]) -> bool {
     let (mut n_quotas, mut n_left) = (0, 0);
-    for told in told {
-        match (told.is_quota, told.is_over) {
+    for outcomes in outcomes {
+        match (outcomes.is_quota, outcomes.is_over) {
             (false, true) => return true,
             (false, false) => {}
             (true, is_over) => {
@@ -42,44 +42,54 @@ pub(crate) fn is_over(told: &[Told]) -> bool {
     n_quotas > 0 && n_left == 0
 }
 
-/// The answer to whoever has no limits at all.
+/// The response when everything is off.
 pub(crate) fn all_pass(n_descriptors: usize) -> RateLimitResponse {
-    let statuses = (0..n_descriptors).map(|_| Told::unlimited(0).status).collect();
+    let statuses = (0..n_descriptors).map(|_| DescriptorOutcome::unlimited(0).status).collect();
     RateLimitResponse { overall_code: Code::Ok.into(), statuses, ..RateLimitResponse::default() }
 }
 
-impl Told {
-    /// How a descriptor stands that met this. The charges are its own, and the standings what came of them.
-    pub(crate) fn of(met: &Met<'_>, charges: &[Charge<'_>], standings: &[Standing], now: Timestamp) -> Self {
-        let mut told = Self::of_limit(met, charges, standings, now);
-        told.is_quota = met.is_quota && told.status.current_limit.is_some();
-        match met.hits {
-            Hits::Spend(_) => told,
-            Hits::GiveBack(_) => told.allowed(),
+impl DescriptorOutcome {
+    /// The outcome of a descriptor with these charges and standings.
+    pub(crate) fn of(
+        matches: &DescriptorMatch<'_>,
+        charges: &[Charge<'_>],
+        standings: &[Standing],
+        now: Timestamp,
+    ) -> Self {
+        let mut outcomes = Self::of_limit(matches, charges, standings, now);
+        outcomes.is_quota = matches.is_quota && outcomes.status.current_limit.is_some();
+        match matches.hits {
+            Hits::Spend(_) => outcomes,
+            Hits::GiveBack(_) => outcomes.allowed(),
         }
     }
 
-    fn of_limit(met: &Met<'_>, charges: &[Charge<'_>], standings: &[Standing], now: Timestamp) -> Self {
-        if let Some(brought) = &met.brought {
-            let named = Named {
-                requests_per_unit: brought.requests_per_unit,
-                unit: brought.unit,
+    fn of_limit(
+        matches: &DescriptorMatch<'_>,
+        charges: &[Charge<'_>],
+        standings: &[Standing],
+        now: Timestamp,
+    ) -> Self {
+        if let Some(limit_override) = &matches.limit_override {
+            let shown = LimitShown {
+                requests_per_unit: limit_override.requests_per_unit,
+                unit: limit_override.unit,
                 unit_multiplier: 1,
                 name: "",
             };
             return match (charges.first(), standings.first()) {
-                (Some(charge), Some(standing)) => Self::counted(named, charge, standing, now),
-                _ if brought.quota.is_none() => Self::blocked(named, now),
+                (Some(charge), Some(standing)) => Self::counted(shown, charge, standing, now),
+                _ if limit_override.quota.is_none() => Self::blocked(shown, now),
                 _ => Self::unlimited(0), // its policy is off
             };
         }
-        match &met.matched {
+        match &matches.matched {
             Matched::Nothing => Self::unlimited(0),
             Matched::Unlimited(_) => Self::unlimited(u32::MAX),
             Matched::Blocked(rule) => {
                 let zero = rule.limits().iter().find(|limit| limit.requests_per_unit == 0);
-                let named = zero.or(rule.limits().first()).map_or(Named::NONE, Named::of);
-                Self::blocked(named, now).under(rule)
+                let shown = zero.or(rule.limits().first()).map_or(LimitShown::NONE, LimitShown::of);
+                Self::blocked(shown, now).under(rule)
             }
             Matched::Limited(limited) => {
                 let rule = limited.rule();
@@ -89,7 +99,7 @@ impl Told {
                 });
                 match tightest {
                     Some((limit, (charge, standing))) => {
-                        Self::counted(Named::of(limit), charge, standing, now).under(rule)
+                        Self::counted(LimitShown::of(limit), charge, standing, now).under(rule)
                     }
                     None => Self::unlimited(0), // its policy is off
                 }
@@ -97,7 +107,7 @@ impl Told {
         }
     }
 
-    /// No limit is told.
+    /// Without a limit.
     fn unlimited(limit_remaining: u32) -> Self {
         let status =
             DescriptorStatus { code: Code::Ok.into(), limit_remaining, ..DescriptorStatus::default() };
@@ -105,29 +115,30 @@ impl Told {
     }
 
     /// A limit of zero.
-    fn blocked(named: Named<'_>, now: Timestamp) -> Self {
-        Self::new(named, true, 0, named.until_reset(now))
+    fn blocked(shown: LimitShown<'_>, now: Timestamp) -> Self {
+        Self::new(shown, true, 0, shown.until_reset(now))
     }
 
-    /// A limit that was asked.
-    fn counted(named: Named<'_>, charge: &Charge<'_>, standing: &Standing, now: Timestamp) -> Self {
+    /// A limit that the store was asked about.
+    fn counted(shown: LimitShown<'_>, charge: &Charge<'_>, standing: &Standing, now: Timestamp) -> Self {
         let is_over = standing.is_over();
-        let told = match (is_over, standing.retry_after()) {
+        let outcomes = match (is_over, standing.retry_after()) {
             (true, Some(wait)) if !wait.is_zero() => wait,
             _ => standing.reset_after,
         };
-        // A fixed window goes on whether anything is spent or not.
+        // A fixed window ends at its time, whether units were spent or not.
         let goes_on = matches!(charge.quota.algorithm(), Algorithm::FixedWindow(_));
-        let seconds = if goes_on && told.is_zero() { named.until_reset(now) } else { told.as_secs_ceil() };
+        let seconds =
+            if goes_on && outcomes.is_zero() { shown.until_reset(now) } else { outcomes.as_secs_ceil() };
         let remaining = if is_over { 0 } else { standing.remaining };
-        Self::new(named, is_over, remaining, seconds)
+        Self::new(shown, is_over, remaining, seconds)
     }
 
-    fn new(named: Named<'_>, is_over: bool, limit_remaining: u32, seconds: u64) -> Self {
+    fn new(shown: LimitShown<'_>, is_over: bool, limit_remaining: u32, seconds: u64) -> Self {
         let current_limit = RateLimit {
-            requests_per_unit: named.requests_per_unit,
-            unit: named.unit().into(),
-            name: named.name.to_owned(),
+            requests_per_unit: shown.requests_per_unit,
+            unit: shown.unit().into(),
+            name: shown.name.to_owned(),
         };
         let duration = prost_types::Duration { seconds: seconds.try_into().unwrap_or(i64::MAX), nanos: 0 };
         let status = DescriptorStatus {
@@ -139,7 +150,7 @@ impl Told {
         Self { status, has_no_room: is_over, is_over, is_quota: false }
     }
 
-    /// The same under a rule, which may only count.
+    /// The same under a rule, which may be in shadow mode.
     fn under(self, rule: &Rule) -> Self {
         if rule.is_shadow() { self.allowed() } else { self }
     }
@@ -152,11 +163,11 @@ impl Told {
     }
 }
 
-impl<'a> Named<'a> {
+impl<'a> LimitShown<'a> {
     const NONE: Self = Self { requests_per_unit: 0, unit: Unit::Second, unit_multiplier: 1, name: "" };
 
-    fn of(limit: &'a Limit) -> Self {
-        let Limit { requests_per_unit, unit, unit_multiplier, name } = limit;
+    fn of(limit: &'a CurrentLimit) -> Self {
+        let CurrentLimit { requests_per_unit, unit, unit_multiplier, name } = limit;
         let unit_multiplier = unit_multiplier.get();
         Self { requests_per_unit: *requests_per_unit, unit: *unit, unit_multiplier, name }
     }

@@ -1,7 +1,7 @@
 //! One call: a message in, a message out.
 //!
-//! tonic can do this, and streams both ways, compression and other codecs besides. A decision takes less time than all of that, so the one
-//! call that matters is read and answered here; what is asked rarely goes through tonic.
+//! tonic can do this, with streams, compression and other codecs. That takes longer than a decision, so `ShouldRateLimit` is read and answered
+//! here; rare calls (health, reflection) go through tonic.
 //!
 //! ```text
 //!   ┌ compressed? ┬ length, big-endian ┬ message ┐
@@ -22,22 +22,22 @@ use tonic::Status;
 use crate::lossy;
 use crate::wire::RateLimitRequest;
 
-/// The longest message, in bytes. A refusal lets its request pass, so what Envoy can take from long header fields must fit many times.
+/// The longest message, in bytes. Envoy lets a rejected request pass, so this is many times what long headers can make of a request.
 pub(crate) const MESSAGE_MAX: usize = 1024 * 1024;
 
-/// What comes before a message, in bytes.
+/// The length of the prefix before a message, in bytes.
 const PREFIX: usize = 5;
 
-/// The body of an answer.
+/// The body of a response.
 #[derive(Debug)]
-pub enum Answer {
-    /// A message, and then the trailers of a call that went well.
+pub enum ResponseBody {
+    /// A message, then the trailers of a successful call.
     Message(Bytes),
     /// The trailers alone.
     Trailers,
     /// Nothing more.
     Done,
-    /// What tonic answers.
+    /// A response of tonic.
     Other(tonic::body::Body),
 }
 
@@ -48,7 +48,7 @@ pub enum Answer {
 pub(crate) async fn read(
     mut body: impl Body<Data = Bytes, Error: ToString> + Unpin,
 ) -> Result<RateLimitRequest, Status> {
-    // Nearly always all of it is in one piece.
+    // Nearly always the message arrives in one piece.
     let (mut read, mut more) = (Bytes::new(), BytesMut::new());
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| Status::cancelled(error.to_string()))?;
@@ -82,31 +82,31 @@ pub(crate) async fn read(
         .map_err(|error| Status::internal(format!("the message cannot be read: {error}")))
 }
 
-/// The answer to a call that went well.
-pub(crate) fn answer(message: &impl Message) -> Response<Answer> {
-    let mut response = Response::new(Answer::of(message));
+/// The response to a successful call.
+pub(crate) fn answer(message: &impl Message) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::of(message));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }
 
-/// The answer to one that did not.
-pub(crate) fn refuse(status: Status) -> Response<Answer> {
-    status.into_http().map(Answer::Other)
+/// The response to a failed call.
+pub(crate) fn refuse(status: Status) -> Response<ResponseBody> {
+    status.into_http().map(ResponseBody::Other)
 }
 
-impl Answer {
+impl ResponseBody {
     fn of(message: &impl Message) -> Self {
         let length = message.encoded_len();
-        let Ok(told) = u32::try_from(length) else { return Self::Trailers }; // not reached: that would be 4 GB
+        let Ok(prefixed) = u32::try_from(length) else { return Self::Trailers }; // not reached: that would be 4 GB
         let mut bytes = BytesMut::with_capacity(PREFIX + length);
         bytes.put_u8(0);
-        bytes.put_u32(told);
+        bytes.put_u32(prefixed);
         message.encode_raw(&mut bytes);
         Self::Message(bytes.freeze())
     }
 }
 
-impl Body for Answer {
+impl Body for ResponseBody {
     type Data = Bytes;
     type Error = Status;
 

@@ -25,8 +25,8 @@ use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use ratewright_http::{Problem, given_id};
 use ratewright_listen::{
-    Alarm, ConnectionSetup, ParseErrorLog, ParseErrors, Patient, ProxyProtocol, RenderParseError, Speaks,
-    Stop, Tls, accept_queued,
+    Alpn, ConnectionSetup, LazyTimer, ParseErrorLog, ParseErrors, ProxyProtocol, RenderParseError, Shutdown,
+    Tls, WriteTimeout, accept_queued,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -48,7 +48,7 @@ pub struct Listening {
     /// Time in which a client must take some of an answer.
     pub read_within: Duration,
     /// Time for requests in hand to finish after a stop.
-    pub finish_within: Duration,
+    pub drain_timeout: Duration,
 }
 
 impl Default for Listening {
@@ -58,7 +58,7 @@ impl Default for Listening {
             head_bytes_max: 16 * 1024,
             head_within: Duration::from_secs(10),
             read_within: Duration::from_secs(10),
-            finish_within: Duration::from_secs(10),
+            drain_timeout: Duration::from_secs(10),
         }
     }
 }
@@ -70,7 +70,7 @@ struct Guest {
     listening: Listening,
     /// Says when to end, and is gone when the connection is.
     watcher: Watcher,
-    stop: Stop,
+    stop: Shutdown,
     certified: Option<Certified>,
     /// A load balancer announces the clients of this listener.
     balanced: Option<Balanced>,
@@ -83,7 +83,7 @@ pub async fn serve(
     door: Router,
     listening: Listening,
     setup: impl Into<ConnectionSetup>,
-    stop: Stop,
+    stop: Shutdown,
 ) {
     let ConnectionSetup { proxy_protocol, tls } = setup.into();
     let balanced = proxy_protocol.as_ref().map(|_| Balanced);
@@ -102,7 +102,7 @@ pub async fn serve(
             {
                 return;
             }
-            let stream = Patient::new(stream, listening.read_within);
+            let stream = WriteTimeout::new(stream, listening.read_within);
             match tls {
                 None => guest.serve(stream).await,
                 // Boxed, so that plain connections need not have the room for it.
@@ -119,7 +119,7 @@ pub async fn serve(
     };
     tokio::select! {
         () = accepting => {}
-        () = stop.ends_accepting() => {}
+        () = stop.accepting_ended() => {}
     }
     for accepted in accept_queued(listener) {
         let Ok(place) = Arc::clone(&places).try_acquire_owned() else { break };
@@ -132,9 +132,9 @@ pub async fn serve(
     };
     tokio::select! {
         () = finished => {}
-        () = stop.ends_unused() => {}
+        () = stop.first_request_timeout() => {}
     }
-    let _ = tokio::time::timeout(listening.finish_within, graceful.shutdown()).await;
+    let _ = tokio::time::timeout(listening.drain_timeout, graceful.shutdown()).await;
 }
 
 /// The next connection. Running out of file descriptors passes; trying without a pause would not help.
@@ -152,18 +152,18 @@ impl Guest {
     async fn is_announced(&mut self, stream: &mut TcpStream, proxy: ProxyProtocol) -> bool {
         let client = tokio::select! {
             client = proxy.client(stream, self.peer, self.listening.head_within) => client,
-            () = self.stop.ends_unused() => None,
+            () = self.stop.first_request_timeout() => None,
         };
         self.peer = client.unwrap_or(self.peer);
         client.is_some()
     }
 
     /// Shakes hands, and serves. Who has not shaken hands when the door closes is sent away.
-    async fn serve_tls(mut self, stream: Patient, tls: Tls) {
+    async fn serve_tls(mut self, stream: WriteTimeout, tls: Tls) {
         let stop = self.stop.clone();
         let stream = tokio::select! {
-            stream = tls.accept(stream, self.peer.ip(), Speaks::Http1, self.listening.head_within) => stream,
-            () = stop.ends_unused() => None,
+            stream = tls.accept(stream, self.peer.ip(), Alpn::Http1, self.listening.head_within) => stream,
+            () = stop.first_request_timeout() => None,
         };
         if let Some(stream) = stream {
             // One that was shown was checked: TLS asks for none unless it can.
@@ -202,7 +202,7 @@ impl Guest {
         });
         let stream = ParseErrors::new(stream, Unparsed { peer: peer.ip() });
         let connection = http1::Builder::new()
-            .timer(Alarm::default())
+            .timer(LazyTimer::default())
             .header_read_timeout(listening.head_within)
             .max_buf_size(listening.head_bytes_max.max(8 * 1024))
             .serve_connection(TokioIo::new(stream), service);
@@ -245,8 +245,13 @@ mod tests {
         let read_within = Duration::from_millis(100);
         let listening = Listening { connections_max: 1, read_within, ..Listening::default() };
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-        let served =
-            tokio::spawn(serve(listener, door, listening, None, Stop::when(async { drop(stopped.await) })));
+        let served = tokio::spawn(serve(
+            listener,
+            door,
+            listening,
+            None,
+            Shutdown::when(async { drop(stopped.await) }),
+        ));
 
         let mut deaf = TcpStream::connect(address).await.unwrap();
         let asks_until_it_is_cut_off =

@@ -1,4 +1,4 @@
-//! Bodies of unknown length, under limits on bytes: each piece is charged before it is passed on.
+//! Limits on bytes for bodies of unknown length: each chunk is charged before the service uses it.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -8,33 +8,33 @@ use std::sync::Arc;
 
 use ratewright_core::{Limiter, Observe, OpenCharges, Store, Taken};
 
-use crate::claim::{Owned, take_more};
+use crate::refund_guard::{OwnedQuery, take_more};
 
-/// Charges the bytes of a request's body as they come. It is an extension of requests of unknown length that a policy with
-/// `cost: {bytes: request}` let through; the service that reads the body must call [`BodyMeter::take`] for every piece.
+/// Charges the bytes of a request body as they arrive. Requests of unknown length that pass a policy with
+/// `cost: {bytes: request}` carry it as an extension; the service must call [`BodyMeter::take`] for every chunk.
 #[derive(Clone)]
-pub struct BodyMeter(Arc<Charge>);
+pub struct BodyMeter(Arc<ChargeFn>);
 
-type Charge = dyn Fn(NonZeroU32) -> Taking + Send + Sync;
+type ChargeFn = dyn Fn(NonZeroU32) -> TakeFuture + Send + Sync;
 
-/// The answer to [`BodyMeter::take`], to come.
-pub type Taking = Pin<Box<dyn Future<Output = Taken> + Send>>;
+/// The result of [`BodyMeter::take`].
+pub type TakeFuture = Pin<Box<dyn Future<Output = Taken> + Send>>;
 
 impl BodyMeter {
-    pub(crate) fn new<S, O>(limiter: Arc<Limiter<S, O>>, owned: Owned, open: OpenCharges) -> Self
+    pub(crate) fn new<S, O>(limiter: Arc<Limiter<S, O>>, query: OwnedQuery, open: OpenCharges) -> Self
     where
         S: Store<Error = Infallible> + 'static,
         O: Observe + 'static,
     {
-        let (owned, open) = (Arc::new(owned), Arc::new(open));
+        let (query, open) = (Arc::new(query), Arc::new(open));
         Self(Arc::new(move |units| {
-            let (limiter, owned, open) = (Arc::clone(&limiter), Arc::clone(&owned), Arc::clone(&open));
-            Box::pin(async move { take_more(&limiter, &owned, &open, units).await })
+            let (limiter, query, open) = (Arc::clone(&limiter), Arc::clone(&query), Arc::clone(&open));
+            Box::pin(async move { take_more(&limiter, &query, &open, units).await })
         }))
     }
 
-    /// Charges a piece of the body. If it is denied, the service must not use the piece, and should end the request with 429.
-    pub fn take(&self, n_bytes: usize) -> Taking {
+    /// Charges a chunk of the body. If it is denied, the service must not use the chunk and should respond with 429.
+    pub fn take(&self, n_bytes: usize) -> TakeFuture {
         match NonZeroU32::new(u32::try_from(n_bytes).unwrap_or(u32::MAX)) {
             Some(units) => (self.0)(units),
             None => Box::pin(std::future::ready(Taken::Paid)),

@@ -1,13 +1,13 @@
-//! A request's way through the layer.
+//! The stages of a request in the layer.
 //!
 //! ```text
 //!            ┌─ never waits ─┐
-//!   request ─┤               ├─► denied ──────────────────────────────► Answered
-//!            └─ Deciding ────┘   allowed ─► (Waiting) ─► Answering ─► (Refunding) ─► fields are added
+//!   request ─┤               ├─► denied ────────────────────────────► Rejected
+//!            └─ Deciding ────┘   allowed ─► (Waiting) ─► Calling ─► (Refunding) ─► headers are added
 //! ```
 //!
-//! Whoever drops the future while it is Waiting gets the charge back; later on it has been made use of. A refund that has begun
-//! comes to its end, whoever is still there.
+//! Dropping the future while it is Waiting refunds the charge; from Calling on the charge is kept. A refund that has
+//! begun completes even if the future is dropped.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -26,16 +26,16 @@ use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
 use crate::body_meter::BodyMeter;
-use crate::claim::{Claim, Owned, refund_uncounted};
-use crate::gate::{Asked, Gate, Manner, at_once};
+use crate::decide::{Decider, RenderContext, RequestDecision, now_or_never};
+use crate::refund_guard::{OwnedQuery, RefundGuard, refund_uncounted};
 
-/// What was decided, with what its charge was for if that may have to be given back.
-pub(crate) type Rated = Asked<Option<Owned>>;
+/// The decision on a request, with its query if the charge may be refunded.
+pub(crate) type RateDecision = RequestDecision<Option<OwnedQuery>>;
 
 type Boxed<V> = Pin<Box<dyn Future<Output = V> + Send>>;
 
 pin_project! {
-    /// The answer of a service behind a limiter, to come.
+    /// The response future of [`RateLimit`](crate::RateLimit).
     pub struct RateLimitFuture<T, B, S, O>
     where
         T: Service<Request<B>>,
@@ -44,14 +44,14 @@ pin_project! {
         O: Observe,
         O: 'static,
     {
-        gate: Arc<Gate<S, O>>,
+        decider: Arc<Decider<S, O>>,
         #[pin]
         stage: Stage<T, T::Future, T::Response, B, S, O>,
     }
 }
 
 pin_project! {
-    #[project = Now]
+    #[project = StageProjection]
     enum Stage<T, F, A, B, S, O>
     where
         S: Store<Error = Infallible>,
@@ -59,16 +59,16 @@ pin_project! {
         O: Observe,
         O: 'static,
     {
-        // The store is asked.
-        Deciding { deciding: Boxed<(Parts, Result<Rated, Problem>)>, ready: Option<(T, B)> },
-        // The charge was paid with a wait.
-        Waiting { sleep: Pin<Box<Sleep>>, held: Option<(Claim<S, O>, Manner)>, ready: Option<(T, Request<B>)> },
-        // The service is at work.
-        Answering { #[pin] answer: F, asked: Option<Rated> },
-        // The answer does not count.
-        Refunding { refunding: Boxed<Rated>, answer: Option<A> },
-        // The service was not asked.
-        Answered { answer: Option<Response<String>> },
+        // Waits for the store.
+        Deciding { deciding: Boxed<(Parts, Result<RateDecision, Problem>)>, ready: Option<(T, B)> },
+        // Waits for its turn in the queue of a leaky bucket.
+        Waiting { sleep: Pin<Box<Sleep>>, guard: Option<(RefundGuard<S, O>, RenderContext)>, ready: Option<(T, Request<B>)> },
+        // Waits for the service.
+        Calling { #[pin] response: F, decided: Option<RateDecision> },
+        // The response does not count.
+        Refunding { refunding: Boxed<RateDecision>, response: Option<A> },
+        // The service is not called.
+        Rejected { response: Option<Response<String>> },
     }
 }
 
@@ -78,39 +78,39 @@ where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    /// The way of a request about which the store must be asked.
+    /// A request whose decision has to wait for the store.
     pub(crate) fn deciding(
-        gate: Arc<Gate<S, O>>,
+        decider: Arc<Decider<S, O>>,
         ready: T,
         parts: Parts,
         mut known: Option<Known>,
         body: B,
     ) -> Self {
-        let asking = Arc::clone(&gate);
+        let shared = Arc::clone(&decider);
         let deciding = Box::pin(async move {
-            let asked = asking.ask(&parts, &mut known, Owned::kept).await;
-            (parts, asked)
+            let decided = shared.decide(&parts, &mut known, OwnedQuery::if_needed).await;
+            (parts, decided)
         });
-        Self { gate, stage: Stage::Deciding { deciding, ready: Some((ready, body)) } }
+        Self { decider, stage: Stage::Deciding { deciding, ready: Some((ready, body)) } }
     }
 
-    /// The way of a request about which the limiter has decided. `inner` is ready.
+    /// A request with a decision. `inner` is ready.
     pub(crate) fn decided(
-        gate: Arc<Gate<S, O>>,
-        asked: Result<Rated, Problem>,
+        decider: Arc<Decider<S, O>>,
+        decided: Result<RateDecision, Problem>,
         inner: &mut T,
         parts: Parts,
         body: B,
     ) -> Self {
-        let stage = enter(&gate, asked, inner, parts, body);
-        Self { gate, stage }
+        let stage = after_decision(&decider, decided, inner, parts, body);
+        Self { decider, stage }
     }
 }
 
-/// Where a request goes once the limiter has decided.
-fn enter<T, B, S, O>(
-    gate: &Arc<Gate<S, O>>,
-    asked: Result<Rated, Problem>,
+/// The stage after the decision.
+fn after_decision<T, B, S, O>(
+    decider: &Arc<Decider<S, O>>,
+    decided: Result<RateDecision, Problem>,
     inner: &mut T,
     parts: Parts,
     body: B,
@@ -120,38 +120,38 @@ where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    let mut asked = match asked {
-        Ok(asked) if asked.is_denied() => {
-            return Stage::Answered { answer: Some(gate.deny(&parts, &asked)) };
+    let mut decided = match decided {
+        Ok(decided) if decided.is_denied() => {
+            return Stage::Rejected { response: Some(decider.deny(&parts, &decided)) };
         }
-        Ok(asked) => asked,
-        Err(problem) => return Stage::Answered { answer: Some(gate.reject(&parts, problem)) },
+        Ok(decided) => decided,
+        Err(problem) => return Stage::Rejected { response: Some(decider.reject(&parts, problem)) },
     };
-    let wait = asked.decision.wait();
+    let wait = decided.decision.wait();
     let mut request = Request::from_parts(parts, body);
-    if let (Some(owned), Some(open)) = (&asked.kept, asked.decision.open_charges()) {
-        let meter = BodyMeter::new(Arc::clone(&gate.limiter), owned.clone(), open);
+    if let (Some(query), Some(open)) = (&decided.kept, decided.decision.open_charges()) {
+        let meter = BodyMeter::new(Arc::clone(&decider.limiter), query.clone(), open);
         request.extensions_mut().insert(meter);
     }
-    asked.decision = asked.decision.kept();
-    match asked.kept {
-        Some(owned) if !wait.is_zero() => {
-            let claim = Claim::new(Arc::clone(&gate.limiter), owned, asked.decision);
+    decided.decision = decided.decision.kept();
+    match decided.kept {
+        Some(query) if !wait.is_zero() => {
+            let guard = RefundGuard::new(Arc::clone(&decider.limiter), query, decided.decision);
             let ready = std::mem::replace(inner, inner.clone());
             Stage::Waiting {
                 sleep: Box::pin(sleep(whole_milliseconds(wait))),
-                held: Some((claim, asked.manner)),
+                guard: Some((guard, decided.rendering)),
                 ready: Some((ready, request)),
             }
         }
         kept => {
-            let asked = Asked { kept, ..asked };
-            Stage::Answering { answer: inner.call(request), asked: Some(asked) }
+            let decided = RequestDecision { kept, ..decided };
+            Stage::Calling { response: inner.call(request), decided: Some(decided) }
         }
     }
 }
 
-/// The timer counts in milliseconds. Nobody goes early.
+/// The timer counts in milliseconds. Rounded up, so that no request goes early.
 fn whole_milliseconds(wait: Micros) -> Duration {
     Duration::from_millis(wait.as_micros().div_ceil(1_000))
 }
@@ -170,33 +170,40 @@ where
         let mut this = self.project();
         loop {
             let next = match this.stage.as_mut().project() {
-                Now::Deciding { deciding, ready } => {
-                    let (parts, asked) = ready!(deciding.as_mut().poll(context));
+                StageProjection::Deciding { deciding, ready } => {
+                    let (parts, decided) = ready!(deciding.as_mut().poll(context));
                     let (mut inner, body) = ready.take().expect(ONCE);
-                    enter(this.gate, asked, &mut inner, parts, body)
+                    after_decision(this.decider, decided, &mut inner, parts, body)
                 }
-                Now::Waiting { sleep, held, ready } => {
+                StageProjection::Waiting { sleep, guard, ready } => {
                     ready!(sleep.as_mut().poll(context));
-                    let (claim, manner) = held.take().expect(ONCE);
+                    let (guard, rendering) = guard.take().expect(ONCE);
                     let (mut inner, request) = ready.take().expect(ONCE);
-                    let asked =
-                        claim.keep().map(|(owned, decision)| Asked { decision, kept: Some(owned), manner });
-                    Stage::Answering { answer: inner.call(request), asked }
+                    let decided = guard.disarm().map(|(query, decision)| RequestDecision {
+                        decision,
+                        kept: Some(query),
+                        rendering,
+                    });
+                    Stage::Calling { response: inner.call(request), decided }
                 }
-                Now::Answering { answer, asked } => {
-                    let answer = ready!(answer.poll(context))?;
-                    let asked = asked.take().expect(ONCE);
-                    match settle(this.gate, asked, answer.status().as_u16()) {
-                        Ok(asked) => return Poll::Ready(Ok(finish(this.gate, answer, asked))),
-                        Err(refunding) => Stage::Refunding { refunding, answer: Some(answer) },
+                StageProjection::Calling { response, decided } => {
+                    let response = ready!(response.poll(context))?;
+                    let decided = decided.take().expect(ONCE);
+                    match refund_uncounted_charges(this.decider, decided, response.status().as_u16()) {
+                        Ok(decided) => return Poll::Ready(Ok(with_headers(this.decider, response, decided))),
+                        Err(refunding) => Stage::Refunding { refunding, response: Some(response) },
                     }
                 }
-                Now::Refunding { refunding, answer } => {
-                    let asked = ready!(refunding.as_mut().poll(context));
-                    return Poll::Ready(Ok(finish(this.gate, answer.take().expect(ONCE), asked)));
+                StageProjection::Refunding { refunding, response } => {
+                    let decided = ready!(refunding.as_mut().poll(context));
+                    return Poll::Ready(Ok(with_headers(
+                        this.decider,
+                        response.take().expect(ONCE),
+                        decided,
+                    )));
                 }
-                Now::Answered { answer } => {
-                    return Poll::Ready(Ok(answer.take().expect(ONCE).map(R::from)));
+                StageProjection::Rejected { response } => {
+                    return Poll::Ready(Ok(response.take().expect(ONCE).map(R::from)));
                 }
             };
             this.stage.set(next);
@@ -204,26 +211,30 @@ where
     }
 }
 
-/// Gives back what an answer of this status does not cost: at once, or by a future if the store must be waited for.
-fn settle<S, O>(gate: &Gate<S, O>, asked: Rated, status: u16) -> Result<Rated, Boxed<Rated>>
+/// Refunds charges that do not count a response with this status: now, or in a future if the store must be awaited.
+fn refund_uncounted_charges<S, O>(
+    decider: &Decider<S, O>,
+    decided: RateDecision,
+    status: u16,
+) -> Result<RateDecision, Boxed<RateDecision>>
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    let Asked { mut decision, kept, manner } = asked;
-    let Some(owned) = kept.filter(|_| decision.awaits_answer()) else {
-        return Ok(Asked { decision, kept: None, manner });
+    let RequestDecision { mut decision, kept, rendering } = decided;
+    let Some(query) = kept.filter(|_| decision.awaits_answer()) else {
+        return Ok(RequestDecision { decision, kept: None, rendering });
     };
-    let limiter = Arc::clone(&gate.limiter);
+    let limiter = Arc::clone(&decider.limiter);
     if limiter.never_waits() {
-        at_once(refund_uncounted(&limiter, &owned, &mut decision, status));
-        return Ok(Asked { decision, kept: None, manner });
+        now_or_never(refund_uncounted(&limiter, &query, &mut decision, status));
+        return Ok(RequestDecision { decision, kept: None, rendering });
     }
     let refund = async move {
-        refund_uncounted(&limiter, &owned, &mut decision, status).await;
-        Asked { decision, kept: None, manner }
+        refund_uncounted(&limiter, &query, &mut decision, status).await;
+        RequestDecision { decision, kept: None, rendering }
     };
-    // By a task of its own: whoever drops this future does not keep the charge.
+    // In a task of its own: dropping the response future must not cancel the refund.
     match Handle::try_current() {
         Err(_) => Err(Box::pin(refund)),
         Ok(runtime) => {
@@ -235,13 +246,17 @@ where
     }
 }
 
-/// Adds the fields, and the decision for whoever wants to know more.
-fn finish<S, O, R>(gate: &Gate<S, O>, mut answer: Response<R>, asked: Rated) -> Response<R> {
-    asked.render(answer.headers_mut());
-    if gate.door.keeps_decisions {
-        answer.extensions_mut().insert(Arc::new(asked.decision));
+/// Adds the rate limit headers, and the decision as an extension.
+fn with_headers<S, O, R>(
+    decider: &Decider<S, O>,
+    mut response: Response<R>,
+    decided: RateDecision,
+) -> Response<R> {
+    decided.render(response.headers_mut());
+    if decider.reader.keeps_decisions {
+        response.extensions_mut().insert(Arc::new(decided.decision));
     }
-    answer
+    response
 }
 
 impl<T, B, S, O> fmt::Debug for RateLimitFuture<T, B, S, O>
@@ -254,9 +269,9 @@ where
         let stage = match &self.stage {
             Stage::Deciding { .. } => "deciding",
             Stage::Waiting { .. } => "waiting",
-            Stage::Answering { .. } => "answering",
+            Stage::Calling { .. } => "calling",
             Stage::Refunding { .. } => "refunding",
-            Stage::Answered { .. } => "answered",
+            Stage::Rejected { .. } => "rejected",
         };
         f.debug_tuple("RateLimitFuture").field(&stage).finish()
     }

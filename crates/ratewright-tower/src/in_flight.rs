@@ -1,7 +1,7 @@
-//! Limits on requests under way.
+//! Limits on requests in flight.
 //!
-//! Put this layer outside the rate limits: a request that finds no permit has then cost nothing, and one that is denied
-//! by a rate gives its permit back at once.
+//! Put this layer outside the rate limits: a request without a permit then costs nothing, and a request over a rate
+//! limit gives its permit back at once.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,24 +14,24 @@ use ratewright_core::{Limiter, Observe, Unobserved};
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::door::Door;
-use crate::gate::{Gate, at_once};
-use crate::held::Held;
+use crate::decide::{Decider, now_or_never};
+use crate::permit_body::PermitBody;
 use crate::permits::{Permit, Permits};
+use crate::request_reader::RequestReader;
 
-/// Limits how many requests are under way.
+/// Limits how many requests are in flight.
 pub struct InFlightLayer<O = Unobserved> {
-    gate: Arc<Gate<Arc<Permits>, O>>,
+    decider: Arc<Decider<Arc<Permits>, O>>,
 }
 
-/// A service with a limit on requests under way.
+/// A service with a limit on requests in flight.
 pub struct InFlight<T, O = Unobserved> {
     inner: T,
-    gate: Arc<Gate<Arc<Permits>, O>>,
+    decider: Arc<Decider<Arc<Permits>, O>>,
 }
 
 pin_project! {
-    /// The answer of a service with a limit on requests under way, to come.
+    /// The response future of [`InFlight`].
     #[derive(Debug)]
     pub struct InFlightFuture<F> {
         #[pin]
@@ -40,19 +40,19 @@ pin_project! {
 }
 
 pin_project! {
-    #[project = Now]
+    #[project = StageProjection]
     #[derive(Debug)]
     enum Stage<F> {
-        Answering { #[pin] answer: F, permit: Option<Permit> },
-        Answered { answer: Option<Response<String>> },
+        Calling { #[pin] response: F, permit: Option<Permit> },
+        Rejected { response: Option<Response<String>> },
     }
 }
 
 impl<O: Observe> InFlightLayer<O> {
-    /// A layer that asks `limiter` for a permit for each request, as `door` reads it. The capacity of a policy is the most
-    /// that may be under way at once; its rate says nothing.
-    pub fn new(limiter: Arc<Limiter<Arc<Permits>, O>>, door: Door) -> Self {
-        Self { gate: Arc::new(Gate { limiter, door }) }
+    /// A layer that takes a permit from `limiter` for each request, as read by `reader`. The capacity of a policy is
+    /// the most requests that may be in flight at once; its rate is ignored.
+    pub fn new(limiter: Arc<Limiter<Arc<Permits>, O>>, reader: RequestReader) -> Self {
+        Self { decider: Arc::new(Decider { limiter, reader }) }
     }
 }
 
@@ -60,7 +60,7 @@ impl<T, O> Layer<T> for InFlightLayer<O> {
     type Service = InFlight<T, O>;
 
     fn layer(&self, inner: T) -> Self::Service {
-        InFlight { inner, gate: Arc::clone(&self.gate) }
+        InFlight { inner, decider: Arc::clone(&self.decider) }
     }
 }
 
@@ -70,7 +70,7 @@ where
     R: From<String>,
     O: Observe,
 {
-    type Response = Response<Held<R>>;
+    type Response = Response<PermitBody<R>>;
     type Error = T::Error;
     type Future = InFlightFuture<T::Future>;
 
@@ -80,24 +80,25 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
-        let permits = self.gate.limiter.store();
-        let dialect = self.gate.door.dialect.load_full();
+        let permits = self.decider.limiter.store();
+        let dialect = self.decider.reader.dialect.load_full();
         let mut known = None;
-        let asking = self.gate.ask(&parts, &mut known, |query, decision| permits.permit(query, decision));
-        let asked = at_once(asking).expect("permits never wait");
+        let deciding =
+            self.decider.decide(&parts, &mut known, |query, decision| permits.permit(query, decision));
+        let decided = now_or_never(deciding).expect("permits never wait");
         if let Some(mut known) = known {
             known.dialect.get_or_insert(dialect);
-            parts.extensions.insert(known); // for the layers within
+            parts.extensions.insert(known); // for the inner layers
         }
-        let stage = match asked {
-            Ok(asked) if asked.is_denied() => {
-                Stage::Answered { answer: Some(self.gate.deny(&parts, &asked.tersely())) }
+        let stage = match decided {
+            Ok(decided) if decided.is_denied() => Stage::Rejected {
+                response: Some(self.decider.deny(&parts, &decided.with_retry_after_only())),
+            },
+            Ok(decided) => {
+                let response = self.inner.call(Request::from_parts(parts, body));
+                Stage::Calling { response, permit: Some(decided.kept) }
             }
-            Ok(asked) => {
-                let answer = self.inner.call(Request::from_parts(parts, body));
-                Stage::Answering { answer, permit: Some(asked.kept) }
-            }
-            Err(problem) => Stage::Answered { answer: Some(self.gate.reject(&parts, problem)) },
+            Err(problem) => Stage::Rejected { response: Some(self.decider.reject(&parts, problem)) },
         };
         InFlightFuture { stage }
     }
@@ -108,18 +109,18 @@ where
     F: Future<Output = Result<Response<R>, E>>,
     R: From<String>,
 {
-    type Output = Result<Response<Held<R>>, E>;
+    type Output = Result<Response<PermitBody<R>>, E>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         match self.project().stage.project() {
-            Now::Answering { answer, permit } => {
-                let answer = ready!(answer.poll(context))?;
+            StageProjection::Calling { response, permit } => {
+                let response = ready!(response.poll(context))?;
                 let permit = permit.take();
-                Poll::Ready(Ok(answer.map(|body| Held::new(body, permit))))
+                Poll::Ready(Ok(response.map(|body| PermitBody::new(body, permit))))
             }
-            Now::Answered { answer } => {
-                let answer = answer.take().expect("a future is not polled after it is ready");
-                Poll::Ready(Ok(answer.map(Held::from)))
+            StageProjection::Rejected { response } => {
+                let response = response.take().expect("a future is not polled after it is ready");
+                Poll::Ready(Ok(response.map(PermitBody::from)))
             }
         }
     }
@@ -127,19 +128,19 @@ where
 
 impl<O> Clone for InFlightLayer<O> {
     fn clone(&self) -> Self {
-        Self { gate: Arc::clone(&self.gate) }
+        Self { decider: Arc::clone(&self.decider) }
     }
 }
 
 impl<T: Clone, O> Clone for InFlight<T, O> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), gate: Arc::clone(&self.gate) }
+        Self { inner: self.inner.clone(), decider: Arc::clone(&self.decider) }
     }
 }
 
 impl<O> fmt::Debug for InFlightLayer<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("InFlightLayer").field("door", &self.gate.door).finish_non_exhaustive()
+        f.debug_struct("InFlightLayer").field("reader", &self.decider.reader).finish_non_exhaustive()
     }
 }
 

@@ -11,26 +11,26 @@ use ratewright_http::Known;
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::claim::Owned;
-use crate::door::Door;
+use crate::decide::{Decider, now_or_never};
 use crate::future::RateLimitFuture;
-use crate::gate::{Gate, at_once};
+use crate::refund_guard::OwnedQuery;
+use crate::request_reader::RequestReader;
 
-/// Puts a limiter in front of services.
+/// Puts a rate limiter in front of services.
 pub struct RateLimitLayer<S, O = Unobserved> {
-    gate: Arc<Gate<S, O>>,
+    decider: Arc<Decider<S, O>>,
 }
 
-/// A service behind a limiter.
+/// A service behind a rate limiter.
 pub struct RateLimit<T, S, O = Unobserved> {
     inner: T,
-    gate: Arc<Gate<S, O>>,
+    decider: Arc<Decider<S, O>>,
 }
 
 impl<S: Store<Error = Infallible>, O: Observe> RateLimitLayer<S, O> {
-    /// A layer that asks `limiter` about each request, as `door` reads it.
-    pub fn new(limiter: Arc<Limiter<S, O>>, door: Door) -> Self {
-        Self { gate: Arc::new(Gate { limiter, door }) }
+    /// A layer that has `limiter` decide on each request, as read by `reader`.
+    pub fn new(limiter: Arc<Limiter<S, O>>, reader: RequestReader) -> Self {
+        Self { decider: Arc::new(Decider { limiter, reader }) }
     }
 }
 
@@ -38,7 +38,7 @@ impl<T, S, O> Layer<T> for RateLimitLayer<S, O> {
     type Service = RateLimit<T, S, O>;
 
     fn layer(&self, inner: T) -> Self::Service {
-        RateLimit { inner, gate: Arc::clone(&self.gate) }
+        RateLimit { inner, decider: Arc::clone(&self.decider) }
     }
 }
 
@@ -58,7 +58,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        enter(&self.gate, &mut self.inner, None, request)
+        limit(&self.decider, &mut self.inner, None, request)
     }
 }
 
@@ -67,20 +67,20 @@ where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    /// Like `call`, for a server that knows who is at the other end: the door is not asked. The service must be ready, and for
-    /// many requests at once: it is cloned for each.
+    /// Like `call`, for a server that already knows the peer. The service is cloned for each request, and its clones
+    /// must be ready without `poll_ready`.
     pub fn call_known<B, R>(&self, known: Known, request: Request<B>) -> RateLimitFuture<T, B, S, O>
     where
         T: Service<Request<B>, Response = Response<R>> + Clone,
         R: From<String>,
     {
-        enter(&self.gate, &mut self.inner.clone(), Some(known), request)
+        limit(&self.decider, &mut self.inner.clone(), Some(known), request)
     }
 }
 
-/// Decides about a request at once if that can be done, and else on its way. `inner` is ready.
-fn enter<T, S, O, B>(
-    gate: &Arc<Gate<S, O>>,
+/// Decides now if the store never waits, otherwise in the future. `inner` is ready.
+fn limit<T, S, O, B>(
+    decider: &Arc<Decider<S, O>>,
     inner: &mut T,
     mut known: Option<Known>,
     request: Request<B>,
@@ -91,33 +91,33 @@ where
     O: Observe + 'static,
 {
     let (parts, body) = request.into_parts();
-    let gate = Arc::clone(gate);
-    if gate.limiter.never_waits()
-        && let Some(asked) = at_once(gate.ask(&parts, &mut known, Owned::kept))
+    let decider = Arc::clone(decider);
+    if decider.limiter.never_waits()
+        && let Some(decided) = now_or_never(decider.decide(&parts, &mut known, OwnedQuery::if_needed))
     {
-        return RateLimitFuture::decided(gate, asked, inner, parts, body);
+        return RateLimitFuture::decided(decider, decided, inner, parts, body);
     }
-    // The service that is ready goes along with the request; its clone must become ready anew.
+    // The ready service goes with the request; its clone must become ready again.
     let clone = inner.clone();
     let ready = std::mem::replace(inner, clone);
-    RateLimitFuture::deciding(gate, ready, parts, known, body)
+    RateLimitFuture::deciding(decider, ready, parts, known, body)
 }
 
 impl<S, O> Clone for RateLimitLayer<S, O> {
     fn clone(&self) -> Self {
-        Self { gate: Arc::clone(&self.gate) }
+        Self { decider: Arc::clone(&self.decider) }
     }
 }
 
 impl<T: Clone, S, O> Clone for RateLimit<T, S, O> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), gate: Arc::clone(&self.gate) }
+        Self { inner: self.inner.clone(), decider: Arc::clone(&self.decider) }
     }
 }
 
 impl<S, O> fmt::Debug for RateLimitLayer<S, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RateLimitLayer").field("door", &self.gate.door).finish_non_exhaustive()
+        f.debug_struct("RateLimitLayer").field("reader", &self.decider.reader).finish_non_exhaustive()
     }
 }
 
@@ -125,7 +125,7 @@ impl<T: fmt::Debug, S, O> fmt::Debug for RateLimit<T, S, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RateLimit")
             .field("inner", &self.inner)
-            .field("door", &self.gate.door)
+            .field("reader", &self.decider.reader)
             .finish_non_exhaustive()
     }
 }

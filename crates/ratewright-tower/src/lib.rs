@@ -4,7 +4,7 @@
 //!   request ──► RateLimit ──────────────────────────────► your service
 //!                 │ identify → decide                        │
 //!   429 problem ◄─┤ denied                                   │
-//!   answer ◄──────┴── render: rate limit fields ◄────────────┘
+//!   response ◄────┴── render: rate limit headers ◄───────────┘
 //! ```
 //!
 //! ```
@@ -12,44 +12,44 @@
 //! # use axum::{Router, extract::ConnectInfo, routing::get};
 //! use ratewright_core::{Algorithm, AttributeName, Limiter, Policies, Policy, Quota, Refill};
 //! use ratewright_store::{MemoryStore, SystemClock, WallClock};
-//! use ratewright_tower::{Door, RateLimitLayer};
+//! use ratewright_tower::{RequestReader, RateLimitLayer};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "10/s".parse()?)?.with_burst(50.try_into()?)?;
 //! let per_client = Policy::new("per-client", quota)?.by(&[AttributeName::Ip]);
 //! let store = MemoryStore::new(SystemClock::new(), 100_000);
 //! let limiter = Arc::new(Limiter::new(Policies::new(vec![per_client])?, store));
-//! let door = Door::new(WallClock).peer(|request| {
+//! let reader = RequestReader::new(WallClock).peer(|request| {
 //!     request.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
 //! });
-//! let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(RateLimitLayer::new(limiter, door));
+//! let app: Router = Router::new().route("/", get(|| async { "hello" })).layer(RateLimitLayer::new(limiter, reader));
 //! # Ok(()) }
 //! ```
 //!
 //! # Layout
-//! - [`Door`]: how a program's requests are read: who the peer is, what else to count by, what a request costs.
-//! - [`RateLimitLayer`]: identify, decide, render. A charge that is paid with a wait waits; one whose answer does not count
-//!   is given back.
-//! - [`BodyMeter`]: charges the bytes of bodies of unknown length, as they come.
-//! - [`InFlightLayer`]: limits on requests under way, by [`Permits`] that are held until an answer's body ends.
+//! - [`RequestReader`]: how requests are read: the peer, further attributes to count by, the cost.
+//! - [`RateLimitLayer`]: identify, decide, render. A request in a leaky bucket's queue waits for its turn; a charge
+//!   whose response does not count is refunded.
+//! - [`BodyMeter`]: charges the bytes of bodies of unknown length as they arrive.
+//! - [`InFlightLayer`]: limits on requests in flight, by [`Permits`] that are held until the response body ends.
 //!
-//! **Invariants:** no store and no server; bodies and errors pass as they are; a limiter whose store never waits is asked without
-//! a box; a request whose peer nobody knows is never let through unlimited.
+//! **Invariants:** no store and no server; bodies and errors of the service pass unchanged; a store that never waits
+//! needs no boxed future; a request without a known peer never passes unlimited.
 
 mod body_meter;
-mod claim;
-mod door;
+mod decide;
 mod future;
-mod gate;
-mod held;
 mod in_flight;
 mod layer;
+mod permit_body;
 mod permits;
+mod refund_guard;
+mod request_reader;
 
-pub use body_meter::{BodyMeter, Taking};
-pub use door::{Door, Peer};
+pub use body_meter::{BodyMeter, TakeFuture};
 pub use future::RateLimitFuture;
-pub use held::Held;
 pub use in_flight::{InFlight, InFlightFuture, InFlightLayer};
 pub use layer::{RateLimit, RateLimitLayer};
+pub use permit_body::PermitBody;
 pub use permits::{Permit, Permits};
+pub use request_reader::{Peer, RequestReader};

@@ -1,9 +1,10 @@
-//! Permits: how many requests of a key are under way.
+//! Permits: how many requests of a key are in flight.
 //!
-//! A limit on requests in flight is judged like any other, with the same selection, partition and modes; only its buckets are
-//! counts that go up when a request begins and down when its answer has been taken. They belong to this process.
+//! A limit on requests in flight is judged like any other, with the same selection, partition and modes; only its
+//! buckets are counts that go up when a request begins and down when its response body ends. They are local to this
+//! process.
 //!
-//! A key that has nothing under way is not in the table, so the table is as large as what is under way.
+//! A key without requests in flight is not in the table, so the table is bounded by the requests in flight.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -17,17 +18,17 @@ use ratewright_core::{
 };
 use smallvec::SmallVec;
 
-/// Who is told to come back is told to do so after this time: nobody knows when others will be done.
+/// `retry_after` of a denial: a guess, since nothing says when the requests in flight will end.
 const RETRY_AFTER: Micros = Micros::from_secs(1);
 
-/// Counts what is under way. A policy's capacity is the most that may be at once.
+/// Counts requests in flight. A policy's capacity is the most that may be in flight at once.
 #[derive(Debug, Default)]
 pub struct Permits {
-    under_way: Mutex<HashMap<u64, u32>>,
+    in_flight: Mutex<HashMap<u64, u32>>,
     secret: RandomState,
 }
 
-/// Leave to be under way, given back when it is dropped.
+/// The right of one request to be in flight, given back when dropped.
 #[derive(Debug)]
 pub struct Permit {
     permits: Arc<Permits>,
@@ -35,17 +36,17 @@ pub struct Permit {
 }
 
 impl Permits {
-    /// How many keys have something under way.
+    /// How many keys have requests in flight.
     pub fn n_keys(&self) -> usize {
-        self.under_way.lock().len()
+        self.in_flight.lock().len()
     }
 
     /// How many units of a key are in flight: one for each request, unless the policy's cost says otherwise.
     pub fn n_in_flight(&self, key: &Key<'_>) -> u32 {
-        self.under_way.lock().get(&self.identity(key)).copied().unwrap_or(0)
+        self.in_flight.lock().get(&self.identity(key)).copied().unwrap_or(0)
     }
 
-    /// The permit that an allowed query has, by a limiter over these permits.
+    /// The permit of an allowed query, decided by a limiter over these permits.
     pub(crate) fn permit(self: &Arc<Self>, query: &Query<'_>, decision: &Decision) -> Permit {
         let taken = decision.standings().filter_map(|(_, limit, standing)| match &standing.outcome {
             Outcome::Paid(receipt) => {
@@ -56,7 +57,7 @@ impl Permits {
         Permit { taken: taken.collect(), permits: Arc::clone(self) }
     }
 
-    /// A keyed hash of all that tells keys apart. An override shares the policy's count and only changes the maximum.
+    /// A keyed hash of the key. An override shares the policy's count and only changes the maximum.
     fn identity(&self, key: &Key<'_>) -> u64 {
         let values: SmallVec<[_; 2]> = key.values().map(|value| (value.tag, value.text)).collect();
         self.secret.hash_one((key.name().policy(), key.name().partition(), values.as_slice()))
@@ -68,12 +69,12 @@ impl Drop for Permit {
         if self.taken.is_empty() {
             return;
         }
-        let mut under_way = self.permits.under_way.lock();
+        let mut in_flight = self.permits.in_flight.lock();
         for (key, n) in self.taken.drain(..) {
-            if let Some(count) = under_way.get_mut(&key) {
+            if let Some(count) = in_flight.get_mut(&key) {
                 *count = count.saturating_sub(n);
                 if *count == 0 {
-                    under_way.remove(&key);
+                    in_flight.remove(&key);
                 }
             }
         }
@@ -85,25 +86,25 @@ impl Store for Permits {
 
     async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), Infallible> {
         let keys: SmallVec<[u64; 4]> = charges.iter().map(|charge| self.identity(&charge.key)).collect();
-        let mut under_way = self.under_way.lock();
-        // Weighed first, each with those before it counted; then all are taken, or none.
+        let mut in_flight = self.in_flight.lock();
+        // First check each charge, counting those before it; then take all or none.
         let mut claimed: SmallVec<[u32; 4]> = SmallVec::new();
         let mut is_vetoed = false;
         for (n, charge) in charges.iter().enumerate() {
             let before = claimed.iter().zip(&keys).filter(|(_, key)| **key == keys[n]);
-            let ahead: u32 = before.map(|(claim, _)| *claim).sum();
-            let used = under_way.get(&keys[n]).copied().unwrap_or(0).saturating_add(ahead);
+            let ahead: u32 = before.map(|(cost, _)| *cost).sum();
+            let used = in_flight.get(&keys[n]).copied().unwrap_or(0).saturating_add(ahead);
             let (cost, capacity) = (charge.act.cost(), charge.quota.capacity().get());
             let fits = used.checked_add(cost).is_some_and(|all| all <= capacity);
             is_vetoed |= charge.act.vetoes() && !fits;
             claimed.push(if charge.act.claims(fits) { cost } else { 0 });
-            standings.push(weighed(charge, fits, capacity.saturating_sub(used)));
+            standings.push(standing(charge, fits, capacity.saturating_sub(used)));
         }
         if !is_vetoed {
             for (n, (charge, standing)) in charges.iter().zip(standings.iter_mut()).enumerate() {
                 let cost = charge.act.cost();
                 if charge.act.spends(standing.outcome == Outcome::Fits) && cost > 0 {
-                    *under_way.entry(keys[n]).or_default() += cost;
+                    *in_flight.entry(keys[n]).or_default() += cost;
                     standing.outcome =
                         Outcome::Paid(Receipt { cost, paid_at: Timestamp::default(), is_past: false });
                     standing.remaining = standing.remaining.saturating_sub(cost);
@@ -113,12 +114,12 @@ impl Store for Permits {
         Ok(())
     }
 
-    /// Permits are given back by being dropped.
+    /// Dropping a [`Permit`] gives it back, so there is nothing to refund.
     async fn refund(&self, _: &[Refund<'_>]) -> Result<usize, Infallible> {
         Ok(0)
     }
 
-    /// What is under way stays so, whatever anybody wishes: its permits come back all the same.
+    /// Has no effect: requests in flight stay in flight, and give their permits back when they end.
     async fn reset(&self, _: &[Key<'_>]) -> Result<Basis, Infallible> {
         Ok(Basis::Local)
     }
@@ -128,7 +129,7 @@ impl Store for Permits {
     }
 }
 
-fn weighed(charge: &Charge<'_>, fits: bool, remaining: u32) -> Standing {
+fn standing(charge: &Charge<'_>, fits: bool, remaining: u32) -> Standing {
     let outcome = if fits {
         Outcome::Fits
     } else if charge.act.cost() > charge.quota.capacity().get() {

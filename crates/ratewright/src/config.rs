@@ -319,7 +319,7 @@ impl Reader<'_> {
         let enabled = self.read_if("enabled", &file.enabled).unwrap_or(true);
         let envoy = file.envoy.map(|written| self.envoy(written, enabled));
         let others = envoy.iter().flat_map(|envoy: &EnvoyConfig| envoy.domains.policies()).cloned();
-        let brought = envoy.iter().flat_map(|_| ratewright_rls::brought_policies());
+        let brought = envoy.iter().flat_map(|_| ratewright_rls::override_policies());
         let others: Vec<_> = others.chain(brought).collect();
         self.told = Told {
             routes: routes::ids(&routes),

@@ -11,9 +11,11 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use ratewright_core::{Entrypoint, Limiter, Observe, Policies};
-use ratewright_listen::{ConnectionSetup, Stop, StopPhase};
+use ratewright_listen::{ConnectionSetup, Shutdown, ShutdownPhase};
 use ratewright_rls::wire::Code;
-use ratewright_rls::{Door, HitCounts, Listening, Refunds, Rls, Rules, SharedRules, Unmet, json};
+use ratewright_rls::{
+    GrpcService, HitCounts, Listening, Refunds, Rls, RuleSet, SharedRuleSet, Unmatched, json,
+};
 use ratewright_store::WallClock;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -32,7 +34,7 @@ pub(crate) struct RateLimits<O> {
 impl<O: Observe + 'static> RateLimits<O> {
     /// The service with these rules. Their policies are in force.
     pub(crate) fn new(limiter: Arc<Limiter<Arc<Buckets>, O>>, config: Option<&EnvoyConfig>) -> Self {
-        let rules: SharedRules = Arc::new(ArcSwap::from_pointee(rules(limiter.policies(), config)));
+        let rules: SharedRuleSet = Arc::new(ArcSwap::from_pointee(rules(limiter.policies(), config)));
         Self { rls: Arc::new(Rls::new(limiter, rules, WallClock)) }
     }
 
@@ -53,8 +55,8 @@ impl<O: Observe + 'static> RateLimits<O> {
     }
 
     /// What met a rule, and what met none.
-    pub(crate) fn counts(&self) -> (&HitCounts, &Unmet) {
-        (&self.rls.hits, &self.rls.unmet)
+    pub(crate) fn counts(&self) -> (&HitCounts, &Unmatched) {
+        (&self.rls.hits, &self.rls.unmatched)
     }
 
     /// Serves until it is told to stop. Probes are told at once.
@@ -63,26 +65,26 @@ impl<O: Observe + 'static> RateLimits<O> {
         listener: TcpListener,
         listening: Listening,
         setup: ConnectionSetup,
-        stop: Stop,
+        stop: Shutdown,
     ) {
-        let (door, health) = Door::new(Arc::clone(&self.rls));
+        let (service, health) = GrpcService::new(Arc::clone(&self.rls));
         health.serve().await;
         let leaving = async {
-            stop.reaches(StopPhase::Leaving).await;
+            stop.reached(ShutdownPhase::NotReady).await;
             health.leave().await;
             std::future::pending().await
         };
         tokio::select! {
-            () = ratewright_rls::serve(listener, door, listening, setup, stop.clone()) => {}
+            () = ratewright_rls::serve(listener, service, listening, setup, stop.clone()) => {}
             () = leaving => {}
         }
     }
 }
 
-fn rules(policies: Arc<Policies>, config: Option<&EnvoyConfig>) -> Rules {
+fn rules(policies: Arc<Policies>, config: Option<&EnvoyConfig>) -> RuleSet {
     let domains = config.map(|config| Arc::clone(&config.domains)).unwrap_or_default();
-    let manner = config.map(|config| config.manner.clone()).unwrap_or_default();
-    Rules { domains, policies, manner }
+    let settings = config.map(|config| config.settings.clone()).unwrap_or_default();
+    RuleSet { domains, policies, settings }
 }
 
 async fn ask<O: Observe + 'static>(

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ratewright_core::{Basis, Observe, Policies};
 use ratewright_gateway::Counted;
 use ratewright_listen::{ProxyProtocol, Tls};
-use ratewright_rls::{HitCounts, HitsOf, Unmet};
+use ratewright_rls::{HitCounts, HitsOf, Unmatched};
 use ratewright_server::admin::Figure;
 use ratewright_store::{FailoverStatus, MemoryStats, Peers as _, Traffic};
 
@@ -73,7 +73,7 @@ pub(crate) fn of_policies(policies: &Policies, permits: &Policies) -> Vec<Figure
 }
 
 /// What Envoy asked for.
-pub(crate) fn of_envoy((hits, unmet): (&HitCounts, &Unmet)) -> Vec<Figure> {
+pub(crate) fn of_envoy((hits, unmatched): (&HitCounts, &Unmatched)) -> Vec<Figure> {
     let mut all = Figure::counter("ratewright_envoy_hits", "Hits of rules for Envoy");
     let mut over =
         Figure::counter("ratewright_envoy_over_limit_hits", "Of these the ones that were over their limit");
@@ -82,10 +82,11 @@ pub(crate) fn of_envoy((hits, unmet): (&HitCounts, &Unmet)) -> Vec<Figure> {
         over = over.labelled("rule", &rule, figure_of(n_over));
     }
     let help = "Requests for domains that no file of envoy.files has";
-    let domains = Figure::counter("ratewright_envoy_unknown_domain", help).of(figure_of(unmet.n_requests()));
+    let domains =
+        Figure::counter("ratewright_envoy_unknown_domain", help).of(figure_of(unmatched.n_requests()));
     let help = "Descriptors of known domains for which there is no rule, and so no limit";
     let descriptors = Figure::counter("ratewright_envoy_unmatched_descriptors", help);
-    vec![all, over, domains, descriptors.of(figure_of(unmet.n_descriptors()))]
+    vec![all, over, domains, descriptors.of(figure_of(unmatched.n_descriptors()))]
 }
 
 /// Which connections the PROXY protocol refused.

@@ -10,7 +10,7 @@ use hyper_rustls::ConfigBuilderExt;
 use ratewright_core::{Key, Limiter, Observe, Policies, Store};
 use ratewright_gateway::{ClientTls, Counts, Gateway, Listening, Server, Settings, SharedSnapshot, Snapshot};
 use ratewright_http::Dialect;
-use ratewright_listen::{ConnectionSetup, Stop};
+use ratewright_listen::{ConnectionSetup, Shutdown};
 use ratewright_store::{SystemClock, WallClock};
 use ratewright_tower::Permits;
 use rustls::crypto::aws_lc_rs;
@@ -122,7 +122,7 @@ impl<O: Observe + 'static> Passage<O> {
         listener: TcpListener,
         setup: ConnectionSetup,
         drain_timeout: Duration,
-        stop: Stop,
+        stop: Shutdown,
     ) -> anyhow::Result<impl Future<Output = ()> + Send + use<S, O>> {
         let gateway = Gateway {
             limiter,
@@ -138,8 +138,7 @@ impl<O: Observe + 'static> Passage<O> {
         let n_workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let (read_within, kept_for) = (Listening::READ_WITHIN, Listening::KEPT_FOR);
         let ConnectionSetup { proxy_protocol, tls } = setup;
-        let finish_within = drain_timeout;
-        let listening = Listening { n_workers, tls, proxy_protocol, read_within, finish_within, kept_for };
+        let listening = Listening { n_workers, tls, proxy_protocol, read_within, drain_timeout, kept_for };
         let started = Arc::new(gateway).start(listening, stop).context("cannot start threads")?;
         Ok(async move {
             started.serve(listener).await;

@@ -20,8 +20,8 @@ use axum::http::StatusCode;
 use axum::routing::get;
 use ratewright_core::{Clock, Limiter, Policy, Timestamp};
 use ratewright_gateway::{Found, Routes};
-use ratewright_listen::{ProxyProtocol, Stop, StopPhase, StopSwitch, Tls};
-use ratewright_rls::is_brought;
+use ratewright_listen::{ProxyProtocol, Shutdown, ShutdownPhase, ShutdownTrigger, Tls};
+use ratewright_rls::is_override_policy;
 use ratewright_server::admin::{self, Admin, Info, Labels, Metrics, Readiness};
 use ratewright_server::watch::{Warnings, Watch, Watcher};
 use ratewright_server::{Listening, SharedSettings, entrusted, guard, rest, serve};
@@ -83,10 +83,10 @@ struct Serving {
     running: Arc<Running>,
     stop_config: StopConfig,
     doors: JoinSet<()>,
-    switch: StopSwitch,
+    switch: ShutdownTrigger,
     /// The admin door closes last, so that one can watch the others close.
     admin: JoinSet<()>,
-    admin_switch: StopSwitch,
+    admin_switch: ShutdownTrigger,
     control: Option<Control>,
 }
 
@@ -156,8 +156,8 @@ impl Serving {
         drop(tokio::spawn(running.clone().follow(source, follow)?));
         let handed = doors.clones().context("cannot clone a socket")?;
         greet(&doors, &running);
-        let (switch, stop) = StopSwitch::new();
-        let (admin_switch, admin_stop) = StopSwitch::new();
+        let (switch, stop) = ShutdownTrigger::new();
+        let (admin_switch, admin_stop) = ShutdownTrigger::new();
         let (mut serving, mut admin) = (JoinSet::new(), JoinSet::new());
         let old_path = take_over.map(TakeOver::path);
         let control = control.map(|path| Control::bind(&path, handed, old_path)).transpose()?;
@@ -204,8 +204,8 @@ impl Serving {
                 info!(
                     "stopping: /ready answers 503; connections are accepted for {delay:?} more (stop_delay)"
                 );
-                self.switch.go_to(StopPhase::Leaving);
-                self.admin_switch.go_to(StopPhase::Leaving);
+                self.switch.advance_to(ShutdownPhase::NotReady);
+                self.admin_switch.advance_to(ShutdownPhase::NotReady);
                 tokio::time::sleep(delay).await;
             }
             Why::Interrupted => {
@@ -215,8 +215,8 @@ impl Serving {
             }
             Why::Replaced => {
                 info!("replaced by a new process; draining");
-                self.switch.go_to(StopPhase::HandedOver);
-                self.admin_switch.go_to(StopPhase::HandedOver);
+                self.switch.advance_to(ShutdownPhase::HandedOver);
+                self.admin_switch.advance_to(ShutdownPhase::HandedOver);
                 // Nobody waits for this process to end, so idle connections are kept: their clients may use them again.
                 tokio::select! {
                     served = self.all_served() => served?,
@@ -226,9 +226,9 @@ impl Serving {
                 }
             }
         }
-        self.switch.go_to(StopPhase::Draining);
+        self.switch.advance_to(ShutdownPhase::Draining);
         self.all_served().await?;
-        self.admin_switch.go_to(StopPhase::Draining);
+        self.admin_switch.advance_to(ShutdownPhase::Draining);
         while let Some(served) = self.admin.join_next().await {
             served.context("the admin listener failed")?;
         }
@@ -285,22 +285,19 @@ impl Doors {
         running: &Arc<Running>,
         labels: Labels,
         StopConfig { drain_timeout, .. }: StopConfig,
-        (doors, stop): (&mut JoinSet<()>, Stop),
-        (admin, admin_stop): (&mut JoinSet<()>, Stop),
+        (doors, stop): (&mut JoinSet<()>, Shutdown),
+        (admin, admin_stop): (&mut JoinSet<()>, Shutdown),
     ) -> anyhow::Result<()> {
         if let Some(Bound { listener, config, .. }) = self.gateway {
             let (limiter, setup) = (running.limiter.clone(), config.connection_setup());
             doors.spawn(running.passage.start(limiter, listener, setup, drain_timeout, stop.clone())?);
         }
         let places = places(1 + u64::from(self.grpc.is_some()));
-        let listening = move |connections_max| Listening {
-            connections_max,
-            finish_within: drain_timeout,
-            ..Listening::default()
-        };
+        let listening =
+            move |connections_max| Listening { connections_max, drain_timeout, ..Listening::default() };
         if let Some(bound) = self.admin {
             let routes = running.admin_routes(labels);
-            let listening = Listening { finish_within: ADMIN_DRAIN_TIMEOUT, ..listening(ADMIN_PLACES) };
+            let listening = Listening { drain_timeout: ADMIN_DRAIN_TIMEOUT, ..listening(ADMIN_PLACES) };
             admin.spawn(bound.serve(routes, listening, admin_stop));
         }
         if let Some((Bound { listener, config, .. }, listening)) = self.grpc {
@@ -324,7 +321,7 @@ fn greet(doors: &Doors, running: &Running) {
     let admin = admin.as_ref().map_or(String::new(), |admin| format!(", admin on {}", admin.url()));
     let policies = running.limiter.policies();
     let is_rule = |policy: &Policy| policy.name().starts_with(ratewright_rls_rules::PREFIX);
-    let n_rules = policies.iter().filter(|policy| is_rule(policy) && !is_brought(policy)).count();
+    let n_rules = policies.iter().filter(|policy| is_rule(policy) && !is_override_policy(policy)).count();
     let n_policies = n_policies(&policies, &running.passage.permits());
     let policies = match n_policies {
         0 => String::new(),
@@ -544,7 +541,7 @@ impl Bound {
         if self.config.proxy_protocol.is_some() { "--haproxy-clientip 192.0.2.1 " } else { "" }
     }
 
-    async fn serve(self, routes: Router, listening: Listening, stop: Stop) {
+    async fn serve(self, routes: Router, listening: Listening, stop: Shutdown) {
         serve(self.listener, routes, listening, self.config.connection_setup(), stop).await;
     }
 }

@@ -5,7 +5,7 @@
 //! 200 200 200 200 200 429 429
 //! ```
 //!
-//! Take with you: `limiter()` says what the limits are, `door()` how requests are read, and two lines put the layer in front.
+//! To copy: `limiter()` sets the limits, `reader()` how requests are read, and two lines add the layer.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -19,12 +19,12 @@ use ratewright_core::{
     Algorithm, AttributeName, Condition, Counted, Limiter, Pattern, Policies, Policy, Quota, Refill, Selector,
 };
 use ratewright_store::{MemoryStore, SystemClock, WallClock};
-use ratewright_tower::{Door, RateLimitLayer};
+use ratewright_tower::{RateLimitLayer, RequestReader};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     let address = std::env::args().nth(1).unwrap_or_else(|| "127.0.0.1:3000".to_owned());
-    let limits = RateLimitLayer::new(Arc::new(limiter()?), door());
+    let limits = RateLimitLayer::new(Arc::new(limiter()?), reader());
     let app = Router::new()
         .route("/", get(|| async { "hello\n" }))
         .route("/login", post(login))
@@ -38,7 +38,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(axum::serve(listener, app).await?)
 }
 
-/// Lets in who knows the word.
+/// Accepts the right password.
 async fn login(password: String) -> StatusCode {
     if password == "open sesame" { StatusCode::OK } else { StatusCode::UNAUTHORIZED }
 }
@@ -54,14 +54,14 @@ fn limiter() -> Result<Limiter<MemoryStore<SystemClock>>, Box<dyn Error>> {
     let failed_logins = Policy::new("failed-logins", Quota::new(Algorithm::SlidingWindow, "3/h".parse()?)?)?
         .by(&[AttributeName::Ip])
         .covering(Selector::When(at_login))
-        .counting(Counted::only(vec![401..=401, 403..=403]));
+        .with_count(Counted::only(vec![401..=401, 403..=403]));
     let store = MemoryStore::new(SystemClock::new(), 100_000);
     Ok(Limiter::new(Policies::new(vec![everything, failed_logins])?, store))
 }
 
-/// Behind a proxy of your own, also say whom to believe: see `Door::speaking`.
-fn door() -> Door {
-    Door::new(WallClock).peer(|request| {
+/// Behind your own proxy, also set which proxies to trust: see `RequestReader::dialect`.
+fn reader() -> RequestReader {
+    RequestReader::new(WallClock).peer(|request| {
         request.extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip())
     })
 }

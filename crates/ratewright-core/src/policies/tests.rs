@@ -250,7 +250,7 @@ fn a_look_at_every_bucket_and_a_reset_cover_overrides() {
 #[test]
 fn a_query_without_what_it_is_counted_by_is_skipped_or_refused() {
     let of = |missing, mode| {
-        let by_user = policy("by-user").by(&[AttributeName::User]).lacking(missing).in_mode(mode);
+        let by_user = policy("by-user").by(&[AttributeName::User]).with_missing(missing).in_mode(mode);
         let policies = Policies::new(vec![policy("all"), by_user]).unwrap();
         let mut charges = Charges::new();
         let refused = policies.select(&query(Select::Covering(&[]), &[]), &mut charges);

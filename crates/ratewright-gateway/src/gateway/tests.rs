@@ -13,7 +13,7 @@ use http_body::Body as _;
 use hyper_util::rt::TokioExecutor;
 use ratewright_core::{ManualClock, Policies, Unobserved};
 use ratewright_http::Dialect;
-use ratewright_listen::StopSwitch;
+use ratewright_listen::ShutdownTrigger;
 use ratewright_tower::Permits;
 use std::net::Ipv4Addr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, copy, split};
@@ -23,7 +23,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 struct World {
     worker: Arc<Worker<Arc<Permits>, Unobserved>>,
     seen: Seen,
-    stop: Stop,
+    stop: Shutdown,
 }
 
 /// Requests that reached the server: method, path and body.
@@ -53,7 +53,7 @@ impl World {
             access_log: Arc::new(crate::Unlogged),
         };
         let worker = Arc::new(Worker::new(Arc::new(gateway), Listening::KEPT_FOR));
-        let (_, stop) = StopSwitch::new();
+        let (_, stop) = ShutdownTrigger::new();
         Self { worker, seen, stop }
     }
 

@@ -115,7 +115,7 @@ async fn a_failed_login_counts_and_a_good_one_does_not() {
         }
     })
     .await;
-    let policy = bucket("login", "3/h", 3).counting(Counted::only(vec![401..=401]));
+    let policy = bucket("login", "3/h", 3).with_count(Counted::only(vec![401..=401]));
     let world = limited(server.address, vec![policy]).await;
     for _ in 0..10 {
         assert_eq!(world.get("/right").await.status, 200);

@@ -18,7 +18,7 @@ use hyper::client::conn::http2::{self, SendRequest};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use ratewright_listen::{Speaks, Tls};
+use ratewright_listen::{Alpn, Tls};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, watch};
@@ -190,7 +190,7 @@ impl Speaking {
                         None => serve(stream, streams_max, answer, leaving).await,
                         Some(tls) => {
                             let Some(stream) = tls
-                                .accept(stream, std::net::Ipv4Addr::LOCALHOST.into(), Speaks::Http2, WITHIN)
+                                .accept(stream, std::net::Ipv4Addr::LOCALHOST.into(), Alpn::Http2, WITHIN)
                                 .await
                             else {
                                 return;

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use http::Response;
 use ratewright_gateway::Protocol;
-use ratewright_listen::StopPhase;
+use ratewright_listen::ShutdownPhase;
 
 use crate::peers::{Speaking, ask, body, connect, get, piece, pieces, whole};
 use crate::world::{Client, Scripted, World, route_to, text, until};
@@ -98,7 +98,7 @@ async fn after_a_hand_over_kept_connections_end_with_their_next_response() {
     }
     let http2 = connect(world.address).await;
     whole(ask(&http2, get("/")).await.into_body()).await;
-    world.go_to(StopPhase::HandedOver);
+    world.advance_to(ShutdownPhase::HandedOver);
     let address = world.address;
     until("nobody else gets in", || std::net::TcpStream::connect(address).is_err()).await;
     let answer = kept.ask(request).await;
@@ -106,7 +106,7 @@ async fn after_a_hand_over_kept_connections_end_with_their_next_response() {
     assert_eq!(kept.all_that_comes().await, b"");
     until("HTTP/2 is told at once", || http2.is_closed()).await;
     assert_eq!(idle.ask(request).await.status, 200, "who comes late is served too");
-    world.go_to(StopPhase::Draining);
+    world.advance_to(ShutdownPhase::Draining);
     world.stopped().await;
 }
 
@@ -121,7 +121,7 @@ async fn a_connection_without_a_request_is_given_a_moment() {
     .await;
     let world = World::before(&[server.address]).await;
     let mut new = world.connect().await;
-    world.go_to(StopPhase::Draining);
+    world.advance_to(ShutdownPhase::Draining);
     let address = world.address;
     until("nobody else gets in", || std::net::TcpStream::connect(address).is_err()).await;
     let answer = new.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;

@@ -125,7 +125,7 @@ async fn nothing_is_said_in_the_clear_to_a_server_that_should_speak_tls() {
 /// Who offers only what we did not ask for does not agree with us.
 #[tokio::test]
 async fn a_server_without_http_2_is_not_spoken_to_in_it() {
-    use ratewright_listen::Speaks;
+    use ratewright_listen::Alpn;
     use std::time::Duration;
 
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
@@ -139,7 +139,7 @@ async fn a_server_without_http_2_is_not_spoken_to_in_it() {
                 .accept(
                     client.stream,
                     std::net::Ipv4Addr::LOCALHOST.into(),
-                    Speaks::Http1,
+                    Alpn::Http1,
                     Duration::from_secs(5),
                 )
                 .await;

@@ -16,7 +16,7 @@ use ratewright_gateway::{
 };
 use ratewright_http::Dialect;
 use ratewright_http::path::Case;
-use ratewright_listen::{ConnectionSetup, StopPhase, StopSwitch};
+use ratewright_listen::{ConnectionSetup, ShutdownPhase, ShutdownTrigger};
 use ratewright_store::{MemoryStore, SystemClock};
 use ratewright_tower::Permits;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -36,7 +36,7 @@ pub(crate) struct World {
     pub(crate) limiter: Arc<Limiter<MemoryStore<ManualClock>>>,
     pub(crate) permits: Arc<Permits>,
     counts: Arc<Counts>,
-    switch: StopSwitch,
+    switch: ShutdownTrigger,
     served: JoinHandle<()>,
 }
 
@@ -137,10 +137,10 @@ impl World {
             tls: setup.connections.tls,
             proxy_protocol: setup.connections.proxy_protocol,
             read_within: setup.read_within.unwrap_or(Listening::READ_WITHIN),
-            finish_within: WITHIN,
+            drain_timeout: WITHIN,
             kept_for: setup.kept_for.unwrap_or(Listening::KEPT_FOR),
         };
-        let (switch, stop) = StopSwitch::new();
+        let (switch, stop) = ShutdownTrigger::new();
         let served = tokio::spawn(async move {
             Arc::new(gateway).start(listening, stop).unwrap().serve(listener).await;
         });
@@ -178,12 +178,12 @@ impl World {
 
     /// Says that it is time to stop.
     pub(crate) fn stop(&mut self) {
-        self.go_to(StopPhase::Draining);
+        self.advance_to(ShutdownPhase::Draining);
     }
 
     /// Goes to a phase of a stop.
-    pub(crate) fn go_to(&self, phase: StopPhase) {
-        self.switch.go_to(phase);
+    pub(crate) fn advance_to(&self, phase: ShutdownPhase) {
+        self.switch.advance_to(phase);
     }
 
     /// Waits until it has stopped.

@@ -1,4 +1,4 @@
-//! Parses PROXY protocol headers, as bytes come.
+//! Parses PROXY protocol headers, complete or partly received.
 //!
 //! ```text
 //!   version 1   PROXY TCP4 198.51.100.7 10.0.0.9 40000 8000\r\n                       at most 107 bytes
@@ -8,45 +8,47 @@
 //!                                      1            1                     └ at most 4,096 ────────────┘
 //! ```
 //!
-//! The format is defined in `proxy-protocol.txt` of HAProxy. Where it gives receivers a choice, this parser rejects: version 2 is
-//! accepted for TCP over IPv4 and IPv6, and for `LOCAL`. TLVs are skipped; they must fill the header exactly, and a CRC32C must match.
+//! The format is defined in `proxy-protocol.txt` of HAProxy. Where it gives receivers a choice, this parser rejects:
+//! version 2 is accepted for TCP over IPv4 and IPv6, and for `LOCAL`. TLVs are skipped; they must fill the header
+//! exactly, and a CRC32C must match.
 //!
 //! # Laws
 //! - `len` never exceeds the given bytes, and bytes after the header change nothing.
 //! - Every proper prefix of a valid header is `Incomplete`.
-//! - An announced address is never IPv4 in IPv6's form.
+//! - An announced address is never an IPv4-mapped IPv6 address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// What the first bytes of a connection are.
+/// The result of parsing the first bytes of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ProxyHeader {
     /// The beginning of a header.
     Incomplete,
     /// A whole header.
     Complete {
-        /// The client that it announces. None: the load balancer speaks for itself (`UNKNOWN`, `LOCAL`), as in health checks.
+        /// The announced client. None for the load balancer's own connections (`UNKNOWN`, `LOCAL`), such as health
+        /// checks.
         client: Option<SocketAddr>,
-        /// How many bytes it has.
+        /// Its length in bytes.
         len: usize,
     },
-    /// Not a header, or not one that is accepted.
-    Malformed(Malformed),
+    /// Not a header, or one that is rejected.
+    Invalid(ProxyHeaderError),
 }
 
-/// What is wrong with a header.
+/// Why a header is rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Malformed {
+pub enum ProxyHeaderError {
     /// The connection begins with something else.
     Missing,
-    /// It violates the format.
+    /// The header violates the format.
     Syntax,
-    /// It is longer than [`TEXT_MAX`] or [`BINARY_MAX`].
+    /// The header is longer than [`TEXT_MAX`] or [`BINARY_MAX`].
     TooLong,
-    /// It announces neither TCP over IPv4 nor TCP over IPv6.
+    /// The header announces neither TCP over IPv4 nor TCP over IPv6.
     Unsupported,
-    /// Its CRC32C does not match.
+    /// The header's CRC32C does not match.
     Checksum,
 }
 
@@ -56,85 +58,85 @@ pub const TEXT_MAX: usize = 107;
 /// The longest header of version 2, in bytes. The format allows 65,551, but load balancers send a few hundred.
 pub const BINARY_MAX: usize = FIXED + 4_096;
 
-/// What version 1 begins with.
-const TEXT: &[u8] = b"PROXY ";
+/// The first bytes of version 1.
+const TEXT_PREFIX: &[u8] = b"PROXY ";
 
-/// What version 2 begins with.
+/// The first bytes of version 2.
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
 
-/// Bytes of version 2 before the addresses.
+/// The length of version 2 before the addresses, in bytes.
 const FIXED: usize = 16;
 
 /// The type of the TLV with the checksum of the header.
 const CRC32C: u8 = 0x03;
 
 impl ProxyHeader {
-    /// Parses the first bytes of a connection. More bytes may follow the header.
+    /// Parses the first bytes of a connection. Other bytes may follow the header.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Self {
-        let parsed = if agrees(bytes, TEXT) {
+        let parsed = if begins_like(bytes, TEXT_PREFIX) {
             parse_text(bytes)
-        } else if agrees(bytes, SIGNATURE) {
+        } else if begins_like(bytes, SIGNATURE) {
             parse_binary(bytes)
         } else {
-            Err(Malformed::Missing)
+            Err(ProxyHeaderError::Missing)
         };
         match parsed {
             Ok(None) => Self::Incomplete,
             Ok(Some((client, len))) => Self::Complete { client, len },
-            Err(malformed) => Self::Malformed(malformed),
+            Err(error) => Self::Invalid(error),
         }
     }
 }
 
-/// A whole header's client and length. None: it is incomplete.
-type Parsed = Result<Option<(Option<SocketAddr>, usize)>, Malformed>;
+/// The client and the length of a whole header. None: it is incomplete.
+type Parsed = Result<Option<(Option<SocketAddr>, usize)>, ProxyHeaderError>;
 
-/// True if these bytes begin like `mark`, as far as there are any.
-fn agrees(bytes: &[u8], mark: &[u8]) -> bool {
-    bytes.iter().zip(mark).all(|(byte, expected)| byte == expected)
+/// True if `bytes` begin with `prefix`, or are the beginning of it.
+fn begins_like(bytes: &[u8], prefix: &[u8]) -> bool {
+    bytes.iter().zip(prefix).all(|(byte, expected)| byte == expected)
 }
 
 fn parse_text(bytes: &[u8]) -> Parsed {
     let line = bytes.get(..TEXT_MAX).unwrap_or(bytes);
-    let unfinished = if line.len() < TEXT_MAX { Ok(None) } else { Err(Malformed::TooLong) };
-    let Some(end) = line.iter().position(|byte| !matches!(byte, b' '..=b'~')) else { return unfinished };
+    let incomplete = if line.len() < TEXT_MAX { Ok(None) } else { Err(ProxyHeaderError::TooLong) };
+    let Some(end) = line.iter().position(|byte| !matches!(byte, b' '..=b'~')) else { return incomplete };
     match line.get(end..).unwrap_or_default() {
         [b'\r', b'\n', ..] => {}
-        [b'\r'] => return unfinished,
-        _ => return Err(Malformed::Syntax),
+        [b'\r'] => return incomplete,
+        _ => return Err(ProxyHeaderError::Syntax),
     }
-    let text = line.get(..end).and_then(|text| str::from_utf8(text).ok()).ok_or(Malformed::Syntax)?;
+    let text = line.get(..end).and_then(|text| str::from_utf8(text).ok()).ok_or(ProxyHeaderError::Syntax)?;
     let mut fields = text.split(' ').skip(1);
     let client = match fields.next() {
         Some("UNKNOWN") => None, // anything may follow it
         Some("TCP4") => Some(text_client::<Ipv4Addr>(fields)?),
         Some("TCP6") => Some(text_client::<Ipv6Addr>(fields)?),
-        _ => return Err(Malformed::Syntax),
+        _ => return Err(ProxyHeaderError::Syntax),
     };
     Ok(Some((client, end + 2)))
 }
 
 /// The client in the fields of version 1: two addresses, two ports.
-fn text_client<'a, A>(mut fields: impl Iterator<Item = &'a str>) -> Result<SocketAddr, Malformed>
+fn text_client<'a, A>(mut fields: impl Iterator<Item = &'a str>) -> Result<SocketAddr, ProxyHeaderError>
 where
     A: FromStr + Into<IpAddr>,
 {
-    let mut next = || fields.next().ok_or(Malformed::Syntax);
+    let mut next = || fields.next().ok_or(ProxyHeaderError::Syntax);
     let [source, destination, port, destination_port] = [next()?, next()?, next()?, next()?];
-    let address = |text: &str| text.parse::<A>().map_err(|_| Malformed::Syntax);
+    let address = |text: &str| text.parse::<A>().map_err(|_| ProxyHeaderError::Syntax);
     let (source, _) = (address(source)?, address(destination)?);
     let (port, _) = (text_port(port)?, text_port(destination_port)?);
     if fields.next().is_some() {
-        return Err(Malformed::Syntax);
+        return Err(ProxyHeaderError::Syntax);
     }
     Ok(SocketAddr::new(source.into().to_canonical(), port))
 }
 
 /// A port in decimal, without leading zeros.
-fn text_port(text: &str) -> Result<u16, Malformed> {
+fn text_port(text: &str) -> Result<u16, ProxyHeaderError> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit()) && (text == "0" || !text.starts_with('0'));
-    if is_plain { text.parse().map_err(|_| Malformed::Syntax) } else { Err(Malformed::Syntax) }
+    if is_plain { text.parse().map_err(|_| ProxyHeaderError::Syntax) } else { Err(ProxyHeaderError::Syntax) }
 }
 
 fn parse_binary(bytes: &[u8]) -> Parsed {
@@ -143,29 +145,29 @@ fn parse_binary(bytes: &[u8]) -> Parsed {
     let is_local = match command {
         0x20 => true,
         0x21 => false,
-        _ => return Err(Malformed::Syntax),
+        _ => return Err(ProxyHeaderError::Syntax),
     };
     if !is_local && !matches!(family, 0x11 | 0x21) {
-        return Err(Malformed::Unsupported);
+        return Err(ProxyHeaderError::Unsupported);
     }
     if len > BINARY_MAX {
-        return Err(Malformed::TooLong);
+        return Err(ProxyHeaderError::TooLong);
     }
     let Some(header) = bytes.get(..len) else { return Ok(None) };
     if is_local {
-        return Ok(Some((None, len))); // the format wants the rest discarded, whatever it is
+        return Ok(Some((None, len))); // the format says to discard the rest
     }
     let (address, port, addresses_end) = match family {
         0x11 => {
             let addresses: [u8; 12] =
-                header.get(FIXED..).and_then(<[u8]>::first_chunk).copied().ok_or(Malformed::Syntax)?;
+                header.get(FIXED..).and_then(<[u8]>::first_chunk).copied().ok_or(ProxyHeaderError::Syntax)?;
             let [a, b, c, d, _, _, _, _, high, low, _, _] = addresses;
             (IpAddr::from([a, b, c, d]), [high, low], FIXED + addresses.len())
         }
         _ => {
             let addresses: &[u8; 36] =
-                header.get(FIXED..).and_then(<[u8]>::first_chunk).ok_or(Malformed::Syntax)?;
-            let source: &[u8; 16] = addresses.first_chunk().ok_or(Malformed::Syntax)?;
+                header.get(FIXED..).and_then(<[u8]>::first_chunk).ok_or(ProxyHeaderError::Syntax)?;
+            let source: &[u8; 16] = addresses.first_chunk().ok_or(ProxyHeaderError::Syntax)?;
             (IpAddr::from(*source), [addresses[32], addresses[33]], FIXED + addresses.len())
         }
     };
@@ -174,23 +176,23 @@ fn parse_binary(bytes: &[u8]) -> Parsed {
     Ok(Some((Some(client), len)))
 }
 
-/// Checks that TLVs fill the header from `at` to its end, and the checksum if one of them is.
-fn check_tlvs(header: &[u8], mut at: usize) -> Result<(), Malformed> {
+/// Checks that TLVs fill the header from `at` to its end, and that the checksum matches if there is one.
+fn check_tlvs(header: &[u8], mut at: usize) -> Result<(), ProxyHeaderError> {
     let mut has_checksum = false;
     while let Some(rest) = header.get(at..).filter(|rest| !rest.is_empty()) {
-        let &[kind, high, low] = rest.first_chunk().ok_or(Malformed::Syntax)?;
+        let &[kind, high, low] = rest.first_chunk().ok_or(ProxyHeaderError::Syntax)?;
         let (value_at, len) = (at + 3, usize::from(u16::from_be_bytes([high, low])));
-        let value = header.get(value_at..value_at + len).ok_or(Malformed::Syntax)?;
+        let value = header.get(value_at..value_at + len).ok_or(ProxyHeaderError::Syntax)?;
         if kind == CRC32C {
-            let expected: [u8; 4] = value.try_into().map_err(|_| Malformed::Syntax)?;
+            let expected: [u8; 4] = value.try_into().map_err(|_| ProxyHeaderError::Syntax)?;
             if has_checksum {
-                return Err(Malformed::Syntax); // each would have to be in the other
+                return Err(ProxyHeaderError::Syntax); // each would have to cover the other
             }
             has_checksum = true;
             let own = value_at..value_at + len;
             let zeroed = header.iter().enumerate().map(|(n, byte)| if own.contains(&n) { 0 } else { *byte });
             if crc32c(zeroed) != u32::from_be_bytes(expected) {
-                return Err(Malformed::Checksum);
+                return Err(ProxyHeaderError::Checksum);
             }
         }
         at = value_at + len;
@@ -198,7 +200,7 @@ fn check_tlvs(header: &[u8], mut at: usize) -> Result<(), Malformed> {
     Ok(())
 }
 
-/// The checksum of RFC 4960, appendix B. Without a table: a header is short, and comes once for each connection.
+/// The checksum of RFC 4960, appendix B. Without a table: a header is short, and there is one for each connection.
 fn crc32c(bytes: impl Iterator<Item = u8>) -> u32 {
     const POLYNOMIAL: u32 = 0x82f6_3b78;
     let step = |crc: u32| (crc >> 1) ^ (POLYNOMIAL & (crc & 1).wrapping_neg());

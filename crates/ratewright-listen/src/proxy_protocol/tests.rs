@@ -1,4 +1,4 @@
-//! Headers over real sockets: in one segment with what follows, in two, byte by byte, late, or never.
+//! Headers over real sockets: in one segment with the data after it, in two, byte by byte, late, or never.
 
 use super::*;
 use std::net::Ipv4Addr;
@@ -23,7 +23,7 @@ impl World {
         Self { proxy: ProxyProtocol::new("test", from), listener }
     }
 
-    /// Sends these pieces, each as a segment, then closes. Returns the client, and what is left to read.
+    /// Sends these pieces, each as a segment, then closes. Returns the client, and the rest of the stream.
     async fn send(&self, pieces: &[&[u8]]) -> Option<(String, Vec<u8>)> {
         let mut client = TcpStream::connect(self.listener.local_addr().unwrap()).await.unwrap();
         client.set_nodelay(true).unwrap();
@@ -32,8 +32,8 @@ impl World {
             let address = self.proxy.client(&mut stream, peer, Duration::from_secs(20)).await?;
             let mut rest = Vec::new();
             stream.read_to_end(&mut rest).await.unwrap();
-            let told = if address == peer { "the peer".to_owned() } else { address.to_string() };
-            Some((told, rest))
+            let client = if address == peer { "the peer".to_owned() } else { address.to_string() };
+            Some((client, rest))
         };
         let writing = async {
             for piece in pieces {
@@ -46,9 +46,9 @@ impl World {
         tokio::join!(reading, writing).0
     }
 
-    /// The reasons for which connections were refused, with how often.
+    /// The reasons of refused connections, with their counts.
     fn refused(&self) -> Vec<(&'static str, u64)> {
-        self.proxy.n_refused().filter(|(_, n)| *n > 0).map(|(refusal, n)| (refusal.name(), n)).collect()
+        self.proxy.n_refused().filter(|(_, n)| *n > 0).map(|(reason, n)| (reason.name(), n)).collect()
     }
 }
 
@@ -89,7 +89,7 @@ async fn a_long_header_is_read_to_its_end() {
 }
 
 #[tokio::test]
-async fn a_load_balancer_speaks_for_itself() {
+async fn a_header_without_a_client_means_the_peer() {
     let world = World::new("10.0.0.0/8 127.0.0.1/32").await;
     for header in [&b"PROXY UNKNOWN\r\n"[..], b"\r\n\r\n\0\r\nQUIT\n\x20\0\0\0"] {
         assert_eq!(world.send(&[header, AFTER]).await, Some(("the peer".to_owned(), AFTER.to_vec())));
@@ -115,10 +115,10 @@ async fn every_refusal_is_counted_by_its_reason() {
         assert_eq!(world.send(&[bytes]).await, None);
         let mut expected = before;
         expected.push((reason, 1));
-        expected.sort_by_key(|(name, _)| Refusal::ALL.iter().position(|refusal| refusal.name() == *name));
+        expected.sort_by_key(|(name, _)| RefusalReason::ALL.iter().position(|reason| reason.name() == *name));
         assert_eq!(world.refused(), expected);
     }
-    // Health checks of TCP say nothing at all.
+    // TCP health checks send nothing.
     let before = world.refused();
     assert_eq!(world.send(&[]).await, None);
     assert_eq!(world.refused(), before);
@@ -129,7 +129,7 @@ async fn a_peer_outside_the_networks_is_refused_whatever_it_sends() {
     let world = World::new("10.0.0.0/8 127.0.0.2/32 ::1/128").await;
     assert_eq!(world.send(&[TEXT]).await, None);
     assert_eq!(world.refused(), [("peer", 1)]);
-    // It is not even waited for.
+    // Without waiting for its header.
     let client = TcpStream::connect(world.listener.local_addr().unwrap()).await.unwrap();
     let (mut stream, peer) = world.listener.accept().await.unwrap();
     assert_eq!(world.proxy.client(&mut stream, peer, Duration::from_secs(3_600)).await, None);
@@ -137,48 +137,48 @@ async fn a_peer_outside_the_networks_is_refused_whatever_it_sends() {
     drop(client);
 }
 
-/// A listener for both families sees IPv4 peers in IPv6's form.
+/// A dual-stack listener sees IPv4 peers as IPv4-mapped IPv6 addresses.
 #[tokio::test]
-async fn networks_of_ipv4_hold_for_peers_in_the_form_of_ipv6() {
+async fn ipv4_networks_contain_ipv4_mapped_peers() {
     let proxy = ProxyProtocol::new("test", vec!["10.0.0.0/8".parse().unwrap()]);
     assert!(proxy.admits("::ffff:10.1.2.3".parse().unwrap()));
     assert!(!proxy.admits("::ffff:11.1.2.3".parse().unwrap()));
     assert!(!proxy.admits("::10.1.2.3".parse().unwrap()));
 }
 
-/// Callers on loopback have privileges, so nobody may be announced as one.
+/// Requests from loopback have privileges, so no client may be announced with a loopback address.
 #[test]
-fn addresses_that_no_client_has_are_refused() {
+fn loopback_and_multicast_addresses_are_refused() {
     let peer: SocketAddr = "10.0.0.2:5000".parse().unwrap();
     for address in
         ["127.0.0.1", "127.9.9.9", "0.0.0.0", "224.0.0.1", "255.255.255.255", "[::1]", "[::]", "[ff02::1]"]
     {
         let announced = format!("{address}:5000").parse().unwrap();
-        assert_eq!(judge(Some(announced), peer), Err(Refusal::Address), "{address}");
+        assert_eq!(client_address(Some(announced), peer), Err(RefusalReason::Address), "{address}");
     }
     for address in ["198.51.100.7:1", "10.0.0.2:1", "[2001:db8::7]:5000", "[fe80::1]:1"] {
         let announced = address.parse().unwrap();
-        assert_eq!(judge(Some(announced), peer), Ok(announced));
+        assert_eq!(client_address(Some(announced), peer), Ok(announced));
     }
-    assert_eq!(judge(None, peer), Ok(peer));
+    assert_eq!(client_address(None, peer), Ok(peer));
 }
 
-/// Health checks of HAProxy announce their own connection, also on loopback. No client can: it has another port.
+/// Health checks of HAProxy announce their own connection, also on loopback. A client cannot: it has another port.
 #[test]
 fn a_load_balancer_may_announce_its_own_connection() {
     for peer in ["127.0.0.1:5000", "[::ffff:127.0.0.1]:5000", "10.0.0.2:5000", "[::1]:5000"] {
         let peer: SocketAddr = peer.parse().unwrap();
         let own = SocketAddr::new(peer.ip().to_canonical(), peer.port());
-        assert_eq!(judge(Some(own), peer), Ok(peer));
+        assert_eq!(client_address(Some(own), peer), Ok(peer));
         let other = SocketAddr::new(own.ip(), 5001);
-        assert_eq!(judge(Some(other), peer).is_err(), own.ip().is_loopback(), "{peer}");
+        assert_eq!(client_address(Some(other), peer).is_err(), own.ip().is_loopback(), "{peer}");
     }
     let peer = "127.0.0.1:5000".parse().unwrap();
-    assert_eq!(judge(Some("127.0.0.2:5000".parse().unwrap()), peer), Err(Refusal::Address));
+    assert_eq!(client_address(Some("127.0.0.2:5000".parse().unwrap()), peer), Err(RefusalReason::Address));
 }
 
 #[tokio::test]
-async fn a_header_has_a_time_limit_however_steadily_it_comes() {
+async fn a_slowly_sent_header_times_out() {
     let world = World::new("127.0.0.1/32").await;
     let mut client = TcpStream::connect(world.listener.local_addr().unwrap()).await.unwrap();
     let (mut stream, peer) = world.listener.accept().await.unwrap();
@@ -189,6 +189,6 @@ async fn a_header_has_a_time_limit_however_steadily_it_comes() {
         }
     };
     let reading = world.proxy.client(&mut stream, peer, Duration::from_millis(200));
-    let (told, ()) = tokio::join!(reading, trickle);
-    assert_eq!((told, world.refused()), (None, vec![("timeout", 1)]));
+    let (client, ()) = tokio::join!(reading, trickle);
+    assert_eq!((client, world.refused()), (None, vec![("timeout", 1)]));
 }

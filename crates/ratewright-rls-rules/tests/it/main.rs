@@ -1,9 +1,9 @@
-//! The rules, as requests meet them.
+//! Trees of descriptors, and the rules that match requests.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
 
-mod counting;
+mod errors;
 mod matching;
 mod metrics;
+mod notation;
+mod policies;
 mod reference;
-mod refused;
-mod written;

@@ -1,24 +1,24 @@
-//! Which descriptor a request meets.
+//! Which descriptor matches a request.
 
 use allocation_counter::measure;
 use expect_test::{Expect, expect};
-use ratewright_rls_rules::{Domains, Matched, SameDomain, replace};
+use ratewright_rls_rules::{Domains, DuplicateDomains, Matched, replace};
 
-use crate::written::{DOMAIN, descriptors, domains, entries, told};
+use crate::notation::{DOMAIN, descriptors, domains, entries, summary};
 
-/// Asks for each of the requests.
+/// Matches each of the requests.
 #[track_caller]
 fn check(tree: &str, requests: &[&str], expected: Expect) {
     let domains = domains(tree);
     let lines = requests.iter().map(|request| {
         let matched = domains.find(DOMAIN, &entries(request));
-        format!("{request}: {}\n", told(&matched))
+        format!("{request}: {}\n", summary(&matched))
     });
     expected.assert_eq(&lines.collect::<String>());
 }
 
 #[test]
-fn an_exact_value_goes_before_stars_and_stars_before_the_key_alone() {
+fn an_exact_value_precedes_wildcards_which_precede_the_key_alone() {
     check(
         "c 1/minute\nc=r* 2/minute\nc=red 3/minute\nd=* 1/minute",
         &["c=red", "c=rose", "c=blue", "c", "d=x", "d", "e=red"],
@@ -35,7 +35,7 @@ fn an_exact_value_goes_before_stars_and_stars_before_the_key_alone() {
 }
 
 #[test]
-fn of_several_with_stars_the_first_that_is_written_counts() {
+fn the_first_matching_wildcard_in_the_file_counts() {
     check(
         "p=/a/* 1/minute\np=/a/b* 2/minute\np=*c 3/minute\np=x*y*z 4/minute",
         &["p=/a/b", "p=/a/c", "p=/c", "p=xyz", "p=x1y2z3", "p=x*y*z"],
@@ -51,7 +51,7 @@ fn of_several_with_stars_the_first_that_is_written_counts() {
 }
 
 #[test]
-fn what_is_chosen_stays_chosen_when_there_is_nothing_below() {
+fn matching_does_not_backtrack() {
     check(
         "c=red\n  m=get 1/minute\nc\n  m=post 2/minute\nc=r*\n  m=put 3/minute",
         &["c=red m=get", "c=red m=post", "c=rose m=put", "c=rose m=post", "c=blue m=post"],
@@ -66,7 +66,7 @@ fn what_is_chosen_stays_chosen_when_there_is_nothing_below() {
 }
 
 #[test]
-fn a_limit_counts_at_its_own_depth_only() {
+fn a_limit_applies_at_its_own_depth_only() {
     check(
         "c 1/minute\n  m 2/minute\n    p=x 3/minute",
         &["c=1", "c=1 m=get", "c=1 m=get p=x", "c=1 m=get p=y", "c=1 m=get p=x q=z", "m=get", ""],
@@ -83,21 +83,21 @@ fn a_limit_counts_at_its_own_depth_only() {
 }
 
 #[test]
-fn a_descriptor_that_says_nothing_lets_pass() {
+fn a_descriptor_without_limits_allows_everything() {
     check(
-        "c 1/minute\nc=friend\nc=guest unlimited\nc=foe 0/minute",
-        &["c=red", "c=friend", "c=guest", "c=foe"],
+        "c 1/minute\nc=friend\nc=vip unlimited\nc=foe 0/minute",
+        &["c=red", "c=friend", "c=vip", "c=foe"],
         expect![[r#"
             c=red: shop.c c=red
             c=friend: nothing
-            c=guest: unlimited shop.c_guest
+            c=vip: unlimited shop.c_vip
             c=foe: blocked shop.c_foe
         "#]],
     );
 }
 
 #[test]
-fn key_and_value_are_one_text_wherever_it_is_split() {
+fn key_and_value_match_as_one_text() {
     check(
         "a_b=c 1/minute\nx=y_z 2/minute\np=q_* 3/minute\nn 4/minute\nk=l 5/minute\nm_ 6/minute",
         &["a_b=c", "a=b_c", "x_y=z", "p=q_1", "p_q=1", "p_q_1=2", "p=q_1_2", "k_l=7", "n=1", "m="],
@@ -117,7 +117,7 @@ fn key_and_value_are_one_text_wherever_it_is_split() {
 }
 
 #[test]
-fn stars_may_stand_in_a_key() {
+fn a_key_may_contain_wildcards() {
     check(
         "v* 1/minute\nx_*=y 2/minute",
         &["v=1", "v1=1", "v*=1", "w=1", "x_1=y", "x=2_y", "x_1=z"],
@@ -134,7 +134,7 @@ fn stars_may_stand_in_a_key() {
 }
 
 #[test]
-fn all_values_share_a_bucket_where_the_file_says_so() {
+fn values_share_a_bucket_with_share_threshold() {
     check(
         "f=/f/* share 1/minute\n  g=g* 2/minute\n    h 3/minute\ne=e* share\n  e=f* share 4/minute",
         &["f=/f/1", "f=/f/1 g=g2", "f=/f/1 g=g2 h=3", "e=e1 e=f1"],
@@ -148,7 +148,7 @@ fn all_values_share_a_bucket_where_the_file_says_so() {
 }
 
 #[test]
-fn a_key_that_comes_twice_tells_buckets_apart_twice() {
+fn a_repeated_key_partitions_twice() {
     check(
         "a\n  a\n    a.2 1/minute",
         &["a=1 a=2 a.2=3"],
@@ -159,40 +159,41 @@ fn a_key_that_comes_twice_tells_buckets_apart_twice() {
 }
 
 #[test]
-fn a_domain_that_is_not_known_meets_nothing() {
+fn an_unknown_domain_matches_nothing() {
     let domains = domains("c 1/minute");
-    assert!(domains.has(DOMAIN) && !domains.has("Shop"));
+    assert!(domains.has_domain(DOMAIN) && !domains.has_domain("Shop"));
     assert!(matches!(domains.find("Shop", &entries("c=1")), Matched::Nothing));
 }
 
 #[test]
-fn domains_of_one_name_become_one_only_if_they_may() {
+fn duplicate_domains_are_merged_only_if_configured() {
     let mut domains = Domains::default();
     let [first, second] = ["a 1/minute\nb=x* 2/minute", "b=* 3/minute\nc 4/minute"].map(descriptors);
-    domains.add(DOMAIN, &first, SameDomain::Refuse).unwrap();
-    let refused = domains.add(DOMAIN, &second, SameDomain::Refuse).unwrap_err();
+    domains.add(DOMAIN, &first, DuplicateDomains::Reject).unwrap();
+    let rejected = domains.add(DOMAIN, &second, DuplicateDomains::Reject).unwrap_err();
     assert_eq!(
-        refused[0].to_string(),
+        rejected[0].to_string(),
         "duplicate domain 'shop' in config file; files of one domain need envoy.merge_domains"
     );
-    domains.add(DOMAIN, &second, SameDomain::Merge).unwrap();
-    let met = ["a=1", "b=xy", "b=y", "c=1"].map(|request| told(&domains.find(DOMAIN, &entries(request))));
-    assert_eq!(met, ["shop.a a=1", "shop.b_x* b=xy", "shop.b_* b=y", "shop.c c=1"]);
-    let again = domains.add(DOMAIN, &second, SameDomain::Merge).unwrap_err();
+    domains.add(DOMAIN, &second, DuplicateDomains::Merge).unwrap();
+    let matched =
+        ["a=1", "b=xy", "b=y", "c=1"].map(|request| summary(&domains.find(DOMAIN, &entries(request))));
+    assert_eq!(matched, ["shop.a a=1", "shop.b_x* b=xy", "shop.b_* b=y", "shop.c c=1"]);
+    let again = domains.add(DOMAIN, &second, DuplicateDomains::Merge).unwrap_err();
     assert_eq!(again[0].to_string(), "duplicate descriptor composite key 'shop.b_*'");
 }
 
-/// What all descriptors of one request meet, after replacing.
+/// The rules that match all descriptors of one request, after `replace`.
 #[track_caller]
 fn check_together(tree: &str, request: &[&str], expected: Expect) {
     let domains = domains(tree);
     let mut matched: Vec<_> = request.iter().map(|one| domains.find(DOMAIN, &entries(one))).collect();
     replace(&mut matched);
-    expected.assert_eq(&matched.iter().map(told).collect::<Vec<_>>().join(", "));
+    expected.assert_eq(&matched.iter().map(summary).collect::<Vec<_>>().join(", "));
 }
 
 #[test]
-fn a_limit_does_not_count_beside_one_that_replaces_it() {
+fn a_replaced_limit_does_not_count() {
     let tree = "a 1/minute name:a\nb 2/minute name:b replaces:a\nc 3/minute replaces:b replaces:a\n\
                 d unlimited replaces:a\ne unlimited name:e\nf 4/minute replaces:e replaces:z\nz 0/minute name:z";
     check_together(tree, &["a=1"], expect!["shop.a a=1"]);
@@ -203,7 +204,7 @@ fn a_limit_does_not_count_beside_one_that_replaces_it() {
 }
 
 #[test]
-fn of_several_limits_one_name_is_enough_to_replace_all() {
+fn one_name_is_enough_to_replace_all_limits_of_a_rule() {
     let tree = "a 1/second name:s 10/minute name:m\nb 2/minute replaces:m";
     check_together(tree, &["a=1", "b=1"], expect!["nothing, shop.b b=1"]);
 }

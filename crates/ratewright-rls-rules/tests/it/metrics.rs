@@ -1,9 +1,9 @@
-//! What metrics are called.
+//! Names of metrics.
 
-use crate::written::{DOMAIN, domains, entries};
+use crate::notation::{DOMAIN, domains, entries};
 
 #[test]
-fn a_metric_has_the_values_that_the_file_asks_for() {
+fn names_contain_the_values_that_the_file_asks_for() {
     let domains = domains(
         "a 1/minute\nb=x 1/minute\nc=c* 1/minute\nd to_metric 1/minute\ne=e* to_metric 1/minute\n\
          f=f* share to_metric\n  g 1/minute\nh\n  i detailed 1/minute\nj=j* share\n  k detailed 1/minute\nl to_metric\n  m detailed 1/minute",

@@ -1,17 +1,18 @@
-//! The matcher against one that is as plain as the rules are told: it builds texts, and loops.
+//! The matcher against a plain reference: it builds texts and loops.
 
 use proptest::prelude::*;
-use ratewright_rls_rules::{Descriptor, Domains, Entry, Matched, RateLimit, SameDomain};
+use ratewright_rls_rules::{Descriptor, Domains, DuplicateDomains, Entry, Matched, RateLimit};
 
-/// The path of the descriptor that a request meets, if it has a limit.
+/// The path of the descriptor that matches a request, if it has a limit.
 fn reference(descriptors: &[Descriptor], entries: &[(String, String)]) -> Option<String> {
     let mut level = descriptors;
     let mut path = "d".to_owned();
     for (n, (key, value)) in entries.iter().enumerate() {
         let text = format!("{key}_{value}");
         let by_text = |text: &str| level.iter().find(|one| one.composite() == *text);
-        let fits = |one: &&Descriptor| one.composite().contains('*') && fits(&one.composite(), &text);
-        let found = by_text(&text).or_else(|| level.iter().find(fits)).or_else(|| by_text(key))?;
+        let matches =
+            |one: &&Descriptor| one.composite().contains('*') && wildcard_matches(&one.composite(), &text);
+        let found = by_text(&text).or_else(|| level.iter().find(matches)).or_else(|| by_text(key))?;
         path = format!("{path}.{}", found.composite());
         if n + 1 == entries.len() {
             return (!found.rate_limits.is_empty()).then_some(path);
@@ -21,16 +22,16 @@ fn reference(descriptors: &[Descriptor], entries: &[(String, String)]) -> Option
     None
 }
 
-/// A star is any text.
-fn fits(pattern: &str, text: &str) -> bool {
+/// A `*` matches any text.
+fn wildcard_matches(pattern: &str, text: &str) -> bool {
     match pattern.split_at_checked(1) {
         None => text.is_empty(),
-        Some(("*", rest)) => (0..=text.len()).any(|n| fits(rest, text.split_at(n).1)),
-        Some((first, rest)) => text.strip_prefix(first).is_some_and(|text| fits(rest, text)),
+        Some(("*", rest)) => (0..=text.len()).any(|n| wildcard_matches(rest, text.split_at(n).1)),
+        Some((first, rest)) => text.strip_prefix(first).is_some_and(|text| wildcard_matches(rest, text)),
     }
 }
 
-/// Short texts that are often alike, and often split in several ways.
+/// Short texts that are often equal, and often split in several ways.
 fn texts() -> impl Strategy<Value = String> {
     "[ab_]{1,3}|[ab_*]{1,4}|a"
 }
@@ -44,16 +45,16 @@ fn trees() -> impl Strategy<Value = Vec<Descriptor>> {
         Descriptor { key, value, share_threshold, rate_limits, ..Descriptor::default() }
     });
     let one = leaf.prop_recursive(3, 60, 6, |inner| {
-        (inner.clone(), prop::collection::vec(inner, 0..6)).prop_map(|(mut one, below)| {
-            one.descriptors = unlike(below);
+        (inner.clone(), prop::collection::vec(inner, 0..6)).prop_map(|(mut one, nested)| {
+            one.descriptors = without_duplicates(nested);
             one
         })
     });
-    prop::collection::vec(one, 1..8).prop_map(unlike)
+    prop::collection::vec(one, 1..8).prop_map(without_duplicates)
 }
 
-/// Without those that would be refused because they are there already.
-fn unlike(descriptors: Vec<Descriptor>) -> Vec<Descriptor> {
+/// Without duplicates, which would be rejected.
+fn without_duplicates(descriptors: Vec<Descriptor>) -> Vec<Descriptor> {
     let mut kept: Vec<Descriptor> = Vec::new();
     for one in descriptors {
         if kept.iter().all(|other| other.composite() != one.composite()) {
@@ -63,7 +64,7 @@ fn unlike(descriptors: Vec<Descriptor>) -> Vec<Descriptor> {
     kept
 }
 
-/// A request with up to four entries: of a path in the tree as it is written, or any.
+/// A request with up to four entries.
 fn requests() -> impl Strategy<Value = Vec<(String, String)>> {
     let values = prop_oneof![Just(String::new()), texts(), "[ab_]{0,6}"];
     prop::collection::vec((texts(), values), 0..5)
@@ -74,7 +75,7 @@ fn find(
     request: &[(String, String)],
 ) -> (Option<String>, Option<(String, Vec<String>)>) {
     let mut domains = Domains::default();
-    domains.add("d", tree, SameDomain::Refuse).expect("a sound tree");
+    domains.add("d", tree, DuplicateDomains::Reject).expect("a valid tree");
     let entries: Vec<_> = request.iter().map(|(key, value)| Entry { key, value }).collect();
     match domains.find("d", &entries) {
         Matched::Limited(limited) => {
@@ -88,17 +89,17 @@ fn find(
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
-    /// Whatever the tree and whatever the request: the descriptor that is met is the one that the rules tell.
+    /// For every tree and every request.
     #[test]
-    fn the_descriptor_is_the_one_that_a_plain_search_finds(tree in trees(), requests in prop::collection::vec(requests(), 1..20)) {
+    fn the_matcher_agrees_with_the_reference(tree in trees(), requests in prop::collection::vec(requests(), 1..20)) {
         for request in requests {
             prop_assert_eq!(find(&tree, &request).0, reference(&tree, &request), "{:?}", request);
         }
     }
 
-    /// Entries of the same text meet the same bucket, and those of another text another one, unless the file shares it.
+    /// Entries with the same text share a bucket; entries with different texts do not.
     #[test]
-    fn a_bucket_is_for_one_text(pattern in "[ab_]{1,2}\\*", texts in prop::collection::vec("[ab_]{1,3}_[ab_]{0,3}", 2)) {
+    fn a_bucket_belongs_to_one_text(pattern in "[ab_]{1,2}\\*", texts in prop::collection::vec("[ab_]{1,3}_[ab_]{0,3}", 2)) {
         let limit = RateLimit { unit: "minute".to_owned(), requests_per_unit: 1, ..RateLimit::default() };
         for (key, value) in [(pattern.clone(), String::new()), ("a".to_owned(), "*".to_owned())] {
             let tree = [Descriptor { key, value, rate_limits: vec![limit.clone()], ..Descriptor::default() }];

@@ -2,7 +2,7 @@
 
 use ratewright_core::{Algorithm, Micros, Refill};
 use ratewright_rls::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitUnit};
-use ratewright_rls::{Compat, HeaderFamily, Manner, Refunds, Refusal};
+use ratewright_rls::{Compat, HeaderFamily, Refunds, Refusal, RlsSettings};
 use ratewright_rls_rules::{Descriptor, RateLimit};
 
 use crate::world::{World, bringing, costing, limit, of};
@@ -10,7 +10,7 @@ use crate::world::{World, bringing, costing, limit, of};
 const BOTH: [Compat; 2] = [Compat::AllOrNothing, Compat::Strict];
 
 fn world(descriptors: &[Descriptor], compat: Compat) -> World {
-    World::new(descriptors, Manner { compat, ..Manner::default() })
+    World::new(descriptors, RlsSettings { compat, ..RlsSettings::default() })
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn a_request_that_is_lost_charges_nobody() {
 #[tokio::test]
 async fn what_is_off_lets_pass_whatever_is_brought_along() {
     let rules = [limit("a", "", 1, "minute"), limit("never", "", 0, "minute")];
-    let world = World::new(&rules, Manner { is_off: true, ..Manner::default() });
+    let world = World::new(&rules, RlsSettings { is_off: true, ..RlsSettings::default() });
     for _ in 0..3 {
         let own = bringing(1, RateLimitUnit::Hour, of(&[("a", "x")]));
         let all = world.ask(vec![of(&[("a", "x")]), of(&[("never", "x")]), own]).await;
@@ -173,8 +173,8 @@ async fn what_is_given_back_is_told_truly() {
         let look = || world.ask(vec![costing(0, of(&[(key, "x")]))]);
         world.ask(vec![costing(5, of(&[(key, "x")]))]).await;
         world.clock.advance(Micros::from_secs(1));
-        let told = world.ask(vec![back(key)]).await;
-        assert_eq!(told, look().await, "{key}");
+        let outcomes = world.ask(vec![back(key)]).await;
+        assert_eq!(outcomes, look().await, "{key}");
     }
     assert_eq!(world.ask(vec![back("bucket")]).await, "OK | OK 5/MINUTE left 4 in 10");
     world.ask(vec![of(&[("once", "x")])]).await;
@@ -229,19 +229,19 @@ async fn of_quotas_all_must_be_used_up_and_then_nothing_is_charged() {
 async fn all_rules_can_be_shadows_or_quotas_at_once() {
     let rules = [limit("a", "", 1, "minute"), limit("b", "", 2, "minute")];
     for compat in BOTH {
-        let shadow = World::new(&rules, Manner { compat, shadow_mode: true, ..Manner::default() });
+        let shadow = World::new(&rules, RlsSettings { compat, shadow_mode: true, ..RlsSettings::default() });
         let ask = || shadow.ask(vec![of(&[("a", "x")])]);
         assert_eq!(ask().await, "OK | OK 1/MINUTE left 0 in 43");
         assert_eq!(ask().await, "OK | OVER 1/MINUTE left 0 in 43", "the status says what it would have been");
 
-        let quota = World::new(&rules, Manner { compat, quota_mode: true, ..Manner::default() });
+        let quota = World::new(&rules, RlsSettings { compat, quota_mode: true, ..RlsSettings::default() });
         let ask = || quota.ask(vec![of(&[("a", "x")]), of(&[("b", "x")]), of(&[("free", "x")])]);
         assert_eq!(ask().await, "OK | OK 1/MINUTE left 0 in 43 | OK 2/MINUTE left 1 in 43 | OK");
         assert_eq!(ask().await, "OK | OVER 1/MINUTE left 0 in 43 | OK 2/MINUTE left 0 in 43 | OK");
         assert_eq!(ask().await, "OVER | OVER 1/MINUTE left 0 in 43 | OVER 2/MINUTE left 0 in 43 | OK");
 
         // Also a limit of zero that is brought along is one quota of several.
-        let quota = World::new(&rules, Manner { compat, quota_mode: true, ..Manner::default() });
+        let quota = World::new(&rules, RlsSettings { compat, quota_mode: true, ..RlsSettings::default() });
         let ask = || quota.ask(vec![bringing(0, RateLimitUnit::Hour, of(&[("z", "x")])), of(&[("b", "x")])]);
         for left in [1, 0] {
             assert_eq!(
@@ -347,7 +347,7 @@ async fn what_is_no_request_is_refused_in_the_originals_words() {
 #[tokio::test]
 async fn header_fields_are_added_as_configured() {
     let headers = vec![HeaderFamily::XRateLimit, HeaderFamily::RateLimit, HeaderFamily::RetryAfter];
-    let world = World::new(&[limit("a", "", 1, "minute")], Manner { headers, ..Manner::default() });
+    let world = World::new(&[limit("a", "", 1, "minute")], RlsSettings { headers, ..RlsSettings::default() });
     let fields = async || {
         let descriptors = vec![of(&[("b", "x")]), of(&[("a", "x")])];
         let request = RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 0 };
@@ -366,7 +366,11 @@ async fn header_fields_are_added_as_configured() {
     let rules = [limit("hour", "", 1, "hour"), limit("second", "", 1, "second")];
     let world = World::new(
         &rules,
-        Manner { headers: vec![HeaderFamily::RetryAfter], compat: Compat::Strict, ..Manner::default() },
+        RlsSettings {
+            headers: vec![HeaderFamily::RetryAfter],
+            compat: Compat::Strict,
+            ..RlsSettings::default()
+        },
     );
     let descriptors = vec![of(&[("hour", "x")]), of(&[("second", "x")])];
     let request = RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 2 };
@@ -376,9 +380,12 @@ async fn header_fields_are_added_as_configured() {
     // With quotas besides, for the first of them to have room again.
     let quota = |key: &str, unit: &str| Descriptor { quota_mode: true, ..limit(key, "", 1, unit) };
     let rules = [limit("second", "", 1, "second"), quota("minute", "minute"), quota("hour", "hour")];
-    let manner =
-        Manner { headers: vec![HeaderFamily::RetryAfter], compat: Compat::Strict, ..Manner::default() };
-    let world = World::new(&rules, manner);
+    let settings = RlsSettings {
+        headers: vec![HeaderFamily::RetryAfter],
+        compat: Compat::Strict,
+        ..RlsSettings::default()
+    };
+    let world = World::new(&rules, settings);
     let descriptors = ["second", "minute", "hour"].map(|key| of(&[(key, "x")])).to_vec();
     let request = RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 2 };
     let answer = world.rls.answer(&request, Refunds::Allowed).await.unwrap();

@@ -5,16 +5,16 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use ratewright_core::{Basis, Charge, Entrypoint, Key, Refund, Standing, Standings, Store};
-use ratewright_listen::Stop;
+use ratewright_listen::Shutdown;
 use ratewright_rls::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
-use ratewright_rls::{Compat, Door, Listening, Manner, Refunds, Refusal, serve};
+use ratewright_rls::{Compat, GrpcService, Listening, Refunds, Refusal, RlsSettings, serve};
 use ratewright_rls_rules::Descriptor;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::Instant;
 use tonic::transport::Channel;
 
-use crate::door::Open;
+use crate::grpc::Open;
 use crate::world::{Memory, World, costing, in_words, limit, of};
 
 /// How long the store takes for a call.
@@ -76,7 +76,7 @@ struct Case {
     compat: Compat,
     /// What is answered.
     expected: &'static str,
-    /// Calls that follow the answer.
+    /// InlineExecutor that follow the answer.
     n_after: u32,
     /// How many of ten units the client has left then.
     left: &'static str,
@@ -185,8 +185,8 @@ fn cases() -> Vec<Case> {
 }
 
 fn world(compat: Compat, pace: Pace) -> World<Slow> {
-    let manner = Manner { compat, ..Manner::default() };
-    World::over(&rules(), manner, |memory| Slow { memory, n_calls: AtomicU32::new(0), pace })
+    let settings = RlsSettings { compat, ..RlsSettings::default() };
+    World::over(&rules(), settings, |memory| Slow { memory, n_calls: AtomicU32::new(0), pace })
 }
 
 impl World<Slow> {
@@ -200,10 +200,10 @@ impl World<Slow> {
         descriptors: Vec<RateLimitDescriptor>,
     ) -> (RateLimitResponse, Duration, u32) {
         let request = RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 0 };
-        let (begun, n_before) = (Instant::now(), self.n_calls());
+        let (queue, n_before) = (Instant::now(), self.n_calls());
         let mut answer = None;
-        let reply = |told: Result<RateLimitResponse, Refusal>| {
-            answer = Some((told.unwrap(), begun.elapsed(), self.n_calls() - n_before));
+        let reply = |outcomes: Result<RateLimitResponse, Refusal>| {
+            answer = Some((outcomes.unwrap(), queue.elapsed(), self.n_calls() - n_before));
         };
         self.rls.answer_first(&request, Refunds::Allowed, Entrypoint::Grpc, reply).await;
         answer.unwrap()
@@ -275,10 +275,10 @@ async fn a_call_is_answered_before_its_corrections_and_a_stop_waits_for_them() {
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (door, health) = Door::new(rls.clone());
+    let (service, health) = GrpcService::new(rls.clone());
     let (stop, stopped) = oneshot::channel::<()>();
-    let stopped = Stop::when(async { stopped.await.unwrap_or_default() });
-    let served = tokio::spawn(serve(listener, door, Listening::default(), None, stopped));
+    let stopped = Shutdown::when(async { stopped.await.unwrap_or_default() });
+    let served = tokio::spawn(serve(listener, service, Listening::default(), None, stopped));
     let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect_lazy();
     let open = Open { address, channel, health, stop, served };
 

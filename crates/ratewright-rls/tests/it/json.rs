@@ -2,14 +2,14 @@
 
 use proptest::prelude::*;
 use ratewright_rls::wire::RateLimitResponse;
-use ratewright_rls::{Compat, HeaderFamily, Manner, Refunds, json};
+use ratewright_rls::{Compat, HeaderFamily, Refunds, RlsSettings, json};
 
 use crate::world::{World, limit};
 
 async fn answer(text: &str) -> String {
     let (compat, headers) = (Compat::Strict, vec![HeaderFamily::RetryAfter]);
-    let manner = Manner { compat, headers, ..Manner::default() };
-    let world = World::new(&[limit("client", "", 1, "minute")], manner);
+    let settings = RlsSettings { compat, headers, ..RlsSettings::default() };
+    let world = World::new(&[limit("client", "", 1, "minute")], settings);
     let request = json::read(text.as_bytes()).unwrap();
     json::write(&world.rls.answer(&request, Refunds::Allowed).await.unwrap())
 }
@@ -31,7 +31,7 @@ async fn names_may_be_written_in_two_ways_and_numbers_in_quotes() {
 
 #[test]
 fn what_is_no_request_is_told() {
-    for (text, told) in [
+    for (text, outcomes) in [
         ("", "EOF"),
         ("[]", "invalid type"),
         (r#"{"descriptors": [[[["k", "v"]]]]}"#, "invalid type: sequence, expected an object"),
@@ -44,7 +44,7 @@ fn what_is_no_request_is_told() {
         (r#"{"descriptors": [{"limit": {"unit": "FORTNIGHT"}}]}"#, "expected a unit: SECOND"),
     ] {
         let error = json::read(text.as_bytes()).unwrap_err().to_string();
-        assert!(error.contains(told), "{text}: {error}");
+        assert!(error.contains(outcomes), "{text}: {error}");
     }
 }
 

@@ -3,8 +3,8 @@
 
 mod answers;
 mod deadline;
-mod door;
 mod generated;
+mod grpc;
 mod json;
 mod refunds;
 mod world;

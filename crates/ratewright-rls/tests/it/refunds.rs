@@ -8,9 +8,9 @@ use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
-use ratewright_listen::{ConnectionSetup, ProxyProtocol, Stop, Tls};
+use ratewright_listen::{ConnectionSetup, ProxyProtocol, Shutdown, Tls};
 use ratewright_rls::wire::{RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
-use ratewright_rls::{Door, Listening, Manner, Refunds, serve};
+use ratewright_rls::{GrpcService, Listening, Refunds, RlsSettings, serve};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -52,12 +52,12 @@ fn own_address() -> Option<IpAddr> {
 
 /// Opens the service at an address and connects to it from there.
 async fn connect(address: IpAddr, setup: impl Into<ConnectionSetup>) -> TcpStream {
-    let world = World::new(&[limit("client", "", 5, "minute")], Manner::default());
+    let world = World::new(&[limit("client", "", 5, "minute")], RlsSettings::default());
     let listener = TcpListener::bind((address, 0)).await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (door, _health) = Door::new(world.rls);
-    let stop = Stop::when(std::future::pending());
-    tokio::spawn(serve(listener, door, Listening::default(), setup.into(), stop));
+    let (service, _health) = GrpcService::new(world.rls);
+    let stop = Shutdown::when(std::future::pending());
+    tokio::spawn(serve(listener, service, Listening::default(), setup.into(), stop));
     let stream = TcpStream::connect(address).await.unwrap();
     assert_eq!(stream.local_addr().unwrap().ip(), address.ip());
     stream
@@ -101,8 +101,8 @@ async fn left_after_giving_back(stream: impl AsyncRead + AsyncWrite + Unpin + Se
     };
     let red = || of(&[("client", "red")]);
     assert_eq!(left(costing(4, red())).await, 1);
-    let told = left(RateLimitDescriptor { is_negative_hits: true, ..costing(3, red()) }).await;
-    [told, left(costing(0, red())).await]
+    let outcomes = left(RateLimitDescriptor { is_negative_hits: true, ..costing(3, red()) }).await;
+    [outcomes, left(costing(0, red())).await]
 }
 
 /// A load balancer on this machine speaks for clients elsewhere, or for itself; neither gets its privileges.
@@ -121,9 +121,9 @@ async fn an_announced_client_is_not_on_this_machine() {
     for refused in ["", "PROXY TCP4 127.0.0.1 10.0.0.9 40000 8081\r\n"] {
         let mut stream = connect(LOOPBACK, setup()).await;
         stream.write_all(format!("{refused}PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").as_bytes()).await.unwrap();
-        let mut heard = Vec::new();
-        let _ = stream.read_to_end(&mut heard).await;
-        assert_eq!(heard, b"", "{refused}");
+        let mut preface_timeout = Vec::new();
+        let _ = stream.read_to_end(&mut preface_timeout).await;
+        assert_eq!(preface_timeout, b"", "{refused}");
     }
 }
 
@@ -148,11 +148,11 @@ async fn a_client_on_another_machine_without_a_certificate_gives_nothing_back() 
 /// The same without a second address of this machine, so that it is checked everywhere: a door that knows nothing of its client.
 #[tokio::test]
 async fn a_client_of_whom_nothing_is_known_gives_nothing_back() {
-    let world = World::new(&[limit("client", "", 5, "minute")], Manner::default());
-    let (door, _health) = Door::new(world.rls);
+    let world = World::new(&[limit("client", "", 5, "minute")], RlsSettings::default());
+    let (service, _health) = GrpcService::new(world.rls);
     let (client, server) = tokio::io::duplex(65_536);
     let serving = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
-    tokio::spawn(serving.serve_connection(TokioIo::new(server), door));
+    tokio::spawn(serving.serve_connection(TokioIo::new(server), service));
     assert_eq!(left_after_giving_back(client).await, [1, 1]);
 }
 
@@ -161,7 +161,7 @@ async fn a_client_of_whom_nothing_is_known_gives_nothing_back() {
 #[tokio::test]
 async fn ignored_negative_hits_change_nothing() {
     let world =
-        World::new(&[limit("client", "", 5, "minute"), limit("all", "", 9, "hour")], Manner::default());
+        World::new(&[limit("client", "", 5, "minute"), limit("all", "", 9, "hour")], RlsSettings::default());
     let stranger = Refunds::Ignored { peer: Ipv4Addr::new(192, 0, 2, 7).into() };
     let ask = async |descriptors| {
         let request = RateLimitRequest { domain: "shop".to_owned(), descriptors, hits_addend: 0 };

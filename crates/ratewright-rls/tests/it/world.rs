@@ -12,8 +12,8 @@ use ratewright_rls::wire::{
     Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest,
     RateLimitResponse, RateLimitUnit, Unit,
 };
-use ratewright_rls::{Manner, Refunds, Rls, Rules, brought_policies};
-use ratewright_rls_rules::{Descriptor, Domains, RateLimit, SameDomain};
+use ratewright_rls::{Refunds, Rls, RlsSettings, RuleSet, override_policies};
+use ratewright_rls_rules::{Descriptor, Domains, DuplicateDomains, RateLimit};
 use ratewright_store::MemoryStore;
 
 pub(crate) type Memory = MemoryStore<ManualClock>;
@@ -38,21 +38,25 @@ pub(crate) fn limit(key: &str, value: &str, requests_per_unit: u32, unit: &str) 
 }
 
 impl World {
-    pub(crate) fn new(descriptors: &[Descriptor], manner: Manner) -> Self {
-        Self::over(descriptors, manner, |memory| memory)
+    pub(crate) fn new(descriptors: &[Descriptor], settings: RlsSettings) -> Self {
+        Self::over(descriptors, settings, |memory| memory)
     }
 }
 
 impl<S: Store<Error = Infallible>> World<S> {
     /// The same over a store that has something to do with memory.
-    pub(crate) fn over(descriptors: &[Descriptor], manner: Manner, store: impl FnOnce(Memory) -> S) -> Self {
+    pub(crate) fn over(
+        descriptors: &[Descriptor],
+        settings: RlsSettings,
+        store: impl FnOnce(Memory) -> S,
+    ) -> Self {
         let mut domains = Domains::default();
-        domains.add("shop", descriptors, SameDomain::Refuse).unwrap();
-        let all = domains.policies().iter().cloned().chain(brought_policies()).collect();
+        domains.add("shop", descriptors, DuplicateDomains::Reject).unwrap();
+        let all = domains.policies().iter().cloned().chain(override_policies()).collect();
         let clock = ManualClock::at(NOW);
         let store = store(MemoryStore::new(clock.clone(), 10_000));
         let limiter = Arc::new(Limiter::new(Policies::new(all).unwrap(), store));
-        let rules = Rules { domains: Arc::new(domains), policies: limiter.policies(), manner };
+        let rules = RuleSet { domains: Arc::new(domains), policies: limiter.policies(), settings };
         let rules = Arc::new(ArcSwap::from_pointee(rules));
         Self { rls: Arc::new(Rls::new(limiter, rules, clock.clone())), clock }
     }

@@ -157,7 +157,7 @@ async fn a_denial_keeps_the_id_of_its_request() {
 #[tokio::test]
 async fn who_lacks_what_a_policy_counts_by_is_denied_without_a_store() {
     let watch = watch();
-    let policy = policy("users").by(&[AttributeName::User]).lacking(Missing::Deny);
+    let policy = policy("users").by(&[AttributeName::User]).with_missing(Missing::Deny);
     let limiter = limiter(&watch, vec![policy]);
     let attributes = [Attribute { name: AttributeName::Ip, value: "192.0.2.1" }];
     limiter.decide(&query(&[], &attributes)).await;
@@ -371,7 +371,7 @@ async fn c8_a_decision_counts_once_under_the_algorithm_of_the_policy_that_decide
     assert_eq!(checked(&watch), ["FIXED_WINDOW Allow 3"], "a policy in shadow mode denies nobody");
 
     let watch = self::watch();
-    let lacks = policy("lacks").by(&[AttributeName::User]).lacking(Missing::Deny);
+    let lacks = policy("lacks").by(&[AttributeName::User]).with_missing(Missing::Deny);
     ask(&limiter(&watch, vec![lacks]), 1, &[], "a").await;
     assert_eq!(checked(&watch), ["TOKEN_BUCKET Deny 1"], "denied without asking the store");
 

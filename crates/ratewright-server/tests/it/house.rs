@@ -8,7 +8,7 @@ use std::time::Duration;
 use ratewright_core::{
     Algorithm, AttributeName, Limiter, ManualClock, Policies, Policy, Quota, Refill, Selector,
 };
-use ratewright_listen::Stop;
+use ratewright_listen::Shutdown;
 use ratewright_server::{ConnectionSetup, Listening, Settings, guard, rest, serve};
 use ratewright_store::MemoryStore;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -35,7 +35,7 @@ impl House {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
-        let stopped = Stop::when(async { drop(stopped.await) });
+        let stopped = Shutdown::when(async { drop(stopped.await) });
         let (door, setup) = (door(), setup.into());
         // As on a listener that other machines can reach.
         let door =

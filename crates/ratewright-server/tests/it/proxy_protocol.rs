@@ -64,7 +64,7 @@ async fn a_header_that_does_not_come_gives_its_place_back() {
 #[tokio::test]
 async fn a_stop_does_not_wait_for_headers() {
     let hour = Duration::from_secs(3_600);
-    let (house, _) = open(Listening { head_within: hour, finish_within: hour, ..Listening::default() }).await;
+    let (house, _) = open(Listening { head_within: hour, drain_timeout: hour, ..Listening::default() }).await;
     let mut silent = house.connect().await;
     assert!(is_unauthorized(&asked(&house, "PROXY UNKNOWN\r\n").await));
     house.close().await;

@@ -136,7 +136,7 @@ async fn a_client_that_connects_and_says_nothing_loses_its_place() {
 async fn handshakes_that_take_their_time_keep_nobody_waiting() {
     let authority = Authority::new();
     let hour = Duration::from_secs(3_600);
-    let listening = Listening { head_within: hour, finish_within: hour, ..Listening::default() };
+    let listening = Listening { head_within: hour, drain_timeout: hour, ..Listening::default() };
     let house = House::open(listening, Some(authority.tls(None))).await;
     let mut silent = Vec::new();
     for _ in 0..100 {

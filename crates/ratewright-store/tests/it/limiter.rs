@@ -242,7 +242,7 @@ fn a_charge_without_a_standing_is_not_checked_and_not_admitted() {
         (OnFailure::Closed, Verdict::Deny),
         (OnFailure::Open, Verdict::Allow),
     ] {
-        let limiter = Limiter::new(rules([smooth("p", "10/s").failing(on_failure)]), Mute);
+        let limiter = Limiter::new(rules([smooth("p", "10/s").with_on_failure(on_failure)]), Mute);
         let decision = ready(limiter.decide(&query(1)));
         assert_eq!((decision.verdict(), decision.standings().count()), (verdict, 1), "{on_failure:?}");
     }

@@ -14,10 +14,12 @@ use ratewright_core::{
 use ratewright_http::address::Proxies;
 use ratewright_http::{Dialect, Rules};
 use ratewright_store::MemoryStore;
-use ratewright_tower::{Door, RateLimitLayer};
+use ratewright_tower::{RateLimitLayer, RequestReader};
 use tower::{Layer, Service, ServiceExt};
 
-use crate::world::{Body, Distant, NOW, bucket, clock, door, field, limiter, quota, request, text};
+use crate::world::{
+    Body, NOW, RemoteStore, bucket, clock, header_text, limiter, quota, reader, request, text,
+};
 
 /// Sends a request to a service that says hello.
 async fn send<S: Store<Error = Infallible> + 'static>(
@@ -31,7 +33,7 @@ async fn hello(_: Request<Body>) -> Result<Response<Body>, Infallible> {
     Ok(Response::new(Body::from("hello")))
 }
 
-/// What two requests of one client and one of another come to.
+/// The statuses of two requests of one client and one of another.
 async fn statuses<S: Store<Error = Infallible> + 'static>(layer: &RateLimitLayer<S>) -> [u16; 3] {
     let [mut first, mut again, mut other] = [0; 3];
     for (client, status) in [(1, &mut first), (1, &mut again), (2, &mut other)] {
@@ -41,28 +43,28 @@ async fn statuses<S: Store<Error = Infallible> + 'static>(layer: &RateLimitLayer
 }
 
 #[tokio::test]
-async fn a6_an_allowed_answer_carries_both_families_of_fields() {
+async fn a6_an_allowed_response_carries_both_header_families() {
     let (limiter, _) = limiter([bucket("api", "15/min")]);
-    let answer = send(&RateLimitLayer::new(limiter, door()), request(1, "/")).await;
-    let headers = answer.headers();
-    assert_eq!(answer.status(), 200);
-    assert_eq!(field(headers, "x-ratelimit-limit"), "15");
-    assert_eq!(field(headers, "x-ratelimit-remaining"), "14");
-    assert_eq!(field(headers, "x-ratelimit-reset"), (NOW + 4).to_string());
-    assert_eq!(field(headers, "ratelimit-policy"), r#""api";q=15;w=60"#);
-    assert_eq!(field(headers, "ratelimit"), r#""api";r=14;t=4"#);
-    assert_eq!(field(headers, "retry-after"), "-");
-    assert_eq!(text(answer).await, "hello");
+    let response = send(&RateLimitLayer::new(limiter, reader()), request(1, "/")).await;
+    let headers = response.headers();
+    assert_eq!(response.status(), 200);
+    assert_eq!(header_text(headers, "x-ratelimit-limit"), "15");
+    assert_eq!(header_text(headers, "x-ratelimit-remaining"), "14");
+    assert_eq!(header_text(headers, "x-ratelimit-reset"), (NOW + 4).to_string());
+    assert_eq!(header_text(headers, "ratelimit-policy"), r#""api";q=15;w=60"#);
+    assert_eq!(header_text(headers, "ratelimit"), r#""api";r=14;t=4"#);
+    assert_eq!(header_text(headers, "retry-after"), "-");
+    assert_eq!(text(response).await, "hello");
 }
 
 #[tokio::test]
-async fn a7_b6_a_denied_request_does_not_reach_the_service_and_is_told_all() {
+async fn a7_b6_a_denied_request_does_not_reach_the_service_and_gets_a_problem() {
     let (limiter, _) = limiter([bucket("login", "1/min")]);
-    let layer = RateLimitLayer::new(limiter, door());
+    let layer = RateLimitLayer::new(limiter, reader());
     let n_served = Arc::new(AtomicUsize::new(0));
-    let counting = n_served.clone();
+    let counter = n_served.clone();
     let mut service = layer.layer(tower::service_fn(move |request| {
-        counting.fetch_add(1, Ordering::Relaxed);
+        counter.fetch_add(1, Ordering::Relaxed);
         hello(request)
     }));
     service.ready().await.unwrap().call(request(1, "/login")).await.unwrap();
@@ -70,10 +72,10 @@ async fn a7_b6_a_denied_request_does_not_reach_the_service_and_is_told_all() {
     again.headers_mut().insert("x-correlation-id", HeaderValue::from_static("c-1"));
     let denied = service.ready().await.unwrap().call(again).await.unwrap();
     assert_eq!((denied.status(), n_served.load(Ordering::Relaxed)), (StatusCode::TOO_MANY_REQUESTS, 1));
-    assert_eq!(field(denied.headers(), "retry-after"), "60");
-    assert_eq!(field(denied.headers(), "x-ratelimit-remaining"), "0");
-    assert_eq!(field(denied.headers(), "content-type"), "application/problem+json");
-    assert_eq!(field(denied.headers(), "x-correlation-id"), "c-1");
+    assert_eq!(header_text(denied.headers(), "retry-after"), "60");
+    assert_eq!(header_text(denied.headers(), "x-ratelimit-remaining"), "0");
+    assert_eq!(header_text(denied.headers(), "content-type"), "application/problem+json");
+    assert_eq!(header_text(denied.headers(), "x-correlation-id"), "c-1");
     let body: serde_json::Value = serde_json::from_str(&text(denied).await).unwrap();
     let expected = serde_json::json!({
         "type": "about:blank", "title": "Too Many Requests", "status": 429,
@@ -85,42 +87,42 @@ async fn a7_b6_a_denied_request_does_not_reach_the_service_and_is_told_all() {
 }
 
 #[tokio::test]
-async fn each_client_has_its_own_and_time_gives_back() {
+async fn each_client_has_its_own_bucket_which_refills() {
     let (limiter, clock) = limiter([bucket("api", "1/s")]);
-    let layer = RateLimitLayer::new(limiter, door());
+    let layer = RateLimitLayer::new(limiter, reader());
     assert_eq!(statuses(&layer).await, [200, 429, 200]);
     clock.advance(Micros::from_secs(1));
     assert_eq!(statuses(&layer).await, [200, 429, 200]);
 }
 
 #[tokio::test]
-async fn a_store_that_must_be_waited_for_gives_the_same_answers() {
+async fn a_remote_store_gives_the_same_decisions() {
     let clock = clock();
-    let store = Distant(MemoryStore::new(clock.clone(), 1_000));
+    let store = RemoteStore(MemoryStore::new(clock.clone(), 1_000));
     let limiter = Arc::new(Limiter::new(Policies::new(vec![bucket("api", "1/s")]).unwrap(), store));
-    let layer = RateLimitLayer::new(limiter, door());
+    let layer = RateLimitLayer::new(limiter, reader());
     assert_eq!(statuses(&layer).await, [200, 429, 200]);
     clock.advance(Micros::from_secs(1));
     assert_eq!(statuses(&layer).await, [200, 429, 200]);
 }
 
 #[tokio::test]
-async fn a10_without_a_policy_nothing_is_added_or_asked() {
+async fn a10_a_request_without_a_policy_gets_no_headers() {
     let covered = Condition::default()
         .and_fits(AttributeName::Path, vec![Pattern::new("/api/**", Some(b'/')).unwrap()]);
     let (limiter, _) = limiter([bucket("api", "1/h").covering(Selector::When(covered))]);
-    let layer = RateLimitLayer::new(limiter, door());
+    let layer = RateLimitLayer::new(limiter, reader());
     for _ in 0..3 {
-        let answer = send(&layer, request(1, "/elsewhere")).await;
-        assert_eq!(answer.status(), 200);
-        assert_eq!(answer.headers().len(), 0);
+        let response = send(&layer, request(1, "/elsewhere")).await;
+        assert_eq!(response.status(), 200);
+        assert_eq!(response.headers().len(), 0);
     }
 }
 
 #[tokio::test]
-async fn e6_a_policy_in_shadow_denies_nobody_and_one_that_is_swapped_in_applies_at_once() {
+async fn e6_a_shadow_policy_never_denies_and_a_swapped_policy_applies_at_once() {
     let (limiter, _) = limiter([bucket("api", "1/h").in_mode(Mode::Shadow)]);
-    let layer = RateLimitLayer::new(limiter.clone(), door());
+    let layer = RateLimitLayer::new(limiter.clone(), reader());
     assert_eq!(statuses(&layer).await, [200, 200, 200]);
     limiter.swap(Policies::new(vec![bucket("api", "1/h")]).unwrap());
     assert_eq!(statuses(&layer).await, [429, 429, 429]);
@@ -128,23 +130,23 @@ async fn e6_a_policy_in_shadow_denies_nobody_and_one_that_is_swapped_in_applies_
     assert_eq!(statuses(&layer).await, [200, 200, 200]);
 }
 
-/// A program that replaces its routes and its policies together decides by the pair.
+/// For programs that replace their routes and policies together.
 #[tokio::test]
-async fn a_door_with_a_rule_set_of_its_own_keeps_it_when_another_one_is_swapped_in() {
+async fn a_readers_own_rule_set_survives_a_swap() {
     let (limiter, _) = limiter([bucket("api", "1/h")]);
-    let layer = RateLimitLayer::new(limiter.clone(), door().under(limiter.policies()));
+    let layer = RateLimitLayer::new(limiter.clone(), reader().rule_set(limiter.policies()));
     limiter.swap(Policies::new(Vec::new()).unwrap());
     assert_eq!(statuses(&layer).await, [200, 429, 200]);
-    assert_eq!(statuses(&RateLimitLayer::new(limiter, door())).await, [200, 200, 200]);
+    assert_eq!(statuses(&RateLimitLayer::new(limiter, reader())).await, [200, 200, 200]);
 }
 
 #[tokio::test]
-async fn a_request_whose_peer_nobody_knows_is_refused_loudly() {
+async fn a_request_without_a_peer_gets_500() {
     let (limiter, _) = limiter([]);
-    let layer = RateLimitLayer::new(limiter, door());
-    let answer = send(&layer, Request::get("/").body(Body::default()).unwrap()).await;
-    assert_eq!(answer.status(), StatusCode::INTERNAL_SERVER_ERROR);
-    assert!(text(answer).await.contains("it is not known from where this request came"));
+    let layer = RateLimitLayer::new(limiter, reader());
+    let response = send(&layer, Request::get("/").body(Body::default()).unwrap()).await;
+    assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+    assert!(text(response).await.contains("peer address of the request is unknown"));
 }
 
 #[tokio::test]
@@ -159,7 +161,7 @@ async fn a11_forwarded_addresses_count_only_from_trusted_proxies() {
         let rules = Rules { proxies: Proxies { trusted, ..Proxies::default() }, ..Rules::default() };
         let (limiter, _) = limiter([bucket("api", "1/h")]);
         let dialect = Dialect { rules, ..Dialect::default() }.shared();
-        let layer = RateLimitLayer::new(limiter, door().speaking(dialect));
+        let layer = RateLimitLayer::new(limiter, reader().dialect(dialect));
         let mut statuses = [0; 2];
         for (client, status) in (7..).zip(&mut statuses) {
             *status = send(&layer, forwarded(client)).await.status().as_u16();
@@ -169,26 +171,28 @@ async fn a11_forwarded_addresses_count_only_from_trusted_proxies() {
 }
 
 #[tokio::test]
-async fn a_program_counts_by_what_it_likes_and_says_what_a_request_costs() {
+async fn a_program_adds_its_own_attribute_and_cost() {
     let per_tenant = quota(Algorithm::TokenBucket(Refill::Smooth), "10/h");
     let policy = Policy::new("tenants", per_tenant).unwrap().by(&[AttributeName::Named("tenant")]);
     let (limiter, _) = limiter([policy.costing(Cost::Fixed(2))]);
-    let door = Door::new(clock())
+    let reader = RequestReader::new(clock())
         .peer(|_| Some(IpAddr::from([192, 0, 2, 9])))
         .attribute("tenant", |request| request.uri.host().map(str::to_owned))
-        .cost(|request| NonZeroU32::new(if request.uri.path() == "/dear" { 4 } else { 1 }).unwrap());
-    let layer = RateLimitLayer::new(limiter, door);
+        .cost(|request| NonZeroU32::new(if request.uri.path() == "/expensive" { 4 } else { 1 }).unwrap());
+    let layer = RateLimitLayer::new(limiter, reader);
     let mut remaining = Vec::new();
-    for uri in ["http://a.example/dear", "http://a.example/", "http://b.example/", "http://a.example/dear"] {
-        let answer = send(&layer, Request::get(uri).body(Body::default()).unwrap()).await;
-        let left = field(answer.headers(), "x-ratelimit-remaining").to_owned();
-        remaining.push(format!("{} {left}", answer.status().as_u16()));
+    for uri in
+        ["http://a.example/expensive", "http://a.example/", "http://b.example/", "http://a.example/expensive"]
+    {
+        let response = send(&layer, Request::get(uri).body(Body::default()).unwrap()).await;
+        let remaining_units = header_text(response.headers(), "x-ratelimit-remaining").to_owned();
+        remaining.push(format!("{} {remaining_units}", response.status().as_u16()));
     }
     assert_eq!(remaining, ["200 2", "200 0", "200 8", "429 0"]);
 }
 
 #[tokio::test]
-async fn policies_can_be_named_and_counted_by_route() {
+async fn named_policies_count_by_route() {
     let by_route = quota(Algorithm::TokenBucket(Refill::Smooth), "1/h");
     let named =
         Policy::new("orders", by_route).unwrap().covering(Selector::Named).by(&[AttributeName::Route]);
@@ -196,52 +200,52 @@ async fn policies_can_be_named_and_counted_by_route() {
     let mut statuses = Vec::new();
     for (route, names) in [("a", vec!["orders"]), ("a", vec![]), ("b", vec!["orders"]), ("a", vec!["orders"])]
     {
-        let layer = RateLimitLayer::new(limiter.clone(), door().route(route).policies(names));
+        let layer = RateLimitLayer::new(limiter.clone(), reader().route(route).policies(names));
         statuses.push(send(&layer, request(1, "/")).await.status().as_u16());
     }
     assert_eq!(statuses, [200, 200, 200, 429]);
 }
 
 #[tokio::test]
-async fn the_decision_is_found_in_the_answer() {
+async fn the_decision_is_an_extension_of_the_response() {
     let (limiter, _) = limiter([bucket("api", "5/h")]);
-    let answer = send(&RateLimitLayer::new(limiter, door()), request(1, "/")).await;
-    let decision: &Arc<Decision> = answer.extensions().get().unwrap();
+    let response = send(&RateLimitLayer::new(limiter, reader()), request(1, "/")).await;
+    let decision: &Arc<Decision> = response.extensions().get().unwrap();
     let (policy, _, standing) = decision.tightest().unwrap();
     assert_eq!((decision.verdict(), policy.name(), standing.remaining), (Verdict::Allow, "api", 4));
 }
 
 #[tokio::test]
-async fn pages_of_other_origins_may_read_the_fields() {
+async fn pages_of_other_origins_may_read_the_headers() {
     let (limiter, _) = limiter([bucket("api", "5/h")]);
     let mut request = request(1, "/");
     request.headers_mut().insert(header::ORIGIN, HeaderValue::from_static("https://shop.example"));
-    let answer = send(&RateLimitLayer::new(limiter, door()), request).await;
-    assert!(field(answer.headers(), "access-control-expose-headers").contains("RateLimit"));
+    let response = send(&RateLimitLayer::new(limiter, reader()), request).await;
+    assert!(header_text(response.headers(), "access-control-expose-headers").contains("RateLimit"));
 }
 
 #[tokio::test]
-async fn what_the_service_says_of_its_own_limits_is_never_loosened() {
+async fn headers_of_the_services_own_limits_are_never_loosened() {
     let (limiter, _) = limiter([bucket("gate", "100/h")]);
     for (own, shown) in [("3", "3"), ("500", "99")] {
         let service = tower::service_fn(move |_: Request<Body>| async move {
-            let answer = Response::builder()
+            let response = Response::builder()
                 .header("x-ratelimit-limit", "1000")
                 .header("x-ratelimit-remaining", own)
                 .header("ratelimit", format!("\"own\";r={own}"));
-            Ok::<_, Infallible>(answer.body(Body::default()).unwrap())
+            Ok::<_, Infallible>(response.body(Body::default()).unwrap())
         });
-        limiter.reset(&everything()).await;
-        let layer = RateLimitLayer::new(limiter.clone(), door());
-        let answer = layer.layer(service).oneshot(request(1, "/")).await.unwrap();
-        assert_eq!(field(answer.headers(), "x-ratelimit-remaining"), shown);
-        let lists: Vec<_> = answer.headers().get_all("ratelimit").iter().collect();
+        limiter.reset(&query_of_client_1()).await;
+        let layer = RateLimitLayer::new(limiter.clone(), reader());
+        let response = layer.layer(service).oneshot(request(1, "/")).await.unwrap();
+        assert_eq!(header_text(response.headers(), "x-ratelimit-remaining"), shown);
+        let lists: Vec<_> = response.headers().get_all("ratelimit").iter().collect();
         assert_eq!(lists, [format!("\"own\";r={own}").as_str(), "\"gate\";r=99;t=36"]);
     }
 }
 
-/// The query of client 1.
-fn everything() -> ratewright_core::Query<'static> {
+/// A query for all policies of client 1.
+fn query_of_client_1() -> ratewright_core::Query<'static> {
     const CLIENT: [ratewright_core::Attribute<'static>; 1] =
         [ratewright_core::Attribute { name: AttributeName::Ip, value: "192.0.2.1" }];
     ratewright_core::Query {

@@ -1,11 +1,11 @@
-//! The layers around services, as a program has them.
+//! The layers around services, as in a program.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
 
-mod bytes;
-mod counted;
+mod ambiguous_requests;
+mod counted_statuses;
 mod in_flight;
 mod layer;
-mod ordinary;
-mod readings;
-mod waits;
+mod ordinary_requests;
+mod queue;
+mod request_bytes;
 mod world;

@@ -13,7 +13,7 @@ use ratewright_core::{
     Refund, Standings, Store, Timestamp,
 };
 use ratewright_store::MemoryStore;
-use ratewright_tower::{Door, Peer};
+use ratewright_tower::{Peer, RequestReader};
 
 pub(crate) type Memory = MemoryStore<ManualClock>;
 pub(crate) type Body = http_body_util::Full<bytes::Bytes>;
@@ -40,8 +40,8 @@ pub(crate) fn limiter<const N: usize>(policies: [Policy; N]) -> (Arc<Limiter<Mem
     (Arc::new(Limiter::new(policies, MemoryStore::new(clock.clone(), 1_000))), clock)
 }
 
-pub(crate) fn door() -> Door {
-    Door::new(clock())
+pub(crate) fn reader() -> RequestReader {
+    RequestReader::new(clock())
 }
 
 /// A request from an address that ends in `client`.
@@ -50,7 +50,7 @@ pub(crate) fn request(client: u8, path: &str) -> Request<Body> {
     Request::get(path).extension(peer).body(Body::default()).unwrap()
 }
 
-/// The same request as it comes over HTTP/2: its target names the host in place of the first `Host` line.
+/// The same request over HTTP/2: its target names the host in place of the first `Host` header.
 pub(crate) fn over_http_2(mut request: Request<Body>) -> Request<Body> {
     *request.version_mut() = Version::HTTP_2;
     if request.uri().authority().is_some() {
@@ -58,7 +58,7 @@ pub(crate) fn over_http_2(mut request: Request<Body>) -> Request<Body> {
     }
     let hosts: Vec<_> = request.headers().get_all(HOST).iter().cloned().collect();
     let first = hosts.first().map_or(&b"a.example"[..], HeaderValue::as_bytes);
-    let Ok(authority) = Authority::try_from(first) else { return request }; // such a host stays where it is
+    let Ok(authority) = Authority::try_from(first) else { return request }; // an invalid host stays in its header
     request.headers_mut().remove(HOST);
     for host in hosts.into_iter().skip(1) {
         request.headers_mut().append(HOST, host);
@@ -69,20 +69,20 @@ pub(crate) fn over_http_2(mut request: Request<Body>) -> Request<Body> {
     request
 }
 
-pub(crate) async fn text<B: http_body::Body<Error: std::fmt::Debug>>(answer: Response<B>) -> String {
-    let bytes = answer.into_body().collect().await.unwrap().to_bytes();
+pub(crate) async fn text<B: http_body::Body<Error: std::fmt::Debug>>(response: Response<B>) -> String {
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// A field's value, or nothing in words.
-pub(crate) fn field<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+/// A header's value, or `-`.
+pub(crate) fn header_text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
     headers.get(name).map_or("-", |value| value.to_str().unwrap())
 }
 
-/// The memory store, behind something that must be waited for.
-pub(crate) struct Distant(pub(crate) Memory);
+/// The memory store with calls that have to be awaited, as for Redis.
+pub(crate) struct RemoteStore(pub(crate) Memory);
 
-impl Store for Distant {
+impl Store for RemoteStore {
     type Error = Infallible;
 
     async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), Infallible> {

@@ -36,7 +36,7 @@ impl Reader<'_> {
                 .covering(Selector::Named)
                 .by(&[AttributeName::Key])
                 .in_mode(mode)
-                .failing(whole.on_failure),
+                .with_on_failure(whole.on_failure),
         )
     }
 }

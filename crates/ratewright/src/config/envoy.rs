@@ -6,8 +6,8 @@ mod yaml;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ratewright_rls::{Listening, Manner};
-use ratewright_rls_rules::{Descriptor, Domains, SameDomain};
+use ratewright_rls::{Listening, RlsSettings};
+use ratewright_rls_rules::{Descriptor, Domains, DuplicateDomains};
 
 use super::error::ConfigError;
 use super::file;
@@ -27,7 +27,7 @@ pub(crate) struct EnvoyConfig {
     /// False for `files: []`, by which the file says that there are no rules.
     pub(crate) names_files: bool,
     /// How questions are answered.
-    pub(crate) manner: Manner,
+    pub(crate) settings: RlsSettings,
     /// How connections are kept.
     pub(crate) listening: Listening,
     /// What stands in the files and means nothing, with its place.
@@ -54,7 +54,7 @@ impl Source {
 /// What a text of rules says, or everything that is wrong with it.
 pub(crate) fn of_text(text: &str) -> Result<Domains, Vec<ConfigError>> {
     let file = SourceFile { path: "t.yaml".into(), text: text.to_owned(), is_profile: false };
-    let Rules { domains, errors, .. } = Rules::of(&[file], SameDomain::Refuse);
+    let Rules { domains, errors, .. } = Rules::of(&[file], DuplicateDomains::Reject);
     if errors.is_empty() { Ok(domains) } else { Err(errors) }
 }
 
@@ -67,14 +67,14 @@ pub(crate) fn written(paths: &[PathBuf]) -> Result<Vec<(String, Vec<Descriptor>)
             Err(problem) => unread.push(ConfigError::of_file(path.clone(), problem)),
         }
     }
-    let Rules { written, mut errors, .. } = Rules::of(&files, SameDomain::Merge);
+    let Rules { written, mut errors, .. } = Rules::of(&files, DuplicateDomains::Merge);
     errors.extend(unread);
     if errors.is_empty() { Ok(written) } else { Err(errors) }
 }
 
 impl Rules {
     /// What these files say, and everything that is wrong with them.
-    pub(super) fn of(files: &[SourceFile], same: SameDomain) -> Self {
+    pub(super) fn of(files: &[SourceFile], same: DuplicateDomains) -> Self {
         let mut rules = Self::default();
         for number in 0..files.len() {
             in_file(number, || rules.add(files, number, same));
@@ -82,7 +82,7 @@ impl Rules {
         rules
     }
 
-    fn add(&mut self, files: &[SourceFile], number: usize, same: SameDomain) {
+    fn add(&mut self, files: &[SourceFile], number: usize, same: DuplicateDomains) {
         let Some(file) = files.get(number) else { return };
         let begin = Place { file: number, line: 1, column: 1 };
         let error = |place: Option<Place>, problem| {
@@ -128,10 +128,10 @@ impl Reader<'_> {
         };
         let files: Vec<_> = names.items.iter().flat_map(|name| self.rule_files(name)).collect();
         let merges = self.read_if("envoy.merge_domains", &written.merge_domains).unwrap_or(false);
-        let same = if merges { SameDomain::Merge } else { SameDomain::Refuse };
+        let same = if merges { DuplicateDomains::Merge } else { DuplicateDomains::Reject };
         let Rules { domains, idle, errors, .. } = Rules::of(&files, same);
         self.errors.extend(errors);
-        let manner = Manner {
+        let settings = RlsSettings {
             compat: self.read_if("envoy.compat", &written.compat).unwrap_or_default(),
             headers: self.read_all("envoy.headers", &written.headers).unwrap_or_default(),
             shadow_mode: self.read_if("envoy.shadow_mode", &written.shadow_mode).unwrap_or_default(),
@@ -140,7 +140,7 @@ impl Reader<'_> {
         };
         let listening = self.grpc_listening(&written);
         let names_files = !names.items.is_empty();
-        EnvoyConfig { domains: Arc::new(domains), names_files, manner, listening, idle }
+        EnvoyConfig { domains: Arc::new(domains), names_files, settings, listening, idle }
     }
 
     /// How connections are kept.
@@ -155,7 +155,7 @@ impl Reader<'_> {
             age_max: self
                 .time_or_none("envoy.connection_age", &written.connection_age)
                 .unwrap_or(default.age_max),
-            finish_within: grace.unwrap_or(default.finish_within),
+            drain_timeout: grace.unwrap_or(default.drain_timeout),
             ..default
         }
     }

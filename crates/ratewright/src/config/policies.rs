@@ -62,7 +62,7 @@ impl Whole<'_> {
     /// What holds for all policies, for one that says nothing of it.
     fn apply(self, policy: Policy) -> Policy {
         let mode = if self.enabled { policy.mode() } else { Mode::Off };
-        policy.in_mode(mode).failing(self.on_failure)
+        policy.in_mode(mode).with_on_failure(self.on_failure)
     }
 }
 
@@ -70,11 +70,11 @@ impl Terms {
     fn apply(self, policy: Policy) -> Policy {
         let policy = policy
             .in_mode(self.mode)
-            .failing(self.on_failure)
-            .waiting(self.retry_after)
-            .lacking(self.missing)
+            .with_on_failure(self.on_failure)
+            .with_retry_after_min(self.retry_after)
+            .with_missing(self.missing)
             .costing(self.cost)
-            .counting(self.counted);
+            .with_count(self.counted);
         match self.group {
             Some(group) => policy.grouped(&group),
             None => policy,

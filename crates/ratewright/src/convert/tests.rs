@@ -3,7 +3,7 @@
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 use ratewright_core::{Ask, Attribute, AttributeName, Charges, Entrypoint, Micros, Query, Select};
-use ratewright_rls_rules::{Domains, Entry, Matched, SameDomain};
+use ratewright_rls_rules::{Domains, DuplicateDomains, Entry, Matched};
 
 use super::*;
 use crate::config::{Config, envoy_of_text};
@@ -220,7 +220,7 @@ proptest! {
     #[test]
     fn policies_mean_what_the_rules_mean(tree in trees(0)) {
         let mut domains = Domains::default();
-        domains.add("d", &tree, SameDomain::Refuse).expect("a sound tree");
+        domains.add("d", &tree, DuplicateDomains::Reject).expect("a valid tree");
         let text = policies(&[("d".to_owned(), tree.clone())]);
         let config = Config::of_text(&text).unwrap_or_else(|errors| panic!("{errors:?}\n{text}"));
         for keys in [&KEYS[..], &["k", "l"], &["l", "m"], &["k", "m"], &["k"], &["l"], &["m"]] {

@@ -215,7 +215,7 @@ pub(super) fn stop_time(workload: &Workload<'_>, config: &Config) -> Duration {
 /// Which setting makes requests in flight wait longest: Envoy's calls have one of their own.
 fn longest_drain(config: &Config) -> (&'static str, Duration) {
     let drain = ("drain_timeout", config.stop.drain_timeout);
-    let calls = config.envoy.as_ref().map(|envoy| ("envoy.connection_grace", envoy.listening.finish_within));
+    let calls = config.envoy.as_ref().map(|envoy| ("envoy.connection_grace", envoy.listening.drain_timeout));
     calls.filter(|(_, grace)| *grace > drain.1).unwrap_or(drain)
 }
 

@@ -176,9 +176,9 @@ fn a_renewed_certificate_is_shown_without_a_word() {
         });
         assert_eq!(house.status(address, &get(path), Shows::Nothing), None);
     }
-    // One that cannot be used is told, and the last good one stays.
+    // An invalid key is reported, and the last valid one stays.
     std::fs::write(house.path("server.key"), "no key at all").unwrap();
-    ratewright.wait_for_line(&["ERROR", "listen.tls: key has none in it; use PEM"]);
+    ratewright.wait_for_line(&["ERROR", "listen.tls: key contains no PEM private key"]);
     assert_eq!(renewed.status(&ratewright.address, &get(CHECK), Shows::Nothing), Some(200));
 }
 

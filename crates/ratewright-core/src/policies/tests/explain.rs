@@ -48,7 +48,8 @@ fn policies() -> impl Strategy<Value = Vec<Policy>> {
             let tests: Option<Vec<_>> = tests;
             let selector = tests.map_or(Selector::Named, |tests| Selector::When(condition(tests)));
             let missing = if denies { Missing::Deny } else { Missing::Skip };
-            let mut policy = policy(&format!("p{n}")).covering(selector).partitioned(parts).lacking(missing);
+            let mut policy =
+                policy(&format!("p{n}")).covering(selector).partitioned(parts).with_missing(missing);
             policy = policy.in_mode(mode);
             if let Some(group) = group {
                 policy = policy.grouped(group);

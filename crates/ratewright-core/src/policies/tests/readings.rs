@@ -142,7 +142,7 @@ fn what_cannot_be_read_is_counted_by_address() {
     let by_user = || policy("by-user").by(&[AttributeName::User]);
     assert_eq!(readings(vec![by_user()], &unreadable), [r#"by-user["ip:10.0.0.1"]"#]);
     assert_eq!(readings(vec![by_user()], &unreadable[..1]), [r#"by-user["ip:"]"#], "no address: one for all");
-    assert_eq!(readings(vec![by_user().lacking(Missing::Deny)], &unreadable), ["by-user Missing"]);
+    assert_eq!(readings(vec![by_user().with_missing(Missing::Deny)], &unreadable), ["by-user Missing"]);
     let route = (AttributeName::Route, "r");
     let composite = policy("p").by(&[AttributeName::Route, AttributeName::User]);
     assert_eq!(
@@ -333,7 +333,7 @@ fn a_policy_refuses_readings_beyond_every_integer() {
 #[test]
 fn missing_deny_holds_for_queries_that_cost_nothing() {
     let cost = Cost::ByMethod { costs: vec![("GET".to_owned(), 0)], others: 1 };
-    let by_user = policy("p").by(&[AttributeName::User]).lacking(Missing::Deny).costing(cost);
+    let by_user = policy("p").by(&[AttributeName::User]).with_missing(Missing::Deny).costing(cost);
     assert_eq!(readings(vec![by_user.clone()], &[(AttributeName::Method, "GET")]), ["p Missing"]);
     assert_eq!(readings(vec![by_user.in_mode(Mode::Off)], &[(AttributeName::Method, "GET")]), [""; 0]);
 }

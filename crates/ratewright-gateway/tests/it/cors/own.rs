@@ -50,7 +50,7 @@ async fn a_denial_in_shadow_mode_changes_nothing() {
 #[tokio::test]
 async fn requests_that_cannot_be_counted_or_understood_are_readable() {
     let server = plain().await;
-    let policy = bucket(9).by(&[AttributeName::Header("x-api-key")]).lacking(Missing::Deny);
+    let policy = bucket(9).by(&[AttributeName::Header("x-api-key")]).with_missing(Missing::Deny);
     let world = started(vec![policy], Vec::new(), shared(&server)).await;
     see(&world, &get(APP)).await.assert_readable(403, APP);
     let twice = format!("GET / HTTP/1.1\r\nHost: a\r\nOrigin: {APP}\r\nX-Api-Key: a\r\nX-Api-Key: b\r\n\r\n");

@@ -1,14 +1,14 @@
-//! Headers from the format's own examples, from load balancers, and from nobody.
+//! Headers from the format's own examples, from load balancers, and at random.
 
 use super::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-/// A parsed header in words.
-fn told(bytes: &[u8]) -> String {
+/// A parsed header as text.
+fn summary(bytes: &[u8]) -> String {
     match ProxyHeader::parse(bytes) {
         ProxyHeader::Incomplete => "incomplete".to_owned(),
-        ProxyHeader::Malformed(malformed) => format!("{malformed:?}"),
+        ProxyHeader::Invalid(error) => format!("{error:?}"),
         ProxyHeader::Complete { client: Some(client), len } => {
             format!("{client}, {} left", bytes.len() - len)
         }
@@ -19,7 +19,7 @@ fn told(bytes: &[u8]) -> String {
 #[track_caller]
 fn check(bytes: impl AsRef<[u8]>, expected: &str) {
     let bytes = bytes.as_ref();
-    assert_eq!(told(bytes), expected, "{}", bytes.escape_ascii());
+    assert_eq!(summary(bytes), expected, "{}", bytes.escape_ascii());
 }
 
 /// A header of version 2.
@@ -79,7 +79,7 @@ fn version_1_with_unknown_means_the_peer() {
 }
 
 #[test]
-fn version_1_is_read_strictly() {
+fn version_1_is_parsed_strictly() {
     for line in [
         "PROXY TCP4 198.51.100.7 10.0.0.9 40000 8000\n",
         "PROXY TCP4 198.51.100.7 10.0.0.9 40000 8000\rX",
@@ -159,7 +159,7 @@ fn version_2_announces_tcp_over_ipv4_and_ipv6() {
 }
 
 #[test]
-fn version_2_with_local_means_the_peer_whatever_else_it_says() {
+fn version_2_with_local_means_the_peer_whatever_follows() {
     check(binary(0x20, 0x00, &[]), "the peer, 0 left");
     check(binary(0x20, 0x11, &IPV4), "the peer, 0 left");
     check(binary(0x20, 0x11, &[127, 0, 0, 1]), "the peer, 0 left");
@@ -169,7 +169,7 @@ fn version_2_with_local_means_the_peer_whatever_else_it_says() {
 
 #[test]
 fn version_2_is_accepted_for_tcp_over_ip_only() {
-    // Unspecified, UDP over IPv4 and IPv6, Unix streams and datagrams, and what has no meaning.
+    // Unspecified, UDP over IPv4 and IPv6, Unix streams and datagrams, and undefined families.
     for family in [0x00, 0x01, 0x10, 0x12, 0x20, 0x22, 0x30, 0x31, 0x32, 0x13, 0x41, 0xff] {
         check(binary(0x21, family, &[1; 216]), "Unsupported");
     }
@@ -184,7 +184,7 @@ fn version_2_has_a_maximum_length() {
         |len: usize| binary(0x21, 0x11, &[&IPV4[..], &tlv(0x04, &vec![0; len - FIXED - 12 - 3])].concat());
     check(with_tlv(BINARY_MAX), "198.51.100.7:40000, 0 left");
     check(with_tlv(BINARY_MAX + 1), "TooLong");
-    check(&with_tlv(BINARY_MAX + 1)[..FIXED], "TooLong"); // known before the rest has come
+    check(&with_tlv(BINARY_MAX + 1)[..FIXED], "TooLong"); // known before the rest arrives
     check(binary(0x20, 0x00, &[0; 4_097]), "TooLong");
     check([&SIGNATURE[..], &[0x21, 0x11, 0xff, 0xff]].concat(), "TooLong");
 }
@@ -205,7 +205,7 @@ fn tlvs_are_skipped_and_must_fill_the_header() {
 
 #[test]
 fn a_checksum_must_match() {
-    assert_eq!(crc32c(b"123456789".iter().copied()), 0xe306_9283); // the value that everybody tests with
+    assert_eq!(crc32c(b"123456789".iter().copied()), 0xe306_9283); // the standard check value
     let noop = tlv(0x04, &[0; 9]);
     for header in [with_checksum(&[], &[]), with_checksum(&noop, &noop)] {
         check(&header, "198.51.100.7:40000, 0 left");
@@ -213,10 +213,13 @@ fn a_checksum_must_match() {
         for at in FIXED..header.len() {
             let mut flipped = header.clone();
             flipped[at] ^= 0x10;
-            let told = told(&flipped);
+            let summary = summary(&flipped);
             // A flipped type or length of a TLV hides the checksum, or breaks the format.
             let is_address = at < FIXED + IPV4.len();
-            assert!(if is_address { told == "Checksum" } else { told != "incomplete" }, "byte {at}: {told}");
+            assert!(
+                if is_address { summary == "Checksum" } else { summary != "incomplete" },
+                "byte {at}: {summary}"
+            );
         }
     }
     let with = |tlvs: &[u8]| binary(0x21, 0x11, &[&IPV4, tlvs].concat());
@@ -226,9 +229,9 @@ fn a_checksum_must_match() {
     check(with_checksum(&[], &tlv(CRC32C, &[0; 4])), "Syntax");
 }
 
-/// As an AWS Network Load Balancer sends it: a checksum, the endpoint's name, and padding.
+/// A checksum, the endpoint's name, and padding.
 #[test]
-fn the_header_of_a_network_load_balancer_is_read() {
+fn the_header_of_an_aws_network_load_balancer_is_accepted() {
     let more = [tlv(0xea, b"\x01vpce-08d2bf15fac5001c9"), tlv(0x04, &[0; 36])].concat();
     check(with_checksum(&[], &more), "198.51.100.7:40000, 0 left");
 }
@@ -265,7 +268,7 @@ fn headers() -> impl Strategy<Value = (Vec<u8>, SocketAddr)> {
 }
 
 proptest! {
-    /// A header is what it says, ends where it ends, and is nothing before its end.
+    /// Every proper prefix is incomplete, and bytes after the header change nothing.
     #[test]
     fn a_header_is_complete_at_its_last_byte_and_not_before(
         (header, client) in headers(),
@@ -279,7 +282,7 @@ proptest! {
         }
     }
 
-    /// Whatever is accepted, another parser accepts too, with the same client and the same end. It accepts more.
+    /// Another parser accepts every header that this one accepts, with the same client and length.
     #[test]
     fn another_parser_agrees(
         (mut header, _) in headers(),
@@ -299,9 +302,9 @@ proptest! {
         }
     }
 
-    /// No bytes at all break the laws.
+    /// The laws hold for all bytes.
     #[test]
-    fn any_bytes_are_judged(mark in 0..3, rest in vec(any::<u8>(), 0..300)) {
+    fn the_laws_hold_for_any_bytes(mark in 0..3, rest in vec(any::<u8>(), 0..300)) {
         let marks: [&[u8]; 3] = [b"", b"PROXY TCP4 1.2.3.4 ", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0"];
         let bytes = [marks[mark as usize], &rest].concat();
         if let ProxyHeader::Complete { client, len } = ProxyHeader::parse(&bytes) {

@@ -45,7 +45,8 @@ impl Contents {
     /// The names of the rules for Envoy.
     pub(crate) fn rules(&self) -> BTreeSet<&str> {
         let is_rule = |policy: &&Policy| {
-            policy.name().starts_with(ratewright_rls_rules::PREFIX) && !ratewright_rls::is_brought(policy)
+            policy.name().starts_with(ratewright_rls_rules::PREFIX)
+                && !ratewright_rls::is_override_policy(policy)
         };
         self.policies.iter().filter(is_rule).map(Policy::name).collect()
     }

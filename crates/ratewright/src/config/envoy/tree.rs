@@ -1,6 +1,6 @@
 //! From what is written to descriptors, and back to the place of what is wrong with them.
 
-use ratewright_rls_rules::{Descriptor, Error, Field, RateLimit};
+use ratewright_rls_rules::{Descriptor, DescriptorError, DescriptorField, RateLimit};
 
 use super::yaml::{self, NAMES};
 use crate::config::plain::likest;
@@ -113,7 +113,7 @@ fn text(written: &Option<Written<String>>) -> String {
 }
 
 /// Where something that is wrong is written.
-pub(super) fn place(root: &yaml::Root, error: &Error) -> Option<Place> {
+pub(super) fn place(root: &yaml::Root, error: &DescriptorError) -> Option<Place> {
     let Some(descriptor) = find(root.descriptors.as_deref(), &error.path) else {
         return root.domain.as_ref().and_then(|domain| domain.place);
     };
@@ -123,14 +123,14 @@ pub(super) fn place(root: &yaml::Root, error: &Error) -> Option<Place> {
         limit(n).and_then(|limit| place(&limit.value).or(limit.place))
     };
     let found = match error.field {
-        Field::Domain => None,
-        Field::Key => written.key.as_ref().and_then(|key| key.place),
-        Field::ShareThreshold => written.share_threshold.as_ref().and_then(|share| share.place),
-        Field::RateLimit(n) => in_limit(n, |_| None),
-        Field::Unit(n) => in_limit(n, |limit| limit.unit.as_ref()?.place),
-        Field::Burst(n) => in_limit(n, |limit| limit.burst.as_ref()?.place),
-        Field::UnitMultiplier(n) => in_limit(n, |limit| limit.unit_multiplier.as_ref()?.place),
-        Field::Replaces(n, m) => limit(n).and_then(|limit| {
+        DescriptorField::Domain => None,
+        DescriptorField::Key => written.key.as_ref().and_then(|key| key.place),
+        DescriptorField::ShareThreshold => written.share_threshold.as_ref().and_then(|share| share.place),
+        DescriptorField::RateLimit(n) => in_limit(n, |_| None),
+        DescriptorField::Unit(n) => in_limit(n, |limit| limit.unit.as_ref()?.place),
+        DescriptorField::Burst(n) => in_limit(n, |limit| limit.burst.as_ref()?.place),
+        DescriptorField::UnitMultiplier(n) => in_limit(n, |limit| limit.unit_multiplier.as_ref()?.place),
+        DescriptorField::Replaces(n, m) => limit(n).and_then(|limit| {
             let replaced = limit.value.replaces.as_ref()?.get(m)?;
             replaced.value.name.as_ref().and_then(|name| name.place).or(replaced.place)
         }),

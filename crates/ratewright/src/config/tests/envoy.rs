@@ -103,9 +103,9 @@ fn everything_that_is_wrong_is_told_with_its_place_and_in_their_words() {
         "domain: d\ndescriptors:\n- key: a\n  rate_limit: {unit: day, unit_multiplier: 0}\n- key: b\n  rate_limit: {unit: day, burst: 3}\n\
          - key: c\n  rate_limit: [{unit: day}, {unit: day}]\n- key: d\n  rate_limit: {unit: day, algorithm: magic}\n- key: e\n  metadata: x\n",
         expect![[r#"
-            r.yaml:4:44: a window of 0 times one day is out of range; use 1 or more, and 100 years at most
+            r.yaml:4:44: unit_multiplier 0 is out of range with unit day; use at least 1, and a window of at most 100 years
             r.yaml:6:34: fixed_window has no burst apart from its units; leave burst out, or use token_bucket
-            r.yaml:8:29: another limit of the descriptor has the same algorithm, unit and multiplier; leave one out
+            r.yaml:8:29: duplicate limit: another limit of the descriptor has the same algorithm, unit and unit_multiplier; remove one
             r.yaml:10:38: algorithm is "magic"; use one of token_bucket, leaky_bucket, sliding_window, sliding_window_counter, fixed_window
             r.yaml:12:13: metadata is a section of names and values
         "#]],
@@ -335,10 +335,10 @@ fn check_kept(settings: &str, expected: Expect) {
         Ok(config) => {
             let listening = config.envoy.unwrap().listening;
             let ratewright_rls::Listening {
-                keep_alive_every, keep_alive_within, age_max, finish_within, ..
+                keep_alive_every, keep_alive_within, age_max, drain_timeout, ..
             } = listening;
             format!(
-                "{keep_alive_every:?} within {keep_alive_within:?}, until {age_max:?} and {finish_within:?}"
+                "{keep_alive_every:?} within {keep_alive_within:?}, until {age_max:?} and {drain_timeout:?}"
             )
         }
         Err(errors) => {

@@ -270,7 +270,7 @@ fn a_door_may_stand_open_to_clients_with_a_certificate() {
     std::fs::write(&ca, "no certificate").unwrap();
     let errors = Config::of_text(&format!("listen: {{tls: {{{tls}}}}}")).err().unwrap();
     let told = errors[0].to_string().replace(&folder.path().display().to_string(), "FOLDER");
-    expect!["t.yaml:1:22: listen.tls: cert has none in it; use PEM, with a line -----BEGIN CERTIFICATE-----"]
+    expect!["t.yaml:1:22: listen.tls: cert contains no PEM certificate; expected a line -----BEGIN CERTIFICATE-----"]
         .assert_eq(&told);
 }
 

@@ -1,7 +1,7 @@
 //! What the rules for Envoy mean, in plain words.
 
 use ratewright_core::Policies;
-use ratewright_rls_rules::{Limit, Rule};
+use ratewright_rls_rules::{CurrentLimit, Rule};
 
 use super::{limits, partition, quota};
 use ratewright_rls::Compat;
@@ -12,12 +12,12 @@ use crate::config::EnvoyConfig;
 pub(crate) fn envoy(envoy: &EnvoyConfig, policies: &Policies) -> String {
     let mut names: Vec<_> = envoy.domains.names().collect();
     names.sort_unstable();
-    let how = match envoy.manner.compat {
+    let how = match envoy.settings.compat {
         Compat::AllOrNothing => "all descriptors of a request are charged, or none",
         Compat::Strict => "every descriptor is charged, whatever the others say",
     };
-    let shadow = if envoy.manner.shadow_mode { "; shadow, nobody is denied" } else { "" };
-    let quota_mode = if envoy.manner.quota_mode { "; denied only if all limits are used up" } else { "" };
+    let shadow = if envoy.settings.shadow_mode { "; shadow, nobody is denied" } else { "" };
+    let quota_mode = if envoy.settings.quota_mode { "; denied only if all limits are used up" } else { "" };
     let mut text = String::new();
     for name in names {
         text.push_str(&format!("envoy domain {name}; {how}{shadow}{quota_mode}:\n"));
@@ -66,7 +66,7 @@ fn meaning(rule: &Rule, policies: &Policies) -> String {
     text
 }
 
-fn told(limit: &Limit) -> String {
+fn told(limit: &CurrentLimit) -> String {
     match limit.unit_multiplier.get() {
         1 => format!("{} per {}", limit.requests_per_unit, limit.unit.name()),
         n => format!("{} per {n} {}s", limit.requests_per_unit, limit.unit.name()),

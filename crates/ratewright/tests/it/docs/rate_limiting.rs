@@ -126,7 +126,7 @@ const FIGURES: [(&str, &str, &str, &str); 9] = [
     (
         "for up to 30 seconds",
         "до 30 секунд",
-        "tower/src/door.rs",
+        "tower/src/request_reader.rs",
         "PATIENCE: Duration = Duration::from_secs(30);",
     ),
     ("up to 64 charges", "чем из 64 списаний", "store/src/redis/apply.lua", "local CHUNK, PAGE = 64, 16"),

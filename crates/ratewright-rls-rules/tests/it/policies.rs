@@ -1,4 +1,4 @@
-//! The policies that count.
+//! The policies of descriptors.
 
 use expect_test::expect;
 use ratewright_core::{
@@ -6,7 +6,7 @@ use ratewright_core::{
 };
 use ratewright_rls_rules::{Matched, Unit};
 
-use crate::written::{DOMAIN, domains, entries};
+use crate::notation::{DOMAIN, domains, entries};
 
 fn query<'a>(names: &'a [&'a str], attributes: &'a [ratewright_core::Attribute<'a>]) -> Query<'a> {
     Query {
@@ -20,7 +20,7 @@ fn query<'a>(names: &'a [&'a str], attributes: &'a [ratewright_core::Attribute<'
     }
 }
 
-/// The buckets that a request meets, by their names and values.
+/// The buckets of a request, by names and values.
 fn buckets(tree: &str, request: &str) -> String {
     let domains = domains(tree);
     let entries = entries(request);
@@ -34,7 +34,7 @@ fn buckets(tree: &str, request: &str) -> String {
 }
 
 #[test]
-fn buckets_are_told_apart_by_the_values_that_are_not_written() {
+fn each_value_that_the_file_leaves_open_has_its_own_bucket() {
     let tree = "c=red 1/minute\nc 1/minute\n  m=get 1/second 5/minute\n  m=x* share 1/minute\n  m=y* 1/day";
     let all = ["c=red", "c=blue", "c=blue m=get", "c=blue m=x1", "c=blue m=y1"]
         .map(|request| buckets(tree, request));
@@ -48,7 +48,7 @@ fn buckets_are_told_apart_by_the_values_that_are_not_written() {
 }
 
 #[test]
-fn the_same_text_split_elsewhere_has_the_same_bucket() {
+fn entries_with_the_same_text_share_a_bucket() {
     let tree = "a_b=* 1/minute\nc=* 1/minute\nd 1/minute";
     assert_eq!(buckets(tree, "a_b=c_d"), buckets(tree, "a=b_c_d"));
     assert_eq!(buckets(tree, "a_b=c_d"), buckets(tree, "a_b_c=d"));
@@ -58,13 +58,13 @@ fn the_same_text_split_elsewhere_has_the_same_bucket() {
 }
 
 #[test]
-fn a_policy_counts_as_the_file_says() {
+fn a_policy_has_the_quota_and_mode_of_its_descriptor() {
     let domains = domains(
         "a 7/minute\nb 5/Second times:30 by:token_bucket burst:9\nc 0/minute\nd 1/hour shadow\ne 3/second 9/week",
     );
     let quotas: Vec<_> =
         domains.policies().iter().flat_map(|one| one.limits()).map(|limit| limit.quota()).collect();
-    let told = |quota: &&Quota| {
+    let summary = |quota: &&Quota| {
         format!("{:?} {:?} {:?} {}", quota.algorithm(), quota.units(), quota.window(), quota.capacity())
     };
     expect![[r#"
@@ -73,7 +73,7 @@ fn a_policy_counts_as_the_file_says() {
         FixedWindow(Epoch) 1 3600s 1
         FixedWindow(Epoch) 3 1s 3
         FixedWindow(Epoch) 9 604800s 9"#]]
-    .assert_eq(&quotas.iter().map(told).collect::<Vec<_>>().join("\n"));
+    .assert_eq(&quotas.iter().map(summary).collect::<Vec<_>>().join("\n"));
     assert_eq!(quotas[0].algorithm(), Algorithm::FixedWindow(WindowStart::Epoch));
     let modes: Vec<_> = domains.policies().iter().map(|one| (one.name(), one.mode())).collect();
     assert_eq!(modes[2], ("envoy.shop.d", Mode::Shadow));
@@ -84,7 +84,7 @@ fn a_policy_counts_as_the_file_says() {
 }
 
 #[test]
-fn names_of_policies_do_not_depend_on_what_else_is_there() {
+fn names_of_policies_do_not_depend_on_other_descriptors() {
     let name = |tree: &str| domains(tree).policies().last().unwrap().name().to_owned();
     assert_eq!(name("a=/x 1/minute"), name("b 1/day\nc\n  d 1/minute\na=/x 9/minute"));
     assert_eq!(name("a\n  b=c 1/minute"), "envoy.shop.a.b_c");

@@ -1,4 +1,4 @@
-//! Work that responds before it ends, and continues if the caller has gone.
+//! Work that sends its response before it ends, and runs to completion even if the caller is gone.
 //!
 //! Corrections run after the response. If Envoy cancels its call, the charges remain, so the refunds must still be made.
 
@@ -7,16 +7,16 @@ use std::task::{Context, Poll};
 
 use tokio::sync::oneshot;
 
-/// The answer of work that goes on by itself when this is dropped.
-pub(crate) struct Finishing<T> {
+/// The response of some work. If this is dropped, the work continues in a task of its own.
+pub(crate) struct RunToCompletion<T> {
     work: Option<Work>,
     answer: oneshot::Receiver<T>,
 }
 
 type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-impl<T> Finishing<T> {
-    /// The answer that `work` sends.
+impl<T> RunToCompletion<T> {
+    /// Starts `work`, which sends its response.
     pub(crate) fn new<W>(work: impl FnOnce(oneshot::Sender<T>) -> W) -> Self
     where
         W: Future<Output = ()> + Send + 'static,
@@ -26,8 +26,8 @@ impl<T> Finishing<T> {
     }
 }
 
-/// Nothing if the work ended without an answer.
-impl<T> Future for Finishing<T> {
+/// `None` if the work ended without a response.
+impl<T> Future for RunToCompletion<T> {
     type Output = Option<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
@@ -40,7 +40,7 @@ impl<T> Future for Finishing<T> {
     }
 }
 
-impl<T> Drop for Finishing<T> {
+impl<T> Drop for RunToCompletion<T> {
     fn drop(&mut self) {
         if let Some(work) = self.work.take()
             && !std::thread::panicking() // then it is the work that did
@@ -59,7 +59,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_dropped_halfway_is_finished_all_the_same() {
         let ((answer, waits), (done, is_done)) = (oneshot::channel::<u32>(), oneshot::channel::<u32>());
-        let mut work = Finishing::<u32>::new(|reply| async move {
+        let mut work = RunToCompletion::<u32>::new(|reply| async move {
             done.send(waits.await.unwrap()).unwrap();
             drop(reply);
         });
@@ -74,7 +74,7 @@ mod tests {
     async fn an_answer_does_not_wait_for_what_comes_after_it() {
         let ((go_on, waits), (done, is_done)) = (oneshot::channel::<u32>(), oneshot::channel::<u32>());
         let (begin, mut has_begun) = oneshot::channel();
-        let work = Finishing::new(|reply| async {
+        let work = RunToCompletion::new(|reply| async {
             reply.send(7).unwrap();
             begin.send(()).unwrap();
             done.send(waits.await.unwrap()).unwrap();
@@ -87,8 +87,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_over_is_not_done_twice() {
-        let work = Finishing::new(|reply| async { reply.send(7).unwrap() });
+        let work = RunToCompletion::new(|reply| async { reply.send(7).unwrap() });
         assert_eq!(work.await, Some(7));
-        assert_eq!(Finishing::<u32>::new(|_reply| async {}).await, None);
+        assert_eq!(RunToCompletion::<u32>::new(|_reply| async {}).await, None);
     }
 }

@@ -1,6 +1,6 @@
-//! A stream that tells how much has been heard of its client.
+//! A timeout for the HTTP/2 preface.
 //!
-//! HTTP/2 begins with 24 bytes, and the library waits for them as long as it takes. Whoever says nothing would keep a place for ever.
+//! HTTP/2 begins with 24 bytes, and hyper waits for them without a timeout. A silent client would keep its connection slot for ever.
 
 use std::io;
 use std::pin::Pin;
@@ -11,22 +11,22 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What every client of HTTP/2 says first, in bytes.
+/// The length of the preface, in bytes.
 const PREFACE: usize = 24;
 
-/// A stream, and how many bytes have come.
+/// A stream that counts the bytes it has read.
 #[derive(Debug)]
-pub(crate) struct Heard<I> {
+pub(crate) struct PrefaceTimeout<I> {
     stream: I,
     n_bytes: Arc<AtomicUsize>,
 }
 
-impl<I> Heard<I> {
+impl<I> PrefaceTimeout<I> {
     pub(crate) fn new(stream: I) -> Self {
         Self { stream, n_bytes: Arc::default() }
     }
 
-    /// Ready if the client has not said what all say first within this time, and otherwise never.
+    /// Ready if the preface has not arrived within this time; otherwise it stays pending.
     pub(crate) fn until_silent(&self, within: Duration) -> impl Future<Output = ()> + use<I> {
         let n_bytes = Arc::clone(&self.n_bytes);
         async move {
@@ -38,7 +38,7 @@ impl<I> Heard<I> {
     }
 }
 
-impl<I: AsyncRead + Unpin> AsyncRead for Heard<I> {
+impl<I: AsyncRead + Unpin> AsyncRead for PrefaceTimeout<I> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -54,7 +54,7 @@ impl<I: AsyncRead + Unpin> AsyncRead for Heard<I> {
     }
 }
 
-impl<I: AsyncWrite + Unpin> AsyncWrite for Heard<I> {
+impl<I: AsyncWrite + Unpin> AsyncWrite for PrefaceTimeout<I> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }

@@ -1,4 +1,4 @@
-//! Identify, decide, and the answer of who is denied: what both layers do alike.
+//! Identify, decide, and render a denial: the part that both layers share.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -22,74 +22,74 @@ use ratewright_http::{
 use smallvec::SmallVec;
 use tracing::{debug, error, warn};
 
-use crate::door::Door;
+use crate::request_reader::RequestReader;
 
 const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 
-/// A limiter behind a door.
+/// A limiter, and how it reads requests.
 #[derive(Debug)]
-pub(crate) struct Gate<S, O> {
+pub(crate) struct Decider<S, O> {
     pub(crate) limiter: Arc<Limiter<S, O>>,
-    pub(crate) door: Door,
+    pub(crate) reader: RequestReader,
 }
 
-/// What was decided about a request, and what is needed until its answer is there.
+/// The decision on a request, and what is needed until its response is ready.
 #[derive(Debug)]
-pub(crate) struct Asked<K> {
+pub(crate) struct RequestDecision<K> {
     pub(crate) decision: Decision,
-    /// What is kept of the query.
+    /// The part of the query that is kept.
     pub(crate) kept: K,
-    pub(crate) manner: Manner,
+    pub(crate) rendering: RenderContext,
 }
 
-/// How an answer speaks of limits.
+/// How a response shows the limits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Manner {
+pub(crate) struct RenderContext {
     /// When the limiter decided.
     now: Timestamp,
-    /// The request's id, if it brought none.
-    made_id: u128,
+    /// The correlation id, if the request has none.
+    generated_id: u128,
     style: FieldStyle,
     is_cross_origin: bool,
 }
 
-/// The value of a future that is there at the first poll.
-pub(crate) fn at_once<F: Future>(future: F) -> Option<F::Output> {
+/// Polls a future once. None: it is not ready.
+pub(crate) fn now_or_never<F: Future>(future: F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
         Poll::Pending => None,
     }
 }
 
-impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
-    /// Identifies the client and decides. Stores what it found in `known`; if `known` is empty, the peer comes from the request's
-    /// extensions or from the door. `keep` extracts what must outlive the query.
-    pub(crate) async fn ask<K>(
+impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
+    /// Identifies the client and decides. Stores what it finds in `known`; if `known` is empty, the peer comes from the
+    /// request's extensions or from the reader. `keep` extracts what must outlive the query.
+    pub(crate) async fn decide<K>(
         &self,
         request: &Parts,
         known: &mut Option<Known>,
         keep: impl FnOnce(&Query<'_>, &Decision) -> K,
-    ) -> Result<Asked<K>, Problem> {
-        let door = &self.door;
+    ) -> Result<RequestDecision<K>, Problem> {
+        let reader = &self.reader;
         if known.is_none() {
             let before = request.extensions.get::<Known>().cloned();
-            let before = before.map(|known| known.by(&door.dialect.load()));
-            *known = before.or_else(|| (door.peer)(request).map(Known::of));
+            let before = before.map(|known| known.by(&reader.dialect.load()));
+            *known = before.or_else(|| (reader.peer)(request).map(Known::of));
         }
         let Some(known) = known else { return Err(unknown_peer()) };
-        let (now, made_id) = (door.clock.now(), fastrand::u128(..));
-        let id = CorrelationId::new(&request.headers, made_id);
-        let policies = door.rule_set.as_ref().map_or_else(|| self.limiter.load(), |set| set.load());
+        let (now, generated_id) = (reader.clock.now(), fastrand::u128(..));
+        let id = CorrelationId::new(&request.headers, generated_id);
+        let policies = reader.rule_set.as_ref().map_or_else(|| self.limiter.load(), |set| set.load());
         let needs = Arc::clone(policies.needs());
         if policies.counts_bytes() && known.body.is_none() {
             known.body = Some(match BodyLength::of(request) {
-                BodyLength::Unknown if !door.meters_bodies => BodyLength::NotMetered,
+                BodyLength::Unknown if !reader.meters_bodies => BodyLength::NotMetered,
                 length @ (BodyLength::Bytes(_) | BodyLength::Unknown | BodyLength::NotMetered) => length,
             });
         }
-        let dialect = door.dialect.load();
+        let dialect = reader.dialect.load();
         let mut facts = identify_known(request, known, &dialect.rules, &needs, now);
-        self.tell_more(request, &policies, &mut facts);
+        self.add_attributes(request, &policies, &mut facts);
         let proxies = &dialect.rules.proxies;
         if let Some(header) = newly_ignored(&request.headers, known.peer, proxies, now) {
             warn_of_ignored(header, known.peer);
@@ -105,26 +105,27 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
         drop(dialect);
         (known.client, known.token) = (facts.address, facts.token.take());
         let attributes = facts.attributes();
-        let named: SmallVec<[&str; 4]> = door.policies.iter().map(AsRef::as_ref).collect();
+        let named: SmallVec<[&str; 4]> = reader.policies.iter().map(AsRef::as_ref).collect();
         let query = Query {
             select: facts.select(&named),
             attributes: &attributes,
             address: facts.address,
-            ask: Ask::Spend(door.cost.as_ref().map_or(NonZeroU32::MIN, |cost| cost(request))),
-            patience: door.patience,
+            ask: Ask::Spend(reader.cost.as_ref().map_or(NonZeroU32::MIN, |cost| cost(request))),
+            patience: reader.patience,
             id: Some(&id),
-            entrypoint: door.entrypoint,
+            entrypoint: reader.entrypoint,
         };
         let decision = self.limiter.decide_under(policies, &query).await;
         if let Some(report) = &known.report {
             self.report(report, request, known, &facts, (&query, &decision));
         }
         let kept = keep(&query, &decision);
-        let manner = Manner { now, made_id, style, is_cross_origin: request.headers.contains_key(ORIGIN) };
-        Ok(Asked { decision, kept, manner })
+        let rendering =
+            RenderContext { now, generated_id, style, is_cross_origin: request.headers.contains_key(ORIGIN) };
+        Ok(RequestDecision { decision, kept, rendering })
     }
 
-    /// Writes down what was decided, for the stage that asked for it.
+    /// Records the decision for the outer stage that asked for a report.
     #[cold]
     fn report(
         &self,
@@ -135,7 +136,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
         (query, decision): (&Query<'_>, &Decision),
     ) {
         report.record(decision, || {
-            let dialect = self.door.dialect.load();
+            let dialect = self.reader.dialect.load();
             let rules = &dialect.rules;
             let has_token = known.token.as_ref().is_some_and(|token| token.is_genuine());
             let sources = IdentitySources {
@@ -149,12 +150,12 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
         });
     }
 
-    /// What the door knows besides what the request says.
-    fn tell_more<'a>(&'a self, request: &Parts, policies: &Policies, facts: &mut Facts<'a>) {
-        if let Some(route) = &self.door.route {
+    /// Adds the reader's route and attributes.
+    fn add_attributes<'a>(&'a self, request: &Parts, policies: &Policies, facts: &mut Facts<'a>) {
+        if let Some(route) = &self.reader.route {
             facts.tell(AttributeName::Route, &**route);
         }
-        for (name, value) in &self.door.attributes {
+        for (name, value) in &self.reader.attributes {
             let own = AttributeName::Named(&**name);
             if policies.needs().iter().any(|need| need.is(&own))
                 && let Some(value) = value(request)
@@ -164,46 +165,46 @@ impl<S: Store<Error = Infallible>, O: Observe> Gate<S, O> {
         }
     }
 
-    /// The answer of who is denied.
-    pub(crate) fn deny<K>(&self, request: &Parts, asked: &Asked<K>) -> Response<String> {
-        let dialect = self.door.dialect.load();
-        let id = CorrelationId::new(&request.headers, asked.manner.made_id).text();
-        let mut answer = denial(request, &id, asked, &dialect);
-        asked.render(answer.headers_mut());
+    /// The response to a denied request.
+    pub(crate) fn deny<K>(&self, request: &Parts, decided: &RequestDecision<K>) -> Response<String> {
+        let dialect = self.reader.dialect.load();
+        let id = CorrelationId::new(&request.headers, decided.rendering.generated_id).text();
+        let mut response = denial(request, &id, decided, &dialect);
+        decided.render(response.headers_mut());
         if request.method == Method::HEAD {
-            // In HTTP/2 a client would take the body for a protocol error.
-            let length = answer.body().len();
-            answer.headers_mut().insert(CONTENT_LENGTH, length.into());
-            answer.body_mut().clear();
+            // In HTTP/2 a body would be a protocol error.
+            let length = response.body().len();
+            response.headers_mut().insert(CONTENT_LENGTH, length.into());
+            response.body_mut().clear();
         }
-        answer
+        response
     }
 }
 
-impl<S, O> Gate<S, O> {
-    /// The response to a request that is not decided on.
+impl<S, O> Decider<S, O> {
+    /// The response to a request that cannot be decided on.
     pub(crate) fn reject(&self, request: &Parts, problem: Problem) -> Response<String> {
         let id = CorrelationId::new(&request.headers, fastrand::u128(..)).text();
-        let (kind, instance, now) = (Problem::BLANK, Some(request.uri.path()), self.door.clock.now());
+        let (kind, instance, now) = (Problem::BLANK, Some(request.uri.path()), self.reader.clock.now());
         problem.on(&Occasion { kind, instance, correlation_id: &id, now }).render()
     }
 }
 
-impl<K> Asked<K> {
+impl<K> RequestDecision<K> {
     pub(crate) fn is_denied(&self) -> bool {
         self.decision.verdict() == Verdict::Deny
     }
 
-    /// The same, with no more to say of limits than when to come back.
+    /// The same without rate limit headers other than `Retry-After`.
     #[must_use]
-    pub(crate) fn tersely(mut self) -> Self {
-        self.manner.style = FieldStyle { x_ratelimit: false, ietf: false, ..self.manner.style };
+    pub(crate) fn with_retry_after_only(mut self) -> Self {
+        self.rendering.style = FieldStyle { x_ratelimit: false, ietf: false, ..self.rendering.style };
         self
     }
 
-    /// Adds the rate limit fields to an answer.
+    /// Adds the rate limit headers to a response.
     pub(crate) fn render(&self, headers: &mut HeaderMap) {
-        let Manner { now, style, is_cross_origin, .. } = self.manner;
+        let RenderContext { now, style, is_cross_origin, .. } = self.rendering;
         let Some(fields) = Fields::of(&self.decision, now) else { return };
         fields.render(style, headers);
         if is_cross_origin {
@@ -212,22 +213,22 @@ impl<K> Asked<K> {
     }
 }
 
-fn denial<K>(request: &Parts, id: &str, asked: &Asked<K>, dialect: &Dialect) -> Response<String> {
+fn denial<K>(request: &Parts, id: &str, decided: &RequestDecision<K>, dialect: &Dialect) -> Response<String> {
     let path = request.uri.path();
     let occasion = Occasion {
         kind: &dialect.problem_type,
         instance: Some(path),
         correlation_id: id,
-        now: asked.manner.now,
+        now: decided.rendering.now,
     };
-    let mut answer = Problem::denial(&asked.decision, &occasion).render();
+    let mut response = Problem::denial(&decided.decision, &occasion).render();
     if let Ok(id) = HeaderValue::from_str(id) {
-        answer.headers_mut().insert(CORRELATION_ID, id);
+        response.headers_mut().insert(CORRELATION_ID, id);
     }
-    answer
+    response
 }
 
-/// Clients behind a proxy that is not trusted look like one.
+/// All clients behind an untrusted proxy count as one.
 #[cold]
 fn warn_of_ignored(header: &'static str, peer: IpAddr) {
     warn!(
@@ -237,9 +238,9 @@ fn warn_of_ignored(header: &'static str, peer: IpAddr) {
     );
 }
 
-/// Nobody told who is asking: a slip of the program that must not open the gate.
+/// The program does not say who the peer is: a mistake that must not leave requests unlimited.
 #[cold]
 fn unknown_peer() -> Problem {
-    error!("a request has no peer address, so it cannot be limited; give the Door a `peer` function");
-    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "it is not known from where this request came")
+    error!("request rejected: no peer address to count by; set RequestReader::peer");
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "peer address of the request is unknown")
 }

@@ -1,4 +1,4 @@
-//! Ordinary requests pass the layer: those of different clients at one address, where each client may send one an hour.
+//! Ordinary requests pass the layer: of different clients behind one address, with one request an hour for each client.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use ratewright_tower::RateLimitLayer;
 use serde_json::json;
 use tower::{Layer, ServiceExt};
 
-use crate::world::{Body, Memory, NOW, bucket, clock, door, over_http_2, request};
+use crate::world::{Body, Memory, NOW, bucket, clock, over_http_2, reader, request};
 
 const SECRET: &[u8] = b"a secret of at least thirty-two bytes";
 
-/// A limit for every kind of key, and one that has requests with an overridden method read in two ways.
+/// A limit for every kind of key, and one that makes overridden methods ambiguous.
 fn one_an_hour() -> Policies {
     let mut policies = Vec::from(LIMITS.map(|(name, by)| {
         let by: Vec<_> = by.iter().map(|name| AttributeName::parse(name).unwrap()).collect();
@@ -40,7 +40,7 @@ fn layer() -> RateLimitLayer<Memory> {
     let verifier = Verifier::new(KeySet::secret(SECRET).unwrap(), TokenRules::default());
     let token = TokenUser { verifier: Arc::new(verifier), claim: "sub".to_owned() };
     let rules = Rules { token: Some(token), ..Rules::default() };
-    RateLimitLayer::new(limiter, door().speaking(Dialect { rules, ..Dialect::default() }.shared()))
+    RateLimitLayer::new(limiter, reader().dialect(Dialect { rules, ..Dialect::default() }.shared()))
 }
 
 fn token(user: &str) -> String {
@@ -48,7 +48,7 @@ fn token(user: &str) -> String {
     encode(&Header::default(), &claims, &EncodingKey::from_secret(SECRET)).unwrap()
 }
 
-/// The request as it comes over HTTP/1.1.
+/// The request over HTTP/1.1.
 fn over_http_1(ordinary: &OrdinaryRequest) -> Request<Body> {
     let mut request = request(1, &ordinary.path);
     *request.method_mut() = Method::from_bytes(ordinary.method.as_bytes()).unwrap();
@@ -58,8 +58,8 @@ fn over_http_1(ordinary: &OrdinaryRequest) -> Request<Body> {
     request
 }
 
-/// Cookies come one by one.
-fn with_crumbs(mut request: Request<Body>) -> Request<Body> {
+/// The request with a header for each cookie.
+fn with_cookies_split(mut request: Request<Body>) -> Request<Body> {
     let cookies = request.headers_mut().remove("cookie").unwrap();
     for cookie in cookies.to_str().unwrap().split("; ") {
         request.headers_mut().append("cookie", cookie.parse().unwrap());
@@ -74,7 +74,7 @@ async fn status(layer: &RateLimitLayer<Memory>, request: Request<Body>) -> Statu
     layer.layer(hello).oneshot(request).await.unwrap().status()
 }
 
-/// Each is counted as its own client, whichever version of HTTP it comes over.
+/// Each counts as its own client over either version of HTTP.
 #[tokio::test]
 async fn ordinary_requests_of_different_clients_pass_once() {
     let requests = ordinary_requests(token);
@@ -84,7 +84,7 @@ async fn ordinary_requests_of_different_clients_pass_once() {
             for ordinary in &requests {
                 let mut request = over_http_1(ordinary);
                 if is_http_2 {
-                    request = over_http_2(with_crumbs(request));
+                    request = over_http_2(with_cookies_split(request));
                 }
                 assert_eq!(status(&layer, request).await, expected, "{ordinary:?}");
             }

@@ -1,4 +1,4 @@
-//! Requests that could be read in more than one way are rejected or counted in the layer too.
+//! Ambiguous requests: upstreams may interpret them in more than one way, so the layer rejects them or counts each way.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use ratewright_tower::RateLimitLayer;
 use serde_json::json;
 use tower::{Layer, ServiceExt};
 
-use crate::world::{Body, NOW, bucket, clock, door, limiter, over_http_2, request};
+use crate::world::{Body, NOW, bucket, clock, limiter, over_http_2, reader, request};
 
 const SECRET: &[u8] = b"a secret of at least thirty-two bytes";
 
@@ -36,7 +36,7 @@ async fn statuses_under(policies: Policies, rules: Rules, requests: Vec<Request<
 async fn statuses_of(policies: Policies, rules: Rules, requests: Vec<Request<Body>>) -> Vec<u16> {
     let limiter = Arc::new(Limiter::new(policies, MemoryStore::new(clock(), 1_000)));
     let dialect = Dialect { rules, ..Dialect::default() }.shared();
-    let layer = RateLimitLayer::new(limiter, door().speaking(dialect));
+    let layer = RateLimitLayer::new(limiter, reader().dialect(dialect));
     let hello = tower::service_fn(|_: Request<Body>| async {
         Ok::<_, Infallible>(Response::new(Body::from("hello")))
     });
@@ -68,7 +68,7 @@ fn path_is(path: &str) -> Condition {
     Condition::default().and_fits(AttributeName::Path, vec![Pattern::new(path, Some(b'/')).unwrap()])
 }
 
-/// A policy of 4 units, of which methods cost so many.
+/// A policy of 4 units with these costs by method.
 fn costing(costs: &[(&str, u32)]) -> Policy {
     let costs = costs.iter().map(|(method, cost)| ((*method).to_owned(), *cost)).collect();
     bucket("p", "4/h").costing(Cost::ByMethod { costs, others: 1 })
@@ -103,7 +103,7 @@ async fn two_authorization_headers_are_counted_by_address() {
     assert_eq!(statuses_by_user(&[both, both, &[&anna], &[&bert]]).await, [200, 429, 200, 200]);
 }
 
-/// A program that writes its own condition on `Authorization` spells the pattern as a policy file does.
+/// A program's own condition on `Authorization` uses the spelling of policy files.
 #[tokio::test]
 async fn a_pattern_of_credentials_covers_all_their_spellings() {
     for (pattern, spellings, others) in [
@@ -137,9 +137,9 @@ async fn a_token_after_a_tab_or_several_spaces_is_a_token() {
     assert_eq!(statuses_by_user(requests).await, [200, 429, 429, 200]);
 }
 
-/// A11: in a bucket of its own, which no user can be named like; another scheme says nothing.
+/// A11: in a bucket whose name no user can have; other schemes are ignored.
 #[tokio::test]
-async fn a_token_that_is_refused_is_counted_by_address() {
+async fn a_refused_token_is_counted_by_address() {
     let old = format!("Bearer {}", token("anna", NOW - 3_600));
     let forged = "Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIn0.AAAA";
     let requests: &[&[&str]] = &[
@@ -177,9 +177,9 @@ async fn a_method_counts_however_it_is_written_or_overridden() {
     }
 }
 
-/// Only as it is written: an upstream may take `options` for a method of its own.
+/// Exemptions compare methods exactly: an upstream may treat `options` as another method.
 #[tokio::test]
-async fn a_method_in_small_letters_is_not_exempt() {
+async fn a_lower_case_method_is_not_exempt() {
     for (method, expected) in [("OPTIONS", [200, 200]), ("options", [200, 429]), ("Options", [200, 429])] {
         let policies = Policies::new(vec![bucket("p", "1/h")]).unwrap().exempting(vec![method_is("OPTIONS")]);
         let requests = vec![with(method, "/", &[]), with(method, "/", &[])];
@@ -188,7 +188,7 @@ async fn a_method_in_small_letters_is_not_exempt() {
 }
 
 #[tokio::test]
-async fn head_is_counted_as_get_unless_it_is_named() {
+async fn head_is_counted_as_get_unless_named() {
     let heads = || vec![with("HEAD", "/", &[]), with("HEAD", "/", &[])];
     assert_eq!(statuses(costing(&[("GET", 3)]), heads()).await, [200, 429]);
     assert_eq!(statuses(costing(&[("GET", 3), ("HEAD", 2)]), heads()).await, [200, 200]);
@@ -204,20 +204,20 @@ async fn head_is_counted_as_get_unless_it_is_named() {
 #[tokio::test]
 async fn a_denial_of_head_has_no_body() {
     let (limiter, _) = limiter([bucket("p", "1/h")]);
-    let layer = RateLimitLayer::new(limiter, door());
+    let layer = RateLimitLayer::new(limiter, reader());
     let hello =
         tower::service_fn(|_: Request<Body>| async { Ok::<_, Infallible>(Response::new(Body::default())) });
     for (method, status, has_body) in [("GET", 200, false), ("GET", 429, true), ("HEAD", 429, false)] {
         let response = layer.layer(hello).oneshot(with(method, "/", &[])).await.unwrap();
         assert_eq!(response.status(), status);
-        let length = crate::world::field(response.headers(), "content-length").to_owned();
+        let length = crate::world::header_text(response.headers(), "content-length").to_owned();
         assert_eq!(!crate::world::text(response).await.is_empty(), has_body, "{method}");
         assert!(method == "GET" || length.parse::<u32>().unwrap() > 0, "as a GET would have it");
     }
 }
 
 #[tokio::test]
-async fn what_comes_twice_is_charged_twice_or_rejected() {
+async fn repeated_values_are_all_charged_or_rejected() {
     let sid = bucket("p", "1/h").by(&[AttributeName::Cookie("sid")]);
     let cookie = |value| with("GET", "/", &[("cookie", value)]);
     let requests = vec![
@@ -239,9 +239,9 @@ async fn what_comes_twice_is_charged_twice_or_rejected() {
     assert_eq!(statuses(elsewhere, vec![twice("/"), twice("/"), twice("/other")]).await, [200, 200, 400]);
 }
 
-/// HTTP/2 sends cookies one by one.
+/// HTTP/2 splits cookies into several headers.
 #[tokio::test]
-async fn cookies_that_come_one_by_one_are_charged() {
+async fn cookies_in_several_headers_are_all_charged() {
     let sid = bucket("p", "1/h").by(&[AttributeName::Cookie("sid")]);
     let cookies = |values: &[&str]| {
         with("GET", "/", &values.iter().map(|value| ("cookie", *value)).collect::<Vec<_>>())
@@ -256,9 +256,8 @@ async fn cookies_that_come_one_by_one_are_charged() {
     assert_eq!(statuses(sid, requests).await, [200, 429, 429, 200, 400]);
 }
 
-/// A user that a trusted proxy names twice is nobody in particular.
 #[tokio::test]
-async fn a_user_that_a_proxy_names_twice_is_rejected() {
+async fn two_user_headers_of_a_trusted_proxy_are_rejected() {
     let proxies = Proxies { trusted: vec!["192.0.2.0/24".parse().unwrap()], ..Proxies::default() };
     let user_header = Some(HeaderName::from_static("x-user"));
     let rules = Rules { proxies, user_header, ..Rules::default() };
@@ -272,7 +271,7 @@ async fn a_user_that_a_proxy_names_twice_is_rejected() {
 }
 
 #[tokio::test]
-async fn a_value_that_cannot_be_read_is_counted_by_address() {
+async fn an_unreadable_value_is_counted_by_address() {
     let cookie = |bytes: &[u8]| {
         let mut request = with("GET", "/", &[]);
         request.headers_mut().insert("cookie", HeaderValue::from_bytes(bytes).unwrap());
@@ -293,7 +292,7 @@ async fn a_value_that_cannot_be_read_is_counted_by_address() {
     assert_eq!(statuses(key, requests).await, [200, 429]);
 }
 
-/// A layer passes on what it reads, so that nothing is stripped after it was counted.
+/// A layer forwards every header that it reads, so none is stripped after it was counted.
 #[tokio::test]
 async fn a_header_that_connection_names_is_counted() {
     let key = bucket("p", "1/h").by(&[AttributeName::Header("x-api-key")]);
@@ -302,7 +301,7 @@ async fn a_header_that_connection_names_is_counted() {
 }
 
 #[tokio::test]
-async fn a_path_counts_in_every_reading() {
+async fn an_ambiguous_path_counts_in_every_interpretation() {
     let ambiguous = || with("GET", "/api/items/1%2f..%2f..%2fx", &[]);
     for (pattern, plain) in [
         ("/api/items/**", Some("/api/items/1")),
@@ -320,9 +319,9 @@ async fn a_path_counts_in_every_reading() {
     assert_eq!(statuses_under(nothing, rejecting, requests).await, [400, 200]);
 }
 
-/// B4: what a program exempts is exempt as a whole path, and in every reading.
+/// B4: an exempt path matches as a whole, and in every interpretation.
 #[tokio::test]
-async fn only_what_is_named_is_exempt() {
+async fn only_the_exact_path_is_exempt() {
     for (path, expected) in [
         ("/health", [200, 200]),
         ("/healthcare", [200, 429]),
@@ -336,7 +335,7 @@ async fn only_what_is_named_is_exempt() {
 }
 
 #[tokio::test]
-async fn paths_that_differ_by_case_are_one_if_the_program_says_so() {
+async fn paths_are_case_insensitive_if_configured() {
     for (case, expected) in [(Case::Sensitive, [200, 200]), (Case::Insensitive, [200, 429])] {
         let policy = bucket("p", "1/h").covering(Selector::When(path_is("/login")));
         let requests = ["/login", "/Login"].map(|path| with("GET", path, &[])).into();
@@ -345,9 +344,9 @@ async fn paths_that_differ_by_case_are_one_if_the_program_says_so() {
     }
 }
 
-/// An application may read any line of `Host`, or the host in the target.
+/// An application may read any `Host` header, or the host in the target.
 #[tokio::test]
-async fn every_host_that_is_named_counts() {
+async fn every_host_counts() {
     let by_host = || bucket("p", "1/h").by(&[AttributeName::Host]);
     let lines = |hosts: &[&str]| {
         let mut request = with("GET", "/", &[]);

@@ -1,4 +1,4 @@
-//! What the descriptors of a request meet, and what they are charged for it.
+//! Which rule matches each descriptor of a request, and what the descriptor is charged.
 
 use std::num::NonZeroU32;
 
@@ -6,51 +6,51 @@ use ratewright_core::{Act, Ask, Attribute, AttributeName, Charges, Entrypoint, M
 use ratewright_rls_rules::{Entry, Matched, Rule, replace};
 use smallvec::SmallVec;
 
-use crate::brought::{self, Brought};
+use crate::limit_override::{self, LimitOverride};
 use crate::refunds::Refunds;
-use crate::rules::{Compat, Rules};
+use crate::rules::{Compat, RuleSet};
 use crate::wire::{RateLimitDescriptor, RateLimitRequest};
 
-/// The most of a value that tells buckets apart, in bytes: it stands in Redis' keys.
+/// The longest part of a value that names a bucket, in bytes: it is part of the Redis key.
 const VALUE_MAX: usize = 4_096;
 
-/// What a descriptor meets, and how much it asks for.
-pub(crate) struct Met<'a> {
+/// A descriptor with the rule or override that matches it, and its hits.
+pub(crate) struct DescriptorMatch<'a> {
     pub(crate) matched: Matched<'a>,
-    pub(crate) brought: Option<Brought>,
+    pub(crate) limit_override: Option<LimitOverride>,
     pub(crate) hits: Hits,
     /// Whether it denies only if all quotas of the request do.
     pub(crate) is_quota: bool,
-    /// Whether the descriptor tells its hits itself.
+    /// Whether the descriptor has hits of its own.
     has_own_hits: bool,
-    /// Whether nothing is written for it anywhere, with a limit or without.
+    /// Whether no file mentions it, with a limit or without.
     pub(crate) is_unknown: bool,
 }
 
 /// How many units a descriptor asks for.
 #[derive(Clone, Copy)]
 pub(crate) enum Hits {
-    /// So many are spent.
+    /// Units to spend.
     Spend(u32),
-    /// So many are given back.
+    /// Units to give back.
     GiveBack(u32),
 }
 
-/// A descriptor that is to be charged.
-pub(crate) struct Asking<'a> {
-    /// Which one.
+/// A descriptor that is charged.
+pub(crate) struct ChargedDescriptor<'a> {
+    /// Its index in the request.
     pub(crate) number: usize,
     policy: [&'a str; 1],
     attributes: SmallVec<[Attribute<'a>; 4]>,
 }
 
-impl Met<'_> {
+impl DescriptorMatch<'_> {
     /// True if it is counted even past its limit.
     pub(crate) fn is_record(&self) -> bool {
         self.matched.rule().is_some_and(Rule::is_record)
     }
 
-    /// True if it tells what an answer cost that is sent already: a rule in record mode, and hits of its own.
+    /// True if it reports the cost of a response that was already sent: a rule in record mode, and hits of its own.
     pub(crate) fn is_report(&self) -> bool {
         self.is_record() && self.has_own_hits && matches!(self.hits, Hits::Spend(1..))
     }
@@ -61,48 +61,48 @@ impl Met<'_> {
         matches!(self.hits, Hits::Spend(_)) && !self.is_quota && !is_shadow
     }
 
-    /// True if its limit is zero, so that all is lost whatever has been spent.
+    /// True if its limit is zero, so that it always denies.
     pub(crate) fn is_lost(&self) -> bool {
-        let is_zero = match &self.brought {
-            Some(brought) => brought.quota.is_none(),
+        let is_zero = match &self.limit_override {
+            Some(limit_override) => limit_override.quota.is_none(),
             None => matches!(self.matched, Matched::Blocked(_)),
         };
         is_zero && self.can_deny()
     }
 }
 
-/// What each descriptor meets.
-pub(crate) fn meet<'a>(
-    rules: &'a Rules,
+/// Finds the rule or override of each descriptor.
+pub(crate) fn match_descriptors<'a>(
+    rules: &'a RuleSet,
     request: &'a RateLimitRequest,
     refunds: Refunds,
-) -> SmallVec<[Met<'a>; 4]> {
-    let has_domain = rules.domains.has(&request.domain);
-    let mut alone: SmallVec<[(Option<Brought>, bool); 4]> = SmallVec::new();
+) -> SmallVec<[DescriptorMatch<'a>; 4]> {
+    let has_domain = rules.domains.has_domain(&request.domain);
+    let mut alone: SmallVec<[(Option<LimitOverride>, bool); 4]> = SmallVec::new();
     let mut matched: SmallVec<[Matched<'a>; 4]> = SmallVec::new();
     for descriptor in &request.descriptors {
         let entries: SmallVec<[Entry<'a>; 8]> = entries(descriptor).collect();
         let own = descriptor.limit.as_ref().filter(|_| has_domain);
-        let own = own.and_then(|limit| Brought::new(limit, &request.domain, &entries));
+        let own = own.and_then(|limit| LimitOverride::new(limit, &request.domain, &entries));
         let rule = match own {
             Some(_) => Matched::Nothing,
             None => rules.domains.find(&request.domain, &entries),
         };
         let is_nothing = own.is_none() && matches!(rule, Matched::Nothing);
-        alone.push((own, is_nothing && !rules.domains.knows(&request.domain, &entries)));
+        alone.push((own, is_nothing && !rules.domains.has_descriptor(&request.domain, &entries)));
         matched.push(rule);
     }
     replace(&mut matched);
     let each = matched.into_iter().zip(alone).zip(&request.descriptors);
-    let met = each.map(|((matched, (brought, is_unknown)), descriptor)| Met {
-        is_quota: rules.manner.quota_mode || matched.rule().is_some_and(Rule::is_quota),
+    let matches = each.map(|((matched, (limit_override, is_unknown)), descriptor)| DescriptorMatch {
+        is_quota: rules.settings.quota_mode || matched.rule().is_some_and(Rule::is_quota),
         matched,
-        brought,
+        limit_override,
         hits: hits(descriptor, request.hits_addend, refunds),
         has_own_hits: descriptor.hits_addend.is_some(),
         is_unknown,
     });
-    met.collect()
+    matches.collect()
 }
 
 /// A descriptor's entries.
@@ -122,61 +122,75 @@ fn hits(descriptor: &RateLimitDescriptor, of_request: u32, refunds: Refunds) -> 
     }
 }
 
-/// As much of a value as tells buckets apart. Refusing a longer one would let its request through, so it is counted with all that begin
-/// like it.
+/// The part of a value that names a bucket. Longer values share a bucket if they begin alike; rejecting them would let their requests pass.
 fn shortened(value: &str) -> &str {
     value.split_at(value.floor_char_boundary(VALUE_MAX)).0
 }
 
-/// Those that have to be charged.
-pub(crate) fn asking<'a>(domain: &'a str, met: &'a [Met<'_>]) -> SmallVec<[Asking<'a>; 4]> {
-    let asking = met.iter().enumerate().filter_map(|(number, met)| match (&met.brought, &met.matched) {
-        (Some(brought), _) => brought.quota.as_ref().map(|_| Asking {
-            number,
-            policy: [brought.policy()],
-            attributes: [(brought::DOMAIN, domain), (brought::ENTRIES, &*brought.entries)]
+/// The descriptors that are charged.
+pub(crate) fn charged<'a>(
+    domain: &'a str,
+    matches: &'a [DescriptorMatch<'_>],
+) -> SmallVec<[ChargedDescriptor<'a>; 4]> {
+    let charged = matches.iter().enumerate().filter_map(|(number, matches)| {
+        match (&matches.limit_override, &matches.matched) {
+            (Some(limit_override), _) => limit_override.quota.as_ref().map(|_| ChargedDescriptor {
+                number,
+                policy: [limit_override.policy()],
+                attributes: [
+                    (limit_override::DOMAIN, domain),
+                    (limit_override::ENTRIES, &*limit_override.entries),
+                ]
                 .map(|(name, value)| Attribute { name: AttributeName::Named(name), value: shortened(value) })
                 .into_iter()
                 .collect(),
-        }),
-        (None, Matched::Limited(limited)) => {
-            let mut attributes = limited.attributes();
-            attributes.iter_mut().for_each(|attribute| attribute.value = shortened(attribute.value));
-            Some(Asking { number, policy: [limited.policy()], attributes })
+            }),
+            (None, Matched::Limited(limited)) => {
+                let mut attributes = limited.attributes();
+                attributes.iter_mut().for_each(|attribute| attribute.value = shortened(attribute.value));
+                Some(ChargedDescriptor { number, policy: [limited.policy()], attributes })
+            }
+            (None, Matched::Nothing | Matched::Unlimited(_) | Matched::Blocked(_)) => None,
         }
-        (None, Matched::Nothing | Matched::Unlimited(_) | Matched::Blocked(_)) => None,
     });
-    asking.collect()
+    charged.collect()
 }
 
-/// What the limiter is asked for a descriptor.
+/// The query of a descriptor.
 pub(crate) fn query<'a>(
-    asking: &'a Asking<'_>,
-    met: &Met<'_>,
+    charged: &'a ChargedDescriptor<'_>,
+    matches: &DescriptorMatch<'_>,
     compat: Compat,
     entrypoint: Entrypoint,
 ) -> Query<'a> {
-    let ask = match met.hits {
+    let ask = match matches.hits {
         Hits::GiveBack(0) => Ask::Look(0),
-        Hits::GiveBack(_) => Ask::Record(0), // which tells the time by the store's clock
-        Hits::Spend(hits) if compat == Compat::Strict || met.is_record() => Ask::Record(hits),
+        Hits::GiveBack(_) => Ask::Record(0), // its standing has the time of the store's clock
+        Hits::Spend(hits) if compat == Compat::Strict || matches.is_record() => Ask::Record(hits),
         Hits::Spend(hits) => NonZeroU32::new(hits).map_or(Ask::Look(0), Ask::Spend),
     };
-    let (select, attributes) = (Select::Named(&asking.policy), &*asking.attributes);
+    let (select, attributes) = (Select::Named(&charged.policy), &*charged.attributes);
     Query { select, attributes, address: None, ask, patience: Micros::ZERO, id: None, entrypoint }
 }
 
 /// Adds the charges of a descriptor.
-pub(crate) fn charge<'a>(rules: &'a Rules, met: &'a Met<'_>, query: &Query<'a>, charges: &mut Charges<'a>) {
+pub(crate) fn charge<'a>(
+    rules: &'a RuleSet,
+    matches: &'a DescriptorMatch<'_>,
+    query: &Query<'a>,
+    charges: &mut Charges<'a>,
+) {
     let mut own = Charges::new();
     rules.policies.select(query, &mut own);
     for charge in &mut own {
-        if let Some(quota) = met.brought.as_ref().and_then(|brought| brought.quota.as_ref()) {
+        if let Some(quota) =
+            matches.limit_override.as_ref().and_then(|limit_override| limit_override.quota.as_ref())
+        {
             charge.quota = quota;
         }
-        // Alone it never denies.
+        // A quota never denies by itself.
         if let Act::Take(cost) = charge.act
-            && met.is_quota
+            && matches.is_quota
         {
             charge.act = Act::Try(cost);
         }

@@ -1,33 +1,35 @@
-//! Trees and requests as one line each.
+//! A notation for trees and requests: one line for each descriptor.
 //!
 //! ```text
-//!   client=red 10/minute           a descriptor; a value may follow the key
-//!   route=api* share               words say the rest
-//!     method=post 1/second         two spaces further in: below it
+//!   client=red 10/minute           a descriptor; the value is optional
+//!   route=api* share               further words are its settings
+//!     method=post 1/second         indented by two spaces: nested
 //! ```
 
 use ratewright_core::Algorithm;
-use ratewright_rls_rules::{Descriptor, Domains, Entry, Error, Matched, RateLimit, SameDomain};
+use ratewright_rls_rules::{
+    Descriptor, DescriptorError, Domains, DuplicateDomains, Entry, Matched, RateLimit,
+};
 
-/// The domain of all tests that do not care.
+/// The domain of most tests.
 pub(crate) const DOMAIN: &str = "shop";
 
 /// One domain with these descriptors.
 #[track_caller]
 pub(crate) fn domains(text: &str) -> Domains {
     let mut domains = Domains::default();
-    domains.add(DOMAIN, &descriptors(text), SameDomain::Refuse).unwrap();
+    domains.add(DOMAIN, &descriptors(text), DuplicateDomains::Reject).unwrap();
     domains
 }
 
-/// What is wrong with these descriptors, a line each.
+/// The errors in these descriptors, one line each.
 pub(crate) fn errors(text: &str) -> String {
-    let added = Domains::default().add(DOMAIN, &descriptors(text), SameDomain::Refuse);
-    let told = |error: &Error| format!("{:?} {:?}: {error}\n", error.path, error.field);
-    added.err().unwrap_or_default().iter().map(told).collect()
+    let added = Domains::default().add(DOMAIN, &descriptors(text), DuplicateDomains::Reject);
+    let line = |error: &DescriptorError| format!("{:?} {:?}: {error}\n", error.path, error.field);
+    added.err().unwrap_or_default().iter().map(line).collect()
 }
 
-/// Descriptors as they are written above.
+/// Descriptors in the notation above.
 pub(crate) fn descriptors(text: &str) -> Vec<Descriptor> {
     let mut whole = Descriptor::default();
     for line in text.lines().filter(|line| !line.trim().is_empty()) {
@@ -72,7 +74,7 @@ fn descriptor(line: &str) -> Descriptor {
     descriptor
 }
 
-/// The limit that was written last.
+/// The last limit.
 fn limit(descriptor: &mut Descriptor) -> &mut RateLimit {
     descriptor.rate_limits.last_mut().unwrap()
 }
@@ -87,8 +89,8 @@ fn entry_of(text: &str) -> Entry<'_> {
     Entry { key, value }
 }
 
-/// What a request meets, in words.
-pub(crate) fn told(matched: &Matched<'_>) -> String {
+/// The rule that matches a request, as text.
+pub(crate) fn summary(matched: &Matched<'_>) -> String {
     match matched {
         Matched::Nothing => "nothing".to_owned(),
         Matched::Unlimited(rule) => format!("unlimited {}", rule.path()),

@@ -1,4 +1,4 @@
-//! Limits that count only some answers.
+//! Limits that count only responses with some statuses.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -12,20 +12,20 @@ use ratewright_tower::RateLimitLayer;
 use tokio::sync::Barrier;
 use tower::{Layer, Service, ServiceExt};
 
-use crate::world::{Body, Distant, bucket, clock, door, limiter, request};
+use crate::world::{Body, RemoteStore, bucket, clock, limiter, reader, request};
 
-/// Three failures an hour.
+/// Three failed logins an hour.
 fn failures() -> Policy {
-    bucket("login", "3/h").counting(Counted::only(vec![401..=401, 403..=403]))
+    bucket("login", "3/h").with_count(Counted::only(vec![401..=401, 403..=403]))
 }
 
-/// Logs in with a word: who says `right` is let in.
-async fn login<S: Store<Error = Infallible> + 'static>(layer: &RateLimitLayer<S>, word: &str) -> u16 {
+/// Logs in with a password; `/right` is the right one.
+async fn login<S: Store<Error = Infallible> + 'static>(layer: &RateLimitLayer<S>, password: &str) -> u16 {
     let service = tower::service_fn(|request: Request<Body>| async move {
         let status = if request.uri().path() == "/right" { StatusCode::OK } else { StatusCode::UNAUTHORIZED };
         Ok::<_, Infallible>(Response::builder().status(status).body(Body::default()).unwrap())
     });
-    layer.layer(service).oneshot(request(1, word)).await.unwrap().status().as_u16()
+    layer.layer(service).oneshot(request(1, password)).await.unwrap().status().as_u16()
 }
 
 async fn only_failures_count<S: Store<Error = Infallible> + 'static>(layer: RateLimitLayer<S>) {
@@ -39,34 +39,34 @@ async fn only_failures_count<S: Store<Error = Infallible> + 'static>(layer: Rate
 }
 
 #[tokio::test]
-async fn a_login_limit_punishes_failures_and_not_successes() {
+async fn a_login_limit_counts_only_failures() {
     let (limiter, _) = limiter([failures()]);
-    only_failures_count(RateLimitLayer::new(limiter, door())).await;
+    only_failures_count(RateLimitLayer::new(limiter, reader())).await;
 }
 
 #[tokio::test]
-async fn so_it_does_where_the_store_must_be_waited_for() {
-    let store = Distant(MemoryStore::new(clock(), 1_000));
+async fn a_login_limit_in_a_remote_store_counts_only_failures() {
+    let store = RemoteStore(MemoryStore::new(clock(), 1_000));
     let limiter = Arc::new(Limiter::new(Policies::new(vec![failures()]).unwrap(), store));
-    only_failures_count(RateLimitLayer::new(limiter, door())).await;
+    only_failures_count(RateLimitLayer::new(limiter, reader())).await;
 }
 
 #[tokio::test]
-async fn who_leaves_while_its_charge_is_given_back_does_not_keep_it() {
-    let store = Distant(MemoryStore::new(clock(), 1_000));
+async fn a_refund_completes_if_the_response_future_is_dropped() {
+    let store = RemoteStore(MemoryStore::new(clock(), 1_000));
     let limiter = Arc::new(Limiter::new(Policies::new(vec![failures()]).unwrap(), store));
-    let layer = RateLimitLayer::new(limiter, door());
+    let layer = RateLimitLayer::new(limiter, reader());
     for _ in 0..10 {
         let service = tower::service_fn(|_: Request<Body>| async {
             Ok::<_, Infallible>(Response::new(Body::default()))
         });
-        let mut answer = Box::pin(layer.layer(service).call(request(1, "/right")));
-        while !format!("{answer:?}").contains("refunding") {
-            let polled = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
+        let mut response = Box::pin(layer.layer(service).call(request(1, "/right")));
+        while !format!("{response:?}").contains("refunding") {
+            let polled = poll_fn(|context| Poll::Ready(response.as_mut().poll(context))).await;
             assert!(polled.is_pending());
             tokio::task::yield_now().await;
         }
-        drop(answer);
+        drop(response);
         tokio::task::yield_now().await; // the refund has a task of its own
         tokio::task::yield_now().await;
     }
@@ -76,21 +76,21 @@ async fn who_leaves_while_its_charge_is_given_back_does_not_keep_it() {
 }
 
 #[tokio::test]
-async fn failures_in_parallel_are_counted_before_they_are_known() {
+async fn parallel_requests_are_charged_before_their_statuses_are_known() {
     let (limiter, _) = limiter([failures()]);
-    let layer = RateLimitLayer::new(limiter, door());
+    let layer = RateLimitLayer::new(limiter, reader());
     let together = Arc::new(Barrier::new(3));
     let attempts: Vec<_> = (0..10)
         .map(|_| {
             let (layer, together) = (layer.clone(), together.clone());
             tokio::spawn(async move {
-                // Nobody fails before as many have come as the limit allows.
+                // No request fails before as many have arrived as the limit allows.
                 let service = tower::service_fn(move |_: Request<Body>| {
                     let together = together.clone();
                     async move {
                         together.wait().await;
-                        let answer = Response::builder().status(401).body(Body::default());
-                        Ok::<_, Infallible>(answer.unwrap())
+                        let response = Response::builder().status(401).body(Body::default());
+                        Ok::<_, Infallible>(response.unwrap())
                     }
                 });
                 layer.layer(service).oneshot(request(1, "/")).await.unwrap().status().as_u16()
@@ -106,9 +106,9 @@ async fn failures_in_parallel_are_counted_before_they_are_known() {
 }
 
 #[tokio::test]
-async fn only_the_policies_that_ask_for_it_give_back() {
+async fn only_policies_with_count_refund() {
     let (limiter, _) = limiter([failures(), bucket("all", "5/h")]);
-    let layer = RateLimitLayer::new(limiter, door());
+    let layer = RateLimitLayer::new(limiter, reader());
     for status in [200, 200, 200, 200, 200, 429] {
         assert_eq!(login(&layer, "/right").await, status);
     }

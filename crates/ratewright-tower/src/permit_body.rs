@@ -1,4 +1,4 @@
-//! A body that holds a permit until it has been taken.
+//! A response body that holds a permit until it ends.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,33 +9,33 @@ use pin_project_lite::pin_project;
 use crate::permits::Permit;
 
 pin_project! {
-    /// A body that holds a permit until its end, or until it is dropped.
+    /// A response body that holds a permit until it ends or is dropped.
     #[derive(Debug)]
-    pub struct Held<R> {
+    pub struct PermitBody<R> {
         #[pin]
         body: R,
         permit: Option<Permit>,
     }
 }
 
-impl<R> Held<R> {
+impl<R> PermitBody<R> {
     pub(crate) fn new(body: R, permit: Option<Permit>) -> Self {
         Self { body, permit }
     }
 
-    /// The body itself.
+    /// The inner body.
     pub fn get_ref(&self) -> &R {
         &self.body
     }
 }
 
-impl<R: From<String>> From<String> for Held<R> {
+impl<R: From<String>> From<String> for PermitBody<R> {
     fn from(text: String) -> Self {
         Self { body: text.into(), permit: None }
     }
 }
 
-impl<R: Body> Body for Held<R> {
+impl<R: Body> Body for PermitBody<R> {
     type Data = R::Data;
     type Error = R::Error;
 

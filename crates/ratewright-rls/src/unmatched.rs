@@ -1,4 +1,4 @@
-//! What met no rule. That is no error, and a mistake in a name looks just like it, so it is counted, and told.
+//! Counts and reports requests and descriptors without a rule. They are valid, but a typo in a name looks the same.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,18 +7,18 @@ use ratewright_core::Timestamp;
 use ratewright_listen::LogThrottle;
 use tracing::warn;
 
-/// As much of a name as the log shows, in bytes.
+/// The longest part of a name that is logged, in bytes.
 const NAME_MAX: usize = 100;
 
-/// What met no rule, so far.
+/// Requests and descriptors without a rule, since the start.
 #[derive(Debug)]
-pub struct Unmet {
+pub struct Unmatched {
     n_requests: AtomicU64,
     n_descriptors: AtomicU64,
     warnings: LogThrottle,
 }
 
-impl Unmet {
+impl Unmatched {
     /// Requests for domains that no file has.
     pub fn n_requests(&self) -> u64 {
         self.n_requests.load(Ordering::Relaxed)
@@ -48,7 +48,7 @@ impl Unmet {
     }
 }
 
-impl Default for Unmet {
+impl Default for Unmatched {
     fn default() -> Self {
         let (n_requests, n_descriptors) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { n_requests, n_descriptors, warnings: LogThrottle::new(Duration::from_secs(10)) }

@@ -1,12 +1,12 @@
-//! Answers the calls of a connection where they are read.
+//! Runs the calls of a connection in the task that reads them.
 //!
 //! ```text
-//!   read all that has come ──► answer each call ──► write all answers at once
+//!   read all that arrived ──► answer each call ──► write all responses at once
 //!                                 └─ waits for Redis ─┘
 //! ```
 //!
-//! The library would make a task of each call. One that is decided in memory is over before that task could have been handed to another
-//! thread; and of those that wait for Redis many get their answer at once, and are written at once if they are in one hand.
+//! hyper would spawn a task for each call. A call that is decided in memory ends before such a task would start. Calls that wait for Redis often
+//! get their responses together, and one task writes them together.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,19 +19,19 @@ type Call = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The calls of a connection.
 #[derive(Default)]
-pub(crate) struct Calls {
-    begun: Begun,
+pub(crate) struct InlineExecutor {
+    queue: CallQueue,
     waiting: FuturesUnordered<Call>,
 }
 
-/// Those that nobody has looked at yet. A connection puts its calls here.
+/// Calls that have not been polled yet. The connection pushes its calls here.
 #[derive(Clone, Default)]
-pub(crate) struct Begun(Arc<Mutex<Vec<Call>>>);
+pub(crate) struct CallQueue(Arc<Mutex<Vec<Call>>>);
 
-impl Calls {
-    /// Where the connection is to put its calls.
-    pub(crate) fn begun(&self) -> Begun {
-        self.begun.clone()
+impl InlineExecutor {
+    /// Where the connection pushes its calls.
+    pub(crate) fn queue(&self) -> CallQueue {
+        self.queue.clone()
     }
 
     /// Drives the connection and its calls.
@@ -50,11 +50,11 @@ impl Calls {
         }
     }
 
-    /// Lets calls go on, and tells whether one is over, so that there is something to write.
+    /// Polls the calls. True if one has ended, so that there is something to write.
     fn answer(&mut self, cx: &mut Context<'_>) -> bool {
         let mut is_answered = false;
-        for mut call in self.begun.take() {
-            // Nobody needs to be woken: one that is not ready is polled again, by a waker that counts.
+        for mut call in self.queue.take() {
+            // No waker is needed: a pending call is polled again below, with the real one.
             if call.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending() {
                 self.waiting.push(call);
             } else {
@@ -68,13 +68,13 @@ impl Calls {
     }
 }
 
-impl Begun {
+impl CallQueue {
     fn take(&self) -> Vec<Call> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Begun {
+impl<F: Future<Output = ()> + Send + 'static> Executor<F> for CallQueue {
     fn execute(&self, call: F) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::pin(call));
     }

@@ -1,7 +1,7 @@
-//! A stream that does not wait for ever for its reader.
+//! A time limit on writes.
 //!
-//! A client that sends requests and reads no answers fills the buffers, and then keeps its connection for as
-//! long as it likes. Here a write that makes no headway for a while ends the connection.
+//! A client that sends requests and never reads responses fills the buffers and keeps its connection open for ever.
+//! Here a write that makes no progress within the timeout fails, and the connection closes.
 
 use std::io;
 use std::pin::Pin;
@@ -12,35 +12,35 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::Sleep;
 
-/// A stream whose writes have a time limit.
+/// A stream whose writes have a timeout.
 #[derive(Debug)]
-pub struct Patient {
+pub struct WriteTimeout {
     stream: TcpStream,
-    patience: Duration,
-    /// Runs while a write waits.
-    waiting: Option<Pin<Box<Sleep>>>,
+    timeout: Duration,
+    /// Runs while a write is blocked.
+    blocked: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patient {
-    /// A stream of which each write must make headway within `patience`.
-    pub fn new(stream: TcpStream, patience: Duration) -> Self {
-        Self { stream, patience, waiting: None }
+impl WriteTimeout {
+    /// A stream whose writes must each make progress within `timeout`.
+    pub fn new(stream: TcpStream, timeout: Duration) -> Self {
+        Self { stream, timeout, blocked: None }
     }
 
-    /// Passes on what a write came to, and gives up on one that waits too long.
+    /// Returns the result of a write, or an error once it has been blocked for the whole timeout.
     fn limit<T>(&mut self, cx: &mut Context<'_>, written: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if written.is_ready() {
-            self.waiting = None;
+            self.blocked = None;
             return written;
         }
-        let patience = self.patience;
-        let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
-        ready!(waiting.as_mut().poll(cx));
+        let timeout = self.timeout;
+        let blocked = self.blocked.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        ready!(blocked.as_mut().poll(cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
 
-impl AsyncRead for Patient {
+impl AsyncRead for WriteTimeout {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -50,7 +50,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl AsyncWrite for WriteTimeout {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, buf);
         self.limit(cx, written)

@@ -1,7 +1,6 @@
-//! Limits that requests bring along, in place of those that are configured.
+//! Limit overrides: limits in the request itself, which replace the configured ones.
 //!
-//! Their buckets are told apart by the domain and by all entries, and each unit has its own: a policy for each unit, whose quota is
-//! the request's.
+//! A bucket is named by the domain, all entries and the unit. There is one policy for each unit; the quota comes from the request.
 //!
 //! # How entries are written in a bucket's name
 //!
@@ -22,32 +21,32 @@ use ratewright_rls_rules::{Entry, Unit};
 
 use crate::wire::{RateLimitOverride, RateLimitUnit};
 
-/// The attributes that tell buckets apart.
+/// The attributes that name a bucket.
 pub(crate) const DOMAIN: &str = "domain";
 pub(crate) const ENTRIES: &str = "entries";
 
 /// The longest text of entries, in bytes. Longer ones are replaced by a digest.
 const ENTRIES_MAX: usize = 256;
 
-/// The longest domain that tells buckets apart by itself, in bytes. The digest covers longer ones.
+/// The longest domain that is part of a bucket's name, in bytes. Longer ones are part of the digest.
 const DOMAIN_MAX: usize = 256;
 
-/// Windows as the original has them.
+/// Windows as envoyproxy/ratelimit has them.
 const ALGORITHM: Algorithm = Algorithm::FixedWindow(WindowStart::Epoch);
 
-/// A limit that a request brought along.
+/// A limit in a request.
 #[derive(Debug)]
-pub(crate) struct Brought {
+pub(crate) struct LimitOverride {
     pub(crate) requests_per_unit: u32,
     pub(crate) unit: Unit,
-    /// Nothing for a limit of zero.
+    /// `None` for a limit of zero.
     pub(crate) quota: Option<Quota>,
-    /// All entries in one text, which no other descriptor of the domain has.
+    /// All entries in one text that is unique in the domain.
     pub(crate) entries: String,
 }
 
-impl Brought {
-    /// Nothing if the unit is none: then what is configured counts.
+impl LimitOverride {
+    /// `None` if the unit is unknown: then the configured limit applies.
     pub(crate) fn new(limit: &RateLimitOverride, domain: &str, entries: &[Entry<'_>]) -> Option<Self> {
         let unit = match RateLimitUnit::try_from(limit.unit).ok()? {
             RateLimitUnit::Unknown => return None,
@@ -69,7 +68,7 @@ impl Brought {
     }
 }
 
-/// All entries in one text that no other descriptor of the domain has.
+/// All entries in one text that is unique in the domain.
 fn entries_text(domain: &str, entries: &[Entry<'_>]) -> String {
     let texts = || entries.iter().flat_map(|entry| [entry.key, entry.value]);
     let n_bytes: usize = texts().map(|text| text.len() + ":256:".len()).sum();
@@ -93,13 +92,13 @@ fn with_lengths<'a>(texts: impl Iterator<Item = &'a str>) -> String {
 
 fn name(unit: Unit) -> &'static str {
     match unit {
-        Unit::Second => "envoy..brought.second",
-        Unit::Minute => "envoy..brought.minute",
-        Unit::Hour => "envoy..brought.hour",
-        Unit::Day => "envoy..brought.day",
-        Unit::Week => "envoy..brought.week",
-        Unit::Month => "envoy..brought.month",
-        Unit::Year => "envoy..brought.year",
+        Unit::Second => "envoy..override.second",
+        Unit::Minute => "envoy..override.minute",
+        Unit::Hour => "envoy..override.hour",
+        Unit::Day => "envoy..override.day",
+        Unit::Week => "envoy..override.week",
+        Unit::Month => "envoy..override.month",
+        Unit::Year => "envoy..override.year",
     }
 }
 
@@ -108,8 +107,7 @@ fn quota(requests_per_unit: u32, unit: Unit) -> Option<Quota> {
     Quota::new(ALGORITHM, Rate::new(units, unit.length()).ok()?).ok()
 }
 
-/// The policies that a rule set must have for limits that requests bring along. No domain is empty, so none of a domain has such a
-/// name.
+/// The policies that count limit overrides. Their names begin with an empty domain, so no configured rule can have one of them.
 pub fn policies() -> Vec<Policy> {
     let partition =
         || [DOMAIN, ENTRIES].map(|name| Part::one(AttributeName::Named(name.to_owned()))).to_vec();
@@ -120,8 +118,8 @@ pub fn policies() -> Vec<Policy> {
     Unit::ALL.into_iter().filter_map(policy).collect()
 }
 
-/// True if it is one of them, and no rule that somebody wrote.
-pub fn is_brought(policy: &Policy) -> bool {
+/// True for a policy of [`policies`], false for configured rules.
+pub fn is_override_policy(policy: &Policy) -> bool {
     Unit::ALL.into_iter().any(|unit| name(unit) == policy.name())
 }
 
@@ -129,7 +127,7 @@ pub fn is_brought(policy: &Policy) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use ratewright_rls_rules::{Descriptor, Domains, RateLimit, SameDomain};
+    use ratewright_rls_rules::{Descriptor, Domains, DuplicateDomains, RateLimit};
 
     type Pairs = Vec<(String, String)>;
 
@@ -186,15 +184,15 @@ mod tests {
         /// Neither do the policies of rules, whatever their domain and keys are called.
         #[test]
         fn no_configured_rule_shares_a_policy_name(
-            domain in prop_oneof!["[.a]{1,3}", Just(".brought".to_owned()), Just(".brought.hour".to_owned())],
-            key in prop_oneof!["(second|hour|brought|[.]){1,3}", texts()],
+            domain in prop_oneof!["[.a]{1,3}", Just(".override".to_owned()), Just(".override.hour".to_owned())],
+            key in prop_oneof!["(second|hour|override|[.]){1,3}", texts()],
             value in prop_oneof![Just(String::new()), "[a-z./]{0,6}"],
         ) {
             let rate_limit = RateLimit { unit: "hour".to_owned(), requests_per_unit: 1, ..RateLimit::default() };
             let rule = Descriptor { key, value, rate_limits: vec![rate_limit], ..Descriptor::default() };
             let mut domains = Domains::default();
-            prop_assume!(domains.add(&domain, &[rule], SameDomain::Refuse).is_ok());
-            prop_assert!(domains.policies().iter().all(|policy| !is_brought(policy)));
+            prop_assume!(domains.add(&domain, &[rule], DuplicateDomains::Reject).is_ok());
+            prop_assert!(domains.policies().iter().all(|policy| !is_override_policy(policy)));
         }
     }
 

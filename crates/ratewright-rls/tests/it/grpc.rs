@@ -13,9 +13,9 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Body, Frame, Incoming};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use ratewright_listen::Stop;
+use ratewright_listen::Shutdown;
 use ratewright_rls::wire::{Code, RateLimitDescriptor, RateLimitRequest, RateLimitResponse};
-use ratewright_rls::{Door, Health, Listening, Manner, serve};
+use ratewright_rls::{GrpcService, Health, Listening, RlsSettings, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
@@ -41,13 +41,13 @@ pub(crate) struct Open {
 }
 
 async fn open(listening: Listening) -> Open {
-    let world = World::new(&[limit("client", "", 2, "minute")], Manner::default());
+    let world = World::new(&[limit("client", "", 2, "minute")], RlsSettings::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let (door, health) = Door::new(world.rls);
+    let (service, health) = GrpcService::new(world.rls);
     let (stop, stopped) = oneshot::channel::<()>();
-    let stopped = Stop::when(async { stopped.await.unwrap_or_default() });
-    let served = tokio::spawn(serve(listener, door, listening, None, stopped));
+    let stopped = Shutdown::when(async { stopped.await.unwrap_or_default() });
+    let served = tokio::spawn(serve(listener, service, listening, None, stopped));
     let channel = Channel::from_shared(format!("http://{address}")).unwrap().connect_lazy();
     Open { address, channel, health, stop, served }
 }
@@ -108,8 +108,8 @@ where
 async fn status_of(answer: Response<Incoming>) -> String {
     let (head, body) = answer.into_parts();
     let read = body.collect().await.unwrap();
-    let told = head.headers.get("grpc-status").or_else(|| read.trailers()?.get("grpc-status"));
-    told.unwrap().to_str().unwrap().to_owned()
+    let outcomes = head.headers.get("grpc-status").or_else(|| read.trailers()?.get("grpc-status"));
+    outcomes.unwrap().to_str().unwrap().to_owned()
 }
 
 #[tokio::test]
@@ -153,10 +153,10 @@ async fn reflection_tells_which_services_there_are() {
             message_request: Some(MessageRequest::ListServices(String::new())),
         };
         let answer: ServerReflectionResponse = open.call(path, question).await.unwrap();
-        let Some(MessageResponse::ListServicesResponse(told)) = answer.message_response else {
+        let Some(MessageResponse::ListServicesResponse(outcomes)) = answer.message_response else {
             panic!("{answer:?}");
         };
-        let names: Vec<_> = told.service.into_iter().map(|service| service.name).collect();
+        let names: Vec<_> = outcomes.service.into_iter().map(|service| service.name).collect();
         assert!(names.contains(&"envoy.service.ratelimit.v3.RateLimitService".to_owned()), "{names:?}");
         assert!(names.contains(&"grpc.health.v1.Health".to_owned()), "{names:?}");
     }
@@ -270,12 +270,12 @@ async fn who_does_not_answer_a_ping_is_cut_off() {
     assert!(said.windows(ping.len()).any(|frame| frame == ping), "it was asked: {said:?}");
 }
 
-/// Calls that come together are answered together, and each of them is answered.
+/// InlineExecutor that come together are answered together, and each of them is answered.
 #[tokio::test]
 async fn calls_at_once_are_all_answered() {
     let open = open(Listening::default()).await;
-    let calls = (0..200).map(|_| open.ask("shop"));
-    let answers = futures_util::future::join_all(calls).await;
+    let inline_executor = (0..200).map(|_| open.ask("shop"));
+    let answers = futures_util::future::join_all(inline_executor).await;
     let n_allowed =
         answers.iter().filter(|answer| answer.as_ref().unwrap().overall_code() == Code::Ok).count();
     assert_eq!((answers.len(), n_allowed), (200, 2));

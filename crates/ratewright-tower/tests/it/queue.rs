@@ -1,4 +1,4 @@
-//! A leaky bucket as a queue: a request is paid with a wait.
+//! A leaky bucket as a queue: requests wait for their turn.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -11,55 +11,55 @@ use ratewright_tower::RateLimitLayer;
 use tokio::time::{Instant, timeout};
 use tower::{Layer, ServiceExt};
 
-use crate::world::{Body, Distant, clock, door, limiter, quota, request};
+use crate::world::{Body, RemoteStore, clock, limiter, quota, reader, request};
 
-/// One request each second, three of them waiting at most.
+/// One request a second, at most three waiting.
 fn queue() -> Policy {
     let quota = quota(Algorithm::LeakyBucket(Leak::Queue), "1/s").with_burst(4.try_into().unwrap()).unwrap();
     Policy::new("queue", quota).unwrap().by(&[AttributeName::Ip])
 }
 
-/// When the request got through, or that it was denied.
+/// The seconds until the request passed, or the status of its denial.
 async fn wait<S: Store<Error = Infallible> + 'static>(layer: RateLimitLayer<S>) -> Result<u64, u16> {
     let begin = Instant::now();
     let hello = tower::service_fn(|_: Request<Body>| async {
         Ok::<_, Infallible>(Response::new(Body::from("hello")))
     });
-    let answer = layer.layer(hello).oneshot(request(1, "/")).await.unwrap();
-    if answer.status() == 200 { Ok(begin.elapsed().as_secs()) } else { Err(answer.status().as_u16()) }
+    let response = layer.layer(hello).oneshot(request(1, "/")).await.unwrap();
+    if response.status() == 200 { Ok(begin.elapsed().as_secs()) } else { Err(response.status().as_u16()) }
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_in_the_queue_waits_for_its_turn_and_who_finds_it_full_is_denied() {
+async fn queued_requests_wait_for_their_turn_and_a_full_queue_denies() {
     let (limiter, _) = limiter([queue()]);
-    let layer = RateLimitLayer::new(limiter, door());
+    let layer = RateLimitLayer::new(limiter, reader());
     let ask = || wait(layer.clone());
     let (a, b, c, d, e) = tokio::join!(ask(), ask(), ask(), ask(), ask());
     assert_eq!([a, b, c, d, e], [Ok(0), Ok(1), Ok(2), Ok(3), Err(429)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_waits_longer_than_the_doors_patience() {
+async fn no_request_waits_longer_than_patience() {
     let (limiter, _) = limiter([queue()]);
-    let layer = RateLimitLayer::new(limiter, door().patience(Duration::from_secs(1)));
+    let layer = RateLimitLayer::new(limiter, reader().patience(Duration::from_secs(1)));
     let ask = || wait(layer.clone());
     assert_eq!(tokio::join!(ask(), ask(), ask()), (Ok(0), Ok(1), Err(429)));
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_goes_away_while_waiting_leaves_its_place_to_others() {
+async fn a_request_dropped_while_waiting_frees_its_turn() {
     let (limiter, _) = limiter([queue()]);
-    going_away(RateLimitLayer::new(limiter, door())).await;
+    drop_while_waiting(RateLimitLayer::new(limiter, reader())).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn so_it_does_where_the_store_must_be_waited_for() {
-    let store = Distant(MemoryStore::new(clock(), 1_000));
+async fn a_request_dropped_while_waiting_frees_its_turn_in_a_remote_store() {
+    let store = RemoteStore(MemoryStore::new(clock(), 1_000));
     let limiter = Limiter::new(Policies::new(vec![queue()]).unwrap(), store);
-    going_away(RateLimitLayer::new(Arc::new(limiter), door())).await;
+    drop_while_waiting(RateLimitLayer::new(Arc::new(limiter), reader())).await;
 }
 
-async fn going_away<S: Store<Error = Infallible> + 'static>(layer: RateLimitLayer<S>) {
+async fn drop_while_waiting<S: Store<Error = Infallible> + 'static>(layer: RateLimitLayer<S>) {
     assert_eq!(wait(layer.clone()).await, Ok(0));
     for _ in 0..10 {
         let impatient = timeout(Duration::from_millis(1), wait(layer.clone()));
