@@ -35,7 +35,7 @@ impl<'a> Matched<'a> {
     pub(crate) fn of(rule: &'a Rule, values: Values<'a>) -> Self {
         match &rule.kind {
             Kind::Unlimited => Self::Unlimited(rule),
-            Kind::Blocked => Self::Blocked(rule),
+            Kind::Blocked(_) => Self::Blocked(rule),
             Kind::Limited(policy) => Self::Limited(Limited { rule, policy, values }),
         }
     }
