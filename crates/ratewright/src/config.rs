@@ -68,7 +68,7 @@ use policies::{RuleSets, Whole};
 pub(crate) use reader::Environment;
 use reader::{Reader, Told};
 pub(crate) use reference::{reference, schema};
-pub(crate) use source::{Source, SourceFile};
+pub(crate) use source::{Source, SourceFile, beside as profile_beside};
 pub(crate) use store::{RedisConfig, StoreConfig};
 pub(crate) use words::{envoy as envoy_words, words};
 use written::Written;
