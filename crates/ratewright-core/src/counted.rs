@@ -23,6 +23,17 @@ impl Counted {
         self.statuses.as_ref().is_none_or(|statuses| statuses.iter().any(|range| range.contains(&status)))
     }
 
+    /// True if the same answers count: the order of statuses means nothing.
+    pub(crate) fn is_equivalent(&self, other: &Self) -> bool {
+        let has_all = |some: &[RangeInclusive<u16>], others: &[RangeInclusive<u16>]| {
+            some.iter().all(|range| others.contains(range))
+        };
+        match (self.statuses(), other.statuses()) {
+            (Some(own), Some(others)) => has_all(own, others) && has_all(others, own),
+            (own, others) => own == others,
+        }
+    }
+
     /// True if every answer counts, so that nobody need wait for it.
     pub fn is_everything(&self) -> bool {
         self.statuses.is_none()

@@ -265,6 +265,24 @@ impl Policy {
         &self.name
     }
 
+    /// True if it decides every query as another policy of its name does, though the two may be written differently.
+    pub fn is_equivalent(&self, other: &Self) -> bool {
+        let is_same =
+            |(own, other): (&Limit, &Limit)| own.name == other.name && own.quota.is_equivalent(&other.quota);
+        let rest = |policy: &Self| Self {
+            selector: Selector::Named,
+            limits: Vec::new(),
+            counted: Counted::default(),
+            ..policy.clone()
+        };
+        self == other
+            || self.selector.is_equivalent(&other.selector)
+                && self.limits.len() == other.limits.len()
+                && self.limits.iter().zip(&other.limits).all(is_same)
+                && self.counted.is_equivalent(&other.counted)
+                && rest(self) == rest(other)
+    }
+
     /// Whether it is enforced, where no override says otherwise.
     pub fn mode(&self) -> Mode {
         self.mode

@@ -234,6 +234,14 @@ impl Quota {
         self
     }
 
+    /// True if it allows the same at any time: for buckets that fill or leak evenly, `1/s` and `2/2s` with the same burst.
+    pub fn is_equivalent(&self, other: &Self) -> bool {
+        let is_even =
+            matches!(self.algorithm, Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_));
+        let law = |quota: &Self| (quota.algorithm, quota.capacity, quota.over, quota.lap);
+        self == other || is_even && law(self) == law(other)
+    }
+
     /// The kind of state that it keeps: algorithm, variant, and for windows the window. Quotas of one kind can share buckets.
     pub fn kind(&self) -> String {
         let name = self.algorithm.name();
@@ -388,6 +396,19 @@ mod tests {
         let window = quota(Algorithm::SlidingWindow, "9/min").unwrap();
         let half = Share { part: 1, of: NonZeroU32::new(2).unwrap() };
         assert_eq!(window.share(half).units(), 4);
+    }
+
+    #[test]
+    fn even_buckets_of_one_speed_and_burst_are_equivalent() {
+        let burst = |rate: &str, burst| bucket(rate).with_burst(NonZeroU32::new(burst).unwrap()).unwrap();
+        assert!(burst("1/s", 2).is_equivalent(&bucket("2/2s")));
+        assert!(!bucket("1/s").is_equivalent(&bucket("2/2s")), "another burst");
+        assert!(!burst("1/s", 2).is_equivalent(&bucket("2/s")), "another speed");
+        let window = |rate| quota(Algorithm::SlidingWindow, rate).unwrap();
+        assert!(!window("1/s").is_equivalent(&window("2/2s")), "another window");
+        let stepped = |rate| quota(Algorithm::TokenBucket(Refill::Stepped), rate).unwrap();
+        let two = NonZeroU32::new(2).unwrap();
+        assert!(!stepped("1/s").with_burst(two).unwrap().is_equivalent(&stepped("2/2s")), "another step");
     }
 
     #[test]

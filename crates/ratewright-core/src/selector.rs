@@ -91,6 +91,15 @@ impl Selector {
     pub fn every() -> Self {
         Self::When(Condition::default())
     }
+
+    /// True if it covers the same queries: the order of patterns and networks means nothing.
+    pub fn is_equivalent(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::When(own), Self::When(other)) => own.is_equivalent(other),
+            (Self::When(_), Self::Named) | (Self::Named, Self::When(_)) => false,
+            (Self::Named, Self::Named) => true,
+        }
+    }
 }
 
 impl Condition {
@@ -106,6 +115,11 @@ impl Condition {
     pub fn and_within(mut self, networks: Vec<IpNet>) -> Self {
         self.tests.push(Test::Within(networks));
         self
+    }
+
+    fn is_equivalent(&self, other: &Self) -> bool {
+        let is_same = |own: &Test| other.tests.iter().any(|test| own.is_equivalent(test));
+        self.tests.len() == other.tests.len() && self.tests.iter().all(is_same)
     }
 
     /// True if it always holds.
@@ -229,6 +243,19 @@ impl Condition {
 }
 
 impl Test {
+    fn is_equivalent(&self, other: &Self) -> bool {
+        fn have_same<T: PartialEq>(own: &[T], others: &[T]) -> bool {
+            own.iter().all(|item| others.contains(item)) && others.iter().all(|item| own.contains(item))
+        }
+        match (self, other) {
+            (Self::Fits(name, own), Self::Fits(other_name, others)) => {
+                name == other_name && have_same(own, others)
+            }
+            (Self::Within(own), Self::Within(others)) => have_same(own, others),
+            (Self::Fits(..), Self::Within(_)) | (Self::Within(_), Self::Fits(..)) => false,
+        }
+    }
+
     /// True if it holds wherever the other does.
     fn includes(&self, other: &Self) -> bool {
         match (self, other) {

@@ -35,7 +35,7 @@ impl<'a> Matched<'a> {
     pub(crate) fn of(rule: &'a Rule, values: Values<'a>) -> Self {
         match &rule.kind {
             RuleKind::Unlimited => Self::Unlimited(rule),
-            RuleKind::Blocked => Self::Blocked(rule),
+            RuleKind::Blocked(_) => Self::Blocked(rule),
             RuleKind::Limited(policy) => Self::Limited(Limited { rule, policy, values }),
         }
     }

@@ -30,8 +30,8 @@ pub struct Rule {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum RuleKind {
     Unlimited,
-    /// A limit of zero.
-    Blocked,
+    /// A limit of zero, and the name that its policy would have.
+    Blocked(String),
     /// The name of the policy that counts.
     Limited(String),
 }
@@ -109,7 +109,7 @@ impl Rule {
         let kind = match &policy {
             Some(policy) => RuleKind::Limited(policy.name().to_owned()),
             None if is_unlimited => RuleKind::Unlimited,
-            None => RuleKind::Blocked,
+            None => RuleKind::Blocked(policy_name(path)),
         };
         let names = descriptor.rate_limits.iter().map(|limit| limit.name.clone());
         let rule = Self {
@@ -139,7 +139,15 @@ impl Rule {
     pub fn policy(&self) -> Option<&str> {
         match &self.kind {
             RuleKind::Limited(name) => Some(name),
-            RuleKind::Unlimited | RuleKind::Blocked => None,
+            RuleKind::Unlimited | RuleKind::Blocked(_) => None,
+        }
+    }
+
+    /// The name that its policy would have, if its limit is zero, so that it denies everything without counting.
+    pub fn blocked_name(&self) -> Option<&str> {
+        match &self.kind {
+            RuleKind::Blocked(name) => Some(name),
+            RuleKind::Unlimited | RuleKind::Limited(_) => None,
         }
     }
 

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use http::Uri;
 
 use crate::admin::AdminKey;
@@ -399,6 +400,30 @@ impl ServeArgs {
         let Self { file, source: SourceArgs { config, profile } } = self;
         Source { path: file.or(config).or_else(of_environment), profile }
     }
+}
+
+/// What a process would serve that was started with these arguments, in an environment of which nothing is known here.
+pub(crate) fn served_by(args: &[String]) -> Result<ServeArgs, String> {
+    fn without_environment(command: clap::Command) -> clap::Command {
+        let command = command.mut_args(|arg| arg.env(clap::builder::Resettable::Reset));
+        command.mut_subcommands(without_environment)
+    }
+    let args = std::iter::once("ratewright").chain(args.iter().map(String::as_str));
+    let parsed = without_environment(Cli::command()).try_get_matches_from(args);
+    let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
+    let (cli, matches) = parsed.map_err(|error| {
+        if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+            return "they only print a text; use serve".to_owned();
+        }
+        let text = error.to_string();
+        text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
+    })?;
+    let Some(command) = cli.command else { return Ok(cli.source.into()) };
+    if let Command::Serve(args) = command {
+        return Ok(args);
+    }
+    let name = matches.subcommand_name().unwrap_or_default();
+    Err(format!("they run the command {name}, which does not serve; use serve"))
 }
 
 impl From<SourceArgs> for ServeArgs {

@@ -68,7 +68,7 @@ use policies::{RuleSets, Whole};
 pub(crate) use reader::Environment;
 use reader::{Reader, Told};
 pub(crate) use reference::{reference, schema};
-pub(crate) use source::{Source, SourceFile};
+pub(crate) use source::{Source, SourceFile, beside as profile_beside};
 pub(crate) use store::{RedisConfig, StoreConfig};
 pub(crate) use words::{envoy as envoy_words, words};
 use written::Written;
@@ -92,6 +92,8 @@ pub(crate) struct Config {
     pub(crate) envoy: Option<EnvoyConfig>,
     /// True if somebody wrote which policies there are, be it none.
     pub(crate) lists_policies: bool,
+    /// How many policies each file lists, of the files that have the section.
+    listing: BTreeMap<PathBuf, usize>,
     /// True if somebody wrote where requests go, be it nowhere.
     pub(crate) lists_routes: bool,
     /// Which of the policies behind ad hoc keys somebody wrote. The others have their defaults.
@@ -285,6 +287,8 @@ impl Reader<'_> {
                 }
                 Ok(file) => {
                     self.secret.extend(file.secrets().map(|place| (place.file, place.line)));
+                    let n_listed = file.policies.as_ref().map(Vec::len);
+                    self.listing.extend(n_listed.map(|n| (source.path.clone(), n)));
                     let how = if source.is_profile { How::Over } else { How::Beside };
                     let mut laying = Laying { how, twice: Vec::new() };
                     whole.lay(file, &mut laying);
@@ -349,6 +353,7 @@ impl Reader<'_> {
             is_enabled: whole.enabled,
             envoy,
             lists_policies,
+            listing: std::mem::take(&mut self.listing),
             lists_routes,
             ad_hoc,
             store_words: format!("{store:?} {:x}", self.unshown.finish()),

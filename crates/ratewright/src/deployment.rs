@@ -15,16 +15,19 @@ mod manifests;
 mod node;
 mod policy_file;
 mod probes;
+mod references;
 mod scaling;
+mod selectors;
 mod workload;
 
+use std::collections::HashSet;
 use std::fmt::Write;
 use std::path::Path;
 
 use crate::check::indented;
 use crate::config::{ConfigError, Environment, StoreConfig, words};
 use findings::Findings;
-use manifests::{Manifests, Object};
+use manifests::Manifests;
 use node::Node;
 use policy_file::PolicyFile;
 use scaling::Autoscaler;
@@ -68,20 +71,15 @@ fn compare(
         let advice = "the image or the command of a container must be called ratewright";
         findings.errors.push(ConfigError::of_file(folder.to_owned(), format!("{problem}; {advice}")));
     }
-    for (n, object) in manifests.objects.iter().enumerate() {
-        let is_same = |other: &&Object| {
-            (&other.kind, &other.namespace, &other.name) == (&object.kind, &object.namespace, &object.name)
-        };
-        if manifests.objects.iter().take(n).any(|other| is_same(&other)) {
-            findings.wrong(
-                &object.root,
-                format!("{} is there twice; only the last one would stay", object.label()),
-            );
-        }
+    for object in manifests.repeated() {
+        let problem = format!("{} is there twice; only the last one would stay", object.label());
+        findings.wrong(&object.root, problem);
     }
+    selectors::check(manifests, &mut findings);
     scaling::check_targets(manifests, &mut findings);
     let mut n_expected = expect.map_or(0, |expect| expect::check_scaling(expect, manifests, &mut findings));
     for workload in &workloads {
+        references::check(workload, manifests, &mut findings);
         let scaler = Autoscaler::of(workload.object, manifests, &mut findings);
         let file = policy_file::read(workload, manifests, environment, &mut findings);
         check_one(workload, manifests, scaler.as_ref(), file.as_ref(), &mut findings);
@@ -91,21 +89,26 @@ fn compare(
             expect.map_or(0, |expect| expect::check_policies(expect, workload, &file, &mut findings));
         findings.warnings.extend(file.config.warnings);
     }
-    let Findings { mut errors, mut warnings, .. } = findings;
-    errors.sort_by_key(ConfigError::order);
-    // Two passes may note the same.
-    errors.dedup_by_key(|error| format!("{error:#}"));
-    warnings.sort_by_key(ConfigError::order);
+    let Findings { errors, warnings, .. } = findings;
+    let (mut errors, warnings) = (in_order(errors), in_order(warnings));
     if let Some(expect) = expect.filter(|_| n_expected == 0 && errors.is_empty()) {
         let problem = "there is no expectation in this file; name some under scaling or policies";
         let mut findings = Findings::new(&manifests.files);
         findings.wrong(expect, problem.to_owned());
         errors.append(&mut findings.errors);
     }
-    if expect.is_some() && errors.is_empty() {
-        let _ = writeln!(words, "all {n_expected} expectations hold");
+    if let Some(expect) = expect.filter(|_| errors.is_empty()) {
+        let _ = writeln!(words, "all {n_expected} expectations hold{}", expect::compared(expect));
     }
     Report { words, warnings, errors }
+}
+
+/// By their places, each once: two passes may note the same, as may two containers of one pod.
+fn in_order(mut noted: Vec<ConfigError>) -> Vec<ConfigError> {
+    noted.sort_by_key(ConfigError::order);
+    let mut seen = HashSet::new();
+    noted.retain(|error| seen.insert(format!("{error:#}")));
+    noted
 }
 
 fn check_one(
@@ -116,6 +119,7 @@ fn check_one(
     findings: &mut Findings<'_>,
 ) {
     let replicas = scaling::replicas(workload, scaler);
+    scaling::check_replicas(workload, replicas, findings);
     scaling::check_disruption(workload, manifests, replicas, findings);
     if let Some(scaler) = scaler {
         scaling::check(workload, scaler, findings);

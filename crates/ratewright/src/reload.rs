@@ -6,8 +6,8 @@
 //! keeps its spent units.
 //!
 //! A file that drops more than 90 % of at least [`GUARDED_MIN`] policies, or of as many rules for Envoy, is refused: a folder from which a file is
-//! missing, or the file of another program, would lift nearly all limits. `policies: []`, `envoy: {files: []}`, `enabled: false` and a forced
-//! reload pass. A start is not checked: nothing is in force with which to compare, and a process that refused to start would help nobody.
+//! missing, or the file of another program, would lift nearly all limits. `policies: []` (in a folder: in each file that listed some),
+//! `envoy: {files: []}`, `enabled: false` and a forced reload pass. A start is not checked: nothing is in force with which to compare, and a process that refused to start would help nobody.
 //!
 //! SIGHUP, a change of the files and `ratewright reload` are taken one after the other by one task.
 //!
@@ -348,10 +348,12 @@ impl Running {
     /// Why a file that drops most policies, or most rules for Envoy, is not put in force.
     fn dropped(&self, config: &Config, new: &Contents) -> Option<String> {
         let old = self.reloads.in_force.lock();
-        let has_no_policies = config.lists_policies && new.listed().is_empty();
+        let has_no_policies = config.lists_policies && new.listed().is_empty() && !old.has_lost_list(new);
+        let no_policies =
+            if old.has_several_lists() { "policies: [] in each of its files" } else { "policies: []" };
         let has_no_rules = config.envoy.as_ref().is_some_and(|envoy| !envoy.names_files);
         let guarded = [
-            ("policies", "policies: []", has_no_policies, old.listed(), old.dropped_by(new)),
+            ("policies", no_policies, has_no_policies, old.listed(), old.dropped_by(new)),
             ("rules for Envoy", "envoy: {files: []}", has_no_rules, old.rules(), old.rules_dropped_by(new)),
         ];
         let is_lost = |n_before: usize, n_dropped: usize| {

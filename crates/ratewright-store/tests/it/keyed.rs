@@ -71,7 +71,7 @@ fn a_leaky_bucket_as_a_queue_tells_when_the_turn_comes() {
     let (limiter, clock) = limiter(quota);
     assert!(limiter.check("a").is_ok());
     let wait = limiter.check("a").unwrap_err().retry_after.unwrap();
-    clock.advance(Micros::new(wait.as_micros() as u64 - 1));
+    clock.advance(Micros::new(u64::try_from(wait.as_micros()).unwrap() - 1));
     assert!(limiter.check("a").is_err());
     clock.advance(Micros::new(1));
     assert!(limiter.check("a").is_ok());
@@ -80,7 +80,7 @@ fn a_leaky_bucket_as_a_queue_tells_when_the_turn_comes() {
 #[test]
 fn keys_are_bounded() {
     let limiter = KeyedLimiter::new(Quota::per_hour(10), ManualClock::default(), 1_000);
-    (0..20_000_u32).for_each(|n| drop(limiter.check(&n)));
+    (0..20_000_u32).for_each(|n| assert!(limiter.check(&n).is_ok()));
     assert!(limiter.len() <= 1_000, "{}", limiter.len());
 }
 

@@ -8,19 +8,22 @@
 //!
 //! Settings that mean the same are not told: a default that is written, `60s` and `1min`, a list in another order.
 
+mod groups;
 mod policies;
+mod zero_rules;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
-use ratewright_core::{Algorithm, Policy};
+use ratewright_core::{Algorithm, Mode, Policy};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Config;
 use super::named::{Kind as FileKind, Named};
 use super::outline::{Outline, OutlineValue, SettingPath};
 use super::reference::documented;
 use super::written::Meaning as _;
+use super::{Config, EnvoyConfig};
 
 /// What a comparison needs of a configuration.
 #[derive(Clone, Default)]
@@ -33,6 +36,10 @@ pub(crate) struct Contents {
     /// How many policies stand before those on requests in flight.
     n_rates: usize,
     is_enabled: bool,
+    /// The rules for Envoy with a limit of zero, which have no policies: the names that these would have, and the mode.
+    blocked: BTreeMap<String, Mode>,
+    /// How many policies each file lists, of the files that have the section.
+    listing: BTreeMap<PathBuf, usize>,
     /// The rules for Envoy, in a text that is the same for the same.
     rules: String,
     named: Named,
@@ -94,6 +101,8 @@ impl Config {
             n_rates,
             policies,
             is_enabled: self.is_enabled,
+            blocked: self.envoy.iter().flat_map(EnvoyConfig::blocked).collect(),
+            listing: self.listing.clone(),
             rules: self.envoy.as_ref().map(|envoy| envoy.domains.outline()).unwrap_or_default(),
             named: self.fingerprint.named.clone(),
         }

@@ -6,6 +6,7 @@ mod yaml;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ratewright_core::Mode;
 use ratewright_rls::{Listening, RlsSettings};
 use ratewright_rls_rules::{Descriptor, Domains, DuplicateDomains};
 
@@ -32,6 +33,21 @@ pub(crate) struct EnvoyConfig {
     pub(crate) listening: Listening,
     /// What stands in the files and means nothing, with its place.
     pub(crate) idle: Vec<String>,
+}
+
+impl EnvoyConfig {
+    /// The rules with a limit of zero: the names that their policies would have, and their modes.
+    pub(super) fn blocked(&self) -> impl Iterator<Item = (String, Mode)> {
+        let rules = self.domains.names().flat_map(|domain| self.domains.rules(domain));
+        rules.filter_map(|rule| {
+            let mode = match rule.is_shadow() {
+                _ if self.settings.is_off => Mode::Off,
+                true => Mode::Shadow,
+                false => Mode::Enforce,
+            };
+            Some((rule.blocked_name()?.to_owned(), mode))
+        })
+    }
 }
 
 /// What some files say.

@@ -76,10 +76,12 @@ impl ConfigError {
     pub(crate) fn at(files: &[SourceFile], place: Option<Place>, problem: String, is_secret: bool) -> Self {
         let file = files.get(place.map_or(0, |place| place.file));
         let line = |place: &Place| {
+            if is_secret {
+                return None;
+            }
             let at = usize::try_from(place.line).ok()?.checked_sub(1)?;
             let text = file?.text.lines().nth(at)?;
-            (!is_secret && text.len() <= SHOWN_MAX && !text.contains(char::is_control))
-                .then(|| text.to_owned())
+            (text.len() <= SHOWN_MAX && !text.contains(char::is_control)).then(|| text.to_owned())
         };
         let shown = place.map(|place| Shown { line: place.line, column: place.column, text: line(&place) });
         let file = file.map_or_else(|| PathBuf::from("defaults"), |file| file.path.clone());

@@ -141,8 +141,9 @@ impl Outliner<'_> {
     }
 
     fn put(&mut self, texts: Vec<String>, is_list: bool, is_secret: bool) {
-        let has_password = || texts.iter().any(|text| text.contains("://") && text.contains('@'));
-        let is_secret = is_secret || self.path.sounds_secret() || has_password();
+        // A password, or a token in the query.
+        let is_telling = |text: &String| text.contains("://") && text.contains(['@', '?']);
+        let is_secret = is_secret || self.path.sounds_secret() || texts.iter().any(is_telling);
         self.outline.0.insert(self.path.clone(), OutlineValue { texts, is_list, is_secret });
     }
 

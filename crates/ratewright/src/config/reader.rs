@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::DefaultHasher;
+use std::path::PathBuf;
 
 use super::error::ConfigError;
 use super::named::{Kind, Named};
@@ -24,6 +25,8 @@ pub(super) struct Reader<'a> {
     pub(super) errors: Vec<ConfigError>,
     /// What is valid, but probably not what was meant.
     pub(super) warnings: Vec<ConfigError>,
+    /// How many policies each file lists, of the files that have the section.
+    pub(super) listing: BTreeMap<PathBuf, usize>,
     /// What of the file decides whether a condition can ever hold.
     pub(super) told: Told,
 }
@@ -51,6 +54,7 @@ impl<'a> Reader<'a> {
             secret,
             errors: Vec::new(),
             warnings: Vec::new(),
+            listing: BTreeMap::new(),
             told: Told::default(),
         }
     }

@@ -80,9 +80,11 @@ pub(super) fn parent(path: &Path) -> &Path {
 
 /// Where the profile lies.
 fn over(path: &Path, profile: &str) -> PathBuf {
-    if path.is_dir() {
-        return path.join(profile);
-    }
+    if path.is_dir() { path.join(profile) } else { beside(path, profile) }
+}
+
+/// The file of a profile over a file.
+pub(crate) fn beside(path: &Path, profile: &str) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     let extension = path.extension().map_or("yaml".into(), |extension| extension.to_string_lossy());
     path.with_file_name(format!("{stem}.{profile}.{extension}"))

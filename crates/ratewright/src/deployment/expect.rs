@@ -7,6 +7,8 @@
 //!   per-ip: 100/min
 //! ```
 //!
+//! Of a policy they compare rate, burst, algorithm and that it is enforced; not which requests it covers.
+//!
 //! They are in a file of their own: an edit of the manifests or of the policy file does not change them, so it is noticed.
 
 use ratewright_core::{Algorithm, Micros, Mode, Policy, Quota, Rate};
@@ -25,6 +27,38 @@ const QUOTA: [&str; 3] = ["rate", "burst", "algorithm"];
 /// A hundred times the requested CPU, in percent.
 const USAGE_MAX: u64 = 10_000;
 
+/// What expectations compare, for the line that says that they hold.
+pub(super) fn compared(expect: &Node) -> &'static str {
+    if expect.get("policies").is_some() {
+        "; of policies they compare rate, burst, algorithm and that it is enforced, but not which requests a policy covers"
+    } else {
+        ""
+    }
+}
+
+/// Notes values of another shape than expectations have: they would compare nothing.
+fn check_shapes(expect: &Node, findings: &mut Findings<'_>) {
+    for (name, section) in expect.entries() {
+        let example = match name.as_str() {
+            "scaling" => "scaling: {ratewright: {cpu: 70}}",
+            "policies" => "policies: {per-ip: 100/min}",
+            _ => continue,
+        };
+        if section.entries().is_empty() {
+            findings.wrong(section, format!("{name} has no expectations by name; write {example}"));
+        }
+        for (of, figures) in section.entries() {
+            let is_rate = name == "policies" && figures.text().is_some();
+            if figures.entries().is_empty() && !is_rate {
+                findings.wrong(figures, format!("{name}.{of} compares nothing; write {example}"));
+            }
+            for (figure, value) in figures.entries().iter().filter(|(_, value)| value.text().is_none()) {
+                findings.wrong(value, format!("{name}.{of}.{figure} is not a single value; write {example}"));
+            }
+        }
+    }
+}
+
 /// Notes names that mean nothing.
 fn check_names(node: &Node, known: &[&str], findings: &mut Findings<'_>) {
     for (name, value) in node.entries() {
@@ -38,6 +72,7 @@ fn check_names(node: &Node, known: &[&str], findings: &mut Findings<'_>) {
 /// Compares the manifests with the figures for scaling, and gives how many there are.
 pub(super) fn check_scaling(expect: &Node, manifests: &Manifests, findings: &mut Findings<'_>) -> usize {
     check_names(expect, &SECTIONS, findings);
+    check_shapes(expect, findings);
     let mut n_checked = 0;
     for (name, figures) in expect.get("scaling").map(Node::entries).unwrap_or_default() {
         check_names(figures, &SCALING, findings);

@@ -3,6 +3,7 @@
 //!
 //! Everything is bounded: bytes, files, folders in folders, and what aliases make of a small text.
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -32,6 +33,8 @@ const RENDERED: [(&str, &str); 4] = [
 pub(super) struct Manifests {
     pub(super) files: Vec<SourceFile>,
     pub(super) objects: Vec<Object>,
+    /// Where the first of each kind, namespace and name is among them.
+    places: HashMap<[String; 3], usize>,
 }
 
 /// One object.
@@ -39,7 +42,7 @@ pub(super) struct Manifests {
 pub(super) struct Object {
     pub(super) kind: String,
     pub(super) name: String,
-    /// Empty, if the manifest leaves it to whoever applies it.
+    /// Empty for `default`, and if the manifest does not name one.
     pub(super) namespace: String,
     pub(super) root: Node,
 }
@@ -48,7 +51,7 @@ impl Manifests {
     /// Reads all manifests. `but` is a file to skip: the expectations, which may be in the same folder.
     pub(super) fn read(path: &Path, but: Option<&Path>) -> Result<Self, Vec<ConfigError>> {
         let paths = if path.is_dir() { Walk::over(path, but)? } else { vec![path.to_owned()] };
-        let mut manifests = Self { files: Vec::new(), objects: Vec::new() };
+        let mut manifests = Self { files: Vec::new(), objects: Vec::new(), places: HashMap::new() };
         let mut errors = Vec::new();
         let mut n_bytes_left = BYTES_MAX;
         for path in paths {
@@ -109,7 +112,10 @@ impl Manifests {
     fn take_object(&mut self, root: Node) {
         let text = |path| root.text_at(path).unwrap_or_default().to_owned();
         let (kind, name, namespace) = (text("kind"), text("metadata.name"), text("metadata.namespace"));
+        let namespace = if namespace == "default" { String::new() } else { namespace };
         if !kind.is_empty() {
+            let id = [kind.clone(), namespace.clone(), name.clone()];
+            self.places.entry(id).or_insert(self.objects.len());
             self.objects.push(Object { kind, name, namespace, root });
         }
     }
@@ -125,9 +131,15 @@ impl Manifests {
 
     /// The one with this name.
     pub(super) fn named(&self, kind: &str, namespace: &str, name: &str) -> Option<&Object> {
-        self.objects
-            .iter()
-            .find(|object| object.kind == kind && object.namespace == namespace && object.name == name)
+        self.objects.get(*self.places.get(&[kind, namespace, name].map(str::to_owned))?)
+    }
+
+    /// Those whose kind, namespace and name an earlier one has.
+    pub(super) fn repeated(&self) -> impl Iterator<Item = &Object> {
+        self.objects.iter().filter(|object| {
+            let first = self.named(&object.kind, &object.namespace, &object.name);
+            !first.is_some_and(|first| std::ptr::eq(first, *object))
+        })
     }
 }
 

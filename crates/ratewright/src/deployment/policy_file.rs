@@ -11,7 +11,7 @@ use super::findings::Findings;
 use super::manifests::{Manifests, Object};
 use super::node::Node;
 use super::workload::{Started, Variable, Variables, Workload};
-use crate::config::{Config, ConfigError, Environment, SourceFile};
+use crate::config::{Config, ConfigError, Environment, SourceFile, profile_beside};
 
 /// Values for variables that only the cluster knows. The first is an address, a token and a key of sufficient length.
 const STAND_INS: [&str; 4] =
@@ -41,17 +41,21 @@ pub(super) fn read(
     findings: &mut Findings<'_>,
 ) -> Option<PolicyFile> {
     let variables = Variables::of(workload, manifests);
-    let mut started = workload.started(&variables);
-    if started.path.is_empty() {
-        started.path = variables.value("RATEWRIGHT_CONFIG").unwrap_or_default();
-    }
+    let started = match workload.started(&variables) {
+        Ok(started) => started,
+        Err(why) => {
+            let problem = format!("{}: the program does not start with these arguments", workload.label());
+            findings.wrong(workload.args_node(), format!("{problem}: {why}"));
+            return None;
+        }
+    };
     if started.path.is_empty() {
         let problem = "is started without a policy file; add args: [serve, -c, /etc/ratewright]";
         findings.wrong(workload.container, format!("{} {problem}", workload.label()));
         return None;
     }
     let mounted = mounted(workload, manifests, &started, findings)?;
-    let files = chosen(&mounted, &started);
+    let (mut files, over) = chosen(&mounted, &started);
     let Some(first) = files.first().and_then(|file| mounted.iter().find(|other| other.path == file.path))
     else {
         let problem = format!("no ConfigMap is mounted with the policy file {}", started.path);
@@ -60,6 +64,16 @@ pub(super) fn read(
         findings.wrong(workload.container, format!("{}: {problem}; {advice}", workload.label()));
         return None;
     };
+    if let Some((path, profile)) = over {
+        let of_profile = of_path(&mounted, &path, true);
+        if of_profile.is_empty() {
+            let problem = format!("no ConfigMap is mounted with the profile {profile}");
+            let advice = format!("add {}, or remove the profile", path.display());
+            findings.wrong(workload.args_node(), format!("{}: {problem}; {advice}", workload.label()));
+            return None;
+        }
+        files.extend(of_profile);
+    }
     let config_map = first.config_map.to_owned();
     let in_map = |file: SourceFile| SourceFile { path: shown(&config_map, &file.path), ..file };
     match understand(files.into_iter().map(in_map).collect(), &variables, environment) {
@@ -68,6 +82,16 @@ pub(super) fn read(
             findings.errors.extend(errors);
             None
         }
+    }
+}
+
+impl Started {
+    /// True if the policy file or its profile can be below this path, or the other way round.
+    fn reads(&self, at: &Path) -> bool {
+        let path = Path::new(&self.path);
+        let beside = self.profile.as_deref().map(|profile| profile_beside(path, profile));
+        let mut all = [Some(path), beside.as_deref()].into_iter().flatten();
+        all.any(|path| at.starts_with(path) || path.starts_with(at))
     }
 }
 
@@ -87,10 +111,10 @@ fn mounted<'a>(
     let mut files = Vec::new();
     for mount in workload.container.items_at("volumeMounts") {
         let (Some(name), Some(at)) = (mount.text_at("name"), mount.text_at("mountPath")) else { continue };
-        let (at, path) = (Path::new(at), Path::new(&started.path));
+        let at = Path::new(at);
         let volume =
             workload.pod.items_at("volumes").iter().find(|volume| volume.text_at("name") == Some(name));
-        let Some(volume) = volume.filter(|_| at.starts_with(path) || path.starts_with(at)) else { continue };
+        let Some(volume) = volume.filter(|_| started.reads(at)) else { continue };
         let single = [volume];
         let sources = volume.at("projected.sources").map(Node::items);
         let sources: Vec<&Node> = sources.map_or(single.to_vec(), |sources| sources.iter().collect());
@@ -150,18 +174,16 @@ fn config_map_of<'a>(
     Some(Some(MountedMap { object, files }))
 }
 
-/// Those that the program reads: a file or the files of a folder, and those of the profile over them.
-fn chosen(mounted: &[Mounted<'_>], started: &Started) -> Vec<SourceFile> {
+/// Those that the program reads: a file or the files of a folder; and where the profile is that lies over them, with its name.
+fn chosen<'a>(
+    mounted: &[Mounted<'_>],
+    started: &'a Started,
+) -> (Vec<SourceFile>, Option<(PathBuf, &'a str)>) {
     let path = Path::new(&started.path);
     let is_file = mounted.iter().any(|file| file.path == path);
-    let mut files = of_path(mounted, path, false);
-    if let Some(profile) = &started.profile {
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        let over =
-            if is_file { path.with_file_name(format!("{stem}.{profile}.yaml")) } else { path.join(profile) };
-        files.extend(of_path(mounted, &over, true));
-    }
-    files
+    let over = |profile: &str| if is_file { profile_beside(path, profile) } else { path.join(profile) };
+    let over = started.profile.as_deref().map(|profile| (over(profile), profile));
+    (of_path(mounted, path, false), over)
 }
 
 fn of_path(mounted: &[Mounted<'_>], path: &Path, is_profile: bool) -> Vec<SourceFile> {

@@ -64,8 +64,13 @@ fn check_one(
     let label = format!("{}: {name}", workload.label());
     if let Some(command) = written.at("exec.command") {
         let words = command.words();
+        // A shell's command is one text.
+        let words =
+            words.iter().flat_map(|word| word.split(|c: char| c.is_whitespace() || ";&|()\"'".contains(c)));
+        let words: Vec<_> = words.collect();
+        let is_ours = |pair: &[&str]| pair[0].rsplit('/').next() == Some("ratewright") && pair[1] == "health";
         let is_live = words.contains(&"--live");
-        if !words.contains(&"health") || is_live != (*path == LIVENESS.path) {
+        if !words.windows(2).any(is_ours) || is_live != (*path == LIVENESS.path) {
             let wanted =
                 if *path == LIVENESS.path { "ratewright health --live" } else { "ratewright health" };
             findings.wrong(command, format!("{label} must run {wanted}, or ask {path}, {why}"));
@@ -79,7 +84,8 @@ fn check_one(
         let problem = "asks for listen.admin, which is off; set an address, for example 0.0.0.0:8082";
         return findings.wrong(asked, format!("{label} {problem}"));
     };
-    if asked.text_at("path").unwrap_or("/") != *path {
+    let asked_path = asked.text_at("path").unwrap_or("/").split('?').next();
+    if asked_path != Some(*path) {
         let at = asked.get("path").unwrap_or(asked);
         let asks = asked.text_at("path").unwrap_or("/");
         findings.wrong(at, format!("{label} asks {asks}; it must ask {path}, {why}"));
@@ -156,6 +162,7 @@ pub(super) fn check_ports(
             match workload.port(text) {
                 // It is a container port, and checked as one.
                 Some(_) if text.parse::<u16>().is_err() => {}
+                _ if workload.is_port_of_other(text) => {}
                 number => check_port(&label, number, target, config, findings),
             }
         }
@@ -227,9 +234,24 @@ pub(super) fn grace(workload: &Workload<'_>) -> Duration {
 /// How long a preStop hook sleeps, as far as one can tell.
 fn pre_stop(workload: &Workload<'_>) -> Duration {
     let Some(hook) = workload.container.at("lifecycle.preStop") else { return Duration::ZERO };
+    if let Some(seconds) = hook.number_at("sleep.seconds") {
+        return Duration::from_secs(seconds);
+    }
     let words = hook.at("exec.command").map(Node::words).unwrap_or_default();
-    let mut words = words.iter().flat_map(|word| word.split_whitespace());
-    let slept = words.find(|word| word.ends_with("sleep")).and_then(|_| words.next());
-    let seconds = hook.number_at("sleep.seconds").or_else(|| slept?.trim_end_matches('s').parse().ok());
-    Duration::from_secs(seconds.unwrap_or_default())
+    let words = words.iter().flat_map(|word| word.split(|c: char| c.is_whitespace() || ";&|".contains(c)));
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    let sleeps = words.windows(2).filter(|pair| pair[0].rsplit('/').next() == Some("sleep"));
+    sleeps.filter_map(|pair| slept(pair[1])).fold(Duration::ZERO, Duration::saturating_add)
+}
+
+/// How long the command `sleep` takes with this argument: `10`, `9.5`, `1m`.
+fn slept(text: &str) -> Option<Duration> {
+    let (number, unit) = match text.char_indices().next_back()? {
+        (at, 's') => (text.get(..at)?, 1.0),
+        (at, 'm') => (text.get(..at)?, 60.0),
+        (at, 'h') => (text.get(..at)?, 3_600.0),
+        (at, 'd') => (text.get(..at)?, 86_400.0),
+        _ => (text, 1.0),
+    };
+    Duration::try_from_secs_f64(number.parse::<f64>().ok()? * unit).ok()
 }

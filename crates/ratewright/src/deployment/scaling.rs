@@ -188,6 +188,14 @@ pub(super) fn replicas(workload: &Workload<'_>, scaler: Option<&Autoscaler<'_>>)
     scaler.map_or((written, written), |scaler| (scaler.min, scaler.max))
 }
 
+/// Warns of a workload that has no pods.
+pub(super) fn check_replicas(workload: &Workload<'_>, (_, n_max): (u64, u64), findings: &mut Findings<'_>) {
+    if let Some(replicas) = workload.object.root.at("spec.replicas").filter(|_| n_max == 0) {
+        let problem = "replicas is 0, so Ratewright does not run; is that meant?";
+        findings.warn(replicas, format!("{}: {problem}", workload.label()));
+    }
+}
+
 /// Notes limits that each replica would count by itself.
 pub(super) fn check_store(
     workload: &Workload<'_>,
@@ -197,9 +205,16 @@ pub(super) fn check_store(
 ) {
     let is_memory = matches!(config.store, StoreConfig::Memory { .. });
     let is_on_each_node = workload.object.kind == "DaemonSet";
-    let written = config.policies.iter().find(|policy| config.lists_policies && is_covering(policy));
-    let Some(policy) = written.filter(|_| is_memory && (n_max > 1 || is_on_each_node)) else { return };
-    let rate = policy.limits().first().map(|limit| limit.quota().rate());
+    if !is_memory || n_max <= 1 && !is_on_each_node {
+        return;
+    }
+    let written = config.policies.iter().find(|policy| is_written(policy));
+    let has_rules = config.envoy.as_ref().is_some_and(|envoy| envoy.names_files);
+    let (name, rate) = match written {
+        Some(policy) => (policy.name(), policy.limits().first().map(|limit| limit.quota().rate())),
+        None if has_rules => ("the rules for Envoy", None),
+        None => return,
+    };
     let figure = match rate {
         Some(rate) if !is_on_each_node => {
             let all = u64::from(rate.units().get()).saturating_mul(n_max);
@@ -207,16 +222,17 @@ pub(super) fn check_store(
             let window = window.split_once('/').map(|(_, window)| window.to_owned()).unwrap_or_default();
             format!("{n_max} replicas allow {all}/{window} in place of {rate}")
         }
+        None if !is_on_each_node => format!("{n_max} replicas allow {n_max} times the limits"),
         _ => "a pod on each node multiplies the limit".to_owned(),
     };
-    let name = policy.name();
     let problem = format!("buckets are in memory, so every replica counts by itself: under {name}, {figure}");
     findings.wrong(workload.container, format!("{}: {problem}; set store.redis", workload.label()));
 }
 
-/// True for a policy that somebody wrote, also if only routes name it; not for those behind ad hoc keys.
-fn is_covering(policy: &ratewright_core::Policy) -> bool {
-    !ratewright_core::Algorithm::NAMES.contains(&policy.name())
+/// True for a policy that somebody wrote, also if only routes name it; not for those behind ad hoc keys, nor for those that
+/// requests of Envoy bring along.
+fn is_written(policy: &ratewright_core::Policy) -> bool {
+    !ratewright_core::Algorithm::NAMES.contains(&policy.name()) && !ratewright_rls::is_override_policy(policy)
 }
 
 /// Notes a budget that never lets a pod go.
@@ -227,7 +243,10 @@ pub(super) fn check_disruption(
     findings: &mut Findings<'_>,
 ) {
     for budget in workload.beside(manifests, "PodDisruptionBudget") {
-        if !workload.is_selected(budget.root.at("spec.selector.matchLabels")) {
+        let selector = budget.root.at("spec.selector");
+        let is_for_all = selector.is_some_and(|selector| selector.get("matchExpressions").is_none());
+        let labels = selector.and_then(|selector| selector.get("matchLabels"));
+        if n_min == 0 || !labels.map_or(is_for_all, |labels| workload.is_selected(Some(labels))) {
             continue;
         }
         let of = |name: &str| budget.root.at(&format!("spec.{name}"));

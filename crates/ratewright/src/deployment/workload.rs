@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 
 use super::manifests::{Manifests, Object};
 use super::node::Node;
+use super::selectors::has_all;
+use crate::cli::{CONFIG, ServeArgs, SourceArgs, served_by};
 
 /// What pods come from.
-const KINDS: [&str; 3] = ["Deployment", "StatefulSet", "DaemonSet"];
+pub(super) const KINDS: [&str; 3] = ["Deployment", "StatefulSet", "DaemonSet"];
 
 /// How the image starts the program, where the manifest does not say.
 const IMAGE_ARGS: [&str; 3] = ["serve", "-c", "/etc/ratewright"];
@@ -18,6 +20,8 @@ pub(super) struct Workload<'a> {
     /// The spec of its pods.
     pub(super) pod: &'a Node,
     pub(super) container: &'a Node,
+    /// True if another container of its pods runs Ratewright too.
+    has_others: bool,
 }
 
 /// What the container's environment says of a variable.
@@ -46,16 +50,30 @@ impl<'a> Workload<'a> {
     pub(super) fn all(manifests: &'a Manifests) -> Vec<Self> {
         let workloads = manifests.objects.iter().filter(|object| KINDS.contains(&object.kind.as_str()));
         let of = |object: &'a Object| {
-            let pod = object.root.at("spec.template.spec")?;
-            let container = pod.items_at("containers").iter().find(|container| runs_ratewright(container))?;
-            Some(Self { object, pod, container })
+            let pod = object.root.at("spec.template.spec");
+            let containers = pod.map(|pod| pod.items_at("containers")).unwrap_or_default().iter();
+            let containers: Vec<_> = containers.filter(|container| runs_ratewright(container)).collect();
+            let has_others = containers.len() > 1;
+            let of = move |container| Some(Self { object, pod: pod?, container, has_others });
+            containers.into_iter().filter_map(of)
         };
-        workloads.filter_map(of).collect()
+        workloads.flat_map(of).collect()
     }
 
     /// What it is called in messages.
     pub(super) fn label(&self) -> String {
-        self.object.label()
+        match self.container.text_at("name").filter(|_| self.has_others) {
+            Some(container) => format!("{}, container {container}", self.object.label()),
+            None => self.object.label(),
+        }
+    }
+
+    /// True if another container of its pods declares this port, by its number or name.
+    pub(super) fn is_port_of_other(&self, written: &str) -> bool {
+        let others = self.pod.items_at("containers").iter();
+        let others = others.filter(|container| !std::ptr::eq(*container, self.container));
+        let mut ports = others.flat_map(|container| container.items_at("ports"));
+        ports.any(|port| [port.text_at("name"), port.text_at("containerPort")].contains(&Some(written)))
     }
 
     /// Those of a kind in its namespace.
@@ -66,10 +84,7 @@ impl<'a> Workload<'a> {
     /// True if a selector of labels chooses its pods. An empty one chooses all.
     pub(super) fn is_selected(&self, labels: Option<&Node>) -> bool {
         let own = self.object.root.at("spec.template.metadata.labels");
-        let has = |(name, value): &(String, Node)| {
-            own.and_then(|own| own.get(name)).and_then(Node::text) == value.text()
-        };
-        labels.is_some_and(|labels| labels.entries().iter().all(has))
+        labels.is_some_and(|labels| has_all(own, labels))
     }
 
     /// The number of a container port, by its number or name.
@@ -82,30 +97,31 @@ impl<'a> Workload<'a> {
         named.next()?.text_at("containerPort")?.parse().ok()
     }
 
-    /// How the program is started.
-    pub(super) fn started(&self, variables: &Variables) -> Started {
+    /// How the program is started, or why it would not serve.
+    pub(super) fn started(&self, variables: &Variables) -> Result<Started, String> {
         let of = |name| self.container.get(name).map(Node::words).unwrap_or_default();
         let (command, args) = (of("command"), of("args"));
         let mut words = command.iter().skip(1).chain(&args).copied().collect::<Vec<_>>();
         if command.is_empty() && args.is_empty() {
             words = IMAGE_ARGS.to_vec();
         }
+        let words: Vec<_> = words.into_iter().map(str::to_owned).collect();
         // What only the cluster knows stays as it is written.
-        let expanded = |word: &&str| variables.expand(word).unwrap_or_else(|| (*word).to_owned());
-        let words: Vec<String> = words.iter().map(expanded).collect();
-        let option = |names: &[&str]| {
-            let value = |(n, word): (usize, &String)| match word.split_once('=') {
-                Some((name, value)) if names.contains(&name) => Some(value.to_owned()),
-                _ if names.contains(&word.as_str()) => words.get(n + 1).cloned(),
-                _ => None,
-            };
-            words.iter().enumerate().find_map(value)
-        };
-        let file = words.iter().position(|word| word == "serve").and_then(|n| words.get(n + 1));
-        let file = file.filter(|word| !word.starts_with('-')).cloned();
-        let path = option(&["-c", "--config"]).or(file);
-        let profile = option(&["--profile"]).or_else(|| variables.value("RATEWRIGHT_PROFILE"));
-        Started { path: path.unwrap_or_default(), profile }
+        let expanded = |word: &String| variables.expand(word).unwrap_or_else(|| word.clone());
+        let served = served_by(&words.iter().map(expanded).collect::<Vec<_>>());
+        // A value of a variable may be a secret, so messages are about what is written.
+        let why = |_| served_by(&words).err().unwrap_or("the value of a variable is rejected".to_owned());
+        let ServeArgs { file, source: SourceArgs { config, profile } } = served.map_err(why)?;
+        let path = file.or(config).map(|path| path.to_string_lossy().into_owned());
+        Ok(Started {
+            path: path.or_else(|| variables.value(CONFIG)).unwrap_or_default(),
+            profile: profile.or_else(|| variables.value("RATEWRIGHT_PROFILE")),
+        })
+    }
+
+    /// Where its arguments stand.
+    pub(super) fn args_node(&self) -> &'a Node {
+        self.container.get("args").or(self.container.get("command")).unwrap_or(self.container)
     }
 }
 

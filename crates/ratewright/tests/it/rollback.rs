@@ -294,6 +294,54 @@ fn a_folder_from_which_a_file_disappears_is_refused_and_a_start_with_it_is_not()
     assert_eq!(started.metric("ratewright_policies"), 1.0, "a start is no reload: {}", started.banner);
 }
 
+/// `policies: []` in one file says nothing of a file that is gone. In a file of its own it is meant.
+#[test]
+fn an_empty_list_in_one_file_does_not_excuse_a_file_that_is_gone() {
+    let folder = TempDir::new().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("listen.yaml"), on_free_ports("policies: []\n")).unwrap();
+    std::fs::write(path("clients.yaml"), policies(numbered(12))).unwrap();
+    let ratewright = Ratewright::serve(&[folder.path().to_str().unwrap()]);
+    let n_policies = || ratewright.metric("ratewright_policies");
+    std::fs::remove_file(path("clients.yaml")).unwrap();
+    let refused = reload(&ratewright, &[]);
+    assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+    let advice = "write policies: [] in each of its files";
+    assert!(stderr(&refused).contains("drops 12 of 12 policies") && stderr(&refused).contains(advice));
+    std::fs::write(path("clients.yaml"), "log: {level: info}\n").unwrap();
+    assert_eq!(reload(&ratewright, &[]).status.code(), Some(2), "the file has lost its list");
+    assert_eq!(n_policies(), 12.0);
+    std::fs::write(path("clients.yaml"), "policies: []\n").unwrap();
+    assert!(reload(&ratewright, &[]).status.success(), "each file says so");
+    assert_eq!(n_policies(), 0.0);
+}
+
+/// A rule with a limit of zero denies everything, so it is not a rule that was dropped.
+#[test]
+fn the_guard_counts_rules_with_a_limit_of_zero() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("rules.yaml");
+    let rules = |n_rules: usize, limit: u32| {
+        let limit = format!("rate_limit: {{unit: hour, requests_per_unit: {limit}}}");
+        let rules = (0..n_rules).map(|n| format!("- {{key: user, value: u{n}, {limit}}}\n"));
+        format!("domain: edge\ndescriptors:\n{}", rules.collect::<String>())
+    };
+    std::fs::write(&file, rules(12, 5)).unwrap();
+    let ratewright = Ratewright::start(&format!("envoy: {{files: ['{}']}}\n", file.display()));
+    std::fs::write(&file, rules(12, 0)).unwrap();
+    let denying = reload(&ratewright, &[]);
+    assert!(denying.status.success(), "{denying:?}");
+    let line = "rule for Envoy edge.user_u0: stricter: denies everything instead of 5 in each hour";
+    assert!(stdout(&denying).contains(line), "{denying:?}");
+    std::fs::write(&file, rules(1, 0)).unwrap();
+    let dropping = reload(&ratewright, &[]);
+    assert_eq!(dropping.status.code(), Some(2), "{dropping:?}");
+    assert!(
+        stderr(&dropping).contains("drops 11 of 12 rules for Envoy (envoy.edge.user_u1, "),
+        "{dropping:?}"
+    );
+}
+
 /// SIGHUP, edits and commands at once are taken one after the other, and the last good file counts.
 #[test]
 fn reloads_from_all_sides_at_once_do_not_get_in_each_others_way() {

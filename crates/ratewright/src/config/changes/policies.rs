@@ -7,14 +7,14 @@ use ratewright_core::{Limit, Mode, Policy, Quota, Selector};
 
 use super::super::outline::{Outline, OutlineValue, SettingPath};
 use super::super::words;
-use super::{Change, Compared, Contents, Effect, Kind};
+use super::{Change, Compared, Contents, Effect, Kind, zero_rules};
 use crate::config::written::Meaning as _;
 
 /// A policy on one side of a comparison.
-struct Side<'a> {
-    policy: &'a Policy,
+pub(super) struct Side<'a> {
+    pub(super) policy: &'a Policy,
     outline: Outline,
-    is_permit: bool,
+    pub(super) is_permit: bool,
 }
 
 /// Settings that are reported in words of their own. All others are reported by name.
@@ -24,7 +24,7 @@ const IN_WORDS: [&str; 5] = ["mode", "quota", "in_flight", "by", "when"];
 type Terms = Vec<(SettingPath, OutlineValue)>;
 
 impl Contents {
-    fn side(&self, name: &str) -> Option<Side<'_>> {
+    pub(super) fn side(&self, name: &str) -> Option<Side<'_>> {
         let at = *self.places.get(name)?;
         let outline = self.outline.below(&["policies", name]);
         Some(Side { policy: self.policies.get(at)?, outline, is_permit: at >= self.n_rates })
@@ -48,13 +48,24 @@ impl Contents {
             policy.name().starts_with(ratewright_rls_rules::PREFIX)
                 && !ratewright_rls::is_override_policy(policy)
         };
-        self.policies.iter().filter(is_rule).map(Policy::name).collect()
+        let counted = self.policies.iter().filter(is_rule).map(Policy::name);
+        counted.chain(self.blocked.keys().map(String::as_str)).collect()
     }
 
     /// The rules for Envoy that another file does not have.
     pub(crate) fn rules_dropped_by(&self, new: &Self) -> Vec<&str> {
         let kept = new.rules();
         self.rules().into_iter().filter(|name| !kept.contains(name)).collect()
+    }
+
+    /// True if a file that listed policies is gone, or no longer has the section.
+    pub(crate) fn has_lost_list(&self, new: &Self) -> bool {
+        self.listing.iter().any(|(path, n_policies)| *n_policies > 0 && !new.listing.contains_key(path))
+    }
+
+    /// True if more than one file listed policies.
+    pub(crate) fn has_several_lists(&self) -> bool {
+        self.listing.len() > 1
     }
 
     fn terms(&self, name: &str) -> Terms {
@@ -103,15 +114,22 @@ impl Compared<'_> {
                     let change = Change::of(Kind::Renamed, subject(name), name, words).counting(false);
                     changes.push(Change { short: format!("+{name} -{before}"), ..change });
                 }
-                (None, None) => changes.push(added(name, &after)),
+                (None, None) => match old.blocked.get(name) {
+                    Some(mode) => changes.push(zero_rules::unblocked(name, *mode, &after)),
+                    None => changes.push(self.added(name, &after)),
+                },
                 (None, Some(before)) => changes.extend(self.policy(name, &before, &after)),
             }
         }
         let is_gone = |name: &str| !new.places.contains_key(name) && !renamed.old.contains(name);
         for name in old.policies.iter().map(Policy::name).filter(|name| is_gone(name)) {
-            let words = "removed; it no longer limits anybody".to_owned();
-            changes.push(Change::of(Kind::Removed, subject(name), name, words).with(Effect::Softer));
+            let Some(before) = old.side(name) else { continue };
+            changes.push(match new.blocked.get(name) {
+                Some(mode) => zero_rules::blocked(name, &before, *mode),
+                None => self.removed(name, &before),
+            });
         }
+        changes.extend(self.zero_rules());
         changes.extend(self.group_orders());
         changes
     }
@@ -123,8 +141,8 @@ impl Compared<'_> {
             new_mode = old_mode; // all are off on one side, whatever their files say
         }
         let same_mode = |policy: &Policy| policy.clone().in_mode(Mode::Enforce);
-        let is_same =
-            same_mode(before.policy) == same_mode(after.policy) && before.is_permit == after.is_permit;
+        let is_same = same_mode(before.policy).is_equivalent(&same_mode(after.policy))
+            && before.is_permit == after.is_permit;
         if is_same && old_mode == new_mode {
             return Vec::new();
         }
@@ -143,36 +161,19 @@ impl Compared<'_> {
             let hint = "rename the policy too, so that equal values do not share a bucket";
             changes.push(of(format!("counts {new} instead of {old}; {hint}")));
         }
-        if old.selector() != new.selector() && covered(old) != covered(new) {
-            changes.push(of(format!("applies to {} instead of {}", covered(new), covered(old))));
-        } else if before.outline.below(&["when"]) != after.outline.below(&["when"]) {
-            changes.push(of("applies to other requests: when has changed".to_owned())); // words may hide it
+        if !old.selector().is_equivalent(new.selector()) {
+            let (old, new) = (covered(old), covered(new));
+            let is_hidden = old == new; // words do not show everything
+            let words = format!("applies to {new} instead of {old}");
+            let hidden = "applies to other requests: when has changed";
+            changes.push(of(if is_hidden { hidden.to_owned() } else { words }));
         }
         let (old, new) = (before.outline.without(&IN_WORDS), after.outline.without(&IN_WORDS));
         changes.extend(self.settings(&old, &new, "policies").into_iter().map(&of));
-        if changes.is_empty() && before.outline != after.outline {
-            changes.push(of("changed".to_owned()));
-        }
-        changes
-    }
-
-    /// Of a group the first that matches counts, so its order does too.
-    fn group_orders(&self) -> Vec<Change> {
-        let members = |contents: &Contents, group: &str| -> Vec<String> {
-            let members = contents.policies.iter().filter(|policy| policy.group() == Some(group));
-            members.map(|policy| policy.name().to_owned()).collect()
-        };
-        let groups: BTreeSet<_> = self.new.policies.iter().filter_map(Policy::group).collect();
-        let mut changes = Vec::new();
-        for group in groups {
-            let (old, new) = (members(self.old, group), members(self.new, group));
-            let both = |some: &[String], others: &[String]| -> Vec<String> {
-                some.iter().filter(|name| others.contains(name)).cloned().collect()
-            };
-            if both(&old, &new) != both(&new, &old) {
-                let words = format!("tries its policies in another order: {}", new.join(", "));
-                changes.push(Change::of(Kind::Changed, format!("group {group}"), group, words));
-            }
+        if changes.is_empty() {
+            let is_elsewhere = !before.is_rule() && before.outline == after.outline;
+            let words = if is_elsewhere { "changed by a setting elsewhere in the file" } else { "changed" };
+            changes.push(of(words.to_owned()));
         }
         changes
     }
@@ -180,7 +181,7 @@ impl Compared<'_> {
 
 impl Side<'_> {
     /// As it is written: `enabled: false` switches all of them off.
-    fn mode(&self) -> Mode {
+    pub(super) fn mode(&self) -> Mode {
         let written = self.outline.get(&SettingPath::of(&["mode"])).and_then(|mode| mode.texts.first());
         match written {
             Some(text) => Mode::understand(text).unwrap_or_default(),
@@ -198,7 +199,7 @@ impl Side<'_> {
         if self.is_permit { words::under_way } else { words::quota }
     }
 
-    fn limits(&self) -> String {
+    pub(super) fn limits(&self) -> String {
         words::limits(self.policy.limits(), self.measure())
     }
 }
@@ -206,26 +207,14 @@ impl Side<'_> {
 /// What rules for Envoy are called before their names.
 pub(super) const RULE: &str = "rule for Envoy ";
 
-fn subject(name: &str) -> String {
+pub(super) fn subject(name: &str) -> String {
     match name.strip_prefix(ratewright_rls_rules::PREFIX) {
         Some(rule) => format!("{RULE}{rule}"),
         None => format!("policy {name}"),
     }
 }
 
-fn added(name: &str, side: &Side<'_>) -> Change {
-    let partition = words::partition(side.policy.partition());
-    let mode = match side.mode() {
-        Mode::Enforce => "",
-        Mode::Shadow => " in shadow",
-        Mode::Off => " switched off",
-    };
-    let words = format!("added{mode}: {}, {partition}, on {}", side.limits(), covered(side.policy));
-    let effect = if side.mode() == Mode::Enforce { Effect::Stricter } else { Effect::Other };
-    Change::of(Kind::Added, subject(name), name, words).with(effect)
-}
-
-fn switched(of: &impl Fn(String) -> Change, old: Mode, new: Mode) -> Change {
+pub(super) fn switched(of: &impl Fn(String) -> Change, old: Mode, new: Mode) -> Change {
     let (words, effect) = match (old, new) {
         (Mode::Enforce, Mode::Shadow) => {
             ("switched to shadow: it counts, and no longer denies", Effect::Softer)
@@ -239,7 +228,7 @@ fn switched(of: &impl Fn(String) -> Change, old: Mode, new: Mode) -> Change {
 }
 
 /// Which requests it covers.
-fn covered(policy: &Policy) -> String {
+pub(super) fn covered(policy: &Policy) -> String {
     match policy.selector() {
         Selector::When(condition) if condition.is_empty() => "all requests".to_owned(),
         Selector::When(condition) => format!("requests {}", words::conditions(condition)),
@@ -258,7 +247,7 @@ fn limits(of: &impl Fn(String) -> Change, before: &Side<'_>, after: &Side<'_>) -
     let mut changes = Vec::new();
     for (old, new) in old.iter().zip(new) {
         let names = [old.name().quota(), new.name().quota()].map(|name| name.unwrap_or("without a name"));
-        if old.quota() == new.quota() {
+        if old.quota().is_equivalent(new.quota()) {
             let words = format!("the quota is now called {}, was {}", names[1], names[0]);
             changes.extend((names[0] != names[1]).then(|| of(words).counting(false)));
             continue;

@@ -1,3 +1,5 @@
+mod directions;
+
 use std::collections::BTreeSet;
 
 use super::super::file;
@@ -43,6 +45,27 @@ fn what_means_the_same_is_no_difference() {
         &[],
     );
     check("exempt: {paths: [/a, /b]}\n", "exempt: {paths: [/b, /a]}\n", &[]);
+    for [old, new] in [
+        [
+            "quota: {rate: 1/s}, when: {method: [GET, POST]}",
+            "quota: {rate: 1/s}, when: {method: [POST, GET]}",
+        ],
+        [
+            "quota: {rate: 1/s}, when: {ip: [10.0.0.0/8, ::1]}",
+            "quota: {rate: 1/s}, when: {ip: ['::1', 10.0.0.0/8]}",
+        ],
+        ["quota: {rate: 1/s, burst: 2}", "quota: {rate: 2/2s}"],
+        [
+            "quota: {algorithm: leaky_bucket, rate: 1/s, burst: 2}",
+            "quota: {algorithm: leaky_bucket, rate: 2/2s}",
+        ],
+        [
+            "quota: {rate: 1/s}, count: {status: [401, 403]}",
+            "quota: {rate: 1/s}, count: {status: [403, 401]}",
+        ],
+    ] {
+        check(&policy(&old.replace(" ::1", " '::1'")), &policy(new), &[]);
+    }
     check("listen: {api: '127.0.0.1:8080'}\n", "listen: {api: {address: '127.0.0.1:8080'}}\n", &[]);
 }
 
@@ -188,6 +211,9 @@ fn secrets_are_compared_and_never_shown() {
     for told in lines(&redis("redis://u:s3cret@h"), &redis("redis://u:0ther@h")) {
         assert_eq!(told, "store.redis.url: 1 added, 1 removed; needs a restart");
     }
+    let jwks =
+        |token: &str| format!("clients: {{user: {{jwt: {{jwks: 'https://h/keys?token={token}'}}}}}}\n");
+    check(&jwks("s3cret"), &jwks("0ther"), &["clients.user.jwt.jwks: changed"]);
     let jwt = |secret: &str| format!("clients: {{user: {{jwt: {{secret: {secret}}}}}}}\n");
     let long = "0123456789abcdef0123456789abcdef";
     check(&jwt(long), &jwt(&long.replace('0', "9")), &["clients.user.jwt.secret: changed"]);

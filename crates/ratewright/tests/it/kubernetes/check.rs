@@ -36,7 +36,7 @@ fn e2_our_manifests_hold_the_figures() {
           route app: /** to http://wishlist:8080
           scaling: 2 to 10 replicas; CPU target 70 % of requests; more than 73.5 % for 120 s adds replicas
           stopping: 25s of 30s are used at most
-        all 10 expectations hold
+        all 10 expectations hold; of policies they compare rate, burst, algorithm and that it is enforced, but not which requests a policy covers
     "#]].assert_eq(&told);
     assert_eq!(code, Some(0));
 }
