@@ -1,7 +1,7 @@
-//! What is told of requests to whoever keeps a log of them.
+//! The access log: one entry per request.
 //!
-//! A request is noted when its route is known, and told when the head of its answer is there. One whose client goes away before
-//! that is told without a status, so that every request is told exactly once.
+//! An entry starts when the route is known and is recorded with the response head. If the client disconnects first, it
+//! is recorded without a status, so every request is recorded exactly once.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -12,53 +12,53 @@ use http::{HeaderValue, Method, StatusCode, Version};
 use ratewright_core::{Clock, Micros, Timestamp};
 use ratewright_http::{Report, given_id, parts};
 
-/// Keeps a log of requests. It is asked only while the settings say so.
+/// A log of requests. It is called only if `has_access_log` is set.
 pub trait AccessLog: Send + Sync {
-    /// Takes a request down. Called by the thread that serves, so it must not wait for anything.
-    fn record(&self, entry: &Entry<'_>);
+    /// Records a request. Called on the serving thread, so it must not block.
+    fn record(&self, entry: &AccessLogEntry<'_>);
 }
 
-/// One request, as it is told.
+/// One request.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
-    /// When it came, by the time of day.
+pub struct AccessLogEntry<'a> {
+    /// When it arrived, in wall-clock time.
     pub at: Timestamp,
-    /// Who asked, as it was found out.
+    /// The client's address, as identified.
     pub client: IpAddr,
-    /// What for.
+    /// The method.
     pub method: &'a Method,
-    /// The host, in lower case and without a port, if there is one.
+    /// The host in lower case and without a port.
     pub host: Option<&'a str>,
-    /// The path as it was forwarded; or as it was written, if it led nowhere. Without the query, which may hold secrets.
+    /// The path as forwarded, or as received if there is no route. Without the query, which may contain secrets.
     pub path: &'a str,
-    /// The name of the route. None: it led nowhere.
+    /// The name of the route. None: no route matched.
     pub route: Option<&'a str>,
-    /// The policy that denied it, or the tightest of those that let it through. None: no limit applied.
+    /// The policy that denied the request, or the tightest one that allowed it. None: no policy applied.
     pub policy: Option<&'a str>,
     /// True if the limiter denied it.
     pub is_denied: bool,
-    /// The answer's. None: the client went away before there was one.
+    /// The response status. None: the client disconnected first.
     pub status: Option<StatusCode>,
-    /// How long it took until the head of the answer was there.
-    pub took: Micros,
-    /// What the request is called.
+    /// Time until the response head.
+    pub duration: Micros,
+    /// The request id.
     pub id: &'a str,
-    /// Which program asked, as it says itself.
-    pub agent: Option<&'a [u8]>,
-    /// The HTTP that the client speaks.
+    /// The `User-Agent` header.
+    pub user_agent: Option<&'a [u8]>,
+    /// The client's HTTP version.
     pub version: Version,
 }
 
-/// Keeps no log.
+/// Discards all entries.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Unlogged;
+pub struct NoAccessLog;
 
-impl AccessLog for Unlogged {
-    fn record(&self, _: &Entry<'_>) {}
+impl AccessLog for NoAccessLog {
+    fn record(&self, _: &AccessLogEntry<'_>) {}
 }
 
-/// A request of which it is not known yet what becomes of it.
-pub(crate) struct Noted<'a> {
+/// An entry that is not recorded yet.
+pub(crate) struct PendingEntry<'a> {
     log: &'a dyn AccessLog,
     clock: &'a dyn Clock,
     began_at: Timestamp,
@@ -69,24 +69,24 @@ pub(crate) struct Noted<'a> {
     path: String,
     route: Option<&'a str>,
     id: String,
-    agent: Option<HeaderValue>,
+    user_agent: Option<HeaderValue>,
     version: Version,
     report: Arc<Report>,
-    is_told: bool,
+    is_recorded: bool,
 }
 
-/// When a request came, by both clocks, and who asked.
+/// When a request arrived, by both clocks, and from which client.
 pub(crate) struct Arrival<'a> {
     pub(crate) clock: &'a dyn Clock,
     pub(crate) began_at: Timestamp,
     pub(crate) at: Timestamp,
     pub(crate) client: IpAddr,
-    /// Where the limiter writes down what it decided.
+    /// Filled by the limiter.
     pub(crate) report: Arc<Report>,
 }
 
-impl<'a> Noted<'a> {
-    /// Notes a request that has its name and its path, and perhaps a route.
+impl<'a> PendingEntry<'a> {
+    /// Starts an entry for a request with an id and a normalized path.
     pub(crate) fn new(
         log: &'a dyn AccessLog,
         arrival: Arrival<'a>,
@@ -105,22 +105,22 @@ impl<'a> Noted<'a> {
             path: head.uri.path().to_owned(),
             route,
             id: given_id(&head.headers).unwrap_or_default().to_owned(),
-            agent: head.headers.get(USER_AGENT).cloned(),
+            user_agent: head.headers.get(USER_AGENT).cloned(),
             version: head.version,
             report,
-            is_told: false,
+            is_recorded: false,
         }
     }
 
-    /// The head of the answer is there.
-    pub(crate) fn answered(mut self, status: StatusCode) {
-        self.tell(Some(status));
+    /// Records the entry with the response status.
+    pub(crate) fn responded(mut self, status: StatusCode) {
+        self.record(Some(status));
     }
 
-    fn tell(&mut self, status: Option<StatusCode>) {
-        self.is_told = true;
+    fn record(&mut self, status: Option<StatusCode>) {
+        self.is_recorded = true;
         let policy = self.report.policy();
-        self.log.record(&Entry {
+        self.log.record(&AccessLogEntry {
             at: self.at,
             client: self.client,
             method: &self.method,
@@ -130,18 +130,18 @@ impl<'a> Noted<'a> {
             policy: policy.as_deref(),
             is_denied: self.report.is_denied(),
             status,
-            took: self.clock.now().since(self.began_at),
+            duration: self.clock.now().since(self.began_at),
             id: &self.id,
-            agent: self.agent.as_ref().map(HeaderValue::as_bytes),
+            user_agent: self.user_agent.as_ref().map(HeaderValue::as_bytes),
             version: self.version,
         });
     }
 }
 
-impl Drop for Noted<'_> {
+impl Drop for PendingEntry<'_> {
     fn drop(&mut self) {
-        if !self.is_told {
-            self.tell(None);
+        if !self.is_recorded {
+            self.record(None);
         }
     }
 }

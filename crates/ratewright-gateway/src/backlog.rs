@@ -1,7 +1,8 @@
 //! Unread request bodies of one HTTP/2 connection.
 //!
-//! All streams of a connection share one flow-control window. A body that waits for its upstream or for a decision may fill that
-//! window, and then the client cannot send the other bodies either. That time does not count against `body_rate_min`.
+//! All streams of a connection share one flow-control window. A body that waits for its upstream or for a decision may
+//! fill that window, and then the client cannot send the other bodies either. That time does not count against
+//! `body_rate_min`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,40 +10,40 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-/// The bodies of one connection that are not read. Clones are of the same connection.
+/// The unread bodies of one connection. Clones share the connection.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Backlog(Arc<Mutex<State>>);
 
 #[derive(Debug, Default)]
 struct State {
     n_waiting: usize,
-    /// Since when there is one.
+    /// When the current period with unread bodies began.
     since: Option<Instant>,
-    /// For how long there was one, before that.
+    /// The length of earlier periods.
     total: Duration,
 }
 
-/// A body that is not read, until this is dropped.
+/// An unread body, until dropped.
 #[derive(Debug)]
-pub(crate) struct Waiting(Backlog);
+pub(crate) struct UnreadBody(Backlog);
 
 impl Backlog {
-    /// A body that is not read.
-    pub(crate) fn wait(&self) -> Waiting {
+    /// Registers an unread body.
+    pub(crate) fn wait(&self) -> UnreadBody {
         let mut state = self.0.lock();
         state.n_waiting += 1;
         state.since.get_or_insert_with(Instant::now);
-        Waiting(self.clone())
+        UnreadBody(self.clone())
     }
 
-    /// For how long there has been a body that was not read, in all.
+    /// Total time with at least one unread body.
     pub(crate) fn total(&self) -> Duration {
         let state = self.0.lock();
         state.total + state.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
 
-impl Drop for Waiting {
+impl Drop for UnreadBody {
     fn drop(&mut self) {
         let mut state = self.0.0.lock();
         state.n_waiting = state.n_waiting.saturating_sub(1);

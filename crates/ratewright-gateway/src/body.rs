@@ -1,8 +1,8 @@
-//! Bodies, both ways, frame by frame.
+//! Request and response bodies, frame by frame.
 //!
 //! ```text
-//!   client ── Inbound ──► Upload ──► server               counted against body_max; pauses and the pace have their limits
-//!   client ◄── Body ◄── Download ◄── Incoming ── server   keeps the server's lease, gives the connection back at its end
+//!   client ── RequestBody ──► Upload ──► upstream           body_max, idle timeout and minimum rate apply
+//!   client ◄── Body ◄── Download ◄── Incoming ── upstream   holds the lease, releases the connection at its end
 //! ```
 
 use std::pin::Pin;
@@ -17,114 +17,114 @@ use ratewright_core::Micros;
 use ratewright_tower::PermitBody;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::body_rate::{BodyRate, BodyRateMonitor};
 use crate::h1::SendError;
-use crate::h2::Place;
+use crate::h2::StreamSlot;
 use crate::headers::{HeaderRules, clean_trailers};
-use crate::inbound::{Inbound, InboundError};
-use crate::pace::{BodyRate, Pace};
-use crate::pool::Borrowed;
-use crate::progress::Progress;
-use crate::quiet::Quiet;
+use crate::idle_timer::IdleTimer;
+use crate::pool::PooledConnection;
+use crate::request_body::{RequestBody, RequestBodyError};
 use crate::route::Route;
+use crate::upload_progress::UploadProgress;
 use crate::upstream::Lease;
 
-/// The body of an answer.
+/// A response body.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// Ours, a problem for example.
+    /// Made by the gateway, for example a problem.
     Text(Option<Bytes>),
-    /// A server's.
+    /// From an upstream.
     Download(Download),
-    /// One that holds a permit.
-    Held(Box<PermitBody<Body>>),
+    /// Holds a permit.
+    WithPermit(Box<PermitBody<Body>>),
 }
 
-/// A server's answer on its way.
+/// An upstream's response body.
 #[derive(Debug)]
 pub(crate) struct Download {
-    source: Source,
-    pause_max: Duration,
-    /// The server is busy until the end.
+    source: DownloadSource,
+    idle_timeout: Duration,
+    /// Counts the request against the server until the body ends.
     lease: Option<Lease>,
-    /// When all of it must be over.
-    ends: Option<(Pin<Box<Sleep>>, Duration)>,
-    /// Why it breaks off, until what came before has been passed on.
-    broken: Option<BodyError>,
+    /// When `timeouts.total` ends, and its length.
+    deadline: Option<(Pin<Box<Sleep>>, Duration)>,
+    /// An error that is returned after the frames before it were written.
+    pending_error: Option<BodyError>,
 }
 
-/// Where an answer comes from.
+/// Where a response body comes from.
 #[derive(Debug)]
-pub(crate) enum Source {
-    /// A connection of its own, until its end.
-    Http1(Option<Borrowed>),
-    /// A stream of a connection that is shared, and its place there.
-    Http2(Incoming, Quiet, Option<Place>),
+pub(crate) enum DownloadSource {
+    /// A connection of its own, until the body ends.
+    Http1(Option<PooledConnection>),
+    /// A stream of a shared connection, and its slot there.
+    Http2(Incoming, IdleTimer, Option<StreamSlot>),
 }
 
-/// A client's body on its way.
+/// A client's request body.
 #[derive(Debug)]
 pub(crate) struct Upload {
-    inbound: Option<Inbound>,
-    /// Tells which trailers claim something.
+    request_body: Option<RequestBody>,
+    /// Which trailers are removed.
     rules: Option<Arc<HeaderRules>>,
-    quiet: Quiet,
-    pause_max: Duration,
-    /// How fast it comes. None: as slowly as it likes.
-    pace: Option<Pace>,
-    left: u64,
-    /// Where it is told how far it has come, beside whoever reads it.
-    progress: Option<Progress>,
-    /// The place on a shared connection by which it is sent.
-    place: Option<Place>,
+    idle_timer: IdleTimer,
+    idle_timeout: Duration,
+    /// None: no minimum rate.
+    rate_monitor: Option<BodyRateMonitor>,
+    remaining: u64,
+    /// Shared with the task that waits for the response.
+    progress: Option<UploadProgress>,
+    /// The slot of the HTTP/2 stream that sends it.
+    slot: Option<StreamSlot>,
 }
 
-/// Why a body ends before its time.
+/// Why a body ended early.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BodyError {
-    /// The client sends more than it may.
-    #[error("the body is longer than the route allows")]
-    TooLong,
-    /// A policy that counts bytes has no room for more of it.
-    #[error("the body does not fit a limit on bytes")]
+    /// The request body exceeds `body_max`.
+    #[error("request body too large for the route")]
+    TooLarge,
+    /// A policy that counts bytes denied the next frame.
+    #[error("request body exceeds a limit on bytes")]
     OverLimit {
-        /// When it would; nothing if never.
+        /// When it would be allowed. None: never.
         retry_after: Option<Micros>,
     },
-    /// Nothing came for too long.
-    #[error("nothing came for {0:?}")]
-    Quiet(Duration),
-    /// The client sends too little.
+    /// No data within the idle timeout.
+    #[error("no data for {0:?}")]
+    Idle(Duration),
+    /// The client sends more slowly than `body_rate_min`.
     #[error("request body too slow: less than {0}")]
-    Slow(BodyRate),
-    /// All of it took too long.
-    #[error("not over within {0:?}")]
-    TooSlow(Duration),
-    /// The client broke off, or a server that is spoken to by HTTP/2.
-    #[error("the body broke off")]
-    Broken(#[source] hyper::Error),
-    /// The server broke off.
-    #[error("the answer broke off")]
-    Unfinished(#[source] Box<SendError>),
-    /// Why is told elsewhere.
-    #[error("the body stopped")]
+    BelowMinRate(BodyRate),
+    /// The request exceeded `timeouts.total`.
+    #[error("request not finished within {0:?}")]
+    TotalTimeout(Duration),
+    /// The client, or an HTTP/2 upstream, aborted the body.
+    #[error("body aborted")]
+    Interrupted(#[source] hyper::Error),
+    /// An HTTP/1.1 upstream aborted the response.
+    #[error("response aborted by the upstream")]
+    ResponseIncomplete(#[source] Box<SendError>),
+    /// The reason is in [`UploadProgress`].
+    #[error("request body failed")]
     Stopped,
 }
 
-impl From<InboundError> for BodyError {
-    fn from(error: InboundError) -> Self {
+impl From<RequestBodyError> for BodyError {
+    fn from(error: RequestBodyError) -> Self {
         match error {
-            InboundError::Broken(error) => Self::Broken(error),
-            InboundError::OverLimit { retry_after } => Self::OverLimit { retry_after },
+            RequestBodyError::Interrupted(error) => Self::Interrupted(error),
+            RequestBodyError::OverLimit { retry_after } => Self::OverLimit { retry_after },
         }
     }
 }
 
 impl Body {
-    /// Breaks a server's answer off if it is not over by then.
-    pub(crate) fn end_by(self, by: Instant, total: Duration) -> Self {
+    /// Aborts an upstream's response at `by`.
+    pub(crate) fn with_deadline(self, by: Instant, total: Duration) -> Self {
         match self {
-            Self::Download(download) => Self::Download(download.end_by(by, total)),
-            other @ (Self::Text(_) | Self::Held(_)) => other,
+            Self::Download(download) => Self::Download(download.with_deadline(by, total)),
+            other @ (Self::Text(_) | Self::WithPermit(_)) => other,
         }
     }
 
@@ -132,12 +132,12 @@ impl Body {
         Self::Text(None)
     }
 
-    /// How long a pause may be in it. None: it is ours, and has none.
-    pub(crate) fn pause_max(&self) -> Option<Duration> {
+    /// The idle timeout. None: the gateway made the body.
+    pub(crate) fn idle_timeout(&self) -> Option<Duration> {
         match self {
             Self::Text(_) => None,
-            Self::Download(download) => Some(download.pause_max),
-            Self::Held(held) => held.get_ref().pause_max(),
+            Self::Download(download) => Some(download.idle_timeout),
+            Self::WithPermit(held_back) => held_back.get_ref().idle_timeout(),
         }
     }
 }
@@ -149,32 +149,33 @@ impl From<String> for Body {
 }
 
 impl Download {
-    /// The body of an answer, whose end sets the server and the connection free.
-    pub(crate) fn new(source: Source, pause_max: Duration, lease: Lease) -> Self {
-        let mut download = Self { source, pause_max, lease: Some(lease), ends: None, broken: None };
-        download.end_if_over();
+    /// A response body that releases the lease and the connection at its end.
+    pub(crate) fn new(source: DownloadSource, idle_timeout: Duration, lease: Lease) -> Self {
+        let mut download =
+            Self { source, idle_timeout, lease: Some(lease), deadline: None, pending_error: None };
+        download.release_if_done();
         download
     }
 
-    /// Breaks it off if it is not over by then; `total` is how long all of it may take.
-    pub(crate) fn end_by(mut self, by: Instant, total: Duration) -> Self {
+    /// Aborts the body at `by`; `total` is the configured timeout.
+    pub(crate) fn with_deadline(mut self, by: Instant, total: Duration) -> Self {
         if !self.is_end() {
-            self.ends = Some((Box::pin(sleep_until(by)), total));
+            self.deadline = Some((Box::pin(sleep_until(by)), total));
         }
         self
     }
 
-    /// Sets free what was held, once nothing more is to come.
-    fn end_if_over(&mut self) {
-        let pause_max = self.pause_max;
+    /// Releases lease and connection after the last frame.
+    fn release_if_done(&mut self) {
+        let idle_timeout = self.idle_timeout;
         let is_over = match &mut self.source {
-            Source::Http1(borrowed) => {
-                let over = borrowed.take_if(|borrowed| borrowed.connection.is_done());
-                over.map(|borrowed| borrowed.give_back(pause_max)).is_some()
+            DownloadSource::Http1(pooled) => {
+                let over = pooled.take_if(|pooled| pooled.connection.is_done());
+                over.map(|pooled| pooled.release(idle_timeout)).is_some()
             }
-            Source::Http2(incoming, _, place) => {
-                place.take_if(|_| incoming.is_end_stream());
-                place.is_none()
+            DownloadSource::Http2(incoming, _, slot) => {
+                slot.take_if(|_| incoming.is_end_stream());
+                slot.is_none()
             }
         };
         if is_over {
@@ -184,154 +185,163 @@ impl Download {
 
     fn is_end(&self) -> bool {
         match &self.source {
-            Source::Http1(borrowed) => borrowed.is_none() && self.broken.is_none(),
-            Source::Http2(incoming, ..) => incoming.is_end_stream() && self.broken.is_none(),
+            DownloadSource::Http1(pooled) => pooled.is_none() && self.pending_error.is_none(),
+            DownloadSource::Http2(incoming, ..) => incoming.is_end_stream() && self.pending_error.is_none(),
         }
     }
 
     fn size(&self) -> SizeHint {
         match &self.source {
-            Source::Http1(None) => SizeHint::with_exact(0),
-            Source::Http1(Some(borrowed)) => {
-                borrowed.connection.left().map_or_else(SizeHint::default, SizeHint::with_exact)
+            DownloadSource::Http1(None) => SizeHint::with_exact(0),
+            DownloadSource::Http1(Some(pooled)) => {
+                pooled.connection.remaining().map_or_else(SizeHint::default, SizeHint::with_exact)
             }
-            Source::Http2(incoming, ..) => incoming.size_hint(),
+            DownloadSource::Http2(incoming, ..) => incoming.size_hint(),
         }
     }
 
-    /// What came before goes out first: an error takes along whatever has not been written yet.
-    fn break_off<T>(&mut self, context: &Context<'_>, error: BodyError) -> Poll<T> {
-        self.broken = Some(error);
-        self.ends = None;
+    /// Returns the error with the next poll, since hyper drops unwritten frames on an error.
+    fn fail_after_flush<T>(&mut self, context: &Context<'_>, error: BodyError) -> Poll<T> {
+        self.pending_error = Some(error);
+        self.deadline = None;
         context.waker().wake_by_ref();
         Poll::Pending
     }
 
-    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        if let Some(error) = self.broken.take() {
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(error) = self.pending_error.take() {
             return Poll::Ready(Some(Err(error)));
         }
-        let pause_max = self.pause_max;
-        if let Some((ends, total)) = &mut self.ends
-            && ends.as_mut().poll(context).is_ready()
+        let idle_timeout = self.idle_timeout;
+        if let Some((deadline, total)) = &mut self.deadline
+            && deadline.as_mut().poll(context).is_ready()
         {
             let total = *total;
-            return self.break_off(context, BodyError::TooSlow(total));
+            return self.fail_after_flush(context, BodyError::TotalTimeout(total));
         }
         let frame = match &mut self.source {
-            Source::Http1(None) => return Poll::Ready(None),
-            Source::Http1(Some(borrowed)) => {
-                let frame = ready!(borrowed.connection.poll_frame(context, pause_max));
-                frame.map(|frame| frame.map_err(|error| BodyError::Unfinished(Box::new(error))))
+            DownloadSource::Http1(None) => return Poll::Ready(None),
+            DownloadSource::Http1(Some(pooled)) => {
+                let frame = ready!(pooled.connection.poll_frame(context, idle_timeout));
+                frame.map(|frame| frame.map_err(|error| BodyError::ResponseIncomplete(Box::new(error))))
             }
-            Source::Http2(incoming, quiet, _) => match Pin::new(incoming).poll_frame(context) {
+            DownloadSource::Http2(incoming, idle_timer, _) => match Pin::new(incoming).poll_frame(context) {
                 Poll::Ready(frame) => {
-                    quiet.broke();
-                    frame.map(|frame| frame.map_err(BodyError::Broken))
+                    idle_timer.reset();
+                    frame.map(|frame| frame.map_err(BodyError::Interrupted))
                 }
                 Poll::Pending => {
-                    ready!(quiet.poll_too_long(context, pause_max));
-                    Some(Err(BodyError::Quiet(pause_max)))
+                    ready!(idle_timer.poll_elapsed(context, idle_timeout));
+                    Some(Err(BodyError::Idle(idle_timeout)))
                 }
             },
         };
         if let Some(Err(error)) = frame {
-            return self.break_off(context, error);
+            return self.fail_after_flush(context, error);
         }
-        // The connection can serve others while the last piece is still on its way.
-        self.end_if_over();
+        // The connection is released before the last frame is written.
+        self.release_if_done();
         Poll::Ready(frame)
     }
 }
 
 impl Upload {
     /// A client's body on this route.
-    pub(crate) fn new(inbound: Inbound, rules: &Arc<HeaderRules>, route: &Route) -> Self {
-        let inbound = inbound.incoming().is_some().then_some(inbound);
-        let rules = inbound.is_some().then(|| Arc::clone(rules));
+    pub(crate) fn new(request_body: RequestBody, rules: &Arc<HeaderRules>, route: &Route) -> Self {
+        let request_body = request_body.incoming().is_some().then_some(request_body);
+        let rules = request_body.is_some().then(|| Arc::clone(rules));
         Self {
-            inbound,
+            request_body,
             rules,
-            quiet: Quiet::default(),
-            pause_max: route.timeouts.idle,
-            pace: route.body_rate_min.map(Pace::new),
-            left: route.body_max,
+            idle_timer: IdleTimer::default(),
+            idle_timeout: route.timeouts.idle,
+            rate_monitor: route.body_rate_min.map(BodyRateMonitor::new),
+            remaining: route.body_max,
             progress: None,
-            place: None,
+            slot: None,
         }
     }
 
-    /// Nothing to send.
-    pub(crate) fn nothing() -> Self {
-        let (quiet, pause_max, pace) = (Quiet::default(), Duration::MAX, None);
-        Self { inbound: None, rules: None, quiet, pause_max, pace, left: 0, progress: None, place: None }
+    /// No body.
+    pub(crate) fn empty() -> Self {
+        let (idle_timer, idle_timeout, rate_monitor) = (IdleTimer::default(), Duration::MAX, None);
+        Self {
+            request_body: None,
+            rules: None,
+            idle_timer,
+            idle_timeout,
+            rate_monitor,
+            remaining: 0,
+            progress: None,
+            slot: None,
+        }
     }
 
-    pub(crate) fn is_nothing(&self) -> bool {
-        self.inbound.is_none()
+    pub(crate) fn is_empty(&self) -> bool {
+        self.request_body.is_none()
     }
 
-    /// The bytes that it has at least.
+    /// The smallest possible length in bytes.
     pub(crate) fn announced(&self) -> u64 {
         self.incoming().map_or(0, |incoming| incoming.size_hint().lower())
     }
 
-    /// It is sent by this place, and tells there how far it has come.
-    pub(crate) fn begin(&mut self, place: &Place) -> Progress {
-        self.place = Some(place.clone());
-        self.progress.insert(Progress::begin()).clone()
+    /// Starts sending on this slot, and shares the progress.
+    pub(crate) fn begin(&mut self, slot: &StreamSlot) -> UploadProgress {
+        self.slot = Some(slot.clone());
+        self.progress.insert(UploadProgress::begin()).clone()
     }
 
-    /// The upstream's response has begun: from now on the body may come as slowly as it likes.
-    pub(crate) fn answered(&mut self) {
-        self.pace = None;
+    /// The upstream's response has started: the minimum rate no longer applies.
+    pub(crate) fn responded(&mut self) {
+        self.rate_monitor = None;
     }
 
     fn incoming(&self) -> Option<&Incoming> {
-        self.inbound.as_ref()?.incoming()
+        self.request_body.as_ref()?.incoming()
     }
 
-    /// Waits for the client. Ready with the reason when that has been too long.
-    fn poll_overdue(&mut self, context: &mut Context<'_>, held: Duration) -> Poll<BodyError> {
-        if self.quiet.poll_too_long(context, self.pause_max).is_ready() {
-            return Poll::Ready(BodyError::Quiet(self.pause_max));
+    /// Waits for the client. Ready with the error after a timeout.
+    fn poll_overdue(&mut self, context: &mut Context<'_>, held_back: Duration) -> Poll<BodyError> {
+        if self.idle_timer.poll_elapsed(context, self.idle_timeout).is_ready() {
+            return Poll::Ready(BodyError::Idle(self.idle_timeout));
         }
-        if self.progress.as_ref().is_some_and(Progress::is_answered) {
-            self.pace = None;
+        if self.progress.as_ref().is_some_and(UploadProgress::has_response) {
+            self.rate_monitor = None;
         }
-        let Some(pace) = &mut self.pace else { return Poll::Pending };
-        ready!(pace.poll_too_slow(context, held));
-        Poll::Ready(BodyError::Slow(pace.rate()))
+        let Some(rate_monitor) = &mut self.rate_monitor else { return Poll::Pending };
+        ready!(rate_monitor.poll_too_slow(context, held_back));
+        Poll::Ready(BodyError::BelowMinRate(rate_monitor.rate()))
     }
 
-    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Some(inbound) = &mut self.inbound else { return Poll::Ready(None) };
-        let frame = inbound.poll_frame(context);
-        let held = inbound.held();
+    fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let Some(request_body) = &mut self.request_body else { return Poll::Ready(None) };
+        let frame = request_body.poll_frame(context);
+        let held_back = request_body.held_back();
         let Poll::Ready(frame) = frame else {
-            return self.poll_overdue(context, held).map(|overdue| Some(Err(overdue)));
+            return self.poll_overdue(context, held_back).map(|overdue| Some(Err(overdue)));
         };
-        self.quiet.broke();
+        self.idle_timer.reset();
         let Some(frame) = frame else { return Poll::Ready(None) };
         let mut frame = frame?;
         if let (Some(trailers), Some(rules)) = (frame.trailers_mut(), &self.rules) {
             clean_trailers(trailers, &rules.dialect.rules, &rules.read);
         }
         let length = frame.data_ref().map_or(0, |data| data.len() as u64);
-        if let Some(pace) = &mut self.pace {
-            pace.came(length, held);
+        if let Some(rate_monitor) = &mut self.rate_monitor {
+            rate_monitor.received(length, held_back);
         }
-        let Some(left) = self.left.checked_sub(length) else {
-            return Poll::Ready(Some(Err(BodyError::TooLong)));
+        let Some(remaining) = self.remaining.checked_sub(length) else {
+            return Poll::Ready(Some(Err(BodyError::TooLarge)));
         };
-        self.left = left;
+        self.remaining = remaining;
         Poll::Ready(Some(Ok(frame)))
     }
 }
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        self.progress.iter().for_each(Progress::came); // nobody waits for the client any more
+        self.progress.iter().for_each(UploadProgress::received); // nothing waits for the client any more
     }
 }
 
@@ -345,8 +355,8 @@ impl http_body::Body for Body {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
             Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
-            Self::Download(download) => download.poll_piece(context),
-            Self::Held(held) => Pin::new(held).poll_frame(context),
+            Self::Download(download) => download.poll_next(context),
+            Self::WithPermit(held_back) => Pin::new(held_back).poll_frame(context),
         }
     }
 
@@ -354,7 +364,7 @@ impl http_body::Body for Body {
         match self {
             Self::Text(text) => text.is_none(),
             Self::Download(download) => download.is_end(),
-            Self::Held(held) => held.is_end_stream(),
+            Self::WithPermit(held_back) => held_back.is_end_stream(),
         }
     }
 
@@ -362,7 +372,7 @@ impl http_body::Body for Body {
         match self {
             Self::Text(text) => SizeHint::with_exact(text.as_ref().map_or(0, |text| text.len() as u64)),
             Self::Download(download) => download.size(),
-            Self::Held(held) => held.size_hint(),
+            Self::WithPermit(held_back) => held_back.size_hint(),
         }
     }
 }
@@ -376,12 +386,12 @@ impl http_body::Body for Upload {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        let frame = this.poll_piece(context);
+        let frame = this.poll_next(context);
         let Some(progress) = &this.progress else { return frame };
         match frame {
             Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(progress.stop(error)))),
-            Poll::Ready(_) => progress.came(),
-            Poll::Pending => progress.is_awaited(),
+            Poll::Ready(_) => progress.received(),
+            Poll::Pending => progress.awaiting_client(),
         }
         frame
     }

@@ -1,12 +1,12 @@
 //! Cross-origin resource sharing (CORS): which other origins may read responses, and the headers that tell browsers so.
 //!
 //! ```text
-//!   preflight   OPTIONS with Origin and Access-Control-Request-Method   answered here: 204, or 403     preflight.rs
+//!   preflight   OPTIONS with Origin and Access-Control-Request-Method   handled here: 204 or 403       preflight.rs
 //!   response    of the upstream, or our own 429, 404, 502 …             upstream's Access-Control-* replaced by ours
 //! ```
 //!
-//! All values but the origin are rendered when the policy file is read. The origin of a request is echoed, never completed or
-//! corrected; `*` is sent only where every origin is allowed, and never with credentials.
+//! All values but the origin are rendered when the policy file is read. The origin of a request is echoed, never
+//! completed or corrected; `*` is sent only where every origin is allowed, and never with credentials.
 //!
 //! # Laws
 //! - A response names an origin only if `origins` allows it, and only the request's own.
@@ -32,7 +32,7 @@ use crate::headers::elements;
 pub use origin::{AllowedOrigin, Depth, OriginError};
 pub(crate) use preflight::{PREFLIGHT_VARY, PreflightError, is_preflight, requested_method};
 
-/// What `cors` says in the policy file.
+/// The `cors` section of the policy file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CorsRules {
     /// Who may read responses.
@@ -58,7 +58,7 @@ pub enum AllowedHeaders {
     Listed(Vec<HeaderName>),
 }
 
-/// Cross-origin sharing of a route, ready to be answered with.
+/// The CORS rules of a route, with prepared header values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Cors {
     rules: CorsRules,
@@ -137,7 +137,7 @@ impl Cors {
         })
     }
 
-    /// What they were made of.
+    /// The rules.
     pub fn rules(&self) -> &CorsRules {
         &self.rules
     }
@@ -152,7 +152,7 @@ impl Cors {
         matches!(self.rules.origins.as_slice(), [AllowedOrigin::Any])
     }
 
-    /// What `Access-Control-Allow-Origin` says. Two `Origin` headers are ambiguous, so neither is allowed.
+    /// The value of `Access-Control-Allow-Origin`. Two `Origin` headers are ambiguous, so neither is allowed.
     fn allow_origin(&self, request: &HeaderMap) -> Option<HeaderValue> {
         if self.allows_any() {
             return Some(HeaderValue::from_static("*"));
@@ -174,7 +174,7 @@ impl Cors {
 }
 
 impl CorsHeaders<'_> {
-    /// Replaces what a response says of other origins.
+    /// Replaces the CORS headers of a response.
     pub(crate) fn write(self, headers: &mut HeaderMap) {
         let is_cors = |name: &&HeaderName| name.as_str().starts_with("access-control-");
         let others: SmallVec<[HeaderName; 4]> = headers.keys().filter(is_cors).cloned().collect();
@@ -189,7 +189,7 @@ impl CorsHeaders<'_> {
     }
 }
 
-/// Adds `Origin` to `Vary`, unless it says so already.
+/// Adds `Origin` to `Vary`, unless it is there already.
 fn vary_on_origin(headers: &mut HeaderMap) {
     if !headers.contains_key(VARY) {
         headers.insert(VARY, HeaderValue::from_static("Origin"));

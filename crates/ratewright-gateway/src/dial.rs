@@ -1,7 +1,7 @@
-//! Opens connections to servers.
+//! Opens connections to upstreams.
 //!
-//! In HTTP/1.1 whoever sends a request notices that nothing of it is taken. A connection of HTTP/2 is driven by the library, which
-//! would wait for ever, so its writes have a limit of their own.
+//! In HTTP/1.1 the task that sends a request notices a blocked write. hyper drives HTTP/2 connections and would wait
+//! for ever, so their writes have a timeout.
 
 use std::io;
 use std::sync::Arc;
@@ -23,96 +23,100 @@ use crate::route::Timeouts;
 use crate::server::Server;
 use crate::upstream::Protocol;
 
-/// Why there is no connection.
+/// Why no connection was opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
-    /// It took too long.
-    #[error("no connection within {0:?}")]
+    /// `timeouts.connect` elapsed.
+    #[error("connect timed out after {0:?}")]
     TimedOut(Duration),
-    /// This machine has no room for one more.
-    #[error("this machine can open no more connections")]
-    Ours(#[source] io::Error),
-    /// The operating system or TLS says no.
-    #[error("no connection")]
-    Refused(#[source] io::Error),
-    /// It is a server that speaks something else.
-    #[error("no HTTP")]
-    Garbled(#[from] hyper::Error),
-    /// Its name cannot be in a certificate.
-    #[error("its name cannot be in a certificate")]
-    Name,
+    /// This host is out of file descriptors, ports or memory.
+    #[error("connection not opened: this host is out of resources")]
+    LocalResources(#[source] io::Error),
+    /// Rejected by the operating system or by TLS.
+    #[error("connection failed")]
+    Connect(#[source] io::Error),
+    /// The HTTP/2 handshake failed.
+    #[error("HTTP/2 handshake failed")]
+    Handshake(#[from] hyper::Error),
+    /// The host name cannot appear in a certificate.
+    #[error("host name not valid for TLS")]
+    InvalidName,
 }
 
 impl From<io::Error> for DialError {
     fn from(error: io::Error) -> Self {
         use io::ErrorKind::{AddrNotAvailable, OutOfMemory};
-        // Too many open files, of the system or of this process: the kinds of errors have no name for them.
-        let is_ours = matches!(error.raw_os_error(), Some(23 | 24))
+        // ENFILE and EMFILE: `ErrorKind` has no names for them.
+        let is_local_failure = matches!(error.raw_os_error(), Some(23 | 24))
             || matches!(error.kind(), AddrNotAvailable | OutOfMemory);
-        if is_ours { Self::Ours(error) } else { Self::Refused(error) }
+        if is_local_failure { Self::LocalResources(error) } else { Self::Connect(error) }
     }
 }
 
-/// Opens a connection for one request at a time.
+/// Opens an HTTP/1.1 connection.
 pub(crate) async fn dial_http1(
     server: &Server,
     tls: &ClientTls,
     timeouts: &Timeouts,
 ) -> Result<Box<Http1>, DialError> {
-    let dialling = async {
+    let dialing = async {
         let stream = connect(server, timeouts.idle).await?;
         let stream = match server.is_tls() {
-            true => Stream::Tls(Box::new(shake_hands(server, tls.speaking(Protocol::Http1), stream).await?)),
+            true => {
+                Stream::Tls(Box::new(tls_handshake(server, tls.config_for(Protocol::Http1), stream).await?))
+            }
             false => Stream::Plain(stream),
         };
         Ok(Box::new(Http1::new(stream)))
     };
-    // Boxed: it is seldom needed, and requests on connections that are there need not have the room for it.
-    Box::pin(limit(timeouts.connect, dialling)).await
+    // Boxed to keep the future of pooled requests small.
+    Box::pin(with_timeout(timeouts.connect, dialing)).await
 }
 
-/// Opens a connection for many.
+/// Opens an HTTP/2 connection.
 pub(crate) async fn dial_http2(
     server: &Server,
     tls: &ClientTls,
     timeouts: &Timeouts,
 ) -> Result<Http2, DialError> {
-    let dialling = async {
+    let dialing = async {
         let stream = WriteTimeout::new(connect(server, timeouts.idle).await?, timeouts.idle);
         Ok(match server.is_tls() {
-            true => Http2::open(shake_hands(server, tls.speaking(Protocol::Http2), stream).await?).await?,
+            true => {
+                Http2::open(tls_handshake(server, tls.config_for(Protocol::Http2), stream).await?).await?
+            }
             false => Http2::open(stream).await?,
         })
     };
-    limit(timeouts.connect, dialling).await
+    with_timeout(timeouts.connect, dialing).await
 }
 
-async fn limit<T>(
+async fn with_timeout<T>(
     within: Duration,
-    dialling: impl Future<Output = Result<T, DialError>>,
+    dialing: impl Future<Output = Result<T, DialError>>,
 ) -> Result<T, DialError> {
-    tokio::time::timeout(within, dialling).await.map_err(|_| DialError::TimedOut(within))?
+    tokio::time::timeout(within, dialing).await.map_err(|_| DialError::TimedOut(within))?
 }
 
-async fn connect(server: &Server, pause_max: Duration) -> io::Result<TcpStream> {
+async fn connect(server: &Server, idle_timeout: Duration) -> io::Result<TcpStream> {
     let stream = TcpStream::connect((server.host(), server.port())).await?;
     stream.set_nodelay(true)?;
-    SockRef::from(&stream).set_tcp_keepalive(&probes(pause_max))?;
+    SockRef::from(&stream).set_tcp_keepalive(&keepalive(idle_timeout))?;
     Ok(stream)
 }
 
-/// How the operating system finds out whether a machine that says nothing is still there. Those who use the connection are not
-/// asked, so it makes no difference to them how often: within half of the longest pause it is known, and within 30 s.
-fn probes(pause_max: Duration) -> TcpKeepalive {
-    let (time, interval) = (pause_max / 4, pause_max / 12);
+/// TCP keep-alive probes, so that a dead peer is found within half the idle timeout and within 30 s. The operating
+/// system answers probes, so the upstream application does not notice them.
+fn keepalive(idle_timeout: Duration) -> TcpKeepalive {
+    let (time, interval) = (idle_timeout / 4, idle_timeout / 12);
     TcpKeepalive::new()
         .with_time(time.clamp(Duration::from_secs(1), Duration::from_secs(15)))
         .with_interval(interval.clamp(Duration::from_secs(1), Duration::from_secs(5)))
         .with_retries(3)
 }
 
-/// Speaks TLS with a server.
-async fn shake_hands<I>(
+/// Runs the TLS handshake.
+async fn tls_handshake<I>(
     server: &Server,
     config: Arc<ClientConfig>,
     stream: I,
@@ -120,6 +124,6 @@ async fn shake_hands<I>(
 where
     I: AsyncRead + AsyncWrite + Unpin,
 {
-    let name = ServerName::try_from(server.host().to_owned()).map_err(|_| DialError::Name)?;
+    let name = ServerName::try_from(server.host().to_owned()).map_err(|_| DialError::InvalidName)?;
     Ok(TlsConnector::from(config).connect(name, stream).await?)
 }

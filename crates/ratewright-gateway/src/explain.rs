@@ -1,7 +1,8 @@
 //! `X-Ratewright-Explain`: why a real request was limited or not, in a header of its response.
 //!
-//! The request header is an admin token. It is removed from every request, whatever it holds, so no upstream and no log ever sees it. Only
-//! with a valid token is the decision explained; otherwise the response does not show that the gateway knows the header.
+//! The request header is an admin token. It is removed from every request, whatever it holds, so no upstream and no log
+//! ever sees it. Only with a valid token is the decision explained; otherwise the response does not show that the
+//! gateway knows the header.
 
 use std::fmt;
 use std::sync::Arc;

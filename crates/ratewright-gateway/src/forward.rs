@@ -1,15 +1,15 @@
-//! The innermost stage: a request is sent to a server, and its answer comes back.
+//! The innermost stage: sends a request to an upstream and returns its response.
 //!
 //! ```text
-//!   head: what is passed on ─► server? ─► connection? ─► send ─► answer ─► 101: tunnel
-//!                               ▲            │ none       │ none    └────► head: what is passed back, body
-//!                               └────────────┴────────────┘ another server or connection, if nothing can have happened twice
+//!   prepare head ─► pick server ─► connection ─► send ─► response ─► 101: tunnel
+//!                       ▲              │ failed    │ failed  └─────► clean head, stream body
+//!                       └──────────────┴───────────┘ retry elsewhere, if that cannot repeat an effect
 //! ```
 //!
-//! A request is sent again only if it certainly never reached a server, if the server says that it has not looked at it, or if doing
-//! it twice is the same as doing it once (its method is idempotent); and only if it has no body that would be gone.
+//! A request is retried only if it never reached an upstream, if the upstream reports that it did not process it, or if
+//! its method is idempotent; and only if no part of its body is lost.
 
-mod streams;
+mod http2;
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -26,115 +26,117 @@ use ratewright_tower::BodyMeter;
 use tokio::time::{Instant, timeout_at};
 use tower_service::Service;
 
-use crate::body::{Body, Download, Source, Upload};
+use crate::body::{Body, Download, DownloadSource, Upload};
 use crate::client_tls::ClientTls;
 use crate::dial::dial_http1;
-use crate::h1::{Http1, SendError, Sent};
-use crate::headers::{HeaderRules, Hop, Peer, Told, Upgrade, UpgradeError, join_cookies, strip_hop_by_hop};
-use crate::inbound::Inbound;
-use crate::notes::Notes;
-use crate::pool::{Borrowed, Wanted};
+use crate::forward_error::ForwardError;
+use crate::h1::{Http1, OutboundHead, SendError};
+use crate::headers::{
+    ForwardingHeaders, HeaderRules, Hop, Peer, Upgrade, UpgradeError, join_cookies, strip_hop_by_hop,
+};
+use crate::pool::{Freshness, PooledConnection};
+use crate::request_body::RequestBody;
 use crate::route::{HostPolicy, Route};
 use crate::scheme::Scheme;
-use crate::trouble::Trouble;
-use crate::tunnel::{Opening, Tunnel};
+use crate::tunnel::{Tunnel, TunnelSlot};
 use crate::upstream::{Lease, Protocol, Tried};
-use crate::worker::Shared;
+use crate::upstream_log::UpstreamLog;
+use crate::worker::WorkerContext;
 
-/// Sends requests to the servers of one route. Clones are the same.
+/// Sends requests to the upstream of one route. Clones share their state.
 #[derive(Clone)]
-pub(crate) struct Forward(Arc<Way>);
+pub(crate) struct Forward(Arc<RouteForwarder>);
 
-/// The way to the servers of one route.
-struct Way {
+/// Forwards the requests of one route.
+struct RouteForwarder {
     route: Arc<Route>,
-    /// Which headers are believed, and read.
+    /// Which headers are trusted and which are read by policies.
     rules: Arc<HeaderRules>,
-    shared: Arc<Shared>,
-    /// Where the worker keeps the connections of each server.
+    shared: Arc<WorkerContext>,
+    /// The worker's pool slot for each server.
     slots: Vec<usize>,
-    notes: Notes,
+    log: UpstreamLog,
 }
 
-/// The body of a request, with how the request came to us.
+/// A request body, with where the request came from.
 #[derive(Debug)]
-pub(crate) struct Arriving {
-    pub(crate) body: Inbound,
+pub(crate) struct BodyWithClient {
+    pub(crate) body: RequestBody,
     pub(crate) peer: Peer,
     /// The client's address.
     pub(crate) client: IpAddr,
     pub(crate) scheme: Scheme,
 }
 
-/// A request as it is sent.
-struct Sending {
+/// A request as sent to the upstream.
+struct OutboundRequest {
     head: Parts,
-    /// What the server is told besides.
-    told: Told,
-    /// None: it is gone, and the request cannot be sent again.
+    /// Headers that the gateway adds.
+    forwarding: ForwardingHeaders,
+    /// None: part of it is lost, so the request cannot be retried.
     body: Option<Upload>,
-    /// What the client will speak if the upstream agrees, and the connection on which it will.
+    /// The upgrade that the client asked for, and its connection.
     upgrade: Option<(Upgrade, OnUpgrade)>,
-    /// True if each server is asked by its own name.
-    names_server: bool,
+    /// True if `Host` names the chosen server.
+    uses_server_host: bool,
 }
 
-impl Sending {
-    /// True if sending it twice is the same as sending it once, and can be done.
+impl OutboundRequest {
+    /// True if the request is idempotent and has no body.
     fn is_repeatable(&self) -> bool {
-        self.body.as_ref().is_some_and(Upload::is_nothing) && is_idempotent(&self.head.method)
+        self.body.as_ref().is_some_and(Upload::is_empty) && is_idempotent(&self.head.method)
     }
 }
 
 impl Forward {
-    pub(crate) fn new(route: Arc<Route>, rules: Arc<HeaderRules>, shared: Arc<Shared>) -> Self {
+    pub(crate) fn new(route: Arc<Route>, rules: Arc<HeaderRules>, shared: Arc<WorkerContext>) -> Self {
         let protocol = route.upstream.protocol();
         let ca = route.upstream.tls().and_then(ClientTls::ca);
         let slots = route.upstream.servers().map(|server| shared.pool.slot(server, protocol, ca)).collect();
-        Self(Arc::new(Way { route, rules, shared, slots, notes: Notes::default() }))
+        Self(Arc::new(RouteForwarder { route, rules, shared, slots, log: UpstreamLog::default() }))
     }
 }
 
-impl Way {
-    /// Sends a request, and tells what came of it.
-    async fn forward(&self, sending: &mut Sending) -> Result<Response<Body>, Trouble> {
-        if sending.body.as_ref().is_some_and(|upload| upload.announced() > self.route.body_max) {
-            return Err(Trouble::BodyTooLong(self.route.body_max));
+impl RouteForwarder {
+    /// Forwards a request within `timeouts.total`.
+    async fn forward(&self, outbound: &mut OutboundRequest) -> Result<Response<Body>, ForwardError> {
+        if outbound.body.as_ref().is_some_and(|upload| upload.announced() > self.route.body_max) {
+            return Err(ForwardError::BodyTooLarge(self.route.body_max));
         }
         match self.route.timeouts.total {
-            None => self.attempt_all(sending, &mut None).await,
+            None => self.attempt_all(outbound, &mut None).await,
             Some(total) => {
                 let by = Instant::now() + total;
                 let mut lease = None;
-                let has_body = sending.body.as_ref().is_some_and(|upload| !upload.is_nothing());
-                let Ok(attempted) = timeout_at(by, self.attempt_all(sending, &mut lease)).await else {
-                    // With a body it may have been the client that took so long.
-                    let trouble = Trouble::TooSlow(total);
+                let has_body = outbound.body.as_ref().is_some_and(|upload| !upload.is_empty());
+                let Ok(attempted) = timeout_at(by, self.attempt_all(outbound, &mut lease)).await else {
+                    // With a body, the client may be the slow side.
+                    let error = ForwardError::TotalTimeout(total);
                     if let Some(mut lease) = lease.filter(|_| !has_body) {
                         let (now, server) = (self.shared.clock.now(), lease.server());
-                        self.notes.failed((&self.route, server), &trouble, &sending.head, now);
-                        self.judge_failed(&mut lease);
+                        self.log.failed((&self.route, server), &error, &outbound.head, now);
+                        self.record_failure(&mut lease);
                     }
-                    return Err(trouble);
+                    return Err(error);
                 };
-                Ok(attempted?.map(|body| body.end_by(by, total)))
+                Ok(attempted?.map(|body| body.with_deadline(by, total)))
             }
         }
     }
 
-    /// Holds it against a server that it failed.
-    fn judge_failed(&self, lease: &mut Lease) {
+    /// Counts a failure against the server, and logs an ejection.
+    fn record_failure(&self, lease: &mut Lease) {
         if let Some(eject_for) = lease.failed(self.shared.clock.now()) {
-            self.notes.ejected((&self.route, lease.server()), eject_for);
+            self.log.ejected(&self.route, lease, eject_for);
         }
     }
 
-    /// Takes away and adds what has to be before a request is passed on.
-    fn prepare(&self, request: Request<Arriving>) -> Sending {
-        let (mut head, Arriving { body, peer, client, scheme }) = request.into_parts();
+    /// Removes and adds headers before forwarding.
+    fn prepare(&self, request: Request<BodyWithClient>) -> OutboundRequest {
+        let (mut head, BodyWithClient { body, peer, client, scheme }) = request.into_parts();
         let is_http1 = self.route.upstream.protocol() == Protocol::Http1;
         let upgrade =
-            Upgrade::asked_for(&head).filter(|_| is_http1).zip(head.extensions.remove::<OnUpgrade>());
+            Upgrade::requested_by(&head).filter(|_| is_http1).zip(head.extensions.remove::<OnUpgrade>());
         let rules = &self.rules.dialect.rules;
         let body = body.metered(head.extensions.remove::<BodyMeter>());
         let body = Upload::new(body, &self.rules, &self.route);
@@ -142,21 +144,21 @@ impl Way {
             join_cookies(&mut head.headers);
         }
         strip_hop_by_hop(&mut head.headers, rules.user_header.as_ref());
-        head.headers.remove(EXPECT); // whoever waits for our word gets it when the body is asked for
+        head.headers.remove(EXPECT); // hyper sends 100 Continue when the body is read
         let target = head.uri.authority().and_then(|host| HeaderValue::from_str(host.as_str()).ok());
         let host = target.clone().or_else(|| head.headers.get(HOST).cloned());
-        // In HTTP/1.0 a client need not say whom it asks.
-        let names_server = match &self.route.host {
+        // HTTP/1.0 requests may lack `Host`.
+        let uses_server_host = match &self.route.host {
             HostPolicy::Upstream => true,
             HostPolicy::Keep => host.is_none(),
             HostPolicy::Fixed(_) => false,
         };
         let hop = Hop { peer: &peer, client, scheme, host };
-        let told = hop.tell(&mut head.headers, rules, &self.rules.read);
+        let forwarding = hop.forwarding_headers(&mut head.headers, rules, &self.rules.read);
         match &self.route.host {
             HostPolicy::Fixed(fixed) => drop(head.headers.insert(HOST, fixed.clone())),
             HostPolicy::Keep => target.into_iter().for_each(|host| drop(head.headers.insert(HOST, host))),
-            HostPolicy::Upstream => {} // each server its own
+            HostPolicy::Upstream => {} // set for each attempt
         }
         if let Some((upgrade, _)) = &upgrade {
             upgrade.write(&mut head.headers);
@@ -166,188 +168,198 @@ impl Way {
             head.uri = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
         }
         head.extensions.clear();
-        Sending { head, told, body: Some(body), upgrade, names_server }
+        OutboundRequest { head, forwarding, body: Some(body), upgrade, uses_server_host }
     }
 
-    /// Tries servers until one answers, as long as trying again does no harm. `present` is the one that is tried.
+    /// Tries servers until one responds, as long as a retry is safe. `current` holds the lease of the running attempt.
     async fn attempt_all(
         &self,
-        sending: &mut Sending,
-        present: &mut Option<Lease>,
-    ) -> Result<Response<Body>, Trouble> {
-        let is_idempotent = is_idempotent(&sending.head.method);
+        outbound: &mut OutboundRequest,
+        current: &mut Option<Lease>,
+    ) -> Result<Response<Body>, ForwardError> {
+        let is_idempotent = is_idempotent(&outbound.head.method);
         let mut tried = Tried::default();
         let (mut n_retries, mut n_repeated) = (0, 0);
-        let mut last: Option<(Trouble, Instant)> = None;
+        let mut last: Option<(ForwardError, Instant)> = None;
         loop {
             let Some(picked) = self.route.upstream.pick(self.shared.clock.now(), &tried) else {
-                return Err(last.map_or(Trouble::NoServer, |(trouble, _)| trouble));
+                return Err(last.map_or(ForwardError::NoServer, |(error, _)| error));
             };
             let failed_at = last.as_ref().map(|(_, failed_at)| *failed_at);
-            let attempted = self.attempt(present.insert(picked), sending, failed_at).await;
-            let Some(mut lease) = present.take() else { return Err(Trouble::NoServer) };
-            let trouble = match attempted {
-                Ok((answer, source)) => {
+            let attempted = self.attempt(current.insert(picked), outbound, failed_at).await;
+            let Some(mut lease) = current.take() else { return Err(ForwardError::NoServer) };
+            let error = match attempted {
+                Ok((response, source)) => {
                     if lease.succeeded() {
-                        self.notes.back((&self.route, lease.server()));
+                        self.log.recovered((&self.route, lease.server()));
                     }
-                    return self.accept((answer, source), lease, sending);
+                    return self.accept((response, source), lease, outbound);
                 }
-                Err(trouble) => trouble,
+                Err(error) => error,
             };
-            if trouble.is_the_servers() || trouble.is_ours() {
+            if error.is_upstream_failure() || error.is_local_failure() {
                 let (now, server) = (self.shared.clock.now(), lease.server());
-                self.notes.failed((&self.route, server), &trouble, &sending.head, now);
+                self.log.failed((&self.route, server), &error, &outbound.head, now);
             }
-            if trouble.is_the_servers() {
-                self.judge_failed(&mut lease);
+            if error.is_upstream_failure() {
+                self.record_failure(&mut lease);
                 tried.add(&lease);
             }
-            // A connection that was closed while it was idle takes nothing from what the route allows.
-            let (was_unseen, may_pass) = (trouble.was_unseen(), is_idempotent && trouble.may_pass());
-            // Who was refused unseen is sent again once at least: the server may only have left.
-            let repeats_max = self.route.retries_max.max(u32::from(was_unseen));
-            let is_harmless = !trouble.was_sent() || ((was_unseen || may_pass) && n_repeated < repeats_max);
-            if sending.body.is_none() || !is_harmless || trouble.is_ours() || n_retries == RETRIES_MAX {
-                return Err(trouble);
+            // A connection that was closed while idle does not use up a retry.
+            let (is_unprocessed, is_transient) =
+                (error.is_unprocessed(), is_idempotent && error.is_transient());
+            // An unprocessed request is retried at least once: the upstream may only be shutting down.
+            let repeats_max = self.route.retries_max.max(u32::from(is_unprocessed));
+            let may_retry =
+                !error.was_sent() || ((is_unprocessed || is_transient) && n_repeated < repeats_max);
+            if outbound.body.is_none() || !may_retry || error.is_local_failure() || n_retries == RETRIES_MAX {
+                return Err(error);
             }
             n_retries += 1;
-            n_repeated += u32::from(trouble.was_sent());
-            last = Some((trouble, Instant::now()));
+            n_repeated += u32::from(error.was_sent());
+            last = Some((error, Instant::now()));
         }
     }
 
-    /// Sends a request to one server. Its body stays if there is none, or if nothing was sent. If it was sent before,
-    /// `failed_at` is when that failed: whoever was let down by an old connection is not sent to the next old one.
+    /// Sends a request to one server. The body is kept if it is empty or nothing was sent. After a failed attempt,
+    /// `failed_at` is its time: the retry uses no connection older than that.
     async fn attempt(
         &self,
         lease: &Lease,
-        sending: &mut Sending,
+        outbound: &mut OutboundRequest,
         failed_at: Option<Instant>,
-    ) -> Result<(Response<()>, Source), Trouble> {
+    ) -> Result<(Response<()>, DownloadSource), ForwardError> {
         let slot = self.slots[lease.number()];
-        if sending.names_server {
-            sending.head.headers.insert(HOST, lease.server().host_field().clone());
+        if outbound.uses_server_host {
+            outbound.head.headers.insert(HOST, lease.server().host_header().clone());
         }
         if self.route.upstream.protocol() == Protocol::Http2 {
-            // Boxed: HTTP/1.1 need not have the room for it.
-            return Box::pin(self.attempt_stream(lease, slot, sending, failed_at)).await;
+            // Boxed to keep the future of HTTP/1.1 requests small.
+            return Box::pin(self.attempt_stream(lease, slot, outbound, failed_at)).await;
         }
-        let is_repeatable = sending.is_repeatable();
-        let wanted = if is_repeatable { Wanted::Any } else { Wanted::Fresh };
-        let pooled = if failed_at.is_some() { None } else { self.shared.pool.take(slot, wanted) };
+        let is_repeatable = outbound.is_repeatable();
+        let freshness = if is_repeatable { Freshness::Any } else { Freshness::Fresh };
+        let pooled = if failed_at.is_some() { None } else { self.shared.pool.take(slot, freshness) };
         let is_old = pooled.is_some();
         let connection = match pooled {
             Some(connection) => connection,
             None => dial_http1(lease.server(), self.tls(), &self.route.timeouts).await?,
         };
-        let sent = self.exchange(connection, slot, sending).await;
-        // Closed for having been idle, just as we sent: that says nothing of the server.
-        sent.map_err(|trouble| match trouble {
-            Trouble::Unsent(_) if is_old => Trouble::Stale,
-            Trouble::Closed(_) if is_old && is_repeatable => Trouble::Stale,
-            Trouble::Closed(cause) if !is_old => Trouble::BrokeOff(cause),
-            trouble @ (Trouble::NoServer
-            | Trouble::Stale
-            | Trouble::Unreachable(_)
-            | Trouble::Unsent(_)
-            | Trouble::NoAnswer(_)
-            | Trouble::TooSlow(_)
-            | Trouble::Closed(_)
-            | Trouble::BrokeOff(_)
-            | Trouble::Refused(_)
-            | Trouble::Garbled
-            | Trouble::BadUpgrade(_)
-            | Trouble::BodyTooLong(_)
-            | Trouble::OverLimit { .. }
-            | Trouble::ClientQuiet(_)
-            | Trouble::ClientSlow(_)
-            | Trouble::ClientGarbled
-            | Trouble::ClientGone) => trouble,
+        let sent = self.exchange(connection, slot, outbound).await;
+        // The upstream closed an idle connection while we sent: not a failure of the upstream.
+        sent.map_err(|error| match error {
+            ForwardError::NotSent(_) if is_old => ForwardError::StaleConnection,
+            ForwardError::ClosedBeforeResponse(_) if is_old && is_repeatable => ForwardError::StaleConnection,
+            ForwardError::ClosedBeforeResponse(cause) if !is_old => ForwardError::ConnectionLost(cause),
+            error @ (ForwardError::NoServer
+            | ForwardError::StaleConnection
+            | ForwardError::Unreachable(_)
+            | ForwardError::NotSent(_)
+            | ForwardError::HeaderTimeout(_)
+            | ForwardError::TotalTimeout(_)
+            | ForwardError::ClosedBeforeResponse(_)
+            | ForwardError::ConnectionLost(_)
+            | ForwardError::StreamRefused(_)
+            | ForwardError::InvalidResponse
+            | ForwardError::BadUpgrade(_)
+            | ForwardError::BodyTooLarge(_)
+            | ForwardError::OverLimit { .. }
+            | ForwardError::ClientIdle(_)
+            | ForwardError::ClientSlow(_)
+            | ForwardError::ClientInvalid
+            | ForwardError::ClientAborted) => error,
         })
     }
 
-    /// Whose certificates are good.
+    /// The upstream's own TLS settings, or the default.
     fn tls(&self) -> &ClientTls {
         self.route.upstream.tls().unwrap_or(&self.shared.tls)
     }
 
-    /// Sends on a connection of its own.
+    /// Sends a request on an HTTP/1.1 connection.
     async fn exchange(
         &self,
         mut connection: Box<Http1>,
         slot: usize,
-        sending: &mut Sending,
-    ) -> Result<(Response<()>, Source), Trouble> {
-        let upload = sending.body.take().unwrap_or_else(Upload::nothing);
-        let is_empty = upload.is_nothing();
-        let sent = Sent { head: &sending.head, told: Some(&sending.told) };
-        let answered = connection.exchange(sent, upload, self.route.timeouts.header).await;
-        sending.body = if is_empty { Some(Upload::nothing()) } else { connection.unsent() };
-        match answered {
-            Ok(answer) => {
-                let borrowed = Borrowed::new(Arc::clone(&self.shared.pool), slot, connection);
-                Ok((answer, Source::Http1(Some(borrowed))))
+        outbound: &mut OutboundRequest,
+    ) -> Result<(Response<()>, DownloadSource), ForwardError> {
+        let upload = outbound.body.take().unwrap_or_else(Upload::empty);
+        let is_empty = upload.is_empty();
+        let sent = OutboundHead { head: &outbound.head, forwarding: Some(&outbound.forwarding) };
+        let responded = connection.exchange(sent, upload, self.route.timeouts.header).await;
+        outbound.body = if is_empty { Some(Upload::empty()) } else { connection.take_unsent() };
+        match responded {
+            Ok(response) => {
+                let pooled = PooledConnection::new(Arc::clone(&self.shared.pool), slot, connection);
+                Ok((response, DownloadSource::Http1(Some(pooled))))
             }
-            Err(SendError::Closed(cause) | SendError::Broken(cause)) if connection.unsent().is_some() => {
-                Err(Trouble::Unsent(cause.into()))
+            Err(SendError::Closed(cause) | SendError::Broken(cause))
+                if connection.take_unsent().is_some() =>
+            {
+                Err(ForwardError::NotSent(cause.into()))
             }
-            Err(error) => Err(Trouble::of_sent(error, self.route.body_max)),
+            Err(error) => Err(ForwardError::from_send_error(error, self.route.body_max)),
         }
     }
 
-    /// What the client is given of a server's answer.
+    /// Makes the client's response from the upstream's.
     fn accept(
         &self,
-        (mut answer, source): (Response<()>, Source),
+        (mut response, source): (Response<()>, DownloadSource),
         lease: Lease,
-        sending: &mut Sending,
-    ) -> Result<Response<Body>, Trouble> {
-        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return self.open_tunnel((answer, source), lease, sending);
+        outbound: &mut OutboundRequest,
+    ) -> Result<Response<Body>, ForwardError> {
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return self.open_tunnel((response, source), lease, outbound);
         }
-        strip_hop_by_hop(answer.headers_mut(), None);
+        strip_hop_by_hop(response.headers_mut(), None);
         let body = Body::Download(Download::new(source, self.route.timeouts.idle, lease));
-        Ok(answer.map(|()| body))
+        Ok(response.map(|()| body))
     }
 
-    /// Opens a tunnel, if the 101 response agrees to the upgrade that the client asked for. Otherwise the connection to the
-    /// upstream is closed: nobody knows what it speaks now.
+    /// Opens a tunnel if the 101 response matches the requested upgrade. Otherwise closes the upstream connection,
+    /// since its protocol is unknown.
     fn open_tunnel(
         &self,
-        (mut answer, source): (Response<()>, Source),
+        (mut response, source): (Response<()>, DownloadSource),
         lease: Lease,
-        sending: &mut Sending,
-    ) -> Result<Response<Body>, Trouble> {
-        let agreed = match (sending.upgrade.take(), source) {
-            (Some((upgrade, client)), Source::Http1(Some(borrowed))) => {
-                upgrade.check(answer.headers()).map(|()| (upgrade, client, borrowed))
+        outbound: &mut OutboundRequest,
+    ) -> Result<Response<Body>, ForwardError> {
+        let agreed = match (outbound.upgrade.take(), source) {
+            (Some((upgrade, client)), DownloadSource::Http1(Some(pooled))) => {
+                upgrade.check(response.headers()).map(|()| (upgrade, client, pooled))
             }
             _ => Err(UpgradeError::Unasked),
         };
-        let (upgrade, client, borrowed) = agreed.map_err(|error| {
-            let (trouble, now) = (Trouble::BadUpgrade(error), self.shared.clock.now());
-            self.notes.failed((&self.route, lease.server()), &trouble, &sending.head, now);
-            trouble
+        let (upgrade, client, pooled) = agreed.map_err(|error| {
+            let (error, now) = (ForwardError::BadUpgrade(error), self.shared.clock.now());
+            self.log.failed((&self.route, lease.server()), &error, &outbound.head, now);
+            error
         })?;
-        strip_hop_by_hop(answer.headers_mut(), None);
-        let (server, said) = borrowed.connection.switch();
-        let pause_max = self.route.timeouts.tunnel_idle;
-        answer.extensions_mut().insert(Opening::of(Tunnel { client, server, said, lease, pause_max }));
-        upgrade.write(answer.headers_mut());
-        Ok(answer.map(|()| Body::empty()))
+        strip_hop_by_hop(response.headers_mut(), None);
+        let (server, early_data) = pooled.connection.switch();
+        let idle_timeout = self.route.timeouts.tunnel_idle;
+        response.extensions_mut().insert(TunnelSlot::of(Tunnel {
+            client,
+            server,
+            early_data,
+            lease,
+            idle_timeout,
+        }));
+        upgrade.write(response.headers_mut());
+        Ok(response.map(|()| Body::empty()))
     }
 }
 
-/// How often a request goes out again at most, however many servers there are.
+/// The most retries of a request, regardless of the number of servers.
 const RETRIES_MAX: u32 = 8;
 
-/// True if doing it twice is the same as doing it once.
+/// True if the method is idempotent.
 fn is_idempotent(method: &Method) -> bool {
     [Method::GET, Method::HEAD, Method::OPTIONS, Method::TRACE, Method::PUT, Method::DELETE].contains(method)
 }
 
-impl Service<Request<Arriving>> for Forward {
+impl Service<Request<BodyWithClient>> for Forward {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
@@ -356,12 +368,12 @@ impl Service<Request<Arriving>> for Forward {
         Poll::Ready(Ok(()))
     }
 
-    fn call(&mut self, request: Request<Arriving>) -> Self::Future {
-        let way = Arc::clone(&self.0);
-        let mut sending = way.prepare(request);
+    fn call(&mut self, request: Request<BodyWithClient>) -> Self::Future {
+        let forwarder = Arc::clone(&self.0);
+        let mut outbound = forwarder.prepare(request);
         Box::pin(async move {
-            let answer = way.forward(&mut sending).await;
-            Ok(answer.unwrap_or_else(|trouble| way.shared.tell(&trouble, &sending.head)))
+            let response = forwarder.forward(&mut outbound).await;
+            Ok(response.unwrap_or_else(|error| forwarder.shared.error_response(&error, &outbound.head)))
         })
     }
 }

@@ -33,7 +33,7 @@ struct FakePeer {
 
 /// How a message ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum End {
+enum MessageEnd {
     Complete,
     /// It is invalid.
     Rejected,
@@ -41,7 +41,7 @@ enum End {
     Incomplete,
 }
 
-impl End {
+impl MessageEnd {
     /// Why hyper read no more.
     fn of(error: &hyper::Error) -> Self {
         let source = std::error::Error::source(error).and_then(|source| source.downcast_ref::<io::Error>());

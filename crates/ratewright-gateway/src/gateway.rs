@@ -1,13 +1,14 @@
-//! The gateway as a whole: takes connections, and gives each to a worker.
+//! The gateway: accepts connections and gives each to a worker.
 //!
 //! ```text
-//!   accept ── place? place for this address? ──► the worker with the fewest ── thread: [PROXY protocol] ─► [TLS] ─► HTTP/1.1 or HTTP/2
+//!   accept ─► slot free? total, per address ─► least loaded worker ─► [PROXY protocol] ─► [TLS] ─► HTTP/1.1, HTTP/2
 //! ```
 //!
-//! With the PROXY protocol the client's address is known after the header only, and so is whether there is a place for it.
+//! With the PROXY protocol, the client's address is known only after the header, so the limit per address is checked
+//! then.
 //!
-//! There is one runtime for each core, because work that moves between threads costs more than it helps: a request is
-//! read, limited, sent on and answered by one thread.
+//! Each core has one runtime, because moving work between threads costs more than it helps: one thread reads, limits
+//! and forwards a request and sends its response.
 
 #[cfg(test)]
 mod tests;
@@ -39,104 +40,104 @@ use tokio::task::JoinSet;
 use crate::access_log::AccessLog;
 use crate::backlog::Backlog;
 use crate::client_tls::ClientTls;
-use crate::counts::Counts;
+use crate::framing_guard::{FramingGuard, GuardHandle};
 use crate::headers::Peer;
-use crate::idle::{Passing, until_idle};
+use crate::idle::{TrackedBody, until_idle};
+use crate::metrics::RequestMetrics;
+use crate::parse_errors::ParseErrorResponder;
 use crate::scheme::Scheme;
 use crate::snapshot::SharedSnapshot;
-use crate::stages::Client;
-use crate::strict::{Flag, Strict};
-use crate::tunnel::Opening;
-use crate::unparsed::Unparsed;
-use crate::window::Streams;
+use crate::stages::ConnectionContext;
+use crate::stalled_stream::StreamExecutor;
+use crate::tunnel::TunnelSlot;
 use crate::worker::{PermitLimiter, Worker};
 
-/// How often idle connections to servers are looked through while they are kept.
+/// How often idle upstream connections are checked per idle timeout.
 const N_SWEEPS: u32 = 6;
 
-/// Streams that an HTTP/2 client may have open at once.
+/// The most concurrent streams of an HTTP/2 client.
 const STREAMS_MAX: u32 = 250;
 
-/// What the gateway needs.
+/// The gateway's parts.
 pub struct Gateway<S, O> {
-    /// Who decides, by the snapshot's policies.
+    /// Decides by the snapshot's policies on rates.
     pub limiter: Arc<Limiter<S, O>>,
-    /// Who gives permits to be under way.
+    /// Decides by the snapshot's policies on concurrency.
     pub permits: Arc<PermitLimiter<O>>,
-    /// Routes and bounds, and the policies that go with them.
+    /// Settings, routes and policies.
     pub snapshot: SharedSnapshot,
-    /// Tells how long things take.
+    /// A monotonic clock, for durations.
     pub clock: Arc<dyn Clock>,
-    /// Tells the time of day.
+    /// The wall clock.
     pub wall: Arc<dyn Clock>,
-    /// Whose certificates of servers are good, where an upstream says nothing else.
+    /// TLS for upstreams without their own settings.
     pub client_tls: ClientTls,
-    /// What is counted.
-    pub counts: Arc<Counts>,
-    /// Who is told of every request, if the settings say so.
+    /// Request metrics.
+    pub metrics: Arc<RequestMetrics>,
+    /// Gets every request if `has_access_log` is set.
     pub access_log: Arc<dyn AccessLog>,
 }
 
 /// How the gateway listens.
 #[derive(Clone, Debug)]
-pub struct Listening {
-    /// Threads, each with a runtime of its own.
+pub struct GatewayOptions {
+    /// Worker threads, each with its own runtime.
     pub n_workers: NonZeroUsize,
-    /// With or without TLS.
+    /// None: plain text.
     pub tls: Option<Tls>,
-    /// Load balancers announce the client, or nobody does.
+    /// None: clients connect directly.
     pub proxy_protocol: Option<ProxyProtocol>,
-    /// Time in which a client must take some of an answer.
-    pub read_within: Duration,
-    /// Time for requests in hand to finish after a stop.
+    /// How long a client may take no byte of a response.
+    pub write_timeout: Duration,
+    /// How long requests in flight may take after a stop.
     pub drain_timeout: Duration,
-    /// How long an idle connection to a server is kept.
-    pub kept_for: Duration,
+    /// How long an idle upstream connection is kept.
+    pub pool_idle_timeout: Duration,
 }
 
-impl Listening {
-    /// What clients are usually given to take some of an answer.
-    pub const READ_WITHIN: Duration = Duration::from_secs(60);
+impl GatewayOptions {
+    /// The default of `write_timeout`.
+    pub const WRITE_TIMEOUT: Duration = Duration::from_secs(60);
 
-    /// How long idle connections to servers are usually kept.
-    pub const KEPT_FOR: Duration = Duration::from_secs(60);
+    /// The default of `pool_idle_timeout`.
+    pub const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 }
 
-/// A connection of a client, and its place.
-struct Guest {
+/// An accepted connection and its slot.
+struct Accepted {
     stream: std::net::TcpStream,
     peer: SocketAddr,
-    place: Place,
+    slot: ConnectionSlot,
 }
 
-/// How many connections there are, in all and from each address; of IPv6 from each network that makes one client.
+/// The number of connections, in total and per address. An IPv6 client is a network.
 #[derive(Debug, Default)]
-struct Places {
+struct ConnectionSlots {
     by_address: Mutex<HashMap<IpAddr, u32>>,
     n: AtomicUsize,
 }
 
-/// A place that is free again when this is dropped.
-struct Place {
-    places: Arc<Places>,
-    /// None: the client's address is not known yet.
+/// A slot that is released when dropped.
+struct ConnectionSlot {
+    slots: Arc<ConnectionSlots>,
+    /// None: not known yet.
     address: Option<IpAddr>,
-    n_of_worker: Arc<AtomicUsize>,
+    n_worker_connections: Arc<AtomicUsize>,
 }
 
-/// A gateway whose workers run: it only has to accept connections. Dropped, it ends them.
-pub struct Started<S, O> {
+/// A gateway with running workers, ready to accept connections. Dropping it stops the workers.
+pub struct StartedGateway<S, O> {
     gateway: Arc<Gateway<S, O>>,
-    listening: Listening,
+    options: GatewayOptions,
     stop: Shutdown,
-    desks: Vec<Desk>,
-    /// Ready when a worker has ended.
+    workers: Vec<WorkerHandle>,
+    /// Ready when the worker has ended.
     finished: Vec<oneshot::Receiver<()>>,
 }
 
-/// Where a worker takes its connections from.
-struct Desk {
-    guests: mpsc::UnboundedSender<Guest>,
+/// Sends connections to a worker.
+struct WorkerHandle {
+    sender: mpsc::UnboundedSender<Accepted>,
     n_connections: Arc<AtomicUsize>,
 }
 
@@ -148,50 +149,56 @@ where
     /// Starts the workers. The program reports readiness only after this.
     ///
     /// # Errors
-    /// If the operating system refuses threads, or what their runtimes need.
-    pub fn start(self: Arc<Self>, listening: Listening, stop: Shutdown) -> std::io::Result<Started<S, O>> {
-        let (mut desks, mut finished) = (Vec::new(), Vec::new());
-        for n in 0..listening.n_workers.get() {
-            let (guests, waiting) = mpsc::unbounded_channel();
+    /// If the operating system cannot create a thread or its runtime.
+    pub fn start(
+        self: Arc<Self>,
+        options: GatewayOptions,
+        stop: Shutdown,
+    ) -> std::io::Result<StartedGateway<S, O>> {
+        let (mut workers, mut finished) = (Vec::new(), Vec::new());
+        for n in 0..options.n_workers.get() {
+            let (sender, receiver) = mpsc::unbounded_channel();
             let n_connections = Arc::default();
-            desks.push(Desk { guests, n_connections });
-            let (gateway, listening, stop) = (Arc::clone(&self), listening.clone(), stop.clone());
+            workers.push(WorkerHandle { sender, n_connections });
+            let (gateway, options, stop) = (Arc::clone(&self), options.clone(), stop.clone());
             let (begun, has_begun) = std::sync::mpsc::channel();
             let (done, is_done) = oneshot::channel();
-            // The thread makes its runtime itself: one that is dropped here, for want of a thread, would panic.
+            // The thread creates its runtime: a runtime that is dropped here, in an async context, would panic.
             let work = move || {
                 let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
                     Ok(runtime) => runtime,
                     Err(error) => return drop(begun.send(Err(error))),
                 };
                 drop(begun.send(Ok(())));
-                runtime.block_on(work(gateway, waiting, listening, stop));
-                runtime.shutdown_background(); // what was not done in time ends before we say so
+                runtime.block_on(work(gateway, receiver, options, stop));
+                runtime.shutdown_background(); // drop unfinished tasks before reporting the end
                 let _ = done.send(());
             };
             std::thread::Builder::new().name(format!("gateway-{n}")).spawn(work)?;
-            has_begun.recv().unwrap_or_else(|_| Err(std::io::Error::other("a worker ended at once")))?;
+            has_begun
+                .recv()
+                .unwrap_or_else(|_| Err(std::io::Error::other("worker thread ended at start")))?;
             finished.push(is_done);
         }
-        Ok(Started { gateway: self, listening, stop, desks, finished })
+        Ok(StartedGateway { gateway: self, options, stop, workers, finished })
     }
 }
 
-impl<S, O> Started<S, O>
+impl<S, O> StartedGateway<S, O>
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    /// Serves until it is told to stop. Then no connection is accepted any more, and requests in flight finish.
+    /// Serves until a stop. Then it accepts no more connections, and requests in flight finish.
     pub async fn serve(self, listener: TcpListener) {
-        let Self { gateway, listening, stop, desks, finished } = self;
-        let places = Arc::new(Places::default());
-        let proxy = listening.proxy_protocol.as_ref();
+        let Self { gateway, options, stop, workers, finished } = self;
+        let slots = Arc::new(ConnectionSlots::default());
+        let proxy = options.proxy_protocol.as_ref();
         let accepting = async {
             loop {
                 match listener.accept().await {
-                    Ok(accepted) => gateway.admit(accepted, &places, &desks, proxy),
-                    // Running out of file descriptors passes; trying without a pause would not help.
+                    Ok(accepted) => gateway.admit(accepted, &slots, &workers, proxy),
+                    // Out of file descriptors, for example. This passes, but not at once.
                     Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
                 }
             }
@@ -201,9 +208,9 @@ where
             () = stop.accepting_ended() => {}
         }
         for accepted in accept_queued(listener) {
-            gateway.admit(accepted, &places, &desks, proxy);
+            gateway.admit(accepted, &slots, &workers, proxy);
         }
-        drop(desks);
+        drop(workers);
         for is_done in finished {
             let _ = is_done.await;
         }
@@ -211,56 +218,61 @@ where
 }
 
 impl<S, O> Gateway<S, O> {
-    /// Gives a new connection to a worker, or closes it if there is no place for it. Of a client whose address a load balancer
-    /// announces, the place among those of its address is taken later.
+    /// Gives a connection to a worker, or closes it if no slot is free. With the PROXY protocol, the slot of its
+    /// address is taken later.
     fn admit(
         &self,
         (stream, peer): (TcpStream, SocketAddr),
-        places: &Arc<Places>,
-        desks: &[Desk],
+        slots: &Arc<ConnectionSlots>,
+        workers: &[WorkerHandle],
         proxy: Option<&ProxyProtocol>,
     ) {
-        let fewest = desks.iter().min_by_key(|desk| desk.n_connections.load(Ordering::Relaxed));
-        let Some(desk) = fewest else { return };
+        let fewest = workers.iter().min_by_key(|worker| worker.n_connections.load(Ordering::Relaxed));
+        let Some(worker) = fewest else { return };
         let snapshot = self.snapshot.load();
         let settings = &snapshot.settings;
-        let per_address = settings.connections_per_address.map_or(u32::MAX, u32::from);
-        let all = usize::try_from(settings.connections_max.get()).unwrap_or(usize::MAX);
+        let per_address_max = settings.connections_per_address.map_or(u32::MAX, u32::from);
+        let total_max = usize::try_from(settings.connections_max.get()).unwrap_or(usize::MAX);
         let client = proxy.is_none().then(|| network(peer.ip(), snapshot.dialect.rules.ipv6_prefix));
-        let Some(place) = places.take(client, per_address, all, &desk.n_connections) else { return };
+        let Some(slot) = slots.take(client, per_address_max, total_max, &worker.n_connections) else {
+            return;
+        };
         let _ = stream.set_nodelay(true);
         if let Ok(stream) = stream.into_std() {
-            let _ = desk.guests.send(Guest { stream, peer, place });
+            let _ = worker.sender.send(Accepted { stream, peer, slot });
         }
     }
 }
 
-impl Places {
+impl ConnectionSlots {
     fn take(
         self: &Arc<Self>,
         address: Option<IpAddr>,
-        per_address: u32,
-        all: usize,
-        n_of_worker: &Arc<AtomicUsize>,
-    ) -> Option<Place> {
-        if self.n.load(Ordering::Relaxed) >= all {
+        per_address_max: u32,
+        total_max: usize,
+        n_worker_connections: &Arc<AtomicUsize>,
+    ) -> Option<ConnectionSlot> {
+        if self.n.load(Ordering::Relaxed) >= total_max {
             return None;
         }
         self.n.fetch_add(1, Ordering::Relaxed);
-        n_of_worker.fetch_add(1, Ordering::Relaxed);
-        let mut place =
-            Place { places: Arc::clone(self), address: None, n_of_worker: Arc::clone(n_of_worker) };
-        let is_taken = address.is_none_or(|address| place.take_of(address, per_address));
-        is_taken.then_some(place)
+        n_worker_connections.fetch_add(1, Ordering::Relaxed);
+        let mut slot = ConnectionSlot {
+            slots: Arc::clone(self),
+            address: None,
+            n_worker_connections: Arc::clone(n_worker_connections),
+        };
+        let is_taken = address.is_none_or(|address| slot.take_for(address, per_address_max));
+        is_taken.then_some(slot)
     }
 }
 
-impl Place {
-    /// Takes one of the places of the client's address. False: all of them are taken.
-    fn take_of(&mut self, address: IpAddr, per_address: u32) -> bool {
-        let mut by_address = self.places.by_address.lock();
+impl ConnectionSlot {
+    /// Takes a slot of the client's address. False: none is free.
+    fn take_for(&mut self, address: IpAddr, per_address_max: u32) -> bool {
+        let mut by_address = self.slots.by_address.lock();
         let n = by_address.entry(address).or_insert(0);
-        if *n >= per_address {
+        if *n >= per_address_max {
             return false;
         }
         *n += 1;
@@ -269,12 +281,12 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        self.n_of_worker.fetch_sub(1, Ordering::Relaxed);
-        self.places.n.fetch_sub(1, Ordering::Relaxed);
+        self.n_worker_connections.fetch_sub(1, Ordering::Relaxed);
+        self.slots.n.fetch_sub(1, Ordering::Relaxed);
         let Some(address) = self.address else { return };
-        let mut by_address = self.places.by_address.lock();
+        let mut by_address = self.slots.by_address.lock();
         if let Some(n) = by_address.get_mut(&address) {
             *n = n.saturating_sub(1);
             if *n == 0 {
@@ -284,39 +296,39 @@ impl Drop for Place {
     }
 }
 
-/// One worker's life.
+/// Runs one worker.
 async fn work<S, O>(
     gateway: Arc<Gateway<S, O>>,
-    mut guests: mpsc::UnboundedReceiver<Guest>,
-    listening: Listening,
+    mut receiver: mpsc::UnboundedReceiver<Accepted>,
+    options: GatewayOptions,
     stop: Shutdown,
 ) where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    let worker = Arc::new(Worker::new(gateway, listening.kept_for));
+    let worker = Arc::new(Worker::new(gateway, options.pool_idle_timeout));
     let mut connections = JoinSet::new();
-    let mut sweep = tokio::time::interval(listening.kept_for / N_SWEEPS);
+    let mut sweep = tokio::time::interval(options.pool_idle_timeout / N_SWEEPS);
     loop {
         tokio::select! {
-            guest = guests.recv() => {
-                let Some(guest) = guest else { break };
-                let (worker, listening, stop) = (Arc::clone(&worker), listening.clone(), stop.clone());
+            accepted = receiver.recv() => {
+                let Some(accepted) = accepted else { break };
+                let (worker, options, stop) = (Arc::clone(&worker), options.clone(), stop.clone());
                 connections.spawn(async move {
-                    receive(&worker, guest, listening, stop).await;
+                    serve_accepted(&worker, accepted, options, stop).await;
                 });
             }
             _ = connections.join_next(), if !connections.is_empty() => {}
             _ = sweep.tick() => {
                 worker.shared.pool.sweep();
-                worker.live(); // lets go of an old snapshot, also if no request comes
+                worker.live(); // drops an old snapshot, even without requests
             }
         }
     }
     let finish = async { while connections.join_next().await.is_some() {} };
     let timeout = async {
         stop.reached(ShutdownPhase::Draining).await;
-        tokio::time::sleep(listening.drain_timeout).await;
+        tokio::time::sleep(options.drain_timeout).await;
     };
     tokio::select! {
         () = finish => {}
@@ -324,30 +336,34 @@ async fn work<S, O>(
     }
 }
 
-/// Receives one connection.
-async fn receive<S, O>(worker: &Arc<Worker<S, O>>, guest: Guest, listening: Listening, stop: Shutdown)
-where
+/// Serves one connection.
+async fn serve_accepted<S, O>(
+    worker: &Arc<Worker<S, O>>,
+    accepted: Accepted,
+    options: GatewayOptions,
+    stop: Shutdown,
+) where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    let Guest { stream, peer, mut place } = guest;
+    let Accepted { stream, peer, mut slot } = accepted;
     let Ok(mut stream) = TcpStream::from_std(stream) else { return };
-    let peer = match &listening.proxy_protocol {
+    let peer = match &options.proxy_protocol {
         None => peer.ip(),
         Some(proxy) => {
-            // Boxed, so that other connections need not have the room for it.
-            let announced = Box::pin(announced(worker, proxy, (&mut stream, peer), &mut place));
+            // Boxed to keep the future of other connections small.
+            let announcement = Box::pin(announced_client(worker, proxy, (&mut stream, peer), &mut slot));
             let client = tokio::select! {
-                client = announced => client,
+                client = announcement => client,
                 () = stop.first_request_timeout() => None,
             };
             let Some(client) = client else { return };
             client
         }
     };
-    let stream = WriteTimeout::new(stream, listening.read_within);
-    match listening.tls {
-        None => converse(worker, (peer, Scheme::Http), stream, stop).await,
+    let stream = WriteTimeout::new(stream, options.write_timeout);
+    match options.tls {
+        None => serve_connection(worker, (peer, Scheme::Http), stream, stop).await,
         Some(tls) => {
             let within = worker.gateway.snapshot.load().settings.request_header;
             let stream = tokio::select! {
@@ -355,19 +371,19 @@ where
                 () = stop.first_request_timeout() => None,
             };
             if let Some(stream) = stream {
-                converse(worker, (peer, Scheme::Https), stream, stop).await;
+                serve_connection(worker, (peer, Scheme::Https), stream, stop).await;
             }
         }
     }
-    drop(place);
+    drop(slot);
 }
 
-/// The client that a load balancer announces, if it does and the client's address has a place left.
-async fn announced<S, O>(
+/// The client that a load balancer announces. None: there is no valid header, or its address has no free slot.
+async fn announced_client<S, O>(
     worker: &Worker<S, O>,
     proxy: &ProxyProtocol,
     (stream, peer): (&mut TcpStream, SocketAddr),
-    place: &mut Place,
+    slot: &mut ConnectionSlot,
 ) -> Option<IpAddr>
 where
     S: Store<Error = Infallible> + 'static,
@@ -376,13 +392,13 @@ where
     let within = worker.gateway.snapshot.load().settings.request_header;
     let client = proxy.client(stream, peer, within).await?.ip();
     let snapshot = worker.gateway.snapshot.load();
-    let per_address = snapshot.settings.connections_per_address.map_or(u32::MAX, u32::from);
+    let per_address_max = snapshot.settings.connections_per_address.map_or(u32::MAX, u32::from);
     let address = network(client, snapshot.dialect.rules.ipv6_prefix);
-    place.take_of(address, per_address).then_some(client)
+    slot.take_for(address, per_address_max).then_some(client)
 }
 
-/// Answers requests until the client or the gateway has enough.
-async fn converse<S, O>(
+/// Serves HTTP on a connection until either side ends it.
+async fn serve_connection<S, O>(
     worker: &Arc<Worker<S, O>>,
     (peer, scheme): (IpAddr, Scheme),
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -393,31 +409,49 @@ async fn converse<S, O>(
 {
     let settings = Arc::clone(&worker.gateway.snapshot.load().settings);
     let header_max = usize::try_from(settings.header_max).unwrap_or(usize::MAX);
-    let stream = Strict::new(stream, header_max);
-    let tunnel = Opening::default();
-    let (flag, backlog) = (stream.flag(), Backlog::default());
-    let flag_of_stream = stream.flag();
-    let client =
-        Client { peer: Peer::new(peer), scheme, flag, tunnel: tunnel.clone(), backlog, stop: stop.clone() };
-    let here = Arc::new((Arc::clone(worker), client));
-    let idle = until_idle(Arc::downgrade(&here), stream.flag(), settings.request_header);
-    let pause_max = settings.timeouts.idle;
-    let untaken = until_idle(Arc::downgrade(&here), stream.flag(), pause_max);
-    let unparsed = Unparsed { shared: Arc::downgrade(&here), flag: stream.flag(), peer, n_answered: 0 };
-    let stream = ParseErrors::new(stream, unparsed);
+    let stream = FramingGuard::new(stream, header_max);
+    let tunnel = TunnelSlot::default();
+    let (guard, backlog) = (stream.handle(), Backlog::default());
+    let stream_guard = stream.handle();
+    let client = ConnectionContext {
+        peer: Peer::new(peer),
+        scheme,
+        guard,
+        tunnel: tunnel.clone(),
+        backlog,
+        stop: stop.clone(),
+    };
+    let context = Arc::new((Arc::clone(worker), client));
+    let idle = until_idle(Arc::downgrade(&context), stream.handle(), settings.request_header);
+    let idle_timeout = settings.timeouts.idle;
+    let stalled = until_idle(Arc::downgrade(&context), stream.handle(), idle_timeout);
+    let parse_errors = ParseErrorResponder {
+        shared: Arc::downgrade(&context),
+        guard: stream.handle(),
+        peer,
+        n_responded: 0,
+    };
+    let stream = ParseErrors::new(stream, parse_errors);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let here = Arc::clone(&here);
+        let context = Arc::clone(&context);
         async move {
             let is_stream = request.version() == Version::HTTP_2;
-            let mut answer = here.0.answer(&here.1, request).await;
-            if here.1.stop.has_begun() && !is_stream && answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-                answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            let mut response = context.0.respond(&context.1, request).await;
+            if context.1.stop.has_begun()
+                && !is_stream
+                && response.status() != StatusCode::SWITCHING_PROTOCOLS
+            {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
             }
-            let answer = answer.map(|body| Passing::new(body, here));
-            Ok::<_, Infallible>(if is_stream { answer.map(|body| body.of_stream(pause_max)) } else { answer })
+            let response = response.map(|body| TrackedBody::new(body, context));
+            Ok::<_, Infallible>(if is_stream {
+                response.map(|body| body.of_stream(idle_timeout))
+            } else {
+                response
+            })
         }
     });
-    let mut builder = auto::Builder::new(Streams);
+    let mut builder = auto::Builder::new(StreamExecutor);
     builder
         .http1()
         .timer(LazyTimer::default())
@@ -433,8 +467,8 @@ async fn converse<S, O>(
     drop(settings);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
-    // A connection that breaks is its client's affair.
-    let stops = until_stop(&stop, &flag_of_stream);
+    // Connection errors are not reported.
+    let stops = until_stop(&stop, &stream_guard);
     let ends = async {
         tokio::select! {
             () = stops => {}
@@ -447,28 +481,27 @@ async fn converse<S, O>(
             connection.as_mut().graceful_shutdown();
             tokio::select! {
                 served = connection => served,
-                // All answers are over, and hyper has some of them still: the client makes no room.
-                () = untaken => Ok(()),
+                // All responses have ended, but the client does not read the rest.
+                () = stalled => Ok(()),
             }
         }
     };
     if let Err(error) = served {
-        worker.count_unread(&*error);
+        worker.count_parse_error(&*error);
     }
-    tunnel.pass().await;
+    tunnel.run().await;
 }
 
-/// Ready when a stop ends a connection. HTTP/2 can tell its client at once which requests it still answers; HTTP/1.1 has told
-/// those clients that sent requests by now, and closes the others. Who has connected but not sent anything yet gets a moment
-/// more.
-async fn until_stop(stop: &Shutdown, flag: &Flag) {
+/// Ready when a stop ends a connection. HTTP/2 announces at once which streams it still serves. HTTP/1.1 connections
+/// close with their next response, or when draining starts; a connection without a request gets a grace period.
+async fn until_stop(stop: &Shutdown, guard: &GuardHandle) {
     stop.accepting_ended().await;
-    while flag.is_http1() {
-        // A connection on which nothing was sent yet may turn out to speak HTTP/2.
+    while guard.is_http1() {
+        // A connection without a byte so far may still become HTTP/2.
         let again = tokio::time::sleep(Duration::from_millis(100));
         tokio::select! {
             () = stop.reached(ShutdownPhase::Draining) => {
-                if flag.n_taken() == 0 {
+                if guard.n_requests() == 0 {
                     stop.first_request_timeout().await;
                 }
                 return;
@@ -478,9 +511,9 @@ async fn until_stop(stop: &Shutdown, flag: &Flag) {
     }
 }
 
-impl<S, O> std::fmt::Debug for Started<S, O> {
+impl<S, O> std::fmt::Debug for StartedGateway<S, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Started").field("gateway", &self.gateway).finish_non_exhaustive()
+        f.debug_struct("StartedGateway").field("gateway", &self.gateway).finish_non_exhaustive()
     }
 }
 

@@ -1,19 +1,18 @@
-//! HTTP/1.1 to a server, on one connection, driven by whoever waits for the answer.
+//! An HTTP/1.1 connection to an upstream, driven by the task that waits for the response.
 //!
 //! ```text
-//!   send:    head ─► out ─────────► stream        the body's pieces go out while the answer is awaited and read
-//!            Upload pieces ─┘
-//!   answer:  stream ─► seen ─ head ─► Response
-//!   body:              seen ─ decode ─► frames ─► end: can it be used again?
+//!   request:   head ─► out ────────► stream        the body is sent while the response is awaited and read
+//!              Upload frames ─┘
+//!   response:  stream ─► buffer ─ head ─► Response
+//!   body:                buffer ─ decode ─► frames ─► end: reusable?
 //! ```
 //!
-//! There is no task behind a connection and no channel to it: a request that passes through a gateway has a task already, the
-//! client's. So an exchange costs what it reads and writes, and the request's head stays with whoever sends it, to be
-//! sent again if need be.
+//! A connection has no task and no channel of its own: a forwarded request already has the client's task. So an
+//! exchange costs only its reads and writes, and the caller keeps the request head for a retry.
 //!
 //! # Laws
-//! - A connection is used again only if both sides have said all they had to say, and nothing more has come.
-//! - Whatever could be read in two ways (two lengths, a length and a coding) is no answer.
+//! - A connection is reused only if request and response are complete and no further byte arrived.
+//! - A response with ambiguous framing (two lengths, or a length and a coding) is rejected.
 
 pub(crate) mod decode;
 mod encode;
@@ -32,57 +31,57 @@ use http_body::{Body as _, Frame};
 use tokio::io::{AsyncReadExt, AsyncWrite};
 
 use crate::body::{BodyError, Upload};
-use crate::headers::{Told, clean_response_trailers};
-use crate::quiet::Quiet;
+use crate::headers::{ForwardingHeaders, clean_response_trailers};
+use crate::idle_timer::IdleTimer;
 use decode::{Decoded, Decoder};
-use head::Answered;
+use head::ParsedHead;
 pub(crate) use stream::Stream;
 
-/// How much is read at once, at least and at most.
+/// The smallest and the largest read, in bytes.
 const READ_MIN: usize = 8 * 1024;
 const READ_MAX: usize = 64 * 1024;
 
-/// A connection to a server.
+/// A connection to an upstream.
 #[derive(Debug)]
 pub(crate) struct Http1 {
     stream: Stream,
-    /// What has come and was not looked at yet.
-    seen: BytesMut,
-    out: Out,
+    /// Received bytes that are not parsed yet.
+    buffer: BytesMut,
+    out: OutboundBuffer,
     decoder: Decoder,
-    quiet: Quiet,
-    /// Interim responses (1xx) to the present request.
+    idle_timer: IdleTimer,
+    /// Interim responses (1xx) to the current request.
     n_interim: u32,
     is_kept_alive: bool,
-    /// Whether the answer says that the request was not wanted.
-    is_refused: bool,
-    /// Whether anything of the present request went out.
+    /// True if the response is an error, so that the upstream may ignore the rest of the request.
+    is_error_status: bool,
+    /// True if any byte of the current request was sent.
     has_sent: bool,
-    /// Why nothing can be sent any more. An answer may have come all the same.
-    broken: Option<SendError>,
+    /// Why sending failed. A response may still arrive.
+    send_error: Option<SendError>,
 }
 
-/// The head of a request as it is sent.
+/// A request head to send.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sent<'a> {
+pub(crate) struct OutboundHead<'a> {
     pub(crate) head: &'a Parts,
-    /// What the server is told besides.
-    pub(crate) told: Option<&'a Told>,
+    /// Headers that the gateway adds.
+    pub(crate) forwarding: Option<&'a ForwardingHeaders>,
 }
 
-/// What is still to be sent.
+/// Bytes to send.
 #[derive(Debug, Default)]
-struct Out {
-    /// The head, or the head of a chunk.
+struct OutboundBuffer {
+    /// The request head, or a chunk size.
     head: Vec<u8>,
     n_written: usize,
-    piece: Bytes,
+    data: Bytes,
     tail: &'static [u8],
     upload: Option<Upload>,
     framing: OutFraming,
 }
 
-/// How the server is told where the body ends.
+/// How the request body is framed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum OutFraming {
     #[default]
@@ -90,23 +89,23 @@ enum OutFraming {
     Chunked,
 }
 
-/// Why there is no answer.
+/// Why there is no complete response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
-    /// The connection ended before anything of an answer came.
-    #[error("the connection was closed")]
+    /// The connection was closed before any byte of the response.
+    #[error("connection closed before the response")]
     Closed(#[source] io::Error),
-    /// The connection broke, or ended too early.
-    #[error("the connection broke")]
+    /// The connection was lost, or closed too early.
+    #[error("connection lost")]
     Broken(#[source] io::Error),
-    /// What came is no answer.
+    /// The response is invalid.
     #[error("{0}")]
-    Garbled(&'static str),
-    /// Nothing came in time.
-    #[error("nothing came for {0:?}")]
-    Quiet(Duration),
-    /// The client's body stopped.
-    #[error("the client's body stopped")]
+    Invalid(&'static str),
+    /// No data within the timeout.
+    #[error("no data for {0:?}")]
+    TimedOut(Duration),
+    /// The request body failed.
+    #[error("request body failed")]
     Upload(#[source] BodyError),
 }
 
@@ -114,171 +113,173 @@ impl Http1 {
     pub(crate) fn new(stream: Stream) -> Self {
         Self {
             stream,
-            seen: BytesMut::new(),
-            out: Out::default(),
+            buffer: BytesMut::new(),
+            out: OutboundBuffer::default(),
             decoder: Decoder::Done,
-            quiet: Quiet::default(),
+            idle_timer: IdleTimer::default(),
             n_interim: 0,
             is_kept_alive: true,
-            is_refused: false,
+            is_error_status: false,
             has_sent: false,
-            broken: None,
+            send_error: None,
         }
     }
 
-    /// True if the server has closed it, or said something that nobody asked for, as far as is known.
-    pub(crate) fn is_over(&mut self) -> bool {
-        !self.is_kept_alive || !self.seen.is_empty() || self.stream.has_something()
+    /// True if the upstream closed the connection or sent unexpected bytes.
+    pub(crate) fn is_unusable(&mut self) -> bool {
+        !self.is_kept_alive || !self.buffer.is_empty() || self.stream.has_pending_data()
     }
 
-    /// Sends a request, and waits for the head of its answer for at most so long after the last of it was taken.
+    /// Sends a request, and waits for the response head for at most `within` after the last write.
     pub(crate) async fn exchange(
         &mut self,
-        request: Sent<'_>,
+        request: OutboundHead<'_>,
         upload: Upload,
         within: Duration,
     ) -> Result<Response<()>, SendError> {
         self.begin(request, upload);
-        let answered = std::future::poll_fn(|context| self.poll_answer(context, within)).await?;
-        let Answered { response, is_kept_alive, decoder } = answered;
+        let responded = std::future::poll_fn(|context| self.poll_response(context, within)).await?;
+        let ParsedHead { response, is_kept_alive, decoder } = responded;
         self.is_kept_alive = is_kept_alive;
-        self.is_refused = response.status().is_client_error() || response.status().is_server_error();
+        self.is_error_status = response.status().is_client_error() || response.status().is_server_error();
         self.decoder = decoder;
-        self.out.upload.iter_mut().for_each(Upload::answered);
+        self.out.upload.iter_mut().for_each(Upload::responded);
         Ok(response)
     }
 
-    /// True if the answer is there, and the server goes on reading the request.
+    /// True if the response is complete and the upstream still reads the request.
     pub(crate) fn is_still_read(&self) -> bool {
-        let goes_on = self.is_kept_alive && !self.is_refused && self.broken.is_none();
+        let goes_on = self.is_kept_alive && !self.is_error_status && self.send_error.is_none();
         goes_on && self.decoder.is_done() && !self.out.is_done()
     }
 
-    /// Sends the rest of a request that was answered before all of it had come. Who takes nothing of it for too long gets no
-    /// more.
-    pub(crate) async fn finish(&mut self, pause_max: Duration) {
+    /// Sends the rest of a request whose response is complete, until no byte is taken for the idle timeout.
+    pub(crate) async fn finish(&mut self, idle_timeout: Duration) {
         let finished = std::future::poll_fn(|context| match self.poll_out(context) {
             Poll::Ready(sent) => Poll::Ready(sent),
-            Poll::Pending if self.out.awaits_client() => Poll::Pending, // it has a time limit of its own
+            Poll::Pending if self.out.awaits_client() => Poll::Pending, // the client has its own timeout
             Poll::Pending => {
-                ready!(self.quiet.poll_too_long(context, pause_max));
-                Poll::Ready(Err(SendError::Quiet(pause_max)))
+                ready!(self.idle_timer.poll_elapsed(context, idle_timeout));
+                Poll::Ready(Err(SendError::TimedOut(idle_timeout)))
             }
         });
-        self.broken = finished.await.err();
+        self.send_error = finished.await.err();
     }
 
-    /// What is left of a request of which nothing was sent.
-    pub(crate) fn unsent(&mut self) -> Option<Upload> {
-        if self.has_sent { None } else { self.out.upload.take().or_else(|| Some(Upload::nothing())) }
+    /// The body of a request of which no byte was sent.
+    pub(crate) fn take_unsent(&mut self) -> Option<Upload> {
+        if self.has_sent { None } else { self.out.upload.take().or_else(|| Some(Upload::empty())) }
     }
 
-    /// The connection itself, with what has come on it already, for another protocol.
+    /// The raw connection with its unread bytes, for another protocol.
     pub(crate) fn switch(self) -> (Stream, Bytes) {
-        (self.stream, self.seen.freeze())
+        (self.stream, self.buffer.freeze())
     }
 
-    /// True if the next request may be sent on it.
+    /// True if the next request may use the connection.
     pub(crate) fn is_reusable(&self) -> bool {
         self.is_kept_alive
             && self.decoder.is_done()
             && self.out.is_done()
-            && self.broken.is_none()
-            && self.seen.is_empty()
+            && self.send_error.is_none()
+            && self.buffer.is_empty()
     }
 
-    /// True if the body of the answer has ended.
+    /// True if the response body has ended.
     pub(crate) fn is_done(&self) -> bool {
         self.decoder.is_done()
     }
 
-    /// How long the rest of the body is, if that is known.
-    pub(crate) fn left(&self) -> Option<u64> {
-        self.decoder.left()
+    /// The remaining length of the response body, if known.
+    pub(crate) fn remaining(&self) -> Option<u64> {
+        self.decoder.remaining()
     }
 
-    fn begin(&mut self, request: Sent<'_>, upload: Upload) {
+    fn begin(&mut self, request: OutboundHead<'_>, upload: Upload) {
         let length = upload.size_hint().exact();
         self.out.head.clear();
         self.out.n_written = 0;
-        self.out.framing = encode::head(request, length, upload.is_nothing(), &mut self.out.head);
-        self.out.upload = (!upload.is_nothing()).then_some(upload);
+        self.out.framing = encode::head(request, length, upload.is_empty(), &mut self.out.head);
+        self.out.upload = (!upload.is_empty()).then_some(upload);
         self.decoder = Decoder::of_request(&request.head.method);
         self.has_sent = false;
         self.n_interim = 0;
-        self.quiet.broke();
+        self.idle_timer.reset();
     }
 
-    fn poll_answer(
+    fn poll_response(
         &mut self,
         context: &mut Context<'_>,
         within: Duration,
-    ) -> Poll<Result<Answered, SendError>> {
+    ) -> Poll<Result<ParsedHead, SendError>> {
         loop {
-            if self.broken.is_none()
+            if self.send_error.is_none()
                 && let Poll::Ready(Err(error)) = self.poll_out(context)
             {
-                // The server may have answered before it closed.
-                self.broken = Some(error);
+                // The upstream may have responded before it closed.
+                self.send_error = Some(error);
             }
-            match self.poll_seen(context, READ_MIN) {
+            match self.poll_read(context, READ_MIN) {
                 Poll::Ready(Ok(0)) => {
-                    return Poll::Ready(Err(self.lost(io::ErrorKind::UnexpectedEof.into())));
+                    return Poll::Ready(Err(self.connection_error(io::ErrorKind::UnexpectedEof.into())));
                 }
                 Poll::Ready(Ok(_)) => {}
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(self.lost(error))),
-                Poll::Pending if matches!(self.broken, Some(SendError::Upload(_))) => {
-                    return Poll::Ready(Err(self.broken.take().unwrap_or(SendError::Garbled("no answer"))));
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(self.connection_error(error))),
+                Poll::Pending if matches!(self.send_error, Some(SendError::Upload(_))) => {
+                    return Poll::Ready(Err(self
+                        .send_error
+                        .take()
+                        .unwrap_or(SendError::Invalid("no response"))));
                 }
-                // The client still sends, and has a time limit of its own.
-                Poll::Pending if self.out.awaits_client() && self.broken.is_none() => {
-                    self.quiet.broke();
+                // The client is still sending, and has its own timeout.
+                Poll::Pending if self.out.awaits_client() && self.send_error.is_none() => {
+                    self.idle_timer.reset();
                     return Poll::Pending;
                 }
                 Poll::Pending => {
-                    ready!(self.quiet.poll_too_long(context, within));
-                    return Poll::Ready(Err(SendError::Quiet(within)));
+                    ready!(self.idle_timer.poll_elapsed(context, within));
+                    return Poll::Ready(Err(SendError::TimedOut(within)));
                 }
             }
-            match head::parse(&mut self.seen, self.decoder, &mut self.n_interim) {
-                Ok(Some(answered)) => {
-                    self.quiet.broke();
-                    return Poll::Ready(Ok(answered));
+            match head::parse(&mut self.buffer, self.decoder, &mut self.n_interim) {
+                Ok(Some(responded)) => {
+                    self.idle_timer.reset();
+                    return Poll::Ready(Ok(responded));
                 }
                 Ok(None) => {}
-                Err(error) => return Poll::Ready(Err(SendError::Garbled(error))),
+                Err(error) => return Poll::Ready(Err(SendError::Invalid(error))),
             }
         }
     }
 
-    /// Why there will be no answer. What was known before comes first.
-    fn lost(&mut self, error: io::Error) -> SendError {
-        match self.broken.take().unwrap_or(SendError::Broken(error)) {
-            SendError::Broken(error) if self.seen.is_empty() => SendError::Closed(error),
+    /// Why there is no response. An earlier send error comes first.
+    fn connection_error(&mut self, error: io::Error) -> SendError {
+        match self.send_error.take().unwrap_or(SendError::Broken(error)) {
+            SendError::Broken(error) if self.buffer.is_empty() => SendError::Closed(error),
             other @ (SendError::Broken(_)
             | SendError::Closed(_)
-            | SendError::Garbled(_)
-            | SendError::Quiet(_)
+            | SendError::Invalid(_)
+            | SendError::TimedOut(_)
             | SendError::Upload(_)) => other,
         }
     }
 
-    /// The next piece of the answer's body.
+    /// The next frame of the response body.
     pub(crate) fn poll_frame(
         &mut self,
         context: &mut Context<'_>,
-        pause_max: Duration,
+        idle_timeout: Duration,
     ) -> Poll<Option<Result<Frame<Bytes>, SendError>>> {
-        if !self.out.is_done() && self.broken.is_none() {
-            // What the client still sends goes on, but the answer no longer depends on it.
+        if !self.out.is_done() && self.send_error.is_none() {
+            // The rest of the request is sent, but the response no longer depends on it.
             if let Poll::Ready(Err(error)) = self.poll_out(context) {
-                self.broken = Some(error);
+                self.send_error = Some(error);
             }
         }
         loop {
-            match self.decoder.decode(&mut self.seen) {
+            match self.decoder.decode(&mut self.buffer) {
                 Ok(Decoded::Data(data)) => {
-                    self.quiet.broke();
+                    self.idle_timer.reset();
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
                 Ok(Decoded::Trailers(mut trailers)) => {
@@ -287,11 +288,14 @@ impl Http1 {
                 }
                 Ok(Decoded::End) => return Poll::Ready(None),
                 Ok(Decoded::More) => {}
-                Err(error) => return Poll::Ready(Some(Err(self.fail(SendError::Garbled(error))))),
+                Err(error) => return Poll::Ready(Some(Err(self.fail(SendError::Invalid(error))))),
             }
-            let n_wanted =
-                self.decoder.left().and_then(|left| usize::try_from(left).ok()).unwrap_or(READ_MAX);
-            match self.poll_seen(context, n_wanted.clamp(READ_MIN, READ_MAX)) {
+            let n_wanted = self
+                .decoder
+                .remaining()
+                .and_then(|remaining| usize::try_from(remaining).ok())
+                .unwrap_or(READ_MAX);
+            match self.poll_read(context, n_wanted.clamp(READ_MIN, READ_MAX)) {
                 Poll::Ready(Ok(0)) if self.decoder.ends_with_connection() => {
                     self.decoder = Decoder::Done;
                     self.is_kept_alive = false;
@@ -305,27 +309,27 @@ impl Http1 {
                     return Poll::Ready(Some(Err(self.fail(SendError::Broken(error)))));
                 }
                 Poll::Pending => {
-                    ready!(self.quiet.poll_too_long(context, pause_max));
-                    return Poll::Ready(Some(Err(self.fail(SendError::Quiet(pause_max)))));
+                    ready!(self.idle_timer.poll_elapsed(context, idle_timeout));
+                    return Poll::Ready(Some(Err(self.fail(SendError::TimedOut(idle_timeout)))));
                 }
             }
         }
     }
 
-    /// Nothing more comes after an error.
+    /// Ends the connection after an error.
     fn fail(&mut self, error: SendError) -> SendError {
         self.is_kept_alive = false;
         self.decoder = Decoder::Done;
         error
     }
 
-    /// Reads more.
-    fn poll_seen(&mut self, context: &mut Context<'_>, n_wanted: usize) -> Poll<io::Result<usize>> {
-        self.seen.reserve(n_wanted);
-        pin!(self.stream.read_buf(&mut self.seen)).poll(context)
+    /// Reads into the buffer.
+    fn poll_read(&mut self, context: &mut Context<'_>, n_wanted: usize) -> Poll<io::Result<usize>> {
+        self.buffer.reserve(n_wanted);
+        pin!(self.stream.read_buf(&mut self.buffer)).poll(context)
     }
 
-    /// Sends what is to be sent.
+    /// Sends everything that is available.
     fn poll_out(&mut self, context: &mut Context<'_>) -> Poll<Result<(), SendError>> {
         loop {
             while !self.out.is_written() {
@@ -335,52 +339,52 @@ impl Http1 {
                     return Poll::Ready(Err(SendError::Broken(io::ErrorKind::WriteZero.into())));
                 }
                 self.has_sent = true;
-                self.quiet.broke();
+                self.idle_timer.reset();
                 self.out.advance(n);
             }
             if self.out.upload.is_none() {
                 return Pin::new(&mut self.stream).poll_flush(context).map_err(SendError::Broken);
             }
-            ready!(self.out.poll_piece(context)).map_err(SendError::Upload)?;
+            ready!(self.out.poll_data(context)).map_err(SendError::Upload)?;
         }
     }
 }
 
-impl Out {
-    /// True if there is nothing more to be sent.
+impl OutboundBuffer {
+    /// True if the whole request was sent.
     fn is_done(&self) -> bool {
         self.upload.is_none() && self.is_written()
     }
 
-    /// True if all that has come of the body is written, and more is to come.
+    /// True if all received parts of the body were sent and more will come.
     fn awaits_client(&self) -> bool {
         self.upload.is_some() && self.is_written()
     }
 
     fn is_written(&self) -> bool {
-        self.n_written == self.head.len() && self.piece.is_empty() && self.tail.is_empty()
+        self.n_written == self.head.len() && self.data.is_empty() && self.tail.is_empty()
     }
 
     fn poll_write(&self, stream: &mut Stream, context: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let head = &self.head[self.n_written..];
-        if self.piece.is_empty() && self.tail.is_empty() {
+        if self.data.is_empty() && self.tail.is_empty() {
             return Pin::new(stream).poll_write(context, head);
         }
-        let slices = [head, &self.piece, self.tail].map(io::IoSlice::new);
+        let slices = [head, &self.data, self.tail].map(io::IoSlice::new);
         Pin::new(stream).poll_write_vectored(context, &slices)
     }
 
-    /// Takes note of bytes that were written.
+    /// Skips sent bytes.
     fn advance(&mut self, n: usize) {
         let of_head = n.min(self.head.len() - self.n_written);
         self.n_written += of_head;
-        let of_piece = (n - of_head).min(self.piece.len());
-        let _ = self.piece.split_to(of_piece);
+        let of_piece = (n - of_head).min(self.data.len());
+        let _ = self.data.split_to(of_piece);
         self.tail = &self.tail[n - of_head - of_piece..];
     }
 
-    /// Gets the next piece of the body ready to be written.
-    fn poll_piece(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
+    /// Prepares the next frame of the body.
+    fn poll_data(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BodyError>> {
         let Some(upload) = &mut self.upload else { return Poll::Ready(Ok(())) };
         let frame = ready!(Pin::new(upload).poll_frame(context)).transpose()?;
         self.head.clear();
@@ -397,7 +401,7 @@ impl Out {
                         encode::chunk_size(data.len(), &mut self.head);
                         self.tail = b"\r\n";
                     }
-                    self.piece = data;
+                    self.data = data;
                 }
                 Ok(_) => {}
                 Err(frame) => {

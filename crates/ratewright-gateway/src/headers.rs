@@ -1,18 +1,18 @@
-//! What is refused, taken away and added before a request is passed on.
+//! Header checks and changes before a request is forwarded.
 //!
 //! ```text
-//!   check_framing       refuse what two servers could read in two ways
-//!   check_identity      reject requests with ambiguous identity
-//!   Upgrade::asked_for  look, before it is taken away
-//!   strip_hop_by_hop    take away what is between two neighbours only
-//!   join_cookies        one field for all cookies, which HTTP/2 may send one by one
-//!   Hop::tell           say for whom the request is made; take away what a client says of that itself
-//!   Upgrade::check      a 101 response must agree to the upgrade that was asked for
-//!   clean_trailers      at the end of a body, take away what would have counted only in the head
+//!   check_framing            reject ambiguous framing
+//!   check_identity           reject ambiguous identity
+//!   Upgrade::requested_by    read the upgrade before it is removed
+//!   strip_hop_by_hop         remove hop-by-hop headers
+//!   join_cookies             one header for all cookies, which HTTP/2 may send separately
+//!   Hop::forwarding_headers  add the client's address, scheme and host; remove the client's own claims
+//!   Upgrade::check           a 101 response must match the requested upgrade
+//!   clean_trailers           remove trailers that are valid only in the head
 //! ```
 //!
-//! What is told stands apart from the request's own fields until all of them are written: putting it among them would cost more
-//! than writing it.
+//! Added headers are kept apart from the request's own until both are written: merging them would cost more than
+//! writing.
 
 mod cookies;
 mod forwarded;
@@ -23,12 +23,12 @@ mod trailers;
 mod upgrade;
 
 pub use cookies::join_cookies;
-pub use forwarded::{Hop, Peer, Told};
-pub use framing::{Framing, check_framing};
+pub use forwarded::{ForwardingHeaders, Hop, Peer};
+pub use framing::{FramingError, check_framing};
 pub(crate) use hop_by_hop::elements;
 pub use hop_by_hop::strip_hop_by_hop;
 pub(crate) use identity::HeaderRules;
-pub use identity::{IdentityError, ReadHeaders, check_identity};
+pub use identity::{IdentityError, PolicyHeaders, check_identity};
 pub use trailers::{clean_response_trailers, clean_trailers};
 pub use upgrade::Upgrade;
 pub(crate) use upgrade::UpgradeError;

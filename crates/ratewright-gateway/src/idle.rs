@@ -1,10 +1,10 @@
-//! When a client's connection has nothing to do any more.
+//! Closes client connections without requests.
 //!
-//! hyper has no clock for a client that says nothing from the start, nor for one that speaks HTTP/2 and has said all. Either
-//! would keep its place for ever.
+//! hyper has no timeout for a client that never sends a byte, nor for an idle HTTP/2 client. Either would keep its
+//! connection slot for ever.
 //!
-//! All requests of a connection share something. Each holds a clone of it until it is answered, and then its answer's body does:
-//! whether any is under way is told by how many clones there are, at no cost to those that are.
+//! All requests of a connection share an `Arc`. Each holds a clone until its response body ends, so the reference count
+//! shows whether a request is in flight, at no further cost.
 
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -15,37 +15,37 @@ use bytes::Bytes;
 use http_body::{Frame, SizeHint};
 
 use crate::body::{Body, BodyError};
-use crate::strict::Flag;
-use crate::window::Handed;
+use crate::framing_guard::GuardHandle;
+use crate::stalled_stream::FrameTracker;
 
-/// The body of an answer that is under way.
+/// A response body that marks its request as in flight.
 #[derive(Debug)]
-pub(crate) struct Passing<T> {
+pub(crate) struct TrackedBody<T> {
     body: Body,
     _shared: Arc<T>,
-    /// Where it is told what was handed out, and how long that may lie about. None: HTTP/1.1.
-    handed: Option<(Arc<Handed>, Duration)>,
+    /// Tracks frames that were handed to hyper, with the stall timeout. None: HTTP/1.1.
+    tracker: Option<(Arc<FrameTracker>, Duration)>,
 }
 
-impl<T> Passing<T> {
+impl<T> TrackedBody<T> {
     pub(crate) fn new(body: Body, shared: Arc<T>) -> Self {
-        Self { body, _shared: shared, handed: None }
+        Self { body, _shared: shared, tracker: None }
     }
 
-    /// The same of a stream of HTTP/2, whose client must take some of it within its pause, or within `otherwise`.
+    /// The same for an HTTP/2 stream. Its client must read within the body's idle timeout, or within `otherwise`.
     pub(crate) fn of_stream(self, otherwise: Duration) -> Self {
-        let pause_max = self.body.pause_max().unwrap_or(otherwise);
-        Self { handed: Handed::of_this_stream().map(|handed| (handed, pause_max)), ..self }
+        let idle_timeout = self.body.idle_timeout().unwrap_or(otherwise);
+        Self { tracker: FrameTracker::current().map(|tracker| (tracker, idle_timeout)), ..self }
     }
 }
 
-/// Ready when nothing has been under way, and nothing has begun, for `within`, and at the latest after twice as long. The
-/// connection itself holds one clone.
-pub(crate) async fn until_idle<T>(shared: Weak<T>, flag: Flag, within: Duration) {
+/// Ready when no request has been in flight or started for `within`, after at most twice that time. The connection
+/// itself holds one clone of `shared`.
+pub(crate) async fn until_idle<T>(shared: Weak<T>, guard: GuardHandle, within: Duration) {
     let mut before = (true, 0);
     loop {
         tokio::time::sleep(within).await;
-        let now = (shared.strong_count() <= 1, flag.n_taken());
+        let now = (shared.strong_count() <= 1, guard.n_requests());
         if now.0 && now == before {
             return;
         }
@@ -53,7 +53,7 @@ pub(crate) async fn until_idle<T>(shared: Weak<T>, flag: Flag, within: Duration)
     }
 }
 
-impl<T> http_body::Body for Passing<T> {
+impl<T> http_body::Body for TrackedBody<T> {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -63,10 +63,10 @@ impl<T> http_body::Body for Passing<T> {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         let frame = Pin::new(&mut this.body).poll_frame(context);
-        if let Some((handed, pause_max)) = &this.handed {
+        if let Some((tracker, idle_timeout)) = &this.tracker {
             match frame {
-                Poll::Ready(Some(Ok(_))) => handed.out(*pause_max),
-                Poll::Ready(_) | Poll::Pending => handed.taken(),
+                Poll::Ready(Some(Ok(_))) => tracker.handed_out(*idle_timeout),
+                Poll::Ready(_) | Poll::Pending => tracker.taken(),
             }
         }
         frame
@@ -90,22 +90,22 @@ mod tests {
     const WITHIN: Duration = Duration::from_secs(10);
 
     #[tokio::test(start_paused = true)]
-    async fn who_says_nothing_is_idle_and_who_asks_has_as_long_again() {
-        let (shared, flag, begin) = (Arc::new(()), Flag::default(), Instant::now());
-        until_idle(Arc::downgrade(&shared), flag.clone(), WITHIN).await;
+    async fn a_silent_connection_is_idle_and_a_request_restarts_the_timer() {
+        let (shared, guard, begin) = (Arc::new(()), GuardHandle::default(), Instant::now());
+        until_idle(Arc::downgrade(&shared), guard.clone(), WITHIN).await;
         assert_eq!(begin.elapsed().as_secs(), 10);
-        let mut idle = pin!(until_idle(Arc::downgrade(&shared), flag.clone(), WITHIN));
+        let mut idle = pin!(until_idle(Arc::downgrade(&shared), guard.clone(), WITHIN));
         for _ in 0..5 {
             assert!(timeout(Duration::from_secs(9), idle.as_mut()).await.is_err());
-            flag.take();
+            guard.next_verdict();
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_under_way_is_waited_for_and_its_end_is_no_idleness() {
-        let (shared, flag) = (Arc::new(()), Flag::default());
+    async fn a_request_in_flight_postpones_idleness() {
+        let (shared, guard) = (Arc::new(()), GuardHandle::default());
         let request = Arc::clone(&shared);
-        let mut idle = pin!(until_idle(Arc::downgrade(&shared), flag, WITHIN));
+        let mut idle = pin!(until_idle(Arc::downgrade(&shared), guard, WITHIN));
         assert!(timeout(Duration::from_secs(39), idle.as_mut()).await.is_err());
         drop(request);
         let ended = Instant::now();

@@ -1,27 +1,28 @@
-//! The reverse proxy: which route a request takes, which server it is sent to, and what is passed on.
+//! The reverse proxy: finds a request's route, picks a server of its upstream, and forwards the request.
 //!
 //! # Layout, in reading order
-//! - [`Settings`]: what the policy file says of the gateway; [`Snapshot`]: the same with the policies that its routes name.
+//! - [`Settings`]: the gateway's part of the policy file; [`Snapshot`]: settings and policies of one file.
 //! - [`Target`]: the one path that is matched, limited and forwarded.
-//! - [`Routes`]: from host, path and method to a [`Route`], the most specific first.
-//! - [`Upstream`]: the servers behind a route, in turn or by how busy they are; those that fail are left alone for a while.
-//! - [`Cors`]: which other origins may read responses, by the headers that browsers go by.
-//! - [`headers`]: what is refused, taken away and added before a request is passed on.
-//!
-//! - [`Gateway`]: takes connections and answers requests; the stages of a request are listed in `stages.rs`.
-//! - [`AccessLog`]: who is told of every request, if the settings say so.
+//! - [`Routes`]: from host, path and method to a [`Route`], most specific first.
+//! - [`Upstream`]: the servers of a route, balanced in turn or by load; failing servers are ejected for a while.
+//! - [`Cors`]: which other origins may read responses.
+//! - [`headers`]: header checks and changes before a request is forwarded.
+//! - [`Gateway`]: accepts connections and serves requests; `stages.rs` lists the stages of a request.
+//! - [`AccessLog`]: gets every request, if the settings say so.
 //!
 //! **Invariant:** routes, targets, upstreams and headers read no clock and open no socket; time is a parameter.
 
 mod access_log;
 mod backlog;
 mod body;
+mod body_rate;
 mod client_tls;
 mod cors;
-mod counts;
 mod dial;
 mod explain;
 mod forward;
+mod forward_error;
+mod framing_guard;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -30,14 +31,13 @@ mod h1;
 mod h2;
 pub mod headers;
 mod idle;
-mod inbound;
-mod notes;
+mod idle_timer;
+mod metrics;
 mod ows;
-mod pace;
+mod parse_errors;
 mod path_pattern;
 mod pool;
-mod progress;
-mod quiet;
+mod request_body;
 mod route;
 mod routes;
 mod routing;
@@ -46,28 +46,27 @@ mod server;
 mod settings;
 mod snapshot;
 mod stages;
-mod strict;
+mod stalled_stream;
 mod target;
-mod trouble;
 mod tunnel;
-mod unparsed;
+mod upload_progress;
 mod upstream;
-mod window;
+mod upstream_log;
 mod worker;
 
-pub use access_log::{AccessLog, Entry, Unlogged};
+pub use access_log::{AccessLog, AccessLogEntry, NoAccessLog};
+pub use body_rate::BodyRate;
 pub use client_tls::ClientTls;
 pub use cors::{AllowedHeaders, AllowedOrigin, Cors, CorsError, CorsRules, Depth, OriginError};
-pub use counts::{Counted, Counts, GONE, NOWHERE};
 pub use explain::ExplainTokens;
-pub use gateway::{Gateway, Listening, Started};
-pub use pace::BodyRate;
+pub use gateway::{Gateway, GatewayOptions, StartedGateway};
+pub use metrics::{CLIENT_CLOSED_REQUEST, NO_ROUTE, RequestMetrics, RouteMetrics};
 pub use path_pattern::{PathPattern, PathPatternError};
 pub use route::{HostPolicy, Match, Route, RouteError, Timeouts};
-pub use routes::{Found, Routes};
+pub use routes::{RouteLookup, Routes};
 pub use scheme::Scheme;
 pub use server::{Server, ServerError};
 pub use settings::Settings;
 pub use snapshot::{SharedSnapshot, Snapshot};
 pub use target::{Target, TargetError};
-pub use upstream::{Balance, Health, Lease, Protocol, ServerState, Tried, Upstream};
+pub use upstream::{Balance, Health, Lease, Protocol, ServerStatus, Tried, Upstream};

@@ -1,4 +1,4 @@
-//! Optional white space around values, as HTTP means it: spaces and tabs, and nothing else.
+//! Optional white space around header values: spaces and tabs, nothing else.
 
 pub(crate) fn is_space(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'

@@ -1,16 +1,16 @@
-//! Paths that a route serves, and which of two patterns is the more specific one.
+//! Path patterns of routes, and which of two patterns is more specific.
 //!
 //! ```text
-//!   /api/orders               exactly that
-//!   /users/{id}/orders        {id} is one segment, and has something in it
-//!   /api/*/items              * stays in a segment; it may be a part of one: /v*/items
-//!   /api/orders/**            /api/orders and all below it
+//!   /api/orders               exactly this path
+//!   /users/{id}/orders        {id} is one segment that is not empty
+//!   /api/*/items              * stays within a segment, possibly a part of one: /v*/items
+//!   /api/orders/**            /api/orders and everything below it
 //! ```
 //!
-//! A template is a [`Pattern`] with `*` for each name in braces: which value stands there is the server's affair.
+//! A template is a [`Pattern`] with `*` for each name in braces: the gateway ignores the values.
 //!
-//! Patterns are compared segment by segment from the left; the first difference decides. So the order does not depend on
-//! the path that is asked for, and a list of patterns can be sorted once.
+//! Patterns are compared segment by segment from the left; the first difference decides. So the order does not depend
+//! on the requested path, and a list of patterns is sorted once.
 //!
 //! ```text
 //!   more specific ─────────────────────────────────────────────► less
@@ -19,15 +19,15 @@
 //!               the more text, the more specific
 //! ```
 //!
-//! The end stands before `**` because `/a` is more specific than `/a/**`, and after all the others because of
-//! `/**/a` and `/**/a/b` the longer one is.
+//! The end precedes `**` because `/a` is more specific than `/a/**`. It follows all the others because `/**/a/b` is
+//! more specific than `/**/a`.
 
 use std::cmp::Reverse;
 
 use ratewright_core::{Pattern, PatternError};
 use ratewright_http::path::{Case, normalise};
 
-/// A pattern for normal paths.
+/// A pattern for normalized paths.
 #[derive(Clone, Debug)]
 pub struct PathPattern {
     text: Box<str>,
@@ -35,43 +35,45 @@ pub struct PathPattern {
     has_names: bool,
 }
 
-/// Why a text is no pattern for paths.
+/// Why a path pattern is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PathPatternError {
-    /// Every path begins with a slash.
-    #[error("no path fits {text:?}; begin with / or **")]
+    /// Every path starts with a slash.
+    #[error("path pattern {text:?} matches no path; start with / or **")]
     Rootless {
         /// The pattern.
         text: String,
     },
-    /// Normal paths have no such.
+    /// Normalized paths have no empty segments.
     #[error(
-        "no path fits {text:?}, since paths are compared without empty segments and without a / at the end; leave it out"
+        "path pattern {text:?} matches no path: paths are matched without empty segments and without a / at the end; leave it out"
     )]
     Empty {
         /// The pattern.
         text: String,
     },
-    /// Paths are compared in their normal form.
-    #[error("no path fits {segment:?}, since paths are compared in their normal form; write {normal:?}")]
+    /// Paths are matched in normalized form.
+    #[error(
+        "path segment {segment:?} matches no path: paths are matched in normalized form; write {normal:?}"
+    )]
     Unnormal {
         /// The segment.
         segment: String,
-        /// What becomes of it in a path.
+        /// The segment in a normalized path.
         normal: String,
     },
-    /// A name in braces that is not a whole segment, or not one name.
-    #[error("{segment:?} has braces that are not one name around a whole segment; write {{id}}, or use *")]
+    /// Braces that do not enclose one name, or not a whole segment.
+    #[error("path segment {segment:?} has invalid braces; write {{id}} for a whole segment, or use *")]
     Braces {
         /// The segment.
         segment: String,
     },
-    /// It is no pattern at all.
+    /// Invalid stars.
     #[error(transparent)]
     Pattern(#[from] PatternError),
 }
 
-/// How specific one segment is; the smaller the more.
+/// How specific one segment is; smaller is more specific.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Rank {
     Text,
@@ -82,8 +84,8 @@ enum Rank {
     Anything,
 }
 
-/// How specific a pattern is; the smaller the more. The end is among the ranks; then the longer text comes first, then of
-/// two that are alike the one that leaves `/` out.
+/// How specific a pattern is; smaller is more specific. Ranks come first, then longer text, then the pattern that
+/// excludes `/`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Specificity {
     ranks: Vec<Rank>,
@@ -92,10 +94,10 @@ pub(crate) struct Specificity {
 }
 
 impl PathPattern {
-    /// The pattern that is written so, for paths that are compared in that way.
+    /// Parses a pattern, for paths compared with this case rule.
     ///
     /// # Errors
-    /// If no normal path could fit it, or its braces or stars make no sense.
+    /// If it matches no normalized path, or its braces or stars are invalid.
     pub fn new(text: &str, case: Case) -> Result<Self, PathPatternError> {
         if !text.starts_with('/') && !text.starts_with("**") {
             return Err(PathPatternError::Rootless { text: text.to_owned() });
@@ -109,18 +111,17 @@ impl PathPattern {
         Ok(Self { text: text.into(), pattern, has_names: text.contains('{') })
     }
 
-    /// The pattern that every path fits.
+    /// The pattern that matches every path.
     pub(crate) fn anything() -> Self {
         Self::new("/**", Case::Sensitive).expect("two stars below the root are a pattern")
     }
 
-    /// As it was written.
+    /// As configured.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// What two patterns have in common that fit the same paths: the text, in which names do not differ, and whether it is only
-    /// a name that keeps `/` out.
+    /// Equal for two patterns that match the same paths: the text without names, and whether a name alone excludes `/`.
     pub(crate) fn identity(&self) -> (&str, bool) {
         (self.translated(), self.has_names && self.pattern.matches("/"))
     }
@@ -129,17 +130,17 @@ impl PathPattern {
         self.pattern.as_str()
     }
 
-    /// True if it fits its own text only.
+    /// True if it matches only its own text.
     pub(crate) fn is_exact(&self) -> bool {
         self.pattern.is_exact()
     }
 
-    /// True if a normal path fits. Of normal paths only `/` has an empty segment, and a name stands for no such.
+    /// True if it matches a normalized path. Among these only `/` has an empty segment, which a name does not match.
     pub fn matches(&self, path: &str) -> bool {
         self.pattern.matches(path) && !(self.has_names && path == "/")
     }
 
-    /// The segments before the first one with a star, all of which a path must begin with.
+    /// The segments before the first star.
     pub(crate) fn literal_segments(&self) -> impl Iterator<Item = &str> {
         segments(self.translated()).take_while(|segment| !segment.contains('*'))
     }
@@ -150,7 +151,7 @@ impl PathPattern {
         Specificity { ranks, n_text: Reverse(n_text(text)), is_named: Reverse(self.identity().1) }
     }
 
-    /// What it is called in metrics: the part without stars at its end, so that `/api/orders/**` is `/api/orders`.
+    /// The label in metrics: the pattern without stars at its end. `/api/orders/**` becomes `/api/orders`.
     pub(crate) fn label(&self) -> &str {
         match self.text.trim_end_matches(['*', '/']) {
             "" => "/",
@@ -172,13 +173,13 @@ impl Rank {
     }
 }
 
-/// The segments of a normal path or of a pattern for such: none of `/`.
+/// The segments of a normalized path or pattern. `/` has none.
 pub(crate) fn segments(path: &str) -> impl Iterator<Item = &str> {
     let below = path.strip_prefix('/').unwrap_or(path);
     below.split('/').filter(move |_| !below.is_empty())
 }
 
-/// Bytes that are no stars.
+/// The number of bytes that are not stars.
 fn n_text(text: &str) -> usize {
     text.bytes().filter(|byte| *byte != b'*').count()
 }
@@ -189,7 +190,7 @@ fn is_name(segment: &str) -> bool {
     inside.is_some_and(|name| !name.is_empty() && name.bytes().all(known))
 }
 
-/// A segment as it is compared with those of normal paths.
+/// A segment as it is compared with those of normalized paths.
 fn translated(segment: &str, case: Case) -> Result<String, PathPatternError> {
     if segment.contains(['{', '}']) {
         let braces = || PathPatternError::Braces { segment: segment.to_owned() };

@@ -1,12 +1,12 @@
-//! Connections to servers, kept for the next request. Each worker has its own, so nobody else ever waits for one.
+//! Idle upstream connections. Each worker has its own pool, so workers never wait for each other.
 //!
 //! ```text
-//!   take ──► idle one, the one that was used last ──► request ──► answer's end ──► give back
-//!        └─► none: connect
+//!   take ──► the most recently used idle connection ──► request ──► end of the response ──► release
+//!        └─► none: dial
 //! ```
 //!
-//! A server may close a connection at any time, also just when a request is on its way. Who can send it again does so; who
-//! cannot is given only a connection that was used a moment ago ([`FRESH`]).
+//! An upstream may close a connection at any time, even while a request is being sent. A repeatable request is then
+//! sent again; any other request gets only a connection that was used a moment ago ([`FRESH_FOR`]).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,36 +16,36 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::h1::Http1;
-use crate::h2::Http2s;
+use crate::h2::Http2Pool;
 use crate::server::Server;
 use crate::upstream::Protocol;
 
-/// The most idle connections to one server that a worker keeps.
+/// The most idle connections to one server in a pool.
 const IDLE_MAX: usize = 128;
 
-/// Within this time after its last use a server has hardly closed a connection for being idle.
-const FRESH: Duration = Duration::from_secs(1);
+/// After so short a time, a server has hardly closed a connection for being idle.
+const FRESH_FOR: Duration = Duration::from_secs(1);
 
 /// A worker's connections.
 #[derive(Debug)]
 pub(crate) struct Pool {
     slots: Mutex<Slots>,
     /// How long an idle connection is kept.
-    kept_for: Duration,
+    idle_timeout: Duration,
 }
 
 #[derive(Debug, Default)]
 struct Slots {
-    numbers: HashMap<Kind, usize>,
+    indices: HashMap<ConnectionKey, usize>,
     slots: Vec<Slot>,
 }
 
-/// Which connections can stand in for each other.
+/// Connections with the same key are interchangeable.
 #[derive(PartialEq, Eq, Hash, Debug)]
-struct Kind {
+struct ConnectionKey {
     server: String,
     protocol: Protocol,
-    /// Who must have signed the server's certificate, if that is somebody of one's own.
+    /// The custom CA, if there is one.
     ca: Option<Arc<[u8]>>,
 }
 
@@ -53,101 +53,102 @@ struct Kind {
 #[derive(Debug, Default)]
 struct Slot {
     idle: Vec<(Box<Http1>, Instant)>,
-    shared: Arc<Http2s>,
+    shared: Arc<Http2Pool>,
 }
 
-/// A connection that goes back when its answer has ended.
+/// A connection that returns to the pool when its response has ended.
 #[derive(Debug)]
-pub(crate) struct Borrowed {
+pub(crate) struct PooledConnection {
     pool: Arc<Pool>,
     slot: usize,
     pub(crate) connection: Box<Http1>,
 }
 
-/// Which connections will do.
+/// Which connections a request may use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Wanted {
-    /// Any: the request can be sent again.
+pub(crate) enum Freshness {
+    /// Any: the request is repeatable.
     Any,
-    /// One that is surely open still.
+    /// One that is almost certainly still open.
     Fresh,
 }
 
 impl Pool {
-    pub(crate) fn new(kept_for: Duration) -> Self {
-        Self { slots: Mutex::default(), kept_for }
+    pub(crate) fn new(idle_timeout: Duration) -> Self {
+        Self { slots: Mutex::default(), idle_timeout }
     }
 
-    /// The number under which a server's connections are kept.
+    /// The index of a server's connections.
     pub(crate) fn slot(&self, server: &Server, protocol: Protocol, ca: Option<&Arc<[u8]>>) -> usize {
         let mut slots = self.slots.lock();
-        let Slots { numbers, slots } = &mut *slots;
-        let kind = Kind { server: server.to_string(), protocol, ca: ca.cloned() };
-        *numbers.entry(kind).or_insert_with(|| {
+        let Slots { indices, slots } = &mut *slots;
+        let key = ConnectionKey { server: server.to_string(), protocol, ca: ca.cloned() };
+        *indices.entry(key).or_insert_with(|| {
             slots.push(Slot::default());
             slots.len() - 1
         })
     }
 
-    /// An idle connection of HTTP/1.1.
-    pub(crate) fn take(&self, slot: usize, wanted: Wanted) -> Option<Box<Http1>> {
+    /// Takes an idle HTTP/1.1 connection.
+    pub(crate) fn take(&self, slot: usize, freshness: Freshness) -> Option<Box<Http1>> {
         let now = Instant::now();
         let mut slots = self.slots.lock();
         let slot = slots.slots.get_mut(slot)?;
-        let kept_for = if wanted == Wanted::Any { self.kept_for } else { FRESH.min(self.kept_for) };
+        let idle_timeout =
+            if freshness == Freshness::Any { self.idle_timeout } else { FRESH_FOR.min(self.idle_timeout) };
         while let Some((mut connection, used_at)) = slot.idle.pop() {
-            if now.duration_since(used_at) > kept_for {
-                // Those below it are older still. For others they may do.
-                if wanted == Wanted::Any {
+            if now.duration_since(used_at) > idle_timeout {
+                // The others are even older, but may serve repeatable requests.
+                if freshness == Freshness::Any {
                     slot.idle.clear();
                 } else {
                     slot.idle.push((connection, used_at));
                 }
                 return None;
             }
-            if !connection.is_over() {
+            if !connection.is_unusable() {
                 return Some(connection);
             }
         }
         None
     }
 
-    /// The connections of HTTP/2.
-    pub(crate) fn shared(&self, slot: usize) -> Arc<Http2s> {
+    /// The HTTP/2 connections.
+    pub(crate) fn shared(&self, slot: usize) -> Arc<Http2Pool> {
         self.slots.lock().slots.get(slot).map(|slot| Arc::clone(&slot.shared)).unwrap_or_default()
     }
 
-    /// Closes what nobody has used for long.
+    /// Closes connections that have been idle for too long.
     pub(crate) fn sweep(&self) {
         let now = Instant::now();
         for slot in &mut self.slots.lock().slots {
             slot.idle.retain_mut(|(connection, used_at)| {
-                now.duration_since(*used_at) <= self.kept_for && !connection.is_over()
+                now.duration_since(*used_at) <= self.idle_timeout && !connection.is_unusable()
             });
-            slot.shared.sweep(now, self.kept_for);
+            slot.shared.sweep(now, self.idle_timeout);
         }
     }
 }
 
-impl Borrowed {
+impl PooledConnection {
     pub(crate) fn new(pool: Arc<Pool>, slot: usize, connection: Box<Http1>) -> Self {
         Self { pool, slot, connection }
     }
 
-    /// Gives the connection back, for the next request, if it is fit for one. A request that was answered before all of it
-    /// had come is sent to its end first; in between, `pause_max` is how long nothing of it may be taken.
-    pub(crate) fn give_back(mut self, pause_max: Duration) {
+    /// Returns the connection to the pool if it is reusable. If the response came before the end of the request, the
+    /// rest of the request is sent first; `idle_timeout` bounds each pause.
+    pub(crate) fn release(mut self, idle_timeout: Duration) {
         if self.connection.is_still_read() {
             tokio::spawn(async move {
-                self.connection.finish(pause_max).await;
-                self.put_back();
+                self.connection.finish(idle_timeout).await;
+                self.return_to_pool();
             });
         } else {
-            self.put_back();
+            self.return_to_pool();
         }
     }
 
-    fn put_back(self) {
+    fn return_to_pool(self) {
         let Self { pool, slot, connection } = self;
         if !connection.is_reusable() {
             return;

@@ -1,4 +1,4 @@
-//! One route: which requests it takes, and where they go on what terms.
+//! One route: which requests it matches, and how they are forwarded.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,64 +6,64 @@ use std::time::Duration;
 use http::{HeaderValue, Method};
 use ratewright_core::Pattern;
 
+use crate::body_rate::BodyRate;
 use crate::cors::Cors;
-use crate::pace::BodyRate;
 use crate::path_pattern::PathPattern;
 use crate::upstream::Upstream;
 
-/// Where requests go, and on what terms.
+/// How matching requests are forwarded.
 #[derive(Clone, Debug)]
 pub struct Route {
     /// Its name, for logs and for `by: route`.
     pub id: Arc<str>,
-    /// What it is called in metrics: its first path, without the stars at the end.
+    /// The label in metrics: its first path, without stars at the end.
     pub label: Arc<str>,
-    /// Policies that apply to its requests, beside those whose `when` covers them.
+    /// Policies that apply to its requests, besides those whose `when` matches.
     pub policies: Vec<String>,
     /// The servers.
     pub upstream: Arc<Upstream>,
-    /// How long things may take.
+    /// Timeouts.
     pub timeouts: Timeouts,
-    /// The longest body of a request, in bytes.
+    /// The longest request body, in bytes.
     pub body_max: u64,
-    /// The minimum rate of a request body while the client is waited for. None: no minimum.
+    /// The minimum rate of a request body while the gateway waits for the client. None: no minimum.
     pub body_rate_min: Option<BodyRate>,
-    /// Which `Host` the server sees.
+    /// Which `Host` the upstream gets.
     pub host: HostPolicy,
-    /// How often a request that certainly did no harm is sent again.
+    /// The most retries after a request was sent.
     pub retries_max: u32,
-    /// Which other origins may read its responses. None: the upstream says so itself.
+    /// Which other origins may read its responses. None: the upstream sets CORS headers.
     pub cors: Option<Arc<Cors>>,
 }
 
-/// How long things may take.
+/// Timeouts of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timeouts {
-    /// Until there is a connection to a server.
+    /// Until a connection is open.
     pub connect: Duration,
-    /// From the end of the request, or from when the server takes no more of it, until the head of its answer.
+    /// From the end of the request, or from when the upstream stops reading it, until the response head.
     pub header: Duration,
-    /// Between two pieces of a body.
+    /// Between two frames of a body.
     pub idle: Duration,
-    /// For all of it, bodies too. None: as long as it takes.
+    /// For the whole request with both bodies. None: no limit.
     pub total: Option<Duration>,
-    /// Between two pieces of what is no HTTP any more, either way.
+    /// Between two reads of a tunnel, in either direction.
     pub tunnel_idle: Duration,
 }
 
-/// Which `Host` the server sees.
+/// Which `Host` the upstream gets.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum HostPolicy {
-    /// The one that the client asked for.
+    /// The client's.
     #[default]
     Keep,
-    /// The server's own, as its url has it.
+    /// The host of the server's URL.
     Upstream,
-    /// This one.
+    /// A fixed value.
     Fixed(HeaderValue),
 }
 
-/// Which requests a route takes: each list that is not empty has something that fits.
+/// Which requests a route matches. Each list that is not empty must match.
 #[derive(Clone, Debug, Default)]
 pub struct Match {
     /// Hosts, in lower case and without a port.
@@ -74,29 +74,29 @@ pub struct Match {
     pub methods: Vec<Method>,
 }
 
-/// Why routes cannot stand beside each other.
+/// Why routes are rejected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RouteError {
-    /// Two routes have one name.
-    #[error("there are two routes named {id:?}; give each its own name")]
-    Twice {
+    /// Two routes have the same name.
+    #[error("duplicate route name {id:?}; give each route its own name")]
+    DuplicateId {
         /// The name.
         id: String,
     },
-    /// Two routes take the same requests, so one of them would never get any.
+    /// Two routes match the same requests, so one would never get any.
     #[error("routes {first:?} and {second:?} both match {what}; leave it out of one of them")]
-    Same {
-        /// The route that comes first.
+    Conflict {
+        /// The first route.
         first: String,
-        /// The other.
+        /// The second route.
         second: String,
         /// What both match: method, host and path.
         what: String,
     },
-    /// There are more than can be numbered.
-    #[error("{n} routes are too many; use at most {}", crate::Routes::MAX)]
+    /// The limit is exceeded.
+    #[error("too many routes: {n}; use at most {}", crate::Routes::MAX)]
     TooMany {
-        /// How many hosts and paths they have.
+        /// The number of pairs of host and path.
         n: usize,
     },
 }
@@ -114,7 +114,7 @@ impl Default for Timeouts {
 }
 
 impl Match {
-    /// What a route with this match is called in metrics: `/api/orders` for `/api/orders/**`, `/` for everything.
+    /// The label in metrics: `/api/orders` for `/api/orders/**`, `/` for everything.
     pub fn label(&self) -> &str {
         self.paths.first().map_or("/", PathPattern::label)
     }

@@ -1,22 +1,22 @@
-//! From a request to its route: the most specific one, whatever the order in the file.
+//! Finds the route of a request: the most specific one, whatever the order in the file.
 //!
 //! ```text
-//!   host ──► exact, then patterns (the more text the sooner, then the first in the file), then the routes of any host
+//!   host ──► exact, then patterns (more text first, then file order), then routes without a host
 //!            path ──► by the order of `path_pattern.rs`
-//!                     method ──► a route that names it, then one that takes all
-//!                                then the order of the file
+//!                     method ──► a route that names it, then one for all methods
+//!                                then file order
 //! ```
 //!
-//! The host goes first, as in nginx and Envoy: who gives a host routes of its own means them before what holds for
-//! all hosts. What a host's own routes do not take falls through to those of any host.
+//! The host comes first, as in nginx and Envoy: routes of a host precede routes for all hosts. Requests that a host's
+//! own routes do not match fall through to the routes without a host.
 //!
-//! Each host has a tree of path segments. A pattern hangs where its first star is, so on its way down a path passes all
-//! patterns that could fit, and hardly any other: ten thousand routes below ten thousand prefixes cost as much as one.
-//! Patterns that begin with a star hang at the root and are tried for every path.
+//! Each host has a tree of path segments. A pattern is stored at the node before its first star, so a lookup visits all
+//! patterns that may match and hardly any other: ten thousand routes below ten thousand prefixes cost as much as one.
+//! Patterns that start with a star are stored at the root and tried for every path.
 //!
 //! # Laws
-//! - `find` answers as trying every route in order of specificity would; a test does both.
-//! - The work is bounded by the path's length and the patterns on its way, however deep a path is.
+//! - `find` returns the same as trying every route in order of specificity; a test does both.
+//! - The work is bounded by the path's length and the patterns along it, however deep a path is.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -32,83 +32,86 @@ use crate::route::{Match, Route, RouteError};
 pub struct Routes {
     /// In the order of the file.
     routes: Vec<(Match, Arc<Route>)>,
-    exact: HashMap<Box<str>, Table>,
+    exact: HashMap<Box<str>, HostTable>,
     /// The most specific first.
-    patterns: Vec<(Pattern, Table)>,
-    any: Table,
+    patterns: Vec<(Pattern, HostTable)>,
+    any: HostTable,
 }
 
-/// What was found for a request.
+/// The result of a lookup.
 #[derive(Clone, Debug)]
-pub enum Found<'a> {
-    /// Its route, and the number of that in the order of the file.
+pub enum RouteLookup<'a> {
+    /// The route, and its index in the file.
     Route(&'a Arc<Route>, usize),
-    /// There are routes for this host and path, with these methods only: what `Allow` says.
-    WrongMethod(Vec<Method>),
-    /// There is no route for this host and path.
-    Nowhere,
+    /// Routes match host and path, but only with these methods, for the `Allow` header.
+    MethodNotAllowed(Vec<Method>),
+    /// No route matches host and path.
+    NoRoute,
 }
 
 /// The routes of one host.
 #[derive(Clone, Debug, Default)]
-struct Table {
-    /// The most specific first.
-    rules: Vec<Rule>,
+struct HostTable {
+    /// Most specific first.
+    rules: Vec<PathRule>,
     root: Node,
 }
 
 /// One path of a route.
 #[derive(Clone, Debug)]
-struct Rule {
+struct PathRule {
     path: PathPattern,
-    /// None: all of them.
+    /// Empty: all methods.
     methods: Vec<Method>,
-    /// Which of the routes.
+    /// The index of the route.
     route: usize,
 }
 
-/// A place in the tree of path segments. Rules are known by their numbers.
+/// A node in the tree of path segments, with indices of rules.
 #[derive(Clone, Debug, Default)]
 struct Node {
-    below: HashMap<Box<str>, Node>,
-    /// Those that fit this very path.
+    children: HashMap<Box<str>, Node>,
+    /// Rules that match exactly this path.
     exact: Vec<usize>,
-    /// Those that go on with a star from here.
+    /// Rules that continue with a star.
     open: Vec<usize>,
 }
 
-/// One host and one path of a route, while the tables are made.
-struct Cell<'a> {
+/// One host and one path of a route, while the tables are built.
+struct HostPath<'a> {
     host: Option<&'a Pattern>,
-    rule: Rule,
+    rule: PathRule,
 }
 
 impl Routes {
-    /// The most routes, counted once for each of their hosts and paths.
+    /// The most routes, counted once for each pair of host and path.
     pub const MAX: usize = 1_000_000;
 
-    /// These routes, in the order of the file.
+    /// Builds the lookup tables, for routes in file order.
     ///
     /// # Errors
-    /// If two of them have the same name, or take the same requests.
+    /// If two routes have the same name, or match the same requests.
     pub fn new(routes: Vec<(Match, Route)>) -> Result<Self, RouteError> {
         let mut ids = HashSet::new();
         if let Some((_, twice)) = routes.iter().find(|(_, route)| !ids.insert(&route.id)) {
-            return Err(RouteError::Twice { id: twice.id.to_string() });
+            return Err(RouteError::DuplicateId { id: twice.id.to_string() });
         }
         let n = routes.iter().map(|(m, _)| m.hosts.len().max(1).saturating_mul(m.paths.len().max(1))).sum();
         if n > Self::MAX {
             return Err(RouteError::TooMany { n });
         }
-        let mut cells: Vec<_> =
-            routes.iter().enumerate().flat_map(|(number, (matched, _))| cells(number, matched)).collect();
-        if let Some((first, second, what)) = same(&cells) {
+        let mut host_paths: Vec<_> = routes
+            .iter()
+            .enumerate()
+            .flat_map(|(number, (matched, _))| host_paths(number, matched))
+            .collect();
+        if let Some((first, second, what)) = find_conflict(&host_paths) {
             let id = |number: usize| routes[number].1.id.to_string();
-            return Err(RouteError::Same { first: id(first), second: id(second), what });
+            return Err(RouteError::Conflict { first: id(first), second: id(second), what });
         }
-        serve_head(&mut cells);
+        add_implicit_head(&mut host_paths);
         let mut made = Self::default();
-        for Cell { host, rule } in cells {
+        for HostPath { host, rule } in host_paths {
             made.table(host).rules.push(rule);
         }
         made.finish();
@@ -116,8 +119,7 @@ impl Routes {
         Ok(made)
     }
 
-    /// The same routes, whose servers stay in the state in which `old` has them, if they are the same servers of the same
-    /// route.
+    /// Takes over the state of servers that `old` has in the same route.
     #[must_use]
     pub fn inheriting(mut self, old: &Self) -> Self {
         let known: HashMap<&str, &Arc<Route>> = old.iter().map(|(_, route)| (&*route.id, route)).collect();
@@ -130,23 +132,23 @@ impl Routes {
         self
     }
 
-    /// True if there are none.
+    /// True if there are no routes.
     pub fn is_empty(&self) -> bool {
         self.routes.is_empty()
     }
 
-    /// All routes with what they match, in the order of the file.
+    /// All routes in file order, with their matches.
     pub fn iter(&self) -> impl Iterator<Item = (&Match, &Arc<Route>)> {
         self.routes.iter().map(|(matched, route)| (matched, route))
     }
 
-    /// The route of that number.
+    /// The route with this index.
     pub fn nth(&self, number: usize) -> Option<&Arc<Route>> {
         self.routes.get(number).map(|(_, route)| route)
     }
 
-    /// The route of a request. The host is in lower case and without a port, the path in its normal form.
-    pub fn find(&self, host: Option<&str>, path: &str, method: &Method) -> Found<'_> {
+    /// The route of a request. The host is in lower case and without a port, the path is normalized.
+    pub fn find(&self, host: Option<&str>, path: &str, method: &Method) -> RouteLookup<'_> {
         let mut rule = None;
         for table in self.tables(host) {
             rule = table.find(path, method);
@@ -155,33 +157,33 @@ impl Routes {
             }
         }
         match rule.and_then(|rule| Some((self.routes.get(rule.route)?, rule.route))) {
-            Some(((_, route), number)) => Found::Route(route, number),
+            Some(((_, route), number)) => RouteLookup::Route(route, number),
             None => self.explain(host, path),
         }
     }
 
-    /// Why nothing was found.
+    /// Why no route was found.
     #[cold]
-    fn explain(&self, host: Option<&str>, path: &str) -> Found<'_> {
+    fn explain(&self, host: Option<&str>, path: &str) -> RouteLookup<'_> {
         let mut allowed: Vec<Method> = Vec::new();
         for table in self.tables(host) {
             table.each(path, |_, rule| allowed.extend(rule.methods.iter().cloned()));
         }
         allowed.sort_by(|a, b| a.as_str().cmp(b.as_str()));
         allowed.dedup();
-        if allowed.is_empty() { Found::Nowhere } else { Found::WrongMethod(allowed) }
+        if allowed.is_empty() { RouteLookup::NoRoute } else { RouteLookup::MethodNotAllowed(allowed) }
     }
 
-    /// The tables for a host, the most specific first.
-    fn tables(&self, host: Option<&str>) -> impl Iterator<Item = &Table> {
+    /// The tables for a host, most specific first.
+    fn tables(&self, host: Option<&str>) -> impl Iterator<Item = &HostTable> {
         let exact = host.and_then(|host| self.exact.get(host));
         let fits = move |pattern: &Pattern| host.is_some_and(|host| pattern.matches(host));
         let patterns = self.patterns.iter().filter(move |(pattern, _)| fits(pattern));
         exact.into_iter().chain(patterns.map(|(_, table)| table)).chain([&self.any])
     }
 
-    /// The table of a host as a route has it.
-    fn table(&mut self, host: Option<&Pattern>) -> &mut Table {
+    /// The table of a configured host.
+    fn table(&mut self, host: Option<&Pattern>) -> &mut HostTable {
         match host {
             None => &mut self.any,
             Some(host) if host.is_exact() => self.exact.entry(host.as_str().into()).or_default(),
@@ -189,39 +191,38 @@ impl Routes {
                 let known = self.patterns.iter().position(|(other, _)| other == host);
                 let at = known.unwrap_or(self.patterns.len());
                 if known.is_none() {
-                    self.patterns.push((host.clone(), Table::default()));
+                    self.patterns.push((host.clone(), HostTable::default()));
                 }
                 &mut self.patterns[at].1
             }
         }
     }
 
-    /// Puts everything in its order, once all rules are there.
+    /// Sorts everything, once all rules are added.
     fn finish(&mut self) {
         let n_stars = |text: &str| text.bytes().filter(|byte| *byte == b'*').count();
         let rank = |text: &str| (std::cmp::Reverse(text.len() - n_stars(text)), n_stars(text));
         self.patterns.sort_by_key(|(pattern, _)| rank(pattern.as_str()));
         let tables = self.exact.values_mut().chain(self.patterns.iter_mut().map(|(_, table)| table));
-        tables.chain([&mut self.any]).for_each(Table::finish);
+        tables.chain([&mut self.any]).for_each(HostTable::finish);
     }
 }
 
-impl Table {
-    /// Sorts the rules and hangs them into the tree. Rules come in the order of the file, which decides where nothing else
-    /// does.
+impl HostTable {
+    /// Sorts the rules and adds them to the tree. The sort is stable, so ties keep file order.
     fn finish(&mut self) {
         self.rules.sort_by_cached_key(|rule| (rule.path.specificity(), rule.methods.is_empty()));
         for (number, rule) in self.rules.iter().enumerate() {
             let mut node = &mut self.root;
             for segment in rule.path.literal_segments() {
-                node = node.below.entry(segment.into()).or_default();
+                node = node.children.entry(segment.into()).or_default();
             }
             if rule.path.is_exact() { node.exact.push(number) } else { node.open.push(number) }
         }
     }
 
-    /// The first rule that fits.
-    fn find(&self, path: &str, method: &Method) -> Option<&Rule> {
+    /// The first rule that matches.
+    fn find(&self, path: &str, method: &Method) -> Option<&PathRule> {
         let mut first = usize::MAX;
         self.each(path, |number, rule| {
             if number < first && (rule.methods.is_empty() || rule.methods.contains(method)) {
@@ -231,8 +232,8 @@ impl Table {
         self.rules.get(first)
     }
 
-    /// Visits the rules whose path fits.
-    fn each<'a>(&'a self, path: &str, mut visit: impl FnMut(usize, &'a Rule)) {
+    /// Visits the rules whose path matches.
+    fn each<'a>(&'a self, path: &str, mut visit: impl FnMut(usize, &'a PathRule)) {
         let mut node = Some(&self.root);
         let mut segments = segments(path);
         while let Some(here) = node {
@@ -242,7 +243,7 @@ impl Table {
                 }
             }
             match segments.next() {
-                Some(segment) => node = here.below.get(segment),
+                Some(segment) => node = here.children.get(segment),
                 None => return here.exact.iter().for_each(|&number| visit(number, &self.rules[number])),
             }
         }
@@ -250,7 +251,7 @@ impl Table {
 }
 
 /// The hosts and paths of a route, each pair once.
-fn cells(route: usize, matched: &Match) -> impl Iterator<Item = Cell<'_>> {
+fn host_paths(route: usize, matched: &Match) -> impl Iterator<Item = HostPath<'_>> {
     let hosts = matched.hosts.iter().map(Some).chain(matched.hosts.is_empty().then_some(None));
     let mut known = HashSet::new();
     let pairs = hosts.flat_map(|host| {
@@ -260,43 +261,49 @@ fn cells(route: usize, matched: &Match) -> impl Iterator<Item = Cell<'_>> {
     pairs.filter_map(move |(host, path)| {
         let (text, is_named) = path.identity();
         let is_new = known.insert((host.map(Pattern::as_str), text.to_owned(), is_named));
-        is_new.then(|| Cell { host, rule: Rule { path, methods: matched.methods.clone(), route } })
+        is_new.then(|| HostPath { host, rule: PathRule { path, methods: matched.methods.clone(), route } })
     })
 }
 
-impl Cell<'_> {
-    /// Where it is: the host and the path.
-    fn place(&self) -> (Option<&str>, (&str, bool)) {
+impl HostPath<'_> {
+    /// The identity of this host and path.
+    fn host_and_path(&self) -> (Option<&str>, (&str, bool)) {
         (self.host.map(Pattern::as_str), self.rule.path.identity())
     }
 }
 
-/// Two routes that take the same requests, and which these are.
-fn same(cells: &[Cell<'_>]) -> Option<(usize, usize, String)> {
+/// Two routes that match the same requests, and which requests these are.
+fn find_conflict(host_paths: &[HostPath<'_>]) -> Option<(usize, usize, String)> {
     let mut known = HashMap::new();
-    for cell in cells {
-        let methods = cell.rule.methods.iter().map(Some);
-        for method in methods.chain(cell.rule.methods.is_empty().then_some(None)) {
-            let first = *known.entry((cell.place(), method)).or_insert(cell.rule.route);
-            if first != cell.rule.route {
-                let path = cell.rule.path.as_str();
-                let words = [method.map(Method::as_str), cell.host.map(Pattern::as_str), Some(path)];
+    for host_path in host_paths {
+        let methods = host_path.rule.methods.iter().map(Some);
+        for method in methods.chain(host_path.rule.methods.is_empty().then_some(None)) {
+            let first = *known.entry((host_path.host_and_path(), method)).or_insert(host_path.rule.route);
+            if first != host_path.rule.route {
+                let path = host_path.rule.path.as_str();
+                let words = [method.map(Method::as_str), host_path.host.map(Pattern::as_str), Some(path)];
                 let what = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
-                return Some((first, cell.rule.route, what));
+                return Some((first, host_path.rule.route, what));
             }
         }
     }
     None
 }
 
-/// Makes `GET` serve `HEAD`, where no route of the same host and path does.
-fn serve_head(cells: &mut [Cell<'_>]) {
-    let names = |cell: &Cell<'_>, method| cell.rule.methods.contains(&method);
-    let served: HashSet<_> = cells.iter().filter(|cell| names(cell, Method::HEAD)).map(Cell::place).collect();
-    let serve = |cell: &Cell<'_>| names(cell, Method::GET) && !served.contains(&cell.place());
-    let serving: Vec<_> = cells.iter().map(serve).collect();
-    for (cell, _) in cells.iter_mut().zip(serving).filter(|(_, serves)| *serves) {
-        cell.rule.methods.push(Method::HEAD);
+/// Makes `GET` match `HEAD`, unless a route with the same host and path names `HEAD`.
+fn add_implicit_head(host_paths: &mut [HostPath<'_>]) {
+    let names = |host_path: &HostPath<'_>, method| host_path.rule.methods.contains(&method);
+    let served: HashSet<_> = host_paths
+        .iter()
+        .filter(|host_path| names(host_path, Method::HEAD))
+        .map(HostPath::host_and_path)
+        .collect();
+    let serve = |host_path: &HostPath<'_>| {
+        names(host_path, Method::GET) && !served.contains(&host_path.host_and_path())
+    };
+    let serving: Vec<_> = host_paths.iter().map(serve).collect();
+    for (host_path, _) in host_paths.iter_mut().zip(serving).filter(|(_, serves)| *serves) {
+        host_path.rule.methods.push(Method::HEAD);
     }
 }
 

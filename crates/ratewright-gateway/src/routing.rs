@@ -1,12 +1,12 @@
-//! Stages 2 to 6: a request gets an id, is checked, and finds its route; or the gateway answers it itself.
+//! Stages 2 to 6: gives a request an id, checks it and finds its route, or rejects it.
 //!
 //! ```text
-//!   name ─► framing ─► identity ─► target ─► preflight? ─► the route of the method that it asks for
-//!              400        400         400        │ no          │ with cors: answered   │ without: as any other request
-//!                                                └─► the route of host, path and method; or 404, 405
+//!   id ─► framing ─► identity ─► target ─► preflight? ─► the route of the requested method
+//!            400        400         400        │ no          │ with cors: 204, 403  │ without: like any other request
+//!                                              └─► the route of host, path and method; or 404, 405
 //! ```
 //!
-//! A preflight asks about another request, so the route of that request answers it: a route may take POST only.
+//! A preflight asks about another request, so it uses the route of that request: a route may match POST only.
 
 use std::convert::Infallible;
 
@@ -18,35 +18,35 @@ use ratewright_http::{METHOD_OVERRIDES, Occasion, Problem, given_id, parts};
 
 use crate::body::Body;
 use crate::cors::{Cors, PREFLIGHT_VARY, PreflightError, is_preflight, requested_method};
-use crate::headers::{Framing, check_framing, check_identity};
-use crate::routes::Found;
+use crate::headers::{FramingError, check_framing, check_identity};
+use crate::routes::RouteLookup;
 use crate::settings::Settings;
-use crate::stages::Client;
+use crate::stages::ConnectionContext;
 use crate::target::Target;
-use crate::worker::{Live, Worker};
+use crate::worker::{LiveRoutes, Worker};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// What becomes of a request. Routes are known by their numbers.
+/// How a request is handled, with the index of its route.
 pub(crate) enum Routed {
-    /// It is limited and forwarded, by this route.
+    /// Limited and forwarded by this route.
     Forward(usize),
-    /// The gateway answers it: a preflight for this route, or without a route for the gateway as a whole.
+    /// A preflight for this route, or without a route for the whole gateway. The gateway responds.
     Preflight(Option<usize>),
 }
 
-/// A request that goes no further.
+/// A request that is not forwarded.
 pub(crate) struct Rejection {
     problem: Problem,
     allow: Vec<Method>,
-    /// The route that the request would have taken, if it was found.
+    /// The request's route, if it was found.
     route: Option<usize>,
-    /// True if nothing that comes after it on its connection can be relied on.
-    pub(crate) is_last: bool,
+    /// True if the rest of the connection cannot be parsed reliably.
+    pub(crate) closes_connection: bool,
 }
 
 impl Routed {
-    /// The number of its route.
+    /// The index of the route.
     pub(crate) fn route(&self) -> Option<usize> {
         match self {
             Self::Forward(number) => Some(*number),
@@ -55,8 +55,8 @@ impl Routed {
     }
 }
 
-/// The CORS rules for a response. Without a route, those of the gateway. A preflight that is forwarded asks about a route without
-/// any, and so is answered by the upstream alone.
+/// The CORS rules for a response. Without a route, those of the gateway. A forwarded preflight has none: its route has
+/// no CORS rules, so the upstream decides.
 pub(crate) fn cors_of<'a>(
     settings: &'a Settings,
     routed: &Result<Routed, Box<Rejection>>,
@@ -76,18 +76,22 @@ where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    /// Finds the route of a request, and makes the request ready for it.
+    /// Checks a request, finds its route and normalizes its target.
     pub(crate) fn route(
         &self,
-        live: &Live<S, O>,
-        client: &Client,
+        live: &LiveRoutes<S, O>,
+        client: &ConnectionContext,
         head: &mut Parts,
     ) -> Result<Routed, Box<Rejection>> {
-        name(head);
+        assign_request_id(head);
         if live.snapshot.settings.strips_method_override {
             METHOD_OVERRIDES.iter().for_each(|name| drop(head.headers.remove(name)));
         }
-        let host = client.flag.take().map_or_else(|| check_framing(head), Err).map_err(Rejection::at_once)?;
+        let host = client
+            .guard
+            .next_verdict()
+            .map_or_else(|| check_framing(head), Err)
+            .map_err(Rejection::closing)?;
         check_identity(head, &live.rules.read).map_err(|error| Rejection::bad_request(error.to_string()))?;
         let case = live.snapshot.dialect.rules.case;
         let target = Target::of(&head.method, &head.uri, case)
@@ -109,26 +113,27 @@ where
         Ok(routed)
     }
 
-    /// The response to a preflight: 204, or 403 without a word of what is allowed.
+    /// The response to a preflight: 204, or 403 that does not say what is allowed.
     #[cold]
-    pub(crate) fn answer_preflight(&self, head: &Parts, cors: Option<&Cors>) -> Response<Body> {
+    pub(crate) fn respond_to_preflight(&self, head: &Parts, cors: Option<&Cors>) -> Response<Body> {
         let allowed = cors.ok_or(PreflightError::Origin).and_then(|cors| cors.preflight(&head.headers));
         match allowed {
             Ok(headers) => {
-                let mut answer = Response::new(Body::empty());
-                *answer.status_mut() = StatusCode::NO_CONTENT;
-                *answer.headers_mut() = headers;
-                answer
+                let mut response = Response::new(Body::empty());
+                *response.status_mut() = StatusCode::NO_CONTENT;
+                *response.headers_mut() = headers;
+                response
             }
             Err(error) => {
-                let mut answer = self.reject(head, &Rejection::new(StatusCode::FORBIDDEN, error.to_string()));
-                answer.headers_mut().insert(VARY, PREFLIGHT_VARY);
-                answer
+                let mut response =
+                    self.reject(head, &Rejection::new(StatusCode::FORBIDDEN, error.to_string()));
+                response.headers_mut().insert(VARY, PREFLIGHT_VARY);
+                response
             }
         }
     }
 
-    /// The response to a request that goes no further.
+    /// The response to a rejected request.
     pub(crate) fn reject(&self, head: &Parts, rejection: &Rejection) -> Response<Body> {
         let occasion = Occasion {
             kind: Problem::BLANK,
@@ -136,27 +141,31 @@ where
             correlation_id: given_id(&head.headers).unwrap_or_default(),
             now: self.shared.wall.now(),
         };
-        let mut answer = rejection.problem.clone().on(&occasion).render().map(Body::from);
+        let mut response = rejection.problem.clone().on(&occasion).render().map(Body::from);
         if !rejection.allow.is_empty() {
             let names: Vec<_> = rejection.allow.iter().map(Method::as_str).collect();
             let allow = HeaderValue::from_str(&names.join(", "));
-            answer.headers_mut().extend(allow.map(|allow| (ALLOW, allow)));
+            response.headers_mut().extend(allow.map(|allow| (ALLOW, allow)));
         }
-        if rejection.is_last && head.version < Version::HTTP_2 {
-            answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+        if rejection.closes_connection && head.version < Version::HTTP_2 {
+            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        answer
+        response
     }
 }
 
-/// How a preflight is answered, if the request is one and there are CORS rules for what it asks about.
-fn preflight<'a>(settings: &Settings, head: &Parts, find: impl Fn(&Method) -> Found<'a>) -> Option<Routed> {
+/// How a preflight is handled, if the request is one and CORS rules apply.
+fn preflight<'a>(
+    settings: &Settings,
+    head: &Parts,
+    find: impl Fn(&Method) -> RouteLookup<'a>,
+) -> Option<Routed> {
     if !is_preflight(head) {
         return None;
     }
     let find = |method: &Method| match find(method) {
-        Found::Route(route, number) => Some((route, number)),
-        Found::WrongMethod(_) | Found::Nowhere => None,
+        RouteLookup::Route(route, number) => Some((route, number)),
+        RouteLookup::MethodNotAllowed(_) | RouteLookup::NoRoute => None,
     };
     let asked = requested_method(&head.headers).and_then(|method| find(&method));
     match asked.or_else(|| find(&head.method)) {
@@ -165,34 +174,35 @@ fn preflight<'a>(settings: &Settings, head: &Parts, find: impl Fn(&Method) -> Fo
     }
 }
 
-/// The number of the route that was found for a method.
-fn number_of(found: Found<'_>, method: &Method) -> Result<usize, Box<Rejection>> {
+/// The index of the route that was found for a method.
+fn number_of(found: RouteLookup<'_>, method: &Method) -> Result<usize, Box<Rejection>> {
     match found {
-        Found::Route(_, number) => Ok(number),
-        Found::WrongMethod(allow) => {
+        RouteLookup::Route(_, number) => Ok(number),
+        RouteLookup::MethodNotAllowed(allow) => {
             let detail = format!("method {method} is not allowed for this path");
             let mut rejection = Rejection::new(StatusCode::METHOD_NOT_ALLOWED, detail);
             rejection.allow = allow;
             Err(rejection)
         }
-        Found::Nowhere => {
-            Err(Rejection::new(StatusCode::NOT_FOUND, "there is no route for this host and path"))
+        RouteLookup::NoRoute => {
+            Err(Rejection::new(StatusCode::NOT_FOUND, "no route matches this host and path"))
         }
     }
 }
 
-/// Rejects a request that asks for another method than its own, if another route takes that.
+/// Rejects a method override to a method of another route.
 fn check_overrides<'a>(
     head: &Parts,
     number: usize,
-    find: impl Fn(&Method) -> Found<'a>,
+    find: impl Fn(&Method) -> RouteLookup<'a>,
 ) -> Result<(), Box<Rejection>> {
     let reject = |detail: String| {
         let mut rejection = Rejection::bad_request(detail);
         rejection.route = Some(number);
         Err(rejection)
     };
-    let is_elsewhere = |method: &Method| !matches!(find(method), Found::Route(_, other) if other == number);
+    let is_elsewhere =
+        |method: &Method| !matches!(find(method), RouteLookup::Route(_, other) if other == number);
     let others = parts::overriding_methods(head);
     if others.is_truncated {
         return reject("too many method overrides; send at most one".to_owned());
@@ -207,15 +217,15 @@ fn check_overrides<'a>(
     }
 }
 
-/// Gives a request that has no id to be found by one, for the server and for problems.
-fn name(head: &mut Parts) {
+/// Sets `X-Request-Id` if the request has no id, for the upstream and for problems.
+fn assign_request_id(head: &mut Parts) {
     if given_id(&head.headers).is_none() {
         let id = HeaderValue::from_bytes(&hex(fastrand::u128(..))).expect("digits are a value");
         head.headers.insert(REQUEST_ID, id);
     }
 }
 
-/// A number in 32 hexadecimal digits.
+/// A number as 32 hexadecimal digits.
 pub(crate) fn hex(number: u128) -> [u8; 32] {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut digits = [0; 32];
@@ -228,17 +238,17 @@ pub(crate) fn hex(number: u128) -> [u8; 32] {
 impl Rejection {
     fn new(status: StatusCode, detail: impl Into<String>) -> Box<Self> {
         let problem = Problem::new(status, detail);
-        Box::new(Self { problem, allow: Vec::new(), route: None, is_last: false })
+        Box::new(Self { problem, allow: Vec::new(), route: None, closes_connection: false })
     }
 
     fn bad_request(detail: impl Into<String>) -> Box<Self> {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
 
-    /// Rejected because nobody can tell where it ends.
-    fn at_once(framing: Framing) -> Box<Self> {
+    /// A rejection that closes the connection, since the end of the request is ambiguous.
+    fn closing(framing: FramingError) -> Box<Self> {
         let mut rejection = Self::bad_request(framing.to_string());
-        rejection.is_last = true;
+        rejection.closes_connection = true;
         rejection
     }
 }

@@ -1,16 +1,16 @@
-//! In the clear, or over TLS.
+//! The scheme of a connection: plain text or TLS.
 
-/// How a request comes or goes.
+/// The scheme of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Scheme {
-    /// In the clear.
+    /// Plain text.
     Http,
-    /// Over TLS.
+    /// TLS.
     Https,
 }
 
 impl Scheme {
-    /// As urls and `X-Forwarded-Proto` have it.
+    /// As in URLs and `X-Forwarded-Proto`.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -18,7 +18,7 @@ impl Scheme {
         }
     }
 
-    /// The port that is meant where none is written.
+    /// The default port.
     pub const fn default_port(self) -> u16 {
         match self {
             Self::Http => 80,

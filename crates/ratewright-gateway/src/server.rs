@@ -1,4 +1,4 @@
-//! One server behind the gateway, as its url names it.
+//! One server of an upstream, given by its URL.
 
 use http::uri::Authority;
 use http::{HeaderValue, Uri};
@@ -12,36 +12,36 @@ pub struct Server {
     authority: Authority,
     port: u16,
     host: String,
-    host_field: HeaderValue,
+    host_header: HeaderValue,
 }
 
-/// Why a text names no server.
+/// Why a server URL is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ServerError {
-    /// It is no url at all.
-    #[error("it is no url; write http://host:port or https://host")]
-    Garbled,
-    /// Only these two are spoken.
-    #[error("its scheme is unknown; write http:// or https://")]
+    /// Not a URL.
+    #[error("invalid URL; write http://host:port or https://host")]
+    InvalidUrl,
+    /// Neither http nor https.
+    #[error("unknown scheme; write http:// or https://")]
     Scheme,
     /// Requests keep the path that was matched and limited.
-    #[error("it has a path or a query, and requests keep their own; leave only http://host:port")]
+    #[error("URL has a path or a query, but requests keep their own; write http://host:port")]
     Path,
-    /// A password that nobody would send.
-    #[error("it has a user or a password, which no server is sent; leave only http://host:port")]
-    User,
-    /// There is no such port.
-    #[error("its port is none; use 1 to 65535")]
+    /// The gateway sends no credentials.
+    #[error("URL has a user or a password, which the gateway does not send; write http://host:port")]
+    Credentials,
+    /// The port is not a number from 1 to 65535.
+    #[error("invalid port; use 1 to 65535")]
     Port,
 }
 
 impl Server {
-    /// The server that a url names.
+    /// Parses a URL.
     ///
     /// # Errors
-    /// If it is no url, or has more than scheme, host and port.
+    /// If it is not a URL, or contains more than scheme, host and port.
     pub fn parse(url: &str) -> Result<Self, ServerError> {
-        let (scheme, rest) = url.split_once("://").ok_or(ServerError::Garbled)?;
+        let (scheme, rest) = url.split_once("://").ok_or(ServerError::InvalidUrl)?;
         let scheme = match scheme.to_ascii_lowercase().as_str() {
             "http" => Scheme::Http,
             "https" => Scheme::Https,
@@ -49,49 +49,49 @@ impl Server {
         };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         if authority.contains('@') {
-            return Err(ServerError::User);
+            return Err(ServerError::Credentials);
         }
         if authority.contains(['/', '?', '#']) {
             return Err(ServerError::Path);
         }
         let authority = authority.to_ascii_lowercase();
-        let uri: Uri = format!("http://{authority}/").parse().map_err(|_| ServerError::Garbled)?;
-        let host = uri.host().filter(|host| !host.is_empty()).ok_or(ServerError::Garbled)?;
+        let uri: Uri = format!("http://{authority}/").parse().map_err(|_| ServerError::InvalidUrl)?;
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or(ServerError::InvalidUrl)?;
         let port = match authority.strip_prefix(host) {
             Some("") => scheme.default_port(),
             Some(port) => {
-                let digits = port.strip_prefix(':').ok_or(ServerError::Garbled)?;
+                let digits = port.strip_prefix(':').ok_or(ServerError::InvalidUrl)?;
                 let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
                 digits.parse().ok().filter(|port| *port > 0 && is_number).ok_or(ServerError::Port)?
             }
-            None => return Err(ServerError::Garbled),
+            None => return Err(ServerError::InvalidUrl),
         };
-        Self::new(scheme, host, port).ok_or(ServerError::Garbled)
+        Self::new(scheme, host, port).ok_or(ServerError::InvalidUrl)
     }
 
     fn new(scheme: Scheme, host: &str, port: u16) -> Option<Self> {
         let whole = format!("{host}:{port}");
-        let host_field = if port == scheme.default_port() { host } else { &whole };
+        let host_header = if port == scheme.default_port() { host } else { &whole };
         Some(Self {
             scheme,
             port,
-            host_field: HeaderValue::from_str(host_field).ok()?,
+            host_header: HeaderValue::from_str(host_header).ok()?,
             host: host.trim_matches(['[', ']']).to_owned(),
             authority: whole.parse().ok()?,
         })
     }
 
-    /// How it is spoken to.
+    /// The scheme.
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
 
-    /// True if it is spoken to over TLS.
+    /// True for https.
     pub fn is_tls(&self) -> bool {
         self.scheme == Scheme::Https
     }
 
-    /// Host and port; the port is always there.
+    /// Host and port, even if it is the default port.
     pub fn authority(&self) -> &Authority {
         &self.authority
     }
@@ -101,14 +101,14 @@ impl Server {
         self.port
     }
 
-    /// The host alone, an IPv6 address without brackets: whom a certificate must name.
+    /// The host alone, an IPv6 address without brackets, as in a certificate.
     pub fn host(&self) -> &str {
         &self.host
     }
 
-    /// What `Host` says if the server is to see its own: without the port that its scheme has anyway.
-    pub fn host_field(&self) -> &HeaderValue {
-        &self.host_field
+    /// The value of `Host` for this server: without the default port.
+    pub fn host_header(&self) -> &HeaderValue {
+        &self.host_header
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
     fn check(url: &str, shown: &str, host: &str, field: &str) {
         let server = Server::parse(url).unwrap();
         assert_eq!((server.to_string().as_str(), server.host()), (shown, host));
-        assert_eq!(server.host_field(), field);
+        assert_eq!(server.host_header(), field);
         assert_eq!(shown.rsplit(':').next().unwrap(), server.port().to_string());
     }
 
@@ -145,22 +145,22 @@ mod tests {
     }
 
     #[test]
-    fn what_names_no_server_is_told() {
-        use ServerError::{Garbled, Path, Port, Scheme, User};
+    fn invalid_server_urls_are_rejected() {
+        use ServerError::{Credentials, InvalidUrl, Path, Port, Scheme};
         for (url, why) in [
-            ("", Garbled),
-            ("127.0.0.1:3000", Garbled),
-            ("http://", Garbled),
-            ("http:///", Garbled),
-            ("http://a b", Garbled),
-            ("http://[::1", Garbled),
-            ("http://:80", Garbled),
+            ("", InvalidUrl),
+            ("127.0.0.1:3000", InvalidUrl),
+            ("http://", InvalidUrl),
+            ("http:///", InvalidUrl),
+            ("http://a b", InvalidUrl),
+            ("http://[::1", InvalidUrl),
+            ("http://:80", InvalidUrl),
             ("ftp://h", Scheme),
             ("unix:///run/x", Scheme),
             ("http://h/api", Path),
             ("http://h?x", Path),
             ("http://h/#x", Path),
-            ("http://u:p@h", User),
+            ("http://u:p@h", Credentials),
             ("http://h:", Port),
             ("http://h:0", Port),
             ("http://h:+80", Port),

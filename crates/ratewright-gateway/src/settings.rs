@@ -1,49 +1,49 @@
-//! What the policy file says of the gateway.
+//! The gateway's part of the policy file.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::body_rate::BodyRate;
 use crate::cors::Cors;
 use crate::explain::ExplainTokens;
-use crate::pace::BodyRate;
 use crate::route::Timeouts;
 use crate::routes::Routes;
 
-/// What the gateway goes by.
+/// The gateway's settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Where requests go. What else stands here for single routes is in them already.
+    /// The routes. Defaults below are already applied to them.
     pub routes: Routes,
-    /// The most connections of clients, in all.
+    /// The most client connections in total.
     pub connections_max: NonZeroU32,
-    /// The most connections from one address. None: as many as there are in all.
+    /// The most connections per address. None: no limit per address.
     pub connections_per_address: Option<NonZeroU32>,
-    /// The longest head of a request, in bytes.
+    /// The longest request head, in bytes.
     pub header_max: u32,
-    /// The longest body of a request, in bytes, where a route says nothing else.
+    /// The longest request body, in bytes, unless a route says otherwise.
     pub body_max: u64,
-    /// The minimum rate of a request body, where a route says nothing else. None: no minimum.
+    /// The minimum rate of a request body, unless a route says otherwise. None: no minimum.
     pub body_rate_min: Option<BodyRate>,
-    /// How long things may take, where a route says nothing else.
+    /// Timeouts, unless a route says otherwise.
     pub timeouts: Timeouts,
-    /// How long a client may take to send a request's head.
+    /// How long a client may take to send a request head.
     pub request_header: Duration,
     /// True if every request is logged.
     pub has_access_log: bool,
-    /// Whether headers are removed by which a client asks for another method than its own.
+    /// True if method override headers are removed.
     pub strips_method_override: bool,
-    /// Which tokens may ask for an explanation by `X-Ratewright-Explain`. None: no token may.
+    /// Which tokens may request an explanation by `X-Ratewright-Explain`. None: no token.
     pub explain_tokens: Option<ExplainTokens>,
-    /// Which other origins may read responses to requests without a route. Routes have their own.
+    /// CORS rules for requests without a route. Routes have their own.
     pub cors: Option<Arc<Cors>>,
 }
 
 impl Settings {
-    /// The shortest `header_max`: less than this, HTTP servers do not do.
+    /// The smallest `header_max`: HTTP servers should accept this much.
     pub const HEADER_MAX_MIN: u32 = 8 * 1024;
 
-    /// The longest `header_max`: each connection may hold as much.
+    /// The largest `header_max`: each connection may use this much memory.
     pub const HEADER_MAX_MAX: u32 = 1024 * 1024;
 }
 

@@ -1,8 +1,8 @@
-//! What one policy file says, as a whole.
+//! One policy file as a whole.
 //!
-//! Routes name policies, and policies depend on the identification rules. If a request were routed by one file and decided by another,
-//! its route could name a policy that does not exist, and nothing would count it. So a reload replaces all of it at once, and a request
-//! keeps the snapshot that it began with.
+//! Routes name policies, and policies depend on the identification rules. If a request were routed by one file and
+//! decided by another, its route could name a policy that does not exist, and nothing would count it. So a reload
+//! replaces everything at once, and a request keeps its snapshot.
 
 use std::sync::Arc;
 
@@ -12,24 +12,24 @@ use ratewright_http::Dialect;
 
 use crate::settings::Settings;
 
-/// What one policy file says.
+/// The contents of one policy file.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Routes and bounds.
+    /// Routes and settings.
     pub settings: Arc<Settings>,
-    /// The policies on rates, with those that the routes name.
+    /// The policies on rates, including those that routes name.
     pub policies: Arc<Policies>,
-    /// The policies on requests in flight.
+    /// The policies on concurrency.
     pub permits: Arc<Policies>,
-    /// Whom to believe, and what responses carry.
+    /// The identification rules, and which headers responses carry.
     pub dialect: Arc<Dialect>,
 }
 
-/// The snapshot in force.
+/// The current snapshot.
 pub type SharedSnapshot = Arc<ArcSwap<Snapshot>>;
 
 impl Snapshot {
-    /// A snapshot that can be replaced while requests are answered.
+    /// A snapshot that can be replaced while requests are served.
     pub fn shared(self) -> SharedSnapshot {
         Arc::new(ArcSwap::from_pointee(self))
     }

@@ -1,10 +1,10 @@
-//! The stages of a request, from the outside in. This is the whole way; each stage is a file of its own.
+//! The stages of a request, from the outside in. Each stage is a file of its own.
 //!
 //! ```text
-//!   1  count      how many, with which status, how long           counts.rs, access_log.rs
-//!   2  name       an id to find the request by                    ratewright_http::given_id
-//!   3  framing    refuse what two servers could read differently  strict.rs, headers/framing.rs
-//!   4  identity   reject requests with ambiguous identity         headers/identity.rs
+//!   1  metrics    count by status, duration, requests in flight   metrics.rs, access_log.rs
+//!   2  id         a request id                                    ratewright_http::given_id
+//!   3  framing    reject ambiguous framing                        framing_guard.rs, headers/framing.rs
+//!   4  identity   reject ambiguous identity                       headers/identity.rs
 //!   5  target     the one path: matched, limited, forwarded       target.rs
 //!   6  route      host, path and method; or 400, 404, 405;        routing.rs, routes.rs
 //!                 preflights of routes with CORS: 204 or 403      cors.rs
@@ -13,7 +13,7 @@
 //!   9  forward    headers, server, connection, bodies; or 502…    forward.rs
 //! ```
 //!
-//! Whatever refuses a request answers it itself, with a problem; the stages within never see it.
+//! A stage that rejects a request responds with a problem; the inner stages never see the request.
 
 use std::convert::Infallible;
 use std::net::IpAddr;
@@ -32,41 +32,41 @@ use ratewright_listen::Shutdown;
 use ratewright_tower::{InFlight, RateLimit};
 use tower_service::Service;
 
-use crate::access_log::{Arrival, Noted};
+use crate::access_log::{Arrival, PendingEntry};
 use crate::backlog::Backlog;
 use crate::body::Body;
 use crate::explain;
-use crate::forward::{Arriving, Forward};
+use crate::forward::{BodyWithClient, Forward};
+use crate::forward_error::ClientAborted;
+use crate::framing_guard::GuardHandle;
 use crate::headers;
-use crate::inbound::Inbound;
+use crate::request_body::RequestBody;
 use crate::route::Route;
 use crate::routing::{Routed, cors_of};
 use crate::scheme::Scheme;
-use crate::strict::Flag;
-use crate::trouble::Gone;
-use crate::tunnel::Opening;
+use crate::tunnel::TunnelSlot;
 use crate::worker::Worker;
 
-/// A route's stages from the permit on.
-pub(crate) enum Limited<S, O> {
-    /// Nothing limits what is under way.
-    Rated(RateLimit<Forward, S, O>),
-    /// Something does.
-    Permitted(InFlight<RateLimit<Forward, S, O>, O>),
+/// The stages of a route, from the permit on.
+pub(crate) enum RouteStages<S, O> {
+    /// No policy limits concurrency.
+    RateOnly(RateLimit<Forward, S, O>),
+    /// A policy limits concurrency.
+    WithPermit(InFlight<RateLimit<Forward, S, O>, O>),
 }
 
-/// Who is at the other end of a connection, and how it is spoken to.
+/// A client connection.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct ConnectionContext {
     pub(crate) peer: headers::Peer,
     pub(crate) scheme: Scheme,
-    /// What the connection's stream tells of its requests.
-    pub(crate) flag: Flag,
-    /// Where a tunnel is left that the connection becomes.
-    pub(crate) tunnel: Opening,
-    /// Bodies of its requests that are not read.
+    /// Reports requests with invalid framing.
+    pub(crate) guard: GuardHandle,
+    /// The tunnel that the connection becomes.
+    pub(crate) tunnel: TunnelSlot,
+    /// The unread bodies of its requests.
     pub(crate) backlog: Backlog,
-    /// Whether the connection is to end.
+    /// Whether the gateway is stopping.
     pub(crate) stop: Shutdown,
 }
 
@@ -75,12 +75,16 @@ where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    /// Answers one request.
-    pub(crate) async fn answer(&self, client: &Client, request: Request<Incoming>) -> Response<Body> {
+    /// Responds to one request.
+    pub(crate) async fn respond(
+        &self,
+        client: &ConnectionContext,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
         let began_at = self.shared.clock.now();
         let live = self.live();
         let (mut head, body) = request.into_parts();
-        let body = Inbound::new(body, &head, &client.backlog);
+        let body = RequestBody::new(body, &head, &client.backlog);
         let is_head = head.method == Method::HEAD;
         let settings = &live.snapshot.settings;
         let wants_explanation = explain::take(&mut head, settings.explain_tokens.as_ref());
@@ -97,12 +101,13 @@ where
         let cors = cors_of(settings, &routed, &head);
         let is_preflight = matches!(routed, Ok(Routed::Preflight(_)));
         let cors_headers = cors.filter(|_| !is_preflight).map(|cors| cors.headers_for(&head.headers));
-        let noted = report.as_ref().filter(|_| settings.has_access_log);
-        let noted = noted.map(|report| self.note((address, report), &head, (began_at, route)));
-        let count = number.map_or(&live.nowhere, |number| &live.limited[number].1);
-        let counting = count.begin(&*self.shared.clock, began_at);
-        let mut answer = match routed {
-            Ok(Routed::Preflight(_)) => self.answer_preflight(&head, cors),
+        let log_entry = report.as_ref().filter(|_| settings.has_access_log);
+        let log_entry =
+            log_entry.map(|report| self.start_log_entry((address, report), &head, (began_at, route)));
+        let counters = number.map_or(&live.no_route, |number| &live.stages[number].1);
+        let in_flight = counters.begin(&*self.shared.clock, began_at);
+        let mut response = match routed {
+            Ok(Routed::Preflight(_)) => self.respond_to_preflight(&head, cors),
             Ok(Routed::Forward(number)) => {
                 let known = Known {
                     peer: client.peer.address,
@@ -114,89 +119,92 @@ where
                     report: report.clone(),
                 };
                 let (peer, scheme) = (client.peer.clone(), client.scheme);
-                let request = Request::from_parts(head, Arriving { body, peer, client: address, scheme });
-                match &live.limited[number].0 {
-                    Limited::Rated(service) => {
-                        let Ok(answer) = service.call_known(known, request).await;
-                        answer
+                let request =
+                    Request::from_parts(head, BodyWithClient { body, peer, client: address, scheme });
+                match &live.stages[number].0 {
+                    RouteStages::RateOnly(service) => {
+                        let Ok(response) = service.call_known(known, request).await;
+                        response
                     }
-                    Limited::Permitted(service) => Box::pin(permitted(service.clone(), known, request)).await,
+                    RouteStages::WithPermit(service) => {
+                        Box::pin(permitted(service.clone(), known, request)).await
+                    }
                 }
             }
             Err(rejection) => {
-                if rejection.is_last {
+                if rejection.closes_connection {
                     body.abandon();
                 }
                 self.reject(&head, &rejection)
             }
         };
         if is_head {
-            strip_body(&mut answer);
+            strip_body(&mut response);
         }
-        answer.headers_mut().remove(explain::EXPLAIN); // an upstream must not speak for us
+        response.headers_mut().remove(explain::EXPLAIN); // set by the gateway only
         if let Some(report) = report.filter(|_| wants_explanation) {
-            explain::add(&mut answer, &report);
+            explain::add(&mut response, &report);
         }
-        if answer.status() == StatusCode::SWITCHING_PROTOCOLS {
-            client.flag.let_through(); // before the client is told that it may
-            if let Some(opening) = answer.extensions_mut().remove::<Opening>() {
-                let body = std::mem::replace(answer.body_mut(), Body::empty());
-                client.tunnel.take_over(&opening, body);
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            client.guard.pass_through(); // before the client gets the 101
+            if let Some(opening) = response.extensions_mut().remove::<TunnelSlot>() {
+                let body = std::mem::replace(response.body_mut(), Body::empty());
+                client.tunnel.transfer_from(&opening, body);
             }
         } else if let Some(cors_headers) = cors_headers {
-            cors_headers.write(answer.headers_mut());
+            cors_headers.write(response.headers_mut());
         }
-        if answer.extensions().get::<Gone>().is_none() {
-            counting.answered(answer.status());
-            if let Some(noted) = noted {
-                noted.answered(answer.status());
+        if response.extensions().get::<ClientAborted>().is_none() {
+            in_flight.responded(response.status());
+            if let Some(log_entry) = log_entry {
+                log_entry.responded(response.status());
             }
         }
-        answer
+        response
     }
 
-    /// Notes a request for the log. Boxed: mostly there is no log, and requests need not have the room for it.
+    /// Starts an access log entry. Boxed to keep the future of requests without a log small.
     #[cold]
-    fn note<'a>(
+    fn start_log_entry<'a>(
         &'a self,
         (client, report): (IpAddr, &Arc<Report>),
         head: &Parts,
         (began_at, route): (Timestamp, Option<&'a Arc<Route>>),
-    ) -> Box<Noted<'a>> {
+    ) -> Box<PendingEntry<'a>> {
         let (clock, at) = (&*self.shared.clock, self.shared.wall.now());
         let arrival = Arrival { clock, began_at, at, client, report: Arc::clone(report) };
-        Box::new(Noted::new(&*self.gateway.access_log, arrival, head, route.map(|route| &*route.id)))
+        Box::new(PendingEntry::new(&*self.gateway.access_log, arrival, head, route.map(|route| &*route.id)))
     }
 }
 
-/// Answers a request that needs a permit.
+/// Responds to a request that needs a permit.
 async fn permitted<S, O>(
     mut service: InFlight<RateLimit<Forward, S, O>, O>,
     known: Known,
-    mut request: Request<Arriving>,
+    mut request: Request<BodyWithClient>,
 ) -> Response<Body>
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    request.extensions_mut().insert(known); // where both layers look for it
-    let Ok(answer) = service.call(request).await;
-    answer.map(|body| Body::Held(Box::new(body)))
+    request.extensions_mut().insert(known); // both layers read it there
+    let Ok(response) = service.call(request).await;
+    response.map(|body| Body::WithPermit(Box::new(body)))
 }
 
-/// Takes the body of what is answered to HEAD. In HTTP/2 a client would take it for a protocol error.
-fn strip_body(answer: &mut Response<Body>) {
-    if answer.body().is_end_stream() {
+/// Removes the body of a response to HEAD. HTTP/2 clients would treat it as a protocol error.
+fn strip_body(response: &mut Response<Body>) {
+    if response.body().is_end_stream() {
         return;
     }
-    let length = answer.body().size_hint().exact();
-    *answer.body_mut() = Body::empty();
+    let length = response.body().size_hint().exact();
+    *response.body_mut() = Body::empty();
     if let Some(length) = length {
-        answer.headers_mut().entry(CONTENT_LENGTH).or_insert(length.into());
+        response.headers_mut().entry(CONTENT_LENGTH).or_insert(length.into());
     }
 }
 
-/// True if the path of a request that was placed need not be normalised again to be limited.
+/// True if the path is normalized, so that the limiter need not do it again.
 fn has_normal_path(head: &Parts, rules: &Rules) -> bool {
     rules.case == Case::Sensitive && (!head.uri.path().contains('%') || is_plain(head.uri.path()))
 }

@@ -1,20 +1,20 @@
 //! The one path of a request: matched, limited and forwarded.
 //!
-//! If the server read another path than the one that was limited, a limit could be walked around. So the server gets the
-//! normal path too, not the one that the client wrote.
+//! If the upstream read another path than the one that was limited, limits could be bypassed. So the upstream gets the
+//! normalized path, not the client's.
 //!
 //! ```text
-//!   written     /Shop//caf%c3%a9/../login%2Fx/?next=//a
-//!   matched     /Shop/login/x                              and limited by
+//!   raw         /Shop//caf%c3%a9/../login%2Fx/?next=//a
+//!   matched     /Shop/login/x                              and limited
 //!   forwarded   /Shop/login/x/?next=//a                    a slash at the end and the query stay
 //! ```
 //!
-//! The slash at the end stays because servers may mean something by it; for limits it makes no difference. Nothing of the query
-//! is touched: it has no normal form.
+//! The slash at the end stays because it may matter to the upstream; limits ignore it. The query is not changed: it has
+//! no normalized form.
 //!
 //! # Laws
-//! - What is forwarded would be forwarded as it is, and matched as the same path.
-//! - A path that is normal already is neither changed nor copied.
+//! - Forwarding is idempotent: the forwarded target is forwarded unchanged, and matched as the same path.
+//! - A normalized path is neither changed nor copied.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -23,82 +23,82 @@ use http::uri::PathAndQuery;
 use http::{Method, Uri};
 use ratewright_http::path::{Case, has_control, normalise};
 
-/// Where a request goes.
+/// The target of a request.
 #[derive(Clone, Debug)]
 pub struct Target<'a> {
     path: Cow<'a, str>,
     rewritten: Option<PathAndQuery>,
-    written: Option<&'a PathAndQuery>,
+    raw: Option<&'a PathAndQuery>,
 }
 
-/// Why a request goes nowhere.
+/// Why a target is rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TargetError {
     /// `OPTIONS *` asks about the server as a whole.
-    #[error("* names no path, and a gateway cannot answer for all servers behind it; ask for a path")]
+    #[error("target * has no path; request a path")]
     Asterisk,
     /// `CONNECT`, or an authority alone.
-    #[error("this gateway opens no tunnels; ask for a path")]
+    #[error("CONNECT is not supported; request a path")]
     Tunnel,
-    /// Some servers end the path there, or drop the character: `/static/..%00/login` may be `/login` to them.
-    #[error("the path contains a control character, perhaps percent-encoded; remove it")]
+    /// Some upstreams end the path there, or drop the character: they may read `/static/..%00/login` as `/login`.
+    #[error("path contains a control character, possibly percent-encoded; remove it")]
     Control,
-    /// The normal path and the query are longer than any server takes.
-    #[error("the path and the query have more than {} bytes in their normal form", Target::LEN_MAX)]
+    /// Path and query exceed [`Target::LEN_MAX`].
+    #[error("path and query exceed {} bytes in normalized form", Target::LEN_MAX)]
     TooLong,
 }
 
 impl<'a> Target<'a> {
-    /// The longest path with its query, in bytes: what a `Uri` can hold.
+    /// The longest path with its query, in bytes: the maximum of a `Uri`.
     pub const LEN_MAX: usize = u16::MAX as usize - 1;
 
-    /// Where a request goes that asks for this.
+    /// The target of a request.
     ///
     /// # Errors
-    /// If it does not ask for a path, or for one that is too long or contains a control character.
+    /// If it contains no path, or one that is too long or contains a control character.
     pub fn of(method: &Method, uri: &'a Uri, case: Case) -> Result<Self, TargetError> {
         if method == Method::CONNECT || (uri.authority().is_some() && uri.scheme().is_none()) {
             return Err(TargetError::Tunnel);
         }
-        let written = uri.path();
-        if written == "*" {
+        let raw = uri.path();
+        if raw == "*" {
             return Err(TargetError::Asterisk);
         }
-        if has_control(written) {
+        if has_control(raw) {
             return Err(TargetError::Control);
         }
-        let normal = normalise(written, Case::Sensitive);
+        let normal = normalise(raw, Case::Sensitive);
         let has_all = uri.path_and_query().is_some_and(|whole| whole.as_str().starts_with('/'));
-        let is_normal = matches!(normal, Cow::Borrowed(_)) && normal.is_ascii() && has_all && written != "//";
-        let rewritten = if is_normal { None } else { Some(rewrite(&normal, written, uri.query())?) };
+        let is_normal = matches!(normal, Cow::Borrowed(_)) && normal.is_ascii() && has_all && raw != "//";
+        let rewritten = if is_normal { None } else { Some(rewrite(&normal, raw, uri.query())?) };
         let path = match case {
             Case::Sensitive => normal,
-            Case::Insensitive => normalise(written, case),
+            Case::Insensitive => normalise(raw, case),
         };
-        Ok(Self { path, rewritten, written: uri.path_and_query() })
+        Ok(Self { path, rewritten, raw: uri.path_and_query() })
     }
 
-    /// The normal path, to be matched and limited.
+    /// The normalized path, for matching and limiting.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// What the server is asked for, if it is not what the client wrote.
+    /// The forwarded path and query, if they differ from the client's.
     pub fn rewritten(&self) -> Option<&PathAndQuery> {
         self.rewritten.as_ref()
     }
 
-    /// What the server is asked for.
+    /// The forwarded path and query.
     pub fn forwarded(&self) -> PathAndQuery {
         let slash = || PathAndQuery::from_static("/");
-        self.rewritten.as_ref().or(self.written).cloned().unwrap_or_else(slash)
+        self.rewritten.as_ref().or(self.raw).cloned().unwrap_or_else(slash)
     }
 }
 
-/// What the server is asked for: the normal path in ASCII, with a slash at its end if one was written, and the query.
+/// The normalized path in ASCII, with a slash at its end if the raw path has one, and the query.
 #[cold]
-fn rewrite(normal: &str, written: &str, query: Option<&str>) -> Result<PathAndQuery, TargetError> {
+fn rewrite(normal: &str, raw: &str, query: Option<&str>) -> Result<PathAndQuery, TargetError> {
     let mut text = String::with_capacity(normal.len() + query.map_or(0, str::len) + 2);
     for char in normal.chars() {
         if char.is_ascii() {
@@ -109,7 +109,7 @@ fn rewrite(normal: &str, written: &str, query: Option<&str>) -> Result<PathAndQu
             write!(text, "%{byte:02X}").expect("a string takes all that is written");
         }
     }
-    if written.ends_with('/') && !text.ends_with('/') {
+    if raw.ends_with('/') && !text.ends_with('/') {
         text.push('/');
     }
     if let Some(query) = query {
@@ -128,14 +128,14 @@ mod tests {
     use proptest::prelude::*;
 
     #[track_caller]
-    fn check(written: &str, matched: &str, forwarded: &str) {
-        let uri: Uri = written.parse().unwrap();
+    fn check(raw: &str, matched: &str, forwarded: &str) {
+        let uri: Uri = raw.parse().unwrap();
         let target = Target::of(&Method::GET, &uri, Case::Sensitive).unwrap();
-        assert_eq!((target.path(), target.forwarded().as_str()), (matched, forwarded), "{written}");
+        assert_eq!((target.path(), target.forwarded().as_str()), (matched, forwarded), "{raw}");
     }
 
     #[test]
-    fn what_is_matched_is_what_is_forwarded() {
+    fn the_matched_path_is_the_forwarded_path() {
         check("/", "/", "/");
         check("/a/b?x=1", "/a/b", "/a/b?x=1");
         check("/a//b/../c%2Fd?x=//..", "/a/c/d", "/a/c/d?x=//..");
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_ascii_is_matched_as_it_is_and_forwarded_encoded() {
+    fn non_ascii_paths_are_matched_decoded_and_forwarded_encoded() {
         check("/caf%c3%a9", "/café", "/caf%C3%A9");
         check("/café?é", "/café", "/caf%C3%A9?é");
         check("/%ff", "/%FF", "/%FF");
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_path_is_refused() {
+    fn targets_without_a_path_are_rejected() {
         let of = |method: Method, uri: &str| {
             Target::of(&method, &uri.parse().unwrap(), Case::Sensitive).map(|_| ()).unwrap_err()
         };
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn case_matters_to_the_server_also_if_it_does_not_to_limits() {
+    fn the_forwarded_path_keeps_its_case_even_if_limits_ignore_it() {
         let uri: Uri = "/Login/?A".parse().unwrap();
         let target = Target::of(&Method::GET, &uri, Case::Insensitive).unwrap();
         assert_eq!((target.path(), target.forwarded().as_str()), ("/login", "/Login/?A"));
@@ -194,17 +194,17 @@ mod tests {
 
     #[test]
     fn a_normal_path_is_not_copied() {
-        for written in ["/", "/api/orders/17?x=1", "/a/", "/a%20b"] {
-            let uri: Uri = written.parse().unwrap();
+        for raw in ["/", "/api/orders/17?x=1", "/a/", "/a%20b"] {
+            let uri: Uri = raw.parse().unwrap();
             let made = allocation_counter::measure(|| {
                 let target = Target::of(&Method::GET, &uri, Case::Sensitive).unwrap();
                 assert!(target.rewritten().is_none());
             });
-            assert_eq!(made.count_total, 0, "{written}");
+            assert_eq!(made.count_total, 0, "{raw}");
         }
     }
 
-    /// Paths with a query, often with what is peculiar about them.
+    /// Paths with a query, often with special characters.
     fn uris() -> impl Strategy<Value = Uri> {
         let parts = prop::sample::select(vec![
             "/", "\\", ".", "..", "%", "25", "2f", "5C", "2e", "%41", "%c3%a9", "%ff", "a", "B", ";", "é",
@@ -216,7 +216,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_forwarded_is_forwarded_as_it_is(uri in uris(), is_folded: bool) {
+        fn forwarding_is_idempotent(uri in uris(), is_folded: bool) {
             let case = if is_folded { Case::Insensitive } else { Case::Sensitive };
             let target = Target::of(&Method::GET, &uri, case).unwrap();
             let forwarded = target.forwarded();

@@ -1,8 +1,8 @@
-//! Connections that speak something else than HTTP from here on: WebSockets, mostly.
+//! Connections that have switched from HTTP to another protocol, mostly WebSockets.
 //!
-//! They were limited at the handshake. Now bytes go both ways until one side closes, or until nothing has gone through for too
-//! long: a side that is gone without a word says nothing ever again. It is the client's connection still: it keeps its place and
-//! its permit, and a stop waits for it as it waits for requests.
+//! They were limited at the handshake. Bytes flow both ways until one side closes or the tunnel is idle for too long,
+//! since a dead peer never closes. The tunnel keeps the client's connection slot and permit, and a stop waits for it as
+//! for requests.
 
 use std::future::poll_fn;
 use std::io;
@@ -20,99 +20,101 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf, copy_bidirectiona
 
 use crate::body::Body;
 use crate::h1::Stream;
-use crate::quiet::Quiet;
+use crate::idle_timer::IdleTimer;
 use crate::upstream::Lease;
 
-/// What joins both ends when the client has switched too. The server counts as busy until it is over.
+/// Both ends of a tunnel. The server counts as busy until it ends.
 #[derive(Debug)]
 pub(crate) struct Tunnel {
     pub(crate) client: OnUpgrade,
     pub(crate) server: Stream,
-    /// What the server has said already.
-    pub(crate) said: Bytes,
+    /// Bytes that the upstream sent after the 101 response.
+    pub(crate) early_data: Bytes,
     pub(crate) lease: Lease,
-    /// How long nothing may go through.
-    pub(crate) pause_max: Duration,
+    /// The longest time without a byte.
+    pub(crate) idle_timeout: Duration,
 }
 
-/// Where a tunnel is left for the connection that it will go through. Clones are the same place.
+/// Passes a tunnel from the response to its connection. Clones share it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Opening(Arc<Mutex<Option<(Tunnel, Body)>>>);
+pub(crate) struct TunnelSlot(Arc<Mutex<Option<(Tunnel, Body)>>>);
 
-impl Opening {
+impl TunnelSlot {
     pub(crate) fn of(tunnel: Tunnel) -> Self {
         Self(Arc::new(Mutex::new(Some((tunnel, Body::empty())))))
     }
 
-    /// Takes over what is left in another place. What the answer's body holds, a permit perhaps, is held until the tunnel is over.
-    pub(crate) fn take_over(&self, other: &Self, holding: Body) {
+    /// Takes the tunnel from another slot. `held_body` may hold a permit, and is dropped with the tunnel.
+    pub(crate) fn transfer_from(&self, other: &Self, held_body: Body) {
         let tunnel = other.0.lock().take();
-        *self.0.lock() = tunnel.map(|(tunnel, _)| (tunnel, holding));
+        *self.0.lock() = tunnel.map(|(tunnel, _)| (tunnel, held_body));
     }
 
-    /// Passes bytes on until one side closes, if there is a tunnel.
-    pub(crate) async fn pass(&self) {
+    /// Runs the tunnel, if there is one, until it ends.
+    pub(crate) async fn run(&self) {
         let opened = self.0.lock().take();
-        let Some((Tunnel { client, server, said, lease, pause_max }, holding)) = opened else { return };
+        let Some((Tunnel { client, server, early_data, lease, idle_timeout }, held_body)) = opened else {
+            return;
+        };
         let Ok(client) = client.await else { return };
         let mut client = TokioIo::new(client);
-        if client.write_all(&said).await.is_ok() {
-            join(client, server, pause_max).await;
+        if client.write_all(&early_data).await.is_ok() {
+            copy_until_idle(client, server, idle_timeout).await;
         }
-        drop((lease, holding));
+        drop((lease, held_body));
     }
 }
 
-/// Passes bytes on, both ways, until both have closed or nothing moves. How it ends is the affair of those who speak.
-async fn join<C, S>(mut client: C, server: S, pause_max: Duration)
+/// Copies bytes both ways until both sides close or the tunnel is idle. Errors are not reported.
+async fn copy_until_idle<C, S>(mut client: C, server: S, idle_timeout: Duration)
 where
     C: AsyncRead + AsyncWrite + Unpin,
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let n_moves = AtomicU64::new(0);
-    let mut server = Moving { stream: server, n_moves: &n_moves };
+    let n_transfers = AtomicU64::new(0);
+    let mut server = ActivityStream { stream: server, n_transfers: &n_transfers };
     let mut passing = pin!(copy_bidirectional(&mut client, &mut server));
-    let (mut quiet, mut n_seen) = (Quiet::default(), 0);
+    let (mut idle_timer, mut n_seen) = (IdleTimer::default(), 0);
     poll_fn(|context| {
         if passing.as_mut().poll(context).is_ready() {
             return Poll::Ready(());
         }
-        let n = n_moves.load(Ordering::Relaxed);
+        let n = n_transfers.load(Ordering::Relaxed);
         if n != n_seen {
             n_seen = n;
-            quiet.broke();
+            idle_timer.reset();
         }
-        quiet.poll_too_long(context, pause_max)
+        idle_timer.poll_elapsed(context, idle_timeout)
     })
     .await;
 }
 
-/// The server's end, through which all goes, either way: it counts.
-struct Moving<'a, S> {
+/// Counts reads and writes at the upstream's end, which all bytes pass.
+struct ActivityStream<'a, S> {
     stream: S,
-    n_moves: &'a AtomicU64,
+    n_transfers: &'a AtomicU64,
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Moving<'_, S> {
+impl<S: AsyncRead + Unpin> AsyncRead for ActivityStream<'_, S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let read = ready!(Pin::new(&mut self.stream).poll_read(context, buffer));
-        self.n_moves.fetch_add(1, Ordering::Relaxed);
+        self.n_transfers.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(read)
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Moving<'_, S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for ActivityStream<'_, S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write(context, buffer));
-        self.n_moves.fetch_add(1, Ordering::Relaxed);
+        self.n_transfers.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(written)
     }
 
@@ -131,13 +133,13 @@ mod tests {
     use tokio::io::{AsyncReadExt, duplex};
     use tokio::time::{Instant, sleep};
 
-    /// Whatever goes through, in either direction, begins the time anew.
+    /// A byte in either direction restarts the timeout.
     #[tokio::test(start_paused = true)]
-    async fn a_tunnel_lasts_as_long_as_something_goes_through() {
+    async fn a_tunnel_lasts_while_bytes_flow() {
         let (mut client, ours) = duplex(10);
         let (theirs, mut server) = duplex(10);
         let begin = Instant::now();
-        let tunnel = tokio::spawn(join(ours, theirs, Duration::from_secs(10)));
+        let tunnel = tokio::spawn(copy_until_idle(ours, theirs, Duration::from_secs(10)));
         for _ in 0..5 {
             sleep(Duration::from_secs(9)).await;
             client.write_all(b"there").await.unwrap();

@@ -1,27 +1,26 @@
-//! The servers behind a route: who gets the next request, and who gets none for a while.
+//! The servers of a route: which one gets the next request, and which ones are ejected.
 //!
-//! Health is passive: nobody is asked how it is, the requests tell.
+//! Health checks are passive: only requests test a server.
 //!
 //! ```text
 //!            failures_max in a row            the time is over, one request comes
 //!   HEALTHY ──────────────────────► EJECTED ──────────────────────────────────► PROBED
-//!      ▲                               ▲  it failed: out again, twice as long      │
+//!      ▲                               ▲  failed: ejected for twice as long        │
 //!      │                               ├───────────────────────────────────────────┤
-//!      │                               └──── nobody knows: the next one tries ─────┤
-//!      └───────────────────────────────────────────── it succeeded ────────────────┘
+//!      │                               └──── no outcome: the next request probes ──┤
+//!      └────────────────────────────────────────────── succeeded ──────────────────┘
 //! ```
 //!
-//! Exactly one request probes a server; the others go on avoiding it until that one knows. If no server is left that a
-//! request has not tried, one that is ejected is taken all the same, the one that was ejected first: an answer that may
-//! fail is better than none for sure.
+//! Exactly one request probes a server; the others avoid it until the probe ends. If a request has tried all healthy
+//! servers, it uses the one that was ejected first: a response that may fail is better than none.
 //!
-//! Each route has its own view of its servers: a slow route does not take a server away from a quick one.
+//! Each route has its own view of its servers: failures on a slow route do not eject a server from a fast one.
 //!
 //! # Laws
-//! - A server is counted as busy from `pick` until the [`Lease`] is dropped, once for each.
-//! - Of any requests in a row, while health does not change, all healthy servers get the same number, give or take one
-//!   (round robin); or each goes to one that is least busy at that moment (least connections).
-//! - What a request that began before an ejection says afterwards changes nothing.
+//! - A request counts as in flight from `pick` until its [`Lease`] is dropped, exactly once.
+//! - While health does not change, all healthy servers get the same number of requests, plus or minus one (round
+//!   robin), or each request goes to a server with the fewest in flight (least connections).
+//! - The outcome of a request that began before an ejection changes nothing.
 
 mod state;
 
@@ -34,72 +33,72 @@ use smallvec::SmallVec;
 
 use crate::client_tls::ClientTls;
 use crate::server::Server;
-use state::{Admission, State};
+use state::{Admission, ServerHealth};
 
-/// The servers behind a route.
+/// The servers of a route.
 #[derive(Debug)]
 pub struct Upstream {
-    servers: Vec<(Server, Arc<State>)>,
+    servers: Vec<(Server, Arc<ServerHealth>)>,
     balance: Balance,
     protocol: Protocol,
     health: Health,
     tls: Option<ClientTls>,
-    /// Whose turn it is.
+    /// The next server in turn.
     turn: AtomicUsize,
 }
 
-/// Who gets the next request.
+/// Which server gets the next request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Balance {
-    /// One after the other.
+    /// In turn.
     #[default]
     RoundRobin,
-    /// One with the fewest requests under way.
+    /// The one with the fewest requests in flight.
     LeastConnections,
 }
 
-/// How servers are spoken to.
+/// The protocol to the servers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Protocol {
     /// HTTP/1.1.
     #[default]
     Http1,
-    /// HTTP/2; without TLS from the first byte on.
+    /// HTTP/2; with prior knowledge if there is no TLS.
     Http2,
 }
 
-/// When a server is left alone, and for how long.
+/// When a server is ejected, and for how long.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Health {
-    /// So many failures in a row.
+    /// Consecutive failures until ejection.
     pub failures_max: NonZeroU32,
-    /// How long at first. It doubles with every probe that fails, up to [`Health::EJECT_FOR_MAX`].
+    /// The first ejection time. It doubles with every failed probe, up to [`Health::EJECT_FOR_MAX`].
     pub eject_for: Micros,
 }
 
-/// The servers that one request has been sent to.
+/// The servers that a request has tried.
 #[derive(Clone, Debug, Default)]
 pub struct Tried(SmallVec<[usize; 4]>);
 
-/// A server that one request goes to. It counts as busy until this is dropped.
+/// A server picked for one request, which counts as in flight until this is dropped.
 #[derive(Debug)]
 pub struct Lease {
     upstream: Arc<Upstream>,
     number: usize,
     admission: Admission,
-    is_judged: bool,
+    has_outcome: bool,
 }
 
-/// How a server is, for metrics.
+/// The status of a server, for metrics.
 #[derive(Clone, Copy, Debug)]
-pub struct ServerState<'a> {
-    /// Which one.
+pub struct ServerStatus<'a> {
+    /// The server.
     pub server: &'a Server,
     /// True if it is not ejected.
     pub is_healthy: bool,
-    /// Requests under way.
-    pub n_busy: u32,
-    /// How often it was ejected, ever.
+    /// Requests in flight.
+    pub n_in_flight: u32,
+    /// The number of ejections so far.
     pub n_ejections: u64,
 }
 
@@ -111,24 +110,24 @@ impl Default for Health {
 }
 
 impl Health {
-    /// The longest time that doubling leads to.
+    /// The longest ejection time after doubling.
     pub const EJECT_FOR_MAX: Micros = Micros::from_secs(300);
 
-    /// How long a server is left alone after so many probes that failed.
-    fn eject_for(&self, n_in_a_row: u32) -> Micros {
-        let doubled = 1_u64.checked_shl(n_in_a_row.min(32)).unwrap_or(u64::MAX);
+    /// The ejection time after this many consecutive ejections.
+    fn eject_for(&self, n_consecutive_ejections: u32) -> Micros {
+        let doubled = 1_u64.checked_shl(n_consecutive_ejections.min(32)).unwrap_or(u64::MAX);
         let longest = Self::EJECT_FOR_MAX.max(self.eject_for);
         Micros::new(self.eject_for.as_micros().saturating_mul(doubled)).min(longest)
     }
 }
 
 impl Tried {
-    /// Notes where the request went.
+    /// Adds the server of an attempt.
     pub fn add(&mut self, lease: &Lease) {
         self.0.push(lease.number);
     }
 
-    /// How many servers have been tried.
+    /// The number of servers tried.
     pub fn n_servers(&self) -> usize {
         self.0.len()
     }
@@ -139,19 +138,19 @@ impl Tried {
 }
 
 impl Upstream {
-    /// These servers, all of them healthy as far as anybody knows.
+    /// An upstream of these servers, all healthy.
     pub fn new(servers: Vec<Server>, balance: Balance, protocol: Protocol, health: Health) -> Self {
         let servers = servers.into_iter().map(|server| (server, Arc::default())).collect();
         Self { servers, balance, protocol, health, tls: None, turn: AtomicUsize::new(0) }
     }
 
-    /// The same servers, where `tls` says whose certificates are good.
+    /// Uses its own TLS settings.
     #[must_use]
-    pub fn trusting(self, tls: ClientTls) -> Self {
+    pub fn with_tls(self, tls: ClientTls) -> Self {
         Self { tls: Some(tls), ..self }
     }
 
-    /// The same servers; those that `old` has too are in the state in which it has them, from now on together.
+    /// The same upstream, sharing the state of servers that `old` contains.
     #[must_use]
     pub fn inheriting(&self, old: &Self) -> Self {
         let known = |server: &Server| old.servers.iter().find(|(other, _)| other == server);
@@ -163,22 +162,22 @@ impl Upstream {
         Self { servers: servers.collect(), turn, tls: self.tls.clone(), ..*self }
     }
 
-    /// How the servers are spoken to.
+    /// The protocol to the servers.
     pub fn protocol(&self) -> Protocol {
         self.protocol
     }
 
-    /// Whose certificates are good. None: those of whom the machine trusts.
+    /// Its own TLS settings. None: the gateway's.
     pub fn tls(&self) -> Option<&ClientTls> {
         self.tls.as_ref()
     }
 
-    /// Who gets the next request.
+    /// Which server gets the next request.
     pub fn balance(&self) -> Balance {
         self.balance
     }
 
-    /// When a server is left alone.
+    /// When a server is ejected.
     pub fn health(&self) -> Health {
         self.health
     }
@@ -188,17 +187,17 @@ impl Upstream {
         self.servers.iter().map(|(server, _)| server)
     }
 
-    /// How the servers are, for metrics.
-    pub fn states(&self) -> impl Iterator<Item = ServerState<'_>> {
-        self.servers.iter().map(|(server, state)| ServerState {
+    /// The status of each server, for metrics.
+    pub fn states(&self) -> impl Iterator<Item = ServerStatus<'_>> {
+        self.servers.iter().map(|(server, state)| ServerStatus {
             server,
             is_healthy: state.is_healthy(),
-            n_busy: state.n_busy(),
+            n_in_flight: state.n_in_flight(),
             n_ejections: state.n_ejections(),
         })
     }
 
-    /// A server for a request that has been sent to those before. None, if it has been sent to all of them.
+    /// Picks a server that is not in `tried`. None: all were tried.
     pub fn pick(self: &Arc<Self>, now: Timestamp, tried: &Tried) -> Option<Lease> {
         let mut healthy: SmallVec<[usize; 16]> = SmallVec::new();
         for (number, (_, state)) in self.servers.iter().enumerate().filter(|(number, _)| !tried.has(*number))
@@ -210,33 +209,34 @@ impl Upstream {
             }
         }
         if healthy.is_empty() {
-            return self.pick_anyway(tried);
+            return self.pick_ejected(tried);
         }
         let turn = self.turn.fetch_add(1, Ordering::Relaxed) % healthy.len();
         let number = match self.balance {
             Balance::RoundRobin => healthy[turn],
-            Balance::LeastConnections => self.least_busy(&healthy, turn),
+            Balance::LeastConnections => self.least_loaded(&healthy, turn),
         };
         Some(self.lease(number, Admission::Healthy))
     }
 
-    /// Of these servers one that is least busy. From where the search begins changes, so that idle ones take turns.
-    fn least_busy(&self, numbers: &[usize], start: usize) -> usize {
+    /// The server with the fewest requests in flight. The search starts at another server each time, so idle ones take
+    /// turns.
+    fn least_loaded(&self, numbers: &[usize], start: usize) -> usize {
         let (late, early) = numbers.split_at(start);
-        let busy = |number: &&usize| self.servers[**number].1.n_busy();
+        let busy = |number: &&usize| self.servers[**number].1.n_in_flight();
         early.iter().chain(late).min_by_key(busy).copied().unwrap_or_default()
     }
 
-    /// A server although it is ejected: the one that was first.
-    fn pick_anyway(self: &Arc<Self>, tried: &Tried) -> Option<Lease> {
+    /// The untried server that was ejected first.
+    fn pick_ejected(self: &Arc<Self>, tried: &Tried) -> Option<Lease> {
         let left = self.servers.iter().enumerate().filter(|(number, _)| !tried.has(*number));
         let (number, (_, state)) = left.min_by_key(|(_, (_, state))| state.ejected_at())?;
-        Some(self.lease(number, state.anyway()))
+        Some(self.lease(number, state.last_resort()))
     }
 
     fn lease(self: &Arc<Self>, number: usize, admission: Admission) -> Lease {
         self.servers[number].1.begin();
-        Lease { upstream: self.clone(), number, admission, is_judged: false }
+        Lease { upstream: self.clone(), number, admission, has_outcome: false }
     }
 }
 
@@ -246,39 +246,38 @@ impl Lease {
         &self.upstream.servers[self.number].0
     }
 
-    /// The number of the server within its upstream.
+    /// The index of the server in its upstream.
     pub fn number(&self) -> usize {
         self.number
     }
 
-    /// True if the request finds out whether an ejected server is back.
+    /// True if the request tests whether an ejected server has recovered.
     pub fn is_probe(&self) -> bool {
         matches!(self.admission, Admission::Probe(_))
     }
 
-    /// The server did what a healthy one does. The first judgement counts. True if it was ejected, and is back by this.
+    /// Records a success; the first outcome counts. True if an ejected server recovered.
     pub fn succeeded(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_judged, true) && self.state().succeeded(self.admission)
+        !std::mem::replace(&mut self.has_outcome, true) && self.state().succeeded(self.admission)
     }
 
-    /// The server could not be reached, or did not answer as it should. The first judgement counts. If it is ejected by this, tells
-    /// for how long.
+    /// Records a failure; the first outcome counts. Returns the ejection time if it ejects the server.
     pub fn failed(&mut self, now: Timestamp) -> Option<Micros> {
-        if std::mem::replace(&mut self.is_judged, true) {
+        if std::mem::replace(&mut self.has_outcome, true) {
             return None;
         }
         self.state().failed(self.admission, &self.upstream.health, now)
     }
 
-    fn state(&self) -> &State {
+    fn state(&self) -> &ServerHealth {
         &self.upstream.servers[self.number].1
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if !self.is_judged {
-            self.state().unjudged(self.admission);
+        if !self.has_outcome {
+            self.state().inconclusive(self.admission);
         }
         self.state().end();
     }

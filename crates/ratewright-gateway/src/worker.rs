@@ -1,7 +1,7 @@
-//! One worker: a thread with a runtime and connections of its own.
+//! One worker: a thread with its own runtime and connections.
 //!
-//! A client's connection stays with its worker, and so do the connections to servers that its requests use. Nothing of a
-//! request ever wakes another thread.
+//! A client connection stays with its worker, as do the upstream connections of its requests. A request never wakes
+//! another thread.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use tower_layer::Layer;
 
 use crate::body::Body;
 use crate::client_tls::ClientTls;
-use crate::counts::{Count, NOWHERE};
 use crate::forward::Forward;
+use crate::forward_error::ForwardError;
 use crate::gateway::Gateway;
 use crate::headers::HeaderRules;
+use crate::metrics::{NO_ROUTE, RouteCounters};
 use crate::pool::Pool;
 use crate::route::Route;
 use crate::snapshot::Snapshot;
-use crate::stages::Limited;
-use crate::trouble::Trouble;
+use crate::stages::RouteStages;
 
-/// What all requests of a worker need.
-pub(crate) struct Shared {
-    /// Tells how long things take.
+/// Shared by all requests of a worker.
+pub(crate) struct WorkerContext {
+    /// A monotonic clock, for durations.
     pub(crate) clock: Arc<dyn Clock>,
-    /// Tells the time of day.
+    /// The wall clock.
     pub(crate) wall: Arc<dyn Clock>,
     pub(crate) pool: Arc<Pool>,
     pub(crate) tls: ClientTls,
@@ -41,19 +41,19 @@ pub(crate) struct Shared {
 /// One worker.
 pub(crate) struct Worker<S, O> {
     pub(crate) gateway: Arc<Gateway<S, O>>,
-    pub(crate) shared: Arc<Shared>,
-    live: Mutex<Arc<Live<S, O>>>,
+    pub(crate) shared: Arc<WorkerContext>,
+    live: Mutex<Arc<LiveRoutes<S, O>>>,
 }
 
-/// The routes in force, each with its stages.
-pub(crate) struct Live<S, O> {
+/// The current routes with their stages.
+pub(crate) struct LiveRoutes<S, O> {
     pub(crate) snapshot: Arc<Snapshot>,
-    /// Which headers are believed, and read.
+    /// Which headers are trusted and which are read by policies.
     pub(crate) rules: Arc<HeaderRules>,
-    /// The stages of each route and what is counted of it, in the order of the routes.
-    pub(crate) limited: Vec<(Limited<S, O>, Arc<Count>)>,
-    /// Of requests that have no route.
-    pub(crate) nowhere: Arc<Count>,
+    /// The stages and counters of each route, in file order.
+    pub(crate) stages: Vec<(RouteStages<S, O>, Arc<RouteCounters>)>,
+    /// The counters of requests without a route.
+    pub(crate) no_route: Arc<RouteCounters>,
 }
 
 impl<S, O> Worker<S, O>
@@ -61,19 +61,19 @@ where
     S: Store<Error = std::convert::Infallible> + 'static,
     O: Observe + 'static,
 {
-    pub(crate) fn new(gateway: Arc<Gateway<S, O>>, kept_for: Duration) -> Self {
-        let shared = Arc::new(Shared {
+    pub(crate) fn new(gateway: Arc<Gateway<S, O>>, pool_idle_timeout: Duration) -> Self {
+        let shared = Arc::new(WorkerContext {
             clock: Arc::clone(&gateway.clock),
             wall: Arc::clone(&gateway.wall),
-            pool: Arc::new(Pool::new(kept_for)),
+            pool: Arc::new(Pool::new(pool_idle_timeout)),
             tls: gateway.client_tls.clone(),
         });
-        let live = Mutex::new(Arc::new(Live::of(&gateway, &shared)));
+        let live = Mutex::new(Arc::new(LiveRoutes::of(&gateway, &shared)));
         Self { gateway, shared, live }
     }
 
-    /// Counts what hyper could not read and answered itself, so that it came to no stage.
-    pub(crate) fn count_unread(&self, error: &(dyn Error + 'static)) {
+    /// Counts a request that hyper could not parse, which reaches no stage.
+    pub(crate) fn count_parse_error(&self, error: &(dyn Error + 'static)) {
         let Some(error) = error.downcast_ref::<hyper::Error>().filter(|error| error.is_parse()) else {
             return;
         };
@@ -82,37 +82,37 @@ where
             false => StatusCode::BAD_REQUEST,
         };
         let clock = &*self.shared.clock;
-        self.live().nowhere.begin(clock, clock.now()).answered(status);
+        self.live().no_route.begin(clock, clock.now()).responded(status);
     }
 
-    /// The routes in force. After a reload, they are made anew.
-    pub(crate) fn live(&self) -> Arc<Live<S, O>> {
+    /// The current routes, rebuilt after a reload.
+    pub(crate) fn live(&self) -> Arc<LiveRoutes<S, O>> {
         let mut live = self.live.lock();
         if !Arc::ptr_eq(&live.snapshot, &self.gateway.snapshot.load()) {
-            *live = Arc::new(Live::of(&self.gateway, &self.shared));
+            *live = Arc::new(LiveRoutes::of(&self.gateway, &self.shared));
         }
         Arc::clone(&live)
     }
 }
 
-impl<S, O> Live<S, O>
+impl<S, O> LiveRoutes<S, O>
 where
     S: Store<Error = std::convert::Infallible> + 'static,
     O: Observe + 'static,
 {
-    fn of(gateway: &Gateway<S, O>, shared: &Arc<Shared>) -> Self {
+    fn of(gateway: &Gateway<S, O>, shared: &Arc<WorkerContext>) -> Self {
         let snapshot = gateway.snapshot.load_full();
-        let (rules, door) = (Arc::new(HeaderRules::of(&snapshot)), door(gateway, &snapshot));
-        let made = Made { gateway, shared, snapshot: &snapshot, rules, door };
-        let with_count = |route: &Arc<Route>| (made.limited(route), gateway.counts.of(&route.label));
-        let limited = snapshot.settings.routes.iter().map(|(_, route)| with_count(route)).collect();
-        let rules = Arc::clone(&made.rules);
-        Self { limited, nowhere: gateway.counts.of(NOWHERE), rules, snapshot }
+        let (rules, reader) = (Arc::new(HeaderRules::of(&snapshot)), reader(gateway, &snapshot));
+        let builder = StageBuilder { gateway, shared, snapshot: &snapshot, rules, reader };
+        let counting = |route: &Arc<Route>| (builder.stages(route), gateway.metrics.of(&route.label));
+        let stages = snapshot.settings.routes.iter().map(|(_, route)| counting(route)).collect();
+        let rules = Arc::clone(&builder.rules);
+        Self { stages, no_route: gateway.metrics.of(NO_ROUTE), rules, snapshot }
     }
 }
 
-/// How requests of a snapshot are read.
-fn door<S, O>(gateway: &Gateway<S, O>, snapshot: &Snapshot) -> RequestReader {
+/// How requests of a snapshot are identified.
+fn reader<S, O>(gateway: &Gateway<S, O>, snapshot: &Snapshot) -> RequestReader {
     let dialect: SharedDialect = Arc::new(ArcSwap::new(Arc::clone(&snapshot.dialect)));
     RequestReader::new(Arc::clone(&gateway.wall))
         .dialect(dialect)
@@ -121,47 +121,47 @@ fn door<S, O>(gateway: &Gateway<S, O>, snapshot: &Snapshot) -> RequestReader {
         .metering_bodies()
 }
 
-/// What the stages of all routes of a snapshot are made of.
-struct Made<'a, S, O> {
+/// Builds the stages of all routes of a snapshot.
+struct StageBuilder<'a, S, O> {
     gateway: &'a Gateway<S, O>,
-    shared: &'a Arc<Shared>,
+    shared: &'a Arc<WorkerContext>,
     snapshot: &'a Snapshot,
     rules: Arc<HeaderRules>,
-    door: RequestReader,
+    reader: RequestReader,
 }
 
-impl<S, O> Made<'_, S, O>
+impl<S, O> StageBuilder<'_, S, O>
 where
     S: Store<Error = std::convert::Infallible> + 'static,
     O: Observe + 'static,
 {
-    /// The stages of one route, from the outside in: a permit, the rates, the server.
-    fn limited(&self, route: &Arc<Route>) -> Limited<S, O> {
+    /// The stages of a route, from the outside in: permit, rates, forwarding.
+    fn stages(&self, route: &Arc<Route>) -> RouteStages<S, O> {
         let Snapshot { policies, permits, .. } = self.snapshot;
         let named = route.policies.iter().map(String::as_str);
-        let door = self.door.clone().route(Arc::clone(&route.id)).policies(named);
+        let reader = self.reader.clone().route(Arc::clone(&route.id)).policies(named);
         let forward = Forward::new(Arc::clone(route), Arc::clone(&self.rules), Arc::clone(self.shared));
         let rates = RateLimitLayer::new(
             Arc::clone(&self.gateway.limiter),
-            door.clone().rule_set(Arc::clone(policies)),
+            reader.clone().rule_set(Arc::clone(policies)),
         );
         let rated = rates.layer(forward);
         if permits.n_policies() == 0 {
-            return Limited::Rated(rated);
+            return RouteStages::RateOnly(rated);
         }
-        let door = door.rule_set(Arc::clone(permits));
-        Limited::Permitted(InFlightLayer::new(Arc::clone(&self.gateway.permits), door).layer(rated))
+        let reader = reader.rule_set(Arc::clone(permits));
+        RouteStages::WithPermit(InFlightLayer::new(Arc::clone(&self.gateway.permits), reader).layer(rated))
     }
 }
 
-impl Shared {
-    /// Tells the client what went wrong.
-    pub(crate) fn tell(&self, trouble: &Trouble, request: &Parts) -> Response<Body> {
+impl WorkerContext {
+    /// The response to a request that could not be forwarded.
+    pub(crate) fn error_response(&self, error: &ForwardError, request: &Parts) -> Response<Body> {
         let id = given_id(&request.headers).unwrap_or_default();
         let path = Some(request.uri.path());
-        trouble.render(&Occasion { kind: "", instance: path, correlation_id: id, now: self.wall.now() })
+        error.render(&Occasion { kind: "", instance: path, correlation_id: id, now: self.wall.now() })
     }
 }
 
-/// A limiter of permits.
+/// The limiter of concurrency.
 pub(crate) type PermitLimiter<O> = Limiter<Arc<Permits>, O>;

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use http::Version;
 use parking_lot::{Condvar, Mutex};
-use ratewright_gateway::{AccessLog, Entry};
+use ratewright_gateway::{AccessLog, AccessLogEntry};
 use serde::{Serialize, Serializer};
 use serde_json::ser::Formatter;
 use tokio::sync::oneshot;
@@ -173,7 +173,7 @@ impl Writing {
 }
 
 impl AccessLog for Lines {
-    fn record(&self, entry: &Entry<'_>) {
+    fn record(&self, entry: &AccessLogEntry<'_>) {
         let line = Line {
             time: ratewright_http::iso(entry.at),
             client: entry.client,
@@ -184,9 +184,9 @@ impl AccessLog for Lines {
             policy: entry.policy,
             denied: entry.is_denied,
             status: entry.status.map(|status| status.as_u16()),
-            duration_ms: entry.took.as_micros(),
+            duration_ms: entry.duration.as_micros(),
             request_id: entry.id,
-            user_agent: entry.agent.map(|agent| cut(agent, AGENT_MAX)),
+            user_agent: entry.user_agent.map(|agent| cut(agent, AGENT_MAX)),
             http: version(entry.version),
         };
         let mut text = Vec::with_capacity(512);
@@ -299,8 +299,8 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(20);
 
-    fn entry<'a>(path: &'a str, agent: &'a [u8]) -> Entry<'a> {
-        Entry {
+    fn entry<'a>(path: &'a str, agent: &'a [u8]) -> AccessLogEntry<'a> {
+        AccessLogEntry {
             at: Timestamp::from_micros(1_794_744_000_123_999),
             client: [192, 0, 2, 7].into(),
             method: &Method::GET,
@@ -310,14 +310,14 @@ mod tests {
             policy: None,
             is_denied: false,
             status: Some(StatusCode::OK),
-            took: Micros::new(1_234),
+            duration: Micros::new(1_234),
             id: "r-1",
-            agent: Some(agent),
+            user_agent: Some(agent),
             version: Version::HTTP_11,
         }
     }
 
-    fn check(entry: &Entry<'_>, expected: Expect) {
+    fn check(entry: &AccessLogEntry<'_>, expected: Expect) {
         let lines = Lines::default();
         lines.record(entry);
         let text = String::from_utf8(lines.waiting.into_inner().text).unwrap();
@@ -335,11 +335,11 @@ mod tests {
         );
         let hostile = "\"}\r\n{\"x\":\"\x1b[2J\u{9b}2J\u{202e}\u{1f600}\\\t".as_bytes();
         check(
-            &Entry {
+            &AccessLogEntry {
                 host: None,
                 route: None,
                 status: None,
-                took: Micros::new(0),
+                duration: Micros::new(0),
                 version: Version::HTTP_2,
                 ..entry("/\"\u{7f}", &[hostile, b"\xff"].concat())
             },

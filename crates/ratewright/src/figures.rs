@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ratewright_core::{Basis, Observe, Policies};
-use ratewright_gateway::Counted;
+use ratewright_gateway::RouteMetrics;
 use ratewright_listen::{ProxyProtocol, Tls};
 use ratewright_rls::{HitCounts, HitsOf, Unmatched};
 use ratewright_server::admin::Figure;
@@ -161,7 +161,7 @@ pub(crate) fn of_gateway<O: Observe + 'static>(passage: &Passage<O>) -> Vec<Figu
     let mut took = Figure::durations("gateway_request_duration", help);
     let help = "Requests to the gateway whose response has not begun";
     let mut in_flight = Figure::gauge("gateway_requests_in_flight", help);
-    for Counted { label, by_status, took: reading, n_in_flight } in counted {
+    for RouteMetrics { label, by_status, duration: reading, n_in_flight } in counted {
         for (status, n) in by_status {
             let labels = [("status", status.to_string()), ("route_path", label.to_string())];
             requests = requests.under(labels, figure_of(n));

@@ -8,7 +8,9 @@ use std::time::Duration;
 use anyhow::Context;
 use hyper_rustls::ConfigBuilderExt;
 use ratewright_core::{Key, Limiter, Observe, Policies, Store};
-use ratewright_gateway::{ClientTls, Counts, Gateway, Listening, Server, Settings, SharedSnapshot, Snapshot};
+use ratewright_gateway::{
+    ClientTls, Gateway, GatewayOptions, RequestMetrics, Server, Settings, SharedSnapshot, Snapshot,
+};
 use ratewright_http::Dialect;
 use ratewright_listen::{ConnectionSetup, Shutdown};
 use ratewright_store::{SystemClock, WallClock};
@@ -26,7 +28,7 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(5);
 pub(crate) struct Passage<O> {
     snapshot: SharedSnapshot,
     permits: Arc<Limiter<Arc<Permits>, O>>,
-    counts: Arc<Counts>,
+    counts: Arc<RequestMetrics>,
     access_log: Arc<Lines>,
     client_tls: ClientTls,
     /// Whether `client_tls` knows whom the machine trusts.
@@ -104,7 +106,7 @@ impl<O: Observe + 'static> Passage<O> {
         Arc::clone(&self.snapshot.load().settings)
     }
 
-    pub(crate) fn counts(&self) -> &Counts {
+    pub(crate) fn counts(&self) -> &RequestMetrics {
         &self.counts
     }
 
@@ -131,14 +133,22 @@ impl<O: Observe + 'static> Passage<O> {
             clock: Arc::new(SystemClock::new()),
             wall: Arc::new(WallClock),
             client_tls: self.client_tls.clone(),
-            counts: Arc::clone(&self.counts),
+            metrics: Arc::clone(&self.counts),
             access_log: self.access_log.clone(),
         };
         let writing = self.access_log.write_to(std::io::stdout()).context("cannot start threads")?;
         let n_workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-        let (read_within, kept_for) = (Listening::READ_WITHIN, Listening::KEPT_FOR);
+        let (write_timeout, pool_idle_timeout) =
+            (GatewayOptions::WRITE_TIMEOUT, GatewayOptions::POOL_IDLE_TIMEOUT);
         let ConnectionSetup { proxy_protocol, tls } = setup;
-        let listening = Listening { n_workers, tls, proxy_protocol, read_within, drain_timeout, kept_for };
+        let listening = GatewayOptions {
+            n_workers,
+            tls,
+            proxy_protocol,
+            write_timeout,
+            drain_timeout,
+            pool_idle_timeout,
+        };
         let started = Arc::new(gateway).start(listening, stop).context("cannot start threads")?;
         Ok(async move {
             started.serve(listener).await;

@@ -19,7 +19,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 use ratewright_core::{Clock, Limiter, Policy, Timestamp};
-use ratewright_gateway::{Found, Routes};
+use ratewright_gateway::{RouteLookup, Routes};
 use ratewright_listen::{ProxyProtocol, Shutdown, ShutdownPhase, ShutdownTrigger, Tls};
 use ratewright_rls::is_override_policy;
 use ratewright_server::admin::{self, Admin, Info, Labels, Metrics, Readiness};
@@ -358,11 +358,11 @@ pub(crate) fn found_route(routes: &Routes, host: Option<&str>, path: &str, metho
     }
     let Ok(method) = method.parse() else { return rest::FoundRoute::WrongMethod };
     match routes.find(host, path, &method) {
-        Found::Route(route, _) => {
+        RouteLookup::Route(route, _) => {
             rest::FoundRoute::Route { id: route.id.to_string(), policies: route.policies.to_vec() }
         }
-        Found::WrongMethod(_) => rest::FoundRoute::WrongMethod,
-        Found::Nowhere => rest::FoundRoute::Nowhere,
+        RouteLookup::MethodNotAllowed(_) => rest::FoundRoute::WrongMethod,
+        RouteLookup::NoRoute => rest::FoundRoute::Nowhere,
     }
 }
 

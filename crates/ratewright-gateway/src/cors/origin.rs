@@ -1,7 +1,7 @@
 //! One allowed origin, as the policy file names it.
 //!
-//! Browsers send an origin in one form: scheme, host and port in lower case, without the scheme's default port. A configured
-//! origin is brought into that form once, so that matching a request is a comparison of bytes.
+//! Browsers send an origin in one form: scheme, host and port in lower case, without the scheme's default port. A
+//! configured origin is brought into that form once, so that matching a request is a comparison of bytes.
 //!
 //! ```text
 //!   https://app.example.com        this origin alone

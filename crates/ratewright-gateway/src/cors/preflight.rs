@@ -8,8 +8,8 @@
 //!                                                    Access-Control-Max-Age: 600
 //! ```
 //!
-//! Where all request headers are allowed, those that were asked for are echoed: browsers take a `*` for a name if there are
-//! credentials, and never for `Authorization`.
+//! Where all request headers are allowed, those that were asked for are echoed: browsers take a `*` for a name if there
+//! are credentials, and never for `Authorization`.
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_MAX_AGE,
@@ -21,7 +21,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use super::{AllowedHeaders, Cors, list};
 use crate::headers::elements;
 
-/// What responses to preflights depend on.
+/// The request headers that responses to preflights depend on.
 pub(crate) const PREFLIGHT_VARY: HeaderValue =
     HeaderValue::from_static("Origin, Access-Control-Request-Method, Access-Control-Request-Headers");
 
@@ -69,7 +69,7 @@ impl Cors {
         Ok(headers)
     }
 
-    /// What `Access-Control-Allow-Headers` says, if all headers that a preflight asks for are allowed.
+    /// The value of `Access-Control-Allow-Headers`, if all requested headers are allowed.
     fn allow_requested_headers(&self, request: &HeaderMap) -> Result<Option<HeaderValue>, PreflightError> {
         let names = request.get_all(ACCESS_CONTROL_REQUEST_HEADERS).iter().flat_map(elements);
         let names = names.filter(|name| !name.is_empty()).map(HeaderName::from_bytes);

@@ -1,4 +1,4 @@
-//! What responses say of other origins, without a socket.
+//! CORS headers of responses, without a socket.
 
 use expect_test::{Expect, expect};
 use http::Request;
@@ -33,7 +33,7 @@ fn shown(headers: &HeaderMap) -> String {
     lines.join("\n")
 }
 
-/// What a response becomes, of a request with these headers.
+/// The response headers to a request with these headers.
 #[track_caller]
 fn check(
     rules: CorsRules,
@@ -80,7 +80,7 @@ fn a_star_does_not_depend_on_the_origin() {
 }
 
 #[test]
-fn what_the_upstream_says_of_other_origins_is_replaced() {
+fn upstream_cors_headers_are_replaced() {
     let response = [
         ("access-control-allow-origin", "*"),
         ("access-control-allow-origin", "https://evil.example"),
@@ -134,12 +134,12 @@ fn vary_is_merged() {
     vary(&[("vary", "X-Origin")], expect!["vary: X-Origin, Origin"]);
 }
 
-/// What a preflight is answered.
+/// The response to a preflight.
 #[track_caller]
 fn check_preflight(rules: CorsRules, request: &[(&'static str, &str)], expected: Expect) {
     let cors = Cors::new(rules).unwrap();
-    let answer = cors.preflight(&headers(request));
-    expected.assert_eq(&answer.map_or_else(|error| error.to_string(), |headers| shown(&headers)));
+    let response = cors.preflight(&headers(request));
+    expected.assert_eq(&response.map_or_else(|error| error.to_string(), |headers| shown(&headers)));
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_preflight_is_allowed_by_origin_method_and_headers() {
 
 /// Browsers take a `*` for a name where there are credentials.
 #[test]
-fn where_all_headers_are_allowed_those_asked_for_are_echoed() {
+fn with_all_headers_allowed_the_requested_ones_are_echoed() {
     let any = || CorsRules { headers: AllowedHeaders::Any, credentials: true, ..rules(&[APP]) };
     let get = ("access-control-request-method", "GET");
     let request = [("origin", APP), get, ("access-control-request-headers", "authorization,X-A")];

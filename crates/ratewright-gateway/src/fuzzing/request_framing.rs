@@ -11,10 +11,10 @@ use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::conn::auto;
 
-use super::{End, FakePeer, run, split_input};
+use super::{FakePeer, MessageEnd, run, split_input};
 use crate::body::Body;
-use crate::headers::{Framing, check_framing};
-use crate::strict::{Strict, messages::Messages};
+use crate::framing_guard::{FramingGuard, messages::MessageScanner};
+use crate::headers::{FramingError, check_framing};
 
 const HEADER_MAX: usize = 8192;
 
@@ -36,15 +36,15 @@ struct HyperRequest {
     uri: Uri,
     headers: HeaderMap,
     body: Vec<u8>,
-    end: End,
-    is_refused: bool,
+    end: MessageEnd,
+    is_rejected: bool,
 }
 
 /// The laws for the bytes of a client:
 /// - Splitting them into other reads changes neither the requests that the gateway finds nor where it stops.
 /// - hyper reads no request that the gateway did not find. Method, path and headers are the same.
-/// - hyper never reads more of a body than the gateway found, and where the gateway finds its end, hyper does not wait for
-///   more: it finds the same end, or rejects the body.
+/// - hyper never reads more of a body than the gateway found, and where the gateway finds its end, hyper does not wait
+///   for more: it finds the same end, or rejects the body.
 /// - After a rejected request, hyper reads no more. Of the others, only the host may be rejected later.
 ///
 /// # Panics
@@ -60,7 +60,7 @@ pub fn request_framing(input: &[u8]) {
         "hyper read more requests than the gateway found: {read:?}, gateway {found:?}"
     );
     for (n, (hyper, gateway)) in read.iter().zip(&found).enumerate() {
-        if hyper.is_refused {
+        if hyper.is_rejected {
             assert_eq!(n + 1, read.len(), "hyper reads on after a rejected request: {read:?}");
             return;
         }
@@ -68,15 +68,15 @@ pub fn request_framing(input: &[u8]) {
         check_head(hyper, &gateway.head, &what);
         assert!(gateway.body.starts_with(&hyper.body), "{}", what());
         match hyper.end {
-            End::Complete => assert!(gateway.is_complete && hyper.body == gateway.body, "{}", what()),
-            End::Rejected => {}
-            End::Incomplete => assert!(!gateway.is_complete, "{}", what()),
+            MessageEnd::Complete => assert!(gateway.is_complete && hyper.body == gateway.body, "{}", what()),
+            MessageEnd::Rejected => {}
+            MessageEnd::Incomplete => assert!(!gateway.is_complete, "{}", what()),
         }
     }
 }
 
 fn check_splits(bytes: &[u8], piece: usize, header_max: usize) {
-    let (mut whole, mut split) = (Messages::new(header_max), Messages::new(header_max));
+    let (mut whole, mut split) = (MessageScanner::new(header_max), MessageScanner::new(header_max));
     let n_whole = whole.follow(bytes);
     let mut n_split = 0;
     for piece in bytes.chunks(piece.min(bytes.len()).max(1)) {
@@ -111,7 +111,7 @@ fn check_head(hyper: &HyperRequest, head: &[u8], what: &dyn Fn() -> String) {
 
 /// The requests that the gateway finds, byte by byte.
 fn find(bytes: &[u8]) -> Vec<GatewayRequest> {
-    let mut messages = Messages::new(HEADER_MAX);
+    let mut messages = MessageScanner::new(HEADER_MAX);
     let (mut found, mut head) = (Vec::<GatewayRequest>::new(), Vec::new());
     for byte in bytes {
         let (n_heads, is_body) = (messages.n_heads(), messages.is_body());
@@ -133,15 +133,15 @@ fn find(bytes: &[u8]) -> Vec<GatewayRequest> {
     found
 }
 
-/// The requests that hyper reads from the gateway's [`Strict`] stream.
+/// The requests that hyper reads from the gateway's [`FramingGuard`] stream.
 fn read_by_hyper(bytes: &[u8], piece: usize) -> Vec<HyperRequest> {
     // If it closed, hyper would drop the last request before its service is done.
-    let stream = Strict::new(FakePeer::new(bytes, piece).staying_open(), HEADER_MAX);
-    let (flag, read) = (stream.flag(), Rc::new(RefCell::new(Vec::new())));
+    let stream = FramingGuard::new(FakePeer::new(bytes, piece).staying_open(), HEADER_MAX);
+    let (guard, read) = (stream.handle(), Rc::new(RefCell::new(Vec::new())));
     let kept = Rc::clone(&read);
     let service = hyper::service::service_fn(move |request: Request<Incoming>| {
-        let (is_refused, read) = (flag.take().is_some(), Rc::clone(&kept));
-        respond(request, is_refused, read)
+        let (is_rejected, read) = (guard.next_verdict().is_some(), Rc::clone(&kept));
+        respond(request, is_rejected, read)
     });
     let mut builder = auto::Builder::new(DropTasks);
     builder.http1().max_buf_size(HEADER_MAX);
@@ -153,13 +153,19 @@ fn read_by_hyper(bytes: &[u8], piece: usize) -> Vec<HyperRequest> {
 /// Records a request, and responds when its body has ended.
 async fn respond(
     request: Request<Incoming>,
-    is_refused: bool,
+    is_rejected: bool,
     read: Rc<RefCell<Vec<HyperRequest>>>,
 ) -> Result<Response<Body>, Infallible> {
     let (head, body) = request.into_parts();
-    if !is_refused {
+    if !is_rejected {
         let is_about_host = |framing| {
-            matches!(framing, Framing::NoHost | Framing::Hosts | Framing::Host | Framing::OtherHost)
+            matches!(
+                framing,
+                FramingError::MissingHost
+                    | FramingError::DuplicateHost
+                    | FramingError::InvalidHost
+                    | FramingError::HostMismatch
+            )
         };
         let checked = check_framing(&head);
         assert!(!checked.as_ref().is_err_and(|framing| !is_about_host(*framing)), "{checked:?}: {head:?}");
@@ -174,17 +180,17 @@ async fn respond(
         uri,
         headers,
         body: Vec::new(),
-        end: End::Incomplete,
-        is_refused,
+        end: MessageEnd::Incomplete,
+        is_rejected,
     });
-    if is_refused {
+    if is_rejected {
         return Ok(response);
     }
     let mut body = pin!(body);
     let end = loop {
         match std::future::poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
-            None => break End::Complete,
-            Some(Err(error)) => break End::of(&error),
+            None => break MessageEnd::Complete,
+            Some(Err(error)) => break MessageEnd::of(&error),
             Some(Ok(frame)) => {
                 let mut read = read.borrow_mut();
                 let last = read.last_mut().expect("pushed above");

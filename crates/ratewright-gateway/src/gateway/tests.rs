@@ -1,4 +1,4 @@
-//! Connections through hyper and all stages, to a server that tells what reached it.
+//! Connections through hyper and all stages, to an upstream that records its requests.
 
 use super::*;
 use crate::body::Body;
@@ -19,17 +19,17 @@ use std::net::Ipv4Addr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, copy, split};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
-/// A gateway with one server behind it.
-struct World {
+/// A gateway with one server.
+struct TestGateway {
     worker: Arc<Worker<Arc<Permits>, Unobserved>>,
     seen: Seen,
     stop: Shutdown,
 }
 
-/// Requests that reached the server: method, path and body.
+/// Requests that reached the upstream: method, path and body.
 type Seen = Arc<Mutex<Vec<String>>>;
 
-impl World {
+impl TestGateway {
     async fn new() -> Self {
         let seen = Seen::default();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
@@ -49,10 +49,10 @@ impl World {
             clock: Arc::new(ManualClock::default()),
             wall: Arc::new(ManualClock::default()),
             client_tls: client_tls(),
-            counts: Arc::default(),
-            access_log: Arc::new(crate::Unlogged),
+            metrics: Arc::default(),
+            access_log: Arc::new(crate::NoAccessLog),
         };
-        let worker = Arc::new(Worker::new(Arc::new(gateway), Listening::KEPT_FOR));
+        let worker = Arc::new(Worker::new(Arc::new(gateway), GatewayOptions::POOL_IDLE_TIMEOUT));
         let (_, stop) = ShutdownTrigger::new();
         Self { worker, seen, stop }
     }
@@ -62,24 +62,24 @@ impl World {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let (worker, stop) = (Arc::clone(&self.worker), self.stop.clone());
         let peer = IpAddr::from([192, 0, 2, 1]);
-        tokio::spawn(async move { converse(&worker, (peer, Scheme::Http), theirs, stop).await });
+        tokio::spawn(async move { serve_connection(&worker, (peer, Scheme::Http), theirs, stop).await });
         ours
     }
 
-    /// Says something on a connection of its own, and tells which answers come until the gateway closes it.
-    async fn say(&self, text: &[u8]) -> String {
+    /// Sends bytes on a new connection, and returns all responses.
+    async fn send_all(&self, text: &[u8]) -> String {
         let mut stream = self.connect();
         stream.write_all(text).await.unwrap();
-        let mut answers = Vec::new();
-        let closes = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut answers));
+        let mut responses = Vec::new();
+        let closes = tokio::time::timeout(Duration::from_secs(5), stream.read_to_end(&mut responses));
         closes.await.expect("the gateway closes it").unwrap();
-        String::from_utf8_lossy(&answers).into_owned()
+        String::from_utf8_lossy(&responses).into_owned()
     }
 
-    /// Says something, and tells which statuses come back and what the server has seen.
-    async fn hear(&self, text: &str) -> (Vec<String>, Vec<String>) {
-        let answers = self.say(text.as_bytes()).await;
-        let statuses = answers.split("HTTP/1.1 ").skip(1).map(|answer| answer.split_at(3).0.to_owned());
+    /// Sends bytes on a new connection, and returns the statuses and the upstream's requests.
+    async fn exchange(&self, text: &str) -> (Vec<String>, Vec<String>) {
+        let responses = self.send_all(text.as_bytes()).await;
+        let statuses = responses.split("HTTP/1.1 ").skip(1).map(|response| response.split_at(3).0.to_owned());
         (statuses.collect(), std::mem::take(&mut *self.seen.lock()))
     }
 }
@@ -112,15 +112,15 @@ async fn serve(listener: TcpListener, seen: Seen) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let seen = Arc::clone(&seen);
-        let service = hyper::service::service_fn(move |request| answer(request, Arc::clone(&seen)));
+        let service = hyper::service::service_fn(move |request| respond(request, Arc::clone(&seen)));
         let connection =
             hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
         tokio::spawn(connection.with_upgrades());
     }
 }
 
-/// The server: who asks to switch gets everything back from then on.
-async fn answer(mut request: Request<Incoming>, seen: Seen) -> Result<Response<Body>, hyper::Error> {
+/// The upstream. After an upgrade it echoes.
+async fn respond(mut request: Request<Incoming>, seen: Seen) -> Result<Response<Body>, hyper::Error> {
     let mut body = Vec::new();
     while let Some(frame) =
         std::future::poll_fn(|cx| std::pin::Pin::new(request.body_mut()).poll_frame(cx)).await
@@ -129,25 +129,25 @@ async fn answer(mut request: Request<Incoming>, seen: Seen) -> Result<Response<B
     }
     let body = String::from_utf8_lossy(&body).into_owned();
     seen.lock().push(format!("{} {} {body}", request.method(), request.uri().path()).trim_end().to_owned());
-    let mut answer = Response::new(Body::empty());
+    let mut response = Response::new(Body::empty());
     if request.headers().contains_key(UPGRADE) {
-        *answer.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-        answer.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        answer.headers_mut().insert(UPGRADE, HeaderValue::from_static("echo"));
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        response.headers_mut().insert(UPGRADE, HeaderValue::from_static("echo"));
         tokio::spawn(async move {
             let stream = TokioIo::new(hyper::upgrade::on(&mut request).await.unwrap());
             let (mut from, mut to) = split(stream);
             let _ = copy(&mut from, &mut to).await;
         });
     }
-    Ok(answer)
+    Ok(response)
 }
 
 const LAST: &str = "GET /last HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 
 #[tokio::test]
-async fn a_request_with_two_ends_is_refused_and_is_the_last() {
-    let world = World::new().await;
+async fn a_request_with_ambiguous_framing_gets_400_and_closes_the_connection() {
+    let gateway = TestGateway::new().await;
     for lines in [
         "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
         "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
@@ -161,69 +161,69 @@ async fn a_request_with_two_ends_is_refused_and_is_the_last() {
         "Content-Length : 0\r\n",
     ] {
         let hostile = format!("POST /hostile HTTP/1.1\r\nHost: a\r\n{lines}\r\n0\r\n\r\n{LAST}");
-        assert_eq!(world.hear(&hostile).await, (vec!["400".to_owned()], Vec::new()), "{lines}");
+        assert_eq!(gateway.exchange(&hostile).await, (vec!["400".to_owned()], Vec::new()), "{lines}");
     }
 }
 
 #[tokio::test]
-async fn who_is_refused_is_told_why() {
-    let world = World::new().await;
+async fn a_rejection_contains_its_reason() {
+    let gateway = TestGateway::new().await;
     let hostile = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nContent-Length: 0\r\n\r\n";
-    let answer = world.say(hostile.as_bytes()).await;
-    assert!(answer.contains("several values of Content-Length"), "{answer}");
-    assert!(answer.contains("connection: close"), "{answer}");
+    let response = gateway.send_all(hostile.as_bytes()).await;
+    assert!(response.contains("several Content-Length values"), "{response}");
+    assert!(response.contains("connection: close"), "{response}");
 }
 
-/// All of it comes in one read, so the verdict is there before the first request has been answered.
+/// Everything arrives in one read, so the rejection exists before the first response.
 #[tokio::test]
-async fn the_verdict_is_for_the_request_that_it_is_of() {
-    let world = World::new().await;
+async fn a_rejection_applies_to_the_right_pipelined_request() {
+    let gateway = TestGateway::new().await;
     let good = "POST /good HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi";
     let hostile = "POST /hostile HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
     let inner = "GET /inner HTTP/1.1\r\nHost: a\r\n\r\n";
     for n in 0..4 {
-        let (statuses, seen) = world.hear(&format!("{}{hostile}{inner}{LAST}", good.repeat(n))).await;
+        let (statuses, seen) = gateway.exchange(&format!("{}{hostile}{inner}{LAST}", good.repeat(n))).await;
         assert_eq!(statuses, [vec!["200"; n], vec!["400"]].concat());
         assert_eq!(seen, vec!["POST /good hi"; n]);
     }
 }
 
 #[tokio::test]
-async fn requests_in_a_row_are_answered_in_their_order() {
-    let world = World::new().await;
+async fn pipelined_requests_get_responses_in_order() {
+    let gateway = TestGateway::new().await;
     let chunked = "PUT /chunked HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
                    5;a=b\r\nhello\r\n1\r\n!\r\n0\r\nX-Sum: 6\r\n\r\n";
     let sized = "POST /sized HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
     let bare = "\r\nGET /bare HTTP/1.1\r\nHost: a\r\n\r\n";
-    let (statuses, seen) = world.hear(&[sized, bare, chunked, bare, LAST].concat()).await;
+    let (statuses, seen) = gateway.exchange(&[sized, bare, chunked, bare, LAST].concat()).await;
     assert_eq!(statuses, ["200"; 5]);
     assert_eq!(seen, ["POST /sized abc", "GET /bare", "PUT /chunked hello!", "GET /bare", "GET /last"]);
 }
 
 #[tokio::test]
 async fn a_head_may_come_byte_by_byte() {
-    let world = World::new().await;
-    let mut stream = world.connect();
+    let gateway = TestGateway::new().await;
+    let mut stream = gateway.connect();
     for byte in LAST.bytes() {
         stream.write_all(&[byte]).await.unwrap();
         tokio::task::yield_now().await;
     }
-    let mut answers = String::new();
-    stream.read_to_string(&mut answers).await.unwrap();
-    assert!(answers.starts_with("HTTP/1.1 200"), "{answers}");
+    let mut responses = String::new();
+    stream.read_to_string(&mut responses).await.unwrap();
+    assert!(responses.starts_with("HTTP/1.1 200"), "{responses}");
 }
 
 #[tokio::test]
-async fn a_head_that_is_too_long_is_answered() {
-    let world = World::new().await;
+async fn an_oversized_head_gets_431() {
+    let gateway = TestGateway::new().await;
     let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(40_000));
-    assert_eq!(world.hear(&long).await, (vec!["431".to_owned()], Vec::new()));
+    assert_eq!(gateway.exchange(&long).await, (vec!["431".to_owned()], Vec::new()));
 }
 
 #[tokio::test]
-async fn a_tunnel_carries_what_is_no_http() {
-    let world = World::new().await;
-    let mut stream = world.connect();
+async fn a_tunnel_carries_arbitrary_bytes() {
+    let gateway = TestGateway::new().await;
+    let mut stream = gateway.connect();
     let handshake = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
     stream.write_all(handshake.as_bytes()).await.unwrap();
     let mut head = Vec::new();
@@ -241,9 +241,9 @@ async fn a_tunnel_carries_what_is_no_http() {
 }
 
 #[tokio::test]
-async fn http_2_is_not_looked_at() {
-    let world = World::new().await;
-    let io = TokioIo::new(world.connect());
+async fn http2_bypasses_the_framing_guard() {
+    let gateway = TestGateway::new().await;
+    let io = TokioIo::new(gateway.connect());
     let (mut sender, connection) =
         hyper::client::conn::http2::handshake::<_, _, Body>(TokioExecutor::new(), io).await.unwrap();
     tokio::spawn(connection);

@@ -1,11 +1,11 @@
-//! The body of an answer, out of the bytes that come.
+//! Decodes response bodies.
 
 use bytes::{Buf, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use crate::ows::{trimmed, trimmed_end};
 
-/// The longest line of a chunk's head or of a trailer, in bytes.
+/// The longest chunk-size or trailer line, in bytes.
 const LINE_MAX: usize = 8 * 1024;
 
 /// The most trailers.
@@ -14,51 +14,51 @@ const TRAILERS_MAX: usize = 64;
 /// The longest trailer section, in bytes.
 const TRAILERS_LEN_MAX: usize = 8 * 1024;
 
-/// Where a body is.
+/// How the rest of a body is framed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Decoder {
-    /// It has ended.
+    /// The body has ended.
     Done,
-    /// The request was one whose answer has no body: before the head is known.
-    Nothing,
-    /// So many bytes to come.
+    /// Before the head is known: the request method allows no response body.
+    NoBody,
+    /// This many bytes.
     Length(u64),
-    /// Until the connection ends.
+    /// Until the connection closes.
     Close,
-    /// In chunks.
+    /// Chunks.
     Chunked(Chunk),
 }
 
-/// Where in a chunk.
+/// The position within the chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Chunk {
-    /// Before its size.
+    /// Before a chunk size.
     Size,
-    /// So many bytes of it to come.
+    /// This many bytes of the chunk remain.
     Data(u64),
-    /// Before the end of its line.
+    /// Before the CR LF after a chunk.
     End,
-    /// After the last one.
+    /// After the last chunk.
     Trailers,
 }
 
-/// What was found.
+/// One step of decoding.
 #[derive(Debug)]
 pub(crate) enum Decoded {
-    /// A piece.
+    /// Data.
     Data(Bytes),
-    /// What follows the last piece.
+    /// The trailers, which end the body.
     Trailers(HeaderMap),
-    /// The end.
+    /// The end of the body.
     End,
-    /// Nothing, until more has come.
+    /// More input is needed.
     More,
 }
 
 impl Decoder {
-    /// What the method of a request says of the body of its answer.
+    /// The framing that a request method implies.
     pub(crate) fn of_request(method: &Method) -> Self {
-        if method == Method::HEAD { Self::Nothing } else { Self::Done }
+        if method == Method::HEAD { Self::NoBody } else { Self::Done }
     }
 
     pub(crate) fn chunked() -> Self {
@@ -69,35 +69,35 @@ impl Decoder {
         matches!(self, Self::Done)
     }
 
-    /// Bytes to come, if their number is known.
-    pub(crate) fn left(&self) -> Option<u64> {
+    /// The remaining bytes, if known.
+    pub(crate) fn remaining(&self) -> Option<u64> {
         match self {
-            Self::Done | Self::Nothing => Some(0),
-            Self::Length(left) => Some(*left),
+            Self::Done | Self::NoBody => Some(0),
+            Self::Length(remaining) => Some(*remaining),
             Self::Close | Self::Chunked(_) => None,
         }
     }
 
-    /// True if the end of the connection is the end of the body.
+    /// True if the body ends when the connection closes.
     pub(crate) fn ends_with_connection(&self) -> bool {
         matches!(self, Self::Close)
     }
 
-    /// Takes the next piece out of what has come.
-    pub(crate) fn decode(&mut self, seen: &mut BytesMut) -> Result<Decoded, &'static str> {
+    /// Takes the next data or the end from the buffer.
+    pub(crate) fn decode(&mut self, buffer: &mut BytesMut) -> Result<Decoded, &'static str> {
         match self {
-            Self::Done | Self::Nothing => Ok(Decoded::End),
-            _ if seen.is_empty() => Ok(Decoded::More),
-            Self::Length(left) => {
-                let data = take(seen, left);
-                if *left == 0 {
+            Self::Done | Self::NoBody => Ok(Decoded::End),
+            _ if buffer.is_empty() => Ok(Decoded::More),
+            Self::Length(remaining) => {
+                let data = take(buffer, remaining);
+                if *remaining == 0 {
                     *self = Self::Done;
                 }
                 Ok(Decoded::Data(data))
             }
-            Self::Close => Ok(Decoded::Data(seen.split().freeze())),
+            Self::Close => Ok(Decoded::Data(buffer.split().freeze())),
             Self::Chunked(chunk) => {
-                let decoded = chunk.decode(seen)?;
+                let decoded = chunk.decode(buffer)?;
                 if matches!(decoded, Decoded::End | Decoded::Trailers(_)) {
                     *self = Self::Done;
                 }
@@ -108,62 +108,62 @@ impl Decoder {
 }
 
 impl Chunk {
-    fn decode(&mut self, seen: &mut BytesMut) -> Result<Decoded, &'static str> {
+    fn decode(&mut self, buffer: &mut BytesMut) -> Result<Decoded, &'static str> {
         loop {
             match self {
                 Self::Size => {
-                    let Some(line) = line(seen)? else { return Ok(Decoded::More) };
+                    let Some(line) = line(buffer)? else { return Ok(Decoded::More) };
                     *self = match size(&line)? {
                         0 => Self::Trailers,
                         n => Self::Data(n),
                     };
                 }
-                Self::Data(_) if seen.is_empty() => return Ok(Decoded::More),
-                Self::Data(left) => {
-                    let data = take(seen, left);
-                    if *left == 0 {
+                Self::Data(_) if buffer.is_empty() => return Ok(Decoded::More),
+                Self::Data(remaining) => {
+                    let data = take(buffer, remaining);
+                    if *remaining == 0 {
                         *self = Self::End;
                     }
                     return Ok(Decoded::Data(data));
                 }
-                Self::End => match line(seen)? {
+                Self::End => match line(buffer)? {
                     None => return Ok(Decoded::More),
                     Some(line) if line.is_empty() => *self = Self::Size,
-                    Some(_) => return Err("a chunk is longer than its size"),
+                    Some(_) => return Err("chunk longer than its size"),
                 },
-                Self::Trailers => return trailers(seen),
+                Self::Trailers => return trailers(buffer),
             }
         }
     }
 }
 
-/// Pieces up to this length are copied, in bytes: then the room for what comes next need not be made anew.
+/// Data up to this length is copied, in bytes, so that the buffer can be reused.
 const COPIED_MAX: usize = 2 * 1024;
 
-/// As much of what has come as belongs to it.
-fn take(seen: &mut BytesMut, left: &mut u64) -> Bytes {
-    let n = usize::try_from(*left).unwrap_or(usize::MAX).min(seen.len());
-    *left -= n as u64;
+/// Takes as much of the buffer as belongs to the body.
+fn take(buffer: &mut BytesMut, remaining: &mut u64) -> Bytes {
+    let n = usize::try_from(*remaining).unwrap_or(usize::MAX).min(buffer.len());
+    *remaining -= n as u64;
     if n > COPIED_MAX {
-        return seen.split_to(n).freeze();
+        return buffer.split_to(n).freeze();
     }
-    let piece = Bytes::copy_from_slice(&seen[..n]);
-    seen.advance(n);
+    let piece = Bytes::copy_from_slice(&buffer[..n]);
+    buffer.advance(n);
     piece
 }
 
-/// Takes a line without its end, if it is whole.
-fn line(seen: &mut BytesMut) -> Result<Option<BytesMut>, &'static str> {
-    let Some(at) = memchr::memchr(b'\n', &seen[..seen.len().min(LINE_MAX)]) else {
-        return if seen.len() >= LINE_MAX { Err("a line is too long") } else { Ok(None) };
+/// Takes a complete line without its end.
+fn line(buffer: &mut BytesMut) -> Result<Option<BytesMut>, &'static str> {
+    let Some(at) = memchr::memchr(b'\n', &buffer[..buffer.len().min(LINE_MAX)]) else {
+        return if buffer.len() >= LINE_MAX { Err("chunk or trailer line too long") } else { Ok(None) };
     };
-    let mut line = seen.split_to(at);
-    seen.advance(1);
+    let mut line = buffer.split_to(at);
+    buffer.advance(1);
     match line.last() {
         Some(b'\r') => line.truncate(at - 1),
-        _ => return Err("a line has no proper end"),
+        _ => return Err("chunk or trailer line does not end with CR LF"),
     }
-    // Some parsers end the line at a bare carriage return.
+    // Some parsers end a line at a bare carriage return.
     if line.contains(&b'\r') {
         return Err("bare carriage return in a chunk line or trailer");
     }
@@ -181,27 +181,27 @@ fn size(line: &[u8]) -> Result<u64, &'static str> {
     u64::from_str_radix(digits, 16).map_err(|_| "invalid chunk size")
 }
 
-/// What follows the last chunk, once all of it is there.
-fn trailers(seen: &mut BytesMut) -> Result<Decoded, &'static str> {
-    let within = &seen[..seen.len().min(TRAILERS_LEN_MAX)];
+/// Parses the trailers once they are complete.
+fn trailers(buffer: &mut BytesMut) -> Result<Decoded, &'static str> {
+    let within = &buffer[..buffer.len().min(TRAILERS_LEN_MAX)];
     let is_whole = within.starts_with(b"\r\n") || memchr::memmem::find(within, b"\r\n\r\n").is_some();
     if !is_whole {
         let is_too_long = within.len() == TRAILERS_LEN_MAX;
-        return if is_too_long { Err("the trailers are too long") } else { Ok(Decoded::More) };
+        return if is_too_long { Err("trailers too long") } else { Ok(Decoded::More) };
     }
     let mut trailers = HeaderMap::new();
     for _ in 0..=TRAILERS_MAX {
-        let Some(line) = line(seen)? else { return Err("the trailers end too early") };
+        let Some(line) = line(buffer)? else { return Err("incomplete trailers") };
         if line.is_empty() {
             let is_empty = trailers.is_empty();
             return Ok(if is_empty { Decoded::End } else { Decoded::Trailers(trailers) });
         }
-        let colon = memchr::memchr(b':', &line).ok_or("a trailer has no colon")?;
+        let colon = memchr::memchr(b':', &line).ok_or("trailer without a colon")?;
         let name = HeaderName::from_bytes(&line[..colon]).map_err(|_| "invalid trailer name")?;
         let value = HeaderValue::from_bytes(trimmed(&line[colon + 1..]));
         trailers.append(name, value.map_err(|_| "invalid trailer value")?);
     }
-    Err("there are too many trailers")
+    Err("too many trailers")
 }
 
 #[cfg(test)]
@@ -209,26 +209,26 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Decodes what comes in these pieces.
+    /// Decodes input that arrives in these pieces.
     fn decode(mut decoder: Decoder, pieces: &[&[u8]]) -> Result<(Vec<u8>, HeaderMap, bool), &'static str> {
-        let (mut seen, mut body, mut trailers) = (BytesMut::new(), Vec::new(), HeaderMap::new());
+        let (mut buffer, mut body, mut trailers) = (BytesMut::new(), Vec::new(), HeaderMap::new());
         for piece in pieces {
-            seen.extend_from_slice(piece);
+            buffer.extend_from_slice(piece);
             loop {
-                match decoder.decode(&mut seen)? {
+                match decoder.decode(&mut buffer)? {
                     Decoded::Data(data) => body.extend_from_slice(&data),
                     Decoded::Trailers(found) => trailers = found,
                     Decoded::End | Decoded::More => break,
                 }
             }
         }
-        Ok((body, trailers, decoder.is_done() && seen.is_empty()))
+        Ok((body, trailers, decoder.is_done() && buffer.is_empty()))
     }
 
     proptest! {
-        /// However chunks are cut and wherever the pieces end, the body is the same.
+        /// The body does not depend on chunk sizes or on how the input is split.
         #[test]
-        fn chunks_come_out_as_they_went_in(
+        fn chunked_bodies_survive_any_split(
             chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..50), 0..8),
             cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..12),
             has_trailers: bool,
@@ -255,7 +255,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_that_comes_makes_it_stumble(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..6), n: u64) {
+        fn random_input_does_not_panic(pieces in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..40), 0..6), n: u64) {
             let pieces: Vec<_> = pieces.iter().map(Vec::as_slice).collect();
             for decoder in [Decoder::chunked(), Decoder::Length(n), Decoder::Close, Decoder::Done] {
                 let _ = decode(decoder, &pieces);
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_chunk_is_told() {
+    fn invalid_chunks_are_rejected() {
         for bad in [
             &b"x\r\n"[..],
             b"\r\n",

@@ -1,16 +1,16 @@
-//! A request as bytes.
+//! Encodes requests.
 
 use http::header::{CONTENT_LENGTH, TRAILER, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, Method};
 
-use super::{OutFraming, Sent};
+use super::{OutFraming, OutboundHead};
 
-/// Writes the head of a request. What is between neighbours only is not in it any more; how the body ends is said here.
+/// Writes a request head. Hop-by-hop headers have been removed; this adds the framing.
 pub(super) fn head(
-    Sent { head: request, told }: Sent<'_>,
+    OutboundHead { head: request, forwarding }: OutboundHead<'_>,
     length: Option<u64>,
-    is_nothing: bool,
+    is_empty: bool,
     out: &mut Vec<u8>,
 ) -> OutFraming {
     out.extend_from_slice(request.method.as_str().as_bytes());
@@ -22,39 +22,39 @@ pub(super) fn head(
         if name == CONTENT_LENGTH || name == TRANSFER_ENCODING {
             continue;
         }
-        field(name.as_str().as_bytes(), value.as_bytes(), out);
+        write_header(name.as_str().as_bytes(), value.as_bytes(), out);
     }
-    if let Some(told) = told {
-        told.each(|name, value| field(name.as_str().as_bytes(), value, out));
+    if let Some(forwarding) = forwarding {
+        forwarding.for_each(|name, value| write_header(name.as_str().as_bytes(), value, out));
     }
-    let framing = framing(request, length, is_nothing, out);
+    let framing = framing(request, length, is_empty, out);
     out.extend_from_slice(b"\r\n");
     framing
 }
 
-/// Says how the body ends.
-fn framing(request: &Parts, length: Option<u64>, is_nothing: bool, out: &mut Vec<u8>) -> OutFraming {
-    if is_nothing {
-        // Of these methods a server expects a body, and is told that there is none.
+/// Writes the framing header.
+fn framing(request: &Parts, length: Option<u64>, is_empty: bool, out: &mut Vec<u8>) -> OutFraming {
+    if is_empty {
+        // Servers expect a body with these methods, so an empty one is announced.
         let expects = [Method::POST, Method::PUT, Method::PATCH].contains(&request.method);
         if expects || request.headers.contains_key(CONTENT_LENGTH) {
-            field(b"content-length", b"0", out);
+            write_header(b"content-length", b"0", out);
         }
         return OutFraming::Length;
     }
     match length.filter(|_| !request.headers.contains_key(TRAILER)) {
         Some(length) => {
-            field(b"content-length", itoa::Buffer::new().format(length).as_bytes(), out);
+            write_header(b"content-length", itoa::Buffer::new().format(length).as_bytes(), out);
             OutFraming::Length
         }
         None => {
-            field(b"transfer-encoding", b"chunked", out);
+            write_header(b"transfer-encoding", b"chunked", out);
             OutFraming::Chunked
         }
     }
 }
 
-/// Writes the head of a chunk.
+/// Writes a chunk size.
 pub(super) fn chunk_size(n: usize, out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let n_digits = (usize::BITS - n.leading_zeros()).div_ceil(4).max(1);
@@ -62,19 +62,19 @@ pub(super) fn chunk_size(n: usize, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the last chunk and what follows it.
+/// Writes the last chunk and the trailers.
 pub(super) fn trailers(trailers: &HeaderMap, out: &mut Vec<u8>) {
     out.extend_from_slice(b"0\r\n");
     for (name, value) in trailers {
-        // What says how a message is read has no place at its end.
+        // Framing headers must not be trailers.
         if name != CONTENT_LENGTH && name != TRANSFER_ENCODING && name != TRAILER {
-            field(name.as_str().as_bytes(), value.as_bytes(), out);
+            write_header(name.as_str().as_bytes(), value.as_bytes(), out);
         }
     }
     out.extend_from_slice(b"\r\n");
 }
 
-fn field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+fn write_header(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(name);
     out.extend_from_slice(b": ");
     out.extend_from_slice(value);
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_written_as_they_are_read() {
+    fn chunk_sizes_are_lower_case_hexadecimal() {
         for n in [0, 1, 9, 10, 15, 16, 255, 256, 65_535, 65_536, usize::MAX] {
             let mut out = Vec::new();
             chunk_size(n, &mut out);
@@ -95,19 +95,19 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(method: &str, fields: &[(&str, &str)], length: Option<u64>, is_nothing: bool, expected: &str) {
+    fn check(method: &str, fields: &[(&str, &str)], length: Option<u64>, is_empty: bool, expected: &str) {
         let mut request = http::Request::builder().method(method).uri("/a?b");
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
         let mut out = Vec::new();
-        head(Sent { head: &parts, told: None }, length, is_nothing, &mut out);
+        head(OutboundHead { head: &parts, forwarding: None }, length, is_empty, &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
     #[test]
-    fn the_server_is_told_where_the_body_ends() {
+    fn requests_are_framed_by_length_or_chunks() {
         let host = ("host", "a");
         check("GET", &[host], Some(0), true, "GET /a?b HTTP/1.1\r\nhost: a\r\n\r\n");
         check("POST", &[host], Some(0), true, "POST /a?b HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n");

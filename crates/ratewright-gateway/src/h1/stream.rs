@@ -1,4 +1,4 @@
-//! A connection in the clear, or over TLS.
+//! A TCP or TLS connection to an upstream.
 
 use std::io;
 use std::pin::Pin;
@@ -8,29 +8,29 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 
-/// A connection to a server.
+/// A connection to an upstream.
 #[derive(Debug)]
 pub(crate) enum Stream {
-    /// In the clear.
+    /// Plain TCP.
     Plain(TcpStream),
     /// Over TLS.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
-    /// True if something has come, or it has ended, as far as the operating system has told.
-    pub(super) fn has_something(&mut self) -> bool {
+    /// True if bytes or the end of the stream have arrived.
+    pub(super) fn has_pending_data(&mut self) -> bool {
         let stream = match self {
             Self::Plain(stream) => &*stream,
             Self::Tls(stream) => {
                 let (stream, session) = stream.get_ref();
                 if !session.wants_read() {
-                    return true; // it has read something that nobody has taken, or the end
+                    return true; // decrypted bytes, or the end
                 }
                 stream
             }
         };
-        // What is read here is lost, but who says something unasked is not asked again.
+        // This byte is lost, but a connection with unexpected bytes is not reused anyway.
         !matches!(stream.try_read(&mut [0; 1]), Err(error) if error.kind() == io::ErrorKind::WouldBlock)
     }
 }

@@ -1,19 +1,19 @@
-//! Cookies, which HTTP/2 may send one by one.
+//! Joins cookies, which HTTP/2 clients may send in separate headers.
 //!
-//! Browsers do, since it compresses better. In HTTP/1.1 there is one field for all of them: of several, some servers read the
-//! first, and some join them by commas.
+//! Browsers do so because it compresses better. HTTP/1.1 has one header for all cookies: of several, some upstreams
+//! read the first, and some join them by commas.
 
 use http::header::COOKIE;
 use http::{HeaderMap, HeaderValue};
 
-/// Puts all cookies into one field.
+/// Joins all cookies into one header.
 pub fn join_cookies(headers: &mut HeaderMap) {
     let lines = headers.get_all(COOKIE);
     if lines.iter().nth(1).is_none() {
         return;
     }
     let lines: Vec<&[u8]> = lines.iter().map(HeaderValue::as_bytes).collect();
-    // What were values before are one now.
+    // Always valid: the parts were.
     if let Ok(joined) = HeaderValue::from_bytes(&lines.join(&b"; "[..])) {
         headers.insert(COOKIE, joined);
     }

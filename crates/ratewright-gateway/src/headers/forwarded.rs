@@ -1,21 +1,22 @@
-//! For whom a request is made: what the server is told of it.
+//! Forwarding headers: for which client a request is made.
 //!
 //! ```text
-//!   field                from a trusted proxy                    from anybody else
-//!   X-Forwarded-For      the proxy's address is added            the peer's address alone
-//!   X-Forwarded-Proto    stays                                   how the request came
-//!   X-Forwarded-Host     stays                                   the host that was asked for
-//!   X-Real-IP            the client's address, as it was found out in both cases
-//!   Forwarded            stays, if that is what proxies write    goes
-//!   the user's field     stays                                   goes
-//!   X-Forwarded-…, X-Original-URL and its kind: stay             go
+//!   header               from a trusted proxy                    from any other peer
+//!   X-Forwarded-For      the proxy's address is appended         the peer's address alone
+//!   X-Forwarded-Proto    kept                                    the scheme of the connection
+//!   X-Forwarded-Host     kept                                    the requested host
+//!   X-Real-IP            the identified client's address         the identified client's address
+//!   Forwarded            kept, if proxies write it               removed
+//!   the user header      kept                                    removed
+//!   X-Forwarded-…, X-Original-URL and similar: kept              removed
 //! ```
 //!
-//! A proxy writes one of `X-Forwarded-For` and `Forwarded`, and may pass the other one on as the client sent it. So only the
-//! one that proxies are said to write is believed; the other is made anew, or goes.
+//! A proxy writes either `X-Forwarded-For` or `Forwarded`, and may pass the other one on unchanged. So only the
+//! configured one is trusted; the other is replaced or removed.
 //!
-//! [`OTHER_PATHS`] headers make some upstreams serve another path than the one that was limited. Some upstreams also read `X_User_Id` as
-//! `X-User-Id`. Such aliases of forwarding, framing and policy headers are always removed, even from trusted proxies.
+//! [`OTHER_PATHS`] headers make some upstreams serve another path than the one that was limited. Some upstreams also
+//! read `X_User_Id` as `X-User-Id`. Aliases of forwarding, framing and policy headers are always removed, even from
+//! trusted proxies.
 
 use std::net::IpAddr;
 
@@ -25,8 +26,8 @@ use ratewright_http::Rules;
 use ratewright_http::address::{self, Forwarding};
 use smallvec::SmallVec;
 
-use super::hop_by_hop::{begins, is_double, is_read_as_dash, is_spelled};
-use super::identity::ReadHeaders;
+use super::hop_by_hop::{has_alias_prefix, is_alias, is_alias_of, is_read_as_dash};
+use super::identity::PolicyHeaders;
 use crate::scheme::Scheme;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -34,8 +35,8 @@ const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto
 const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// Headers that make some upstreams serve another path than the request line names: gunicorn and Daphne strip the value of `SCRIPT_NAME` or
-/// `Daphne-Root-Path` from the path.
+/// Headers that make some upstreams serve another path than the request line names: gunicorn and Daphne strip the value
+/// of `SCRIPT_NAME` or `Daphne-Root-Path` from the path.
 const OTHER_PATHS: [&str; 13] = [
     "x-original-url",
     "x-original-uri",
@@ -52,33 +53,33 @@ const OTHER_PATHS: [&str; 13] = [
     "x-waws-unencoded-url",
 ];
 
-/// The longest `X-Forwarded-For` that is added to, in bytes. A longer one is made anew.
+/// The longest `X-Forwarded-For` that is extended, in bytes. A longer one is replaced.
 const CHAIN_MAX: usize = 4_096;
 
-/// How a request came to us.
+/// Where a request came from.
 #[derive(Clone, Debug)]
 pub struct Hop<'a> {
-    /// Who is at the other end of the connection.
+    /// The peer of the connection.
     pub peer: &'a Peer,
-    /// Who is asking, as it was found out.
+    /// The identified client.
     pub client: IpAddr,
-    /// How the request came.
+    /// The scheme of the connection.
     pub scheme: Scheme,
-    /// The host that was asked for, with its port.
+    /// The requested host with its port.
     pub host: Option<HeaderValue>,
 }
 
-/// Who is at the other end of a connection. Its address is written down once, for all requests.
+/// The peer of a connection. Its address is rendered once for all requests.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// As the connection has it.
+    /// The address of the connection.
     pub address: IpAddr,
     text: HeaderValue,
 }
 
-/// What the server is told. None of these fields is among the request's own.
+/// Headers that the gateway adds. The request itself contains none of them.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct ForwardingHeaders {
     chain: HeaderValue,
     client: HeaderValue,
     scheme: Option<Scheme>,
@@ -86,15 +87,20 @@ pub struct Told {
 }
 
 impl Peer {
-    /// Who has this address.
+    /// The peer with this address.
     pub fn new(address: IpAddr) -> Self {
         Self { address, text: SmallText::of(address.to_canonical()).value() }
     }
 }
 
 impl Hop<'_> {
-    /// What the server is to be told of whom the request is made for. Takes away what nobody can vouch for.
-    pub fn tell(self, headers: &mut HeaderMap, rules: &Rules, read: &ReadHeaders) -> Told {
+    /// Removes untrusted headers from the request, and returns the headers to add.
+    pub fn forwarding_headers(
+        self,
+        headers: &mut HeaderMap,
+        rules: &Rules,
+        read: &PolicyHeaders,
+    ) -> ForwardingHeaders {
         let is_proxy = rules.proxies.trust(self.peer.address);
         remove_claims(headers, rules, read, is_proxy);
         if !is_proxy {
@@ -102,17 +108,17 @@ impl Hop<'_> {
             let chain = self.peer.text.clone();
             let client =
                 if is_client { chain.clone() } else { SmallText::of(self.client.to_canonical()).value() };
-            return Told { chain, client, scheme: Some(self.scheme), host: self.host };
+            return ForwardingHeaders { chain, client, scheme: Some(self.scheme), host: self.host };
         }
         let chain = self.chain(headers, rules);
         headers.remove(X_FORWARDED_FOR);
         headers.remove(X_REAL_IP);
         let scheme = Some(self.scheme).filter(|_| !headers.contains_key(X_FORWARDED_PROTO));
         let host = self.host.filter(|_| !headers.contains_key(X_FORWARDED_HOST));
-        Told { chain, client: SmallText::of(self.client.to_canonical()).value(), scheme, host }
+        ForwardingHeaders { chain, client: SmallText::of(self.client.to_canonical()).value(), scheme, host }
     }
 
-    /// Whom each one heard from, the peer last.
+    /// The value of `X-Forwarded-For`, the peer last.
     fn chain(&self, headers: &HeaderMap, rules: &Rules) -> HeaderValue {
         let (peer, client) = (self.peer.address.to_canonical(), self.client.to_canonical());
         let mut chain = SmallText::default();
@@ -134,28 +140,28 @@ impl Hop<'_> {
     }
 }
 
-impl Told {
-    /// Shows each field and its value.
-    pub fn each(&self, mut show: impl FnMut(&HeaderName, &[u8])) {
-        show(&X_FORWARDED_FOR, self.chain.as_bytes());
-        show(&X_REAL_IP, self.client.as_bytes());
+impl ForwardingHeaders {
+    /// Visits each header.
+    pub fn for_each(&self, mut visit: impl FnMut(&HeaderName, &[u8])) {
+        visit(&X_FORWARDED_FOR, self.chain.as_bytes());
+        visit(&X_REAL_IP, self.client.as_bytes());
         if let Some(scheme) = self.scheme {
-            show(&X_FORWARDED_PROTO, scheme.as_str().as_bytes());
+            visit(&X_FORWARDED_PROTO, scheme.as_str().as_bytes());
         }
         if let Some(host) = &self.host {
-            show(&X_FORWARDED_HOST, host.as_bytes());
+            visit(&X_FORWARDED_HOST, host.as_bytes());
         }
     }
 
-    /// Adds the fields to others.
+    /// Appends the headers to others.
     pub fn add_to(&self, headers: &mut HeaderMap) {
-        self.each(|name, value| {
+        self.for_each(|name, value| {
             headers.extend(HeaderValue::from_bytes(value).map(|value| (name.clone(), value)));
         });
     }
 }
 
-/// A text that is short.
+/// A short text.
 #[derive(Default)]
 struct SmallText(SmallVec<[u8; 128]>);
 
@@ -175,8 +181,9 @@ impl SmallText {
     }
 }
 
-/// Takes away what a client says of itself; of what a proxy says, doubles with `_` or the like and what it does not write.
-fn remove_claims(headers: &mut HeaderMap, rules: &Rules, read: &ReadHeaders, is_proxy: bool) {
+/// Removes identity claims of an untrusted peer. From a trusted proxy, removes aliases and the header that it does not
+/// write.
+fn remove_claims(headers: &mut HeaderMap, rules: &Rules, read: &PolicyHeaders, is_proxy: bool) {
     let user = rules.user_header.as_ref().map(HeaderName::as_str);
     let keeps_forwarded = is_proxy && rules.proxies.source == Forwarding::Forwarded;
     let is_removed = |name: &&HeaderName| {
@@ -184,7 +191,7 @@ fn remove_claims(headers: &mut HeaderMap, rules: &Rules, read: &ReadHeaders, is_
         let is_odd = text.bytes().any(is_read_as_dash);
         (*name == FORWARDED && !keeps_forwarded)
             || ((!is_proxy || is_odd) && is_claim(text, user))
-            || (is_odd && (is_double(text) || read.contain_double_of(name)))
+            || (is_odd && (is_alias(text) || read.contain_alias_of(name)))
     };
     let claims: SmallVec<[HeaderName; 4]> = headers.keys().filter(is_removed).cloned().collect();
     for name in claims {
@@ -192,10 +199,13 @@ fn remove_claims(headers: &mut HeaderMap, rules: &Rules, read: &ReadHeaders, is_
     }
 }
 
-/// True if a field, with `-` or with `_` or the like, says for whom a request is made or what it is for.
+/// True if a header, or an alias of it, claims an identity or another path.
 pub(super) fn is_claim(name: &str, user: Option<&str>) -> bool {
-    let is = |known: &str| is_spelled(name, known);
-    begins(name, "x-forwarded-") || is("x-real-ip") || OTHER_PATHS.into_iter().any(is) || user.is_some_and(is)
+    let is = |known: &str| is_alias_of(name, known);
+    has_alias_prefix(name, "x-forwarded-")
+        || is("x-real-ip")
+        || OTHER_PATHS.into_iter().any(is)
+        || user.is_some_and(is)
 }
 
 #[cfg(test)]

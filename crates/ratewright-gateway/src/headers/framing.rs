@@ -1,8 +1,8 @@
-//! Where a request ends and for which host it is, if that can be read in one way only.
+//! Rejects requests whose end or host is ambiguous.
 //!
-//! Two servers that disagree about the end of a request disagree about the beginning of the next one: what one of them
-//! takes for a body is a request to the other, which nobody limited. So whatever could be read in two ways is refused, also
-//! where the standard says which one is right.
+//! Two servers that disagree about the end of a request disagree about the start of the next one: the body of one is a
+//! request to the other, which no policy limited. So ambiguous framing is rejected, even where the standard says which
+//! reading is right.
 
 use std::borrow::Cow;
 
@@ -11,128 +11,128 @@ use http::request::Parts;
 use http::{HeaderValue, Version};
 use ratewright_http::parts;
 
-/// Why a request could be read in two ways.
+/// Why framing or host is ambiguous.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Framing {
-    /// Some go by the one and some by the other.
-    #[error("the request has both Content-Length and Transfer-Encoding; send one of them")]
+pub enum FramingError {
+    /// Parsers disagree on which one counts.
+    #[error("request has both Content-Length and Transfer-Encoding; send one of them")]
     LengthAndCoding,
-    /// Some take the first and some the last.
-    #[error("the request has several values of Content-Length; send one")]
-    Lengths,
-    /// `+5`, `0x5`, nothing, or more than 64 bits.
-    #[error("Content-Length is no whole number in digits")]
-    Length,
-    /// Several, another one, or `chunked` in an unusual spelling.
-    #[error("Transfer-Encoding is not exactly chunked")]
-    Coding,
-    /// HTTP/1.0 does not know it, and HTTP/2 and later have no such thing.
-    #[error("Transfer-Encoding is for HTTP/1.1 only")]
-    CodingOfOtherVersion,
-    /// Some go on with the line before, and some begin a new one.
-    #[error("a line of the request's head begins with white space")]
-    Folded,
-    /// Some take the white space off, and some take it for a part of the name.
-    #[error("a field of the request has no name, or white space between its name and the colon")]
-    Name,
-    /// Some pass over it, and some take it for the beginning of the body.
-    #[error("a line of the request's head has no colon")]
+    /// Some parsers use the first and some the last.
+    #[error("request has several Content-Length values; send one")]
+    DuplicateLength,
+    /// `+5`, `0x5`, empty, or more than 64 bits.
+    #[error("invalid Content-Length; send digits only")]
+    InvalidLength,
+    /// Several codings, another one, or `chunked` in an unusual spelling.
+    #[error("unsupported Transfer-Encoding; send exactly chunked")]
+    UnsupportedCoding,
+    /// HTTP/1.0 and HTTP/2 have no transfer codings.
+    #[error("Transfer-Encoding requires HTTP/1.1")]
+    CodingVersion,
+    /// Some parsers continue the line before, and some start a new one.
+    #[error("header line starts with white space; send each header on one line")]
+    ObsoleteFold,
+    /// Some parsers trim the white space, and some keep it in the name.
+    #[error("header name empty or followed by white space; write Name: value")]
+    InvalidName,
+    /// Some parsers skip the line, and some start the body there.
+    #[error("header line without a colon; write Name: value")]
     NoColon,
-    /// Some end a line at LF alone, at CR alone, or at NUL.
-    #[error("a line of the request's head does not end with CR LF, or has CR or NUL in it")]
-    LineEnd,
-    /// HTTP/1.1 asks for it.
-    #[error("the request has no Host")]
-    NoHost,
-    /// Some take the first and some the last.
-    #[error("the request has several Host fields; send one")]
-    Hosts,
-    /// It is empty, or has what no host has.
-    #[error("Host is no host")]
-    Host,
-    /// What is asked for names another one.
-    #[error("Host is not the host that the request's target names")]
-    OtherHost,
+    /// Some parsers end a line at a bare LF, a bare CR or NUL.
+    #[error("line of the request head does not end with CR LF, or contains CR or NUL")]
+    InvalidLineEnd,
+    /// HTTP/1.1 requires it.
+    #[error("Host header missing; send one")]
+    MissingHost,
+    /// Some parsers use the first and some the last.
+    #[error("request has several Host headers; send one")]
+    DuplicateHost,
+    /// It is empty or contains invalid characters.
+    #[error("invalid Host header")]
+    InvalidHost,
+    /// The request target names another host.
+    #[error("Host header differs from the host of the request target")]
+    HostMismatch,
 }
 
-/// Refuses a request that two servers could read in two ways.
+/// Rejects a request with ambiguous framing, and returns its host in lower case and without a port.
 ///
-/// What a server has tidied up before it shows the request cannot be refused here: `strict.rs` sees it earlier.
-///
-/// The host that it is for is what comes of it, if it says one: in lower case and without its port.
+/// hyper hides some ambiguity before this sees the request: `framing_guard.rs` checks the raw bytes.
 ///
 /// # Errors
-/// The first reason that is found.
-pub fn check_framing(request: &Parts) -> Result<Option<Cow<'_, str>>, Framing> {
+/// The first reason found.
+pub fn check_framing(request: &Parts) -> Result<Option<Cow<'_, str>>, FramingError> {
     check_length(request)?;
     check_host(request)
 }
 
-fn check_length(request: &Parts) -> Result<(), Framing> {
+fn check_length(request: &Parts) -> Result<(), FramingError> {
     let mut codings = request.headers.get_all(TRANSFER_ENCODING).iter();
     let mut lengths = request.headers.get_all(CONTENT_LENGTH).iter();
     match (codings.next(), lengths.next()) {
         (None, None) => Ok(()),
-        (Some(_), Some(_)) => Err(Framing::LengthAndCoding),
-        (Some(_), None) if request.version != Version::HTTP_11 => Err(Framing::CodingOfOtherVersion),
-        (Some(coding), None) if codings.next().is_some() || coding != "chunked" => Err(Framing::Coding),
+        (Some(_), Some(_)) => Err(FramingError::LengthAndCoding),
+        (Some(_), None) if request.version != Version::HTTP_11 => Err(FramingError::CodingVersion),
+        (Some(coding), None) if codings.next().is_some() || coding != "chunked" => {
+            Err(FramingError::UnsupportedCoding)
+        }
         (Some(_), None) => Ok(()),
         (None, Some(length)) if lengths.next().is_some() || length.as_bytes().contains(&b',') => {
-            Err(Framing::Lengths)
+            Err(FramingError::DuplicateLength)
         }
-        (None, Some(length)) => is_length(length).then_some(()).ok_or(Framing::Length),
+        (None, Some(length)) => is_length(length).then_some(()).ok_or(FramingError::InvalidLength),
     }
 }
 
-/// Digits, and not more than 64 bits of them.
+/// True if the value is a number of digits that fits 64 bits.
 fn is_length(value: &HeaderValue) -> bool {
     let digits = value.to_str().ok().filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
     digits.is_some_and(|digits| digits.parse::<u64>().is_ok())
 }
 
-fn check_host(request: &Parts) -> Result<Option<Cow<'_, str>>, Framing> {
+fn check_host(request: &Parts) -> Result<Option<Cow<'_, str>>, FramingError> {
     let mut hosts = request.headers.get_all(HOST).iter();
     let host = hosts.next();
     if hosts.next().is_some() {
-        return Err(Framing::Hosts);
+        return Err(FramingError::DuplicateHost);
     }
     let target = request.uri.authority().map(|authority| authority.as_str());
     match (host, target) {
-        (None, None) if request.version >= Version::HTTP_11 => Err(Framing::NoHost),
+        (None, None) if request.version >= Version::HTTP_11 => Err(FramingError::MissingHost),
         (None, None) => Ok(None),
         (None, Some(target)) => host_and_port(target).map(|(host, _)| Some(host)),
         (Some(host), None) => host_and_port(text(host)?).map(|(host, _)| Some(host)),
         (Some(host), Some(target)) => {
             let host = host_and_port(text(host)?)?;
-            if host == host_and_port(target)? { Ok(Some(host.0)) } else { Err(Framing::OtherHost) }
+            if host == host_and_port(target)? { Ok(Some(host.0)) } else { Err(FramingError::HostMismatch) }
         }
     }
 }
 
-fn text(value: &HeaderValue) -> Result<&str, Framing> {
-    value.to_str().map_err(|_| Framing::Host)
+fn text(value: &HeaderValue) -> Result<&str, FramingError> {
+    value.to_str().map_err(|_| FramingError::InvalidHost)
 }
 
-/// A host as it is compared. With a user in it, some would take the user for the host.
-fn host_and_port(text: &str) -> Result<(Cow<'_, str>, Option<u16>), Framing> {
-    let host = parts::host_of(text).filter(|_| is_host(text)).ok_or(Framing::Host)?;
+/// Splits host and port. A user is invalid: some parsers take it for the host.
+fn host_and_port(text: &str) -> Result<(Cow<'_, str>, Option<u16>), FramingError> {
+    let host = parts::host_of(text).filter(|_| is_host(text)).ok_or(FramingError::InvalidHost)?;
     if host.len() == text.len() {
         return Ok((host, None));
     }
     let port = text.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.contains(']'));
     match port {
         None | Some("") => Ok((host, None)),
-        Some(port) => port.parse().map(|port| (host, Some(port))).map_err(|_| Framing::Host),
+        Some(port) => port.parse().map(|port| (host, Some(port))).map_err(|_| FramingError::InvalidHost),
     }
 }
 
-/// What stands in names and addresses, and nothing that a server may split at or unquote; nor `@`.
+/// True if the text contains only characters of hosts and ports, and no separator or `@`.
 fn is_host(text: &str) -> bool {
-    text.bytes().all(|byte| OF_HOSTS[usize::from(byte)])
+    text.bytes().all(|byte| HOST_BYTES[usize::from(byte)])
 }
 
-const OF_HOSTS: [bool; 256] = {
+const HOST_BYTES: [bool; 256] = {
     let mut known = [false; 256];
     let mut byte = 0_u8;
     while byte < 128 {
@@ -154,7 +154,7 @@ mod tests {
     use http::Request;
 
     #[track_caller]
-    fn check(version: Version, uri: &str, fields: &[(&str, &str)], expected: Result<(), Framing>) {
+    fn check(version: Version, uri: &str, fields: &[(&str, &str)], expected: Result<(), FramingError>) {
         let mut request = Request::builder().version(version).uri(uri);
         for (name, value) in fields {
             request = request.header(*name, *value);
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_body(fields: &[(&str, &str)], expected: Result<(), Framing>) {
+    fn check_body(fields: &[(&str, &str)], expected: Result<(), FramingError>) {
         let fields = [fields, &[("host", "a")]].concat();
         check(Version::HTTP_11, "/", &fields, expected);
     }
@@ -177,14 +177,14 @@ mod tests {
         check_body(&[("transfer-encoding", "chunked")], Ok(()));
         check_body(
             &[("content-length", "5"), ("transfer-encoding", "chunked")],
-            Err(Framing::LengthAndCoding),
+            Err(FramingError::LengthAndCoding),
         );
         for lengths in [&["5", "5"][..], &["5", "6"], &["5, 5"], &["5,6"]] {
             let fields: Vec<_> = lengths.iter().map(|length| ("content-length", *length)).collect();
-            check_body(&fields, Err(Framing::Lengths));
+            check_body(&fields, Err(FramingError::DuplicateLength));
         }
         for length in ["", "+5", "-1", "0x5", "5 ", "5;", "18446744073709551616", "٥"] {
-            check_body(&[("content-length", length)], Err(Framing::Length));
+            check_body(&[("content-length", length)], Err(FramingError::InvalidLength));
         }
     }
 
@@ -193,15 +193,15 @@ mod tests {
         for coding in
             ["gzip", "gzip, chunked", "Chunked", "chunked, chunked", "identity", "", "xchunked", "chunked;q"]
         {
-            check_body(&[("transfer-encoding", coding)], Err(Framing::Coding));
+            check_body(&[("transfer-encoding", coding)], Err(FramingError::UnsupportedCoding));
         }
         check_body(
             &[("transfer-encoding", "chunked"), ("transfer-encoding", "chunked")],
-            Err(Framing::Coding),
+            Err(FramingError::UnsupportedCoding),
         );
         for version in [Version::HTTP_10, Version::HTTP_2] {
             let fields = [("host", "a"), ("transfer-encoding", "chunked")];
-            check(version, "/", &fields, Err(Framing::CodingOfOtherVersion));
+            check(version, "/", &fields, Err(FramingError::CodingVersion));
         }
     }
 
@@ -214,22 +214,27 @@ mod tests {
         check_11("/", &["a.example:8080"], Ok(()));
         check_11("/", &["[::1]:80"], Ok(()));
         check_11("/", &["[::1]"], Ok(()));
-        check_11("/", &[], Err(Framing::NoHost));
-        check_11("/", &["a", "a"], Err(Framing::Hosts));
+        check_11("/", &[], Err(FramingError::MissingHost));
+        check_11("/", &["a", "a"], Err(FramingError::DuplicateHost));
         for odd in ["", " ", "a b", "a,b", "a/b", "u@a", "a:b", "a:99999", "a\"", "é", "a\\b", "a?b"] {
-            check_11("/", &[odd], Err(Framing::Host));
+            check_11("/", &[odd], Err(FramingError::InvalidHost));
         }
         check_11("http://A.example/", &["a.example"], Ok(()));
-        check_11("http://a.example/", &["b.example"], Err(Framing::OtherHost));
-        check_11("http://a.example:1/", &["a.example:2"], Err(Framing::OtherHost));
-        check_11("http://u@a.example/", &["a.example"], Err(Framing::Host));
+        check_11("http://a.example/", &["b.example"], Err(FramingError::HostMismatch));
+        check_11("http://a.example:1/", &["a.example:2"], Err(FramingError::HostMismatch));
+        check_11("http://u@a.example/", &["a.example"], Err(FramingError::InvalidHost));
     }
 
     #[test]
     fn other_versions_may_lack_a_host_or_name_it_in_the_target() {
         check(Version::HTTP_10, "/", &[], Ok(()));
         check(Version::HTTP_2, "https://a.example/", &[], Ok(()));
-        check(Version::HTTP_2, "https://a.example/", &[("host", "b.example")], Err(Framing::OtherHost));
-        check(Version::HTTP_2, "/", &[], Err(Framing::NoHost));
+        check(
+            Version::HTTP_2,
+            "https://a.example/",
+            &[("host", "b.example")],
+            Err(FramingError::HostMismatch),
+        );
+        check(Version::HTTP_2, "/", &[], Err(FramingError::MissingHost));
     }
 }

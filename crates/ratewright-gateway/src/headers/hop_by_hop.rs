@@ -1,11 +1,11 @@
-//! Fields that are between two neighbours, and go no further.
+//! Hop-by-hop headers, which are not forwarded.
 //!
-//! `Connection` names further ones, and a client may write there what it likes. If all of it were obeyed, a client could have
-//! taken away what somebody before or in us set, and the server would find nobody's address or no login at all. So what
-//! [`is_kept`] tells stays, whatever `Connection` says: framing, hosts, the client's identity and address, and request ids. A
-//! request that names there what it is counted by has been refused before: see `identity.rs`.
+//! `Connection` names further ones, and a client may name any header there, for example one that a proxy before us set:
+//! the upstream would see no client address or no login. So [`is_kept`] headers stay whatever `Connection` says:
+//! framing, host, identity, address and request ids. A request that names a policy header there has been rejected
+//! before: see `identity.rs`.
 //!
-//! `TE: trailers` is passed on, since gRPC needs it and it promises nothing but to read trailers. `Trailer` only announces
+//! `TE: trailers` is forwarded, since gRPC needs it and it only promises to read trailers. `Trailer` only announces
 //! them, and stays.
 
 use http::header::{
@@ -19,7 +19,7 @@ use smallvec::SmallVec;
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
-/// Fields between two neighbours. Of `TE` a part may go on.
+/// Hop-by-hop headers. `TE: trailers` is forwarded.
 static HOP_BY_HOP: [HeaderName; 8] = [
     CONNECTION,
     TRANSFER_ENCODING,
@@ -31,7 +31,7 @@ static HOP_BY_HOP: [HeaderName; 8] = [
     PROXY_AUTHORIZATION,
 ];
 
-/// Fields that `Connection` cannot take away: how long the body is and what is in it, and who is asking.
+/// Headers that `Connection` cannot remove: framing, content and identity.
 static KEPT: [HeaderName; 13] = [
     HOST,
     CONTENT_LENGTH,
@@ -45,79 +45,80 @@ static KEPT: [HeaderName; 13] = [
     FORWARDED,
     VIA,
     TRAILER,
-    TE, // it is looked at apart
+    TE, // handled separately
 ];
 
-/// More fields that `Connection` cannot take away, those that http has no names for.
-const KEPT_TOO: [&str; 5] = ["x-real-ip", "x-request-id", "x-correlation-id", "traceparent", "tracestate"];
+/// More headers that `Connection` cannot remove, without a constant in http.
+const KEPT_BY_NAME: [&str; 5] =
+    ["x-real-ip", "x-request-id", "x-correlation-id", "traceparent", "tracestate"];
 
-/// Takes away what is between two neighbours only: `Connection` and what it names, `Keep-Alive`, `Proxy-Connection`,
-/// `Proxy-Authenticate`, `Proxy-Authorization`, `TE` but for `trailers`, `Transfer-Encoding` and `Upgrade`.
+/// Removes hop-by-hop headers: `Connection` and the headers it names, `Keep-Alive`, `Proxy-Connection`,
+/// `Proxy-Authenticate`, `Proxy-Authorization`, `TE` except `trailers`, `Transfer-Encoding` and `Upgrade`.
 ///
-/// `user` is the field in which trusted proxies name the user, if there is one. It stays too.
+/// `user` is the header in which trusted proxies name the user. It stays too.
 pub fn strip_hop_by_hop(headers: &mut HeaderMap, user: Option<&HeaderName>) {
-    // Looking for each of them by its name costs more than looking at all names once; mostly none is there.
-    let there: SmallVec<[&HeaderName; 4]> = headers.keys().filter_map(hop_by_hop).collect();
-    if there.contains(&&CONNECTION) {
-        for name in named(headers) {
+    // One pass over all names is cheaper than one lookup for each; mostly none is present.
+    let found: SmallVec<[&HeaderName; 4]> = headers.keys().filter_map(hop_by_hop).collect();
+    if found.contains(&&CONNECTION) {
+        for name in connection_options(headers) {
             if !is_kept(&name) && user != Some(&name) {
                 headers.remove(name);
             }
         }
     }
-    for name in there.iter().filter(|name| ***name != TE) {
+    for name in found.iter().filter(|name| ***name != TE) {
         headers.remove(*name);
     }
-    if there.contains(&&TE) {
+    if found.contains(&&TE) {
         let is_trailers = |text: &[u8]| text.eq_ignore_ascii_case(b"trailers");
-        let takes_trailers = headers.get_all(TE).iter().flat_map(elements).any(is_trailers);
+        let accepts_trailers = headers.get_all(TE).iter().flat_map(elements).any(is_trailers);
         headers.remove(TE);
-        if takes_trailers {
+        if accepts_trailers {
             headers.insert(TE, HeaderValue::from_static("trailers"));
         }
     }
 }
 
-/// The same name, if the field is between two neighbours.
+/// The same name, if it is a hop-by-hop header.
 pub(super) fn hop_by_hop(name: &HeaderName) -> Option<&'static HeaderName> {
     HOP_BY_HOP.iter().find(|known| *known == name)
 }
 
-/// True if `Connection` cannot take this field away.
+/// True if `Connection` cannot remove this header.
 fn is_kept(name: &HeaderName) -> bool {
-    KEPT.contains(name) || name.as_str().starts_with("x-forwarded-") || KEPT_TOO.contains(&name.as_str())
+    KEPT.contains(name) || name.as_str().starts_with("x-forwarded-") || KEPT_BY_NAME.contains(&name.as_str())
 }
 
-/// True if a name is that of a header between two neighbours, or of one that `Connection` cannot take away, once `_` and the like are
-/// taken for `-`: upstreams that speak CGI or WSGI read `content_length` as `Content-Length`, and lighttpd `content.length` too.
-pub(super) fn is_double(name: &str) -> bool {
+/// True if a name is an alias of a hop-by-hop or kept header, with `_` or the like for `-`: upstreams that speak CGI or
+/// WSGI read `content_length` as `Content-Length`, and lighttpd `content.length` too.
+pub(super) fn is_alias(name: &str) -> bool {
     name.bytes().any(is_read_as_dash)
-        && HOP_BY_HOP.iter().chain(&KEPT).any(|known| is_spelled(name, known.as_str()))
+        && HOP_BY_HOP.iter().chain(&KEPT).any(|known| is_alias_of(name, known.as_str()))
 }
 
-/// True if some upstreams read this byte of a name as `-`, or as `_` like that.
+/// True if some upstreams read this byte of a name as `-` or `_`.
 pub(super) fn is_read_as_dash(byte: u8) -> bool {
     byte != b'-' && !byte.is_ascii_alphanumeric()
 }
 
-/// True if a name is `known`, perhaps with `_` or the like in the place of `-`.
-pub(super) fn is_spelled(name: &str, known: &str) -> bool {
-    name.len() == known.len() && begins(name, known)
+/// True if a name is `known`, possibly with `_` or the like for `-`.
+pub(super) fn is_alias_of(name: &str, known: &str) -> bool {
+    name.len() == known.len() && has_alias_prefix(name, known)
 }
 
-/// True if a name begins with `known`, perhaps with `_` or the like in the place of `-`.
-pub(super) fn begins(name: &str, known: &str) -> bool {
+/// True if a name starts with `known`, possibly with `_` or the like for `-`.
+pub(super) fn has_alias_prefix(name: &str, known: &str) -> bool {
     let same = |(a, b): (u8, u8)| a == b || (is_read_as_dash(a) && !b.is_ascii_alphanumeric());
     name.len() >= known.len() && name.bytes().zip(known.bytes()).all(same)
 }
 
-/// The fields that `Connection` names.
-pub(super) fn named(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {
+/// The headers that `Connection` names.
+pub(super) fn connection_options(headers: &HeaderMap) -> SmallVec<[HeaderName; 2]> {
     let options = headers.get_all(CONNECTION).iter().flat_map(elements);
     options.filter_map(|option| HeaderName::from_bytes(option).ok()).collect()
 }
 
-/// The elements of a list, without blanks around them.
+/// The elements of a list, trimmed.
 pub(crate) fn elements(value: &HeaderValue) -> impl Iterator<Item = &[u8]> {
     value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
 }
@@ -133,7 +134,7 @@ mod tests {
         })
     }
 
-    /// What is left, in words.
+    /// Compares the remaining headers.
     #[track_caller]
     fn check(fields: &[(&'static str, &'static str)], expected: &str) {
         let mut headers = headers(fields);
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_between_neighbours_goes_no_further() {
+    fn hop_by_hop_headers_are_removed() {
         check(
             &[
                 ("connection", "close, X-Mine"),
@@ -166,9 +167,9 @@ mod tests {
         check(&[("connection", ", ,\u{7e},a b,,"), ("accept", "*/*")], "accept=*/*");
     }
 
-    /// Otherwise a client could have its address, its login or the length of its body taken away.
+    /// Otherwise a client could remove its address, its login or its body length.
     #[test]
-    fn connection_takes_nothing_away_that_others_rely_on() {
+    fn connection_cannot_remove_protected_headers() {
         check(
             &[
                 (
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn only_trailers_are_passed_on_of_te() {
+    fn only_te_trailers_is_forwarded() {
         check(&[("te", "trailers")], "te=trailers");
         check(&[("te", "gzip;q=0.5, Trailers"), ("connection", "TE")], "te=trailers");
         check(&[("te", "deflate"), ("te", "trailers")], "te=trailers");

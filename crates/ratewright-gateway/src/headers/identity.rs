@@ -1,9 +1,10 @@
-//! Rejects requests with ambiguous identity: those for which the upstream may read another client than the one we count.
+//! Rejects requests with ambiguous identity: those for which the upstream may read another client than the one we
+//! count.
 //!
-//! A limit is worth something only if it counts what the upstream reads. Two `Authorization` headers name two users, and the
-//! upstream may believe the other one. `Connection: X-Api-Key` has the key removed after it was counted, so every made-up key
-//! is a fresh bucket and the upstream sees none. `post` is counted as another method than `POST`, and some upstreams serve it
-//! as the same. All of these get 400.
+//! A limit helps only if it counts what the upstream reads. Two `Authorization` headers name two users, and the
+//! upstream may use the other one. `Connection: X-Api-Key` removes the key after it was counted, so every made-up key
+//! gets a fresh bucket and the upstream sees none. `post` is counted as another method than `POST`, but some upstreams
+//! serve both. All of these get 400.
 
 use std::sync::Arc;
 
@@ -13,38 +14,38 @@ use http::{HeaderName, Method};
 use ratewright_core::{AttributeName, Policies};
 use ratewright_http::{Dialect, METHOD_OVERRIDES, Rules};
 
-use super::hop_by_hop::{hop_by_hop, is_spelled, named};
+use super::hop_by_hop::{connection_options, hop_by_hop, is_alias_of};
 use crate::explain::EXPLAIN;
 use crate::snapshot::Snapshot;
 
 /// The headers that policies and identification read.
 #[derive(Clone, Debug, Default)]
-pub struct ReadHeaders(Vec<HeaderName>);
+pub struct PolicyHeaders(Vec<HeaderName>);
 
-/// How the headers of a request are judged, by one policy file.
+/// Which headers are trusted and read, by one policy file.
 #[derive(Clone, Debug)]
 pub(crate) struct HeaderRules {
-    /// Whom to believe.
+    /// The identification rules.
     pub(crate) dialect: Arc<Dialect>,
-    pub(crate) read: ReadHeaders,
+    pub(crate) read: PolicyHeaders,
 }
 
 /// Why a request's identity is ambiguous.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdentityError {
-    /// Some take the first and some the last.
+    /// Some upstreams use the first and some the last.
     #[error("the request has several Authorization headers; send one")]
-    Authorizations,
+    DuplicateAuthorization,
     /// Methods are case-sensitive, but not for every upstream.
     #[error("the method {0} contains lower-case letters; write it in capitals")]
-    Method(Method),
+    LowercaseMethod(Method),
     /// It would be removed after it was counted.
     #[error("Connection names {0}, which must reach the upstream; remove it from Connection")]
     Connection(HeaderName),
 }
 
-impl ReadHeaders {
+impl PolicyHeaders {
     /// The headers that these policies and rules read.
     pub fn of<'a>(policies: impl IntoIterator<Item = &'a Policies>, rules: &Rules) -> Self {
         let needs = policies.into_iter().flat_map(|policies| policies.needs().iter());
@@ -59,16 +60,16 @@ impl ReadHeaders {
         Self(read)
     }
 
-    /// True if this header is read.
+    /// True if policies or identification read this header.
     pub(super) fn contain(&self, name: &HeaderName) -> bool {
         self.0.contains(name)
     }
 
-    /// True if a name is not read, but is one that is read once `_` is taken for `-`.
-    pub(super) fn contain_double_of(&self, name: &HeaderName) -> bool {
+    /// True if a name is not read, but is an alias of one that is.
+    pub(super) fn contain_alias_of(&self, name: &HeaderName) -> bool {
         !self.contain(name)
             && self.0.iter().any(|read| {
-                is_spelled(name.as_str(), read.as_str()) || is_spelled(read.as_str(), name.as_str())
+                is_alias_of(name.as_str(), read.as_str()) || is_alias_of(read.as_str(), name.as_str())
             })
     }
 }
@@ -76,7 +77,7 @@ impl ReadHeaders {
 impl HeaderRules {
     pub(crate) fn of(snapshot: &Snapshot) -> Self {
         let Snapshot { policies, permits, dialect, .. } = snapshot;
-        let read = ReadHeaders::of([&**policies, &**permits], &dialect.rules);
+        let read = PolicyHeaders::of([&**policies, &**permits], &dialect.rules);
         Self { dialect: Arc::clone(dialect), read }
     }
 }
@@ -84,25 +85,25 @@ impl HeaderRules {
 /// Rejects a request with ambiguous identity.
 ///
 /// # Errors
-/// The first reason that is found.
-pub fn check_identity(request: &Parts, read: &ReadHeaders) -> Result<(), IdentityError> {
+/// The first reason found.
+pub fn check_identity(request: &Parts, read: &PolicyHeaders) -> Result<(), IdentityError> {
     if request.method.as_str().bytes().any(|byte| byte.is_ascii_lowercase()) {
-        return Err(IdentityError::Method(request.method.clone()));
+        return Err(IdentityError::LowercaseMethod(request.method.clone()));
     }
     if request.headers.get_all(AUTHORIZATION).iter().nth(1).is_some() {
-        return Err(IdentityError::Authorizations);
+        return Err(IdentityError::DuplicateAuthorization);
     }
     if !request.headers.contains_key(CONNECTION) {
         return Ok(());
     }
-    let mut options = named(&request.headers).into_iter();
+    let mut options = connection_options(&request.headers).into_iter();
     let removed =
-        options.find(|name| tells_who_asks(name) || (read.contain(name) && hop_by_hop(name).is_none()));
+        options.find(|name| identifies_client(name) || (read.contain(name) && hop_by_hop(name).is_none()));
     removed.map_or(Ok(()), |name| Err(IdentityError::Connection(name)))
 }
 
-/// True if a header identifies the client under any policies.
-fn tells_who_asks(name: &HeaderName) -> bool {
+/// True if a header identifies the client under any policy.
+fn identifies_client(name: &HeaderName) -> bool {
     [AUTHORIZATION, COOKIE, HOST, FORWARDED].contains(name)
         || name == "x-real-ip"
         || name.as_str().starts_with("x-forwarded-")
@@ -114,13 +115,13 @@ mod tests {
     use http::Request;
     use ratewright_core::{Algorithm, Cost, Policy, Quota, Refill};
 
-    fn read() -> ReadHeaders {
+    fn read() -> PolicyHeaders {
         let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1/h".parse().unwrap()).unwrap();
         let policy = Policy::new("p", quota).unwrap();
         let policy = policy.by(&[AttributeName::Header("X-Api-Key"), AttributeName::Header("upgrade")]);
         let policy = policy.costing(Cost::Of(AttributeName::Header("x-cost".to_owned())));
         let rules = Rules { user_header: Some(HeaderName::from_static("x-user-id")), ..Rules::default() };
-        ReadHeaders::of([&Policies::new(vec![policy]).unwrap()], &rules)
+        PolicyHeaders::of([&Policies::new(vec![policy]).unwrap()], &rules)
     }
 
     #[track_caller]
@@ -134,11 +135,11 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_one_authorization() {
+    fn a_request_has_at_most_one_authorization() {
         let one = ("authorization", "Bearer a");
         check("GET", &[one], Ok(()));
-        check("GET", &[one, one], Err(IdentityError::Authorizations));
-        check("GET", &[one, ("Authorization", "")], Err(IdentityError::Authorizations));
+        check("GET", &[one, one], Err(IdentityError::DuplicateAuthorization));
+        check("GET", &[one, ("Authorization", "")], Err(IdentityError::DuplicateAuthorization));
     }
 
     #[test]
@@ -147,13 +148,13 @@ mod tests {
             check(method, &[], Ok(()));
         }
         for method in ["get", "post", "Post", "POSt", "x"] {
-            let refused = IdentityError::Method(Method::from_bytes(method.as_bytes()).unwrap());
+            let refused = IdentityError::LowercaseMethod(Method::from_bytes(method.as_bytes()).unwrap());
             check(method, &[], Err(refused));
         }
     }
 
     #[test]
-    fn connection_names_no_header_that_is_read() {
+    fn connection_must_not_name_policy_headers() {
         for options in
             ["close", "keep-alive, Upgrade", "TE", "te, trailers", "X-Mine", "x_api_key", ", ,", ""]
         {

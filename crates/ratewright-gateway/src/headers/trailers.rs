@@ -1,7 +1,7 @@
-//! Fields at the end of a body.
+//! Trailers: headers after a body.
 //!
-//! Some servers add them to those of the head. So nothing may come here that was judged, taken away or made anew there: who is
-//! asking and for whom, what for, how long the body is, and whatever a policy reads.
+//! Some upstreams merge them into the head. So trailers must not contain headers that were checked, removed or replaced
+//! there: identity, target, framing, and headers that a policy reads.
 
 use http::header::{
     AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, COOKIE, EXPECT, FORWARDED,
@@ -11,11 +11,11 @@ use http::{HeaderMap, HeaderName};
 use ratewright_http::Rules;
 
 use super::forwarded::is_claim;
-use super::hop_by_hop::{hop_by_hop, is_double};
-use super::identity::ReadHeaders;
+use super::hop_by_hop::{hop_by_hop, is_alias};
+use super::identity::PolicyHeaders;
 
-/// Fields that count only in the head.
-const OF_HEADS: [HeaderName; 10] = [
+/// Headers that are valid only in the head.
+const HEAD_ONLY: [HeaderName; 10] = [
     HOST,
     AUTHORIZATION,
     COOKIE,
@@ -28,20 +28,20 @@ const OF_HEADS: [HeaderName; 10] = [
     CONTENT_RANGE,
 ];
 
-/// More of them, those that http has no names for.
-const OF_HEADS_TOO: [&str; 2] = ["x-request-id", "x-correlation-id"];
+/// More of them, without a constant in http.
+const HEAD_ONLY_BY_NAME: [&str; 2] = ["x-request-id", "x-correlation-id"];
 
-/// Takes away what would have counted only in the head.
-pub fn clean_trailers(trailers: &mut HeaderMap, rules: &Rules, read: &ReadHeaders) {
+/// Removes trailers that are valid only in the head.
+pub fn clean_trailers(trailers: &mut HeaderMap, rules: &Rules, read: &PolicyHeaders) {
     let user = rules.user_header.as_ref().map(HeaderName::as_str);
     let is_removed = |name: &&HeaderName| {
-        OF_HEADS.contains(name)
-            || OF_HEADS_TOO.contains(&name.as_str())
+        HEAD_ONLY.contains(name)
+            || HEAD_ONLY_BY_NAME.contains(&name.as_str())
             || hop_by_hop(name).is_some()
             || is_claim(name.as_str(), user)
-            || is_double(name.as_str())
+            || is_alias(name.as_str())
             || read.contain(name)
-            || read.contain_double_of(name)
+            || read.contain_alias_of(name)
     };
     let removed: Vec<_> = trailers.keys().filter(is_removed).cloned().collect();
     for name in removed {
@@ -49,11 +49,11 @@ pub fn clean_trailers(trailers: &mut HeaderMap, rules: &Rules, read: &ReadHeader
     }
 }
 
-/// Removes what an upstream's trailers must not contain: headers that count only in the head, and those of the
-/// connection, which HTTP/2 clients take for an error of the whole response.
+/// Removes trailers that a response must not contain: headers that are valid only in the head, and hop-by-hop headers,
+/// which make the response invalid for HTTP/2 clients.
 pub fn clean_response_trailers(trailers: &mut HeaderMap) {
     let is_removed = |name: &&HeaderName| {
-        OF_HEADS.contains(name)
+        HEAD_ONLY.contains(name)
             || **name == SET_COOKIE
             || name.as_str().starts_with("access-control-")
             || hop_by_hop(name).is_some()
@@ -71,11 +71,11 @@ mod tests {
     use ratewright_core::{Algorithm, AttributeName, Policies, Policy, Quota};
 
     #[test]
-    fn nothing_that_counts_in_the_head_comes_at_the_end() {
+    fn trailers_contain_no_head_only_headers() {
         let rules = Rules { user_header: Some(HeaderName::from_static("x-user-id")), ..Rules::default() };
         let quota = Quota::new(Algorithm::SlidingWindow, "1/h".parse().unwrap()).unwrap();
         let policy = Policy::new("p", quota).unwrap().by(&[AttributeName::Header("x-api-key")]);
-        let read = ReadHeaders::of([&Policies::new(vec![policy]).unwrap()], &rules);
+        let read = PolicyHeaders::of([&Policies::new(vec![policy]).unwrap()], &rules);
         let mut trailers = HeaderMap::new();
         for name in [
             "x-api-key",
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn trailers_of_a_response_say_nothing_of_its_head_or_its_connection() {
+    fn response_trailers_contain_no_head_only_or_connection_headers() {
         let mut trailers = HeaderMap::new();
         for name in [
             "connection",

@@ -1,11 +1,11 @@
-//! Switching to another protocol: what the client asks for, and whether the upstream agrees to just that.
+//! Upgrades to another protocol: the client's request, and whether the upstream's response matches it.
 //!
 //! ```text
-//!   request       Connection: upgrade, Upgrade: websocket      asked_for, and then write
-//!   101 response  Connection: upgrade, Upgrade: websocket      check, and then write
+//!   request       Connection: upgrade, Upgrade: websocket      requested_by, then write
+//!   101 response  Connection: upgrade, Upgrade: websocket      check, then write
 //! ```
 //!
-//! After the switch, bytes pass through a tunnel that no policy sees, so neither side may still speak HTTP.
+//! After the upgrade, bytes pass through a tunnel that no policy sees, so neither side may still speak HTTP.
 
 use http::header::{CONNECTION, UPGRADE};
 use http::request::Parts;
@@ -13,14 +13,14 @@ use http::{HeaderMap, HeaderValue, Method, Version};
 
 use super::hop_by_hop::elements;
 
-/// The protocol that a client asks to switch to: `websocket`, for example.
+/// The requested protocol, for example `websocket`.
 #[derive(Clone, Debug)]
 pub struct Upgrade(HeaderValue);
 
 /// Why a 101 response opens no tunnel.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum UpgradeError {
-    /// It is not a response to an upgrade, or not one of HTTP/1.1.
+    /// The request asked for no upgrade, or the upstream speaks HTTP/2.
     #[error("unexpected 101: the client asked for no upgrade")]
     Unasked,
     /// `Connection` does not name `upgrade`.
@@ -29,16 +29,16 @@ pub(crate) enum UpgradeError {
     /// `Upgrade` names no protocol.
     #[error("101 response without Upgrade")]
     NoProtocol,
-    /// `Upgrade` names another protocol, perhaps besides the right one.
+    /// `Upgrade` names another protocol, possibly besides the requested one.
     #[error("101 response upgrades to {0}, which the client did not ask for")]
     OtherProtocol(String),
 }
 
 impl Upgrade {
-    /// The upgrade that a request asks for, if it does so in one way only.
+    /// The upgrade that a request asks for, if it is unambiguous.
     ///
     /// An upgrade to another HTTP version or to TLS is ignored: the requests inside could not be matched or limited.
-    pub fn asked_for(request: &Parts) -> Option<Self> {
+    pub fn requested_by(request: &Parts) -> Option<Self> {
         if request.version != Version::HTTP_11 || request.method != Method::GET {
             return None;
         }
@@ -53,9 +53,9 @@ impl Upgrade {
         (names_upgrade(&request.headers) && is_token && !is_hidden).then(|| Self(upgrade.clone()))
     }
 
-    /// Checks that a 101 response switches to this protocol, and to no other.
+    /// Checks that a 101 response switches to this protocol and no other.
     ///
-    /// Otherwise the upstream may go on reading HTTP, and what the client sends would be requests that nobody limits.
+    /// Otherwise the upstream may still read HTTP, and the client's bytes would be requests that no policy limits.
     pub(crate) fn check(&self, response: &HeaderMap) -> Result<(), UpgradeError> {
         if !names_upgrade(response) {
             return Err(UpgradeError::NotConnection);
@@ -73,7 +73,7 @@ impl Upgrade {
         }
     }
 
-    /// Writes both headers into a request, or a response, that has been stripped of them.
+    /// Writes both headers into a request or response without them.
     pub(crate) fn write(&self, headers: &mut HeaderMap) {
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, self.0.clone());
@@ -98,12 +98,12 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        let upgrade = Upgrade::asked_for(&parts);
+        let upgrade = Upgrade::requested_by(&parts);
         assert_eq!(upgrade.as_ref().map(|upgrade| upgrade.0.to_str().unwrap()), expected, "{fields:?}");
     }
 
     #[test]
-    fn an_upgrade_is_asked_for_in_two_fields() {
+    fn an_upgrade_needs_two_headers() {
         let both = [("connection", "keep-alive, Upgrade"), ("upgrade", "websocket")];
         check_upgrade("GET", Version::HTTP_11, &both, Some("websocket"));
         check_upgrade("POST", Version::HTTP_11, &both, None);
@@ -116,9 +116,9 @@ mod tests {
         check_upgrade("GET", Version::HTTP_11, &[both[0], ("upgrade", "")], None);
     }
 
-    /// Behind it would be requests that nobody limits.
+    /// The requests inside would not be limited.
     #[test]
-    fn nobody_is_switched_to_another_http() {
+    fn upgrades_to_another_http_version_are_ignored() {
         for hidden in ["h2c", "H2C", "h2c-14", "H2-16", "h3-29", "HTTP/2.0", "TLS/1.2", "h2", "h3"] {
             let fields = [("connection", "upgrade, http2-settings"), ("upgrade", hidden)];
             check_upgrade("GET", Version::HTTP_11, &fields, None);

@@ -16,9 +16,9 @@ fn a_name_in_braces_is_one_segment() {
     assert!(pattern("/{a}/**").matches("/x") && pattern("/{a}/**").matches("/x/y/z"));
 }
 
-/// Each is more specific than those after it.
+/// Each pattern is more specific than those after it.
 #[test]
-fn patterns_have_an_order() {
+fn patterns_are_ordered_by_specificity() {
     for texts in [
         &["/a/b", "/a/b*", "/a/b**", "/a/{id}", "/a/**", "/{x}/b", "/*/*", "/*/**", "/**/b", "/**"][..],
         &["/a", "/a/**"],
@@ -56,29 +56,29 @@ fn a12_a_label_has_no_stars_at_its_end() {
 }
 
 #[test]
-fn what_no_path_fits_is_told() {
+fn patterns_without_a_match_are_rejected() {
     for (text, problem) in [
-        ("", "no path fits \"\"; begin with / or **"),
-        ("a", "no path fits \"a\"; begin with / or **"),
-        ("*/a", "no path fits \"*/a\"; begin with / or **"),
+        ("", "path pattern \"\" matches no path; start with / or **"),
+        ("a", "path pattern \"a\" matches no path; start with / or **"),
+        ("*/a", "path pattern \"*/a\" matches no path; start with / or **"),
         (
             "/a/",
-            "no path fits \"/a/\", since paths are compared without empty segments and without a / at the end; leave it out",
+            "path pattern \"/a/\" matches no path: paths are matched without empty segments and without a / at the end; leave it out",
         ),
         (
             "/a//b",
-            "no path fits \"/a//b\", since paths are compared without empty segments and without a / at the end; leave it out",
+            "path pattern \"/a//b\" matches no path: paths are matched without empty segments and without a / at the end; leave it out",
         ),
-        ("/a/../b", "no path fits \"..\", since paths are compared in their normal form; write \"\""),
-        ("/%61", "no path fits \"%61\", since paths are compared in their normal form; write \"a\""),
-        ("/a b", "no path fits \"a b\", since paths are compared in their normal form; write \"a%20b\""),
-        ("/x{id}", "\"x{id}\" has braces that are not one name around a whole segment; write {id}, or use *"),
-        ("/{}", "\"{}\" has braces that are not one name around a whole segment; write {id}, or use *"),
+        ("/a/../b", "path segment \"..\" matches no path: paths are matched in normalized form; write \"\""),
+        ("/%61", "path segment \"%61\" matches no path: paths are matched in normalized form; write \"a\""),
         (
-            "/{a}{b}",
-            "\"{a}{b}\" has braces that are not one name around a whole segment; write {id}, or use *",
+            "/a b",
+            "path segment \"a b\" matches no path: paths are matched in normalized form; write \"a%20b\"",
         ),
-        ("/{a", "\"{a\" has braces that are not one name around a whole segment; write {id}, or use *"),
+        ("/x{id}", "path segment \"x{id}\" has invalid braces; write {id} for a whole segment, or use *"),
+        ("/{}", "path segment \"{}\" has invalid braces; write {id} for a whole segment, or use *"),
+        ("/{a}{b}", "path segment \"{a}{b}\" has invalid braces; write {id} for a whole segment, or use *"),
+        ("/{a", "path segment \"{a\" has invalid braces; write {id} for a whole segment, or use *"),
         ("/***", "\"/***\" has more than two stars in a row; * stays in a segment, ** crosses segments"),
     ] {
         assert_eq!(PathPattern::new(text, Case::Sensitive).unwrap_err().to_string(), problem);
@@ -86,7 +86,7 @@ fn what_no_path_fits_is_told() {
 }
 
 #[test]
-fn case_is_folded_only_if_asked_to_and_not_in_escapes() {
+fn case_is_folded_only_on_request_and_not_in_escapes() {
     let folded = PathPattern::new("/Login/%3Cb/{Id}", Case::Insensitive).unwrap();
     assert!(folded.matches("/login/%3Cb/x") && folded.as_str() == "/Login/%3Cb/{Id}");
     assert!(!pattern("/Login").matches("/login"));

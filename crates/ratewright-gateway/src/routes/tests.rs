@@ -1,4 +1,4 @@
-//! Routing by example, and against a plain reading of its rules.
+//! Lookup by example, and compared with a linear search.
 
 use super::*;
 use crate::server::Server;
@@ -36,19 +36,19 @@ fn matched(text: &str) -> Match {
     }
 }
 
-/// Routes whose ids are what they match.
+/// Routes whose ids are their matches.
 fn routes(texts: &[&str]) -> Result<Routes, RouteError> {
     Routes::new(texts.iter().map(|text| (matched(text), route(text))).collect())
 }
 
-/// What is found, in words.
+/// The result of a lookup as text.
 fn found(routes: &Routes, host: Option<&str>, path: &str, method: &str) -> String {
     match routes.find(host, path, &method.parse().unwrap()) {
-        Found::Route(route, _) => route.id.to_string(),
-        Found::WrongMethod(allowed) => {
+        RouteLookup::Route(route, _) => route.id.to_string(),
+        RouteLookup::MethodNotAllowed(allowed) => {
             format!("only {}", allowed.iter().map(Method::as_str).collect::<Vec<_>>().join(", "))
         }
-        Found::Nowhere => "nowhere".to_owned(),
+        RouteLookup::NoRoute => "no route".to_owned(),
     }
 }
 
@@ -78,16 +78,16 @@ fn the_most_specific_path_wins_whatever_the_order() {
     }
 }
 
-/// A name has something in it, a star need not.
+/// A name matches no empty segment, a star does.
 #[test]
-fn a_star_takes_the_root_and_a_name_does_not() {
+fn a_star_matches_the_root_and_a_name_does_not() {
     check(&["- - /{x},/*"], "h", "/", "GET", "- - /{x},/*");
     check(&["- - /{x}", "- - /*"], "h", "/", "GET", "- - /*");
     check(&["- - /{x}", "- - /*"], "h", "/a", "GET", "- - /{x}");
 }
 
 #[test]
-fn the_host_goes_before_the_path_and_what_it_does_not_take_falls_through() {
+fn the_host_precedes_the_path_and_misses_fall_through() {
     let texts = ["- a.example /**", "- *.example /x", "- **.example -", "- - /x/y", "- - -"];
     check(&texts, "a.example", "/x/y", "GET", "- a.example /**");
     check(&texts, "b.example", "/x", "GET", "- *.example /x");
@@ -100,7 +100,7 @@ fn the_host_goes_before_the_path_and_what_it_does_not_take_falls_through() {
 }
 
 #[test]
-fn a_route_that_names_the_method_wins_and_others_are_told() {
+fn a_route_that_names_the_method_wins_and_misses_list_the_allowed_methods() {
     let texts = ["GET - /a", "POST,PUT - /a", "- - /b", "DELETE - /b", "GET - /c", "HEAD - /c"];
     check(&texts, "h", "/a", "GET", "GET - /a");
     check(&texts, "h", "/a", "HEAD", "GET - /a");
@@ -109,13 +109,13 @@ fn a_route_that_names_the_method_wins_and_others_are_told() {
     check(&texts, "h", "/b", "DELETE", "DELETE - /b");
     check(&texts, "h", "/b", "GET", "- - /b");
     check(&texts, "h", "/c", "HEAD", "HEAD - /c");
-    check(&texts, "h", "/d", "GET", "nowhere");
+    check(&texts, "h", "/d", "GET", "no route");
     check(&["GET - /a", "- - /**"], "h", "/a", "POST", "- - /**");
     check(&["GET a /x", "POST - /**"], "a", "/x", "PUT", "only GET, HEAD, POST");
 }
 
 #[test]
-fn where_nothing_else_decides_the_file_does() {
+fn ties_are_broken_by_file_order() {
     let texts = ["- - /**/b/**", "- - /**/a/**"];
     assert_eq!(found(&routes(&texts).unwrap(), None, "/a/b", "GET"), "- - /**/b/**");
     let texts = ["- - /**/a/**", "- - /**/b/**"];
@@ -123,7 +123,7 @@ fn where_nothing_else_decides_the_file_does() {
 }
 
 #[test]
-fn two_routes_for_the_same_requests_are_refused() {
+fn conflicting_routes_are_rejected() {
     let problem = |texts: &[&str]| routes(texts).err().map(|error| error.to_string());
     for (texts, what) in [
         (["- - /a/{id}", "- - /a/{x}"], "/a/{x}"),
@@ -140,35 +140,35 @@ fn two_routes_for_the_same_requests_are_refused() {
     assert_eq!(problem(&["GET - /a", "- - /a"]), None);
     assert_eq!(problem(&["- - /a,/a,/a/{x},/a/*"]), None, "a route may say the same twice");
     let twice = vec![(matched("- - /a"), route("x")), (matched("- - /b"), route("x"))];
-    assert_eq!(Routes::new(twice).err(), Some(RouteError::Twice { id: "x".to_owned() }));
+    assert_eq!(Routes::new(twice).err(), Some(RouteError::DuplicateId { id: "x".to_owned() }));
 }
 
 #[test]
-fn servers_that_stay_keep_their_state() {
+fn servers_keep_their_state_over_a_reload() {
     let old = routes(&["- - /a", "- - /b"]).unwrap();
-    let Found::Route(route, _) = old.find(None, "/a", &Method::GET) else { panic!("a route") };
+    let RouteLookup::Route(route, _) = old.find(None, "/a", &Method::GET) else { panic!("a route") };
     let lease = route.upstream.pick(Timestamp::default(), &Tried::default()).unwrap();
     let new = routes(&["- - /a", "- - /c"]).unwrap().inheriting(&old);
-    let n_busy = |path: &str| match new.find(None, path, &Method::GET) {
-        Found::Route(route, _) => route.upstream.states().map(|state| state.n_busy).sum::<u32>(),
-        Found::WrongMethod(_) | Found::Nowhere => panic!("a route"),
+    let n_in_flight = |path: &str| match new.find(None, path, &Method::GET) {
+        RouteLookup::Route(route, _) => route.upstream.states().map(|state| state.n_in_flight).sum::<u32>(),
+        RouteLookup::MethodNotAllowed(_) | RouteLookup::NoRoute => panic!("a route"),
     };
-    assert_eq!((n_busy("/a"), n_busy("/c")), (1, 0));
+    assert_eq!((n_in_flight("/a"), n_in_flight("/c")), (1, 0));
     drop(lease);
-    assert_eq!(n_busy("/a"), 0);
+    assert_eq!(n_in_flight("/a"), 0);
 }
 
-/// Many routes are no burden, and neither is a path without end.
+/// Lookup time does not grow with the number of routes, and is bounded for long paths.
 #[test]
-fn few_of_many_routes_are_looked_at() {
+fn lookup_visits_few_of_many_routes() {
     let texts: Vec<_> = (0..10_000).map(|n| format!("- - /p{n}/x/**,/p{n}/{{id}}")).collect();
     let routes = routes(&texts.iter().map(String::as_str).collect::<Vec<_>>()).unwrap();
     let mut n_seen = 0;
     routes.any.each("/p7777/x", |_, _| n_seen += 1);
     assert_eq!(n_seen, 2);
     let node = &routes.any.root;
-    assert_eq!((node.open.len(), node.exact.len(), node.below.len()), (0, 0, 10_000));
-    assert_eq!(found(&routes, None, &"/p1".repeat(20_000), "GET"), "nowhere");
+    assert_eq!((node.open.len(), node.exact.len(), node.children.len()), (0, 0, 10_000));
+    assert_eq!(found(&routes, None, &"/p1".repeat(20_000), "GET"), "no route");
     assert_eq!(found(&routes, None, "/p7777/x/y", "GET"), texts[7777]);
 }
 
@@ -177,13 +177,13 @@ fn nothing_is_allocated_to_find_a_route() {
     let routes = routes(&["GET a.example /users/{id}", "- *.example /**", "- - /a/b"]).unwrap();
     for (host, path) in [("a.example", "/users/7"), ("b.example", "/x/y/z"), ("other", "/a/b")] {
         let made = allocation_counter::measure(|| {
-            assert!(matches!(routes.find(Some(host), path, &Method::GET), Found::Route(..)));
+            assert!(matches!(routes.find(Some(host), path, &Method::GET), RouteLookup::Route(..)));
         });
         assert_eq!(made.count_total, 0, "{path}");
     }
 }
 
-/// The rules, written as plainly as possible: all routes are tried, the best one that fits is taken.
+/// A linear search: tries all routes and takes the best match.
 fn plainly(texts: &[String], host: Option<&str>, path: &str, method: &Method) -> Option<usize> {
     let all_hosts: Vec<_> = texts.iter().flat_map(|text| matched(text).hosts).collect();
     let mut best = None;
@@ -210,7 +210,7 @@ fn plainly(texts: &[String], host: Option<&str>, path: &str, method: &Method) ->
                     }
                     None => (2, 0, 0, None),
                 };
-                // A route that names HEAD goes before one that only names GET.
+                // A route that names HEAD precedes one that only names GET.
                 let method_rank = (methods.is_empty(), !methods.contains(method));
                 let rank = (host_rank, pattern.specificity(), method_rank, number);
                 if best.as_ref().is_none_or(|best| rank < *best) {
@@ -236,13 +236,13 @@ fn paths() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// The tree finds what trying every route finds.
+    /// The tree finds the same route as a linear search.
     #[test]
-    fn a_route_is_found_as_plainly_read(
+    fn the_tree_finds_the_same_route_as_a_linear_search(
         texts in prop::collection::vec((some(&["GET", "POST", "HEAD"]), some(&["a.b", "*.b", "**", "c.*"]), paths()), 1..12),
         asked in prop::collection::vec((prop::option::of(prop::sample::select(vec!["a.b", "c.b", "c", "x.y.b"])), "(/(a|b|ab|c)){0,4}", prop::sample::select(vec!["GET", "POST", "HEAD", "PUT"])), 20),
     ) {
-        // Of routes that take the same requests only the first stays.
+        // Of conflicting routes, only the first is kept.
         let mut kept: Vec<String> = Vec::new();
         for (methods, hosts, paths) in texts {
             kept.push(format!("{methods} {hosts} {paths}"));
@@ -257,7 +257,7 @@ proptest! {
             let found = found(&routes, host, path, method);
             match expected {
                 Some(number) => prop_assert_eq!(&found, &kept[number], "{} {:?} {} {:?}", method, host, path, kept),
-                None => prop_assert!(found == "nowhere" || found.starts_with("only "), "{} {:?} {}", found, host, path),
+                None => prop_assert!(found == "no route" || found.starts_with("only "), "{} {:?} {}", found, host, path),
             }
         }
     }

@@ -1,8 +1,8 @@
-//! How one server is: how busy, and whether it is ejected.
+//! The state of one server: requests in flight, and whether it is ejected.
 //!
-//! What every request reads is one number, the gate: 0 is open, anything else the time at which it may be tried again,
-//! with a mark while somebody tries. Times stay below 2^53, so the mark has room. The gate is changed under a lock, but for
-//! the mark, which is set and taken off by a single exchange: of many only one can win it.
+//! Every request reads one number, the gate: 0 is open, any other value is the time of the next probe, with a mark
+//! while a probe is running. Times stay below 2^53, which leaves room for the mark. The gate changes under a lock,
+//! except for the mark, which a single compare-and-swap sets or clears: only one request can win it.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,53 +11,53 @@ use ratewright_core::{Micros, Timestamp};
 
 use super::Health;
 
-/// The mark of a gate at which somebody tries.
+/// The mark of a gate with a running probe.
 const PROBED: u64 = 1 << 63;
 
-/// How one server is.
+/// The state of one server.
 #[derive(Debug, Default)]
-pub(super) struct State {
-    n_busy: AtomicU32,
-    /// 0: open. Else until when the server is left alone, in microseconds, and the mark.
+pub(super) struct ServerHealth {
+    n_in_flight: AtomicU32,
+    /// 0: open. Otherwise the end of the ejection in microseconds, and the mark.
     gate: AtomicU64,
     /// When it was ejected, in microseconds.
     ejected_at: AtomicU64,
     n_ejections: AtomicU64,
-    /// The same as in the record, to be read without the lock.
+    /// A copy of the record's counter, readable without the lock.
     n_failures: AtomicU32,
-    record: Mutex<Record>,
+    record: Mutex<FailureRecord>,
 }
 
-/// What has been found out, between one success and the next.
+/// Failures since the last success.
 #[derive(Debug, Default)]
-struct Record {
+struct FailureRecord {
     n_failures: u32,
     /// Ejections since the server was healthy.
-    n_in_a_row: u32,
+    n_consecutive_ejections: u32,
 }
 
-/// On what ground a request is sent to a server. It names the gate that it saw, so that it can tell later whether that one is
-/// still there.
+/// Why a request was sent to a server. It contains the gate that the request saw, so that an outdated outcome is
+/// recognized.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Admission {
     Healthy,
-    /// To find out whether it is back.
+    /// To test whether it has recovered.
     Probe(u64),
-    /// For want of another.
-    Anyway(u64),
+    /// All other servers were tried.
+    LastResort(u64),
 }
 
-impl State {
+impl ServerHealth {
     pub(super) fn begin(&self) {
-        self.n_busy.fetch_add(1, Ordering::Relaxed);
+        self.n_in_flight.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn end(&self) {
-        self.n_busy.fetch_sub(1, Ordering::Relaxed);
+        self.n_in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 
-    pub(super) fn n_busy(&self) -> u32 {
-        self.n_busy.load(Ordering::Relaxed)
+    pub(super) fn n_in_flight(&self) -> u32 {
+        self.n_in_flight.load(Ordering::Relaxed)
     }
 
     pub(super) fn n_ejections(&self) -> u64 {
@@ -72,7 +72,7 @@ impl State {
         self.gate() == 0
     }
 
-    /// The right to find out whether the server is back, if it is time and nobody else does.
+    /// The right to probe, if it is time and no other probe is running.
     pub(super) fn probe(&self, now: Timestamp) -> Option<Admission> {
         let gate = self.gate();
         if gate == 0 || gate & PROBED != 0 || now.as_micros() < gate {
@@ -81,20 +81,20 @@ impl State {
         self.exchange(gate, gate | PROBED).then_some(Admission::Probe(gate | PROBED))
     }
 
-    /// For want of another.
-    pub(super) fn anyway(&self) -> Admission {
+    /// Admits a request although the server is ejected.
+    pub(super) fn last_resort(&self) -> Admission {
         match self.gate() {
             0 => Admission::Healthy,
-            gate => Admission::Anyway(gate & !PROBED),
+            gate => Admission::LastResort(gate & !PROBED),
         }
     }
 
-    /// What a request has shown. One that began before the server was ejected shows nothing new.
-    /// True if it was ejected, and is back.
+    /// Records a success. True if an ejected server recovered. A request that began before the ejection changes
+    /// nothing.
     pub(super) fn succeeded(&self, admission: Admission) -> bool {
         let is_news = match admission {
             Admission::Healthy => self.n_failures.load(Ordering::Relaxed) > 0,
-            Admission::Probe(_) | Admission::Anyway(_) => true,
+            Admission::Probe(_) | Admission::LastResort(_) => true,
         };
         if !is_news {
             return false;
@@ -103,18 +103,18 @@ impl State {
         let gate = self.gate();
         match admission {
             Admission::Healthy if gate != 0 => return false,
-            Admission::Probe(seen) | Admission::Anyway(seen) if gate & !PROBED != seen & !PROBED => {
+            Admission::Probe(seen) | Admission::LastResort(seen) if gate & !PROBED != seen & !PROBED => {
                 return false;
             }
-            Admission::Healthy | Admission::Probe(_) | Admission::Anyway(_) => {}
+            Admission::Healthy | Admission::Probe(_) | Admission::LastResort(_) => {}
         }
-        *record = Record::default();
+        *record = FailureRecord::default();
         self.n_failures.store(0, Ordering::Relaxed);
         self.gate.store(0, Ordering::Release);
         gate != 0
     }
 
-    /// How long it is left alone, if it is from now on.
+    /// Records a failure. Returns the ejection time if it ejects the server.
     pub(super) fn failed(&self, admission: Admission, health: &Health, now: Timestamp) -> Option<Micros> {
         let mut record = self.record();
         match admission {
@@ -128,22 +128,25 @@ impl State {
                 is_enough.then(|| self.eject(&mut record, health, now))
             }
             Admission::Probe(seen) if self.gate() == seen => Some(self.eject(&mut record, health, now)),
-            // That it does not work was known.
-            Admission::Probe(_) | Admission::Anyway(_) => None,
+            // Already ejected.
+            Admission::Probe(_) | Admission::LastResort(_) => None,
         }
     }
 
-    /// A request ended without showing anything: who probed lets the next one.
-    pub(super) fn unjudged(&self, admission: Admission) {
+    /// A request ended without an outcome: the next request may probe.
+    pub(super) fn inconclusive(&self, admission: Admission) {
         if let Admission::Probe(seen) = admission {
             self.exchange(seen, seen & !PROBED);
         }
     }
 
-    fn eject(&self, record: &mut Record, health: &Health, now: Timestamp) -> Micros {
-        let eject_for = health.eject_for(record.n_in_a_row);
+    fn eject(&self, record: &mut FailureRecord, health: &Health, now: Timestamp) -> Micros {
+        let eject_for = health.eject_for(record.n_consecutive_ejections);
         let until = now + eject_for;
-        *record = Record { n_failures: 0, n_in_a_row: record.n_in_a_row.saturating_add(1) };
+        *record = FailureRecord {
+            n_failures: 0,
+            n_consecutive_ejections: record.n_consecutive_ejections.saturating_add(1),
+        };
         self.n_failures.store(0, Ordering::Relaxed);
         self.ejected_at.store(now.as_micros(), Ordering::Relaxed);
         self.n_ejections.fetch_add(1, Ordering::Relaxed);
@@ -159,7 +162,7 @@ impl State {
         self.gate.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    fn record(&self) -> MutexGuard<'_, Record> {
+    fn record(&self) -> MutexGuard<'_, FailureRecord> {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Who gets a request, by example, by law, and under real threads.
+//! Balancing and health, by example, by law, and with real threads.
 
 use super::*;
 use proptest::prelude::*;
@@ -16,12 +16,12 @@ fn upstream(n_servers: u16, balance: Balance) -> Arc<Upstream> {
     Arc::new(Upstream::new(servers.collect(), balance, Protocol::Http1, Health::default()))
 }
 
-/// The number of the server that gets the next request.
+/// The index of the server that gets the next request.
 fn next(upstream: &Arc<Upstream>, now: Timestamp) -> usize {
     upstream.pick(now, &Tried::default()).unwrap().number
 }
 
-/// Lets a server fail as often as it takes.
+/// Fails a server until it is ejected.
 fn eject(upstream: &Arc<Upstream>, number: usize, now: Timestamp) {
     for _ in 0..upstream.health.failures_max.get() {
         let mut lease = upstream.lease(number, Admission::Healthy);
@@ -30,7 +30,7 @@ fn eject(upstream: &Arc<Upstream>, number: usize, now: Timestamp) {
 }
 
 fn states(upstream: &Upstream) -> Vec<(bool, u32, u64)> {
-    upstream.states().map(|state| (state.is_healthy, state.n_busy, state.n_ejections)).collect()
+    upstream.states().map(|state| (state.is_healthy, state.n_in_flight, state.n_ejections)).collect()
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn servers_take_turns() {
 }
 
 #[test]
-fn the_least_busy_server_is_next_and_idle_ones_take_turns() {
+fn the_least_loaded_server_is_next_and_idle_ones_take_turns() {
     let upstream = upstream(3, Balance::LeastConnections);
     let mut leases: Vec<_> = (0..3).map(|_| upstream.pick(at(0), &Tried::default()).unwrap()).collect();
     assert_eq!(states(&upstream), [(true, 1, 0); 3]);
@@ -82,7 +82,7 @@ fn nothing_is_allocated_for_a_request() {
 }
 
 #[test]
-fn only_failures_in_a_row_eject() {
+fn only_consecutive_failures_eject() {
     let upstream = upstream(1, Balance::RoundRobin);
     for outcome in "ffsffsffs".chars() {
         let mut lease = upstream.pick(at(0), &Tried::default()).unwrap();
@@ -94,7 +94,7 @@ fn only_failures_in_a_row_eject() {
 }
 
 #[test]
-fn an_ejected_server_is_probed_by_one_and_comes_back() {
+fn an_ejected_server_is_probed_by_one_request_and_recovers() {
     let upstream = upstream(2, Balance::RoundRobin);
     eject(&upstream, 0, at(0));
     assert!((0..5).all(|_| next(&upstream, at(9)) == 1));
@@ -131,7 +131,7 @@ fn each_probe_that_fails_doubles_the_time_up_to_five_minutes() {
 }
 
 #[test]
-fn a_probe_that_ends_without_an_outcome_lets_the_next_one_try() {
+fn a_probe_without_an_outcome_lets_the_next_request_probe() {
     let upstream = upstream(2, Balance::RoundRobin);
     eject(&upstream, 0, at(0));
     for _ in 0..3 {
@@ -142,7 +142,7 @@ fn a_probe_that_ends_without_an_outcome_lets_the_next_one_try() {
 }
 
 #[test]
-fn if_all_are_ejected_the_first_of_them_is_taken_and_may_come_back() {
+fn if_all_are_ejected_the_first_is_used_and_may_recover() {
     let upstream = upstream(3, Balance::LeastConnections);
     eject(&upstream, 1, at(0));
     eject(&upstream, 2, at(1));
@@ -155,7 +155,7 @@ fn if_all_are_ejected_the_first_of_them_is_taken_and_may_come_back() {
 }
 
 #[test]
-fn what_began_before_an_ejection_changes_nothing_afterwards() {
+fn requests_older_than_an_ejection_change_nothing() {
     let upstream = upstream(2, Balance::RoundRobin);
     let mut before: Vec<_> = (0..4).map(|_| upstream.lease(0, Admission::Healthy)).collect();
     eject(&upstream, 0, at(0));
@@ -170,7 +170,7 @@ fn what_began_before_an_ejection_changes_nothing_afterwards() {
 }
 
 #[test]
-fn servers_that_stay_keep_their_state_and_others_begin_anew() {
+fn known_servers_keep_their_state_and_new_ones_start_healthy() {
     let old = upstream(2, Balance::RoundRobin);
     eject(&old, 0, at(0));
     let held = old.lease(1, Admission::Healthy);
@@ -187,7 +187,7 @@ fn servers_that_stay_keep_their_state_and_others_begin_anew() {
     assert_eq!(states(&new)[0], (true, 0, 0));
 }
 
-/// Runs the same thing in several threads at once.
+/// Runs the same work in several threads at once.
 fn in_threads(work: impl Fn() + Sync) {
     const N_THREADS: usize = 8;
     let barrier = Barrier::new(N_THREADS);
@@ -202,7 +202,7 @@ fn in_threads(work: impl Fn() + Sync) {
 }
 
 #[test]
-fn of_many_threads_one_probes() {
+fn one_of_many_threads_probes() {
     for round in 0..200 {
         let upstream = upstream(2, Balance::RoundRobin);
         eject(&upstream, 0, at(round));
@@ -234,9 +234,9 @@ fn many_threads_count_every_lease_once() {
                 held.remove(0);
             }
         }
-        assert!(upstream.states().map(|state| state.n_busy).sum::<u32>() >= 5);
+        assert!(upstream.states().map(|state| state.n_in_flight).sum::<u32>() >= 5);
     });
-    assert!(upstream.states().all(|state| state.n_busy == 0));
+    assert!(upstream.states().all(|state| state.n_in_flight == 0));
     let later = at(100_000);
     for _ in 0..3 {
         upstream.pick(later, &Tried::default()).unwrap().succeeded();
@@ -245,9 +245,9 @@ fn many_threads_count_every_lease_once() {
 }
 
 proptest! {
-    /// All healthy servers get the same number, give or take one, and the others none.
+    /// All healthy servers get the same number of requests, plus or minus one, and the others none.
     #[test]
-    fn round_robin_is_fair_among_the_healthy(n in 1..9_u16, ejected: u8, n_requests in 1..60_usize) {
+    fn round_robin_is_fair_among_healthy_servers(n in 1..9_u16, ejected: u8, n_requests in 1..60_usize) {
         let upstream = upstream(n, Balance::RoundRobin);
         let healthy: Vec<_> = (0..usize::from(n)).filter(|number| ejected & (1 << number) == 0).collect();
         (0..usize::from(n)).filter(|number| !healthy.contains(number)).for_each(|number| eject(&upstream, number, at(0)));
@@ -262,10 +262,10 @@ proptest! {
         }
     }
 
-    /// Whatever has begun and ended before, the next request goes to a healthy server that is least busy; an ejected one
-    /// gets nothing before its time, and after it one probe.
+    /// Whatever happened before, the next request goes to a healthy server with the fewest requests in flight. An
+    /// ejected server gets nothing before its time, and then one probe.
     #[test]
-    fn the_next_is_healthy_and_least_busy(n in 2..6_u16, steps in prop::collection::vec((0..4_u8, any::<prop::sample::Index>(), 0..4_u64), 1..60)) {
+    fn the_next_server_is_healthy_and_least_loaded(n in 2..6_u16, steps in prop::collection::vec((0..4_u8, any::<prop::sample::Index>(), 0..4_u64), 1..60)) {
         let upstream = upstream(n, Balance::LeastConnections);
         let mut leases: Vec<Lease> = Vec::new();
         let mut now = at(0);
@@ -275,14 +275,14 @@ proptest! {
                 let before = states(&upstream);
                 let least = before.iter().filter(|state| state.0).map(|state| state.1).min();
                 let lease = upstream.pick(now, &Tried::default()).unwrap();
-                let (is_healthy, n_busy, _) = before[lease.number];
+                let (is_healthy, n_in_flight, _) = before[lease.number];
                 prop_assert_eq!(is_healthy, matches!(lease.admission, Admission::Healthy));
                 if lease.is_probe() {
                     let same = |other: &&Lease| other.number == lease.number && other.admission == lease.admission;
-                    let others = leases.iter().filter(same).filter(|other| !other.is_judged);
+                    let others = leases.iter().filter(same).filter(|other| !other.has_outcome);
                     prop_assert_eq!(others.count(), 0);
                 } else if let Some(least) = least {
-                    prop_assert!(is_healthy && n_busy == least);
+                    prop_assert!(is_healthy && n_in_flight == least);
                 }
                 leases.push(lease);
             } else {
@@ -291,13 +291,13 @@ proptest! {
                 let _ = if step == 2 { lease.failed(now).is_some() } else { lease.succeeded() };
             }
         }
-        let n_busy: u32 = upstream.states().map(|state| state.n_busy).sum();
-        prop_assert_eq!(n_busy as usize, leases.len());
+        let n_in_flight: u32 = upstream.states().map(|state| state.n_in_flight).sum();
+        prop_assert_eq!(n_in_flight as usize, leases.len());
     }
 }
 
 #[test]
-fn who_judges_is_told_when_a_server_is_left_alone_and_when_it_is_back() {
+fn outcomes_report_ejection_and_recovery() {
     let upstream = upstream(1, Balance::RoundRobin);
     let judge = |now: u64| upstream.pick(at(now), &Tried::default()).unwrap();
     assert_eq!([judge(0).failed(at(0)), judge(0).failed(at(0))], [None, None]);

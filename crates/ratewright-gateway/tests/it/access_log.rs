@@ -1,24 +1,24 @@
-//! What is told of requests.
+//! The access log.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use expect_test::{Expect, expect};
 use ratewright_core::{Algorithm, AttributeName, Policy, Quota, Refill};
-use ratewright_gateway::{AccessLog, Entry, Settings};
+use ratewright_gateway::{AccessLog, AccessLogEntry, Settings};
 
-use crate::world::{Scripted, Setup, World, route, settings, until};
+use crate::harness::{ScriptedServer, Setup, TestGateway, route, settings, wait_until};
 
-/// Collects what it is told.
+/// Collects entries.
 #[derive(Default)]
 struct Lines(Mutex<Vec<String>>);
 
 impl AccessLog for Lines {
-    fn record(&self, entry: &Entry<'_>) {
-        let Entry { client, method, path, id, version, .. } = entry;
+    fn record(&self, entry: &AccessLogEntry<'_>) {
+        let AccessLogEntry { client, method, path, id, version, .. } = entry;
         let (host, route) = (entry.host.unwrap_or("-"), entry.route.unwrap_or("-"));
         let status = entry.status.map_or("-".to_owned(), |status| status.as_u16().to_string());
-        let agent = String::from_utf8_lossy(entry.agent.unwrap_or(b"-"));
+        let agent = String::from_utf8_lossy(entry.user_agent.unwrap_or(b"-"));
         let line = format!("{client} {method} {host} {path} {route} {status} {id} {agent:?} {version:?}");
         self.0.lock().unwrap().push(line);
     }
@@ -30,21 +30,21 @@ impl Lines {
     }
 }
 
-async fn logged(server: SocketAddr) -> (World, Arc<Lines>) {
+async fn logged(server: SocketAddr) -> (TestGateway, Arc<Lines>) {
     let lines = Arc::new(Lines::default());
     let settings = Settings { has_access_log: true, ..settings(route(&[server])) };
     let log: Arc<dyn AccessLog> = lines.clone();
-    (World::start(Setup { settings, access_log: Some(log), ..Setup::default() }).await, lines)
+    (TestGateway::start(Setup { settings, access_log: Some(log), ..Setup::default() }).await, lines)
 }
 
 async fn check(request: &str, expected: Expect) {
-    let (world, lines) = logged(Scripted::echo().await.address).await;
-    world.connect().await.ask(request).await;
+    let (gateway, lines) = logged(ScriptedServer::echo().await.address).await;
+    gateway.connect().await.exchange(request).await;
     expected.assert_eq(&lines.all().join("\n"));
 }
 
 #[tokio::test]
-async fn a_request_is_told_as_it_was_forwarded_and_without_its_query() {
+async fn a_request_is_logged_as_forwarded_and_without_its_query() {
     check(
         "GET //a/./b%20c/?password=secret HTTP/1.1\r\nHost: Shop.Example:8000\r\nX-Request-Id: r-1\r\nUser-Agent: x\\\"yä\r\n\r\n",
         expect![[r#"127.0.0.1 GET shop.example /a/b%20c/ all 200 r-1 "x\\\"yä" HTTP/1.1"#]],
@@ -53,7 +53,7 @@ async fn a_request_is_told_as_it_was_forwarded_and_without_its_query() {
 }
 
 #[tokio::test]
-async fn a_request_that_leads_nowhere_is_told_too() {
+async fn a_request_without_a_route_is_logged() {
     check(
         "CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\nX-Request-Id: r-2\r\n\r\n",
         expect![[r#"127.0.0.1 CONNECT a  - 400 r-2 "-" HTTP/1.1"#]],
@@ -67,17 +67,18 @@ async fn a_request_that_leads_nowhere_is_told_too() {
 }
 
 #[tokio::test]
-async fn a_client_that_goes_away_is_told_without_a_status() {
-    let server = Scripted::start(|mut client, _| async move {
-        client.until(b"never").await;
+async fn a_client_that_disconnects_is_logged_without_a_status() {
+    let server = ScriptedServer::start(|mut client, _| async move {
+        client.read_until(b"never").await;
     })
     .await;
-    let (world, lines) = logged(server.address).await;
-    let mut client = world.connect().await;
+    let (gateway, lines) = logged(server.address).await;
+    let mut client = gateway.connect().await;
     client.send("GET /slow HTTP/1.1\r\nHost: a\r\nX-Request-Id: r-4\r\n\r\n").await;
-    until("it is under way", || server.n_connections.load(std::sync::atomic::Ordering::SeqCst) == 1).await;
+    wait_until("it is in flight", || server.n_connections.load(std::sync::atomic::Ordering::SeqCst) == 1)
+        .await;
     drop(client);
-    until("it is told", || !lines.all().is_empty()).await;
+    wait_until("it is logged", || !lines.all().is_empty()).await;
     assert_eq!(lines.all(), [r#"127.0.0.1 GET a /slow all - r-4 "-" HTTP/1.1"#]);
 }
 
@@ -86,15 +87,15 @@ async fn a_client_that_goes_away_is_told_without_a_status() {
 struct Deciding(Mutex<Vec<(Option<String>, bool, u16)>>);
 
 impl AccessLog for Deciding {
-    fn record(&self, entry: &Entry<'_>) {
+    fn record(&self, entry: &AccessLogEntry<'_>) {
         let status = entry.status.map_or(0, |status| status.as_u16());
         self.0.lock().unwrap().push((entry.policy.map(str::to_owned), entry.is_denied, status));
     }
 }
 
 #[tokio::test]
-async fn the_deciding_policy_is_told() {
-    let server = Scripted::echo().await;
+async fn the_deciding_policy_is_logged() {
+    let server = ScriptedServer::echo().await;
     let lines = Arc::new(Deciding::default());
     let log: Arc<dyn AccessLog> = lines.clone();
     let settings = Settings { has_access_log: true, ..settings(route(&[server.address])) };
@@ -105,11 +106,11 @@ async fn the_deciding_policy_is_told() {
         Policy::new(name, quota(rate)).unwrap().by(&[AttributeName::Ip])
     });
     let setup = Setup { policies: policies.to_vec(), settings, access_log: Some(log), ..Setup::default() };
-    let world = World::start(setup).await;
+    let gateway = TestGateway::start(setup).await;
     for _ in 0..3 {
-        world.get("/").await;
+        gateway.get("/").await;
     }
-    world.connect().await.ask("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n").await;
+    gateway.connect().await.exchange("CONNECT a:1 HTTP/1.1\r\nHost: a:1\r\n\r\n").await;
     let tight = || Some("tight".to_owned());
     let expected = [(tight(), false, 200), (tight(), false, 200), (tight(), true, 429), (None, false, 400)];
     assert_eq!(*lines.0.lock().unwrap(), expected);
@@ -117,11 +118,11 @@ async fn the_deciding_policy_is_told() {
 
 #[tokio::test]
 async fn a_reload_switches_it_on_and_off() {
-    let server = Scripted::echo().await;
-    let (world, lines) = logged(server.address).await;
+    let server = ScriptedServer::echo().await;
+    let (gateway, lines) = logged(server.address).await;
     for (has_access_log, n) in [(false, 0), (true, 1), (false, 1), (true, 2)] {
-        world.reload(Settings { has_access_log, ..settings(route(&[server.address])) });
-        assert_eq!(world.get("/").await.status, 200);
+        gateway.reload(Settings { has_access_log, ..settings(route(&[server.address])) });
+        assert_eq!(gateway.get("/").await.status, 200);
         assert_eq!(lines.all().len(), n);
     }
 }

@@ -1,27 +1,27 @@
-//! Bodies of all sizes, both ways, and what is refused before it is a request.
+//! Bodies of all sizes, in both directions, and requests that are rejected.
 
 use ratewright_gateway::Route;
 
-use crate::world::{Client, Scripted, World, route, text};
+use crate::harness::{Client, ScriptedServer, TestGateway, route, text};
 
-/// A server that counts what it is sent, and says how much it was.
-async fn counting() -> Scripted {
-    Scripted::start(|mut client: Client, _| async move {
-        while let Some(head) = client.until(b"\r\n\r\n").await {
+/// An upstream that responds with the length of the body.
+async fn counting() -> ScriptedServer {
+    ScriptedServer::start(|mut client: Client, _| async move {
+        while let Some(head) = client.read_until(b"\r\n\r\n").await {
             let head = String::from_utf8_lossy(&head).to_lowercase();
             let mut n = 0;
             if let Some(rest) = head.split("content-length: ").nth(1) {
                 let mut left: usize = rest.lines().next().unwrap().parse().unwrap();
                 while left > 0 {
                     let piece = left.min(65_536);
-                    client.exactly(piece).await.unwrap();
+                    client.read_exact(piece).await.unwrap();
                     (n, left) = (n + piece, left - piece);
                 }
             } else if head.contains("transfer-encoding: chunked") {
                 loop {
-                    let size = String::from_utf8(client.until(b"\r\n").await.unwrap()).unwrap();
+                    let size = String::from_utf8(client.read_until(b"\r\n").await.unwrap()).unwrap();
                     let size = usize::from_str_radix(size.trim(), 16).unwrap();
-                    client.exactly(size + 2).await.unwrap();
+                    client.read_exact(size + 2).await.unwrap();
                     n += size;
                     if size == 0 {
                         break;
@@ -36,12 +36,12 @@ async fn counting() -> Scripted {
 
 #[tokio::test]
 async fn bodies_of_all_sizes_arrive_with_and_without_a_length() {
-    let world = World::before(&[counting().await.address]).await;
-    let mut client = world.connect().await;
+    let gateway = TestGateway::in_front_of(&[counting().await.address]).await;
+    let mut client = gateway.connect().await;
     for size in [0, 1, 1_000, 100_000, 3_000_000] {
         let body = "x".repeat(size);
         let sized = format!("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n{body}");
-        assert_eq!(client.ask(&sized).await.text(), size.to_string());
+        assert_eq!(client.exchange(&sized).await.text(), size.to_string());
         let half = size / 2;
         let (first, last) = body.split_at(half);
         let mut chunks = String::new();
@@ -50,35 +50,35 @@ async fn bodies_of_all_sizes_arrive_with_and_without_a_length() {
         }
         let chunked =
             format!("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n");
-        assert_eq!(client.ask(&chunked).await.text(), size.to_string());
+        assert_eq!(client.exchange(&chunked).await.text(), size.to_string());
     }
 }
 
 #[tokio::test]
-async fn a_body_that_is_too_long_is_refused_with_and_without_a_length() {
+async fn an_oversized_body_gets_413_with_and_without_a_length() {
     let server = counting().await;
-    let world = World::of(Route { body_max: 10, ..route(&[server.address]) }).await;
+    let gateway = TestGateway::with_route(Route { body_max: 10, ..route(&[server.address]) }).await;
     let sized = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 11\r\n\r\n12345678901";
-    assert_eq!(world.connect().await.ask(sized).await.status, 413);
+    assert_eq!(gateway.connect().await.exchange(sized).await.status, 413);
     let chunked =
         "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nb\r\n12345678901\r\n0\r\n\r\n";
-    assert_eq!(world.connect().await.ask(chunked).await.status, 413);
+    assert_eq!(gateway.connect().await.exchange(chunked).await.status, 413);
     let fits = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n1234567890";
-    assert_eq!(world.connect().await.ask(fits).await.text(), "10");
+    assert_eq!(gateway.connect().await.exchange(fits).await.text(), "10");
 }
 
 #[tokio::test]
-async fn the_server_sees_the_path_that_was_matched_and_none_of_the_hop() {
-    let server = Scripted::start(|mut client: Client, _| async move {
-        while let Some(head) = client.until(b"\r\n\r\n").await {
+async fn the_upstream_sees_the_matched_path_and_no_hop_by_hop_headers() {
+    let server = ScriptedServer::start(|mut client: Client, _| async move {
+        while let Some(head) = client.read_until(b"\r\n\r\n").await {
             client.send(text(&String::from_utf8_lossy(&head).to_lowercase())).await;
         }
     })
     .await;
-    let world = World::before(&[server.address]).await;
+    let gateway = TestGateway::in_front_of(&[server.address]).await;
     let request = "GET //a/./b/../c%2Fd?q=1 HTTP/1.1\r\nHost: shop.example\r\nConnection: close, X-Secret\r\n\
                    X-Secret: 1\r\nKeep-Alive: 5\r\nX-Forwarded-For: 1.2.3.4\r\nAccept: */*\r\n\r\n";
-    let seen = world.connect().await.ask(request).await.text();
+    let seen = gateway.connect().await.exchange(request).await.text();
     assert!(seen.starts_with("get /a/c/d?q=1 http/1.1\r\n"), "{seen}");
     for passed in [
         "host: shop.example\r\n",
@@ -97,8 +97,8 @@ async fn the_server_sees_the_path_that_was_matched_and_none_of_the_hop() {
 }
 
 #[tokio::test]
-async fn what_leads_nowhere_or_is_no_request_is_told() {
-    let world = World::before(&[Scripted::echo().await.address]).await;
+async fn requests_without_a_route_or_a_valid_form_get_4xx() {
+    let gateway = TestGateway::in_front_of(&[ScriptedServer::echo().await.address]).await;
     for (request, status) in [
         ("GET / HTTP/1.1\r\n\r\n", 400),
         ("OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n", 400),
@@ -106,9 +106,9 @@ async fn what_leads_nowhere_or_is_no_request_is_told() {
         ("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
         ("GET http://b/ HTTP/1.1\r\nHost: a\r\n\r\n", 400),
     ] {
-        let answer = world.connect().await.ask(request).await;
+        let response = gateway.connect().await.exchange(request).await;
         assert_eq!(
-            (answer.status, answer.headers["content-type"].as_str()),
+            (response.status, response.headers["content-type"].as_str()),
             (status, "application/problem+json"),
             "{request}"
         );

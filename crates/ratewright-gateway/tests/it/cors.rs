@@ -1,7 +1,7 @@
 //! Cross-origin requests: the headers that the gateway sends itself, and in place of the upstream.
 
-mod crossed;
-mod own;
+mod gateway_responses;
+mod interactions;
 mod preflights;
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use ratewright_core::{Algorithm, AttributeName, Policy, Quota, Refill};
 use ratewright_gateway::{AllowedHeaders, Cors, CorsRules, Match, PathPattern, Route, Routes, Settings};
 use ratewright_http::path::Case;
 
-use crate::world::{Client, Scripted, World, route, settings, text};
+use crate::harness::{Client, ScriptedServer, TestGateway, route, settings, text};
 
 pub(crate) const APP: &str = "https://app.example.com";
 const EVIL: &str = "https://evil.example";
@@ -38,7 +38,7 @@ fn cors(rules: CorsRules) -> Option<Arc<Cors>> {
 }
 
 /// A route for everything, whose responses the page may read.
-fn shared(server: &Scripted) -> Route {
+fn shared(server: &ScriptedServer) -> Route {
     Route { cors: cors(rules()), ..route(&[server.address]) }
 }
 
@@ -57,13 +57,13 @@ fn bucket(burst: u32) -> Policy {
 }
 
 /// A server that counts requests, and lets every origin read its responses.
-async fn generous() -> (Scripted, Arc<AtomicUsize>) {
+async fn generous() -> (ScriptedServer, Arc<AtomicUsize>) {
     let n_requests = Arc::new(AtomicUsize::new(0));
     let counting = Arc::clone(&n_requests);
-    let server = Scripted::start(move |mut client: Client, _| {
+    let server = ScriptedServer::start(move |mut client: Client, _| {
         let n_requests = Arc::clone(&counting);
         async move {
-            while let Some(head) = client.until(b"\r\n\r\n").await {
+            while let Some(head) = client.read_until(b"\r\n\r\n").await {
                 n_requests.fetch_add(1, Ordering::SeqCst);
                 let line = String::from_utf8_lossy(&head).lines().next().unwrap().to_owned();
                 let head = "Access-Control-Allow-Origin: *\r\nAccess-Control-Allow-Origin: https://evil.example\r\n\
@@ -78,7 +78,7 @@ async fn generous() -> (Scripted, Arc<AtomicUsize>) {
     (server.await, n_requests)
 }
 
-/// The head of a response: its status, and what it says of origins, one line for each header line.
+/// The head of a response: its status and header lines.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     status: u16,
@@ -97,7 +97,7 @@ impl Seen {
         Self { status, lines }
     }
 
-    /// The lines of one header, as they came.
+    /// The lines of one header.
     fn get(&self, name: &str) -> Vec<&str> {
         self.lines.get(name).into_iter().flatten().map(String::as_str).collect()
     }
@@ -118,14 +118,14 @@ impl Seen {
     }
 }
 
-/// Sends one request on a connection of its own, and reads the head of the response.
-async fn see(world: &World, request: &str) -> Seen {
-    see_on(&mut world.connect().await, request).await
+/// Sends one request on a new connection, and reads the response head.
+async fn see(gateway: &TestGateway, request: &str) -> Seen {
+    see_on(&mut gateway.connect().await, request).await
 }
 
 async fn see_on(client: &mut Client, request: &str) -> Seen {
     client.send(request).await;
-    Seen::of(&String::from_utf8(client.until(b"\r\n\r\n").await.expect("a response")).unwrap())
+    Seen::of(&String::from_utf8(client.read_until(b"\r\n\r\n").await.expect("a response")).unwrap())
 }
 
 fn get(origin: &str) -> String {
@@ -139,21 +139,21 @@ fn preflight(path: &str, origin: &str, method: &str, more: &str) -> String {
 }
 
 #[tokio::test]
-async fn an_upstreams_words_are_replaced_by_ours() {
+async fn cors_headers_of_the_upstream_are_replaced() {
     let (server, _) = generous().await;
-    let world = World::of(shared(&server)).await;
+    let gateway = TestGateway::with_route(shared(&server)).await;
     for origin in [APP, "https://shop.partner.example"] {
-        let seen = see(&world, &get(origin)).await;
+        let seen = see(&gateway, &get(origin)).await;
         seen.assert_readable(200, origin);
         assert_eq!(seen.get("vary"), ["Accept-Encoding, Origin"]);
         assert_eq!(seen.lines.len(), 4, "{seen:?}");
     }
     let head = format!("HEAD / HTTP/1.1\r\nHost: a\r\nOrigin: {APP}\r\n\r\n");
-    see(&world, &head).await.assert_readable(200, APP);
+    see(&gateway, &head).await.assert_readable(200, APP);
     let none = "GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned();
     let two = format!("GET / HTTP/1.1\r\nHost: a\r\nOrigin: {APP}\r\nOrigin: {APP}\r\n\r\n");
     for request in [none, two, get(EVIL), get("null"), get("https://evilpartner.example")] {
-        let seen = see(&world, &request).await;
+        let seen = see(&gateway, &request).await;
         assert!(seen.status == 200 && seen.says_nothing(), "{request} {seen:?}");
         assert_eq!(seen.get("vary"), ["Accept-Encoding, Origin"], "a cache must keep both apart");
     }
@@ -162,11 +162,11 @@ async fn an_upstreams_words_are_replaced_by_ours() {
 #[tokio::test]
 async fn a_route_without_cors_passes_everything_on() {
     let (server, n_requests) = generous().await;
-    let world = World::of(route(&[server.address])).await;
-    let seen = see(&world, &get(APP)).await;
+    let gateway = TestGateway::with_route(route(&[server.address])).await;
+    let seen = see(&gateway, &get(APP)).await;
     assert_eq!(seen.get("access-control-allow-origin"), ["*", EVIL]);
     assert_eq!(seen.get("vary"), ["Accept-Encoding"]);
-    let seen = see(&world, &preflight("/", APP, "PUT", "")).await;
+    let seen = see(&gateway, &preflight("/", APP, "PUT", "")).await;
     assert_eq!((seen.status, seen.get("access-control-allow-methods")), (200, vec!["DELETE"]));
     assert_eq!(n_requests.load(Ordering::SeqCst), 2, "the preflight too");
 }
@@ -176,9 +176,9 @@ async fn a_route_without_cors_passes_everything_on() {
 async fn a_star_is_sent_without_vary() {
     let (server, _) = generous().await;
     let any = CorsRules { origins: vec!["*".parse().unwrap()], credentials: false, ..rules() };
-    let world = World::of(Route { cors: cors(any), ..route(&[server.address]) }).await;
+    let gateway = TestGateway::with_route(Route { cors: cors(any), ..route(&[server.address]) }).await;
     for request in [get(EVIL), get("null"), "GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned()] {
-        let seen = see(&world, &request).await;
+        let seen = see(&gateway, &request).await;
         assert_eq!(seen.get("access-control-allow-origin"), ["*"]);
         assert_eq!(seen.get("access-control-allow-credentials"), [""; 0]);
         assert_eq!(seen.get("vary"), ["Accept-Encoding"]);
@@ -187,38 +187,38 @@ async fn a_star_is_sent_without_vary() {
 
 #[tokio::test]
 async fn vary_star_of_an_upstream_stays() {
-    let server = Scripted::start(|mut client: Client, _| async move {
-        while client.until(b"\r\n\r\n").await.is_some() {
+    let server = ScriptedServer::start(|mut client: Client, _| async move {
+        while client.read_until(b"\r\n\r\n").await.is_some() {
             client.send("HTTP/1.1 200 OK\r\nVary: *\r\nContent-Length: 0\r\n\r\n").await;
         }
     })
     .await;
-    let world = World::of(shared(&server)).await;
-    assert_eq!(see(&world, &get(APP)).await.get("vary"), ["*"]);
+    let gateway = TestGateway::with_route(shared(&server)).await;
+    assert_eq!(see(&gateway, &get(APP)).await.get("vary"), ["*"]);
 }
 
 #[tokio::test]
 async fn a_reload_changes_and_removes_it_on_open_connections() {
     let (server, n_requests) = generous().await;
-    let world = World::of(shared(&server)).await;
-    let mut client = world.connect().await;
+    let gateway = TestGateway::with_route(shared(&server)).await;
+    let mut client = gateway.connect().await;
     let asked = preflight("/", APP, "POST", "");
     assert_eq!(see_on(&mut client, &asked).await.status, 204);
     let other = CorsRules { origins: vec![EVIL.parse().unwrap()], ..rules() };
-    world.reload(settings(Route { cors: cors(other), ..route(&[server.address]) }));
+    gateway.reload(settings(Route { cors: cors(other), ..route(&[server.address]) }));
     let seen = see_on(&mut client, &asked).await;
     assert!(seen.status == 403 && seen.says_nothing(), "{seen:?}");
-    see(&world, &get(EVIL)).await.assert_readable(200, EVIL);
-    world.reload(settings(route(&[server.address])));
+    see(&gateway, &get(EVIL)).await.assert_readable(200, EVIL);
+    gateway.reload(settings(route(&[server.address])));
     let before = n_requests.load(Ordering::SeqCst);
-    let seen = see(&world, &asked).await;
+    let seen = see(&gateway, &asked).await;
     assert_eq!((seen.status, n_requests.load(Ordering::SeqCst)), (200, before + 1), "it is forwarded again");
 }
 
-/// The test's own server, as other tests have it.
-async fn plain() -> Scripted {
-    Scripted::start(|mut client: Client, _| async move {
-        while client.until(b"\r\n\r\n").await.is_some() {
+/// The server of other tests.
+async fn plain() -> ScriptedServer {
+    ScriptedServer::start(|mut client: Client, _| async move {
+        while client.read_until(b"\r\n\r\n").await.is_some() {
             client.send(text("ok")).await;
         }
     })

@@ -1,4 +1,4 @@
-//! HTTP/2 in and out: many requests on one connection, connections that leave, requests that are called off.
+//! HTTP/2 to clients and upstreams: concurrent streams, GOAWAY, and resets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -7,12 +7,12 @@ use http::{Request, Response};
 use ratewright_gateway::{HostPolicy, Protocol, Route};
 use tokio::task::JoinSet;
 
-use crate::peers::{Count, Speaking, ask, body, connect, exchange, get, pieces, whole};
-use crate::world::{Client, Scripted, World, route, route_to, until};
+use crate::harness::{Client, ScriptedServer, TestGateway, route, route_to, wait_until};
+use crate::hyper_peers::{HyperServer, InFlightCount, body, connect, exchange, get, pieces, send, whole};
 
-/// A server that answers with method, path and body.
-async fn echo() -> Speaking {
-    Speaking::start(|request| async move {
+/// An upstream that responds with method, path and body.
+async fn echo() -> HyperServer {
+    HyperServer::start(|request| async move {
         let line = format!("{} {} ", request.method(), request.uri().path());
         let text = whole(request.into_body()).await.0;
         Response::new(body(&(line + &text)))
@@ -21,11 +21,11 @@ async fn echo() -> Speaking {
 }
 
 #[tokio::test]
-async fn many_streams_of_one_connection_are_answered_each_with_its_own() {
-    let (one, two) = (Scripted::echo().await, echo().await);
+async fn concurrent_streams_get_their_own_responses() {
+    let (one, two) = (ScriptedServer::echo().await, echo().await);
     for route in [route(&[one.address]), route_to(&[two.url()], Protocol::Http2)] {
-        let world = World::of(route).await;
-        let client = connect(world.address).await;
+        let gateway = TestGateway::with_route(route).await;
+        let client = connect(gateway.address).await;
         let mut asked = JoinSet::new();
         for n in 0..200 {
             let client = client.clone();
@@ -39,14 +39,14 @@ async fn many_streams_of_one_connection_are_answered_each_with_its_own() {
     assert!((1..=2).contains(&two.n_connections()), "{} connections for 200 streams", two.n_connections());
 }
 
-/// So many as were needed at once are there afterwards, and nobody connects again.
+/// As many connections as were needed at once are reused, and no more are opened.
 #[tokio::test]
-async fn streams_of_one_connection_use_connections_to_servers_again() {
-    let (one, two) = (Scripted::echo().await, echo().await);
+async fn streams_of_one_connection_reuse_upstream_connections() {
+    let (one, two) = (ScriptedServer::echo().await, echo().await);
     let n_connections = || one.n_connections.load(Ordering::SeqCst) + two.n_connections();
     for route in [route(&[one.address]), route_to(&[two.url()], Protocol::Http2)] {
-        let world = World::of(route).await;
-        let client = connect(world.address).await;
+        let gateway = TestGateway::with_route(route).await;
+        let client = connect(gateway.address).await;
         let before = n_connections();
         for _ in 0..200 {
             assert_eq!(exchange(&client, get("/")).await.0, 200);
@@ -56,10 +56,10 @@ async fn streams_of_one_connection_use_connections_to_servers_again() {
 }
 
 #[tokio::test]
-async fn a_connection_to_a_server_is_shared_and_replaced_when_it_leaves() {
+async fn an_upstream_connection_is_shared_and_replaced_after_goaway() {
     let server = echo().await;
-    let world = World::of(route_to(&[server.url()], Protocol::Http2)).await;
-    let client = connect(world.address).await;
+    let gateway = TestGateway::with_route(route_to(&[server.url()], Protocol::Http2)).await;
+    let client = connect(gateway.address).await;
     for n in 1..=5 {
         for _ in 0..5 {
             assert_eq!(exchange(&client, get("/")).await, (200, "GET / ".to_owned()));
@@ -71,19 +71,19 @@ async fn a_connection_to_a_server_is_shared_and_replaced_when_it_leaves() {
     }
 }
 
-/// The connection says goodbye while a request is under way on it: that one is finished, and others go elsewhere.
+/// GOAWAY arrives while a request is in flight: that one finishes, and others use another connection.
 #[tokio::test]
-async fn a_connection_that_leaves_finishes_what_it_has() {
-    let (sender, answer) = pieces();
-    let answer = std::sync::Mutex::new(Some(answer));
-    let server = Speaking::start(move |request| {
-        let slow = (request.uri().path() == "/slow").then(|| answer.lock().unwrap().take().unwrap());
+async fn a_connection_after_goaway_finishes_its_streams() {
+    let (sender, response) = pieces();
+    let response = std::sync::Mutex::new(Some(response));
+    let server = HyperServer::start(move |request| {
+        let slow = (request.uri().path() == "/slow").then(|| response.lock().unwrap().take().unwrap());
         async move { Response::new(slow.unwrap_or_else(|| body("quick"))) }
     })
     .await;
-    let world = World::of(route_to(&[server.url()], Protocol::Http2)).await;
-    let client = connect(world.address).await;
-    let slow = ask(&client, get("/slow")).await;
+    let gateway = TestGateway::with_route(route_to(&[server.url()], Protocol::Http2)).await;
+    let client = connect(gateway.address).await;
+    let slow = send(&client, get("/slow")).await;
     server.leave();
     for _ in 0..20 {
         assert_eq!(exchange(&client, get("/")).await, (200, "quick".to_owned()));
@@ -95,18 +95,18 @@ async fn a_connection_that_leaves_finishes_what_it_has() {
     assert_eq!(whole(slow.into_body()).await.0, "slow");
 }
 
-/// It is the client's doing, so it is the client that is told, and no server is left alone for it.
+/// The client caused it, so the client gets the error and no server is ejected.
 #[tokio::test]
-async fn a_body_that_is_too_long_is_not_the_servers_fault() {
-    let server = Speaking::start(|request| async move {
+async fn an_oversized_body_is_not_an_upstream_failure() {
+    let server = HyperServer::start(|request| async move {
         let _ = http_body_util::BodyExt::collect(request.into_body()).await;
         Response::new(body("read"))
     })
     .await;
     let route = Route { body_max: 10, ..route_to(&[server.url()], Protocol::Http2) };
     let upstream = Arc::clone(&route.upstream);
-    let world = World::of(route).await;
-    let client = connect(world.address).await;
+    let gateway = TestGateway::with_route(route).await;
+    let client = connect(gateway.address).await;
     for _ in 0..5 {
         let post = Request::post("http://a/").body(body("12345678901")).unwrap();
         assert_eq!(exchange(&client, post).await.0, 413);
@@ -114,23 +114,23 @@ async fn a_body_that_is_too_long_is_not_the_servers_fault() {
     assert!(upstream.states().all(|state| state.is_healthy));
 }
 
-/// A client that calls off one request keeps the others, and the server hears of it.
+/// A client that resets one stream keeps the others, and the upstream stream is reset too.
 #[tokio::test]
-async fn a_stream_that_is_reset_takes_its_request_along_and_no_other() {
-    let n_busy = Arc::new(AtomicUsize::new(0));
-    let busy = Arc::clone(&n_busy);
-    let one = Scripted::start(move |mut client: Client, _| {
+async fn a_stream_reset_cancels_only_its_own_request() {
+    let n_in_flight = Arc::new(AtomicUsize::new(0));
+    let busy = Arc::clone(&n_in_flight);
+    let one = ScriptedServer::start(move |mut client: Client, _| {
         let busy = Arc::clone(&busy);
         async move {
-            let _busy = Count::new(&busy);
-            client.until(b"\r\n\r\n").await;
-            client.all_that_comes().await;
+            let _busy = InFlightCount::new(&busy);
+            client.read_until(b"\r\n\r\n").await;
+            client.read_to_end().await;
         }
     })
     .await;
-    let busy = Arc::clone(&n_busy);
-    let two = Speaking::start(move |_| {
-        let busy = Count::new(&busy);
+    let busy = Arc::clone(&n_in_flight);
+    let two = HyperServer::start(move |_| {
+        let busy = InFlightCount::new(&busy);
         async move {
             std::future::pending::<()>().await;
             drop(busy);
@@ -139,40 +139,40 @@ async fn a_stream_that_is_reset_takes_its_request_along_and_no_other() {
     })
     .await;
     for route in [route(&[one.address]), route_to(&[two.url()], Protocol::Http2)] {
-        let world = World::of(route).await;
-        let client = connect(world.address).await;
+        let gateway = TestGateway::with_route(route).await;
+        let client = connect(gateway.address).await;
         let mut asked: Vec<_> = (0..2).map(|_| tokio::spawn(client.clone().send_request(get("/")))).collect();
-        until("both are under way", || n_busy.load(Ordering::SeqCst) == 2).await;
+        wait_until("both are in flight", || n_in_flight.load(Ordering::SeqCst) == 2).await;
         asked.pop().unwrap().abort();
-        until("one has been called off", || n_busy.load(Ordering::SeqCst) == 1).await;
+        wait_until("one has been called off", || n_in_flight.load(Ordering::SeqCst) == 1).await;
         asked.pop().unwrap().abort();
-        until("and the other", || n_busy.load(Ordering::SeqCst) == 0).await;
+        wait_until("and the other", || n_in_flight.load(Ordering::SeqCst) == 0).await;
     }
 }
 
-/// Forty kilobytes of fields: longer than the library takes unless it is told, shorter than we do.
+/// 40 KB of headers: more than hyper accepts by default, less than our limit.
 #[tokio::test]
-async fn the_head_of_an_answer_may_be_long() {
-    let server = Speaking::start(|_| async {
-        let mut answer = Response::new(body("here"));
+async fn a_response_head_may_be_long() {
+    let server = HyperServer::start(|_| async {
+        let mut response = Response::new(body("here"));
         for n in 0..10 {
             let name = http::HeaderName::try_from(format!("x-long-{n}")).unwrap();
-            answer.headers_mut().insert(name, "x".repeat(4_096).parse().unwrap());
+            response.headers_mut().insert(name, "x".repeat(4_096).parse().unwrap());
         }
-        answer
+        response
     })
     .await;
     for protocol in [Protocol::Http1, Protocol::Http2] {
-        let world = World::of(route_to(&[server.url()], protocol)).await;
-        let answer = world.get("/").await;
-        assert_eq!((answer.status, answer.text().as_str()), (200, "here"), "{protocol:?}");
-        assert_eq!(answer.headers["x-long-9"].len(), 4_096);
+        let gateway = TestGateway::with_route(route_to(&[server.url()], protocol)).await;
+        let response = gateway.get("/").await;
+        assert_eq!((response.status, response.text().as_str()), (200, "here"), "{protocol:?}");
+        assert_eq!(response.headers["x-long-9"].len(), 4_096);
     }
 }
 
 #[tokio::test]
-async fn the_host_is_passed_on_from_both_to_both() {
-    let server = Speaking::start(|request| async move {
+async fn the_host_is_forwarded_between_all_versions() {
+    let server = HyperServer::start(|request| async move {
         let field = |name: &str| request.headers().get(name).map_or("-", |value| value.to_str().unwrap());
         let authority = request.uri().authority().map_or("-", |authority| authority.as_str());
         let text = format!("{authority} {} {}", field("host"), field("x-forwarded-host"));
@@ -188,17 +188,18 @@ async fn the_host_is_passed_on_from_both_to_both() {
         (Protocol::Http1, HostPolicy::Fixed("b".parse().unwrap()), "- b shop.example:81".to_owned()),
         (Protocol::Http2, HostPolicy::Fixed("b".parse().unwrap()), "b - shop.example:81".to_owned()),
     ] {
-        let world = World::of(Route { host: policy, ..route_to(&[server.url()], protocol) }).await;
-        let seen = world.connect().await.ask("GET / HTTP/1.1\r\nHost: shop.example:81\r\n\r\n").await;
+        let gateway =
+            TestGateway::with_route(Route { host: policy, ..route_to(&[server.url()], protocol) }).await;
+        let seen = gateway.connect().await.exchange("GET / HTTP/1.1\r\nHost: shop.example:81\r\n\r\n").await;
         assert_eq!(seen.text(), expected);
         let request = Request::get("http://shop.example:81/").body(body("")).unwrap();
-        assert_eq!(exchange(&connect(world.address).await, request).await, (200, expected));
+        assert_eq!(exchange(&connect(gateway.address).await, request).await, (200, expected));
     }
 }
 
-/// The server is gone without a word, in the middle of a request and between two.
+/// The server disappears in the middle of a request, and between two.
 #[tokio::test]
-async fn a_connection_that_breaks_is_replaced() {
+async fn a_broken_connection_is_replaced() {
     use hyper_util::rt::{TokioExecutor, TokioIo};
     use hyper_util::server::conn::auto;
     use tokio::sync::watch;
@@ -225,8 +226,8 @@ async fn a_connection_that_breaks_is_replaced() {
             });
         }
     });
-    let world = World::of(route_to(&[url], Protocol::Http2)).await;
-    let client = connect(world.address).await;
+    let gateway = TestGateway::with_route(route_to(&[url], Protocol::Http2)).await;
+    let client = connect(gateway.address).await;
     for n in 0..20 {
         assert_eq!(exchange(&client, get("/")).await, (200, "here".to_owned()), "{n}");
         cut.send_replace(());

@@ -1,20 +1,22 @@
-//! Requests that leave it open whom they are counted for, and ordinary ones that do not.
+//! Requests with ambiguous identity, and ordinary ones.
 
 use http::{HeaderName, Method, Request};
 use ratewright_core::{Algorithm, AttributeName, Policy, Quota, Refill};
 use ratewright_gateway::Protocol;
 use ratewright_http::{Dialect, Rules};
 
-use crate::peers::{body, connect, exchange};
-use crate::world::{Answer, Client, Scripted, Setup, World, route, route_to, settings, text};
+use crate::harness::{
+    Client, RawResponse, ScriptedServer, Setup, TestGateway, route, route_to, settings, text,
+};
+use crate::hyper_peers::{body, connect, exchange};
 
-/// A server that says what head it got, in small letters.
-async fn showing() -> Scripted {
-    Scripted::start(|mut client: Client, _| async move {
-        while let Some(head) = client.until(b"\r\n\r\n").await {
+/// An upstream that responds with the request head in lower case.
+async fn showing() -> ScriptedServer {
+    ScriptedServer::start(|mut client: Client, _| async move {
+        while let Some(head) = client.read_until(b"\r\n\r\n").await {
             let head = String::from_utf8_lossy(&head).to_lowercase();
             if let Some(length) = head.split("content-length: ").nth(1) {
-                client.exactly(length.lines().next().unwrap().parse().unwrap()).await;
+                client.read_exact(length.lines().next().unwrap().parse().unwrap()).await;
             }
             if head.contains("upgrade: websocket") {
                 client.send("HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n").await;
@@ -26,30 +28,30 @@ async fn showing() -> Scripted {
     .await
 }
 
-/// A gateway that counts by a key, and knows users by a header.
-async fn counting(server: &Scripted) -> World {
+/// A gateway that counts by key, and identifies users by a header.
+async fn counting(server: &ScriptedServer) -> TestGateway {
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1000/h".parse().unwrap()).unwrap();
     let policy = Policy::new("key", quota).unwrap().by(&[AttributeName::Header("x-api-key")]);
     let rules = Rules { user_header: Some(HeaderName::from_static("x-user-id")), ..Rules::default() };
     let dialect = Dialect { rules, ..Dialect::default() };
     let settings = settings(route(&[server.address]));
-    World::start(Setup { policies: vec![policy], settings, dialect, ..Setup::default() }).await
+    TestGateway::start(Setup { policies: vec![policy], settings, dialect, ..Setup::default() }).await
 }
 
 #[track_caller]
-fn assert_refused(answer: &Answer, detail: &str, request: &str) {
+fn assert_refused(response: &RawResponse, detail: &str, request: &str) {
     assert_eq!(
-        (answer.status, answer.headers["content-type"].as_str()),
+        (response.status, response.headers["content-type"].as_str()),
         (400, "application/problem+json"),
         "{request}"
     );
-    assert!(answer.text().contains(detail), "{request}: {}", answer.text());
+    assert!(response.text().contains(detail), "{request}: {}", response.text());
 }
 
 #[tokio::test]
-async fn a_request_that_leaves_it_open_whom_it_is_counted_for_gets_400() {
+async fn a_request_with_ambiguous_identity_gets_400() {
     let server = showing().await;
-    let world = counting(&server).await;
+    let gateway = counting(&server).await;
     for (request, detail) in [
         (
             "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b",
@@ -71,10 +73,10 @@ async fn a_request_that_leaves_it_open_whom_it_is_counted_for_gets_400() {
         ("GET /static/%2e%00%2e/login HTTP/1.1\r\nHost: a", "a control character"),
         ("GET /static/%252e%252500./login HTTP/1.1\r\nHost: a", "a control character"),
     ] {
-        let answer = world.connect().await.ask(&format!("{request}\r\n\r\n")).await;
-        assert_refused(&answer, detail, request);
+        let response = gateway.connect().await.exchange(&format!("{request}\r\n\r\n")).await;
+        assert_refused(&response, detail, request);
     }
-    let raw = world.connect().await.ask("GET /static/.\t./login HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    let raw = gateway.connect().await.exchange("GET /static/.\t./login HTTP/1.1\r\nHost: a\r\n\r\n").await;
     assert_eq!(raw.status, 400);
     assert_eq!(
         server.n_connections.load(std::sync::atomic::Ordering::SeqCst),
@@ -84,9 +86,9 @@ async fn a_request_that_leaves_it_open_whom_it_is_counted_for_gets_400() {
 }
 
 #[tokio::test]
-async fn so_does_one_over_http_2() {
-    let world = counting(&showing().await).await;
-    let client = connect(world.address).await;
+async fn a_client_that_trickles_over_http2_gets_408() {
+    let gateway = counting(&showing().await).await;
+    let client = connect(gateway.address).await;
     let get = |path: &str| Request::get(format!("http://a{path}"));
     let twice = get("/").header("authorization", "Bearer a").header("authorization", "Bearer b");
     let method = |name: &[u8]| Request::builder().method(Method::from_bytes(name).unwrap()).uri("http://a/");
@@ -97,10 +99,10 @@ async fn so_does_one_over_http_2() {
         assert_eq!(exchange(&client, request).await.0, 400, "{shown}");
     }
     let fine = get("/a").header("authorization", "Bearer a").body(body("")).unwrap();
-    assert_eq!(exchange(&client, fine).await.0, 200, "the connection goes on");
+    assert_eq!(exchange(&client, fine).await.0, 200, "the connection stays open");
 }
 
-/// A request over HTTP/2, frame by frame: clients by hyper and curl do not send what is malformed.
+/// An HTTP/2 request, frame by frame: hyper and curl do not send malformed ones.
 fn frames(fields: &[(&str, &str)]) -> Vec<u8> {
     let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
         let length = u8::try_from(payload.len()).unwrap();
@@ -118,14 +120,14 @@ fn frames(fields: &[(&str, &str)]) -> Vec<u8> {
     [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &settings[..], &request].concat()
 }
 
-/// The status of a request over HTTP/2; nothing, if it is reset or the connection ends.
-async fn status_of(world: &World, fields: &[(&str, &str)]) -> Option<u16> {
-    let mut client = world.connect().await;
+/// The status of an HTTP/2 request. None: reset, or the connection ended.
+async fn status_of(gateway: &TestGateway, fields: &[(&str, &str)]) -> Option<u16> {
+    let mut client = gateway.connect().await;
     client.send(frames(fields)).await;
     loop {
-        let head = client.exactly(9).await?;
+        let head = client.read_exact(9).await?;
         let length = usize::from_be_bytes([0, 0, 0, 0, 0, head[0], head[1], head[2]]);
-        let payload = client.exactly(length).await?;
+        let payload = client.read_exact(length).await?;
         match head[3] {
             1 => match payload[0] {
                 0x88 => return Some(200),
@@ -138,39 +140,39 @@ async fn status_of(world: &World, fields: &[(&str, &str)]) -> Option<u16> {
     }
 }
 
-/// HTTP/2 has no such header, so it is nobody's way to have a key removed.
+/// HTTP/2 has no `Connection` header, so it cannot be used to remove a key.
 #[tokio::test]
-async fn connection_over_http_2_reaches_no_server() {
+async fn connection_headers_over_http2_are_not_forwarded() {
     let server = showing().await;
-    let world = counting(&server).await;
+    let gateway = counting(&server).await;
     let n_connections = || server.n_connections.load(std::sync::atomic::Ordering::SeqCst);
     for options in ["x-api-key", "close, X-Api-Key", "close"] {
         let fields = [(":authority", "a"), ("x-api-key", "1"), ("connection", options)];
-        assert!(matches!(status_of(&world, &fields).await, None | Some(400)), "{options}");
+        assert!(matches!(status_of(&gateway, &fields).await, None | Some(400)), "{options}");
         assert_eq!(n_connections(), 0, "{options}");
     }
-    assert_eq!(status_of(&world, &[(":authority", "a"), ("x-api-key", "1")]).await, Some(200));
+    assert_eq!(status_of(&gateway, &[(":authority", "a"), ("x-api-key", "1")]).await, Some(200));
     assert_eq!(n_connections(), 1);
 }
 
-/// Upstreams that speak CGI or WSGI read these as the headers with a hyphen, which were counted or judged.
+/// Upstreams that speak CGI or WSGI read these as the headers with a hyphen, which were counted or checked.
 #[tokio::test]
-async fn doubles_with_an_underscore_are_dropped() {
+async fn aliases_with_an_underscore_are_removed() {
     let server = showing().await;
-    let world = counting(&server).await;
+    let gateway = counting(&server).await;
     let request = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\ncontent_length: 7\r\nTransfer_Encoding: chunked\r\n\
                    X_Api_Key: 1\r\nx-api_key: 1\r\nContent_Type: x\r\nX_User_Id: root\r\nx_mine: kept\r\n\r\nhi";
-    let seen = world.connect().await.ask(request).await.text();
+    let seen = gateway.connect().await.exchange(request).await.text();
     for dropped in ["content_length", "transfer_encoding", "api_key", "content_type", "x_user_id"] {
         assert!(!seen.contains(dropped), "{dropped}: {seen}");
     }
     assert!(seen.contains("x_mine: kept") && seen.contains("content-length: 2"), "{seen}");
     let over_2 = Request::post("http://a/").header("content_length", "7").header("x_mine", "kept");
-    let seen = exchange(&connect(world.address).await, over_2.body(body("")).unwrap()).await.1;
+    let seen = exchange(&connect(gateway.address).await, over_2.body(body("")).unwrap()).await.1;
     assert!(!seen.contains("content_length") && seen.contains("x_mine: kept"), "{seen}");
 }
 
-/// What browsers, gRPC clients, WebDAV clients and WebSockets send.
+/// Requests of browsers, gRPC clients, WebDAV clients and WebSockets.
 const ORDINARY: [&str; 17] = [
     "GET /shop?q=a%20b HTTP/1.1\r\nHost: a\r\nUser-Agent: Mozilla/5.0\r\nAccept: */*\r\nAccept-Encoding: gzip, br\r\n\
      Accept-Language: de\r\nCookie: sid=1; theme=dark; sid=2\r\nConnection: keep-alive\r\nSec-Fetch-Mode: navigate\r\n\
@@ -196,22 +198,22 @@ const ORDINARY: [&str; 17] = [
 
 #[tokio::test]
 async fn ordinary_requests_pass() {
-    let world = counting(&showing().await).await;
+    let gateway = counting(&showing().await).await;
     for request in ORDINARY {
-        let answer = world.connect().await.ask(&format!("{request}\r\n\r\n")).await;
-        assert_eq!(answer.status, 200, "{request}: {}", answer.text());
+        let response = gateway.connect().await.exchange(&format!("{request}\r\n\r\n")).await;
+        assert_eq!(response.status, 200, "{request}: {}", response.text());
     }
     let handshake = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\
                      Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: http://a\r\n\r\n";
-    assert_eq!(world.connect().await.ask(handshake).await.status, 101);
+    assert_eq!(gateway.connect().await.exchange(handshake).await.status, 101);
 }
 
 #[tokio::test]
 async fn ordinary_requests_over_http_2_pass() {
-    let server = crate::peers::Speaking::start(|_| async { http::Response::new(body("")) }).await;
+    let server = crate::hyper_peers::HyperServer::start(|_| async { http::Response::new(body("")) }).await;
     for protocol in [Protocol::Http1, Protocol::Http2] {
-        let world = World::of(route_to(&[server.url()], protocol)).await;
-        let client = connect(world.address).await;
+        let gateway = TestGateway::with_route(route_to(&[server.url()], protocol)).await;
+        let client = connect(gateway.address).await;
         let grpc = Request::post("http://a/pkg.Service/Call")
             .header("te", "trailers")
             .header("content-type", "application/grpc")
@@ -228,19 +230,19 @@ async fn ordinary_requests_over_http_2_pass() {
     }
 }
 
-/// Others may take the line for a part of the one before it.
+/// Other parsers may join the line with the one before.
 #[tokio::test]
 async fn a_response_whose_head_has_a_bare_line_feed_gets_502() {
     for head in
         ["HTTP/1.1 200 OK\nContent-Length: 0\r\n\r\n", "HTTP/1.1 200 OK\r\nA: 1\nContent-Length: 0\r\n\r\n"]
     {
-        let server = Scripted::start(move |mut client: Client, _| async move {
-            while client.until(b"\r\n\r\n").await.is_some() {
+        let server = ScriptedServer::start(move |mut client: Client, _| async move {
+            while client.read_until(b"\r\n\r\n").await.is_some() {
                 client.send(head).await;
             }
         })
         .await;
-        let world = World::before(&[server.address]).await;
-        assert_eq!(world.get("/").await.status, 502, "{head}");
+        let gateway = TestGateway::in_front_of(&[server.address]).await;
+        assert_eq!(gateway.get("/").await.status, 502, "{head}");
     }
 }

@@ -1,4 +1,4 @@
-//! Limits over real sockets, with a clock that is moved instead of waited for.
+//! Limits over real sockets, with a manual clock.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,35 +9,35 @@ use ratewright_core::{
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
 use ratewright_http::{Dialect, Rules, TokenUser};
 
-use crate::world::{Client, Scripted, Setup, World, route, settings, text, until};
+use crate::harness::{Client, ScriptedServer, Setup, TestGateway, route, settings, text, wait_until};
 
 fn bucket(name: &str, rate: &str, burst: u32) -> Policy {
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), rate.parse().unwrap()).unwrap();
     Policy::new(name, quota.with_burst(burst.try_into().unwrap()).unwrap()).unwrap().by(&[AttributeName::Ip])
 }
 
-async fn limited(server: SocketAddr, policies: Vec<Policy>) -> World {
-    World::start(Setup { policies, settings: settings(route(&[server])), ..Setup::default() }).await
+async fn limited(server: SocketAddr, policies: Vec<Policy>) -> TestGateway {
+    TestGateway::start(Setup { policies, settings: settings(route(&[server])), ..Setup::default() }).await
 }
 
 /// A login that fails.
-async fn failing() -> Scripted {
-    Scripted::start(|mut client, _| async move {
-        while client.until(b"\r\n\r\n").await.is_some() {
+async fn failing() -> ScriptedServer {
+    ScriptedServer::start(|mut client, _| async move {
+        while client.read_until(b"\r\n\r\n").await.is_some() {
             client.send("HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n").await;
         }
     })
     .await
 }
 
-/// How fifteen logins fare, with so many seconds between two of them.
+/// How many of fifteen logins are allowed and denied, with this pause in seconds between them.
 async fn logins(policy: Policy, pause: u64) -> (usize, usize) {
     let server = failing().await;
-    let world = limited(server.address, vec![policy]).await;
+    let gateway = limited(server.address, vec![policy]).await;
     let mut statuses = Vec::new();
     for _ in 0..15 {
-        statuses.push(world.get("/login").await.status);
-        world.clock.advance(Micros::from_secs(pause));
+        statuses.push(gateway.get("/login").await.status);
+        gateway.clock.advance(Micros::from_secs(pause));
     }
     let count = |status| statuses.iter().filter(|found| **found == status).count();
     (count(401), count(429))
@@ -55,48 +55,48 @@ async fn b8_fifteen_logins_at_once_and_one_each_second_with_and_without_the_wind
 
 #[tokio::test]
 async fn e1_the_hundred_and_first_is_denied_by_a_bucket_and_strictly() {
-    let server = Scripted::echo().await;
+    let server = ScriptedServer::echo().await;
     let strict = Quota::new(Algorithm::SlidingWindow, "100/60s".parse().unwrap()).unwrap();
     let strict = Policy::new("strict", strict).unwrap().by(&[AttributeName::Ip]);
     for (policy, comes_back_after) in [(bucket("bucket", "100/min", 100), 1), (strict, 60)] {
-        let world = limited(server.address, vec![policy]).await;
+        let gateway = limited(server.address, vec![policy]).await;
         for n in 1..=100 {
-            assert_eq!(world.get("/").await.status, 200, "{n}");
+            assert_eq!(gateway.get("/").await.status, 200, "{n}");
         }
-        let denied = world.get("/").await;
+        let denied = gateway.get("/").await;
         assert_eq!(denied.status, 429);
         assert_eq!(denied.headers["retry-after"], comes_back_after.to_string());
-        world.clock.advance(Micros::from_secs(comes_back_after));
-        assert_eq!(world.get("/").await.status, 200, "after the wait that was told");
+        gateway.clock.advance(Micros::from_secs(comes_back_after));
+        assert_eq!(gateway.get("/").await.status, 200, "after retry_after");
     }
 }
 
 #[tokio::test]
-async fn what_is_denied_never_reaches_the_server_and_the_connection_goes_on() {
-    let server = Scripted::start(|mut client, _| async move {
-        while let Some(head) = client.until(b"\r\n\r\n").await {
+async fn a_denied_request_never_reaches_the_upstream_and_keeps_its_connection() {
+    let server = ScriptedServer::start(|mut client, _| async move {
+        while let Some(head) = client.read_until(b"\r\n\r\n").await {
             let length = String::from_utf8_lossy(&head).to_lowercase();
             let length = length
                 .split("content-length: ")
                 .nth(1)
                 .map_or(0, |rest| rest.lines().next().unwrap().parse().unwrap());
-            client.exactly(length).await;
+            client.read_exact(length).await;
             client.send(text("seen")).await;
         }
     })
     .await;
-    let world = limited(server.address, vec![bucket("p", "1/h", 1)]).await;
-    let mut client = world.connect().await;
+    let gateway = limited(server.address, vec![bucket("p", "1/h", 1)]).await;
+    let mut client = gateway.connect().await;
     let post = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 12\r\n\r\nGET /x HTTP/";
-    assert_eq!(client.ask(post).await.status, 200);
+    assert_eq!(client.exchange(post).await.status, 200);
     for _ in 0..3 {
-        let denied = client.ask(post).await;
+        let denied = client.exchange(post).await;
         assert_eq!((denied.status, denied.headers.get("connection")), (429, None), "the body is no request");
     }
-    // Longer than is worth reading: the answer comes, and the connection ends.
+    // Too long to drain: the response arrives, and the connection closes.
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n";
-    let mut client = world.connect().await;
-    assert_eq!(client.ask(head).await.status, 429);
+    let mut client = gateway.connect().await;
+    assert_eq!(client.exchange(head).await.status, 429);
     let patient = vec![b'x'; 65_536];
     let mut n_sent = 0;
     while tokio::io::AsyncWriteExt::write_all(&mut client.stream, &patient).await.is_ok() {
@@ -108,51 +108,52 @@ async fn what_is_denied_never_reaches_the_server_and_the_connection_goes_on() {
 
 #[tokio::test]
 async fn a_failed_login_counts_and_a_good_one_does_not() {
-    let server = Scripted::start(|mut client: Client, _| async move {
-        while let Some(head) = client.until(b"\r\n\r\n").await {
+    let server = ScriptedServer::start(|mut client: Client, _| async move {
+        while let Some(head) = client.read_until(b"\r\n\r\n").await {
             let status = if head.starts_with(b"GET /right ") { "200 OK" } else { "401 Unauthorized" };
             client.send(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n")).await;
         }
     })
     .await;
     let policy = bucket("login", "3/h", 3).with_count(Counted::only(vec![401..=401]));
-    let world = limited(server.address, vec![policy]).await;
+    let gateway = limited(server.address, vec![policy]).await;
     for _ in 0..10 {
-        assert_eq!(world.get("/right").await.status, 200);
+        assert_eq!(gateway.get("/right").await.status, 200);
     }
     for status in [401, 401, 401, 429] {
-        assert_eq!(world.get("/wrong").await.status, status);
+        assert_eq!(gateway.get("/wrong").await.status, status);
     }
 }
 
 #[tokio::test]
-async fn a_permit_is_held_until_the_answer_has_been_taken_or_the_client_is_gone() {
-    let server = Scripted::start(|mut client: Client, _| async move {
-        client.until(b"\r\n\r\n").await;
+async fn a_permit_is_held_until_the_response_is_read_or_the_client_disconnects() {
+    let server = ScriptedServer::start(|mut client: Client, _| async move {
+        client.read_until(b"\r\n\r\n").await;
         client.send("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf.").await;
-        client.until(b"never").await;
+        client.read_until(b"never").await;
     })
     .await;
     let quota = Quota::new(Algorithm::FixedWindow(WindowStart::default()), "1/s".parse().unwrap()).unwrap();
     let permits = vec![Policy::new("at-once", quota).unwrap().by(&[AttributeName::Ip])];
     let settings = settings(route(&[server.address]));
-    let world = World::start(Setup { permits, settings, ..Setup::default() }).await;
-    let mut first = world.connect().await;
+    let gateway = TestGateway::start(Setup { permits, settings, ..Setup::default() }).await;
+    let mut first = gateway.connect().await;
     first.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    first.until(b"half.").await.unwrap();
-    let second = world.get("/").await;
+    first.read_until(b"half.").await.unwrap();
+    let second = gateway.get("/").await;
     assert_eq!((second.status, second.headers["retry-after"].as_str()), (429, "1"));
     drop(first);
-    until("the permit is back", || world.permits.n_keys() == 0).await;
+    wait_until("the permit is back", || gateway.permits.n_keys() == 0).await;
 }
 
 /// Anna's token, signed with the secret below, until 2096.
 const TOKEN: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIiwiZXhwIjo0MDAwMDAwMDAwfQ.6tJmnXbQWQ2Qlg96ePo9008Hfzf1AuOYopIFrTp5qH4";
 
-/// A verification costs more than the rest of a decision: it is made once for each request, however many limits count by user.
+/// Verifying a token costs more than the rest of a decision: it is done once for each request, however many policies
+/// count by user.
 #[tokio::test]
 async fn a_token_is_verified_once_for_each_request() {
-    let server = Scripted::echo().await;
+    let server = ScriptedServer::echo().await;
     let at_once = Quota::new(Algorithm::FixedWindow(WindowStart::default()), "9/s".parse().unwrap()).unwrap();
     let at_once = Policy::new("at-once", at_once).unwrap();
     for (by, n_each) in [(AttributeName::User, 1), (AttributeName::Claim("sub"), 1), (AttributeName::Ip, 0)] {
@@ -160,7 +161,7 @@ async fn a_token_is_verified_once_for_each_request() {
         let verifier = Arc::new(Verifier::new(keys, TokenRules::default()));
         let token = TokenUser { verifier: Arc::clone(&verifier), claim: "sub".to_owned() };
         let rules = Rules { token: Some(token), ..Rules::default() };
-        let world = World::start(Setup {
+        let gateway = TestGateway::start(Setup {
             policies: vec![bucket("rate", "1/h", 2).by(&[by]), bucket("more", "1/h", 9).by(&[by])],
             permits: vec![at_once.clone().by(&[by])],
             settings: settings(route(&[server.address])),
@@ -168,43 +169,43 @@ async fn a_token_is_verified_once_for_each_request() {
             ..Setup::default()
         })
         .await;
-        let mut client = world.connect().await;
+        let mut client = gateway.connect().await;
         for (n, status) in (1..).zip([200, 200, 429]) {
             let request = format!("GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}\r\n\r\n");
-            assert_eq!(client.ask(&request).await.status, status);
+            assert_eq!(client.exchange(&request).await.status, status);
             assert_eq!(verifier.n_verified(), n * n_each, "by {by}");
         }
         let refused = "GET / HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer a.b.c\r\n\r\n";
-        world.connect().await.ask(refused).await;
+        gateway.connect().await.exchange(refused).await;
         assert_eq!(verifier.n_verified(), 4 * n_each, "by {by}");
     }
 }
 
 #[tokio::test]
 async fn a_routes_own_policies_apply_there_and_count_by_route() {
-    let server = Scripted::echo().await;
+    let server = ScriptedServer::echo().await;
     let named = bucket("mine", "1/h", 1).covering(Selector::Named);
     let mut route = route(&[server.address]);
     route.policies = vec!["mine".to_owned()];
     let setup = Setup { policies: vec![named], settings: settings(route), ..Setup::default() };
-    let world = World::start(setup).await;
-    assert_eq!([world.get("/").await.status, world.get("/").await.status], [200, 429]);
+    let gateway = TestGateway::start(setup).await;
+    assert_eq!([gateway.get("/").await.status, gateway.get("/").await.status], [200, 429]);
 }
 
 #[tokio::test]
-async fn what_a_server_says_of_its_own_limits_is_added_to_and_never_loosened() {
-    let server = Scripted::start(|mut client: Client, _| async move {
-        while client.until(b"\r\n\r\n").await.is_some() {
+async fn rate_limit_headers_of_the_upstream_are_kept_and_never_loosened() {
+    let server = ScriptedServer::start(|mut client: Client, _| async move {
+        while client.read_until(b"\r\n\r\n").await.is_some() {
             client
                 .send("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nX-RateLimit-Remaining: 2\r\nRateLimit: \"own\";r=2\r\n\r\n")
                 .await;
         }
     })
     .await;
-    let world = limited(server.address, vec![bucket("p", "100/h", 100)]).await;
-    let mut client = world.connect().await;
+    let gateway = limited(server.address, vec![bucket("p", "100/h", 100)]).await;
+    let mut client = gateway.connect().await;
     client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-    let head = String::from_utf8(client.until(b"\r\n\r\n").await.unwrap()).unwrap();
+    let head = String::from_utf8(client.read_until(b"\r\n\r\n").await.unwrap()).unwrap();
     assert!(head.contains("x-ratelimit-remaining: 2\r\n"), "{head}");
     assert!(
         head.contains("ratelimit: \"own\";r=2\r\n") && head.contains("ratelimit: \"p\";r=99;t=36\r\n"),

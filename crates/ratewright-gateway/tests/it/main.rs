@@ -1,32 +1,32 @@
-//! The gateway over real sockets: limits under a clock that is moved, and servers of all kinds.
+//! The gateway over real sockets, with a manual clock and scripted upstreams.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
 
 mod access_log;
 mod bodies;
-mod broken;
 mod byte_costs;
+mod client_errors;
+mod connection_reuse;
 mod connections;
 mod cors;
-mod counts;
-mod deaf;
-mod early;
-mod explained;
-mod faults;
+mod early_responses;
+mod explanations;
+mod forwarding;
+mod harness;
 mod http2;
+mod http2_errors;
+mod http2_pool;
+mod hyper_peers;
 mod identity;
 mod limits;
-mod passed_on;
-mod peers;
+mod metrics;
 mod proxy_protocol;
-mod refused;
+mod refused_streams;
 mod reload;
-mod reuse;
-mod servers;
-mod sharing;
-mod slow;
-mod stop;
+mod shutdown;
+mod slow_uploads;
+mod stalled_streams;
 mod streaming;
 mod tls;
+mod unresponsive_upstreams;
 mod upgrade;
-mod windows;
-mod world;
+mod upstream_failures;

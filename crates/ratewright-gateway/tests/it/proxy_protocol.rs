@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ratewright_core::{Algorithm, AttributeName, Policy, Quota, Refill};
-use ratewright_gateway::{AccessLog, Entry, Settings};
+use ratewright_gateway::{AccessLog, AccessLogEntry, Settings};
 use ratewright_http::address::Proxies;
 use ratewright_http::{Dialect, Rules};
 use ratewright_listen::{ConnectionSetup, ProxyProtocol, Tls};
@@ -19,8 +19,10 @@ use tokio_rustls::rustls::crypto::aws_lc_rs;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::peers::{connect_over, exchange, get};
-use crate::world::{Answer, Client, Scripted, Setup, World, route, settings, text, until, within};
+use crate::harness::{
+    Client, RawResponse, ScriptedServer, Setup, TestGateway, route, settings, text, wait_until, within,
+};
+use crate::hyper_peers::{connect_over, exchange, get};
 
 const GET: &str = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 
@@ -30,10 +32,10 @@ fn announce(client: &str) -> String {
     format!("PROXY {family} {client} {destination} 40000 8000\r\n")
 }
 
-/// A server that says whom a request is from: `X-Forwarded-For`, `X-Real-IP` and `X-Forwarded-Proto`.
-async fn showing() -> Scripted {
-    Scripted::start(|mut client: Client, _| async move {
-        while let Some(head) = client.until(b"\r\n\r\n").await {
+/// An upstream that responds with `X-Forwarded-For`, `X-Real-IP` and `X-Forwarded-Proto`.
+async fn showing() -> ScriptedServer {
+    ScriptedServer::start(|mut client: Client, _| async move {
+        while let Some(head) = client.read_until(b"\r\n\r\n").await {
             let head = String::from_utf8_lossy(&head).to_lowercase();
             let field = |name: &str| {
                 let line = head.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
@@ -46,9 +48,9 @@ async fn showing() -> Scripted {
     .await
 }
 
-/// A gateway that accepts headers from this machine, with one request an hour for each address.
-struct Balanced {
-    world: World,
+/// A gateway that accepts headers from this host, with one request an hour for each address.
+struct ProxiedGateway {
+    gateway: TestGateway,
     proxy: ProxyProtocol,
 }
 
@@ -63,7 +65,7 @@ struct Options {
     request_header: Option<Duration>,
 }
 
-impl Balanced {
+impl ProxiedGateway {
     async fn start(options: Options) -> Self {
         let server = showing().await;
         let from = options.from.unwrap_or("127.0.0.0/8").parse().unwrap();
@@ -83,31 +85,31 @@ impl Balanced {
         let dialect = Dialect { rules: Rules { proxies, ..Rules::default() }, ..Dialect::default() };
         let (policies, access_log) = (vec![policy], options.access_log);
         let setup = Setup { policies, settings, dialect, access_log, connections, ..Setup::default() };
-        Self { world: World::start(setup).await, proxy }
+        Self { gateway: TestGateway::start(setup).await, proxy }
     }
 
-    /// A connection that begins with these bytes.
+    /// A connection that starts with these bytes.
     async fn connect(&self, beginning: &str) -> Client {
-        let mut client = self.world.connect().await;
+        let mut client = self.gateway.connect().await;
         client.send(beginning).await;
         client
     }
 
-    /// Asks once for an announced client: status and what the server saw.
-    async fn ask(&self, client: &str, fields: &str) -> (u16, String) {
+    /// Sends one request for an announced client. Returns the status and what the upstream saw.
+    async fn exchange(&self, client: &str, fields: &str) -> (u16, String) {
         let mut connection = self.connect(&announce(client)).await;
-        let answer = connection.ask(&GET.replace("\r\n\r\n", &format!("\r\n{fields}\r\n"))).await;
-        (answer.status, answer.text())
+        let response = connection.exchange(&GET.replace("\r\n\r\n", &format!("\r\n{fields}\r\n"))).await;
+        (response.status, response.text())
     }
 
-    /// All that comes back for these bytes until the connection is closed.
-    async fn heard(&self, bytes: &str) -> String {
-        let mut client = self.world.connect().await;
+    /// Sends bytes, and reads until the connection is closed.
+    async fn send_raw(&self, bytes: &str) -> String {
+        let mut client = self.gateway.connect().await;
         let _ = client.stream.write_all(bytes.as_bytes()).await;
-        String::from_utf8(client.all_that_comes().await).unwrap()
+        String::from_utf8(client.read_to_end().await).unwrap()
     }
 
-    /// Why connections were refused, and how often.
+    /// Why connections were rejected, and how often.
     fn refused(&self) -> Vec<(&'static str, u64)> {
         self.proxy.n_refused().filter(|(_, n)| *n > 0).map(|(refusal, n)| (refusal.name(), n)).collect()
     }
@@ -119,35 +121,39 @@ fn seen(client: &str) -> (u16, String) {
 
 #[tokio::test]
 async fn the_announced_address_is_what_limits_and_upstreams_see() {
-    let balanced = Balanced::start(Options { burst: Some(1), ..Options::default() }).await;
+    let balanced = ProxiedGateway::start(Options { burst: Some(1), ..Options::default() }).await;
     for client in ["198.51.100.7", "198.51.100.8", "2001:db8::7"] {
-        assert_eq!(balanced.ask(client, "").await, seen(client));
-        assert_eq!(balanced.ask(client, "").await.0, 429, "{client} has a bucket of its own");
+        assert_eq!(balanced.exchange(client, "").await, seen(client));
+        assert_eq!(balanced.exchange(client, "").await.0, 429, "{client} has a bucket of its own");
     }
-    assert_eq!(balanced.ask("::ffff:198.51.100.7", "").await.0, 429, "the same client in IPv6's form");
-    assert_eq!(balanced.ask("2001:db8::8", "").await.0, 429, "the same network of IPv6");
+    assert_eq!(balanced.exchange("::ffff:198.51.100.7", "").await.0, 429, "the same client in IPv6's form");
+    assert_eq!(balanced.exchange("2001:db8::8", "").await.0, 429, "the same network of IPv6");
     // Health checks of the load balancer count for its own address.
     let mut probe = balanced.connect("PROXY UNKNOWN\r\n").await;
-    let answer = probe.ask(GET).await;
-    assert_eq!((answer.status, answer.text()), seen("127.0.0.1"));
+    let response = probe.exchange(GET).await;
+    assert_eq!((response.status, response.text()), seen("127.0.0.1"));
     assert_eq!(balanced.refused(), []);
 }
 
 #[tokio::test]
 async fn forwarding_headers_count_only_if_the_announced_address_is_trusted() {
     let options = || Options { trusted: Some("198.51.100.0/24"), burst: Some(1), ..Options::default() };
-    let balanced = Balanced::start(options()).await;
+    let balanced = ProxiedGateway::start(options()).await;
     let (inner, outer) = ("X-Forwarded-For: 203.0.113.9\r\n", "198.51.100.7");
     let expected = (200, "203.0.113.9, 198.51.100.7 | 203.0.113.9 | http".to_owned());
-    assert_eq!(balanced.ask(outer, inner).await, expected);
-    assert_eq!(balanced.ask(outer, inner).await.0, 429, "the client behind the trusted proxy");
-    assert_eq!(balanced.ask(outer, "").await, seen(outer), "the trusted proxy itself");
-    assert_eq!(balanced.ask("192.0.2.1", inner).await, seen("192.0.2.1"), "a stranger's header is removed");
-    // That the load balancer may announce clients does not make it a trusted proxy, and the reverse.
-    let balanced = Balanced::start(Options { trusted: Some("127.0.0.0/8"), ..options() }).await;
-    assert_eq!(balanced.ask(outer, inner).await, seen(outer));
-    let balanced = Balanced::start(Options { from: Some("10.0.0.0/8"), ..options() }).await;
-    assert_eq!(balanced.heard(&format!("{}{GET}", announce(outer))).await, "");
+    assert_eq!(balanced.exchange(outer, inner).await, expected);
+    assert_eq!(balanced.exchange(outer, inner).await.0, 429, "the client behind the trusted proxy");
+    assert_eq!(balanced.exchange(outer, "").await, seen(outer), "the trusted proxy itself");
+    assert_eq!(
+        balanced.exchange("192.0.2.1", inner).await,
+        seen("192.0.2.1"),
+        "a stranger's header is removed"
+    );
+    // A load balancer that may announce clients is not a trusted proxy, and vice versa.
+    let balanced = ProxiedGateway::start(Options { trusted: Some("127.0.0.0/8"), ..options() }).await;
+    assert_eq!(balanced.exchange(outer, inner).await, seen(outer));
+    let balanced = ProxiedGateway::start(Options { from: Some("10.0.0.0/8"), ..options() }).await;
+    assert_eq!(balanced.send_raw(&format!("{}{GET}", announce(outer))).await, "");
     assert_eq!(balanced.refused(), [("peer", 1)]);
 }
 
@@ -156,7 +162,7 @@ async fn forwarding_headers_count_only_if_the_announced_address_is_trusted() {
 struct Clients(Mutex<Vec<String>>);
 
 impl AccessLog for Clients {
-    fn record(&self, entry: &Entry<'_>) {
+    fn record(&self, entry: &AccessLogEntry<'_>) {
         self.0.lock().unwrap().push(entry.client.to_string());
     }
 }
@@ -165,23 +171,23 @@ impl AccessLog for Clients {
 async fn a_header_announces_all_requests_of_its_connection() {
     let clients = Arc::new(Clients::default());
     let log: Arc<dyn AccessLog> = clients.clone();
-    let balanced = Balanced::start(Options { access_log: Some(log), ..Options::default() }).await;
+    let balanced = ProxiedGateway::start(Options { access_log: Some(log), ..Options::default() }).await;
     // HTTP/1.1: kept alive, header and first request in one segment, then byte by byte.
-    let mut client = balanced.world.connect().await;
+    let mut client = balanced.gateway.connect().await;
     client.send(format!("{}{GET}{GET}", announce("198.51.100.7"))).await;
     for _ in 0..2 {
-        assert_eq!(client.answer().await.map(|answer| answer.text()), Some(seen("198.51.100.7").1));
+        assert_eq!(client.response().await.map(|response| response.text()), Some(seen("198.51.100.7").1));
     }
-    assert_eq!(client.ask(GET).await.text(), seen("198.51.100.7").1);
-    let mut client = balanced.world.connect().await;
+    assert_eq!(client.exchange(GET).await.text(), seen("198.51.100.7").1);
+    let mut client = balanced.gateway.connect().await;
     client.stream.set_nodelay(true).unwrap();
     for byte in format!("{}{GET}", announce("198.51.100.8")).bytes() {
         client.send([byte]).await;
         tokio::time::sleep(Duration::from_micros(200)).await;
     }
-    assert_eq!(client.answer().await.map(|answer| answer.text()), Some(seen("198.51.100.8").1));
-    // HTTP/2, without a word about it.
-    let mut stream = TcpStream::connect(balanced.world.address).await.unwrap();
+    assert_eq!(client.response().await.map(|response| response.text()), Some(seen("198.51.100.8").1));
+    // HTTP/2 with prior knowledge.
+    let mut stream = TcpStream::connect(balanced.gateway.address).await.unwrap();
     stream.write_all(announce("198.51.100.9").as_bytes()).await.unwrap();
     let client = connect_over(stream).await;
     for _ in 0..3 {
@@ -193,7 +199,7 @@ async fn a_header_announces_all_requests_of_its_connection() {
     assert_eq!(*clients.0.lock().unwrap(), expected);
 }
 
-/// A certificate, and a client that trusts it and speaks this.
+/// A certificate, and a client that trusts it and offers this protocol.
 fn tls(speaks: &[u8]) -> (Tls, TlsConnector) {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let server = Tls::new(cert.pem().as_bytes(), signing_key.serialize_pem().as_bytes(), None).unwrap();
@@ -217,93 +223,105 @@ async fn shake_hands(address: SocketAddr, connector: &TlsConnector, before: &str
 async fn tls_follows_the_header() {
     let expected = "198.51.100.7 | 198.51.100.7 | https";
     let (server, connector) = tls(b"http/1.1");
-    let balanced = Balanced::start(Options { tls: Some(server), ..Options::default() }).await;
-    let mut stream = shake_hands(balanced.world.address, &connector, &announce("198.51.100.7")).await;
+    let balanced = ProxiedGateway::start(Options { tls: Some(server), ..Options::default() }).await;
+    let mut stream = shake_hands(balanced.gateway.address, &connector, &announce("198.51.100.7")).await;
     stream.write_all(GET.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n").as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    within(stream.read_to_string(&mut answer)).await.unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 OK") && answer.ends_with(expected), "{answer}");
+    let mut response = String::new();
+    within(stream.read_to_string(&mut response)).await.unwrap();
+    assert!(response.starts_with("HTTP/1.1 200 OK") && response.ends_with(expected), "{response}");
     let (server, connector) = tls(b"h2");
-    let balanced = Balanced::start(Options { tls: Some(server), ..Options::default() }).await;
-    let stream = shake_hands(balanced.world.address, &connector, &announce("198.51.100.7")).await;
+    let balanced = ProxiedGateway::start(Options { tls: Some(server), ..Options::default() }).await;
+    let stream = shake_hands(balanced.gateway.address, &connector, &announce("198.51.100.7")).await;
     assert_eq!(exchange(&connect_over(stream).await, get("/")).await, (200, expected.to_owned()));
     // Without a header there is no handshake.
-    let stream = TcpStream::connect(balanced.world.address).await.unwrap();
+    let stream = TcpStream::connect(balanced.gateway.address).await.unwrap();
     let name = ServerName::try_from("localhost").unwrap();
     assert!(within(connector.connect(name, stream)).await.is_err());
     assert_eq!(balanced.refused(), [("missing", 1)]);
 }
 
 #[tokio::test]
-async fn a_connection_without_a_header_is_closed_and_counted_for_nobody() {
-    let balanced = Balanced::start(Options { burst: Some(1), ..Options::default() }).await;
+async fn a_connection_without_a_proxy_header_is_closed_and_not_counted() {
+    let balanced = ProxiedGateway::start(Options { burst: Some(1), ..Options::default() }).await;
     for _ in 0..3 {
-        assert_eq!(balanced.heard(GET).await, "");
+        assert_eq!(balanced.send_raw(GET).await, "");
     }
-    assert_eq!(balanced.heard(&format!("{}{GET}", announce("127.0.0.1"))).await, "");
-    assert_eq!(balanced.heard("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await, "");
+    assert_eq!(balanced.send_raw(&format!("{}{GET}", announce("127.0.0.1"))).await, "");
+    assert_eq!(balanced.send_raw("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await, "");
     assert_eq!(balanced.refused(), [("missing", 4), ("address", 1)]);
-    assert_eq!(balanced.world.counted(), "", "no request has come");
+    assert_eq!(balanced.gateway.metrics_text(), "", "no request has come");
     let mut probe = balanced.connect("PROXY UNKNOWN\r\n").await;
-    assert_eq!(probe.ask(GET).await.status, 200, "the peer's own bucket is full");
+    assert_eq!(probe.exchange(GET).await.status, 200, "the peer's own bucket is full");
 }
 
 /// A client may write another header into its request. It is not a request.
 #[tokio::test]
-async fn a_second_header_is_a_bad_request() {
-    let balanced = Balanced::start(Options::default()).await;
+async fn a_second_proxy_header_gets_400() {
+    let balanced = ProxiedGateway::start(Options::default()).await;
     for second in [announce("203.0.113.9"), "\r\n\r\n\0\r\nQUIT\n\x20\0\0\0".to_owned()] {
-        let heard = balanced.heard(&format!("{}{second}{GET}", announce("198.51.100.7"))).await;
-        assert!(heard.starts_with("HTTP/1.1 400 ") && !heard.contains("200 OK"), "{heard}");
+        let received = balanced.send_raw(&format!("{}{second}{GET}", announce("198.51.100.7"))).await;
+        assert!(received.starts_with("HTTP/1.1 400 ") && !received.contains("200 OK"), "{received}");
     }
 }
 
 #[tokio::test]
 async fn a_header_must_come_in_time() {
     let request_header = Some(Duration::from_millis(300));
-    let balanced = Balanced::start(Options { request_header, ..Options::default() }).await;
-    assert_eq!(balanced.heard("").await, "", "silence");
-    assert_eq!(balanced.heard("PROXY TCP4 198.51.100.7 ").await, "");
+    let balanced = ProxiedGateway::start(Options { request_header, ..Options::default() }).await;
+    assert_eq!(balanced.send_raw("").await, "", "silence");
+    assert_eq!(balanced.send_raw("PROXY TCP4 198.51.100.7 ").await, "");
     let client = balanced.connect("PROXY ").await;
-    until("it is cut off, byte by byte", || client.stream.try_write(b"1").is_err()).await;
+    wait_until("it is cut off, byte by byte", || client.stream.try_write(b"1").is_err()).await;
     let (n_late, n_long) = (balanced.refused()[0].1, balanced.refused().get(1).map_or(0, |(_, n)| *n));
     assert_eq!(n_late + n_long, 3, "{:?}", balanced.refused());
-    assert_eq!(balanced.ask("198.51.100.7", "").await.0, 200);
+    assert_eq!(balanced.exchange("198.51.100.7", "").await.0, 200);
 }
 
-/// Asks on a connection of its own. Nothing, if that is closed without an answer.
-async fn ask_anew(balanced: &Balanced, client: &str) -> Option<(Client, Answer)> {
+/// Sends a request on a new connection. None: closed without a response.
+async fn exchange_on_new_connection(
+    balanced: &ProxiedGateway,
+    client: &str,
+) -> Option<(Client, RawResponse)> {
     let mut connection = balanced.connect(&announce(client)).await;
     let _ = connection.stream.write_all(GET.as_bytes()).await;
-    let answer = connection.answer().await?;
-    Some((connection, answer))
+    let response = connection.response().await?;
+    Some((connection, response))
 }
 
 #[tokio::test]
 async fn connections_are_limited_by_announced_address() {
     let connections_per_address = NonZeroU32::new(2);
-    let balanced = Balanced::start(Options { connections_per_address, ..Options::default() }).await;
+    let balanced = ProxiedGateway::start(Options { connections_per_address, ..Options::default() }).await;
     let mut kept = Vec::new();
     for client in ["198.51.100.7", "198.51.100.8", "2001:db8::7"] {
         for _ in 0..2 {
-            kept.push(ask_anew(&balanced, client).await.expect("a place"));
+            kept.push(exchange_on_new_connection(&balanced, client).await.expect("a free slot"));
         }
-        assert!(ask_anew(&balanced, client).await.is_none(), "{client} has two connections");
+        assert!(
+            exchange_on_new_connection(&balanced, client).await.is_none(),
+            "{client} has two connections"
+        );
     }
-    assert!(ask_anew(&balanced, "2001:db8::8").await.is_none(), "all of a /64 are one client");
-    assert!(ask_anew(&balanced, "198.51.100.9").await.is_some(), "another client has places left");
+    assert!(
+        exchange_on_new_connection(&balanced, "2001:db8::8").await.is_none(),
+        "all of a /64 are one client"
+    );
+    assert!(
+        exchange_on_new_connection(&balanced, "198.51.100.9").await.is_some(),
+        "another client has places left"
+    );
     for (client, _) in &mut kept {
-        assert_eq!(client.ask(GET).await.status, 200, "those before are not touched");
+        assert_eq!(client.exchange(GET).await.status, 200, "those before are not touched");
     }
     kept.remove(0);
-    let mut answer = None;
-    while answer.is_none() {
-        answer = ask_anew(&balanced, "198.51.100.7").await;
+    let mut response = None;
+    while response.is_none() {
+        response = exchange_on_new_connection(&balanced, "198.51.100.7").await;
     }
-    // Connections without a header take no place of an address, and give theirs back.
+    // Connections without a header use no slot of an address, and release their own.
     for _ in 0..20 {
-        assert_eq!(balanced.heard(GET).await, "");
+        assert_eq!(balanced.send_raw(GET).await, "");
     }
     let mut probe = balanced.connect("PROXY UNKNOWN\r\n").await;
-    assert_eq!(probe.ask(GET).await.status, 200);
+    assert_eq!(probe.exchange(GET).await.status, 200);
 }

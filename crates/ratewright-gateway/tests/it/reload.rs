@@ -1,4 +1,4 @@
-//! Routes and the policies that they name come into force together.
+//! Routes and the policies that they name are replaced together.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -7,18 +7,20 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use ratewright_core::{Algorithm, AttributeName, Policies, Policy, Quota, Refill, Selector};
 use ratewright_gateway::{Route, Settings, Snapshot};
 
-use crate::world::{Answer, Scripted, Setup, World, route, settings, text, until, within};
+use crate::harness::{
+    RawResponse, ScriptedServer, Setup, TestGateway, route, settings, text, wait_until, within,
+};
 
-/// One policy file: a route to a server that says the file's name, under a policy of that name.
+/// One policy file: a route to a server that responds with the file's name, under a policy of that name.
 struct File {
     name: &'static str,
-    server: Scripted,
+    server: ScriptedServer,
 }
 
 impl File {
     async fn new(name: &'static str) -> Self {
-        let server = Scripted::start(move |mut client, _| async move {
-            while client.until(b"\r\n\r\n").await.is_some() {
+        let server = ScriptedServer::start(move |mut client, _| async move {
+            while client.read_until(b"\r\n\r\n").await.is_some() {
                 client.send(text(name)).await;
             }
         });
@@ -37,27 +39,28 @@ impl File {
     }
 }
 
-/// Puts a file's policies in force for those who ask the limiter itself, as a reload does before it gets to the gateway.
-fn swap(world: &World, file: &File) {
-    world.limiter.swap(Policies::new(file.policies()).unwrap());
+/// Replaces the limiter's own policies, as a reload does before it replaces the gateway's snapshot.
+fn swap(gateway: &TestGateway, file: &File) {
+    gateway.limiter.swap(Policies::new(file.policies()).unwrap());
 }
 
-/// Puts the rest of the file in force.
-fn store(world: &World, file: &File) {
-    let before = Snapshot::clone(&world.snapshot.load());
+/// Replaces the snapshot.
+fn store(gateway: &TestGateway, file: &File) {
+    let before = Snapshot::clone(&gateway.snapshot.load());
     let settings = Arc::new(file.settings());
-    world.snapshot.store(Arc::new(Snapshot { settings, policies: world.limiter.policies(), ..before }));
+    gateway.snapshot.store(Arc::new(Snapshot { settings, policies: gateway.limiter.policies(), ..before }));
 }
 
-/// The name of the file by which a request was routed, and of the one by which it was counted.
-fn routed_and_counted(answer: &Answer) -> (String, String) {
-    let counted = answer.headers.get("ratelimit-policy").map(|field| field.split('"').nth(1).unwrap_or("?"));
-    (answer.text(), counted.unwrap_or("nothing").to_owned())
+/// The file that routed a request, and the file that counted it.
+fn routed_and_counted(response: &RawResponse) -> (String, String) {
+    let counted =
+        response.headers.get("ratelimit-policy").map(|field| field.split('"').nth(1).unwrap_or("?"));
+    (response.text(), counted.unwrap_or("nothing").to_owned())
 }
 
-async fn start(file: &File) -> World {
+async fn start(file: &File) -> TestGateway {
     let (policies, settings) = (file.policies(), file.settings());
-    World::start(Setup { policies, settings, ..Setup::default() }).await
+    TestGateway::start(Setup { policies, settings, ..Setup::default() }).await
 }
 
 fn both(name: &str) -> (String, String) {
@@ -67,27 +70,27 @@ fn both(name: &str) -> (String, String) {
 #[tokio::test]
 async fn a_request_is_decided_by_the_policies_of_the_file_that_routed_it() {
     let (a, b) = (File::new("a").await, File::new("b").await);
-    let world = start(&a).await;
-    assert_eq!(routed_and_counted(&world.get("/").await), both("a"));
-    swap(&world, &b);
-    assert_eq!(routed_and_counted(&world.get("/").await), both("a"), "halfway through a reload");
-    store(&world, &b);
-    assert_eq!(routed_and_counted(&world.get("/").await), both("b"));
+    let gateway = start(&a).await;
+    assert_eq!(routed_and_counted(&gateway.get("/").await), both("a"));
+    swap(&gateway, &b);
+    assert_eq!(routed_and_counted(&gateway.get("/").await), both("a"), "halfway through a reload");
+    store(&gateway, &b);
+    assert_eq!(routed_and_counted(&gateway.get("/").await), both("b"));
 }
 
 #[tokio::test]
 async fn no_request_meets_the_routes_of_one_file_and_the_policies_of_another() {
     let (a, b) = (File::new("a").await, File::new("b").await);
-    let world = Arc::new(start(&a).await);
+    let gateway = Arc::new(start(&a).await);
     let (is_over, n_answered) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let load = |_| {
-        let (world, is_over, n_answered) = (world.clone(), is_over.clone(), n_answered.clone());
+        let (gateway, is_over, n_answered) = (gateway.clone(), is_over.clone(), n_answered.clone());
         tokio::spawn(async move {
-            let mut client = world.connect().await;
+            let mut client = gateway.connect().await;
             while !is_over.load(Ordering::Relaxed) {
-                let answer = client.ask("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
-                let (routed, counted) = routed_and_counted(&answer);
-                assert_eq!((routed.as_str(), answer.status), (counted.as_str(), 200));
+                let response = client.exchange("GET / HTTP/1.1\r\nHost: a\r\n\r\n").await;
+                let (routed, counted) = routed_and_counted(&response);
+                assert_eq!((routed.as_str(), response.status), (counted.as_str(), 200));
                 n_answered.fetch_add(1, Ordering::Relaxed);
             }
         })
@@ -95,12 +98,14 @@ async fn no_request_meets_the_routes_of_one_file_and_the_policies_of_another() {
     let clients: Vec<_> = (0..4).map(load).collect();
     for n in 0..200 {
         let file = if n % 2 == 0 { &b } else { &a };
-        swap(&world, file);
+        swap(&gateway, file);
         let before = n_answered.load(Ordering::Relaxed);
         let is_failed = || clients.iter().any(tokio::task::JoinHandle::is_finished);
-        until("requests come halfway through", || n_answered.load(Ordering::Relaxed) > before || is_failed())
-            .await;
-        store(&world, file);
+        wait_until("requests come halfway through", || {
+            n_answered.load(Ordering::Relaxed) > before || is_failed()
+        })
+        .await;
+        store(&gateway, file);
     }
     is_over.store(true, Ordering::Relaxed);
     for client in clients {

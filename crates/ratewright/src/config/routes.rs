@@ -89,8 +89,8 @@ impl Reader<'_> {
         }
         Routes::new(routes).unwrap_or_else(|error| {
             let place = match &error {
-                RouteError::Twice { id } => places.get(id),
-                RouteError::Same { second, .. } => places.get(second),
+                RouteError::DuplicateId { id } => places.get(id),
+                RouteError::Conflict { second, .. } => places.get(second),
                 RouteError::TooMany { .. } => None,
             };
             self.wrong(place.copied().flatten(), error.to_string());

@@ -62,7 +62,7 @@ impl Reader<'_> {
         Some(match tls {
             None => upstream,
             Some(None) if self.named.are_elsewhere() => upstream,
-            Some(tls) => upstream.trusting(tls?),
+            Some(tls) => upstream.with_tls(tls?),
         })
     }
 
@@ -88,7 +88,7 @@ impl Reader<'_> {
             self.wrong(written.place, problem);
             return None;
         };
-        Some(ClientTls::of_ca(config, &ca))
+        Some(ClientTls::with_ca(config, &ca))
     }
 
     fn server_of(&mut self, path: &str, written: &At<file::Upstream>) -> Option<Server> {

@@ -299,8 +299,8 @@ const NOT_FUZZED: [(&str, &str); 12] = [
     ("rls/fuzzing", "contains the fuzz targets' laws"),
 ];
 
-/// True if a module path from the docs covers a file: gateway/strict covers crates/ratewright-gateway/src/strict.rs and
-/// strict/.
+/// True if a module path from the docs covers a file: gateway/framing_guard covers crates/ratewright-gateway/src/framing_guard.rs and
+/// framing_guard/.
 fn is_covered(file: &str, module_path: &str) -> bool {
     let (crate_name, module) = module_path.split_once('/').unwrap_or((module_path, ""));
     let folder =

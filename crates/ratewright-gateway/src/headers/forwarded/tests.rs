@@ -17,16 +17,16 @@ fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
     })
 }
 
-/// What the server is told, in words.
-fn told(source: Forwarding, peer: &str, fields: &[(&'static str, &str)]) -> String {
+/// All headers that the upstream gets.
+fn forwarded_headers(source: Forwarding, peer: &str, fields: &[(&'static str, &str)]) -> String {
     let (rules, mut headers) = (rules(source), headers(fields));
     let peer = peer.parse().unwrap();
     let client = client_address(&headers, peer, &rules.proxies);
     let host = Some(HeaderValue::from_static("a.example:8443"));
     let hop = Hop { peer: &Peer::new(peer), client, scheme: Scheme::Https, host };
-    let told = hop.tell(&mut headers, &rules, &ReadHeaders::of([], &rules));
-    told.each(|name, _| assert!(!headers.contains_key(name), "{name}"));
-    told.add_to(&mut headers);
+    let forwarding = hop.forwarding_headers(&mut headers, &rules, &PolicyHeaders::of([], &rules));
+    forwarding.for_each(|name, _| assert!(!headers.contains_key(name), "{name}"));
+    forwarding.add_to(&mut headers);
     let mut lines: Vec<_> =
         headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
     lines.sort();
@@ -35,7 +35,7 @@ fn told(source: Forwarding, peer: &str, fields: &[(&'static str, &str)]) -> Stri
 
 #[track_caller]
 fn check(peer: &str, fields: &[(&'static str, &str)], expected: &str) {
-    assert_eq!(told(Forwarding::XForwardedFor, peer, fields), expected);
+    assert_eq!(forwarded_headers(Forwarding::XForwardedFor, peer, fields), expected);
 }
 
 const SPOOFED: [(&str, &str); 15] = [
@@ -57,7 +57,7 @@ const SPOOFED: [(&str, &str); 15] = [
 ];
 
 #[test]
-fn what_a_client_says_of_itself_is_not_passed_on() {
+fn client_claims_are_not_forwarded() {
     let plain = "x-forwarded-for: 192.0.2.7; x-forwarded-host: a.example:8443; x-forwarded-proto: https; x-real-ip: 192.0.2.7";
     check("192.0.2.7", &[], plain);
     check("192.0.2.7", &SPOOFED, plain);
@@ -65,7 +65,7 @@ fn what_a_client_says_of_itself_is_not_passed_on() {
 }
 
 #[test]
-fn what_a_trusted_proxy_says_is_passed_on_and_the_proxy_is_added() {
+fn a_trusted_proxys_headers_are_forwarded_and_the_proxy_is_appended() {
     check(
         "10.0.0.1",
         &[
@@ -88,7 +88,7 @@ fn what_a_trusted_proxy_says_is_passed_on_and_the_proxy_is_added() {
     );
 }
 
-/// Other paths from a proxy stay, but not in the spelling that a CGI server would take for its own variable.
+/// Other paths from a proxy stay, unless a CGI server would read them as its own variable.
 #[test]
 fn other_paths_from_a_trusted_proxy_stay_unless_they_are_written_with_underscores() {
     let fields = [
@@ -105,14 +105,14 @@ fn other_paths_from_a_trusted_proxy_stay_unless_they_are_written_with_underscore
 }
 
 #[test]
-fn a_client_that_was_named_otherwise_begins_the_chain() {
+fn a_client_named_by_another_header_starts_the_chain() {
     check(
         "10.0.0.1",
         &[("x-real-ip", "198.51.100.7")],
         "x-forwarded-for: 198.51.100.7, 10.0.0.1; x-forwarded-host: a.example:8443; x-forwarded-proto: https; x-real-ip: 198.51.100.7",
     );
     assert_eq!(
-        told(
+        forwarded_headers(
             Forwarding::Forwarded,
             "10.0.0.1",
             &[("forwarded", "for=\"[2001:db8::1]\""), ("x-forwarded-for", "6.6.6.6")]
@@ -122,42 +122,43 @@ fn a_client_that_was_named_otherwise_begins_the_chain() {
 }
 
 #[test]
-fn a_chain_without_end_is_made_anew() {
+fn an_oversized_forwarding_chain_is_replaced() {
     let long = "6.6.6.6, ".repeat(2_000) + "198.51.100.7";
-    let told = told(Forwarding::XForwardedFor, "10.0.0.1", &[("x-forwarded-for", &long)]);
-    assert!(told.starts_with("x-forwarded-for: 198.51.100.7, 10.0.0.1;"), "{told}");
+    let forwarding = forwarded_headers(Forwarding::XForwardedFor, "10.0.0.1", &[("x-forwarded-for", &long)]);
+    assert!(forwarding.starts_with("x-forwarded-for: 198.51.100.7, 10.0.0.1;"), "{forwarding}");
 }
 
 #[test]
-fn without_a_host_none_is_told() {
+fn without_a_host_x_forwarded_host_is_omitted() {
     let mut headers = headers(&[("x-forwarded-host", "evil.example")]);
     let peer = "192.0.2.7".parse().unwrap();
     let hop = Hop { peer: &Peer::new(peer), client: peer, scheme: Scheme::Http, host: None };
-    hop.tell(&mut headers, &rules(Forwarding::XForwardedFor), &ReadHeaders::default()).add_to(&mut headers);
+    hop.forwarding_headers(&mut headers, &rules(Forwarding::XForwardedFor), &PolicyHeaders::default())
+        .add_to(&mut headers);
     assert!(!headers.contains_key("x-forwarded-host"));
     assert_eq!(headers["x-forwarded-proto"], "http");
 }
 
 proptest! {
-    /// From a peer that nobody trusts no field changes what the server is told of the client.
+    /// Headers of an untrusted peer do not change the forwarding headers.
     #[test]
-    fn nobody_can_speak_for_itself(picks in prop::collection::vec((prop::sample::select(SPOOFED.to_vec()), "[ -~]{0,20}"), 0..8)) {
+    fn an_untrusted_peer_cannot_change_forwarding_headers(picks in prop::collection::vec((prop::sample::select(SPOOFED.to_vec()), "[ -~]{0,20}"), 0..8)) {
         let fields: Vec<_> = picks.iter().map(|((name, _), value)| (*name, value.as_str())).collect();
         for source in [Forwarding::XForwardedFor, Forwarding::Forwarded] {
-            prop_assert_eq!(told(source, "192.0.2.7", &fields), told(source, "192.0.2.7", &[]));
+            prop_assert_eq!(forwarded_headers(source, "192.0.2.7", &fields), forwarded_headers(source, "192.0.2.7", &[]));
         }
     }
 
-    /// The server behind us, if it trusts us, finds the client that we found.
+    /// An upstream that trusts the gateway identifies the same client.
     #[test]
-    fn the_next_one_finds_the_same_client(entries in prop::collection::vec(prop::sample::select(vec!["6.6.6.6", "10.0.0.2", "unknown", "2001:db8::1", ""]), 0..5)) {
+    fn a_trusting_upstream_finds_the_same_client(entries in prop::collection::vec(prop::sample::select(vec!["6.6.6.6", "10.0.0.2", "unknown", "2001:db8::1", ""]), 0..5)) {
         let rules = rules(Forwarding::XForwardedFor);
         let line = entries.join(", ");
         let mut headers = headers(&[("x-forwarded-for", &line)]);
         let peer = "10.0.0.1".parse().unwrap();
         let client = client_address(&headers, peer, &rules.proxies);
         let hop = Hop { peer: &Peer::new(peer), client, scheme: Scheme::Http, host: None };
-        hop.tell(&mut headers, &rules, &ReadHeaders::default()).add_to(&mut headers);
+        hop.forwarding_headers(&mut headers, &rules, &PolicyHeaders::default()).add_to(&mut headers);
         prop_assert_eq!(client_address(&headers, "10.9.9.9".parse().unwrap(), &rules.proxies), client, "{:?}", headers);
     }
 }

@@ -1,20 +1,20 @@
-//! Preflights: answered by the gateway, for the route of the method that they ask for, and charged to nobody.
+//! Preflights: handled by the gateway, by the route of the requested method, and not charged.
 
 use std::sync::{Arc, Mutex};
 
-use ratewright_gateway::{AccessLog, Entry};
+use ratewright_gateway::{AccessLog, AccessLogEntry};
 
 use super::*;
-use crate::world::Setup;
+use crate::harness::Setup;
 
 const VARY: &str = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers";
 
 #[tokio::test]
-async fn a_preflight_is_answered_and_neither_forwarded_nor_charged() {
+async fn a_preflight_gets_a_response_and_is_neither_forwarded_nor_charged() {
     let (server, n_requests) = generous().await;
     let setup = Setup { policies: vec![bucket(1)], settings: settings(shared(&server)), ..Setup::default() };
-    let world = World::start(setup).await;
-    let mut client = world.connect().await;
+    let gateway = TestGateway::start(setup).await;
+    let mut client = gateway.connect().await;
     for _ in 0..5 {
         let more = "Access-Control-Request-Headers: content-type\r\n";
         let seen = see_on(&mut client, &preflight("/x", APP, "POST", more)).await;
@@ -29,14 +29,18 @@ async fn a_preflight_is_answered_and_neither_forwarded_nor_charged() {
     }
     assert_eq!(n_requests.load(Ordering::SeqCst), 0);
     assert_eq!(see_on(&mut client, &get(APP)).await.status, 200, "nothing was spent");
-    assert_eq!(see(&world, &get(APP)).await.status, 429);
-    assert_eq!(see(&world, &preflight("/x", APP, "POST", "")).await.status, 204, "also for a denied client");
+    assert_eq!(see(&gateway, &get(APP)).await.status, 429);
+    assert_eq!(
+        see(&gateway, &preflight("/x", APP, "POST", "")).await.status,
+        204,
+        "also for a denied client"
+    );
 }
 
 #[tokio::test]
-async fn what_is_not_allowed_gets_403_without_a_word_of_what_is() {
+async fn a_disallowed_preflight_gets_403_without_details() {
     let (server, n_requests) = generous().await;
-    let world = World::of(shared(&server)).await;
+    let gateway = TestGateway::with_route(shared(&server)).await;
     let header = |name: &str| format!("Access-Control-Request-Headers: {name}\r\n");
     for request in [
         preflight("/", EVIL, "POST", ""),
@@ -48,12 +52,12 @@ async fn what_is_not_allowed_gets_403_without_a_word_of_what_is() {
         preflight("/", APP, "POST", &header("authorization")),
         preflight("/", APP, "POST", &(header("content-type") + &header("x-a"))),
     ] {
-        let seen = see(&world, &request).await;
+        let seen = see(&gateway, &request).await;
         assert!(seen.status == 403 && seen.says_nothing(), "{request} {seen:?}");
         assert_eq!(seen.get("vary"), [VARY]);
     }
     assert_eq!(n_requests.load(Ordering::SeqCst), 0);
-    let rejected = world.connect().await.ask(&preflight("/", EVIL, "POST", "")).await;
+    let rejected = gateway.connect().await.exchange(&preflight("/", EVIL, "POST", "")).await;
     assert!(
         rejected.text().contains("preflight rejected: this origin is not in cors.origins"),
         "{rejected:?}"
@@ -64,22 +68,22 @@ async fn what_is_not_allowed_gets_403_without_a_word_of_what_is() {
 async fn other_options_requests_go_on_and_are_charged() {
     let (server, n_requests) = generous().await;
     let setup = Setup { policies: vec![bucket(2)], settings: settings(shared(&server)), ..Setup::default() };
-    let world = World::start(setup).await;
+    let gateway = TestGateway::start(setup).await;
     let without_method = format!("OPTIONS / HTTP/1.1\r\nHost: a\r\nOrigin: {APP}\r\n\r\n");
-    see(&world, &without_method).await.assert_readable(200, APP);
+    see(&gateway, &without_method).await.assert_readable(200, APP);
     let without_origin = "OPTIONS / HTTP/1.1\r\nHost: a\r\nAccess-Control-Request-Method: GET\r\n\r\n";
-    assert_eq!(see(&world, without_origin).await.status, 200);
+    assert_eq!(see(&gateway, without_origin).await.status, 200);
     assert_eq!(n_requests.load(Ordering::SeqCst), 2);
-    assert_eq!(see(&world, &without_method).await.status, 429);
+    assert_eq!(see(&gateway, &without_method).await.status, 429);
 }
 
-/// A route may take POST only, and then OPTIONS leads nowhere, or elsewhere.
+/// A route may match POST only; then OPTIONS has no route, or another one.
 #[tokio::test]
-async fn the_route_of_the_requested_method_answers() {
+async fn the_route_of_the_requested_method_decides() {
     let (server, n_requests) = generous().await;
     let to = |id: &str, cors| Route { id: id.into(), cors, ..route(&[server.address]) };
     let post_only = CorsRules { methods: vec![Method::POST], ..rules() };
-    let world = World::start(Setup {
+    let gateway = TestGateway::start(Setup {
         settings: routes(vec![
             (on("/orders", &[Method::POST]), to("orders", cors(post_only.clone()))),
             (on("/plain", &[Method::POST]), to("plain", None)),
@@ -92,15 +96,15 @@ async fn the_route_of_the_requested_method_answers() {
     .await;
     let allow = "access-control-allow-methods";
     for path in ["/orders", "/lone"] {
-        let seen = see(&world, &preflight(path, APP, "POST", "")).await;
+        let seen = see(&gateway, &preflight(path, APP, "POST", "")).await;
         assert_eq!((seen.status, seen.get(allow)), (204, vec!["POST"]), "{path}");
     }
     assert_eq!(n_requests.load(Ordering::SeqCst), 0);
-    let seen = see(&world, &preflight("/plain", APP, "GET", "")).await;
+    let seen = see(&gateway, &preflight("/plain", APP, "GET", "")).await;
     assert_eq!((seen.status, seen.get(allow)), (204, vec!["GET, POST, HEAD"]));
     for (path, method) in [("/plain", "POST"), ("/orders", "GET"), ("/orders", "HEAD"), ("/orders", "DELETE")]
     {
-        let seen = see(&world, &preflight(path, APP, method, "")).await;
+        let seen = see(&gateway, &preflight(path, APP, method, "")).await;
         assert_eq!(
             (seen.status, seen.get(allow)),
             (200, vec!["DELETE"]),
@@ -109,15 +113,15 @@ async fn the_route_of_the_requested_method_answers() {
         assert_eq!(seen.get("access-control-allow-origin"), ["*", EVIL], "and its words are not changed");
     }
     assert_eq!(n_requests.load(Ordering::SeqCst), 4);
-    assert_eq!(see(&world, &preflight("/lone", APP, "PUT", "")).await.status, 405, "as without cors");
-    assert_eq!(see(&world, &preflight("/nowhere", APP, "GET", "")).await.status, 404);
+    assert_eq!(see(&gateway, &preflight("/lone", APP, "PUT", "")).await.status, 405, "as without cors");
+    assert_eq!(see(&gateway, &preflight("/nowhere", APP, "GET", "")).await.status, 404);
 }
 
-/// The script is to see the 404 or 405 of the request itself.
+/// The script must see the 404 or 405 of the request itself.
 #[tokio::test]
-async fn the_gateways_own_rules_answer_where_there_is_no_route() {
+async fn preflights_without_a_route_follow_the_gateways_rules() {
     let (server, _) = generous().await;
-    let world = World::start(Setup {
+    let gateway = TestGateway::start(Setup {
         settings: Settings {
             cors: cors(rules()),
             ..routes(vec![
@@ -132,20 +136,20 @@ async fn the_gateways_own_rules_answer_where_there_is_no_route() {
     })
     .await;
     for path in ["/nowhere", "/a"] {
-        assert_eq!(see(&world, &preflight(path, APP, "POST", "")).await.status, 204, "{path}");
-        let seen = see(&world, &preflight(path, EVIL, "POST", "")).await;
+        assert_eq!(see(&gateway, &preflight(path, APP, "POST", "")).await.status, 204, "{path}");
+        let seen = see(&gateway, &preflight(path, EVIL, "POST", "")).await;
         assert!(seen.status == 403 && seen.says_nothing(), "{path} {seen:?}");
     }
-    let seen = see(&world, &preflight("/off", APP, "POST", "")).await;
+    let seen = see(&gateway, &preflight("/off", APP, "POST", "")).await;
     assert_eq!(seen.get("access-control-allow-origin"), ["*", EVIL], "the route's OPTIONS has no cors");
 }
 
-/// Collects what it is told.
+/// Collects entries.
 #[derive(Default)]
 struct Lines(Mutex<Vec<String>>);
 
 impl AccessLog for Lines {
-    fn record(&self, entry: &Entry<'_>) {
+    fn record(&self, entry: &AccessLogEntry<'_>) {
         let status = entry.status.map_or(0, |status| status.as_u16());
         let line = format!("{} {} {:?} {:?} {status}", entry.method, entry.path, entry.route, entry.policy);
         self.0.lock().unwrap().push(line);
@@ -159,10 +163,10 @@ async fn preflights_are_logged_and_counted_under_their_route() {
     let log: Arc<dyn AccessLog> = lines.clone();
     let settings = Settings { has_access_log: true, ..settings(shared(&server)) };
     let setup = Setup { settings, access_log: Some(log), policies: vec![bucket(1)], ..Setup::default() };
-    let world = World::start(setup).await;
-    see(&world, &preflight("//a/../x?token=s3cret", APP, "POST", "")).await;
-    see(&world, &preflight("/x", EVIL, "POST", "")).await;
+    let gateway = TestGateway::start(setup).await;
+    see(&gateway, &preflight("//a/../x?token=s3cret", APP, "POST", "")).await;
+    see(&gateway, &preflight("/x", EVIL, "POST", "")).await;
     let expected = [r#"OPTIONS /x Some("all") None 204"#, r#"OPTIONS /x Some("all") None 403"#];
     assert_eq!(*lines.0.lock().unwrap(), expected);
-    assert_eq!(world.counted(), "/: 1 of 204, 1 of 403");
+    assert_eq!(gateway.metrics_text(), "/: 1 of 204, 1 of 403");
 }

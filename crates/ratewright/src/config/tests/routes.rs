@@ -2,7 +2,7 @@
 
 use http::Method;
 use ratewright_core::{Ask, Attribute, AttributeName, Charges, Entrypoint, Micros, Query, Select, Selector};
-use ratewright_gateway::Found;
+use ratewright_gateway::RouteLookup;
 
 use super::*;
 
@@ -205,9 +205,9 @@ routes:
             t.yaml:8:35: routes.d.match.host is an empty list, which nothing fits; leave it out
             t.yaml:8:47: routes.d.match.method is an empty list, which nothing fits; leave it out
             t.yaml:8:63: routes.d.upstream is a list of urls; for more write {servers: […], balance: …}
-            t.yaml:9:26: routes.e.match.path: no path fits "a"; begin with / or **
-            t.yaml:9:29: routes.e.match.path: no path fits "/x/", since paths are compared without empty segments and without a / at the end; leave it out
-            t.yaml:9:34: routes.e.match.path: no path fits "a b", since paths are compared in their normal form; write "a%20b"
+            t.yaml:9:26: routes.e.match.path: path pattern "a" matches no path; start with / or **
+            t.yaml:9:29: routes.e.match.path: path pattern "/x/" matches no path: paths are matched without empty segments and without a / at the end; leave it out
+            t.yaml:9:34: routes.e.match.path: path segment "a b" matches no path: paths are matched in normalized form; write "a%20b"
             t.yaml:9:42: routes.e.match.path: "{a}b" has braces that are not one name around a whole segment; write {id}, or use *
             t.yaml:9:51: routes.e.match.path: "/***" has more than two stars in a row; * stays in a segment, ** crosses segments
             t.yaml:9:81: routes.e.upstream.servers has no servers; write http://127.0.0.1:3000
@@ -221,11 +221,11 @@ routes:
             t.yaml:10:107: routes.f.upstream.protocol is "http3"; use one of http1, http2
             t.yaml:10:133: routes.f.upstream.health.failures is "0"; use a whole number from 1 to 4294967295
             t.yaml:10:143: routes.f.upstream.health.eject must be more than 0s; use for example 10s
-            t.yaml:11:51: routes.g.upstream: its scheme is unknown; write http:// or https://
-            t.yaml:11:60: routes.g.upstream: it is no url; write http://host:port or https://host
-            t.yaml:11:63: routes.g.upstream: it has a user or a password, which no server is sent; leave only http://host:port
-            t.yaml:11:84: routes.g.upstream: it has a path or a query, and requests keep their own; leave only http://host:port
-            t.yaml:11:96: routes.g.upstream: its port is none; use 1 to 65535
+            t.yaml:11:51: routes.g.upstream: unknown scheme; write http:// or https://
+            t.yaml:11:60: routes.g.upstream: invalid URL; write http://host:port or https://host
+            t.yaml:11:63: routes.g.upstream: URL has a user or a password, which the gateway does not send; write http://host:port
+            t.yaml:11:84: routes.g.upstream: URL has a path or a query, but requests keep their own; write http://host:port
+            t.yaml:11:96: routes.g.upstream: invalid port; use 1 to 65535
             t.yaml:12:40: routes.h.upstream has http://h:80 twice; leave one of the two out
             t.yaml:13:61: routes.i.policies: there is no policy "per-usr"; did you mean per-user?
             t.yaml:13:80: routes.i.policies names "per-user" twice; leave one of the two out
@@ -353,8 +353,8 @@ fn a_password_in_a_servers_url_is_not_shown() {
 /// The names of the policies that a request falls under on a route.
 fn charged(config: &Config, path: &str) -> Vec<String> {
     let named: Vec<String> = match config.gateway.routes.find(None, path, &Method::GET) {
-        Found::Route(route, _) => route.policies.clone(),
-        Found::WrongMethod(_) | Found::Nowhere => Vec::new(),
+        RouteLookup::Route(route, _) => route.policies.clone(),
+        RouteLookup::MethodNotAllowed(_) | RouteLookup::NoRoute => Vec::new(),
     };
     let named: Vec<_> = named.iter().map(String::as_str).collect();
     let attributes = [Attribute { name: AttributeName::Path, value: path }];
@@ -411,7 +411,7 @@ fn many_routes_are_read() {
     let text: String = (1..=10_000).map(route).collect();
     let Ok(config) = Config::of_text(&format!("routes:\n{text}")) else { panic!("it is sound") };
     let found = config.gateway.routes.find(None, "/p7777/x", &Method::GET);
-    assert!(matches!(found, Found::Route(route, _) if &*route.id == "r7777"));
+    assert!(matches!(found, RouteLookup::Route(route, _) if &*route.id == "r7777"));
 }
 
 #[test]
