@@ -10,7 +10,7 @@ use http::header::USER_AGENT;
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, Version};
 use ratewright_core::{Clock, Micros, Timestamp};
-use ratewright_http::{Report, given_id, parts};
+use ratewright_http::{DecisionReport, given_id, parts};
 
 /// Keeps a log of requests. It is asked only while the settings say so.
 pub trait AccessLog: Send + Sync {
@@ -71,7 +71,7 @@ pub(crate) struct Noted<'a> {
     id: String,
     agent: Option<HeaderValue>,
     version: Version,
-    report: Arc<Report>,
+    report: Arc<DecisionReport>,
     is_told: bool,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Arrival<'a> {
     pub(crate) at: Timestamp,
     pub(crate) client: IpAddr,
     /// Where the limiter writes down what it decided.
-    pub(crate) report: Arc<Report>,
+    pub(crate) report: Arc<DecisionReport>,
 }
 
 impl<'a> Noted<'a> {

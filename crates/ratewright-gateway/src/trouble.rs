@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::header::RETRY_AFTER;
 use http::{Response, StatusCode};
 use ratewright_core::Micros;
-use ratewright_http::{Occasion, Problem};
+use ratewright_http::{Problem, ProblemContext};
 
 use crate::body::{Body, BodyError};
 use crate::dial::DialError;
@@ -184,7 +184,7 @@ impl Trouble {
     }
 
     /// What the client is told. Which server it was is not its affair.
-    pub(crate) fn render(&self, occasion: &Occasion<'_>) -> Response<Body> {
+    pub(crate) fn render(&self, occasion: &ProblemContext<'_>) -> Response<Body> {
         let detail = match self {
             Self::BodyTooLong(bytes) => format!("The body is longer than {bytes} bytes, and may not be."),
             Self::OverLimit { retry_after: Some(wait) } => {

@@ -12,7 +12,7 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use ratewright_core::{Clock, Entrypoint, Limiter, Observe, Store};
-use ratewright_http::{Occasion, SharedDialect, given_id};
+use ratewright_http::{ProblemContext, SharedDialect, given_id};
 use ratewright_tower::{Door, InFlightLayer, Permits, RateLimitLayer};
 use tower_layer::Layer;
 
@@ -157,7 +157,7 @@ impl Shared {
     pub(crate) fn tell(&self, trouble: &Trouble, request: &Parts) -> Response<Body> {
         let id = given_id(&request.headers).unwrap_or_default();
         let path = Some(request.uri.path());
-        trouble.render(&Occasion { kind: "", instance: path, correlation_id: id, now: self.wall.now() })
+        trouble.render(&ProblemContext { kind: "", instance: path, correlation_id: id, now: self.wall.now() })
     }
 }
 

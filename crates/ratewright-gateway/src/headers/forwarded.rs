@@ -21,7 +21,7 @@ use std::net::IpAddr;
 
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use ratewright_http::Rules;
+use ratewright_http::IdentityRules;
 use ratewright_http::address::{self, Forwarding};
 use smallvec::SmallVec;
 
@@ -94,7 +94,7 @@ impl Peer {
 
 impl Hop<'_> {
     /// What the server is to be told of whom the request is made for. Takes away what nobody can vouch for.
-    pub fn tell(self, headers: &mut HeaderMap, rules: &Rules, read: &ReadHeaders) -> Told {
+    pub fn tell(self, headers: &mut HeaderMap, rules: &IdentityRules, read: &ReadHeaders) -> Told {
         let is_proxy = rules.proxies.trust(self.peer.address);
         remove_claims(headers, rules, read, is_proxy);
         if !is_proxy {
@@ -113,7 +113,7 @@ impl Hop<'_> {
     }
 
     /// Whom each one heard from, the peer last.
-    fn chain(&self, headers: &HeaderMap, rules: &Rules) -> HeaderValue {
+    fn chain(&self, headers: &HeaderMap, rules: &IdentityRules) -> HeaderValue {
         let (peer, client) = (self.peer.address.to_canonical(), self.client.to_canonical());
         let mut chain = SmallText::default();
         let is_believed = rules.proxies.source == Forwarding::XForwardedFor;
@@ -176,7 +176,7 @@ impl SmallText {
 }
 
 /// Takes away what a client says of itself; of what a proxy says, doubles with `_` or the like and what it does not write.
-fn remove_claims(headers: &mut HeaderMap, rules: &Rules, read: &ReadHeaders, is_proxy: bool) {
+fn remove_claims(headers: &mut HeaderMap, rules: &IdentityRules, read: &ReadHeaders, is_proxy: bool) {
     let user = rules.user_header.as_ref().map(HeaderName::as_str);
     let keeps_forwarded = is_proxy && rules.proxies.source == Forwarding::Forwarded;
     let is_removed = |name: &&HeaderName| {

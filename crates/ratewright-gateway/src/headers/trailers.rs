@@ -8,7 +8,7 @@ use http::header::{
     HOST, SET_COOKIE, TRAILER,
 };
 use http::{HeaderMap, HeaderName};
-use ratewright_http::Rules;
+use ratewright_http::IdentityRules;
 
 use super::forwarded::is_claim;
 use super::hop_by_hop::{hop_by_hop, is_double};
@@ -32,7 +32,7 @@ const OF_HEADS: [HeaderName; 10] = [
 const OF_HEADS_TOO: [&str; 2] = ["x-request-id", "x-correlation-id"];
 
 /// Takes away what would have counted only in the head.
-pub fn clean_trailers(trailers: &mut HeaderMap, rules: &Rules, read: &ReadHeaders) {
+pub fn clean_trailers(trailers: &mut HeaderMap, rules: &IdentityRules, read: &ReadHeaders) {
     let user = rules.user_header.as_ref().map(HeaderName::as_str);
     let is_removed = |name: &&HeaderName| {
         OF_HEADS.contains(name)
@@ -72,7 +72,10 @@ mod tests {
 
     #[test]
     fn nothing_that_counts_in_the_head_comes_at_the_end() {
-        let rules = Rules { user_header: Some(HeaderName::from_static("x-user-id")), ..Rules::default() };
+        let rules = IdentityRules {
+            user_header: Some(HeaderName::from_static("x-user-id")),
+            ..IdentityRules::default()
+        };
         let quota = Quota::new(Algorithm::SlidingWindow, "1/h".parse().unwrap()).unwrap();
         let policy = Policy::new("p", quota).unwrap().by(&[AttributeName::Header("x-api-key")]);
         let read = ReadHeaders::of([&Policies::new(vec![policy]).unwrap()], &rules);

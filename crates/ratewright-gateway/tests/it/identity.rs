@@ -3,7 +3,7 @@
 use http::{HeaderName, Method, Request};
 use ratewright_core::{Algorithm, AttributeName, Policy, Quota, Refill};
 use ratewright_gateway::Protocol;
-use ratewright_http::{Dialect, Rules};
+use ratewright_http::{Dialect, IdentityRules};
 
 use crate::peers::{body, connect, exchange};
 use crate::world::{Answer, Client, Scripted, Setup, World, route, route_to, settings, text};
@@ -30,7 +30,8 @@ async fn showing() -> Scripted {
 async fn counting(server: &Scripted) -> World {
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1000/h".parse().unwrap()).unwrap();
     let policy = Policy::new("key", quota).unwrap().by(&[AttributeName::Header("x-api-key")]);
-    let rules = Rules { user_header: Some(HeaderName::from_static("x-user-id")), ..Rules::default() };
+    let rules =
+        IdentityRules { user_header: Some(HeaderName::from_static("x-user-id")), ..IdentityRules::default() };
     let dialect = Dialect { rules, ..Dialect::default() };
     let settings = settings(route(&[server.address]));
     World::start(Setup { policies: vec![policy], settings, dialect, ..Setup::default() }).await
