@@ -395,18 +395,18 @@ fn invalid_keys_are_rejected_with_a_reason() {
         assert!(says(KeySet::secret(short)).starts_with("the secret has fewer than 32 bytes"));
     }
     assert!(KeySet::secret(&[7; 32]).is_ok());
-    assert!(says(KeySet::pem(private.as_bytes())).starts_with("this is no public key in PEM"));
-    assert!(says(KeySet::pem(b"\xff")).starts_with("this is no public key in PEM"));
+    assert!(says(KeySet::pem(private.as_bytes())).starts_with("this is not a public key in PEM"));
+    assert!(says(KeySet::pem(b"\xff")).starts_with("this is not a public key in PEM"));
     assert!(says(KeySet::pem(p384.public_key_pem().as_bytes())).starts_with("the key is not for RS256"));
     let rubbish = b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n";
     assert!(says(KeySet::pem(rubbish)).starts_with("the key is not for RS256"));
-    assert_eq!(says(KeySet::jwks(b"\"secret\"")), "this is no JSON Web Key Set: line 1, column 8");
+    assert_eq!(says(KeySet::jwks(b"\"secret\"")), "this is not a JSON Web Key Set: line 1, column 8");
     assert_eq!(
         says(KeySet::jwks(br#"{"keys":[]}"#)),
-        "none of the 0 keys in the set is for RS256, ES256 or EdDSA"
+        "the set has no key for RS256, ES256 or EdDSA among its 0 keys"
     );
     let many = json!({ "keys": vec![0; KEYS_MAX + 1] }).to_string();
-    assert_eq!(says(KeySet::jwks(many.as_bytes())), "the set has 101 keys; at most 100 are taken");
+    assert_eq!(says(KeySet::jwks(many.as_bytes())), "the set has 101 keys; use at most 100");
 }
 
 #[test]
