@@ -10,12 +10,12 @@
 //!                    by the client
 //! ```
 //!
-//! An entry that is not an address (`unknown`, `_hidden`, garbage, an empty entry) also ends the walk: the last known hop is
-//! then the client. Only one header is read, never both: a proxy that writes one of them passes on the other as the client
-//! sent it.
+//! An entry that is not an address (`unknown`, `_hidden`, garbage, an empty entry) also ends the walk: the last known
+//! hop is then the client. Only one header is read, never both: a proxy that writes one of them passes on the other as
+//! the client sent it.
 //!
-//! An IPv6 host usually has a whole /64, so it could use a new address for each request; a /64 is therefore one client. An
-//! IPv4 address in IPv6 form (`::ffff:192.0.2.1`) counts as the IPv4 address.
+//! An IPv6 host usually has a whole /64, so it could use a new address for each request; a /64 is therefore one
+//! client. An IPv4 address in IPv6 form (`::ffff:192.0.2.1`) counts as the IPv4 address.
 //!
 //! # Laws
 //! - From an untrusted peer, no header changes the result.

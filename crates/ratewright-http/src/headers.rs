@@ -12,13 +12,13 @@
 //!   Retry-After: 6                        on denials only, at least 1
 //! ```
 //!
-//! The second family is draft-ietf-httpapi-ratelimit-headers-11. Its two headers are lists, so ours are appended to those of
-//! an upstream.
+//! The second family is draft-ietf-httpapi-ratelimit-headers-11. Its two headers are lists, so ours are appended to
+//! those of an upstream.
 //!
 //! # Laws
 //! - Rendered headers parse back.
-//! - `Retry-After` is never 0, and never earlier than `t` of the limit that denied: when the same query passes, more than
-//!   `r` can be spent.
+//! - `Retry-After` is never 0, and never earlier than `t` of the limit that denied: when the same query passes, more
+//!   than `r` can be spent.
 //! - A policy in shadow mode is never shown.
 
 mod parse;

@@ -6,15 +6,15 @@
 //!                  needs: the attributes that the policies read
 //! ```
 //!
-//! Only the attributes that policies need are determined: no token is verified unless a policy counts by user. The address,
-//! the method and the path are always determined, because logs show them.
+//! Only the attributes that policies need are determined: no token is verified unless a policy counts by user. The
+//! address, the method and the path are always determined, because logs show them.
 //!
 //! # Laws
 //! - A header that names a client or a user counts only if a trusted proxy sent it.
-//! - A claim counts only if its token was verified. An invalid token is not an error here, because the application decides
-//!   whether to accept the request; policies that count by user count the address instead.
-//! - A request with several interpretations (an ambiguous path, a repeated cookie, a method override header) has one fact
-//!   for each reading. It falls under the policies of every reading, and is exempt only if every reading is.
+//! - A claim counts only if its token was verified. An invalid token is not an error here, because the application
+//!   decides whether to accept the request; policies that count by user count the address instead.
+//! - A request with several interpretations (an ambiguous path, a repeated cookie, a method override header) has one
+//!   fact for each reading. It falls under the policies of every reading, and is exempt only if every reading is.
 
 use std::borrow::Cow;
 use std::net::IpAddr;

@@ -6,15 +6,15 @@
 //!                         which key   claims      over both
 //! ```
 //!
-//! Until the signature is verified, an attacker may have written the header, so it only selects one of the configured keys.
-//! The algorithm belongs to the key: an RSA public key used as an HMAC secret is rejected, and so is `none`. No code can read
-//! a claim before verification, because only [`Verifier::verify`] returns [`Claims`].
+//! Until the signature is verified, an attacker may have written the header, so it only selects one of the configured
+//! keys. The algorithm belongs to the key: an RSA public key used as an HMAC secret is rejected, and so is `none`. No
+//! code can read a claim before verification, because only [`Verifier::verify`] returns [`Claims`].
 //!
 //! Time is a parameter; the signature library does not check it, because it would read a clock.
 //!
 //! # Laws
-//! - A token is valid only if a configured key signed exactly these bytes with the key's algorithm, the rules accept this
-//!   algorithm, and every claim that the rules require is present, of the right type, and accepted.
+//! - A token is valid only if a configured key signed exactly these bytes with the key's algorithm, the rules accept
+//!   this algorithm, and every claim that the rules require is present, of the right type, and accepted.
 //! - Verification never panics, and rejects tokens longer than [`TOKEN_LENGTH_MAX`] unread.
 //! - Secrets are never printed.
 

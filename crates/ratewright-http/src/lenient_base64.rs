@@ -1,7 +1,7 @@
 //! One canonical spelling for all base64 texts that decode to the same bytes.
 //!
-//! Many decoders skip characters outside their alphabet, accept either alphabet, and ignore padding and unused bits of the
-//! last character. So one credential has many spellings, and without this each would have its own bucket.
+//! Many decoders skip characters outside their alphabet, accept either alphabet, and ignore padding and unused bits of
+//! the last character. So one credential has many spellings, and without this each would have its own bucket.
 
 use std::borrow::Cow;
 

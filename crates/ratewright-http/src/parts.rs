@@ -1,8 +1,9 @@
 //! The parts of a request that a policy can count by: headers, cookies, query parameters, the host.
 //!
-//! Of a repeated value, some upstreams read the first and some the last. So all distinct values are collected ([`Values`]).
-//! A value that is unreadable (not text, or too long), or that parsers read differently, counts as unreadable; an empty one
-//! is ignored. The policy decides what happens to a request without its attribute (`missing`).
+//! Of a repeated value, some upstreams read the first and some the last. So all distinct values are collected
+//! ([`Values`]). A value that is unreadable (not text, or too long), or that parsers read differently, counts as
+//! unreadable; an empty one is ignored. The policy decides what happens to a request without its attribute
+//! (`missing`).
 
 use std::borrow::Cow;
 

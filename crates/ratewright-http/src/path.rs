@@ -1,7 +1,8 @@
 //! Normalises paths: one path for one resource.
 //!
-//! A path has many spellings, and upstreams differ in how they decode them. If each spelling had its own bucket, or escaped
-//! the policy, a limit would be worthless: `/login`, `//login/`, `/%6Cogin` and `/x/..%2flogin` are one path here.
+//! A path has many spellings, and upstreams differ in how they decode them. If each spelling had its own bucket, or
+//! escaped the policy, a limit would be worthless: `/login`, `//login/`, `/%6Cogin` and `/x/..%2flogin` are one path
+//! here.
 //!
 //! ```text
 //!   /Shop//./cart%2f..;x%252Flogin/ decode, until nothing is left to decode
@@ -10,16 +11,17 @@
 //! ```
 //!
 //! Decoding repeats until the end, because an upstream may decode twice. Two resources may therefore share a bucket
-//! (`/a%252Fb` and `/a/b`): the limit may be too strict, never too generous. Parameters (`;v=1`) are removed, because some
-//! upstreams remove them before they resolve `..`, and each would be a new name of one resource. Unicode stays as composed.
+//! (`/a%252Fb` and `/a/b`): the limit may be too strict, never too generous. Parameters (`;v=1`) are removed, because
+//! some upstreams remove them before they resolve `..`, and each would be a new name of one resource. Unicode stays as
+//! composed.
 //!
 //! # Laws
 //! - Normalising a normal path changes and allocates nothing (unless it contains encoded bytes that are not UTF-8).
 //! - A normal path begins with `/`, and ends with `/` only if it is `/`. No segment is empty, `.` or `..`.
 //! - Another encoding of any of its characters is the same path.
 //!
-//! **Beware:** an upstream that decodes less sees another path than `/health` in `/login%2f..%2fhealth`. Exempt a path only
-//! if it [`is_plain`].
+//! **Beware:** an upstream that decodes less sees another path than `/health` in `/login%2f..%2fhealth`. Exempt a path
+//! only if it [`is_plain`].
 
 use std::borrow::Cow;
 use std::fmt::Write as _;

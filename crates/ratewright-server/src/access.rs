@@ -1,7 +1,7 @@
 //! Access control of the REST and admin listeners.
 //!
-//! A local caller may do anything; a remote caller needs a token. Without one, the response depends on the listener and the
-//! call:
+//! A local caller may do anything; a remote caller needs a token. Without one, the response depends on the listener
+//! and the call:
 //!
 //! | caller | listener on loopback | exposed listener | another client's key, or a reset |
 //! |---|---|---|---|
@@ -14,17 +14,17 @@
 //!
 //! The certificate must be signed by the listener's `client_ca`. If tokens are configured too, both are required.
 //!
-//! An exposed listener authenticates first, so its 401 comes before any 403. The program does not open an exposed listener
-//! without tokens: see [`is_exposed`].
+//! An exposed listener authenticates first, so its 401 comes before any 403. The program does not open an exposed
+//! listener without tokens: see [`is_exposed`].
 //!
-//! A local browser also runs pages of other sites, which must not act for the operator. Browsers send the site of a page; a
-//! page that uses DNS rebinding is recognised by its host name. So a loopback request counts as local only if it names no
-//! other site, and its `Host` is `localhost` or an IP address other than `0.0.0.0` and `[::]`. Requests with a valid token
-//! are always accepted.
+//! A local browser also runs pages of other sites, which must not act for the operator. Browsers send the site of a
+//! page; a page that uses DNS rebinding is recognised by its host name. So a loopback request counts as local only if
+//! it names no other site, and its `Host` is `localhost` or an IP address other than `0.0.0.0` and `[::]`. Requests
+//! with a valid token are always accepted.
 //!
 //! Tokens are stored as SHA-256 digests, and a presented token is compared with all of them in constant time, so that
-//! neither a memory dump nor timing reveals one. A caller behind a local proxy looks local: that proxy must authenticate
-//! its clients itself.
+//! neither a memory dump nor timing reveals one. A caller behind a local proxy looks local: that proxy must
+//! authenticate its clients itself.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

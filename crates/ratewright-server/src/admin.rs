@@ -10,8 +10,8 @@
 //! | `GET /api/v1/admin/denials?n=` | the last denials, one by one |
 //! | `POST /api/v1/admin/reload?force=` | reloads the policy file: what changed, or why it was rejected |
 //!
-//! The first three paths are [`open`] to all callers: probes have no token, and learn nothing but yes or no. The others are
-//! [`guarded`], as are unknown paths; the program adds access control to those, then merges both.
+//! The first three paths are [`open`] to all callers: probes have no token, and learn nothing but yes or no. The
+//! others are [`guarded`], as are unknown paths; the program adds access control to those, then merges both.
 
 mod labels;
 mod metrics;

@@ -5,9 +5,9 @@
 //!   a%7Cb|100%25           the values a|b and 100%
 //! ```
 //!
-//! A `|`, a `%`, a brace or a control character within a value is percent-encoded as in Redis, so that no value looks like
-//! two, and a key can be copied from a response into a request. Parsing decodes every percent-encoding, because keys in
-//! Redis have more of it.
+//! A `|`, a `%`, a brace or a control character within a value is percent-encoded as in Redis, so that no value looks
+//! like two, and a key can be copied from a response into a request. Parsing decodes every percent-encoding, because
+//! keys in Redis have more of it.
 
 use std::fmt;
 

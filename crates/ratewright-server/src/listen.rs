@@ -1,8 +1,8 @@
 //! Accepts HTTP connections until the program stops.
 //!
-//! Everything is bounded: the number of connections, the size of a request's head and the time to send it, the time for the
-//! client to read a response, and the time to finish after a stop. A TLS handshake has the time of a head, and runs in the
-//! connection's own task, so that a slow one delays no other client.
+//! Everything is bounded: the number of connections, the size of a request's head and the time to send it, the time
+//! for the client to read a response, and the time to finish after a stop. A TLS handshake has the time of a head, and
+//! runs in the connection's own task, so that a slow one delays no other client.
 //!
 //! ```text
 //!   accept ─ slot? ─► task:  [PROXY protocol] ─► [TLS handshake] ─► head ─► response ─┐

@@ -11,8 +11,8 @@
 //! | `POST /api/v1/refund` | refunds what a decision charged | 200 |
 //! | `GET /openapi.json` | describes this API | 200 |
 //!
-//! The first three take `policy=` in place of `algorithm=`. Without `key`, the caller's own bucket is meant. Calls that concern
-//! other clients (with `key`, reset, decide, refund) are for local callers and those with a token.
+//! The first three take `policy=` in place of `algorithm=`. Without `key`, the caller's own bucket is meant. Calls
+//! that concern other clients (with `key`, reset, decide, refund) are for local callers and those with a token.
 
 mod body;
 mod bucket_target;

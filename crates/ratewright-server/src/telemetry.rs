@@ -7,13 +7,14 @@
 //!                                                         → decision_log  warnings at a bounded rate
 //! ```
 //!
-//! A decision counts once in `Checks`, under the algorithm of the deciding policy, and once for each policy in `Decisions`.
-//! A limit on requests in flight has no algorithm, so its decisions are in `Decisions` only.
+//! A decision counts once in `Checks`, under the algorithm of the deciding policy, and once for each policy in
+//! `Decisions`. A limit on requests in flight has no algorithm, so its decisions are in `Decisions` only.
 //!
 //! A denial by a policy in shadow mode is recorded and logged too, marked as `shadow`: the request was allowed.
 //!
-//! Counting an allowed decision must be cheap: it adds to one atomic for each of its policies (two near the limit) and to two
-//! for its duration, reads a cheap clock twice, takes no lock and allocates nothing. A denial may cost a little more.
+//! Counting an allowed decision must be cheap: it adds to one atomic for each of its policies (two near the limit) and
+//! to two for its duration, reads a cheap clock twice, takes no lock and allocates nothing. A denial may cost a little
+//! more.
 //!
 //! A client never becomes a label: the policy file bounds the number of labels, nothing bounds the number of clients.
 //! Denied clients are counted in a sketch of fixed size instead.

@@ -5,9 +5,9 @@
 //!                              ◄────────────────────── one element ───
 //! ```
 //!
-//! A quoted value may contain commas, semicolons and escaped quotes; `host` comes from the client. Read from the right, the
-//! first quote of a pair is always the closing one, and the opening one is the next that no backslash escapes. So an element
-//! from a proxy is read completely, even if the client put an unclosed quote to the left of it.
+//! A quoted value may contain commas, semicolons and escaped quotes; `host` comes from the client. Read from the
+//! right, the first quote of a pair is always the closing one, and the opening one is the next that no backslash
+//! escapes. So an element from a proxy is read completely, even if the client put an unclosed quote to the left of it.
 
 use std::net::IpAddr;
 

@@ -1,7 +1,7 @@
 //! Detects forwarding headers from untrusted peers, once an hour for each network, so that the log can warn of them.
 //!
-//! Behind a proxy that is missing in `clients.trusted_proxies`, all clients count as one, and the first one to use up the
-//! limit does so for all. Any client can send these headers, so memory is bounded: with [`NETWORKS_MAX`] networks
+//! Behind a proxy that is missing in `clients.trusted_proxies`, all clients count as one, and the first one to use up
+//! the limit does so for all. Any client can send these headers, so memory is bounded: with [`NETWORKS_MAX`] networks
 //! remembered, further networks are ignored until an hour has passed for another.
 
 use std::collections::HashMap;

@@ -1,8 +1,8 @@
 //! Parses the headers of a response, ours or another server's.
 //!
-//! The draft requires that a malformed header is ignored as a whole, and unknown parameters too. Its next version may rename
-//! `r` and `t` of `RateLimit` to `a` and `w`: both are accepted. Until its seventh version `RateLimit` was a dictionary of
-//! one limit, `limit=10, remaining=0, reset=5`: that is accepted too.
+//! The draft requires that a malformed header is ignored as a whole, and unknown parameters too. Its next version may
+//! rename `r` and `t` of `RateLimit` to `a` and `w`: both are accepted. Until its seventh version `RateLimit` was a
+//! dictionary of one limit, `limit=10, remaining=0, reset=5`: that is accepted too.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use sfv::{BareItem, Dictionary, Item, List, ListEntry, Parser};

@@ -1,7 +1,7 @@
 //! Renders the headers. All values of a response share one buffer.
 //!
-//! Rendering never loosens what the upstream has set: lists are appended to, and of two `X-RateLimit-` families the tighter
-//! stays.
+//! Rendering never loosens what the upstream has set: lists are appended to, and of two `X-RateLimit-` families the
+//! tighter stays.
 
 use std::ops::Range;
 

@@ -5,8 +5,8 @@
 //! | a shared secret of 32 bytes or more | HS256 |
 //! | a public key in PEM, or in a JSON Web Key Set | RSA of 2048 bits or more: RS256; EC on P-256: ES256; Ed25519: EdDSA |
 //!
-//! A key has one algorithm, whatever a token says. Keys of a set that serve another purpose (encryption, another curve) are
-//! ignored. So are symmetric keys: a published key is not a secret.
+//! A key has one algorithm, whatever a token says. Keys of a set that serve another purpose (encryption, another
+//! curve) are ignored. So are symmetric keys: a published key is not a secret.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
 //! The credentials in `Authorization`, in a canonical spelling.
 //!
-//! Schemes ignore case, any blanks may follow them, and base64 is decoded leniently. Some applications accept any scheme, or
-//! none, so credentials count under `bearer` besides their own scheme. Some end them at a comma or a semicolon, and ignore
-//! the rest.
+//! Schemes ignore case, any blanks may follow them, and base64 is decoded leniently. Some applications accept any
+//! scheme, or none, so credentials count under `bearer` besides their own scheme. Some end them at a comma or a
+//! semicolon, and ignore the rest.
 //!
 //! ```text
 //!   BEARER  abc              bearer abc

@@ -1,10 +1,10 @@
 //! All metrics, in Prometheus' text format.
 //!
-//! Nothing is counted here: each crate counts in its own atomics, the program registers functions that return [`Figure`]s,
-//! and each scrape renders all of them. So a metric costs nothing between scrapes.
+//! Nothing is counted here: each crate counts in its own atomics, the program registers functions that return
+//! [`Figure`]s, and each scrape renders all of them. So a metric costs nothing between scrapes.
 //!
-//! The format is OpenMetrics. Scrapers that do not accept it get Prometheus' older format, which differs in one respect: the
-//! HELP and TYPE lines of a counter have the suffix `_total`, like its series.
+//! The format is OpenMetrics. Scrapers that do not accept it get Prometheus' older format, which differs in one
+//! respect: the HELP and TYPE lines of a counter have the suffix `_total`, like its series.
 
 use std::fmt;
 use std::sync::Arc;

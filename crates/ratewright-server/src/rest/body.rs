@@ -1,7 +1,7 @@
 //! Reads request bodies: JSON objects of bounded length, within a timeout.
 //!
-//! A body that is too long is still read for a while: closing the connection while the client sends would reset it, and the
-//! client would lose the response. A client that sends `Expect` gets the response at once.
+//! A body that is too long is still read for a while: closing the connection while the client sends would reset it,
+//! and the client would lose the response. A client that sends `Expect` gets the response at once.
 
 use std::borrow::Cow;
 use std::fmt;

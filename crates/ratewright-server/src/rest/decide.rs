@@ -6,8 +6,8 @@
 //!    "cost": 1}
 //! ```
 //!
-//! The caller is authorized, so its statements about the client are trusted; only a token is still verified. Policies are
-//! selected as in any other entrypoint.
+//! The caller is authorized, so its statements about the client are trusted; only a token is still verified. Policies
+//! are selected as in any other entrypoint.
 
 mod client_facts;
 mod explain;

@@ -5,10 +5,10 @@
 //!                              "r":"1/6s","k":"token_bucket","n":10}]}
 //! ```
 //!
-//! A receipt is not signed: only callers that may decide for other clients can return it, and a refund never exceeds its
-//! cost, less what has been refilled since, and only if the limit is unchanged. A second refund of the same receipt, for
-//! example after a lost response, returns nothing: Redis remembers refunds for all instances. Charges in an instance's own
-//! memory are refunded by that instance only, which remembers the last receipts returned to it.
+//! A receipt is not signed: only callers that may decide for other clients can return it, and a refund never exceeds
+//! its cost, less what has been refilled since, and only if the limit is unchanged. A second refund of the same
+//! receipt, for example after a lost response, returns nothing: Redis remembers refunds for all instances. Charges in
+//! an instance's own memory are refunded by that instance only, which remembers the last receipts returned to it.
 
 use std::collections::{HashSet, VecDeque};
 use std::num::NonZeroU32;

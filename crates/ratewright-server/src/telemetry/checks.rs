@@ -1,10 +1,10 @@
 //! Durations of decisions, by algorithm and verdict: `rate_limiter_check_seconds` and `rate_limiter_requests_total`.
 //!
-//! A duration goes from the query to the decision: it includes selecting policies and asking the store, but not reading the
-//! request or writing the response.
+//! A duration goes from the query to the decision: it includes selecting policies and asking the store, but not
+//! reading the request or writing the response.
 //!
-//! Five algorithms and two verdicts make ten series, which all start at zero so that `rate` sees the first denial. The number
-//! of requests is the number of durations; it is not counted separately.
+//! Five algorithms and two verdicts make ten series, which all start at zero so that `rate` sees the first denial. The
+//! number of requests is the number of durations; it is not counted separately.
 
 use ratewright_core::{Algorithm, Histogram, Micros, Reading, Verdict};
 

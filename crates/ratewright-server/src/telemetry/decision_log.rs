@@ -1,7 +1,7 @@
 //! The log of decisions: a warning for each denial, a debug line for the rest.
 //!
-//! A flood of denials must not become a flood of lines. The first few of each second are logged; the next line says how many
-//! were suppressed. `Warnings::All` logs every denial.
+//! A flood of denials must not become a flood of lines. The first few of each second are logged; the next line says
+//! how many were suppressed. `Warnings::All` logs every denial.
 
 use std::num::NonZeroU32;
 

@@ -1,8 +1,8 @@
-//! Decisions by policy, entrypoint, verdict, basis and mode: `ratewright_decisions_total`; and how many of them left less than
-//! a fifth of a limit: `ratewright_near_limit_total`.
+//! Decisions by policy, entrypoint, verdict, basis and mode: `ratewright_decisions_total`; and how many of them left
+//! less than a fifth of a limit: `ratewright_near_limit_total`.
 //!
-//! Each policy counts its own verdict, independent of the other policies. So a policy in shadow mode that would have denied
-//! counts as denied: operators check that before they enforce it.
+//! Each policy counts its own verdict, independent of the other policies. So a policy in shadow mode that would have
+//! denied counts as denied: operators check that before they enforce it.
 //!
 //! ```text
 //!   decision ─ rule set's generation ─→ its table ─ policy's index, entrypoint ──→ counters ─→ + 1
@@ -10,10 +10,10 @@
 //!                                         └─ lock ─ policy's name, entrypoint ─→ the same counters
 //! ```
 //!
-//! Counters belong to policy names, so they survive a reload; those of a removed policy keep their last count. A table only
-//! remembers where they are. There is one for each of the two newest rule sets: limits on rates and limits on requests in
-//! flight are separate sets. The last decisions of older sets find their counters by name. Beyond 100,000 names, all further
-//! policies are counted together as `other`.
+//! Counters belong to policy names, so they survive a reload; those of a removed policy keep their last count. A table
+//! only remembers where they are. There is one for each of the two newest rule sets: limits on rates and limits on
+//! requests in flight are separate sets. The last decisions of older sets find their counters by name. Beyond 100,000
+//! names, all further policies are counted together as `other`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -1,8 +1,8 @@
 //! The most denied clients of the last five minutes, and the last thousand denials.
 //!
-//! Everything is bounded: at most 1,000 policies (each mode counts), of which the one idle for longest is replaced; at most
-//! 480 clients for each; at most 256 bytes of each text. The worst case is 150 MB, with a thousand policies flooded at once
-//! by clients with long names.
+//! Everything is bounded: at most 1,000 policies (each mode counts), of which the one idle for longest is replaced; at
+//! most 480 clients for each; at most 256 bytes of each text. The worst case is 150 MB, with a thousand policies
+//! flooded at once by clients with long names.
 //!
 //! Only denials are recorded. They share a lock that is held while a few short texts are copied, and the memory of the
 //! oldest denial is reused for the next.

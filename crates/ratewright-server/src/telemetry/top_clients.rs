@@ -6,8 +6,8 @@
 //!             └─────┴─────┴─────┴─────┴─────┘   older minutes are forgotten
 //! ```
 //!
-//! Each minute has a frequent-items sketch of fixed size. It keeps every client with more than a 36th of the denials, with a
-//! lower and an upper bound of its count. Clients that appear only once are soon dropped.
+//! Each minute has a frequent-items sketch of fixed size. It keeps every client with more than a 36th of the denials,
+//! with a lower and an upper bound of its count. Clients that appear only once are soon dropped.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! The client's request as an authorized caller describes it. The facts are derived by the same functions as in entrypoints
-//! that see the client itself, so that both use the same bucket.
+//! The client's request as an authorized caller describes it. The facts are derived by the same functions as in
+//! entrypoints that see the client itself, so that both use the same bucket.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
