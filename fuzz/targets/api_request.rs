@@ -86,6 +86,6 @@ fn router() -> Router {
         limiter,
         settings: Settings::default().shared(),
         clock,
-        gateway: rest::Gateway::default(),
+        gateway: rest::GatewayView::default(),
     })
 }

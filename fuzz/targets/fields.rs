@@ -14,7 +14,7 @@ use ratewright_core::{
     Algorithm, Ask, Decision, Entrypoint, Leak, Limiter, ManualClock, Micros, Policies, Policy, Query, Quota,
     Refill, Select, Timestamp, Verdict, WindowStart,
 };
-use ratewright_http::{FieldStyle, Fields, QuotaPolicy, Received, ServiceLimit, Shown};
+use ratewright_http::{HeaderStyle, RateLimitHeaders, QuotaPolicy, ReceivedHeaders, ServiceLimit, ShownLimit};
 use ratewright_store::MemoryStore;
 
 const NAMES: [&str; 6] = [
@@ -59,12 +59,12 @@ fn check_any(lines: &[u8]) {
             headers.append(NAMES[usize::from(*which) % NAMES.len()], value);
         }
     }
-    let received = Fields::parse(&headers);
-    assert_eq!(Fields::parse(&written(&received)), received);
+    let received = RateLimitHeaders::parse(&headers);
+    assert_eq!(RateLimitHeaders::parse(&written(&received)), received);
 }
 
 /// What was received, in the parser's own words.
-fn written(received: &Received) -> HeaderMap {
+fn written(received: &ReceivedHeaders) -> HeaderMap {
     let mut headers = HeaderMap::new();
     let numbers = [received.limit, received.remaining, received.reset, received.retry_after];
     for (name, number) in NAMES.into_iter().zip(numbers) {
@@ -103,12 +103,12 @@ fn check_ours(data: &[u8]) -> Option<()> {
     }
     let ask = NonZeroU32::new(cost.into()).map_or(Ask::Look(0), Ask::Spend);
     let decision = decide(&limiter, Select::Covering(&[]), ask);
-    let fields = Fields::of(&decision, NOW)?;
+    let fields = RateLimitHeaders::of(&decision, NOW)?;
     let mut headers = HeaderMap::new();
-    fields.render(FieldStyle::default(), &mut headers);
-    let received = Fields::parse(&headers);
+    fields.render(HeaderStyle::default(), &mut headers);
+    let received = RateLimitHeaders::parse(&headers);
 
-    let Shown { capacity, remaining, .. } = *fields.tightest();
+    let ShownLimit { capacity, remaining, .. } = *fields.tightest();
     assert_eq!((received.limit, received.remaining), (Some(capacity.into()), Some(remaining.into())));
     assert_eq!(received.retry_after, fields.retry_after());
     let reset = 1_700_000_000 + fields.reset_after();

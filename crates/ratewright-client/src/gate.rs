@@ -23,7 +23,7 @@ use std::time::Duration;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, Method, Uri};
 use parking_lot::Mutex;
-use ratewright_http::{Fields, ServiceLimit};
+use ratewright_http::{RateLimitHeaders, ServiceLimit};
 use tokio::sync::Notify;
 
 use crate::budget::{BudgetSize, RetryBudget};
@@ -226,13 +226,13 @@ impl Gate {
 
     /// Learns from a response which limit its request fell under. Its outcome counts for that limit.
     fn learn(&self, permit: &mut Permit, headers: &HeaderMap, now: f64, learn: Learn) {
-        let limits = Fields::parse_limits(headers);
+        let limits = RateLimitHeaders::parse_limits(headers);
         let Some(limit) = limits.iter().min_by_key(|limit| tightness(limit)) else { return };
         if limit.name.is_empty() {
             return;
         }
         let queue = self.named(permit.key, &limit.name, now, learn);
-        let policies = Fields::parse_policies(headers);
+        let policies = RateLimitHeaders::parse_policies(headers);
         let policy = policies.iter().find(|policy| policy.name == limit.name);
         if let Some((policy, window)) = policy.and_then(|policy| Some((policy, policy.window?)))
             && counts_requests(headers, &limit.name)

@@ -13,7 +13,7 @@
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use ratewright_http::Fields;
+use ratewright_http::RateLimitHeaders;
 
 /// The longest wait, in milliseconds: 31 years. A longer one counts as this.
 const WAIT_MAX: u64 = 1_000_000_000_000;
@@ -75,7 +75,7 @@ impl Response<'_> {
     }
 
     fn rate_limit(&self) -> Option<u64> {
-        let longest = Fields::parse_limits(self.headers)
+        let longest = RateLimitHeaders::parse_limits(self.headers)
             .into_iter()
             .filter(|limit| limit.available == 0)
             .filter_map(|limit| limit.window)

@@ -10,7 +10,7 @@ use http::header::USER_AGENT;
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, Version};
 use ratewright_core::{Clock, Micros, Timestamp};
-use ratewright_http::{Report, given_id, parts};
+use ratewright_http::{DecisionReport, given_id, parts};
 
 /// A log of requests. It is called only if `has_access_log` is set.
 pub trait AccessLog: Send + Sync {
@@ -71,7 +71,7 @@ pub(crate) struct PendingEntry<'a> {
     id: String,
     user_agent: Option<HeaderValue>,
     version: Version,
-    report: Arc<Report>,
+    report: Arc<DecisionReport>,
     is_recorded: bool,
 }
 
@@ -82,7 +82,7 @@ pub(crate) struct Arrival<'a> {
     pub(crate) at: Timestamp,
     pub(crate) client: IpAddr,
     /// Filled by the limiter.
-    pub(crate) report: Arc<Report>,
+    pub(crate) report: Arc<DecisionReport>,
 }
 
 impl<'a> PendingEntry<'a> {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http::header::CACHE_CONTROL;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Response};
-use ratewright_http::Report;
+use ratewright_http::DecisionReport;
 
 /// The header, in requests and in responses.
 pub(crate) const EXPLAIN: HeaderName = HeaderName::from_static("x-ratewright-explain");
@@ -47,7 +47,7 @@ pub(crate) fn take(head: &mut Parts, tokens: Option<&ExplainTokens>) -> bool {
 }
 
 /// Adds the explanation to the response. Caches must not keep it.
-pub(crate) fn add<B>(response: &mut Response<B>, report: &Report) {
+pub(crate) fn add<B>(response: &mut Response<B>, report: &DecisionReport) {
     let mut explanation = report.explanation().unwrap_or_else(|| {
         format!(
             "verdict=none; the gateway answered {} before any policy was evaluated",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use http::header::RETRY_AFTER;
 use http::{Response, StatusCode};
 use ratewright_core::Micros;
-use ratewright_http::{Occasion, Problem};
+use ratewright_http::{Problem, ProblemContext};
 
 use crate::body::{Body, BodyError};
 use crate::body_rate::BodyRate;
@@ -187,7 +187,7 @@ impl ForwardError {
     }
 
     /// The response to the client. It does not name the server.
-    pub(crate) fn render(&self, occasion: &Occasion<'_>) -> Response<Body> {
+    pub(crate) fn render(&self, occasion: &ProblemContext<'_>) -> Response<Body> {
         let detail = match self {
             Self::BodyTooLarge(bytes) => format!("request body exceeds {bytes} bytes"),
             Self::OverLimit { retry_after: Some(wait) } => {

@@ -14,7 +14,7 @@ use http::header::{ALLOW, CONNECTION, VARY};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, Uri, Version};
 use ratewright_core::{Observe, Store};
-use ratewright_http::{METHOD_OVERRIDES, Occasion, Problem, given_id, parts};
+use ratewright_http::{METHOD_OVERRIDES, Problem, ProblemContext, given_id, parts};
 
 use crate::body::Body;
 use crate::cors::{Cors, PREFLIGHT_VARY, PreflightError, is_preflight, requested_method};
@@ -135,7 +135,7 @@ where
 
     /// The response to a rejected request.
     pub(crate) fn reject(&self, head: &Parts, rejection: &Rejection) -> Response<Body> {
-        let occasion = Occasion {
+        let occasion = ProblemContext {
             kind: Problem::BLANK,
             instance: Some(head.uri.path()),
             correlation_id: given_id(&head.headers).unwrap_or_default(),

@@ -27,7 +27,7 @@ use hyper::body::Incoming;
 use ratewright_core::{Observe, Store, Timestamp};
 use ratewright_http::address::client_address;
 use ratewright_http::path::{Case, is_plain};
-use ratewright_http::{Known, Report, Rules};
+use ratewright_http::{DecisionReport, IdentityRules, RequestContext};
 use ratewright_listen::Shutdown;
 use ratewright_tower::{InFlight, RateLimit};
 use tower_service::Service;
@@ -89,7 +89,7 @@ where
         let settings = &live.snapshot.settings;
         let wants_explanation = explain::take(&mut head, settings.explain_tokens.as_ref());
         let report = match settings.has_access_log {
-            _ if wants_explanation => Some(Arc::new(Report::with_explanation())),
+            _ if wants_explanation => Some(Arc::new(DecisionReport::with_explanation())),
             true => Some(Arc::default()),
             false => None,
         };
@@ -109,7 +109,7 @@ where
         let mut response = match routed {
             Ok(Routed::Preflight(_)) => self.respond_to_preflight(&head, cors),
             Ok(Routed::Forward(number)) => {
-                let known = Known {
+                let known = RequestContext {
                     peer: client.peer.address,
                     client: Some(address),
                     has_normal_path: has_normal_path(&head, &live.snapshot.dialect.rules),
@@ -167,7 +167,7 @@ where
     #[cold]
     fn start_log_entry<'a>(
         &'a self,
-        (client, report): (IpAddr, &Arc<Report>),
+        (client, report): (IpAddr, &Arc<DecisionReport>),
         head: &Parts,
         (began_at, route): (Timestamp, Option<&'a Arc<Route>>),
     ) -> Box<PendingEntry<'a>> {
@@ -180,7 +180,7 @@ where
 /// Responds to a request that needs a permit.
 async fn permitted<S, O>(
     mut service: InFlight<RateLimit<Forward, S, O>, O>,
-    known: Known,
+    known: RequestContext,
     mut request: Request<BodyWithClient>,
 ) -> Response<Body>
 where
@@ -205,6 +205,6 @@ fn strip_body(response: &mut Response<Body>) {
 }
 
 /// True if the path is normalized, so that the limiter need not do it again.
-fn has_normal_path(head: &Parts, rules: &Rules) -> bool {
+fn has_normal_path(head: &Parts, rules: &IdentityRules) -> bool {
     rules.case == Case::Sensitive && (!head.uri.path().contains('%') || is_plain(head.uri.path()))
 }

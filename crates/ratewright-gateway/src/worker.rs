@@ -12,7 +12,7 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use ratewright_core::{Clock, Entrypoint, Limiter, Observe, Store};
-use ratewright_http::{Occasion, SharedDialect, given_id};
+use ratewright_http::{ProblemContext, SharedDialect, given_id};
 use ratewright_tower::{InFlightLayer, Permits, RateLimitLayer, RequestReader};
 use tower_layer::Layer;
 
@@ -159,7 +159,7 @@ impl WorkerContext {
     pub(crate) fn error_response(&self, error: &ForwardError, request: &Parts) -> Response<Body> {
         let id = given_id(&request.headers).unwrap_or_default();
         let path = Some(request.uri.path());
-        error.render(&Occasion { kind: "", instance: path, correlation_id: id, now: self.wall.now() })
+        error.render(&ProblemContext { kind: "", instance: path, correlation_id: id, now: self.wall.now() })
     }
 }
 

@@ -1,8 +1,8 @@
-//! Who is asking, by address, and which bucket an address means.
+//! The client's address, and the bucket that an address belongs to.
 //!
-//! Anybody can write a forwarding header, so it counts only from a proxy that we were told to trust. Each proxy
-//! adds at the right whom it heard from; hence the walk goes from the right and ends at the first address that
-//! is nobody's proxy. What a client wrote itself lies further left and is never read.
+//! Any client can send a forwarding header, so it counts only from a trusted proxy. Each proxy appends the address that
+//! connected to it at the right. The walk therefore goes from the right, and ends at the first address that is not a
+//! trusted proxy. Entries that the client wrote itself are further left and are never read.
 //!
 //! ```text
 //!   X-Forwarded-For: 6.6.6.6, 198.51.100.7, 10.0.0.2      peer 10.0.0.1     trusted 10.0.0.0/8
@@ -10,17 +10,17 @@
 //!                    by the client
 //! ```
 //!
-//! An entry that is no address (`unknown`, `_hidden`, rubbish, nothing) ends the walk as well: the nearest hop
-//! that is known is the client then. One header is read, never both: a proxy that writes one of them passes
-//! the other on as the client sent it.
+//! An entry that is not an address (`unknown`, `_hidden`, garbage, an empty entry) also ends the walk: the last known
+//! hop is then the client. Only one header is read, never both: a proxy that writes one of them passes on the other as
+//! the client sent it.
 //!
-//! An IPv6 host gets a whole /64 to itself, so it could take a new address for each request; all of a /64 is
-//! one client. An IPv4 address that comes as IPv6 (`::ffff:192.0.2.1`) is the IPv4 address.
+//! An IPv6 host usually has a whole /64, so it could use a new address for each request; a /64 is therefore one
+//! client. An IPv4 address in IPv6 form (`::ffff:192.0.2.1`) counts as the IPv4 address.
 //!
 //! # Laws
-//! - From a peer that is not trusted, no header changes the answer.
-//! - What stands left of the answer does not change it.
-//! - The work is bounded by what is walked, and the walk by [`HOPS_MAX`]; nothing is copied.
+//! - From an untrusted peer, no header changes the result.
+//! - Entries to the left of the result do not change it.
+//! - The walk visits at most [`HOPS_MAX`] entries, and copies nothing.
 
 mod forwarded;
 mod node;
@@ -32,28 +32,28 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use ipnet::IpNet;
 
-pub use origin::Origin;
+pub use origin::AddressOrigin;
 pub use untrusted::newly_ignored;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 
-/// How many hops are walked at most. A longer chain of trusted proxies is not believed further.
+/// The most hops that are visited.
 pub const HOPS_MAX: usize = 100;
 
-/// The `ipv6_prefix` that one subscriber usually has.
+/// The usual `ipv6_prefix` of one subscriber.
 pub const IPV6_PREFIX: u8 = 64;
 
-/// Whose word about the client's address is taken, and in which header. By default nobody's.
+/// Which proxies are trusted to name the client's address, and in which header. By default none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Proxies {
-    /// Networks of our own proxies. An IPv4 network is written as IPv4.
+    /// Networks of trusted proxies. An IPv4 network is written as IPv4.
     pub trusted: Vec<IpNet>,
     /// The header that they write.
     pub source: Forwarding,
 }
 
-/// The header in which proxies say whom they heard from.
+/// The header in which proxies name the address that connected to them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Forwarding {
     /// `X-Forwarded-For`; where it is absent, `X-Real-IP`.
@@ -64,7 +64,7 @@ pub enum Forwarding {
 }
 
 impl Proxies {
-    /// True if `address` is one of our proxies.
+    /// True if `address` is a trusted proxy.
     pub fn trust(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.trusted.iter().any(|network| network.contains(&address))
@@ -91,7 +91,7 @@ pub fn client_address(headers: &HeaderMap, peer: IpAddr, rules: &Proxies) -> IpA
     }
 }
 
-/// The name under which an address is limited: `192.0.2.1`, or `2001:db8::/64` with a prefix of 64.
+/// The name of an address in bucket keys: `192.0.2.1`, or `2001:db8::/64` with a prefix of 64.
 pub fn client(address: IpAddr, ipv6_prefix: u8) -> String {
     match network(address, ipv6_prefix) {
         IpAddr::V6(network) if ipv6_prefix < 128 && !network.is_loopback() => {
@@ -106,7 +106,7 @@ pub fn client(address: IpAddr, ipv6_prefix: u8) -> String {
     }
 }
 
-/// The first address of those that make one client: of IPv6 a network, but for loopback.
+/// The first address of a client's network: a prefix for IPv6 (except loopback), the address itself for IPv4.
 pub fn network(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) if ipv6_prefix < 128 && !address.is_loopback() => {
@@ -117,7 +117,7 @@ pub fn network(address: IpAddr, ipv6_prefix: u8) -> IpAddr {
     }
 }
 
-/// An address as text, in pieces. Formatting an IPv4 address costs more than charging its bucket, so it is done here.
+/// An address as text, in pieces. The standard formatting of an IPv4 address costs more than charging its bucket.
 pub fn push(address: IpAddr, mut put: impl FnMut(&str)) {
     match address {
         IpAddr::V4(address) => push_ipv4(address, put),
@@ -134,7 +134,7 @@ fn push_ipv4(address: Ipv4Addr, mut put: impl FnMut(&str)) {
     }
 }
 
-/// The first hop, nearest first, that is none of our proxies; if the walk ends before, the last that is known.
+/// The first hop from the right that is not a trusted proxy; if the walk ends before, the last known hop.
 fn walk(hops: impl Iterator<Item = Option<IpAddr>>, peer: IpAddr, rules: &Proxies) -> IpAddr {
     let mut nearest = peer;
     for hop in hops.take(HOPS_MAX) {
@@ -147,7 +147,7 @@ fn walk(hops: impl Iterator<Item = Option<IpAddr>>, peer: IpAddr, rules: &Proxie
     nearest
 }
 
-/// What `X-Real-IP` says, if it says one thing.
+/// The address in `X-Real-IP`, unless the header is repeated.
 fn real_ip(headers: &HeaderMap) -> Option<IpAddr> {
     let mut lines = headers.get_all(X_REAL_IP).iter().map(HeaderValue::as_bytes);
     match (lines.next(), lines.next()) {

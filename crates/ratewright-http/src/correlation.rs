@@ -1,25 +1,24 @@
-//! The id under which a request is found again in other programs' logs.
+//! The id that connects a request with the logs of other programs.
 //!
 //! It is the caller's, if there is one: `X-Correlation-Id`, `X-Request-Id`, or the trace id of `traceparent`, in
-//! this order. It goes into answers and logs, so it is taken only if it can do no harm there; anything else
-//! counts as absent, and is never repeated.
+//! this order. It goes into responses and logs, so an id with unsafe characters is ignored and never repeated.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use http::{HeaderMap, HeaderName};
 
-/// Where an id may stand.
+/// Headers that may contain an id.
 static NAMES: [HeaderName; 3] = [
     HeaderName::from_static("x-correlation-id"),
     HeaderName::from_static("x-request-id"),
     HeaderName::from_static("traceparent"),
 ];
 
-/// The longest id that is taken.
+/// The longest id that is accepted.
 const ID_MAX: usize = 128;
 
-/// The id of a request, found or made when it is written: no request pays for an id that nobody reads.
+/// The id of a request, found or made only when it is written, so that requests without a log line do not pay for it.
 #[derive(Clone, Copy)]
 pub struct CorrelationId<'a> {
     headers: &'a HeaderMap,
@@ -56,29 +55,28 @@ pub fn correlation_id(headers: &HeaderMap, fresh: impl FnOnce() -> u128) -> Cow<
     given_id(headers).map_or_else(|| Cow::Owned(format!("{:032x}", fresh())), Cow::Borrowed)
 }
 
-/// The id that a request has.
+/// The id that a request carries, if it has one.
 pub fn given_id(headers: &HeaderMap) -> Option<&str> {
-    // Looking for each of them by its name costs more than looking at all names once; mostly none is there.
+    // Comparing all names once is cheaper than three lookups, and most requests have none of them.
     if !headers.keys().any(|name| NAMES.contains(name)) {
         return None;
     }
     given_id_in(|name| headers.get(name)?.to_str().ok())
 }
 
-/// The id that a request has, where its headers are found by a function: it takes a name in lower case.
+/// The same, with a function that returns a header by its name in lower case.
 pub fn given_id_in<'a>(header: impl Fn(&'static str) -> Option<&'a str>) -> Option<&'a str> {
     let id = |name| header(name).filter(|id| is_id(id));
     id("x-correlation-id").or_else(|| id("x-request-id")).or_else(|| trace_id(header("traceparent")?))
 }
 
-/// True for visible ASCII that ends no string and begins no escape.
+/// True for visible ASCII without quotes and backslashes.
 fn is_id(text: &str) -> bool {
     let harmless = |b: u8| b.is_ascii_graphic() && !matches!(b, b'"' | b'\'' | b'\\');
     (1..=ID_MAX).contains(&text.len()) && text.bytes().all(harmless)
 }
 
-/// The trace id of a `traceparent` after W3C Trace Context: `version-trace-parent-flags`. Later versions may have
-/// more at the end.
+/// The trace id of a `traceparent` of W3C Trace Context: `version-trace-parent-flags`. Later versions may append more.
 fn trace_id(text: &str) -> Option<&str> {
     let mut parts = text.split('-');
     let version = parts.next().filter(|part| is_hex(part, 2) && *part != "ff")?;
@@ -104,11 +102,11 @@ mod tests {
 
     const FRESH: &str = "000000000000000000000000000000ff";
 
-    fn id(fields: &[(&'static str, &str)]) -> String {
-        let field = |(name, value): &(&'static str, &str)| {
+    fn id(lines: &[(&'static str, &str)]) -> String {
+        let header = |(name, value): &(&'static str, &str)| {
             (HeaderName::from_static(name), HeaderValue::from_bytes(value.as_bytes()).unwrap())
         };
-        correlation_id(&fields.iter().map(field).collect(), || 255).into_owned()
+        correlation_id(&lines.iter().map(header).collect(), || 255).into_owned()
     }
 
     #[test]

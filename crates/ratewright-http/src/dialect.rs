@@ -1,42 +1,42 @@
-//! What doors that speak HTTP go by: whom to believe, and what answers carry.
+//! Settings of all HTTP entrypoints: which identities to trust, and what responses carry.
 //!
-//! All of it is replaced at once when the policy file changes; a request sees one whole state of it.
+//! A reload replaces all of them at once; each request uses one consistent version.
 
 use std::fmt;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use crate::fields::FieldStyle;
-use crate::identify::{Facts, Rules};
+use crate::headers::HeaderStyle;
+use crate::identify::{Facts, IdentityRules};
 use crate::jwt::TokenError;
 use crate::problem::Problem;
 
-/// Whom to believe, and what answers carry.
+/// Which identities to trust, and what responses carry.
 pub struct Dialect {
-    /// Whom to believe.
-    pub rules: Rules,
-    /// Which fields answers carry.
-    pub fields: FieldStyle,
+    /// Which identities to trust.
+    pub rules: IdentityRules,
+    /// Which rate limit headers responses carry.
+    pub headers: HeaderStyle,
     /// The type of a denial, a URI in which `{name}` stands for the policy.
     pub problem_type: String,
-    /// Is told when a token was signed with a key that is not known: there may be a newer set of keys.
+    /// Called when a token was signed with an unknown key: a newer key set may exist.
     pub unknown_key: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
-/// The dialect in force, shared by all who speak it.
+/// The current dialect, shared by all entrypoints.
 pub type SharedDialect = Arc<ArcSwap<Dialect>>;
 
 impl Dialect {
-    /// A dialect that can be replaced while it is spoken.
+    /// A dialect that can be replaced while it is in use.
     pub fn shared(self) -> SharedDialect {
         Arc::new(ArcSwap::from_pointee(self))
     }
 
-    /// Looks at why a token named nobody.
-    pub fn heed(&self, facts: &Facts<'_>) {
-        if let (Some(TokenError::UnknownKey), Some(tell)) = (&facts.refused_token, &self.unknown_key) {
-            tell();
+    /// Calls `unknown_key` if the request's token was signed with an unknown key.
+    pub fn report_unknown_key(&self, facts: &Facts<'_>) {
+        if let (Some(TokenError::UnknownKey), Some(report)) = (&facts.token_error, &self.unknown_key) {
+            report();
         }
     }
 }
@@ -44,8 +44,8 @@ impl Dialect {
 impl Default for Dialect {
     fn default() -> Self {
         Self {
-            rules: Rules::default(),
-            fields: FieldStyle::default(),
+            rules: IdentityRules::default(),
+            headers: HeaderStyle::default(),
             problem_type: Problem::BLANK.to_owned(),
             unknown_key: None,
         }
@@ -56,7 +56,7 @@ impl fmt::Debug for Dialect {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dialect")
             .field("rules", &self.rules)
-            .field("fields", &self.fields)
+            .field("headers", &self.headers)
             .field("problem_type", &self.problem_type)
             .finish_non_exhaustive()
     }

@@ -1,4 +1,4 @@
-//! Why a request is limited or not, in words: for `explain` and for the gateway's explain header.
+//! Says in words why a request is limited or not: for `explain` and for the gateway's explain header.
 
 use std::fmt::Write as _;
 
@@ -7,19 +7,19 @@ use ratewright_core::{
     Uncountable, Verdict, sounds_secret,
 };
 
-use crate::address::Origin;
-use crate::identify::{Facts, Rules};
+use crate::address::AddressOrigin;
+use crate::identify::{Facts, IdentityRules};
 
 /// The longest explanation in a response header, in bytes.
 const LINE_MAX: usize = 2_048;
 
 /// The finding that best explains a policy: one that applies, else the first.
-pub fn most_telling<'e, 'a>(explained: &'e Explained<'a>) -> Option<&'e Finding<'a>> {
+pub fn main_finding<'e, 'a>(explained: &'e Explained<'a>) -> Option<&'e Finding<'a>> {
     let applies = |finding: &&Finding<'_>| matches!(finding, Finding::Applies { .. } | Finding::Refused(_));
     explained.findings.iter().find(applies).or(explained.findings.first())
 }
 
-/// What came of a policy, in one word.
+/// The result of a policy, in one word.
 pub fn result(finding: &Finding<'_>) -> &'static str {
     match finding {
         Finding::Applies { .. } => "applies",
@@ -49,7 +49,7 @@ pub fn override_of<'a>(finding: &Finding<'a>) -> Option<&'a str> {
     }
 }
 
-/// The mode that a policy has for the request.
+/// The mode in which a policy applies to the request.
 pub fn mode_of(policy: &Policy, finding: &Finding<'_>) -> Mode {
     match finding {
         Finding::Applies { mode, .. } => *mode,
@@ -125,10 +125,10 @@ fn partition(policy: &Policy) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// True if a value may be a secret, which nobody should find in a ticket.
+/// True if a value may be a secret, which must not end up in a ticket.
 pub fn is_secret<S: AsRef<str>>(name: &AttributeName<S>) -> bool {
     match name {
-        AttributeName::Cookie(_) => true, // a session, more often than not
+        AttributeName::Cookie(_) => true, // usually a session
         AttributeName::Header(name) | AttributeName::Param(name) | AttributeName::Named(name) => {
             sounds_secret(name.as_ref())
         }
@@ -143,20 +143,20 @@ pub fn is_secret<S: AsRef<str>>(name: &AttributeName<S>) -> bool {
     }
 }
 
-/// How a request says who sent it.
+/// Where a request's identity may come from.
 #[derive(Clone, Copy, Debug)]
 pub struct IdentitySources {
-    /// It has an `Authorization` header.
+    /// The request has an `Authorization` header.
     pub has_authorization: bool,
-    /// Its user comes from a header of a trusted proxy.
+    /// The user comes from a header of a trusted proxy.
     pub is_by_user_header: bool,
 }
 
-/// Where an attribute of a request comes from, or why it is missing. Of the address, [`Origin`] says it.
+/// Where an attribute of a request comes from, or why it is missing. For the address, see [`AddressOrigin`].
 pub fn origin(
     name: &AttributeName<&str>,
     facts: &Facts<'_>,
-    rules: &Rules,
+    rules: &IdentityRules,
     sources: IdentitySources,
 ) -> String {
     let is_known = facts.value(*name).is_some();
@@ -165,9 +165,9 @@ pub fn origin(
             let header = rules.user_header.as_ref().map(|header| header.as_str()).unwrap_or_default();
             format!("the header {header} of a trusted proxy")
         }
-        AttributeName::User | AttributeName::Claim(_) => match (&rules.token, facts.refused_token) {
+        AttributeName::User | AttributeName::Claim(_) => match (&rules.token, facts.token_error) {
             (None, _) => "missing: clients.user.jwt is not set, so tokens are not read".to_owned(),
-            (Some(_), Some(cause)) => format!("token refused: {cause}"),
+            (Some(_), Some(cause)) => format!("token rejected: {cause}"),
             (Some(_), None) if is_known => "the verified token in Authorization".to_owned(),
             (Some(_), None) if !sources.has_authorization => {
                 "missing: the request has no Authorization header".to_owned()
@@ -175,7 +175,7 @@ pub fn origin(
             (Some(_), None) => "missing: Authorization has no token, or the token lacks the claim".to_owned(),
         },
         AttributeName::Route if is_known => "the route of the gateway that matches".to_owned(),
-        AttributeName::Named(_) if is_known => "told by the caller".to_owned(),
+        AttributeName::Named(_) if is_known => "from the caller".to_owned(),
         AttributeName::Header(header) if is_known => format!("the header {header}"),
         AttributeName::Cookie(cookie) if is_known => format!("the cookie {cookie}"),
         AttributeName::Param(param) if is_known => format!("the query parameter {param}"),
@@ -198,23 +198,23 @@ pub fn origin(
 /// A request that was decided, and what is known about it.
 #[derive(Debug)]
 pub struct Explain<'a, 'q, 'f> {
-    /// What was asked.
+    /// The query.
     pub query: &'a Query<'q>,
-    /// What came of it.
+    /// The decision.
     pub decision: &'a Decision,
     /// What is known about the request.
     pub facts: &'a Facts<'f>,
-    /// The rules by which it was found out.
-    pub rules: &'a Rules,
+    /// The rules under which the facts were found.
+    pub rules: &'a IdentityRules,
     /// Where the client's address comes from.
-    pub address: Origin,
-    /// How the request says who sent it.
+    pub address: AddressOrigin,
+    /// Where the request's identity may come from.
     pub sources: IdentitySources,
 }
 
 impl Explain<'_, '_, '_> {
-    /// The explanation in one line of ASCII, for a header: the verdict, who asked, then every policy, those that apply first. What does not
-    /// fit is left out, and the line says how many policies that are.
+    /// The explanation in one line of ASCII, for a header: the verdict, the client, then every policy, those that apply
+    /// first. If they do not all fit, the line says how many were left out.
     pub fn line(&self) -> String {
         let Self { query, decision, .. } = self;
         let verdict = if decision.verdict() == Verdict::Allow { "allow" } else { "deny" };
@@ -230,13 +230,13 @@ impl Explain<'_, '_, '_> {
             line += &format!("; {}", self.identity(&name.as_deref()));
         }
         let mut explained = decision.policies().explain(query);
-        // Not those behind ad hoc keys, which no file lists, nor rules for Envoy.
+        // Without the policies behind ad hoc keys, which no file lists, and without Envoy's rules.
         let is_listed = |policy: &Policy| {
             Algorithm::named(policy.name()).is_none() && !policy.name().starts_with("envoy.")
         };
         explained.retain(|explained| is_listed(explained.policy));
         let applies = |explained: &Explained<'_>| {
-            matches!(most_telling(explained), Some(Finding::Applies { .. } | Finding::Refused(_)))
+            matches!(main_finding(explained), Some(Finding::Applies { .. } | Finding::Refused(_)))
         };
         explained.sort_by_key(|explained| !applies(explained));
         let n_policies = explained.len();
@@ -266,10 +266,10 @@ impl Explain<'_, '_, '_> {
     fn policy(&self, explained: &Explained<'_>) -> String {
         let policy = explained.policy;
         let mut text = policy.name().to_owned();
-        if let Some(finding) = most_telling(explained) {
+        if let Some(finding) = main_finding(explained) {
             text += &format!(": {}, {}", result(finding), why(policy, finding));
         }
-        if let Some(finding) = most_telling(explained)
+        if let Some(finding) = main_finding(explained)
             && mode_of(policy, finding) == Mode::Shadow
         {
             text += ", in shadow mode";
@@ -304,7 +304,7 @@ fn is_identity(name: &AttributeName<String>) -> bool {
     }
 }
 
-/// A text that can stand in a header: other characters than visible ASCII and blanks are escaped.
+/// A text that is valid in a header: characters other than visible ASCII and blanks are escaped.
 fn ascii(text: &str) -> String {
     let mut ascii = String::with_capacity(text.len());
     for c in text.chars() {

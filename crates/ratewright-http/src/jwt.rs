@@ -1,4 +1,4 @@
-//! Who is asking, by a token that somebody we trust has signed.
+//! The user according to a signed token (JWT).
 //!
 //! ```text
 //!   Authorization: Bearer eyJhbGciOi….eyJzdWIiOi….MEUCIQDx…
@@ -6,17 +6,17 @@
 //!                         which key   claims      over both
 //! ```
 //!
-//! The header is the attacker's until the signature is checked, so it chooses nothing but a key among ours. The
-//! algorithm belongs to the key: an RSA key's public half, used as an HMAC secret, opens nothing, nor does `none`.
-//! No claim can be seen before everything is checked, since [`Claims`] come only out of [`Verifier::verify`].
+//! Until the signature is verified, an attacker may have written the header, so it only selects one of the configured
+//! keys. The algorithm belongs to the key: an RSA public key used as an HMAC secret is rejected, and so is `none`. No
+//! code can read a claim before verification, because only [`Verifier::verify`] returns [`Claims`].
 //!
-//! Time is a parameter, and the library that checks signatures is not asked about it: it would read a clock.
+//! Time is a parameter; the signature library does not check it, because it would read a clock.
 //!
 //! # Laws
-//! - A token counts only if a key of ours signed exactly these bytes, with the algorithm of that key, which the
-//!   rules name, and every claim that the rules ask for is there, of the right type, and fits.
-//! - Whatever the text, there is an answer, and nothing that is longer than [`TOKEN_LENGTH_MAX`] is looked at.
-//! - Nothing secret is ever printed.
+//! - A token is valid only if a configured key signed exactly these bytes with the key's algorithm, the rules accept
+//!   this algorithm, and every claim that the rules require is present, of the right type, and accepted.
+//! - Verification never panics, and rejects tokens longer than [`TOKEN_LENGTH_MAX`] unread.
+//! - Secrets are never printed.
 
 mod claims;
 mod keys;
@@ -36,13 +36,13 @@ pub use keys::{KEYS_MAX, KeyError, KeySet, TokenAlgorithm};
 
 use crate::lenient_base64;
 
-/// The longest token that is looked at, in bytes.
+/// The longest token that is verified, in bytes.
 pub const TOKEN_LENGTH_MAX: usize = 8 * 1024;
 
-/// How many keys are tried for a token that names none.
+/// The most keys tried for a token without a key id.
 const KEYS_TRIED_MAX: usize = 4;
 
-/// Decides which tokens count. Its keys can be replaced while it is in use.
+/// Verifies tokens. Its keys can be replaced while it is in use.
 #[derive(Debug)]
 pub struct Verifier {
     keys: ArcSwap<KeySet>,
@@ -50,82 +50,82 @@ pub struct Verifier {
     n_verified: AtomicU64,
 }
 
-/// What a token must be like, besides being signed.
+/// Requirements for a token, besides its signature.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TokenRules {
-    /// The algorithms that count. All by default: each key has its own anyway.
+    /// The accepted algorithms. All by default, since each key has its own.
     pub algorithms: Vec<TokenAlgorithm>,
-    /// Who may have issued it (`iss`); empty: anybody who has a key.
+    /// The accepted issuers (`iss`); empty: any issuer that has a key.
     pub issuers: Vec<String>,
-    /// For whom it may be (`aud`); empty: for anybody.
+    /// The accepted audiences (`aud`); empty: any.
     pub audiences: Vec<String>,
-    /// Whether it must end.
+    /// Whether it must expire.
     pub expiry: Expiry,
-    /// How far the issuer's clock may be from ours. A minute by default.
+    /// The tolerated clock difference to the issuer. A minute by default.
     pub leeway: Micros,
 }
 
-/// Whether a token must say when it ends (`exp`). If it does, that always counts.
+/// Whether a token must expire (`exp`). An expiry, if present, is always checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Expiry {
-    /// It must.
+    /// A token without `exp` is rejected.
     #[default]
     Required,
-    /// A token that never ends will do.
+    /// A token without `exp` is accepted.
     Optional,
 }
 
-/// Why a token does not count.
+/// Why a token is rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// No key of ours is meant. Newer keys may help.
-    #[error("the token is signed with a key that is not known")]
+    /// No configured key has its id and algorithm. A newer key set may have one.
+    #[error("the token is signed with an unknown key")]
     UnknownKey,
 
-    /// It ended.
+    /// It expired.
     #[error("the token has expired")]
     Expired,
 
-    /// It did not begin.
+    /// Its `nbf` is in the future.
     #[error("the token is not valid yet")]
     NotYet,
 
-    /// It is not signed in a way that the rules name.
+    /// The rules do not accept its algorithm.
     #[error("the token's algorithm is not accepted")]
     Algorithm,
 
-    /// Somebody else made it, or changed it.
+    /// The signature does not match.
     #[error("the token's signature is wrong")]
     Signature,
 
-    /// A claim is missing, of the wrong type, or not as the rules ask.
-    #[error("the token's claim {claim} is missing or not as it must be")]
+    /// A claim is missing, of the wrong type, or not accepted by the rules.
+    #[error("the token's claim {claim} is missing or not accepted")]
     Claim {
         /// Its name.
         claim: &'static str,
     },
 
-    /// It asks for an extension, and there is none here.
-    #[error("the token has critical header parameters, of which none is supported")]
+    /// It requires an extension; none is supported.
+    #[error("the token has critical header parameters; none is supported")]
     Critical,
 
-    /// There are several, and nobody knows which one the upstream will read.
+    /// There are several, and which one the upstream reads is unknown.
     #[error("several credentials in Authorization; send one")]
     Repeated,
 
-    /// There is one that cannot be read.
+    /// The bearer token cannot be read.
     #[error("bearer token in Authorization cannot be read")]
     Unreadable,
 
-    /// It is no token.
+    /// It is not a token.
     #[error("the token's {part} cannot be read")]
     Malformed {
         /// Which part.
         part: &'static str,
     },
 
-    /// It is too long to be looked at.
+    /// It is too long.
     #[error("the token has {length} bytes; at most {length_max} are read")]
     TooLong {
         /// Its length in bytes.
@@ -135,7 +135,7 @@ pub enum TokenError {
     },
 }
 
-/// What of a token's header matters here.
+/// The members of a token's header that are checked.
 #[derive(serde::Deserialize)]
 struct Header {
     alg: String,
@@ -156,10 +156,10 @@ pub fn bearer<'a>(mut lines: impl Iterator<Item = &'a [u8]>) -> Result<Option<&'
     }
 }
 
-/// The token in one `Authorization` header: the bearer's, or one in the form of a JWT under another scheme.
+/// The token in one `Authorization` header: a bearer token, or a JWT under another scheme.
 ///
 /// # Errors
-/// If there is a bearer token that cannot be read.
+/// If a bearer token cannot be read.
 fn bearer_in(line: &[u8]) -> Result<Option<&str>, TokenError> {
     let line = line.trim_ascii();
     let end = line.iter().position(|byte| matches!(byte, b' ' | b'\t')).unwrap_or(line.len());
@@ -169,7 +169,7 @@ fn bearer_in(line: &[u8]) -> Result<Option<&str>, TokenError> {
         return find_jwt(line)?.map(Some).ok_or(TokenError::Unreadable); // a blank of some other kind
     }
     if !scheme.eq_ignore_ascii_case(b"bearer") {
-        // Two headers that somebody has joined: whoever splits them again finds a token.
+        // Two joined headers: an upstream that splits them finds a token.
         let is_joined = line.split(|byte| *byte == b',').skip(1).any(|part| {
             part.trim_ascii().get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer"))
         });
@@ -181,13 +181,13 @@ fn bearer_in(line: &[u8]) -> Result<Option<&str>, TokenError> {
         // An upstream that reads up to a comma or a semicolon may find a token.
         Some(token) if token.contains([',', ';']) => Ok(find_jwt(line)?.or(Some(token))),
         Some(token) => Ok(Some(token)),
-        // So may one that reads up to the next blank.
+        // So may an upstream that reads up to the next blank.
         None => find_jwt(line)?.map(Some).ok_or(TokenError::Unreadable),
     }
 }
 
-/// A token with its signature in its canonical spelling. Some applications accept others, so it names the same user here. Of a
-/// signature that goes on after its padding, decoders read different parts: then there are two.
+/// A token with the canonical spelling of its signature, because some applications accept other spellings. If the signature
+/// continues after its padding, decoders read different parts, so there are two spellings.
 pub(crate) fn spellings(token: &str) -> SmallVec<[Cow<'_, str>; 2]> {
     let is_long = token.len() > TOKEN_LENGTH_MAX;
     let parts = token.rsplit_once('.').filter(|(message, _)| !is_long && message.contains('.'));
@@ -204,8 +204,8 @@ pub(crate) fn spellings(token: &str) -> SmallVec<[Cow<'_, str>; 2]> {
     spellings
 }
 
-/// A token anywhere in a line. Many applications accept one under another scheme, or none: `JWT eyJ…`, `Token token=eyJ…`,
-/// `Bearer:eyJ…`.
+/// A token anywhere in a line. Many applications accept one under another scheme, or without a scheme: `JWT eyJ…`,
+/// `Token token=eyJ…`, `Bearer:eyJ…`.
 ///
 /// # Errors
 /// If there are several, or if it cannot be read.
@@ -215,7 +215,7 @@ pub(crate) fn find_jwt(line: &[u8]) -> Result<Option<&str>, TokenError> {
     if let Some(token) = only_jwt(line.split(ends))? {
         return Ok(Some(token));
     }
-    // The signature may contain the very bytes at which the line was split.
+    // The signature may contain the bytes at which the line was split.
     if let Some(token) = only_jwt(line.split(is_blank))? {
         return Ok(Some(token));
     }
@@ -232,19 +232,19 @@ fn only_jwt<'a>(texts: impl Iterator<Item = &'a [u8]>) -> Result<Option<&'a str>
     }
 }
 
-/// What has the form of a signed token in a text: three parts with dots between them. Bytes of no alphabet may stand before it, and in
-/// the signature, where many decoders skip them.
+/// A text with the form of a signed token: three parts with dots between them. Bytes outside the alphabet may precede it,
+/// and may be in the signature, where many decoders skip them.
 ///
 /// # Errors
-/// If there are more parts: some applications look at the first three only. An encrypted token has five, and none is a signature; a PASETO
-/// may have four.
+/// If there are more parts: some applications read the first three only. An encrypted token has five parts without a
+/// signature; a PASETO may have four.
 fn jwt_in(text: &[u8]) -> Option<Result<&[u8], TokenError>> {
     let is_letter = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
     let mut parts: SmallVec<[&[u8]; 5]> = text.split(|byte| *byte == b'.').take(6).collect();
     let [header, payload, _, ..] = parts[..] else { return None };
     let start = header.iter().rposition(|byte| !is_letter(byte)).map_or(0, |at| at + 1);
     let n_letters = |part: &&[u8]| part.iter().filter(|byte| is_letter(byte) || b"+/".contains(byte)).count();
-    // The shortest signature has 43 letters.
+    // The shortest signature has 43 characters.
     let is_signed = parts[2..].iter().any(|part| n_letters(part) >= 43);
     if !is_signed || start == header.len() || payload.is_empty() || !payload.iter().all(is_letter) {
         return None;
@@ -257,12 +257,12 @@ fn jwt_in(text: &[u8]) -> Option<Result<&[u8], TokenError>> {
     }
 }
 
-/// True if a token begins as a PASETO does: `v4.local.….footer`. As the header of a signed token its version would be no JSON.
+/// True if a token begins like a PASETO: `v4.local.….footer`. A PASETO version is not the JSON header of a signed token.
 fn is_paseto(version: &[u8], purpose: &[u8]) -> bool {
     matches!(version, [b'v', b'1'..=b'9']) && matches!(purpose, b"local" | b"public")
 }
 
-/// True if a token's header says that it is encrypted: its `enc` names how.
+/// True if a token's header has `enc`: the token is encrypted.
 fn is_encrypted(header: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
     struct Encrypted {
@@ -278,25 +278,25 @@ impl Verifier {
         Self { keys: ArcSwap::from_pointee(keys), rules, n_verified: AtomicU64::new(0) }
     }
 
-    /// Takes other keys from now on. Tokens of keys that are gone no longer count.
+    /// Replaces the keys. Tokens signed with removed keys are rejected from now on.
     pub fn replace_keys(&self, keys: KeySet) {
         self.keys.store(keys.into());
     }
 
-    /// Takes the keys that another has.
+    /// Takes over the keys of another verifier.
     pub fn adopt_keys(&self, other: &Self) {
         self.keys.store(other.keys.load_full());
     }
 
-    /// How many tokens were looked at.
+    /// How many tokens were checked, valid or not.
     pub fn n_verified(&self) -> u64 {
         self.n_verified.load(Ordering::Relaxed)
     }
 
-    /// The claims of a token that counts at `now`.
+    /// The claims of a token that is valid at `now`.
     ///
     /// # Errors
-    /// If it does not count, or not yet, or no longer.
+    /// If it is invalid, expired, or not valid yet.
     pub fn verify(&self, token: &str, now: Timestamp) -> Result<Claims, TokenError> {
         self.n_verified.fetch_add(1, Ordering::Relaxed);
         if token.len() > TOKEN_LENGTH_MAX {
@@ -350,7 +350,7 @@ fn parse<T: DeserializeOwned>(encoded: &str, part: &'static str) -> Result<T, To
     json.and_then(|json| serde_json::from_slice(&json).ok()).ok_or(TokenError::Malformed { part })
 }
 
-/// True for a member that is there, be it `null`.
+/// True for a member that is present, even if it is `null`.
 fn is_present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
     IgnoredAny::deserialize(deserializer).map(|_| true)
 }

@@ -1,7 +1,7 @@
 //! One canonical spelling for all base64 texts that decode to the same bytes.
 //!
-//! Many decoders skip what is not of their alphabet, take either alphabet, ignore padding, and ignore the bits of the last letter that
-//! belong to no byte. So one credential has many spellings, each of which would have its own bucket.
+//! Many decoders skip characters outside their alphabet, accept either alphabet, and ignore padding and unused bits of
+//! the last character. So one credential has many spellings, and without this each would have its own bucket.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 
-/// The same bytes in the alphabet of URLs, without padding and without bits that belong to no byte.
+/// The same bytes in the URL-safe alphabet, without padding and unused bits.
 pub(crate) fn canonical(text: &str) -> Cow<'_, str> {
     const LENIENT: GeneralPurpose = GeneralPurpose::new(
         &URL_SAFE,
@@ -24,13 +24,13 @@ pub(crate) fn canonical(text: &str) -> Cow<'_, str> {
     }
     let mut letters: String = text.chars().filter_map(letter).collect();
     if letters.len() % 4 == 1 {
-        letters.pop(); // six bits are no byte
+        letters.pop(); // six bits are less than a byte
     }
     let bytes = LENIENT.decode(&letters).expect("all letters are of the alphabet, and the last is of a byte");
     Cow::Owned(BASE64_URL_SAFE_NO_PAD.encode(bytes))
 }
 
-/// A letter in the alphabet of URLs; nothing, if it is in neither alphabet.
+/// A character in the URL-safe alphabet; `None` if it is in neither alphabet.
 fn letter(letter: char) -> Option<char> {
     match letter {
         '+' => Some('-'),
@@ -45,7 +45,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_means_the_same_is_spelled_the_same() {
+    fn all_spellings_of_the_same_bytes_are_canonicalised() {
         for spelling in [
             "YW5uYTpzM2NyZXQ",
             "YW5uYTpzM2NyZXQ=",
@@ -66,7 +66,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn the_one_spelling_stays(text in "([ -~]|\\PC){0,40}") {
+        fn the_canonical_spelling_is_stable(text in "([ -~]|\\PC){0,40}") {
             let spelled = canonical(&text).into_owned();
             proptest::prop_assert_eq!(canonical(&spelled), spelled.clone());
         }

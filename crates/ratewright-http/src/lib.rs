@@ -1,21 +1,21 @@
-//! How rate limiting speaks HTTP, without a server.
+//! Rate limiting over HTTP, without a server.
 //!
 //! # Layout
-//! - [`Fields`]: the rate limit header fields of both families, rendered and parsed in one place, with their
-//!   rounding; [`FieldStyle`] says which of them answers carry.
-//! - [`identify()`]: who is asking, and for what: from a request to the attributes of a query.
-//! - [`Dialect`]: whom to believe and what answers carry, as one thing that a reload replaces.
-//! - [`address`]: who is asking, by address, and which bucket an address means.
-//! - [`jwt`]: who is asking, by a signed token.
-//! - [`parts`]: headers, cookies, query parameters, the host.
-//! - [`path`]: one name for one resource.
-//! - [`explain`]: why a request is limited or not, in words.
-//! - [`Problem`]: error bodies after RFC 9457, denials among them; [`iso`] is how they write the time.
-//! - [`correlation_id`]: under which id a request is found again.
+//! - [`RateLimitHeaders`] renders and parses both families of rate limit headers, and does their rounding;
+//!   [`HeaderStyle`] chooses which of them a response carries.
+//! - [`identify()`] turns a request into the attributes of a query: the client and what it requests.
+//! - [`Dialect`] holds the trust rules and the response format; a reload replaces it as a whole.
+//! - [`address`] finds the client's address, and the bucket that it belongs to.
+//! - [`jwt`] finds the user in a signed token.
+//! - [`parts`] reads headers, cookies, query parameters and the host.
+//! - [`path`] gives each resource one path.
+//! - [`explain`] says in words why a request is limited or not.
+//! - [`Problem`] renders error bodies of RFC 9457, including denials; [`iso`] formats their timestamps.
+//! - [`correlation_id`] finds or makes the id of a request.
 //!
-//! Without the feature `identify` only [`Fields`] is there, for clients.
+//! Without the feature `identify`, the crate contains [`RateLimitHeaders`] only, for clients.
 //!
-//! **Invariant:** no other crate makes a status code or a header field out of a decision.
+//! **Invariant:** no other crate derives a status code or a rate limit header from a decision.
 
 #[cfg(feature = "identify")]
 pub mod address;
@@ -25,13 +25,11 @@ mod correlation;
 mod dialect;
 #[cfg(feature = "identify")]
 pub mod explain;
-mod fields;
+mod headers;
 #[cfg(feature = "identify")]
 mod identify;
 #[cfg(feature = "identify")]
 pub mod jwt;
-#[cfg(feature = "identify")]
-mod known;
 #[cfg(feature = "identify")]
 mod lenient_base64;
 #[cfg(feature = "identify")]
@@ -40,20 +38,24 @@ pub mod parts;
 pub mod path;
 #[cfg(feature = "identify")]
 mod problem;
+#[cfg(feature = "identify")]
+mod request_context;
 #[cfg(test)]
 #[cfg(feature = "identify")]
 mod testing;
 
-pub use fields::{FieldStyle, Fields, LimitMeaning, QuotaPolicy, Received, ServiceLimit, Shown};
+pub use headers::{
+    HeaderStyle, LimitMeaning, QuotaPolicy, RateLimitHeaders, ReceivedHeaders, ServiceLimit, ShownLimit,
+};
 #[cfg(feature = "identify")]
 pub use {
     correlation::{CorrelationId, correlation_id, given_id, given_id_in},
     dialect::{Dialect, SharedDialect},
     identify::{
-        AmbiguousPaths, Attributes, Facts, METHOD_OVERRIDES, Rules, Token, TokenUser, identify,
-        identify_known, is_by_token,
+        AmbiguousPaths, Attributes, Facts, IdentityRules, METHOD_OVERRIDES, Token, TokenUser, identify,
+        identify_with_context, is_by_token,
     },
-    known::{BodyLength, Known, Report, Verified},
     parts::{VALUE_MAX, Values},
-    problem::{Occasion, Problem, iso},
+    problem::{Problem, ProblemContext, iso},
+    request_context::{BodyLength, DecisionReport, RequestContext, VerifiedToken},
 };

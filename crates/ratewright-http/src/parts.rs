@@ -1,8 +1,9 @@
 //! The parts of a request that a policy can count by: headers, cookies, query parameters, the host.
 //!
-//! What a request has twice, upstreams read differently: some the first, some the last. So all values are told, each once
-//! ([`Values`]). A value that is there but cannot be read (bytes that are no text, or too many of them), or that parsers read differently,
-//! is told too; an empty one is none. A policy says itself what happens to a request without its attribute (`missing`).
+//! Of a repeated value, some upstreams read the first and some the last. So all distinct values are collected
+//! ([`Values`]). A value that is unreadable (not text, or too long), or that parsers read differently, counts as
+//! unreadable; an empty one is ignored. The policy decides what happens to a request without its attribute
+//! (`missing`).
 
 use std::borrow::Cow;
 
@@ -22,32 +23,33 @@ pub use credentials::{add_credentials, credentials_pattern};
 pub use name::NameMatch;
 pub use param::{method_param, methods, overriding_methods, param};
 
-/// The longest value that is read, in bytes. A longer one cannot be read, unless it is the path.
+/// The longest value that is read, in bytes. A longer one is unreadable, unless it is the path.
 pub const VALUE_MAX: usize = 4_096;
 
-/// The most distinct values of one attribute that a request may send. Other spellings of a value come on top.
+/// The most distinct values of one attribute that a request may send. Other spellings of a value are not counted.
 pub const SENT_MAX: u8 = 4;
 
-/// The most values that count because some parsers might read them.
+/// The most candidates: values that only some parsers read.
 const CANDIDATES_MAX: u8 = 3;
 
-/// The most values of one attribute, with all spellings and candidates. With the address beside them, a policy can still charge all.
+/// The most values of one attribute, with all spellings and candidates. One less than a policy can charge, because the
+/// address may be charged too.
 const VALUES_MAX: usize = Policies::READINGS_MAX as usize - 1;
 
 /// The values that a request has for one attribute.
 #[derive(Debug, Default)]
 pub struct Values<'a> {
-    /// Those that can be read, each once, in their order.
+    /// The distinct readable values, in their order.
     pub readable: SmallVec<[Cow<'a, str>; 1]>,
-    /// True if there is one that cannot, or one that parsers read differently.
+    /// True if a value is unreadable, or parsers read it differently.
     pub is_unreadable: bool,
-    /// True if there is more than one line of a header.
+    /// True if the header has more than one line.
     pub is_repeated: bool,
-    /// True if more values were sent, or have more spellings, than `readable` may have.
+    /// True if `readable` has no room for all values and spellings.
     pub is_truncated: bool,
-    /// How many of the readable values were sent as they are.
+    /// How many readable values were sent in this spelling.
     n_sent: u8,
-    /// How many of them only some parsers read.
+    /// How many readable values are candidates.
     n_candidates: u8,
 }
 
@@ -61,14 +63,14 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Adds another spelling of a value that was sent: an upstream may take both for one.
+    /// Adds another spelling of a sent value: an upstream may treat both as one.
     fn add_spelling(&mut self, value: Cow<'a, str>) {
         if is_readable(&value) && !self.readable.contains(&value) {
             self.push(value);
         }
     }
 
-    /// Adds a value that some parsers read where others read another, or none.
+    /// Adds a value that only some parsers read.
     pub fn add_candidate(&mut self, value: Option<Cow<'a, str>>) {
         self.is_unreadable = true;
         let value = value.filter(|value| is_readable(value) && !self.readable.contains(value));
@@ -78,8 +80,8 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Adds a value from a caller that may speak for the client: any text without NUL.
-    pub fn add_told(&mut self, value: &'a str) {
+    /// Adds a value from a trusted caller: any text without NUL.
+    pub fn add_trusted(&mut self, value: &'a str) {
         match value {
             "" => {}
             _ if value.len() <= VALUE_MAX && !value.contains('\0') => {
@@ -116,7 +118,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    /// Adds bytes that are not UTF-8. Some upstreams skip those that are not ASCII.
+    /// Adds bytes that are not UTF-8. Some upstreams skip bytes that are not ASCII.
     fn add_lossy(&mut self, bytes: &[u8]) {
         let ascii: String = bytes.iter().copied().filter(u8::is_ascii).map(char::from).collect();
         self.add_candidate(Some(Cow::Owned(ascii.trim().to_owned())));
@@ -136,12 +138,12 @@ fn is_readable(value: &str) -> bool {
     (1..=VALUE_MAX).contains(&value.len()) && !value.contains(char::is_control)
 }
 
-/// True if parsers differ in what they do with a byte in a value.
+/// True if parsers treat a byte in a value differently.
 fn is_odd(byte: u8) -> bool {
     !byte.is_ascii_graphic() || b"\"'\\[]{}".contains(&byte)
 }
 
-/// The lines of a header, without blanks around them.
+/// The lines of a header, trimmed.
 pub fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Values<'a> {
     let mut values = Values::default();
     for (n, line) in headers.get_all(name).iter().enumerate() {
@@ -158,7 +160,7 @@ pub fn header<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Values<'a> {
     values
 }
 
-/// The host that is asked for: in lower case, without port, user and the dot of a full name.
+/// The host of a request: in lower case, without port, user and trailing dot.
 pub fn host(parts: &Parts) -> Option<Cow<'_, str>> {
     if let Some(authority) = parts.uri.authority() {
         return host_of(authority.as_str());
@@ -170,8 +172,8 @@ pub fn host(parts: &Parts) -> Option<Cow<'_, str>> {
     }
 }
 
-/// All hosts that a request names, each in its one spelling: in its target, and in each line of `Host`. An application may
-/// read any of them.
+/// All hosts that a request names, normalised: in its target, and in each line of `Host`. An application may read any of
+/// them.
 pub fn hosts<'a>(target: Option<&'a str>, lines: impl Iterator<Item = &'a [u8]>) -> Values<'a> {
     let mut values = Values::default();
     let lines = lines.map(<[u8]>::trim_ascii).filter(|line| !line.is_empty());
@@ -182,7 +184,7 @@ pub fn hosts<'a>(target: Option<&'a str>, lines: impl Iterator<Item = &'a [u8]>)
         };
         let host = host_of(authority);
         if host.is_none() || authority.contains('@') {
-            // Some read what comes before the first colon or comma, whatever follows; some the user for the host.
+            // Some upstreams read only up to the first colon or comma; some read the user as the host.
             let end = authority.find([':', ',', '@']).unwrap_or(0);
             values.add_candidate(host_of(authority.split_at(end).0));
         }
@@ -197,7 +199,7 @@ pub fn hosts<'a>(target: Option<&'a str>, lines: impl Iterator<Item = &'a [u8]>)
 
 /// `user@Example.com.:8080` is `example.com`; an IPv6 address keeps its brackets.
 pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
-    // Most are a plain name or address, with or without a port.
+    // Most hosts are a plain name or address, with or without a port.
     let is_plain =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
     let bytes = authority.as_bytes();
@@ -207,10 +209,9 @@ pub fn host_of(authority: &str) -> Option<Cow<'_, str>> {
     if end > 0 && is_port && bytes[end - 1] != b'.' {
         return Some(Cow::Borrowed(authority.split_at(end).0));
     }
-    let place = authority.rsplit_once('@').map_or(authority, |(_, place)| place);
-    let end =
-        if place.starts_with('[') { place.find(']')? + 1 } else { place.find(':').unwrap_or(place.len()) };
-    let (name, port) = place.split_at(end);
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let end = if host.starts_with('[') { host.find(']')? + 1 } else { host.find(':').unwrap_or(host.len()) };
+    let (name, port) = host.split_at(end);
     let name = name.strip_suffix('.').unwrap_or(name);
     let is_port = port.is_empty()
         || port.strip_prefix(':').is_some_and(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
@@ -228,7 +229,7 @@ fn lower_case(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// The bytes as text, if they are some that can be seen.
+/// The bytes as trimmed text; `None` if they are empty, not UTF-8, or contain control characters.
 pub fn text(bytes: &[u8]) -> Option<&str> {
     let text = str::from_utf8(bytes.trim_ascii()).ok()?;
     (!text.is_empty() && !text.contains(char::is_control)).then_some(text)

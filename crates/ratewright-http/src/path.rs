@@ -1,28 +1,27 @@
-//! One name for one resource.
+//! Normalises paths: one path for one resource.
 //!
-//! A path can be spelled in many ways, and servers differ in what they undo. If each spelling had its own bucket,
-//! or missed the policy, a limit would be worth nothing: `/login`, `//login/`, `/%6Cogin` and `/x/..%2flogin` are
-//! one path here.
+//! A path has many spellings, and upstreams differ in how they decode them. If each spelling had its own bucket, or
+//! escaped the policy, a limit would be worthless: `/login`, `//login/`, `/%6Cogin` and `/x/..%2flogin` are one path
+//! here.
 //!
 //! ```text
 //!   /Shop//./cart%2f..;x%252Flogin/ decode, until nothing is left to decode
-//!   /Shop//./cart/..;x/login/       split at / and \, cut parameters off, drop empty and `.`, resolve `..`
-//!   /Shop/login                     encode again what cannot stand in a path; fold the case, if asked to
+//!   /Shop//./cart/..;x/login/       split at / and \, remove parameters, drop empty and `.`, resolve `..`
+//!   /Shop/login                     encode what is not allowed in a path; fold the case, if configured
 //! ```
 //!
-//! Decoding goes on to the end because there may be two decoders behind us. Two resources may share a bucket
-//! for it (`/a%252Fb` and `/a/b`): too strict is possible here, too generous is not. Parameters
-//! (`;v=1`) go too: some servers cut them off before they resolve `..`, and all of them would be new names for one
-//! resource. What is kept: Unicode as it was composed.
+//! Decoding repeats until the end, because an upstream may decode twice. Two resources may therefore share a bucket
+//! (`/a%252Fb` and `/a/b`): the limit may be too strict, never too generous. Parameters (`;v=1`) are removed, because
+//! some upstreams remove them before they resolve `..`, and each would be a new name of one resource. Unicode stays as
+//! composed.
 //!
 //! # Laws
-//! - A normal path is normal already: nothing changes, nothing is allocated (unless it holds encoded bytes that
-//!   are no UTF-8).
-//! - It begins with `/`, and ends with `/` only if it is `/`. No segment is empty, `.` or `..`.
+//! - Normalising a normal path changes and allocates nothing (unless it contains encoded bytes that are not UTF-8).
+//! - A normal path begins with `/`, and ends with `/` only if it is `/`. No segment is empty, `.` or `..`.
 //! - Another encoding of any of its characters is the same path.
 //!
-//! **Beware:** a server that undoes less than we do sees another path than `/health` in `/login%2f..%2fhealth`.
-//! Exempt a path only if it [`is_plain`].
+//! **Beware:** an upstream that decodes less sees another path than `/health` in `/login%2f..%2fhealth`. Exempt a path
+//! only if it [`is_plain`].
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -33,14 +32,14 @@ use smallvec::SmallVec;
 /// Whether `/Login` and `/login` are one path.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Case {
-    /// They are two.
+    /// They are two paths.
     #[default]
     Sensitive,
-    /// They are one. Only the letters A to Z are folded.
+    /// They are one path. Only the letters A to Z are folded.
     Insensitive,
 }
 
-/// The one spelling of a path.
+/// The normal form of a path.
 pub fn normalise(path: &str, case: Case) -> Cow<'_, str> {
     let shorter = match path.strip_suffix('/') {
         Some("") | None => path,
@@ -53,12 +52,13 @@ pub fn normalise(path: &str, case: Case) -> Cow<'_, str> {
     if rewritten == shorter { Cow::Borrowed(shorter) } else { Cow::Owned(rewritten) }
 }
 
-/// The ways in which an upstream may read a path that is not plain, each once:
+/// All ways in which an upstream may read a path that is not plain, each once:
 ///
-/// - in its one spelling, which comes first; as it was written; and decoded once
-/// - with its dots resolved by other rules: encoded slashes do not separate, backslashes do not, empty segments count, parameters are letters
-/// - cut off at its first `;`, and without what may be a host in front
-/// - where it has bytes that are not to be seen, also without them, and cut off there.
+/// - the normal form, which comes first; as written; and decoded once
+/// - with dots resolved by other rules: encoded slashes do not separate, backslashes do not, empty segments count, parameters
+///   belong to the segment
+/// - cut off at its first `;`, and without a possible host at the start
+/// - without control characters, and cut off at the first of them.
 pub fn readings(path: &str, case: Case) -> SmallVec<[Cow<'_, str>; 3]> {
     let normal = normalise(path, case);
     let is_read_alike = match case {
@@ -109,16 +109,16 @@ pub fn readings(path: &str, case: Case) -> SmallVec<[Cow<'_, str>; 3]> {
     readings
 }
 
-/// The rest of a path that begins with two slashes. A server that resolves it against a base URL (`new URL` in JavaScript) reads the
-/// text after the slashes as a host: `//x/login` is `/login`.
+/// The rest of a path that begins with two slashes. An upstream that resolves it against a base URL (`new URL` in JavaScript)
+/// reads the text after the slashes as a host: `//x/login` is `/login`.
 fn without_authority(path: &str, slashes: &[char]) -> Option<String> {
-    let place = path.trim_start_matches(slashes);
-    let has_two = path.len() - place.len() >= 2;
-    has_two.then(|| place.find(slashes).map_or("/", |at| place.split_at(at).1).to_owned())
+    let rest = path.trim_start_matches(slashes);
+    let has_two = path.len() - rest.len() >= 2;
+    has_two.then(|| rest.find(slashes).map_or("/", |at| rest.split_at(at).1).to_owned())
 }
 
-/// A path with its dots resolved, where only these slashes separate segments, and only those segments count that are `kept`. Browsers and
-/// `new URL` in JavaScript keep empty ones; nginx does not.
+/// A path with its dots resolved, where only these slashes separate segments, and only segments that are kept count. Browsers
+/// and `new URL` in JavaScript keep empty ones; nginx does not.
 fn with_dots_resolved(path: &str, slashes: &[char], is_kept: impl Fn(&str) -> bool) -> String {
     let mut segments: Vec<&str> = Vec::new();
     for segment in path.split(slashes).skip(1) {
@@ -137,7 +137,7 @@ fn has_dot_segment(path: &str) -> bool {
     path.split(['/', '\\']).skip(1).any(|segment| matches!(n_dots(segment), Some(1 | 2)))
 }
 
-/// Of how many dots a segment is, as they are or encoded; nothing, if it is of anything else.
+/// The number of dots, plain or encoded, in a segment of dots only; `None` for any other segment.
 fn n_dots(segment: &str) -> Option<usize> {
     let mut rest = segment.as_bytes();
     let mut n = 0;
@@ -147,12 +147,12 @@ fn n_dots(segment: &str) -> Option<usize> {
     rest.is_empty().then_some(n)
 }
 
-/// True if a path contains a control character of ASCII, as it is or encoded, however often. Some servers end the path there or
-/// drop the character: `/static/..%00/login` may be `/login` to them.
+/// True if a path contains an ASCII control character, plain or encoded any number of times. Some upstreams end the path
+/// there or drop the character: `/static/..%00/login` may be `/login` to them.
 pub fn has_control(path: &str) -> bool {
     let bytes = path.as_bytes();
     if !bytes.iter().any(|byte| *byte == b'%' || byte.is_ascii_control()) {
-        return false; // as most are
+        return false; // the usual case
     }
     let mut is_layered = false;
     for (at, byte) in bytes.iter().enumerate() {
@@ -162,7 +162,7 @@ pub fn has_control(path: &str) -> bool {
             _ => Some(*byte),
         };
         match decoded {
-            // A decoded `%` may begin another escape, unless what follows is no digit or decides itself.
+            // A decoded `%` may begin another escape, unless the next byte is not a digit, or is an encoded `%` itself.
             Some(b'%') => match &bytes[at + 3..] {
                 [b'%', b'2', b'5', ..] => {}
                 [next, ..] => is_layered |= *next == b'%' || next.is_ascii_hexdigit(),
@@ -176,7 +176,7 @@ pub fn has_control(path: &str) -> bool {
     is_layered && decode(bytes).iter().any(u8::is_ascii_control)
 }
 
-/// The path with encoded characters beyond ASCII decoded, which every server reads alike; nothing, if it has bytes that are no text.
+/// The path with encoded non-ASCII characters decoded, which all upstreams read alike; `None` if the result is not UTF-8.
 fn beyond_ascii_decoded(path: &str) -> Option<String> {
     let mut decoded = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();
@@ -191,18 +191,18 @@ fn beyond_ascii_decoded(path: &str) -> Option<String> {
     String::from_utf8(decoded).ok()
 }
 
-/// True if every server reads this path alike: a slash at the end is all that normalising takes from it.
+/// True if all upstreams read this path alike: normalising removes at most a slash at the end.
 pub fn is_plain(path: &str) -> bool {
     matches!(normalise(path, Case::Sensitive), Cow::Borrowed(_)) && !has_odd_bytes(path)
 }
 
-/// True if a path has bytes that servers read differently: encoded ones that are no text, and controls.
+/// True if a path has bytes that upstreams read differently: encoded non-ASCII bytes, and control characters.
 fn has_odd_bytes(path: &str) -> bool {
     let is_odd = |escape: &[u8]| matches!(escape, [b'%', b'8'..=b'9' | b'a'..=b'f' | b'A'..=b'F', _]);
     path.as_bytes().windows(3).any(is_odd) || has_control(path)
 }
 
-/// The path without bytes that are not to be seen, and cut off at the first of them.
+/// The path without control characters, and the path cut off at the first of them.
 fn without_controls(path: &str) -> Option<[String; 2]> {
     let decoded = decode(path.as_bytes());
     let first = decoded.iter().position(u8::is_ascii_control)?;
@@ -210,7 +210,7 @@ fn without_controls(path: &str) -> Option<[String; 2]> {
     Some([&rest, &decoded[..first]].map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
 }
 
-/// True only if the path is normal. May miss one that holds encoded bytes above ASCII.
+/// True only if the path is normal. May be false for a normal path with encoded non-ASCII bytes.
 fn is_normal(path: &str, case: Case) -> bool {
     let Some(segments) = path.strip_prefix('/') else { return false };
     let whole = |segment: &str| !matches!(segment, "" | "." | "..") && is_normal_segment(segment, case);
@@ -224,7 +224,7 @@ fn is_normal_segment(segment: &str, case: Case) -> bool {
             '%' => is_normal_escape(rest.as_str().as_bytes()),
             'A'..='Z' => case == Case::Sensitive,
             ';' => false,
-            _ => stands(char),
+            _ => is_unescaped(char),
         };
         if !normal {
             return false;
@@ -236,14 +236,19 @@ fn is_normal_segment(segment: &str, case: Case) -> bool {
     true
 }
 
-/// What follows a `%`: true if it has to be encoded, and is so in capitals.
+/// True if the escape after a `%` is necessary and in capitals.
 fn is_normal_escape(rest: &[u8]) -> bool {
     let Some(&[high, low]) = rest.first_chunk() else { return false };
     let Some(byte) = from_hex(high, low) else { return false };
     let in_capitals = !high.is_ascii_lowercase() && !low.is_ascii_lowercase();
     // An encoded `%` must not begin another escape.
     let ends_here = byte != b'%' || !matches!(rest[2..], [high, low, ..] if from_hex(high, low).is_some());
-    in_capitals && byte.is_ascii() && byte != b'/' && byte != b'\\' && !stands(char::from(byte)) && ends_here
+    in_capitals
+        && byte.is_ascii()
+        && byte != b'/'
+        && byte != b'\\'
+        && !is_unescaped(char::from(byte))
+        && ends_here
 }
 
 fn rewrite(path: &str, case: Case) -> String {
@@ -266,7 +271,7 @@ fn rewrite(path: &str, case: Case) -> String {
     normal
 }
 
-/// Decodes until nothing is left to decode, in one pass: what is decoded may complete an escape before it.
+/// Decodes until nothing is left to decode, in one pass: a decoded byte may complete an escape before it.
 fn decode(path: &[u8]) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(path.len());
     for &byte in path {
@@ -285,7 +290,7 @@ fn encode(segment: &[u8], case: Case, normal: &mut String) {
     for chunk in segment.utf8_chunks() {
         for char in chunk.valid().chars() {
             match case {
-                _ if !stands(char) => escape(char.encode_utf8(&mut [0; 4]).as_bytes(), normal),
+                _ if !is_unescaped(char) => escape(char.encode_utf8(&mut [0; 4]).as_bytes(), normal),
                 Case::Sensitive => normal.push(char),
                 Case::Insensitive => normal.push(char.to_ascii_lowercase()),
             }
@@ -300,8 +305,8 @@ fn escape(bytes: &[u8], normal: &mut String) {
     }
 }
 
-/// True if a character can stand in a segment as it is: what RFC 3986 allows there, and what lies above ASCII.
-fn stands(char: char) -> bool {
+/// True if a character needs no escape in a segment: RFC 3986 allows it, or it is a non-ASCII character.
+fn is_unescaped(char: char) -> bool {
     match char {
         'A'..='Z' | 'a'..='z' | '0'..='9' => true,
         '\0'..='\x7f' => "-._~!$&'()*+,;=:@".contains(char),
@@ -365,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn b4_a_path_that_servers_read_differently_is_not_plain() {
+    fn b4_a_path_that_upstreams_read_differently_is_not_plain() {
         for odd in [
             "/static/..;/login",
             "/orders;x=1",
@@ -455,10 +460,10 @@ mod tests {
         }
     }
 
-    /// However long a path is, and whatever it is made of, it has no more readings than there are rules, and they cost no more than
-    /// its length times a number: ten times the path, ten times the memory.
+    /// A path of any length and content has no more readings than there are rules, and their cost is linear in its length: ten
+    /// times the path, ten times the memory.
     #[test]
-    fn a_hostile_path_has_few_readings_and_costs_what_its_length_does() {
+    fn a_hostile_path_has_few_readings_at_linear_cost() {
         for (start, unit) in [
             ("/", "%"),
             ("/", "%25"),
@@ -490,8 +495,8 @@ mod tests {
         }
     }
 
-    /// The most readings of a path: its one spelling, as it was written, and decoded; two without controls; two without a host; and of
-    /// the path as it was written, decoded, and both without a host, four ways to resolve dots and one that is cut off.
+    /// The most readings of a path: its normal form, as written, and decoded; two without control characters; two without a
+    /// host; and for the path as written, decoded, and both without a host, four ways to resolve dots and one that is cut off.
     const READINGS_MAX: usize = 3 + 2 + 2 + 4 * (4 + 1);
 
     #[test]
@@ -500,7 +505,7 @@ mod tests {
         check(&[&deep], "/a/login");
     }
 
-    /// Paths, often with what is peculiar about paths.
+    /// Paths, often with special characters.
     fn paths() -> impl Strategy<Value = String> {
         let parts = prop::sample::select(vec![
             "/", "\\", ".", "..", "%", "25", "2f", "5C", "2e", "%41", "%c3%a9", "%ff", "%00", "a", "B", ";",
@@ -548,18 +553,18 @@ mod tests {
         }
 
         #[test]
-        fn readings_are_few_and_each_is_told_once(start in paths(), unit in paths(), n in 0usize..60, case in cases()) {
+        fn readings_are_few_and_distinct(start in paths(), unit in paths(), n in 0usize..60, case in cases()) {
             let path = format!("{start}{}", unit.repeat(n));
             let readings = readings(&path, case);
             prop_assert!((1..=READINGS_MAX).contains(&readings.len()), "{}", readings.len());
             let distinct: std::collections::HashSet<_> = readings.iter().collect();
             prop_assert_eq!(distinct.len(), readings.len(), "{:?}", readings);
-            // A byte is escaped by three, and a path without a slash gets one.
+            // An escape has three bytes, and a path without a slash gets one.
             prop_assert!(readings.iter().all(|reading| reading.len() <= 3 * path.len() + 1));
         }
 
         #[test]
-        fn quick_and_thorough_agree(path in paths(), case in cases()) {
+        fn the_quick_check_agrees_with_rewriting(path in paths(), case in cases()) {
             if is_normal(&path, case) {
                 prop_assert_eq!(rewrite(&path, case), path);
             }

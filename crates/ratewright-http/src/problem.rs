@@ -1,4 +1,4 @@
-//! Error bodies after RFC 9457, `application/problem+json`.
+//! Error bodies of RFC 9457, `application/problem+json`.
 //!
 //! ```text
 //!   {"type":"https://ratewright.example/problems/login","title":"Too Many Requests","status":429,
@@ -7,7 +7,7 @@
 //!    "timestamp":"2026-11-15T12:00:00.123Z","violated-policies":["login"]}
 //! ```
 //!
-//! The last line's second member is the draft's of the rate limit fields, and has its spelling.
+//! `violated-policies` comes from the draft of the rate limit headers, and keeps its spelling.
 
 mod date;
 
@@ -19,11 +19,11 @@ use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use ratewright_core::{Basis, Decision, Micros, Outcome, Policy, Timestamp, Uncountable};
 use serde::Serialize;
 
-use crate::fields::{Fields, Shown};
+use crate::headers::{RateLimitHeaders, ShownLimit};
 
 const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 
-/// What went wrong, for programs and for people.
+/// An error, for programs and for people.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Problem {
     #[serde(rename = "type")]
@@ -34,15 +34,15 @@ pub struct Problem {
     #[serde(skip_serializing_if = "Option::is_none")]
     parameter: Option<&'static str>,
     #[serde(flatten)]
-    denied: Option<Box<Denied>>,
+    denied: Option<Box<DenialMembers>>,
     #[serde(flatten)]
-    occurred: Option<Box<Occurred>>,
+    occurred: Option<Box<Occurrence>>,
 }
 
-/// To which request it happened, and when.
+/// Which request had the problem, and when.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Occurred {
+struct Occurrence {
     #[serde(skip_serializing_if = "Option::is_none")]
     instance: Option<String>,
     correlation_id: String,
@@ -50,10 +50,10 @@ struct Occurred {
     timestamp: Option<String>,
 }
 
-/// What a denial says more.
+/// The additional members of a denial.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Denied {
+struct DenialMembers {
     #[serde(skip_serializing_if = "Option::is_none")]
     instance: Option<String>,
     correlation_id: String,
@@ -66,12 +66,12 @@ struct Denied {
     violated_policies: Vec<String>,
 }
 
-/// The request that was denied, and when.
+/// The request that a problem is about, and when it happened.
 #[derive(Clone, Copy, Debug)]
-pub struct Occasion<'a> {
-    /// The problem's type, a URI in which `{name}` stands for the policy; [`Problem::BLANK`] says no more than the status.
+pub struct ProblemContext<'a> {
+    /// The problem's type, a URI in which `{name}` stands for the policy; [`Problem::BLANK`] if the status says it all.
     pub kind: &'a str,
-    /// The path that was asked for, if it is known.
+    /// The path of the request, if it is known.
     pub instance: Option<&'a str>,
     /// The request's id.
     pub correlation_id: &'a str,
@@ -80,7 +80,7 @@ pub struct Occasion<'a> {
 }
 
 impl Problem {
-    /// The type of a problem that its status names.
+    /// The type of a problem that its status describes.
     pub const BLANK: &'static str = "about:blank";
 
     /// What is wrong, and what to do.
@@ -88,7 +88,7 @@ impl Problem {
         &self.detail
     }
 
-    /// A problem that its status names; `detail` says what is wrong here, and what to do.
+    /// A problem that its status describes; `detail` says what is wrong, and what to do.
     pub fn new(status: StatusCode, detail: impl Into<String>) -> Self {
         let (kind, title) = (Cow::Borrowed(Self::BLANK), status.canonical_reason().unwrap_or("Error"));
         let (status, detail) = (status.as_u16(), detail.into());
@@ -107,38 +107,38 @@ impl Problem {
         Self::new(status, detail)
     }
 
-    /// The problem of who is denied. It names the limit that lasts longest, and all that said no.
-    pub fn denial(decision: &Decision, occasion: &Occasion<'_>) -> Self {
+    /// The problem of a denied request. It names the limit with the longest wait, and all limits that denied.
+    pub fn denial(decision: &Decision, context: &ProblemContext<'_>) -> Self {
         let refused = decision.refused().map(|(policy, _)| policy.name());
         let limit_type = refused.or_else(|| decision.tightest().map(|(policy, _, _)| policy.name()));
-        let mut problem = Self::new(Fields::status(decision), detail(decision));
-        problem.kind = occasion.kind.replace("{name}", limit_type.unwrap_or("unknown")).into();
-        problem.denied = Some(Box::new(Denied {
-            instance: occasion.instance.map(str::to_owned),
-            correlation_id: occasion.correlation_id.to_owned(),
+        let mut problem = Self::new(RateLimitHeaders::status(decision), detail(decision));
+        problem.kind = context.kind.replace("{name}", limit_type.unwrap_or("unknown")).into();
+        problem.denied = Some(Box::new(DenialMembers {
+            instance: context.instance.map(str::to_owned),
+            correlation_id: context.correlation_id.to_owned(),
             limit_type: limit_type.map(str::to_owned),
-            retry_after: Fields::seconds_to_wait(decision),
-            timestamp: date::iso(occasion.now),
+            retry_after: RateLimitHeaders::seconds_to_wait(decision),
+            timestamp: date::iso(context.now),
             violated_policies: violated(decision),
         }));
         problem
     }
 
-    /// Says to which request it happened, and when. The occasion's kind says nothing here.
+    /// Adds the request and the time. The context's `kind` is ignored.
     #[must_use]
-    pub fn on(mut self, occasion: &Occasion<'_>) -> Self {
-        self.occurred = Some(Box::new(Occurred {
-            instance: occasion.instance.map(str::to_owned),
-            correlation_id: occasion.correlation_id.to_owned(),
-            timestamp: Some(date::iso(occasion.now)),
+    pub fn on(mut self, context: &ProblemContext<'_>) -> Self {
+        self.occurred = Some(Box::new(Occurrence {
+            instance: context.instance.map(str::to_owned),
+            correlation_id: context.correlation_id.to_owned(),
+            timestamp: Some(date::iso(context.now)),
         }));
         self
     }
 
-    /// Says to which request it happened, where nobody reads a clock.
+    /// Adds the request, without the time.
     #[must_use]
     pub fn of_request(mut self, instance: Option<&str>, correlation_id: &str) -> Self {
-        self.occurred = Some(Box::new(Occurred {
+        self.occurred = Some(Box::new(Occurrence {
             instance: instance.map(str::to_owned),
             correlation_id: correlation_id.to_owned(),
             timestamp: None,
@@ -146,26 +146,26 @@ impl Problem {
         self
     }
 
-    /// The status that it is answered with.
+    /// The status of the response.
     pub fn status(&self) -> StatusCode {
         StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    /// Says first where the problem is.
+    /// Prefixes the detail with the location of the problem.
     #[must_use]
-    pub fn prefixed(mut self, place: &str) -> Self {
-        self.detail.insert_str(0, place);
+    pub fn prefixed(mut self, location: &str) -> Self {
+        self.detail.insert_str(0, location);
         self
     }
 
-    /// Names the parameter that is to blame.
+    /// Names the parameter that is wrong.
     #[must_use]
     pub fn about(mut self, parameter: &'static str) -> Self {
         self.parameter = Some(parameter);
         self
     }
 
-    /// The answer. It is of this moment, so nobody may store it. Who is not known is told how to say who they are.
+    /// The response. It must not be cached. A 401 says how to authenticate.
     pub fn render(&self) -> Response<String> {
         let body = serde_json::to_string(self).unwrap_or_else(|_| "{}".to_owned()); // strings and numbers only
         let mut response = Response::new(body);
@@ -186,7 +186,7 @@ impl Problem {
 }
 
 impl Problem {
-    /// The last response of an HTTP/1.1 connection, as it goes over the wire.
+    /// The last response of an HTTP/1.1 connection, as bytes.
     pub fn render_http1(&self) -> Vec<u8> {
         let (head, body) = self.render().into_parts();
         let mut wire = format!("HTTP/1.1 {} {}\r\n", self.status, self.title).into_bytes();
@@ -200,7 +200,7 @@ impl Problem {
     }
 }
 
-/// Which limit said no, and when to come back.
+/// Which limit denied the request, and when to retry.
 fn detail(decision: &Decision) -> String {
     if let Some((policy, why)) = decision.refused() {
         return uncountable(policy, why);
@@ -209,7 +209,7 @@ fn detail(decision: &Decision) -> String {
         return "Rate limit exceeded.".to_owned();
     };
     let name = policy.name();
-    let Some(seconds) = Fields::seconds_to_wait(decision) else {
+    let Some(seconds) = RateLimitHeaders::seconds_to_wait(decision) else {
         let capacity = limit.quota().capacity();
         return format!(
             "Rate limit \"{name}\" never has more than {capacity}, and this request needs more. Trying again does not help."
@@ -222,7 +222,7 @@ fn detail(decision: &Decision) -> String {
     format!("Rate limit \"{name}\" exceeded. Try again in {seconds} second{plural}.")
 }
 
-/// Why a limit cannot count a request. An attribute with too many values need not be one that the limit counts by.
+/// Why a limit cannot count a request. The attribute with too many values may be one that the limit does not count by.
 fn uncountable(policy: &Policy, why: Uncountable) -> String {
     let name = policy.name();
     let why = match why {
@@ -240,24 +240,27 @@ fn uncountable(policy: &Policy, why: Uncountable) -> String {
     format!("Rate limit \"{name}\" counts by {}; {why}.", by.join(", "))
 }
 
-/// The limits that said no, by the names that the fields give them.
+/// The limits that denied, by their names in the headers.
 fn violated(decision: &Decision) -> Vec<String> {
     let enforced = decision.enforced();
     let violated = enforced.filter(|(_, _, standing)| standing.retry_after() != Some(Micros::ZERO));
-    violated.take(Fields::SHOWN_MAX).map(|(_, limit, _)| Shown::untouched(limit).to_string()).collect()
+    violated
+        .take(RateLimitHeaders::LIMITS_MAX)
+        .map(|(_, limit, _)| ShownLimit::untouched(limit).to_string())
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::{FRESH, NOW, Recorded, decide, decide_readings, login, quota, spend, spent};
+    use crate::testing::{FRESH, FixedStore, NOW, decide, decide_readings, login, quota, spend, spent};
     use ratewright_core::{Algorithm, Attribute, AttributeName, Condition, Mode, Pattern, Selector};
 
-    const OCCASION: Occasion<'_> =
-        Occasion { kind: Problem::BLANK, instance: None, correlation_id: "c-1", now: NOW };
+    const CONTEXT: ProblemContext<'_> =
+        ProblemContext { kind: Problem::BLANK, instance: None, correlation_id: "c-1", now: NOW };
 
-    fn body(decision: &Decision, occasion: Occasion<'_>) -> String {
-        let response = Problem::denial(decision, &occasion).render();
+    fn body(decision: &Decision, context: ProblemContext<'_>) -> String {
+        let response = Problem::denial(decision, &context).render();
         assert_eq!(response.status(), 429);
         assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
         assert_eq!(response.headers()[header::CACHE_CONTROL], "no-store");
@@ -279,21 +282,21 @@ mod tests {
     #[test]
     fn a7_b6_a_denial_names_the_limit_the_wait_and_the_request() {
         let kind = "https://ratewright.example/problems/{name}";
-        let occasion = Occasion { kind, instance: Some("/api/login"), ..OCCASION };
+        let context = ProblemContext { kind, instance: Some("/api/login"), ..CONTEXT };
         assert_eq!(
-            body(&decide(vec![login()], spent(10), spend(10)), occasion),
+            body(&decide(vec![login()], spent(10), spend(10)), context),
             r#"{"type":"https://ratewright.example/problems/login","title":"Too Many Requests","status":429,"detail":"Rate limit \"login\" exceeded. Try again in 60 seconds.","instance":"/api/login","correlationId":"c-1","limitType":"login","retryAfter":60,"timestamp":"2023-11-14T22:13:20.250Z","violated-policies":["login"]}"#
         );
     }
 
     #[test]
-    fn all_limits_that_said_no_are_named_and_none_in_shadow() {
+    fn all_limits_that_denied_are_named_but_none_in_shadow_mode() {
         let minute = quota(Algorithm::SlidingWindow, "10/min", 10);
         let shadow = Policy::new("trial", minute.clone()).unwrap().in_mode(Mode::Shadow);
         let roomy = Policy::new("roomy", quota(Algorithm::SlidingWindow, "100/min", 100)).unwrap();
         let decision = decide(vec![shadow, roomy, login().and("minute", minute)], spent(10), spend(1));
         assert_eq!(
-            body(&decision, OCCASION),
+            body(&decision, CONTEXT),
             r#"{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Rate limit \"login\" exceeded. Try again in 60 seconds.","correlationId":"c-1","limitType":"login","retryAfter":60,"timestamp":"2023-11-14T22:13:20.250Z","violated-policies":["login","login.minute"]}"#
         );
     }
@@ -301,23 +304,23 @@ mod tests {
     #[test]
     fn when_retrying_never_helps_the_denial_says_so() {
         assert_eq!(
-            body(&decide(vec![login()], FRESH, spend(11)), OCCASION),
+            body(&decide(vec![login()], FRESH, spend(11)), CONTEXT),
             r#"{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Rate limit \"login\" never has more than 10, and this request needs more. Trying again does not help.","correlationId":"c-1","limitType":"login","timestamp":"2023-11-14T22:13:20.250Z","violated-policies":["login"]}"#
         );
     }
 
     #[test]
     fn c7_when_limits_cannot_be_checked_the_denial_says_so() {
-        let closed = Recorded { basis: Basis::FailClosed, ..FRESH };
+        let closed = FixedStore { basis: Basis::FailClosed, ..FRESH };
         assert_eq!(
-            body(&decide(vec![login()], closed, spend(1)), OCCASION),
+            body(&decide(vec![login()], closed, spend(1)), CONTEXT),
             r#"{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Rate limits cannot be checked. Try again in 1 second.","correlationId":"c-1","limitType":"login","retryAfter":1,"timestamp":"2023-11-14T22:13:20.250Z","violated-policies":["login"]}"#
         );
     }
 
     /// The limit may count by something else, or by nothing.
     #[test]
-    fn a_request_with_too_many_values_is_told_so_whatever_the_limit_counts_by() {
+    fn a_request_with_too_many_values_gets_400_whatever_the_limit_counts_by() {
         let sid = |value| Attribute { name: AttributeName::Cookie("sid"), value };
         let on_sid = Condition::default()
             .and_fits(AttributeName::Cookie("sid".to_owned()), vec![Pattern::new("a", None).unwrap()]);
@@ -330,7 +333,7 @@ mod tests {
             (tested.by(&[AttributeName::Ip]), &[sid("a"), sid(Attribute::TOO_MANY)]),
             (counted, &many),
         ] {
-            let problem = Problem::denial(&decide_readings(vec![policy], attributes), &OCCASION);
+            let problem = Problem::denial(&decide_readings(vec![policy], attributes), &CONTEXT);
             assert_eq!(problem.status(), 400);
             assert_eq!(
                 problem.detail,
@@ -344,7 +347,7 @@ mod tests {
     fn a_repeated_header_is_named() {
         let name = AttributeName::Header("x-api-key");
         let twice = ["a", Attribute::REPEATED].map(|value| Attribute { name, value });
-        let problem = Problem::denial(&decide_readings(vec![login().by(&[name])], &twice), &OCCASION);
+        let problem = Problem::denial(&decide_readings(vec![login().by(&[name])], &twice), &CONTEXT);
         assert_eq!(problem.status(), 400);
         assert_eq!(
             problem.detail,
@@ -353,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_known_is_told_how_to_say_who_they_are() {
+    fn a_401_says_how_to_authenticate() {
         let response = Problem::new(StatusCode::UNAUTHORIZED, "a token is needed").render();
         assert_eq!(response.headers()[header::WWW_AUTHENTICATE], "Bearer");
         let response = Problem::new(StatusCode::FORBIDDEN, "not for you").render();

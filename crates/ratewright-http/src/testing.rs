@@ -1,4 +1,4 @@
-//! Decisions for tests: the model's own arithmetic, without a store and without waiting.
+//! Decisions for tests: the algorithms of the core, with a store that never waits.
 
 use std::convert::Infallible;
 use std::num::NonZeroU32;
@@ -17,23 +17,23 @@ use ratewright_core::{
     Policies, Policy, Query, Quota, Receipt, Refill, Refund, Select, Standing, Standings, Store, Timestamp,
 };
 
-/// When tests happen: 2023-11-14T22:13:20.250Z.
+/// The time in tests: 2023-11-14T22:13:20.250Z.
 pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_700_000_000_250_000);
 
-/// A store in which `spent` units were recorded `ago`, in each bucket.
+/// A store in which every bucket had `spent` units spent `ago`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Recorded {
+pub(crate) struct FixedStore {
     pub(crate) spent: u32,
     pub(crate) ago: Micros,
     pub(crate) basis: Basis,
 }
 
-/// Nothing is spent.
-pub(crate) const FRESH: Recorded = spent(0);
+/// Unused buckets.
+pub(crate) const FRESH: FixedStore = spent(0);
 
-/// So many units were spent just now.
-pub(crate) const fn spent(spent: u32) -> Recorded {
-    Recorded { spent, ago: Micros::ZERO, basis: Basis::Shared }
+/// Buckets with these units spent just now.
+pub(crate) const fn spent(spent: u32) -> FixedStore {
+    FixedStore { spent, ago: Micros::ZERO, basis: Basis::Shared }
 }
 
 /// A quota such as `1/6s` with a burst of its own, if the algorithm has one.
@@ -42,15 +42,15 @@ pub(crate) fn quota(algorithm: Algorithm, rate: &str, burst: u32) -> Quota {
     if algorithm.has_burst() { quota.with_burst(NonZeroU32::new(burst).unwrap()).unwrap() } else { quota }
 }
 
-/// The policy of the examples: ten logins, one more every six seconds.
+/// The policy of the examples: a burst of ten logins, and one more every six seconds.
 pub(crate) fn login() -> Policy {
     Policy::new("login", quota(Algorithm::TokenBucket(Refill::Smooth), "1/6s", 10)).unwrap()
 }
 
-/// Decides a query that falls under all these policies.
-pub(crate) fn decide(policies: Vec<Policy>, store: Recorded, ask: Ask) -> Decision {
+/// Decides a query that all these policies cover.
+pub(crate) fn decide(policies: Vec<Policy>, store: FixedStore, ask: Ask) -> Decision {
     let (select, patience) = (Select::Covering(&[]), Micros::ZERO);
-    answer(
+    decide_query(
         policies,
         store,
         &Query {
@@ -65,10 +65,10 @@ pub(crate) fn decide(policies: Vec<Policy>, store: Recorded, ask: Ask) -> Decisi
     )
 }
 
-/// Decides a query with attributes that may be there several times.
+/// Decides a query with attributes that may have several values.
 pub(crate) fn decide_readings(policies: Vec<Policy>, attributes: &[Attribute<'_>]) -> Decision {
     let (select, patience) = (Select::CoveringReadings(&[]), Micros::ZERO);
-    answer(
+    decide_query(
         policies,
         FRESH,
         &Query {
@@ -83,21 +83,21 @@ pub(crate) fn decide_readings(policies: Vec<Policy>, attributes: &[Attribute<'_>
     )
 }
 
-fn answer(policies: Vec<Policy>, store: Recorded, query: &Query<'_>) -> Decision {
+fn decide_query(policies: Vec<Policy>, store: FixedStore, query: &Query<'_>) -> Decision {
     let limiter = Limiter::new(Policies::new(policies).unwrap(), store);
     let mut deciding = pin!(limiter.decide(query));
     match deciding.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(decision) => decision,
-        Poll::Pending => panic!("this store waits for nobody"),
+        Poll::Pending => panic!("the store never waits"),
     }
 }
 
-/// Spends so many units, or asks in vain.
+/// Spends these units.
 pub(crate) fn spend(cost: u32) -> Ask {
     Ask::Spend(NonZeroU32::new(cost).unwrap())
 }
 
-impl Recorded {
+impl FixedStore {
     fn standing(self, charge: &Charge<'_>) -> Standing {
         if matches!(self.basis, Basis::FailOpen | Basis::FailClosed) {
             return Standing::unknown(charge, self.basis);
@@ -124,7 +124,7 @@ impl Recorded {
     }
 }
 
-impl Store for Recorded {
+impl Store for FixedStore {
     type Error = Infallible;
 
     async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), Infallible> {
@@ -132,7 +132,7 @@ impl Store for Recorded {
             .iter()
             .any(|charge| charge.act.vetoes() && self.standing(charge).retry_after() != Some(Micros::ZERO));
         for charge in charges {
-            // A veto leaves every bucket as it was: the others only look.
+            // A veto leaves every bucket unchanged: the other charges only look.
             let act = if vetoed { Act::Look(charge.act.cost()) } else { charge.act };
             standings.push(self.standing(&Charge { act, ..charge.clone() }));
         }

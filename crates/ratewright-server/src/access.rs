@@ -1,30 +1,30 @@
-//! Who may ask.
+//! Access control of the REST and admin listeners.
 //!
-//! A caller on this machine may ask anything; a caller from elsewhere may with a token. What happens otherwise
-//! depends on what is asked, and where:
+//! A local caller may do anything; a remote caller needs a token. Without one, the response depends on the listener
+//! and the call:
 //!
-//! | caller | a door on loopback | a door that is exposed | another's key, or a reset |
+//! | caller | listener on loopback | exposed listener | another client's key, or a reset |
 //! |---|---|---|---|
-//! | on this machine | yes | yes | yes |
-//! | on this machine, a web page in a browser | yes, but for the admin door 403 | 403 | 403 |
-//! | elsewhere, with a token | yes | yes | yes |
-//! | elsewhere, with a wrong one | yes | 401 | 403 |
-//! | elsewhere, with none | yes | 401 | 403 |
-//! | elsewhere, with a certificate, where no tokens are configured | yes | yes | yes |
+//! | local | yes | yes | yes |
+//! | local, a web page in a browser | yes; 403 on the admin listener | 403 | 403 |
+//! | remote, with a token | yes | yes | yes |
+//! | remote, with an invalid token | yes | 401 | 403 |
+//! | remote, without a token | yes | 401 | 403 |
+//! | remote, with a certificate, if no tokens are configured | yes | yes | yes |
 //!
-//! The certificate is one that the door's `client_ca` has signed. Where there are tokens too, both are asked for.
+//! The certificate must be signed by the listener's `client_ca`. If tokens are configured too, both are required.
 //!
-//! A door that is exposed asks first, so that its 401 comes before any 403. A program does not open an exposed
-//! door without tokens: [`exposed`] tells which are.
+//! An exposed listener authenticates first, so its 401 comes before any 403. The program does not open an exposed
+//! listener without tokens: see [`is_exposed`].
 //!
-//! A browser on this machine also runs the pages of strangers, and those must not speak for who runs it. A browser tells
-//! where a page is from; a page that was led here by a name of its own (DNS rebinding) is known by that name. So a loopback request
-//! counts as local only if it names no other site, and its `Host` is `localhost` or an IP address other than `0.0.0.0` and `[::]`. Requests
+//! A local browser also runs pages of other sites, which must not act for the operator. Browsers send the site of a
+//! page; a page that uses DNS rebinding is recognised by its host name. So a loopback request counts as local only if
+//! it names no other site, and its `Host` is `localhost` or an IP address other than `0.0.0.0` and `[::]`. Requests
 //! with a valid token are always accepted.
 //!
-//! Tokens are kept as SHA-256 digests, and a presented one is compared with all of them in constant time:
-//! neither a dump of memory nor a clock gives one away. Who asks through a proxy on this machine is, for all
-//! that can be seen here, on this machine: such a proxy must ask for tokens itself.
+//! Tokens are stored as SHA-256 digests, and a presented token is compared with all of them in constant time, so that
+//! neither a memory dump nor timing reveals one. A caller behind a local proxy looks local: that proxy must
+//! authenticate its clients itself.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -38,105 +38,105 @@ use axum::response::IntoResponse;
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use ratewright_http::Problem;
 
-use crate::answer::Refusal;
+use crate::response::ProblemResponse;
 use crate::settings::SharedSettings;
 
-/// The longest token that is looked at, in bytes.
+/// The longest accepted token, in bytes.
 const TOKEN_MAX: usize = 1_024;
 
-/// In which browsers say whose page asks.
+/// The header in which browsers send the site of a page.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// What a token is known by.
+/// The digest of a token.
 #[derive(Clone, Copy)]
 pub struct TokenDigest([u8; SHA256_OUTPUT_LEN]);
 
-/// Who may ask: callers on this machine, and callers with one of these tokens.
+/// The authorized callers: local ones, and those with one of these tokens.
 #[derive(Clone, Default)]
 pub struct Access {
     tokens: Vec<TokenDigest>,
 }
 
-/// Who asks.
+/// The sender of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Caller<'a> {
-    /// From where.
+    /// Its address.
     pub peer: IpAddr,
-    /// With which words.
+    /// The request's headers.
     pub headers: &'a HeaderMap,
-    /// With which certificate, if any.
-    pub certified: Option<Certified>,
-    /// Through a load balancer, which announces the addresses of its clients.
-    pub is_balanced: bool,
+    /// Set if the client presented a valid certificate.
+    pub client_certified: Option<ClientCertified>,
+    /// True if the listener requires a load balancer's PROXY protocol.
+    pub is_behind_load_balancer: bool,
 }
 
-/// That the listener requires a load balancer's PROXY protocol.
+/// Marks requests of a listener that requires a load balancer's PROXY protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Balanced;
+pub(crate) struct BehindLoadBalancer;
 
-/// That the caller showed a certificate which the door's `client_ca` has signed.
+/// Marks requests with a client certificate that the listener's `client_ca` has signed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Certified;
+pub struct ClientCertified;
 
-/// Lays the access control of an exposed door around its routes: who has no token gets 401.
+/// Adds the access control of an exposed listener: a caller without a token gets 401.
 pub fn guard(routes: Router, settings: SharedSettings) -> Router {
-    judged(routes, settings, |access, caller| access.admit(caller))
+    with_check(routes, settings, |access, caller| access.authenticate(caller))
 }
 
-/// The same around routes that speak for others, on whichever door: who may not gets 403.
-pub fn entrusted(
+/// Adds the access control of calls that concern other clients, on any listener: an unauthorized caller gets 403.
+pub fn authorized(
     routes: Router,
     settings: SharedSettings,
     what: &'static str,
     instead: &'static str,
 ) -> Router {
-    judged(routes, settings, move |access, caller| access.entrust(caller, what, instead))
+    with_check(routes, settings, move |access, caller| access.authorize(caller, what, instead))
 }
 
-fn judged<J>(routes: Router, settings: SharedSettings, judge: J) -> Router
+fn with_check<J>(routes: Router, settings: SharedSettings, judge: J) -> Router
 where
     J: Fn(&Access, Caller<'_>) -> Result<(), Problem> + Clone + Send + Sync + 'static,
 {
     routes.layer(axum::middleware::from_fn(move |request: Request, next: Next| {
-        let judged = judge(&settings.load().access, Caller::of(&request));
+        let with_check = judge(&settings.load().access, Caller::of(&request));
         async move {
-            match judged {
+            match with_check {
                 Ok(()) => next.run(request).await,
-                Err(problem) => Refusal::from(problem).into_response(),
+                Err(problem) => ProblemResponse::from(problem).into_response(),
             }
         }
     }))
 }
 
-/// True if callers from other machines can reach a door at this address.
-pub fn exposed(address: SocketAddr) -> bool {
+/// True if other machines can reach a listener at this address.
+pub fn is_exposed(address: SocketAddr) -> bool {
     !address.ip().to_canonical().is_loopback()
 }
 
 impl<'a> Caller<'a> {
-    /// Who makes a request, by what the listener knows. Without an address nobody is on this machine.
+    /// The sender of a request, according to the listener. Without an address it is not local.
     pub fn of(request: &'a Request) -> Self {
         let extensions = request.extensions();
         let peer = extensions.get::<ConnectInfo<SocketAddr>>().map(|ConnectInfo(peer)| peer.ip());
         Self {
             peer: peer.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
             headers: request.headers(),
-            certified: extensions.get().copied(),
-            is_balanced: extensions.get::<Balanced>().is_some(),
+            client_certified: extensions.get().copied(),
+            is_behind_load_balancer: extensions.get::<BehindLoadBalancer>().is_some(),
         }
     }
 
-    /// True if the caller is on this machine. Behind a load balancer nobody is: it may connect from this machine, and pass on
-    /// connections without saying whose they are.
+    /// True if the caller is on this machine. Behind a load balancer no caller is local: it may run on this machine, and
+    /// forward connections without naming the client.
     fn is_local(&self) -> bool {
-        !self.is_balanced && self.peer.to_canonical().is_loopback()
+        !self.is_behind_load_balancer && self.peer.to_canonical().is_loopback()
     }
 
-    /// Refuses a page that a browser on this machine runs for somebody else.
-    fn not_a_page(&self) -> Result<(), Problem> {
-        let Some(why) = foreign(self.headers).filter(|_| self.is_local()) else { return Ok(()) };
+    /// Rejects a request from a local browser for a page of another site.
+    fn reject_cross_site(&self) -> Result<(), Problem> {
+        let Some(why) = cross_site_reason(self.headers).filter(|_| self.is_local()) else { return Ok(()) };
         let detail = format!(
-            "{why}; this may be a web page of somebody else; set api.tokens, and send one as \"Authorization: Bearer TOKEN\""
+            "{why}; the request may come from a web page of another site; set api.tokens, and send one as \"Authorization: Bearer TOKEN\""
         );
         Err(Problem::new(StatusCode::FORBIDDEN, detail))
     }
@@ -152,33 +152,33 @@ impl TokenDigest {
 }
 
 impl Access {
-    /// Lets in callers with one of these tokens, beside those on this machine.
+    /// Authorizes local callers, and those with one of these tokens.
     pub fn new(tokens: Vec<TokenDigest>) -> Self {
         Self { tokens }
     }
 
-    /// True if there is any token. Without one nobody from elsewhere gets in, unless with a certificate.
+    /// True if tokens are configured. Without tokens, remote callers need a certificate.
     pub fn has_tokens(&self) -> bool {
         !self.tokens.is_empty()
     }
 
-    /// True if the caller is on this machine and no stranger's page, or has a token, or has a certificate where there are no
-    /// tokens.
+    /// True if the caller is local and not a page of another site, or has a token, or has a certificate and no tokens are
+    /// configured.
     pub fn allows(&self, caller: Caller<'_>) -> bool {
-        (caller.is_local() && foreign(caller.headers).is_none())
-            || bearer(caller.headers).is_some_and(|token| self.knows(token))
-            || (caller.certified.is_some() && !self.has_tokens())
+        (caller.is_local() && cross_site_reason(caller.headers).is_none())
+            || bearer(caller.headers).is_some_and(|token| self.has_token(token))
+            || (caller.client_certified.is_some() && !self.has_tokens())
     }
 
-    /// Lets a caller in through an exposed door.
+    /// Authenticates a caller of an exposed listener.
     ///
     /// # Errors
-    /// 401 if it is neither on this machine nor has a token, 403 if it may be a stranger's page.
-    pub fn admit(&self, caller: Caller<'_>) -> Result<(), Problem> {
+    /// 401 if it is neither local nor has a token, 403 if it may be a page of another site.
+    pub fn authenticate(&self, caller: Caller<'_>) -> Result<(), Problem> {
         if self.allows(caller) {
             return Ok(());
         }
-        caller.not_a_page()?;
+        caller.reject_cross_site()?;
         let what =
             if caller.headers.contains_key(header::AUTHORIZATION) { "is not valid" } else { "is missing" };
         let detail =
@@ -186,29 +186,29 @@ impl Access {
         Err(Problem::new(StatusCode::UNAUTHORIZED, detail))
     }
 
-    /// Lets a caller do what concerns others: `what`, or else what it can do `instead`.
+    /// Authorizes a call that concerns other clients: `what`. The error says what to do `instead`.
     ///
     /// # Errors
-    /// 403 if it is neither on this machine nor has a token.
-    pub fn entrust(&self, caller: Caller<'_>, what: &str, instead: &str) -> Result<(), Problem> {
+    /// 403 if the caller is neither local nor has a token.
+    pub fn authorize(&self, caller: Caller<'_>, what: &str, instead: &str) -> Result<(), Problem> {
         if self.allows(caller) {
             return Ok(());
         }
-        caller.not_a_page()?;
+        caller.reject_cross_site()?;
         let detail = format!("{what} is for callers on the same machine or with a token; {instead}");
         Err(Problem::new(StatusCode::FORBIDDEN, detail))
     }
 
-    /// Compares with every token, whichever it is: how long it takes says nothing.
-    pub fn knows(&self, token: &str) -> bool {
+    /// Compares with every token, so that the duration reveals nothing.
+    pub fn has_token(&self, token: &str) -> bool {
         let presented = TokenDigest::of(token);
         let same = |known: &TokenDigest| verify_slices_are_equal(&known.0, &presented.0).is_ok();
         self.tokens.iter().fold(false, |found, known| found | same(known))
     }
 }
 
-/// What makes a request look like that of a stranger's page.
-fn foreign(headers: &HeaderMap) -> Option<&'static str> {
+/// Why a request looks like one from a page of another site.
+fn cross_site_reason(headers: &HeaderMap) -> Option<&'static str> {
     let text = |name| headers.get(name).map(|value| value.to_str().unwrap_or_default());
     if text(SEC_FETCH_SITE).is_some_and(|site| !matches!(site, "same-origin" | "none")) {
         return Some("Sec-Fetch-Site names another site");
@@ -218,15 +218,15 @@ fn foreign(headers: &HeaderMap) -> Option<&'static str> {
     if text(header::ORIGIN).is_some_and(|origin| !page(origin)) {
         return Some("Origin is not on this machine");
     }
-    if text(header::HOST).is_some_and(|host| !names_a_machine(without_port(host))) {
+    if text(header::HOST).is_some_and(|host| !is_local_host(without_port(host))) {
         return Some("Host must be localhost or an IP address in standard form, not 0.0.0.0 or [::]");
     }
     None
 }
 
-/// True for `localhost` and for an address in its one usual form. Browsers send no other form (`127.1`, `0x7f000001`), so nobody needs
-/// them. `0.0.0.0` and `[::]` connect to this machine, but no machine has them as its address, and browsers do not say which page asks there.
-fn names_a_machine(host: &str) -> bool {
+/// True for `localhost` and for an address in its standard form. Browsers send no other form (`127.1`, `0x7f000001`).
+/// `0.0.0.0` and `[::]` connect to this machine, but browsers do not send the site of a page to them.
+fn is_local_host(host: &str) -> bool {
     let is_address = ip(host).is_some_and(|ip| !ip.to_canonical().is_unspecified());
     is_address || host.eq_ignore_ascii_case("localhost")
 }
@@ -235,7 +235,7 @@ fn is_loopback(ip: IpAddr) -> bool {
     ip.to_canonical().is_loopback()
 }
 
-/// A host as an address; one of IPv6 stands in brackets.
+/// A host as an address; IPv6 is in brackets.
 fn ip(host: &str) -> Option<IpAddr> {
     match host.strip_prefix('[') {
         None => host.parse().ok().map(IpAddr::V4),
@@ -251,7 +251,7 @@ fn without_port(host: &str) -> &str {
     }
 }
 
-/// The token that a caller presents. An empty one is none, also where an empty one is configured; and so are several.
+/// The token that a caller presents. An empty one is ignored, even if an empty one is configured; so are several.
 fn bearer(headers: &HeaderMap) -> Option<&str> {
     let mut fields = headers.get_all(header::AUTHORIZATION).iter();
     let (Some(field), None) = (fields.next(), fields.next()) else { return None };
@@ -279,19 +279,24 @@ mod tests {
     use super::*;
     use http::HeaderValue;
 
-    const ELSEWHERE: &str = "192.0.2.7";
+    const REMOTE: &str = "192.0.2.7";
 
     fn access() -> Access {
         Access::new(vec![TokenDigest::of("first"), TokenDigest::of("second")])
     }
 
-    /// A request's header fields with these values of `Authorization`.
+    /// Headers with these values of `Authorization`.
     fn authorization(values: &[&'static str]) -> HeaderMap {
         values.iter().map(|value| (header::AUTHORIZATION, HeaderValue::from_static(value))).collect()
     }
 
     fn caller<'a>(headers: &'a HeaderMap, peer: &str) -> Caller<'a> {
-        Caller { headers, peer: peer.parse().unwrap(), certified: None, is_balanced: false }
+        Caller {
+            headers,
+            peer: peer.parse().unwrap(),
+            client_certified: None,
+            is_behind_load_balancer: false,
+        }
     }
 
     fn allows(access: &Access, values: &[&'static str], peer: &str) -> bool {
@@ -299,74 +304,71 @@ mod tests {
     }
 
     #[test]
-    fn c6_callers_on_this_machine_are_allowed() {
+    fn c6_local_callers_are_allowed() {
         for local in ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"] {
             assert!(allows(&Access::default(), &[], local), "{local}");
             assert!(allows(&access(), &["Bearer wrong"], local), "{local}");
         }
-        for stranger in [ELSEWHERE, "0.0.0.0", "::", "2001:db8::7", "::ffff:192.0.2.7", "fe80::1"] {
+        for stranger in [REMOTE, "0.0.0.0", "::", "2001:db8::7", "::ffff:192.0.2.7", "fe80::1"] {
             assert!(!allows(&access(), &[], stranger), "{stranger}");
         }
     }
 
     #[test]
-    fn c6_callers_from_elsewhere_are_allowed_with_a_token() {
+    fn c6_remote_callers_are_allowed_with_a_token() {
         for right in ["Bearer first", "bearer second", "BEARER  first"] {
-            assert!(allows(&access(), &[right], ELSEWHERE), "{right}");
-            assert!(!allows(&Access::default(), &[right], ELSEWHERE), "there are no tokens");
+            assert!(allows(&access(), &[right], REMOTE), "{right}");
+            assert!(!allows(&Access::default(), &[right], REMOTE), "there are no tokens");
         }
         for wrong in
             ["Bearer third", "Bearer First", "Bearer firs", "Bearer ", "Bearer", "first", "Basic first", ""]
         {
-            assert!(!allows(&access(), &[wrong], ELSEWHERE), "{wrong}");
+            assert!(!allows(&access(), &[wrong], REMOTE), "{wrong}");
         }
-        assert!(
-            !allows(&access(), &["Bearer first", "Bearer first"], ELSEWHERE),
-            "which of the two is meant?"
-        );
+        assert!(!allows(&access(), &["Bearer first", "Bearer first"], REMOTE), "two tokens are ambiguous");
     }
 
     #[test]
-    fn c6_an_empty_token_opens_nothing_even_if_one_is_configured() {
+    fn c6_an_empty_token_is_never_valid_even_if_configured() {
         let careless = Access::new(vec![TokenDigest::of("")]);
         for empty in ["Bearer ", "Bearer", "Bearer   ", ""] {
-            assert!(!allows(&careless, &[empty], ELSEWHERE), "{empty:?}");
+            assert!(!allows(&careless, &[empty], REMOTE), "{empty:?}");
         }
         let long = HeaderValue::from_str(&format!("Bearer {}", "x".repeat(1_025))).unwrap();
         let headers = [(header::AUTHORIZATION, long)].into_iter().collect();
         let access = Access::new(vec![TokenDigest::of(&"x".repeat(1_025))]);
-        assert!(!access.allows(caller(&headers, ELSEWHERE)), "nobody has to hash that");
+        assert!(!access.allows(caller(&headers, REMOTE)), "too long to hash");
     }
 
     #[test]
-    fn a_certificate_is_enough_where_no_tokens_are_asked_for() {
-        let certified = |access: &Access, values| {
+    fn a_certificate_is_enough_if_no_tokens_are_configured() {
+        let client_certified = |access: &Access, values| {
             let headers = authorization(values);
-            access.allows(Caller { certified: Some(Certified), ..caller(&headers, ELSEWHERE) })
+            access.allows(Caller { client_certified: Some(ClientCertified), ..caller(&headers, REMOTE) })
         };
-        assert!(certified(&Access::default(), &[]));
-        assert!(!certified(&access(), &[]), "both are asked for");
-        assert!(!certified(&access(), &["Bearer third"]));
-        assert!(certified(&access(), &["Bearer first"]));
+        assert!(client_certified(&Access::default(), &[]));
+        assert!(!client_certified(&access(), &[]), "both are required");
+        assert!(!client_certified(&access(), &["Bearer third"]));
+        assert!(client_certified(&access(), &["Bearer first"]));
     }
 
-    /// Whether a caller on this machine is allowed with these header fields, and else why not.
+    /// Why a local caller with these headers is rejected; `None` if it is allowed.
     fn by_page(access: &Access, fields: &[(&'static str, &'static str)]) -> Option<String> {
         let field = |&(name, value): &(&'static str, &str)| {
             (HeaderName::from_static(name), HeaderValue::from_bytes(value.as_bytes()).unwrap())
         };
         let headers = fields.iter().map(field).collect();
         let caller = caller(&headers, "127.0.0.1");
-        let problem = access.entrust(caller, "reset", "ask there").err()?;
+        let problem = access.authorize(caller, "reset", "send one of api.tokens").err()?;
         assert!(!access.allows(caller));
-        assert_eq!(access.admit(caller), Err(problem.clone()), "also at an exposed door");
+        assert_eq!(access.authenticate(caller), Err(problem.clone()), "also on an exposed listener");
         let body: serde_json::Value = serde_json::from_str(problem.render().body()).unwrap();
         assert_eq!(body["status"], 403);
         Some(body["detail"].as_str().unwrap().split(';').next().unwrap().to_owned())
     }
 
     #[test]
-    fn a_page_of_somebody_else_is_not_on_this_machine() {
+    fn a_page_of_another_site_is_not_local() {
         let site = "Sec-Fetch-Site names another site";
         let origin = "Origin is not on this machine";
         let host = "Host must be localhost or an IP address in standard form, not 0.0.0.0 or [::]";
@@ -400,13 +402,13 @@ mod tests {
         ] {
             assert_eq!(by_page(&access(), fields).as_deref(), expected, "{fields:?}");
             let with_token = [fields, &[("authorization", "Bearer first")]].concat();
-            assert_eq!(by_page(&access(), &with_token), None, "with a token it may be anybody's");
+            assert_eq!(by_page(&access(), &with_token), None, "with a token any site is allowed");
         }
     }
 
     /// A page can reach this machine by 0.0.0.0, and browsers send neither Origin nor Sec-Fetch-Site with a plain GET to it.
     #[test]
-    fn an_unspecified_or_unusual_address_is_not_this_machine() {
+    fn an_unspecified_or_unusual_host_is_not_local() {
         for host in concat!(
             "0.0.0.0 0.0.0.0:8080 [::] [::]:8080 [0:0:0:0:0:0:0:0] [::ffff:0.0.0.0] [::ffff:0:0]:80 ",
             "0 0:8080 00 0x0 0x0:8080 0.0 0.0.0 00.0.0.0 0000.0.0.0 . 1 127.1 127.1:8080 127.0.1 127.0.0.01 127.0.0.1. ",
@@ -424,22 +426,22 @@ mod tests {
     }
 
     #[test]
-    fn a_page_is_told_why_and_what_to_do() {
+    fn a_page_of_another_site_gets_a_reason_and_advice() {
         let headers = [(header::ORIGIN, HeaderValue::from_static("null"))].into_iter().collect();
-        refused(
-            access().entrust(caller(&headers, "::1"), "reset", "ask there"),
+        rejected(
+            access().authorize(caller(&headers, "::1"), "reset", "send one of api.tokens"),
             403,
-            "Origin is not on this machine; this may be a web page of somebody else; set api.tokens, and send one as \"Authorization: Bearer TOKEN\"",
+            "Origin is not on this machine; the request may come from a web page of another site; set api.tokens, and send one as \"Authorization: Bearer TOKEN\"",
         );
-        refused(
-            access().admit(caller(&headers, ELSEWHERE)),
+        rejected(
+            access().authenticate(caller(&headers, REMOTE)),
             401,
             "the token is missing; send one that is configured as \"Authorization: Bearer TOKEN\"",
         );
     }
 
     #[track_caller]
-    fn refused(refusal: Result<(), Problem>, status: u16, detail: &str) {
+    fn rejected(refusal: Result<(), Problem>, status: u16, detail: &str) {
         let answer = refusal.unwrap_err().render();
         assert_eq!(answer.status(), status);
         assert_eq!(answer.headers().contains_key(header::WWW_AUTHENTICATE), status == 401);
@@ -448,22 +450,23 @@ mod tests {
     }
 
     #[test]
-    fn c6_an_exposed_door_asks_for_a_token_with_401() {
-        let admit = |values| access().admit(caller(&authorization(values), ELSEWHERE));
-        assert_eq!(admit(&["Bearer first"]), Ok(()));
+    fn c6_an_exposed_listener_requires_a_token_with_401() {
+        let authenticate = |values| access().authenticate(caller(&authorization(values), REMOTE));
+        assert_eq!(authenticate(&["Bearer first"]), Ok(()));
         let how = "send one that is configured as \"Authorization: Bearer TOKEN\"";
-        refused(admit(&[]), 401, &format!("the token is missing; {how}"));
-        refused(admit(&["Bearer wrong"]), 401, &format!("the token is not valid; {how}"));
+        rejected(authenticate(&[]), 401, &format!("the token is missing; {how}"));
+        rejected(authenticate(&["Bearer wrong"]), 401, &format!("the token is not valid; {how}"));
     }
 
     #[test]
-    fn c6_a_key_or_a_reset_from_elsewhere_without_a_token_is_403() {
-        let entrust =
-            |values| access().entrust(caller(&authorization(values), ELSEWHERE), "reset", "ask there");
-        assert_eq!(entrust(&["Bearer second"]), Ok(()));
-        let detail = "reset is for callers on the same machine or with a token; ask there";
-        refused(entrust(&[]), 403, detail);
-        refused(entrust(&["Bearer wrong"]), 403, detail);
+    fn c6_a_remote_key_or_reset_without_a_token_is_403() {
+        let authorize = |values| {
+            access().authorize(caller(&authorization(values), REMOTE), "reset", "send one of api.tokens")
+        };
+        assert_eq!(authorize(&["Bearer second"]), Ok(()));
+        let detail = "reset is for callers on the same machine or with a token; send one of api.tokens";
+        rejected(authorize(&[]), 403, detail);
+        rejected(authorize(&["Bearer wrong"]), 403, detail);
     }
 
     #[test]
@@ -477,7 +480,7 @@ mod tests {
             ("[::]:80", true),
             ("10.0.0.1:80", true),
         ] {
-            assert_eq!(exposed(address.parse().unwrap()), expected, "{address}");
+            assert_eq!(is_exposed(address.parse().unwrap()), expected, "{address}");
         }
     }
 

@@ -1,12 +1,13 @@
-//! A key as people read and write it: the values that a policy counts by, joined by `|`.
+//! A key as operators read and write it: the values that a policy counts by, joined by `|`.
 //!
 //! ```text
 //!   orders|10.0.0.1        two values
 //!   a%7Cb|100%25           the values a|b and 100%
 //! ```
 //!
-//! A `|`, a `%`, a brace or a control character within a value is written as it is in Redis, so that no value can pass for two, and a
-//! key that is shown can be copied and asked for. Reading undoes every percent-encoding: keys out of Redis have more of it.
+//! A `|`, a `%`, a brace or a control character within a value is percent-encoded as in Redis, so that no value looks
+//! like two, and a key can be copied from a response into a request. Parsing decodes every percent-encoding, because
+//! keys in Redis have more of it.
 
 use std::fmt;
 
@@ -28,17 +29,17 @@ impl<W: fmt::Write> fmt::Write for Escaped<W> {
     }
 }
 
-/// What would be misread in a key, taken for the tag of a cluster, or not be shown.
+/// True for separators, the braces of a Redis Cluster hash tag, and control characters.
 fn is_escaped(c: char) -> bool {
     matches!(c, '|' | '%' | '{' | '}') || c.is_control()
 }
 
-/// The values of a key of so many. Of a single one a `|` may stand as it is. Nothing, if one of them is no UTF-8.
+/// The values of a key with `n_values` parts. A single value may contain a plain `|`. `None` if a value is not UTF-8.
 pub(crate) fn values(key: &str, n_values: usize) -> Option<Vec<String>> {
     if n_values == 1 { Some(vec![value(key)?]) } else { key.split('|').map(value).collect() }
 }
 
-/// The value that is written so. Nothing, if it is no UTF-8.
+/// Decodes a value. `None` if it is not UTF-8.
 pub(crate) fn value(text: &str) -> Option<String> {
     percent_decode_str(text).decode_utf8().ok().map(std::borrow::Cow::into_owned)
 }
@@ -59,15 +60,15 @@ mod tests {
     }
 
     proptest! {
-        /// What is written is read as it was, whatever the values are; so no two keys are written alike.
+        /// Written keys parse back, so two different keys are never written alike.
         #[test]
-        fn a_key_is_read_as_it_was_written(values in prop::collection::vec("[a|%{}27C5\u{1b}\u{85}\\PC]{0,8}", 1..4)) {
+        fn written_keys_parse_back(values in prop::collection::vec("[a|%{}27C5\u{1b}\u{85}\\PC]{0,8}", 1..4)) {
             prop_assert_eq!(super::values(&written(&values), values.len()), Some(values));
         }
     }
 
     #[test]
-    fn only_what_would_be_misread_is_escaped() {
+    fn only_ambiguous_characters_are_escaped() {
         let values = ["a|b", "100%", "é /:@", "{tag}", "\u{1b}[31m"].map(str::to_owned);
         assert_eq!(written(&values), "a%7Cb|100%25|é /:@|%7Btag%7D|%1B[31m");
         assert_eq!(super::values("caf%C3%A9|100%", 2), Some(vec!["café".to_owned(), "100%".to_owned()]));

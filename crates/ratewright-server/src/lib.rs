@@ -1,26 +1,25 @@
-//! The doors through which others ask for decisions.
+//! The REST entrypoint and the admin API.
 //!
 //! # Layout
-//! - [`rest`]: `GET /api/v1/rate-limit/check` and its siblings.
-//! - [`watch`]: what is counted of the decisions, and who is being denied.
-//! - [`admin`]: metrics, health, and who is being denied, for those who run it.
-//! - [`Access`]: who may ask, from where and with which token.
-//! - [`serve`]: accepts connections for a door until told to stop, then lets those in hand finish; with [`Tls`] or
-//!   without.
+//! - [`rest`]: `GET /api/v1/rate-limit/check`, `POST /api/v1/decide` and related calls.
+//! - [`telemetry`]: counts decisions, and remembers denials.
+//! - [`admin`]: metrics, health and denials, for operators.
+//! - [`Access`]: authorizes callers by address, token or certificate.
+//! - [`serve`]: accepts connections, with or without [`Tls`], and drains them on stop.
 //!
-//! A door does three things: it makes a query of what was asked, has it decided, and renders the decision.
+//! An entrypoint turns a request into a query, has it decided, and renders the decision.
 
 mod access;
 pub mod admin;
-mod answer;
 mod key;
 mod listen;
+mod response;
 pub mod rest;
 mod settings;
+pub mod telemetry;
 mod url;
-pub mod watch;
 
-pub use access::{Access, Caller, Certified, TokenDigest, entrusted, exposed, guard};
+pub use access::{Access, Caller, ClientCertified, TokenDigest, authorized, guard, is_exposed};
 pub use listen::{Listening, serve};
 pub use ratewright_listen::{ConnectionSetup, Tls};
 pub use settings::{Settings, SharedSettings};

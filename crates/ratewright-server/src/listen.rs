@@ -1,13 +1,13 @@
-//! Accepts connections for a door, and knows when to stop.
+//! Accepts HTTP connections until the program stops.
 //!
-//! Everything is bounded: connections at once, the size of a request's head and the time to send it, the time
-//! that an answer may wait for its reader, the time to finish after a stop. With TLS the handshake has the time
-//! of a head, and happens in the connection's own task, so that a slow one keeps nobody else waiting.
+//! Everything is bounded: the number of connections, the size of a request's head and the time to send it, the time
+//! for the client to read a response, and the time to finish after a stop. A TLS handshake has the time of a head, and
+//! runs in the connection's own task, so that a slow one delays no other client.
 //!
 //! ```text
-//!   accept ─place?─► task:  [PROXY protocol] ─► [TLS handshake] ─► head ─► answer ─┐
-//!                            head_within         head_within       ▲  head_within │ read_within
-//!                                                                  └──────────────┘
+//!   accept ─ slot? ─► task:  [PROXY protocol] ─► [TLS handshake] ─► head ─► response ─┐
+//!                             head_within         head_within       ▲  head_within   │ read_within
+//!                                                                   └────────────────┘
 //! ```
 
 use std::convert::Infallible;
@@ -33,21 +33,21 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::{Service, ServiceExt};
 
-use crate::access::{Balanced, Certified};
-use crate::answer::identify;
+use crate::access::{BehindLoadBalancer, ClientCertified};
+use crate::response::add_request_id;
 
-/// How a door listens.
+/// Limits and timeouts of connections.
 #[derive(Clone, Copy, Debug)]
 pub struct Listening {
-    /// Connections at once; more wait in the operating system's queue.
+    /// The most connections; more wait in the operating system's queue.
     pub connections_max: usize,
-    /// Bytes that a request's head may have; also the size up to which a connection's buffers grow. At least 8 KiB.
+    /// The most bytes of a request's head, and of a connection's buffers. At least 8 KiB.
     pub head_bytes_max: usize,
-    /// Time to shake hands, and to send a request's head.
+    /// Time for the TLS handshake, and for a request's head.
     pub head_within: Duration,
-    /// Time in which a client must take some of an answer.
+    /// Time in which a client must read some of a response.
     pub read_within: Duration,
-    /// Time for requests in hand to finish after a stop.
+    /// Time for requests in flight to finish after a stop.
     pub drain_timeout: Duration,
 }
 
@@ -63,58 +63,65 @@ impl Default for Listening {
     }
 }
 
-/// One client's connection, before a word is said.
-struct Guest {
+/// An accepted connection.
+struct ClientConnection {
     peer: SocketAddr,
-    door: Router,
+    router: Router,
     listening: Listening,
-    /// Says when to end, and is gone when the connection is.
+    /// Signals a graceful shutdown, and is dropped with the connection.
     watcher: Watcher,
     stop: Shutdown,
-    certified: Option<Certified>,
-    /// A load balancer announces the clients of this listener.
-    balanced: Option<Balanced>,
+    client_certified: Option<ClientCertified>,
+    /// Set if the listener requires the PROXY protocol.
+    behind_load_balancer: Option<BehindLoadBalancer>,
 }
 
-/// Serves a door until it is told to stop. Then no connection is accepted any more, handshakes end, and requests in flight
-/// finish.
+/// Serves until `stop`. Then no more connections are accepted, handshakes end, and requests in flight finish.
 pub async fn serve(
     listener: TcpListener,
-    door: Router,
+    router: Router,
     listening: Listening,
     setup: impl Into<ConnectionSetup>,
     stop: Shutdown,
 ) {
     let ConnectionSetup { proxy_protocol, tls } = setup.into();
-    let balanced = proxy_protocol.as_ref().map(|_| Balanced);
-    let places = Arc::new(Semaphore::new(listening.connections_max));
+    let behind_load_balancer = proxy_protocol.as_ref().map(|_| BehindLoadBalancer);
+    let slots = Arc::new(Semaphore::new(listening.connections_max));
     let graceful = GracefulShutdown::new();
-    let admit = |(mut stream, peer): (TcpStream, SocketAddr), place: Option<OwnedSemaphorePermit>| {
-        // Answers are small; waiting to fill a packet only adds to the latency. Failing to say so is no harm.
+    let admit = |(mut stream, peer): (TcpStream, SocketAddr), slot: Option<OwnedSemaphorePermit>| {
+        // Responses are small, so waiting to fill a packet only adds latency. An error here does no harm.
         let _ = stream.set_nodelay(true);
-        let (door, watcher, stop) = (door.clone(), graceful.watcher(), stop.clone());
-        let mut guest = Guest { peer, door, listening, watcher, stop, certified: None, balanced };
+        let (router, watcher, stop) = (router.clone(), graceful.watcher(), stop.clone());
+        let mut connection = ClientConnection {
+            peer,
+            router,
+            listening,
+            watcher,
+            stop,
+            client_certified: None,
+            behind_load_balancer,
+        };
         let (proxy_protocol, tls) = (proxy_protocol.clone(), tls.clone());
         tokio::spawn(async move {
-            // Boxed, so that other connections need not have the room for it.
+            // Boxed, so that connections without it stay small.
             if let Some(proxy) = proxy_protocol
-                && !Box::pin(guest.is_announced(&mut stream, proxy)).await
+                && !Box::pin(connection.read_proxy_header(&mut stream, proxy)).await
             {
                 return;
             }
             let stream = WriteTimeout::new(stream, listening.read_within);
             match tls {
-                None => guest.serve(stream).await,
-                // Boxed, so that plain connections need not have the room for it.
-                Some(tls) => Box::pin(guest.serve_tls(stream, tls)).await,
+                None => connection.serve(stream).await,
+                // Boxed, so that connections without TLS stay small.
+                Some(tls) => Box::pin(connection.serve_tls(stream, tls)).await,
             }
-            drop(place);
+            drop(slot);
         });
     };
     let accepting = async {
         loop {
-            let place = Arc::clone(&places).acquire_owned().await.ok();
-            admit(accept(&listener).await, place);
+            let slot = Arc::clone(&slots).acquire_owned().await.ok();
+            admit(accept(&listener).await, slot);
         }
     };
     tokio::select! {
@@ -122,8 +129,8 @@ pub async fn serve(
         () = stop.accepting_ended() => {}
     }
     for accepted in accept_queued(listener) {
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else { break };
-        admit(accepted, Some(place));
+        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { break };
+        admit(accepted, Some(slot));
     }
     let finished = async {
         while graceful.count() > 0 {
@@ -147,9 +154,9 @@ async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
     }
 }
 
-impl Guest {
-    /// Takes the address that a load balancer announces. False: it announces none, or the door closes.
-    async fn is_announced(&mut self, stream: &mut TcpStream, proxy: ProxyProtocol) -> bool {
+impl ClientConnection {
+    /// Reads the client's address from the PROXY protocol header. False: the header is invalid, or the listener stops.
+    async fn read_proxy_header(&mut self, stream: &mut TcpStream, proxy: ProxyProtocol) -> bool {
         let client = tokio::select! {
             client = proxy.client(stream, self.peer, self.listening.head_within) => client,
             () = self.stop.first_request_timeout() => None,
@@ -158,7 +165,7 @@ impl Guest {
         client.is_some()
     }
 
-    /// Shakes hands, and serves. Who has not shaken hands when the door closes is sent away.
+    /// Does the TLS handshake, then serves. A stop ends an unfinished handshake.
     async fn serve_tls(mut self, stream: WriteTimeout, tls: Tls) {
         let stop = self.stop.clone();
         let stream = tokio::select! {
@@ -166,30 +173,30 @@ impl Guest {
             () = stop.first_request_timeout() => None,
         };
         if let Some(stream) = stream {
-            // One that was shown was checked: TLS asks for none unless it can.
-            self.certified = stream.get_ref().1.peer_certificates().map(|_| Certified);
+            // A presented certificate is verified: TLS requests one only if a client CA is configured.
+            self.client_certified = stream.get_ref().1.peer_certificates().map(|_| ClientCertified);
             self.serve(stream).await;
         }
     }
 
-    /// Answers requests until the client or the door has enough.
+    /// Serves requests until the client closes the connection or the listener stops.
     async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { peer, door, listening, watcher, stop, certified, balanced } = self;
-        let stop = Arc::new(stop); // a clone of its own for each request would cost more
-        let door = door.into_service::<Incoming>();
+        let Self { peer, router, listening, watcher, stop, client_certified, behind_load_balancer } = self;
+        let stop = Arc::new(stop); // cheaper to clone for each request
+        let router = router.into_service::<Incoming>();
         let service = hyper::service::service_fn(move |mut request: http::Request<Incoming>| {
             request.extensions_mut().insert(ConnectInfo(peer));
-            if let Some(certified) = certified {
-                request.extensions_mut().insert(certified);
+            if let Some(client_certified) = client_certified {
+                request.extensions_mut().insert(client_certified);
             }
-            if let Some(balanced) = balanced {
-                request.extensions_mut().insert(balanced);
+            if let Some(behind_load_balancer) = behind_load_balancer {
+                request.extensions_mut().insert(behind_load_balancer);
             }
-            let (mut door, stop) = (door.clone(), Arc::clone(&stop));
+            let (mut router, stop) = (router.clone(), Arc::clone(&stop));
             async move {
-                // A copy of a path shares its text.
+                // Cloning a URI shares its text.
                 let (uri, given) = (request.uri().clone(), given_id(request.headers()).map(str::to_owned));
-                let mut response = door.ready().await?.call(request).await?;
+                let mut response = router.ready().await?.call(request).await?;
                 if stop.has_begun() {
                     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                 }
@@ -197,36 +204,36 @@ impl Guest {
                 if !status.is_client_error() && !status.is_server_error() {
                     return Ok::<_, Infallible>(response);
                 }
-                Ok(identify(response, uri.path(), &given.unwrap_or_else(made_id)))
+                Ok(add_request_id(response, uri.path(), &given.unwrap_or_else(new_id)))
             }
         });
-        let stream = ParseErrors::new(stream, Unparsed { peer: peer.ip() });
-        let connection = http1::Builder::new()
+        let stream = ParseErrors::new(stream, ParseErrorResponder { peer: peer.ip() });
+        let http = http1::Builder::new()
             .timer(LazyTimer::default())
             .header_read_timeout(listening.head_within)
             .max_buf_size(listening.head_bytes_max.max(8 * 1024))
             .serve_connection(TokioIo::new(stream), service);
-        // A connection that breaks is its client's affair.
-        let _ = watcher.watch(connection).await;
+        // Connection errors concern the client only.
+        let _ = watcher.watch(http).await;
     }
 }
 
-/// Answers requests that hyper cannot parse.
-struct Unparsed {
+/// Responds to requests that hyper cannot parse.
+struct ParseErrorResponder {
     peer: IpAddr,
 }
 
-impl RenderParseError for Unparsed {
+impl RenderParseError for ParseErrorResponder {
     fn render(&mut self, status: u16) -> Option<Vec<u8>> {
-        let id = made_id();
+        let id = new_id();
         ParseErrorLog::report(self.peer, status, &id);
         let status = StatusCode::from_u16(status).ok()?;
         Some(Problem::unparsed(status).of_request(None, &id).render_http1())
     }
 }
 
-/// The id of a request that brought none.
-fn made_id() -> String {
+/// An id for a request without one.
+fn new_id() -> String {
     format!("{:032x}", fastrand::u128(..))
 }
 
@@ -236,26 +243,26 @@ mod tests {
     use axum::routing::get;
     use tokio::io::AsyncWriteExt;
 
-    /// A client that asks and never reads loses its connection, and its place goes to the next.
+    /// A client that never reads loses its connection, which frees the slot for the next client.
     #[tokio::test]
-    async fn a_client_that_never_reads_does_not_keep_its_place() {
+    async fn a_client_that_never_reads_loses_its_connection() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let door = Router::new().route("/", get(|| async { "x".repeat(10_000) }));
+        let router = Router::new().route("/", get(|| async { "x".repeat(10_000) }));
         let read_within = Duration::from_millis(100);
         let listening = Listening { connections_max: 1, read_within, ..Listening::default() };
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let served = tokio::spawn(serve(
             listener,
-            door,
+            router,
             listening,
             None,
             Shutdown::when(async { drop(stopped.await) }),
         ));
 
-        let mut deaf = TcpStream::connect(address).await.unwrap();
+        let mut unread = TcpStream::connect(address).await.unwrap();
         let asks_until_it_is_cut_off =
-            async { while deaf.write_all(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await.is_ok() {} };
+            async { while unread.write_all(b"GET / HTTP/1.1\r\nHost: t\r\n\r\n").await.is_ok() {} };
         let within = Duration::from_secs(30);
         tokio::time::timeout(within, asks_until_it_is_cut_off).await.expect("it is cut off");
         let mut next = TcpStream::connect(address).await.unwrap();

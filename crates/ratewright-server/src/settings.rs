@@ -1,6 +1,6 @@
-//! What doors go by: the dialect of HTTP that is spoken, and who may ask.
+//! Settings of the REST and admin listeners: the HTTP dialect and the access control.
 //!
-//! All of it is replaced at once when the policy file changes; a request sees one whole state of it.
+//! A reload replaces all of them at once; each request uses one consistent version.
 
 use std::sync::Arc;
 
@@ -9,20 +9,20 @@ use ratewright_http::Dialect;
 
 use crate::access::Access;
 
-/// What doors go by.
+/// Settings of the REST and admin listeners.
 #[derive(Debug, Default)]
 pub struct Settings {
-    /// Whom to believe, and what answers carry.
+    /// Which identities to trust, and what responses carry.
     pub dialect: Arc<Dialect>,
-    /// Who may ask.
+    /// Which callers are authorized.
     pub access: Access,
 }
 
-/// The settings in force, shared by all doors.
+/// The current settings, shared by all listeners.
 pub type SharedSettings = Arc<ArcSwap<Settings>>;
 
 impl Settings {
-    /// Settings that can be replaced while doors are open.
+    /// Settings that can be replaced while listeners use them.
     pub fn shared(self) -> SharedSettings {
         Arc::new(ArcSwap::from_pointee(self))
     }

@@ -13,11 +13,11 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use ratewright_core::{
     Ask, AttributeName, Decision, Limiter, Observe, Policies, Query, Store, Timestamp, Verdict,
 };
-use ratewright_http::address::{Origin, newly_ignored};
+use ratewright_http::address::{AddressOrigin, newly_ignored};
 use ratewright_http::explain::{Explain, IdentitySources};
 use ratewright_http::{
-    BodyLength, CorrelationId, Dialect, Facts, FieldStyle, Fields, Known, Occasion, Problem, Report,
-    identify_known,
+    BodyLength, CorrelationId, DecisionReport, Dialect, Facts, HeaderStyle, Problem, ProblemContext,
+    RateLimitHeaders, RequestContext, identify_with_context,
 };
 use smallvec::SmallVec;
 use tracing::{debug, error, warn};
@@ -49,7 +49,7 @@ pub(crate) struct RenderContext {
     now: Timestamp,
     /// The correlation id, if the request has none.
     generated_id: u128,
-    style: FieldStyle,
+    style: HeaderStyle,
     is_cross_origin: bool,
 }
 
@@ -67,14 +67,14 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
     pub(crate) async fn decide<K>(
         &self,
         request: &Parts,
-        known: &mut Option<Known>,
+        known: &mut Option<RequestContext>,
         keep: impl FnOnce(&Query<'_>, &Decision) -> K,
     ) -> Result<RequestDecision<K>, Problem> {
         let reader = &self.reader;
         if known.is_none() {
-            let before = request.extensions.get::<Known>().cloned();
-            let before = before.map(|known| known.by(&reader.dialect.load()));
-            *known = before.or_else(|| (reader.peer)(request).map(Known::of));
+            let before = request.extensions.get::<RequestContext>().cloned();
+            let before = before.map(|known| known.valid_under(&reader.dialect.load()));
+            *known = before.or_else(|| (reader.peer)(request).map(RequestContext::of));
         }
         let Some(known) = known else { return Err(unknown_peer()) };
         let (now, generated_id) = (reader.clock.now(), fastrand::u128(..));
@@ -88,20 +88,20 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
             });
         }
         let dialect = reader.dialect.load();
-        let mut facts = identify_known(request, known, &dialect.rules, &needs, now);
+        let mut facts = identify_with_context(request, known, &dialect.rules, &needs, now);
         self.add_attributes(request, &policies, &mut facts);
         let proxies = &dialect.rules.proxies;
         if let Some(header) = newly_ignored(&request.headers, known.peer, proxies, now) {
             warn_of_ignored(header, known.peer);
         }
-        dialect.heed(&facts);
-        if let Some(cause) = facts.refused_token {
-            debug!(%cause, "token refused: it gives no user and no claims");
+        dialect.report_unknown_key(&facts);
+        if let Some(cause) = facts.token_error {
+            debug!(%cause, "token rejected: its user and claims are ignored");
         }
         if let Some(problem) = facts.problem(&dialect.rules) {
             return Err(problem);
         }
-        let style = dialect.fields;
+        let style = dialect.headers;
         drop(dialect);
         (known.client, known.token) = (facts.address, facts.token.take());
         let attributes = facts.attributes();
@@ -129,23 +129,23 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
     #[cold]
     fn report(
         &self,
-        report: &Report,
+        report: &DecisionReport,
         request: &Parts,
-        known: &Known,
+        known: &RequestContext,
         facts: &Facts<'_>,
         (query, decision): (&Query<'_>, &Decision),
     ) {
         report.record(decision, || {
             let dialect = self.reader.dialect.load();
             let rules = &dialect.rules;
-            let has_token = known.token.as_ref().is_some_and(|token| token.is_genuine());
+            let has_token = known.token.as_ref().is_some_and(|token| token.is_valid());
             let sources = IdentitySources {
                 has_authorization: request.headers.contains_key(AUTHORIZATION),
                 is_by_user_header: !has_token
                     && rules.user_header.is_some()
                     && rules.proxies.trust(known.peer),
             };
-            let address = Origin::of(&request.headers, known.peer, &rules.proxies);
+            let address = AddressOrigin::of(&request.headers, known.peer, &rules.proxies);
             Explain { query, decision, facts, rules, address, sources }.line()
         });
     }
@@ -153,14 +153,14 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
     /// Adds the reader's route and attributes.
     fn add_attributes<'a>(&'a self, request: &Parts, policies: &Policies, facts: &mut Facts<'a>) {
         if let Some(route) = &self.reader.route {
-            facts.tell(AttributeName::Route, &**route);
+            facts.set(AttributeName::Route, &**route);
         }
         for (name, value) in &self.reader.attributes {
             let own = AttributeName::Named(&**name);
             if policies.needs().iter().any(|need| need.is(&own))
                 && let Some(value) = value(request)
             {
-                facts.tell(own, value);
+                facts.set(own, value);
             }
         }
     }
@@ -186,7 +186,7 @@ impl<S, O> Decider<S, O> {
     pub(crate) fn reject(&self, request: &Parts, problem: Problem) -> Response<String> {
         let id = CorrelationId::new(&request.headers, fastrand::u128(..)).text();
         let (kind, instance, now) = (Problem::BLANK, Some(request.uri.path()), self.reader.clock.now());
-        problem.on(&Occasion { kind, instance, correlation_id: &id, now }).render()
+        problem.on(&ProblemContext { kind, instance, correlation_id: &id, now }).render()
     }
 }
 
@@ -198,24 +198,24 @@ impl<K> RequestDecision<K> {
     /// The same without rate limit headers other than `Retry-After`.
     #[must_use]
     pub(crate) fn with_retry_after_only(mut self) -> Self {
-        self.rendering.style = FieldStyle { x_ratelimit: false, ietf: false, ..self.rendering.style };
+        self.rendering.style = HeaderStyle { x_ratelimit: false, ietf: false, ..self.rendering.style };
         self
     }
 
     /// Adds the rate limit headers to a response.
     pub(crate) fn render(&self, headers: &mut HeaderMap) {
         let RenderContext { now, style, is_cross_origin, .. } = self.rendering;
-        let Some(fields) = Fields::of(&self.decision, now) else { return };
+        let Some(fields) = RateLimitHeaders::of(&self.decision, now) else { return };
         fields.render(style, headers);
         if is_cross_origin {
-            Fields::expose(headers);
+            RateLimitHeaders::expose(headers);
         }
     }
 }
 
 fn denial<K>(request: &Parts, id: &str, decided: &RequestDecision<K>, dialect: &Dialect) -> Response<String> {
     let path = request.uri.path();
-    let occasion = Occasion {
+    let occasion = ProblemContext {
         kind: &dialect.problem_type,
         instance: Some(path),
         correlation_id: id,

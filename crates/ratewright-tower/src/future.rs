@@ -20,7 +20,7 @@ use http::request::Parts;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
 use ratewright_core::{Micros, Observe, Store};
-use ratewright_http::{Known, Problem};
+use ratewright_http::{Problem, RequestContext};
 use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 use tower_service::Service;
@@ -83,7 +83,7 @@ where
         decider: Arc<Decider<S, O>>,
         ready: T,
         parts: Parts,
-        mut known: Option<Known>,
+        mut known: Option<RequestContext>,
         body: B,
     ) -> Self {
         let shared = Arc::clone(&decider);

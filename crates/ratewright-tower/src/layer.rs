@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use http::{Request, Response};
 use ratewright_core::{Limiter, Observe, Store, Unobserved};
-use ratewright_http::Known;
+use ratewright_http::RequestContext;
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -69,7 +69,7 @@ where
 {
     /// Like `call`, for a server that already knows the peer. The service is cloned for each request, and its clones
     /// must be ready without `poll_ready`.
-    pub fn call_known<B, R>(&self, known: Known, request: Request<B>) -> RateLimitFuture<T, B, S, O>
+    pub fn call_known<B, R>(&self, known: RequestContext, request: Request<B>) -> RateLimitFuture<T, B, S, O>
     where
         T: Service<Request<B>, Response = Response<R>> + Clone,
         R: From<String>,
@@ -82,7 +82,7 @@ where
 fn limit<T, S, O, B>(
     decider: &Arc<Decider<S, O>>,
     inner: &mut T,
-    mut known: Option<Known>,
+    mut known: Option<RequestContext>,
     request: Request<B>,
 ) -> RateLimitFuture<T, B, S, O>
 where

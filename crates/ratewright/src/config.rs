@@ -44,7 +44,7 @@ use std::time::Duration;
 
 use ratewright_core::{Micros, OnFailure, Policies};
 use ratewright_gateway::{ExplainTokens, Settings};
-use ratewright_http::{FieldStyle, Problem};
+use ratewright_http::{HeaderStyle, Problem};
 use ratewright_server::admin::Labels;
 use ratewright_server::{Access, TokenDigest};
 use tracing::level_filters::LevelFilter;
@@ -152,7 +152,7 @@ impl Default for StopConfig {
 /// What answers look like.
 #[derive(Clone, Debug)]
 pub(crate) struct AnswersConfig {
-    pub(crate) fields: FieldStyle,
+    pub(crate) fields: HeaderStyle,
     /// The type of a denial.
     pub(crate) problem_type: String,
 }
@@ -394,10 +394,10 @@ impl Reader<'_> {
     }
 
     fn answers(&mut self, headers: &file::Headers, problem: &file::Problem) -> AnswersConfig {
-        let default = FieldStyle::default();
+        let default = HeaderStyle::default();
         let families = self.read_all("headers.families", &headers.families);
         let has = |family| families.as_ref().is_none_or(|families| families.contains(&family));
-        let fields = FieldStyle {
+        let fields = HeaderStyle {
             x_ratelimit: has(Family::XRateLimit),
             ietf: has(Family::Ietf),
             retry_after: self
@@ -459,7 +459,7 @@ impl Reader<'_> {
 /// The tokens that may ask the gateway for explanations: those of the API.
 fn explain_tokens(access: &Access) -> Option<ExplainTokens> {
     let access = access.clone();
-    access.has_tokens().then(|| ExplainTokens::new(move |token| access.knows(token)))
+    access.has_tokens().then(|| ExplainTokens::new(move |token| access.has_token(token)))
 }
 
 #[cfg(test)]

@@ -124,17 +124,17 @@ fn body(args: &ExplainArgs) -> anyhow::Result<Value> {
 fn by_file(config: Config, body: &Value) -> anyhow::Result<Value> {
     let dialect = Dialect {
         rules: config.clients.rules,
-        fields: config.answers.fields,
+        headers: config.answers.fields,
         problem_type: config.answers.problem_type,
         unknown_key: None,
     };
     let settings = Settings { dialect: Arc::new(dialect), access: config.access };
     let limiter = Limiter::new(config.policies, MemoryStore::new(SystemClock::new(), KEYS_MAX));
     let (routes, permits) = (config.gateway.routes, Arc::new(config.permits));
-    let gateway = rest::Gateway {
+    let gateway = rest::GatewayView {
         route: Box::new(move |host, path, method| found_route(&routes, host, path, method)),
         permits: Box::new(move || Arc::clone(&permits)),
-        ..rest::Gateway::default()
+        ..rest::GatewayView::default()
     };
     let runtime = tokio::runtime::Builder::new_current_thread().build().context("cannot start")?;
     let body = body.to_string();

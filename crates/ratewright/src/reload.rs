@@ -146,7 +146,7 @@ impl Users {
             unknown_key = Some(Box::new(move || refresh.ask()));
         }
         let AnswersConfig { fields, problem_type } = answers;
-        let dialect = Arc::new(Dialect { rules, fields, problem_type, unknown_key });
+        let dialect = Arc::new(Dialect { rules, headers: fields, problem_type, unknown_key });
         Ok((Settings { dialect, access }, users))
     }
 }

@@ -1,7 +1,7 @@
 //! Opens the doors, and waits for the word to stop.
 //!
 //! ```text
-//!   Config ─► Running { limiter, settings, store, watch } ─► doors
+//!   Config ─► Running { limiter, settings, store, telemetry } ─► doors
 //!                          ▲        ▲
 //!                          └────────┴── reload: another rule set and other settings, while doors stay open
 //! ```
@@ -23,8 +23,8 @@ use ratewright_gateway::{RouteLookup, Routes};
 use ratewright_listen::{ProxyProtocol, Shutdown, ShutdownPhase, ShutdownTrigger, Tls};
 use ratewright_rls::is_override_policy;
 use ratewright_server::admin::{self, Admin, Info, Labels, Metrics, Readiness};
-use ratewright_server::watch::{Warnings, Watch, Watcher};
-use ratewright_server::{Listening, SharedSettings, entrusted, guard, rest, serve};
+use ratewright_server::telemetry::{Telemetry, TelemetryObserver, Warnings};
+use ratewright_server::{Listening, SharedSettings, authorized, guard, rest, serve};
 use ratewright_store::{SystemClock, WallClock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
@@ -46,13 +46,13 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What the doors share.
 pub(crate) struct Running {
-    pub(crate) limiter: Arc<Limiter<Arc<Buckets>, Watcher<WallClock>>>,
+    pub(crate) limiter: Arc<Limiter<Arc<Buckets>, TelemetryObserver<WallClock>>>,
     pub(crate) settings: SharedSettings,
     pub(crate) store: Arc<Buckets>,
     pub(crate) reloads: Reloads,
-    pub(crate) passage: Passage<Watcher<WallClock>>,
-    pub(crate) rate_limits: RateLimits<Watcher<WallClock>>,
-    watch: Arc<Watch<WallClock>>,
+    pub(crate) passage: Passage<TelemetryObserver<WallClock>>,
+    pub(crate) rate_limits: RateLimits<TelemetryObserver<WallClock>>,
+    telemetry: Arc<Telemetry<WallClock>>,
     /// Of listeners with the PROXY protocol, by name.
     proxy_protocols: Vec<(&'static str, ProxyProtocol)>,
     /// Of listeners with TLS, by name.
@@ -382,13 +382,13 @@ impl Running {
             LogDenials::All => Warnings::All,
             LogDenials::PerSecond(n) => Warnings::PerSecond(n),
         };
-        let watch = Arc::new(Watch::new(warnings, WallClock, Arc::new(SystemClock::new())));
+        let telemetry = Arc::new(Telemetry::new(warnings, WallClock, Arc::new(SystemClock::new())));
         let (settings, users) = Users::follow(config.clients, config.access, config.answers, None)?;
         let dialect = Arc::clone(&settings.dialect);
-        let watcher = Watcher::Rates(watch.clone());
+        let watcher = TelemetryObserver::Rates(telemetry.clone());
         let limiter = Arc::new(Limiter::observed(config.policies, store.clone(), watcher));
         let policies = limiter.policies();
-        let in_flight = Watcher::InFlight(watch.clone());
+        let in_flight = TelemetryObserver::InFlight(telemetry.clone());
         let passage = Passage::new(config.gateway, dialect, policies, config.permits, in_flight);
         passage.trust_for(&passage.settings())?;
         let running = Self {
@@ -398,7 +398,7 @@ impl Running {
             settings: settings.shared(),
             store,
             reloads,
-            watch,
+            telemetry,
             proxy_protocols,
             certificates,
             started_at: WallClock.now(),
@@ -411,7 +411,7 @@ impl Running {
     fn api_routes(self: &Arc<Self>, is_exposed: bool) -> Router {
         let questions = self.rate_limits.routes();
         let what = "a question of Envoy's";
-        let questions = entrusted(
+        let questions = authorized(
             questions,
             self.settings.clone(),
             what,
@@ -441,10 +441,10 @@ impl Running {
         admin::open(admin).merge(guard(guarded, self.settings.clone()))
     }
 
-    fn rest(self: &Arc<Self>) -> rest::Rest<Arc<Buckets>, Watcher<WallClock>, WallClock> {
+    fn rest(self: &Arc<Self>) -> rest::Rest<Arc<Buckets>, TelemetryObserver<WallClock>, WallClock> {
         let (limiter, settings) = (self.limiter.clone(), self.settings.clone());
         let [routes, permits, in_flight] = std::array::from_fn(|_| self.clone());
-        let gateway = rest::Gateway {
+        let gateway = rest::GatewayView {
             route: Box::new(move |host, path, method| {
                 found_route(&routes.passage.settings().routes, host, path, method)
             }),
@@ -459,8 +459,8 @@ impl Running {
         let [store, policies, reloads, gateway, envoy, listeners] = std::array::from_fn(|_| self.clone());
         let [certificates, names, info, readiness, reload] = std::array::from_fn(|_| self.clone());
         Admin {
-            watch: self.watch.clone(),
-            metrics: Metrics::new(labels, self.watch.clone())
+            telemetry: self.telemetry.clone(),
+            metrics: Metrics::new(labels, self.telemetry.clone())
                 .with(move || figures::of_store(&store.store))
                 .with(move || figures::of_policies(&policies.limiter.policies(), &policies.passage.permits()))
                 .with(move || figures::of_reloads(&reloads.reloads))

@@ -22,7 +22,7 @@ use std::net::IpAddr;
 
 use http::header::FORWARDED;
 use http::{HeaderMap, HeaderName, HeaderValue};
-use ratewright_http::Rules;
+use ratewright_http::IdentityRules;
 use ratewright_http::address::{self, Forwarding};
 use smallvec::SmallVec;
 
@@ -98,7 +98,7 @@ impl Hop<'_> {
     pub fn forwarding_headers(
         self,
         headers: &mut HeaderMap,
-        rules: &Rules,
+        rules: &IdentityRules,
         read: &PolicyHeaders,
     ) -> ForwardingHeaders {
         let is_proxy = rules.proxies.trust(self.peer.address);
@@ -119,7 +119,7 @@ impl Hop<'_> {
     }
 
     /// The value of `X-Forwarded-For`, the peer last.
-    fn chain(&self, headers: &HeaderMap, rules: &Rules) -> HeaderValue {
+    fn chain(&self, headers: &HeaderMap, rules: &IdentityRules) -> HeaderValue {
         let (peer, client) = (self.peer.address.to_canonical(), self.client.to_canonical());
         let mut chain = SmallText::default();
         let is_believed = rules.proxies.source == Forwarding::XForwardedFor;
@@ -183,7 +183,7 @@ impl SmallText {
 
 /// Removes identity claims of an untrusted peer. From a trusted proxy, removes aliases and the header that it does not
 /// write.
-fn remove_claims(headers: &mut HeaderMap, rules: &Rules, read: &PolicyHeaders, is_proxy: bool) {
+fn remove_claims(headers: &mut HeaderMap, rules: &IdentityRules, read: &PolicyHeaders, is_proxy: bool) {
     let user = rules.user_header.as_ref().map(HeaderName::as_str);
     let keeps_forwarded = is_proxy && rules.proxies.source == Forwarding::Forwarded;
     let is_removed = |name: &&HeaderName| {

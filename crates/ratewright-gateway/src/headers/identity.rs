@@ -12,7 +12,7 @@ use http::header::{AUTHORIZATION, CONNECTION, COOKIE, FORWARDED, HOST};
 use http::request::Parts;
 use http::{HeaderName, Method};
 use ratewright_core::{AttributeName, Policies};
-use ratewright_http::{Dialect, METHOD_OVERRIDES, Rules};
+use ratewright_http::{Dialect, IdentityRules, METHOD_OVERRIDES};
 
 use super::hop_by_hop::{connection_options, hop_by_hop, is_alias_of};
 use crate::explain::EXPLAIN;
@@ -47,7 +47,7 @@ pub enum IdentityError {
 
 impl PolicyHeaders {
     /// The headers that these policies and rules read.
-    pub fn of<'a>(policies: impl IntoIterator<Item = &'a Policies>, rules: &Rules) -> Self {
+    pub fn of<'a>(policies: impl IntoIterator<Item = &'a Policies>, rules: &IdentityRules) -> Self {
         let needs = policies.into_iter().flat_map(|policies| policies.needs().iter());
         let of_policies = needs.filter_map(|need| {
             let AttributeName::Header(name) = need else { return None };
@@ -120,7 +120,10 @@ mod tests {
         let policy = Policy::new("p", quota).unwrap();
         let policy = policy.by(&[AttributeName::Header("X-Api-Key"), AttributeName::Header("upgrade")]);
         let policy = policy.costing(Cost::Of(AttributeName::Header("x-cost".to_owned())));
-        let rules = Rules { user_header: Some(HeaderName::from_static("x-user-id")), ..Rules::default() };
+        let rules = IdentityRules {
+            user_header: Some(HeaderName::from_static("x-user-id")),
+            ..IdentityRules::default()
+        };
         PolicyHeaders::of([&Policies::new(vec![policy]).unwrap()], &rules)
     }
 

@@ -8,7 +8,7 @@ use http::header::{
     HOST, SET_COOKIE, TRAILER,
 };
 use http::{HeaderMap, HeaderName};
-use ratewright_http::Rules;
+use ratewright_http::IdentityRules;
 
 use super::forwarded::is_claim;
 use super::hop_by_hop::{hop_by_hop, is_alias};
@@ -32,7 +32,7 @@ const HEAD_ONLY: [HeaderName; 10] = [
 const HEAD_ONLY_BY_NAME: [&str; 2] = ["x-request-id", "x-correlation-id"];
 
 /// Removes trailers that are valid only in the head.
-pub fn clean_trailers(trailers: &mut HeaderMap, rules: &Rules, read: &PolicyHeaders) {
+pub fn clean_trailers(trailers: &mut HeaderMap, rules: &IdentityRules, read: &PolicyHeaders) {
     let user = rules.user_header.as_ref().map(HeaderName::as_str);
     let is_removed = |name: &&HeaderName| {
         HEAD_ONLY.contains(name)
@@ -72,7 +72,10 @@ mod tests {
 
     #[test]
     fn trailers_contain_no_head_only_headers() {
-        let rules = Rules { user_header: Some(HeaderName::from_static("x-user-id")), ..Rules::default() };
+        let rules = IdentityRules {
+            user_header: Some(HeaderName::from_static("x-user-id")),
+            ..IdentityRules::default()
+        };
         let quota = Quota::new(Algorithm::SlidingWindow, "1/h".parse().unwrap()).unwrap();
         let policy = Policy::new("p", quota).unwrap().by(&[AttributeName::Header("x-api-key")]);
         let read = PolicyHeaders::of([&Policies::new(vec![policy]).unwrap()], &rules);

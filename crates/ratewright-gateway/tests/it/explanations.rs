@@ -3,7 +3,7 @@
 use http::Request;
 use ratewright_core::{Algorithm, AttributeName, Condition, Pattern, Policy, Quota, Refill, Selector};
 use ratewright_gateway::{ExplainTokens, Settings};
-use ratewright_http::{Dialect, Rules, address::Proxies};
+use ratewright_http::{Dialect, IdentityRules, address::Proxies};
 
 use crate::harness::{Client, RawResponse, ScriptedServer, Setup, TestGateway, route, settings, text};
 use crate::hyper_peers::{body, connect};
@@ -32,7 +32,8 @@ async fn showing_heads() -> ScriptedServer {
 
 async fn gateway(server: &ScriptedServer, policies: Vec<Policy>, trusted: &[&str]) -> TestGateway {
     let trusted = trusted.iter().map(|network| network.parse().unwrap()).collect();
-    let rules = Rules { proxies: Proxies { trusted, ..Proxies::default() }, ..Rules::default() };
+    let rules =
+        IdentityRules { proxies: Proxies { trusted, ..Proxies::default() }, ..IdentityRules::default() };
     let settings = Settings {
         explain_tokens: Some(ExplainTokens::new(|token| token == "s3cret")),
         ..settings(route(&[server.address]))

@@ -3,7 +3,7 @@
 use http::{HeaderName, Method, Request};
 use ratewright_core::{Algorithm, AttributeName, Policy, Quota, Refill};
 use ratewright_gateway::Protocol;
-use ratewright_http::{Dialect, Rules};
+use ratewright_http::{Dialect, IdentityRules};
 
 use crate::harness::{
     Client, RawResponse, ScriptedServer, Setup, TestGateway, route, route_to, settings, text,
@@ -32,7 +32,8 @@ async fn showing() -> ScriptedServer {
 async fn counting(server: &ScriptedServer) -> TestGateway {
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1000/h".parse().unwrap()).unwrap();
     let policy = Policy::new("key", quota).unwrap().by(&[AttributeName::Header("x-api-key")]);
-    let rules = Rules { user_header: Some(HeaderName::from_static("x-user-id")), ..Rules::default() };
+    let rules =
+        IdentityRules { user_header: Some(HeaderName::from_static("x-user-id")), ..IdentityRules::default() };
     let dialect = Dialect { rules, ..Dialect::default() };
     let settings = settings(route(&[server.address]));
     TestGateway::start(Setup { policies: vec![policy], settings, dialect, ..Setup::default() }).await

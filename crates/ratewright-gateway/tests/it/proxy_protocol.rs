@@ -8,7 +8,7 @@ use std::time::Duration;
 use ratewright_core::{Algorithm, AttributeName, Policy, Quota, Refill};
 use ratewright_gateway::{AccessLog, AccessLogEntry, Settings};
 use ratewright_http::address::Proxies;
-use ratewright_http::{Dialect, Rules};
+use ratewright_http::{Dialect, IdentityRules};
 use ratewright_listen::{ConnectionSetup, ProxyProtocol, Tls};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -82,7 +82,8 @@ impl ProxiedGateway {
             ..settings(route(&[server.address]))
         };
         let connections = ConnectionSetup { proxy_protocol: Some(proxy.clone()), tls: options.tls };
-        let dialect = Dialect { rules: Rules { proxies, ..Rules::default() }, ..Dialect::default() };
+        let dialect =
+            Dialect { rules: IdentityRules { proxies, ..IdentityRules::default() }, ..Dialect::default() };
         let (policies, access_log) = (vec![policy], options.access_log);
         let setup = Setup { policies, settings, dialect, access_log, connections, ..Setup::default() };
         Self { gateway: TestGateway::start(setup).await, proxy }

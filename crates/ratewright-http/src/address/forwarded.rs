@@ -1,20 +1,19 @@
-//! The `Forwarded` field of RFC 7239, read from the right.
+//! The `Forwarded` header of RFC 7239, read from the right.
 //!
 //! ```text
 //!   for=192.0.2.60;proto=http, For="[2001:db8::1]:4711";host="a, \"b\""
 //!                              ◄────────────────────── one element ───
 //! ```
 //!
-//! A value in quotes may hold commas, semicolons and, escaped, quotes; `host` is what a client sent. Read from
-//! the right, the first quote of a pair is always the closing one, and the other is the next that no backslash
-//! escapes. So an element that a proxy wrote is read whole, whatever a client has put to the left of it, be it
-//! a quote that is never closed.
+//! A quoted value may contain commas, semicolons and escaped quotes; `host` comes from the client. Read from the
+//! right, the first quote of a pair is always the closing one, and the opening one is the next that no backslash
+//! escapes. So an element from a proxy is read completely, even if the client put an unclosed quote to the left of it.
 
 use std::net::IpAddr;
 
 use super::node;
 
-/// The hops of one line, the last first; nothing in place of one that does not say who it was.
+/// The hops of one line, the last first; `None` for an element without an address.
 pub(super) fn from_the_right(line: &[u8]) -> impl Iterator<Item = Option<IpAddr>> {
     let mut rest = Some(line);
     std::iter::from_fn(move || {
@@ -25,7 +24,7 @@ pub(super) fn from_the_right(line: &[u8]) -> impl Iterator<Item = Option<IpAddr>
     })
 }
 
-/// Where the last `wanted` outside of quotes stands.
+/// The position of the last `wanted` outside quotes.
 fn last(text: &[u8], wanted: u8) -> Option<usize> {
     let mut quoted = false;
     for at in (0..text.len()).rev() {
@@ -39,12 +38,12 @@ fn last(text: &[u8], wanted: u8) -> Option<usize> {
     None
 }
 
-/// True if an odd number of backslashes stands before `at`.
+/// True if an odd number of backslashes precedes `at`.
 fn is_escaped(text: &[u8], at: usize) -> bool {
     text[..at].iter().rev().take_while(|&&byte| byte == b'\\').count() % 2 == 1
 }
 
-/// The one `for` of an element.
+/// The address in an element's only `for`.
 fn hop(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     let mut rest = Some(element);
@@ -65,7 +64,7 @@ fn split(pair: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&pair[..at], &pair[at + 1..]))
 }
 
-/// The value without its quotes. No address needs an escape, so there is none to undo.
+/// The value without its quotes. Addresses never need escapes, so none are undone.
 fn unquote(value: &[u8]) -> Option<&[u8]> {
     match value {
         [b'"', inner @ .., b'"'] => Some(inner),

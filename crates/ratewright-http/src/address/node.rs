@@ -1,4 +1,4 @@
-//! One hop as proxies write it: an address, maybe in brackets, maybe with a port.
+//! One hop as proxies write it: an address, with or without brackets and a port.
 //!
 //! ```text
 //!   192.0.2.1    192.0.2.1:4711    2001:db8::1    [2001:db8::1]    [2001:db8::1]:4711
@@ -9,7 +9,7 @@ use std::net::IpAddr;
 /// Longer than any address with its port.
 const LENGTH_MAX: usize = 64;
 
-/// The address of a hop. Nothing for `unknown`, `_hidden` and anything else.
+/// The address of a hop. `None` for `unknown`, `_hidden` and anything else.
 pub(super) fn parse(entry: &[u8]) -> Option<IpAddr> {
     let entry = entry.trim_ascii();
     if entry.len() > LENGTH_MAX {
@@ -37,7 +37,7 @@ fn is_end(text: &str) -> bool {
     text.is_empty() || text.strip_prefix(':').is_some_and(is_port)
 }
 
-/// A port number, or a hidden one after RFC 7239: `_` and a token.
+/// A port number, or an obfuscated port of RFC 7239: `_` and a token.
 fn is_port(text: &str) -> bool {
     match text.strip_prefix('_') {
         Some(hidden) => {

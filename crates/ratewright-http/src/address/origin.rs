@@ -1,4 +1,4 @@
-//! Where a client's address comes from, in words: for people who ask why two clients look like one.
+//! Says in words where a client's address comes from, for operators who see many clients as one.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -9,31 +9,31 @@ use super::{Forwarding, Proxies, X_FORWARDED_FOR, X_REAL_IP, client_address, for
 
 /// Where a client's address comes from.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Origin {
-    /// The connection. There is no forwarding header.
+pub enum AddressOrigin {
+    /// The connection; the request has no forwarding header.
     Peer,
-    /// The connection. Its header is ignored, since the peer is not trusted.
+    /// The connection; the forwarding header is ignored because the peer is not trusted.
     Untrusted {
         /// The header.
         header: &'static str,
     },
-    /// The connection, of a trusted proxy that did not say for whom it asks. All its clients look like one.
+    /// The connection of a trusted proxy that named no client. All its clients count as one.
     Silent {
-        /// The header that it should have sent.
+        /// The header that the proxy should have sent.
         header: &'static str,
     },
     /// A header of a trusted proxy.
     Header {
         /// The header.
         header: &'static str,
-        /// Which entry, counted from the right; the first is 1.
+        /// The number of the entry, counted from the right, beginning with 1.
         entry: usize,
         /// How many entries there are.
         n_entries: usize,
     },
 }
 
-impl Origin {
+impl AddressOrigin {
     /// Where the address of a request from `peer` comes from.
     pub fn of(headers: &HeaderMap, peer: IpAddr, rules: &Proxies) -> Self {
         let sent = match rules.source {
@@ -72,7 +72,7 @@ impl Origin {
     }
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for AddressOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Peer => f.write_str("the connection"),
@@ -106,7 +106,7 @@ mod tests {
         for (name, value) in headers {
             map.append(http::HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
         }
-        assert_eq!(Origin::of(&map, peer.parse().unwrap(), &rules).to_string(), expected);
+        assert_eq!(AddressOrigin::of(&map, peer.parse().unwrap(), &rules).to_string(), expected);
     }
 
     #[test]

@@ -1,9 +1,9 @@
-//! Client addresses: what proxies wrote is believed, what clients wrote is not.
+//! Client addresses: entries of trusted proxies count, entries of clients do not.
 
 use super::*;
 use proptest::prelude::*;
 
-/// The client of a request with these header lines from this peer; our proxies are 10.0.0.0/8 and fd00::/8.
+/// The client of a request with these header lines from this peer; trusted proxies are 10.0.0.0/8 and fd00::/8.
 fn find(source: Forwarding, peer: &str, lines: &[(&'static str, &[u8])]) -> String {
     let trusted = vec!["10.0.0.0/8".parse().unwrap(), "fd00::/8".parse().unwrap()];
     let mut headers = HeaderMap::new();
@@ -27,7 +27,7 @@ fn forwarded(lines: &[&str]) -> String {
 
 /// A11, C11
 #[test]
-fn the_client_is_the_first_address_from_the_right_that_is_no_proxy() {
+fn the_client_is_the_first_untrusted_address_from_the_right() {
     assert_eq!(x_forwarded_for(&[]), "10.0.0.1");
     assert_eq!(x_forwarded_for(&["198.51.100.7"]), "198.51.100.7");
     assert_eq!(x_forwarded_for(&["6.6.6.6, 198.51.100.7, 10.0.0.2"]), "198.51.100.7");
@@ -44,7 +44,7 @@ fn if_all_are_proxies_the_leftmost_is_the_client() {
 
 /// C11
 #[test]
-fn an_entry_that_is_no_address_ends_the_walk() {
+fn an_entry_without_an_address_ends_the_walk() {
     for odd in ["unknown", "_hidden", "", " ", "localhost", "1.2.3", "1.2.3.4.5", "1.2.3.4:99999", "1.2.3.4:"]
     {
         assert_eq!(x_forwarded_for(&[&format!("6.6.6.6, {odd}, 10.0.0.2")]), "10.0.0.2", "{odd}");
@@ -113,7 +113,7 @@ fn forwarded_elements_are_read_whatever_their_form() {
 
 /// C11
 #[test]
-fn a_forwarded_element_that_does_not_say_one_address_ends_the_walk() {
+fn a_forwarded_element_without_exactly_one_address_ends_the_walk() {
     for odd in [
         "",
         "for",
@@ -134,7 +134,7 @@ fn a_forwarded_element_that_does_not_say_one_address_ends_the_walk() {
 }
 
 #[test]
-fn the_walk_is_no_longer_than_it_may_be() {
+fn the_walk_has_a_maximum_length() {
     let long = vec!["10.0.0.2"; 100_000].join(",");
     assert_eq!(x_forwarded_for(&["198.51.100.7", &long]), "10.0.0.2");
     let allowed = vec!["10.0.0.2"; HOPS_MAX - 1].join(",");
@@ -142,7 +142,7 @@ fn the_walk_is_no_longer_than_it_may_be() {
     assert_eq!(x_forwarded_for(&["198.51.100.7", &allowed, "10.0.0.3"]), "10.0.0.2");
 }
 
-/// A header as long as a server lets through costs what is walked, and no memory.
+/// The cost of a very long header is that of the walk, without allocation.
 #[test]
 fn nothing_is_copied_however_long_the_header() {
     let mut headers = HeaderMap::new();
@@ -176,7 +176,7 @@ fn addresses_of_one_client_share_a_name() {
     assert_eq!(client("2001:db8::1", 0), "::/0");
 }
 
-/// Anything that fits into a header line, often with what a list is made of.
+/// Any valid header line, often with the parts of a list.
 fn line() -> impl Strategy<Value = Vec<u8>> {
     let bytes = prop::collection::vec(prop_oneof![32u8..127, 128u8..=255, Just(b'\t')], 0..80);
     let parts = prop::sample::select(vec![
@@ -196,17 +196,17 @@ fn header_name() -> impl Strategy<Value = &'static str> {
 }
 
 proptest! {
-    /// C11: from a peer that is not trusted, no header changes the answer.
+    /// C11: from an untrusted peer, no header changes the result.
     #[test]
-    fn a_stranger_is_who_it_is(source in source(), lines in prop::collection::vec((header_name(), line()), 0..5)) {
+    fn headers_of_an_untrusted_peer_are_ignored(source in source(), lines in prop::collection::vec((header_name(), line()), 0..5)) {
         let lines: Vec<_> = lines.iter().map(|(name, value)| (*name, &value[..])).collect();
         prop_assert_eq!(find(source, "192.0.2.9", &lines), "192.0.2.9");
         prop_assert_eq!(find(source, "::ffff:192.0.2.9", &lines), "192.0.2.9");
     }
 
-    /// C11: what a client wrote stands left of what the first proxy wrote, in its line or in lines before.
+    /// C11: the client's entries are left of the first proxy's, in its line or in lines before.
     #[test]
-    fn what_a_client_wrote_is_never_read(
+    fn entries_from_the_client_are_never_read(
         before in prop::collection::vec(line(), 0..3),
         mut left in line(),
         hops in 0..4,
@@ -225,16 +225,16 @@ proptest! {
         }
     }
 
-    /// Whatever proxies pass on, there is an answer.
+    /// Any headers give a result.
     #[test]
-    fn rubbish_is_survived(source in source(), lines in prop::collection::vec((header_name(), line()), 0..5)) {
+    fn arbitrary_headers_do_not_panic(source in source(), lines in prop::collection::vec((header_name(), line()), 0..5)) {
         let lines: Vec<_> = lines.iter().map(|(name, value)| (*name, &value[..])).collect();
         find(source, "10.0.0.1", &lines);
     }
 
-    /// An address that is written down in any form is read back.
+    /// An address in any form parses back.
     #[test]
-    fn written_addresses_are_read_back(address: IpAddr, port: u16) {
+    fn written_addresses_parse_back(address: IpAddr, port: u16) {
         let forms = [address.to_string(), std::net::SocketAddr::new(address, port).to_string()];
         for form in forms {
             prop_assert_eq!(node::parse(form.as_bytes()), Some(address.to_canonical()), "{}", form);
@@ -244,7 +244,7 @@ proptest! {
 
 proptest! {
     #[test]
-    fn an_address_is_written_as_everybody_writes_it(bits: u32, bits_of_6: u128) {
+    fn addresses_have_their_standard_text(bits: u32, bits_of_6: u128) {
         for address in [IpAddr::from(bits.to_be_bytes()), IpAddr::from(bits_of_6.to_be_bytes())] {
             let mut text = String::new();
             push(address, |piece| text.push_str(piece));

@@ -1,4 +1,4 @@
-//! Identities: what was proved counts, what was only said does not.
+//! Identities: verified ones count, claimed ones do not.
 
 use std::sync::LazyLock;
 
@@ -19,15 +19,15 @@ const PROXY: &str = "10.0.0.1";
 
 type Lines<'a> = &'a [(&'a str, &'a str)];
 
-/// Our proxies are 10.0.0.0/8; users are named by the claim `sub` of a token, or by `X-User-Id`.
-static RULES: LazyLock<Rules> = LazyLock::new(|| Rules {
+/// Trusted proxies are 10.0.0.0/8; the user is the claim `sub` of a token, or `X-User-Id`.
+static RULES: LazyLock<IdentityRules> = LazyLock::new(|| IdentityRules {
     proxies: Proxies { trusted: vec!["10.0.0.0/8".parse().unwrap()], ..Proxies::default() },
     token: Some(TokenUser {
         verifier: Arc::new(Verifier::new(KeySet::secret(SECRET).unwrap(), TokenRules::default())),
         claim: "sub".to_owned(),
     }),
     user_header: Some(HeaderName::from_static("x-user-id")),
-    ..Rules::default()
+    ..IdentityRules::default()
 });
 
 fn request(uri: &str, lines: Lines<'_>) -> Parts {
@@ -41,7 +41,7 @@ fn needs(names: &[&str]) -> Vec<AttributeName<String>> {
     names.iter().map(|name| AttributeName::parse(name).unwrap()).collect()
 }
 
-/// What policies that count by this attribute find in a request from a peer.
+/// The value of this attribute in a request from a peer.
 fn find(name: &str, peer: &str, uri: &str, lines: Lines<'_>) -> Option<String> {
     let (request, needs) = (request(uri, lines), needs(&[name]));
     let facts = identify(&request, peer.parse().unwrap(), &RULES, &needs, NOW);
@@ -59,13 +59,13 @@ fn client_key(peer: &str, lines: Lines<'_>) -> String {
     key.values().map(|value| value.to_string()).collect()
 }
 
-/// Why a request's token names nobody, for policies that count by these.
-fn refused(names: &[&str], token: &str) -> Option<TokenError> {
-    let (request, needs) = (request("/", &[("authorization", &bearing(token))]), needs(names));
-    identify(&request, STRANGER.parse().unwrap(), &RULES, &needs, NOW).refused_token
+/// Why a request's token is invalid, for policies that need these attributes.
+fn token_error(names: &[&str], token: &str) -> Option<TokenError> {
+    let (request, needs) = (request("/", &[("authorization", &bearer_header(token))]), needs(names));
+    identify(&request, STRANGER.parse().unwrap(), &RULES, &needs, NOW).token_error
 }
 
-/// A token of one who may go on for a minute, with these claims too.
+/// A token that is valid for a minute, with these additional claims.
 fn token(more: Value) -> String {
     signed_with(SECRET, more)
 }
@@ -76,11 +76,11 @@ fn signed_with(secret: &[u8], more: Value) -> String {
     encode(&Header::new(Algorithm::HS256), &claims, &EncodingKey::from_secret(secret)).unwrap()
 }
 
-fn bearing(token: &str) -> String {
+fn bearer_header(token: &str) -> String {
     format!("Bearer {token}")
 }
 
-/// Tokens that a client could make or keep, with why they are refused.
+/// Tokens that a client could make or keep, with the reason for their rejection.
 fn bad_tokens() -> [(String, TokenError); 4] {
     let good = token(json!({}));
     let (_, rest) = good.split_once('.').unwrap();
@@ -94,8 +94,8 @@ fn bad_tokens() -> [(String, TokenError); 4] {
 }
 
 #[test]
-fn b5_the_key_is_the_user_who_is_proved_and_else_the_address() {
-    let anna = bearing(&token(json!({})));
+fn b5_the_key_is_the_authenticated_user_or_else_the_address() {
+    let anna = bearer_header(&token(json!({})));
     assert_eq!(client_key(STRANGER, &[]), "ip:192.0.2.9");
     assert_eq!(client_key(STRANGER, &[("authorization", &anna)]), "user:anna");
     assert_eq!(client_key(PROXY, &[("x-user-id", "bert")]), "user:bert");
@@ -107,7 +107,7 @@ fn b5_the_key_is_the_user_who_is_proved_and_else_the_address() {
 }
 
 #[test]
-fn b5_addresses_are_looked_for_in_order() {
+fn b5_forwarding_headers_have_an_order() {
     let lines = [("x-forwarded-for", "6.6.6.6, 198.51.100.7"), ("x-real-ip", "198.51.100.8")];
     assert_eq!(client_key(PROXY, &lines), "ip:198.51.100.7");
     assert_eq!(client_key(PROXY, &lines[1..]), "ip:198.51.100.8");
@@ -115,7 +115,7 @@ fn b5_addresses_are_looked_for_in_order() {
 }
 
 #[test]
-fn a11_c11_what_a_stranger_says_of_itself_is_not_heard() {
+fn a11_c11_identity_headers_of_an_untrusted_peer_are_ignored() {
     let lines = [("x-forwarded-for", "198.51.100.7"), ("x-real-ip", "198.51.100.8"), ("x-user-id", "anna")];
     assert_eq!(client_key(STRANGER, &lines), "ip:192.0.2.9");
     assert_eq!(find("user", STRANGER, "/", &lines), None);
@@ -123,35 +123,40 @@ fn a11_c11_what_a_stranger_says_of_itself_is_not_heard() {
 }
 
 #[test]
-fn b5_a_user_header_counts_only_if_there_is_one() {
-    let rules = Rules { user_header: None, ..RULES.clone() };
+fn b5_a_user_header_counts_only_if_configured() {
+    let rules = IdentityRules { user_header: None, ..RULES.clone() };
     let (request, needs) = (request("/", &[("x-user-id", "anna")]), needs(&["user"]));
     let facts = identify(&request, PROXY.parse().unwrap(), &rules, &needs, NOW);
     assert_eq!(facts.value(AttributeName::User), None);
 }
 
 #[test]
-fn e1_a_token_that_is_refused_names_nobody_and_it_is_told_why() {
+fn e1_an_invalid_token_names_no_user_and_has_an_error() {
     for (token, why) in bad_tokens() {
-        assert_eq!(refused(&["user"], &token), Some(why));
-        assert_eq!(refused(&["claim:plan"], &token), Some(why));
-        assert_eq!(client_key(STRANGER, &[("authorization", &bearing(&token))]), "ip:192.0.2.9", "{why}");
+        assert_eq!(token_error(&["user"], &token), Some(why));
+        assert_eq!(token_error(&["claim:plan"], &token), Some(why));
+        assert_eq!(
+            client_key(STRANGER, &[("authorization", &bearer_header(&token))]),
+            "ip:192.0.2.9",
+            "{why}"
+        );
     }
-    assert_eq!(refused(&["user"], &token(json!({}))), None);
+    assert_eq!(token_error(&["user"], &token(json!({}))), None);
 }
 
-/// The proxy's word is not the token's: it stands when the token falls.
+/// The proxy's header does not depend on the token.
 #[test]
-fn b5_a_refused_token_does_not_silence_a_trusted_proxy() {
+fn b5_an_invalid_token_does_not_override_a_trusted_proxy() {
     for (token, why) in bad_tokens() {
-        let lines = [("authorization", &*bearing(&token)), ("x-user-id", "bert")];
+        let lines = [("authorization", &*bearer_header(&token)), ("x-user-id", "bert")];
         assert_eq!(client_key(PROXY, &lines), "user:bert", "{why}");
     }
 }
 
 #[test]
-fn e1_claims_come_out_of_verified_tokens_only() {
-    let plan = |token: &str| find("claim:realm.plan", PROXY, "/", &[("authorization", &bearing(token))]);
+fn e1_claims_come_from_verified_tokens_only() {
+    let plan =
+        |token: &str| find("claim:realm.plan", PROXY, "/", &[("authorization", &bearer_header(token))]);
     let claims = json!({ "realm": { "plan": "gold" } });
     assert_eq!(plan(&token(claims.clone())).as_deref(), Some("gold"));
     assert_eq!(plan(&token(json!({}))), None);
@@ -159,35 +164,35 @@ fn e1_claims_come_out_of_verified_tokens_only() {
     bad_tokens().iter().for_each(|(token, why)| assert_eq!(plan(token), None, "{why}"));
 }
 
-/// Without rules for tokens, a token is a header like any other.
+/// Without token rules, a token is a header like any other.
 #[test]
-fn e1_without_keys_a_token_says_nothing() {
-    let rules = Rules { token: None, ..RULES.clone() };
-    let line = bearing(&token(json!({ "plan": "gold" })));
+fn e1_without_keys_a_token_is_ignored() {
+    let rules = IdentityRules { token: None, ..RULES.clone() };
+    let line = bearer_header(&token(json!({ "plan": "gold" })));
     let (request, needs) = (request("/", &[("authorization", &line)]), needs(&["user", "claim:plan"]));
     let facts = identify(&request, STRANGER.parse().unwrap(), &rules, &needs, NOW);
     assert_eq!((facts.value(AttributeName::User), facts.value(AttributeName::Claim("plan"))), (None, None));
-    assert_eq!(facts.refused_token, None);
+    assert_eq!(facts.token_error, None);
 }
 
-/// A refusal would be told, so none was looked at.
+/// An invalid token would be reported, so none was verified.
 #[test]
-fn no_token_is_verified_if_nobody_counts_by_it() {
+fn no_token_is_verified_unless_a_policy_needs_it() {
     for (token, why) in bad_tokens() {
         let others = ["ip", "method", "path", "host", "route", "header:authorization", "cookie:c", "query:q"];
-        assert_eq!(refused(&others, &token), None, "{why}");
-        assert_eq!(refused(&[], &token), None, "{why}");
+        assert_eq!(token_error(&others, &token), None, "{why}");
+        assert_eq!(token_error(&[], &token), None, "{why}");
     }
 }
 
 #[test]
-fn what_nobody_needs_is_not_told() {
+fn only_needed_attributes_are_determined() {
     let lines = [("x-api-key", "k"), ("cookie", "sid=s"), ("host", "a.example")];
     let (request, needs) = (request("/a?q=1", &lines), needs(&["cookie:sid"]));
     let facts = identify(&request, STRANGER.parse().unwrap(), &RULES, &needs, NOW);
-    let told: Vec<_> =
+    let attributes: Vec<_> =
         facts.attributes().iter().map(|fact| format!("{}={}", fact.name, fact.value)).collect();
-    assert_eq!(told, ["ip=192.0.2.9", "method=GET", "path=/a", "cookie:sid=s"]);
+    assert_eq!(attributes, ["ip=192.0.2.9", "method=GET", "path=/a", "cookie:sid=s"]);
 }
 
 #[test]
@@ -211,19 +216,20 @@ fn parts_of_a_request_are_found_by_name() {
 }
 
 #[test]
-fn paths_are_told_by_their_one_name() {
+fn paths_are_normalised() {
     let path = |uri: &str| find("path", STRANGER, uri, &[]);
     for uri in ["/login", "//login/", "/%6Cogin", "/x/..%2flogin", "http://a.example/login"] {
         assert_eq!(path(uri).as_deref(), Some("/login"), "{uri}");
     }
     assert_eq!(path("/Login").as_deref(), Some("/Login"));
-    let (rules, request) = (Rules { case: Case::Insensitive, ..RULES.clone() }, request("/Login", &[]));
+    let (rules, request) =
+        (IdentityRules { case: Case::Insensitive, ..RULES.clone() }, request("/Login", &[]));
     let facts = identify(&request, STRANGER.parse().unwrap(), &rules, &[], NOW);
     assert_eq!(facts.value(AttributeName::Path), Some("/login"));
 }
 
 #[test]
-fn b4_a_path_that_could_be_read_in_two_ways_is_told_as_such() {
+fn b4_an_ambiguous_path_has_several_readings() {
     let select = |uri: &str| {
         let request = request(uri, &[]);
         let facts = identify(&request, STRANGER.parse().unwrap(), &RULES, &[], NOW);
@@ -237,26 +243,26 @@ fn b4_a_path_that_could_be_read_in_two_ways_is_told_as_such() {
         assert!(select(odd), "{odd}");
     }
     let nothing = Facts::default();
-    assert_eq!(nothing.select(&[]), Select::Covering(&[]), "who speaks of no path speaks clearly");
+    assert_eq!(nothing.select(&[]), Select::Covering(&[]), "a request without a path is unambiguous");
 }
 
 #[test]
-fn empty_values_and_long_ones_are_missing() {
+fn empty_and_long_values_are_missing() {
     let longest = "k".repeat(VALUE_MAX);
     let find = |value: &str| find("header:x-api-key", STRANGER, "/", &[("x-api-key", value)]);
     assert_eq!(find(&longest), Some(longest.clone()));
     assert_eq!(find(&(longest.clone() + "k")), None);
     assert_eq!(find(""), None);
     assert_eq!(find("  "), None);
-    let user = bearing(&token(json!({ "sub": longest + "k" })));
+    let user = bearer_header(&token(json!({ "sub": longest + "k" })));
     assert_eq!(client_key(STRANGER, &[("authorization", &user)]), "ip:192.0.2.9");
     assert_eq!(
-        client_key(STRANGER, &[("authorization", &bearing(&token(json!({ "sub": "" }))))]),
+        client_key(STRANGER, &[("authorization", &bearer_header(&token(json!({ "sub": "" }))))]),
         "ip:192.0.2.9"
     );
 }
 
-/// All that policies see of an attribute, in words.
+/// All values of an attribute that policies see.
 fn read(name: &str, uri: &str, lines: Lines<'_>) -> String {
     let (request, needs) = (request(uri, lines), needs(&[name]));
     let facts = identify(&request, STRANGER.parse().unwrap(), &RULES, &needs, NOW);
@@ -270,9 +276,9 @@ fn read(name: &str, uri: &str, lines: Lines<'_>) -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// What could be read in several ways is told once for each.
+/// An ambiguous attribute has one value for each reading.
 #[test]
-fn every_reading_is_told() {
+fn every_reading_is_a_fact() {
     assert_eq!(read("cookie:sid", "/", &[("cookie", "sid=a; sid=b; sid=a")]), "a b");
     assert_eq!(read("cookie:sid", "/", &[("cookie", "sid=a"), ("cookie", "sid=b")]), "a b");
     assert_eq!(read("query:k", "/?k=a&k=b", &[]), "a b");
@@ -286,32 +292,36 @@ fn every_reading_is_told() {
         "/api/x /api/items/1%2f..%2f..%2fx /api/items/1/../../x"
     );
     let mut facts = Facts::default();
-    facts.tell_method("options");
-    let told: Vec<_> = facts.attributes().iter().map(|fact| fact.value.to_owned()).collect();
-    assert_eq!(told, ["options", "OPTIONS"]);
+    facts.set_method("options");
+    let attributes: Vec<_> = facts.attributes().iter().map(|fact| fact.value.to_owned()).collect();
+    assert_eq!(attributes, ["options", "OPTIONS"]);
 }
 
-/// A11: who shows a token that names nobody is counted by address; who shows another scheme is not known.
+/// A11: a request with an invalid token is counted by address; one with another scheme has no user.
 #[test]
-fn a_token_that_names_nobody_cannot_be_read() {
+fn an_invalid_token_is_unreadable() {
     for (token, why) in bad_tokens() {
-        assert_eq!(read("user", "/", &[("authorization", &bearing(&token))]), "unreadable", "{why}");
-        assert_eq!(read("claim:plan", "/", &[("authorization", &bearing(&token))]), "unreadable", "{why}");
+        assert_eq!(read("user", "/", &[("authorization", &bearer_header(&token))]), "unreadable", "{why}");
+        assert_eq!(
+            read("claim:plan", "/", &[("authorization", &bearer_header(&token))]),
+            "unreadable",
+            "{why}"
+        );
     }
-    let good = bearing(&token(json!({ "sub": "anna" })));
+    let good = bearer_header(&token(json!({ "sub": "anna" })));
     assert_eq!(read("user", "/", &[("authorization", &good)]), "anna");
     assert_eq!(read("user", "/", &[("authorization", &good), ("authorization", &good)]), "unreadable");
     assert_eq!(read("user", "/", &[("authorization", "Basic YTpi")]), "");
     assert_eq!(
-        read("user", "/", &[("authorization", &bearing(&token(json!({ "sub": ["anna"] }))))]),
+        read("user", "/", &[("authorization", &bearer_header(&token(json!({ "sub": ["anna"] }))))]),
         "unreadable"
     );
     assert_eq!(read("claim:plan", "/", &[("authorization", &good)]), "", "a claim may be missing");
 }
 
-/// Without a path it would fall under no policy that is on one.
+/// Without a path, no policy on a path would cover the request.
 #[test]
-fn b3_a_path_is_told_however_long_it_is() {
+fn b3_a_path_of_any_length_is_determined() {
     let path = format!("/login/{}", "x".repeat(VALUE_MAX));
     assert_eq!(find("path", STRANGER, &path, &[]), Some(path));
 }
@@ -319,7 +329,7 @@ fn b3_a_path_is_told_however_long_it_is() {
 #[test]
 fn addresses_of_one_ipv6_network_are_one_client() {
     let ip = |peer: &str, ipv6_prefix| {
-        let (rules, request) = (Rules { ipv6_prefix, ..RULES.clone() }, request("/", &[]));
+        let (rules, request) = (IdentityRules { ipv6_prefix, ..RULES.clone() }, request("/", &[]));
         let facts = identify(&request, peer.parse().unwrap(), &rules, &[], NOW);
         (facts.value(AttributeName::Ip).unwrap().to_owned(), facts.address.unwrap().to_string())
     };
@@ -329,18 +339,18 @@ fn addresses_of_one_ipv6_network_are_one_client() {
 }
 
 #[test]
-fn what_is_told_later_counts() {
+fn a_later_value_replaces_an_earlier_one() {
     let request = request("/", &[]);
     let mut facts = identify(&request, STRANGER.parse().unwrap(), &RULES, &[], NOW);
-    facts.tell_address("::ffff:198.51.100.7".parse().unwrap(), &RULES);
-    facts.tell_path("/a//b", &RULES);
+    facts.set_address("::ffff:198.51.100.7".parse().unwrap(), &RULES);
+    facts.set_path("/a//b", &RULES);
     assert_eq!(facts.value(AttributeName::Ip), Some("198.51.100.7"));
     assert_eq!(facts.address, Some("198.51.100.7".parse().unwrap()));
     assert_eq!(facts.value(AttributeName::Path), Some("/a/b"));
     assert_eq!((facts.attributes().len(), facts.is_ambiguous), (4, true), "the path in two readings");
 }
 
-/// Any field that matters here, with anything in it that fits into a line.
+/// Any header that affects identity, with any valid value.
 fn line() -> impl Strategy<Value = (&'static str, Vec<u8>)> {
     let names = ["x-forwarded-for", "forwarded", "x-real-ip", "x-user-id", "authorization", "cookie", "host"];
     let bytes = prop::collection::vec(prop_oneof![32u8..127, 128u8..=255, Just(b'\t')], 0..60);
@@ -360,9 +370,9 @@ fn uri() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// C11: whatever a request holds, there is an answer, and a stranger is who it is.
+    /// C11: identifying any request succeeds, and an untrusted peer is identified by its own address.
     #[test]
-    fn c11_a_stranger_is_its_address_whatever_it_sends(
+    fn c11_an_untrusted_peer_is_its_address_whatever_it_sends(
         uri in uri(),
         lines in prop::collection::vec(line(), 0..6),
         source in prop::sample::select(vec![Forwarding::XForwardedFor, Forwarding::Forwarded]),

@@ -1,4 +1,4 @@
-//! What a token says, after it was found to be true.
+//! The claims of a verified token.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 
 use super::{Expiry, TokenError, TokenRules};
 
-/// The claims of a token that counts. Printed, they show their names only: the rest is somebody's life.
+/// The claims of a verified token. `Debug` prints their names only, because the values are personal data.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Claims(Map<String, Value>);
 
@@ -18,8 +18,8 @@ impl Claims {
         Self(claims)
     }
 
-    /// A claim as text: a string that is not empty, a number, true or false. A dot reaches into an object
-    /// (`realm.plan`), unless a claim has that very name (`https://example.com/plan`).
+    /// A claim as text: a non-empty string, a number, true or false. A dot selects a member of an object (`realm.plan`),
+    /// unless a claim has this whole name (`https://example.com/plan`).
     pub fn text(&self, name: &str) -> Option<Cow<'_, str>> {
         match find(&self.0, name)? {
             Value::String(text) if text.is_empty() => None,
@@ -31,7 +31,7 @@ impl Claims {
         }
     }
 
-    /// Holds the claims against the rules.
+    /// Checks the claims against the rules.
     pub(super) fn check(&self, rules: &TokenRules, now: Timestamp) -> Result<(), TokenError> {
         match self.moment("exp")? {
             None if rules.expiry == Expiry::Required => return Err(TokenError::Claim { claim: "exp" }),
@@ -50,7 +50,7 @@ impl Claims {
         Ok(())
     }
 
-    /// A claim that is a time, in seconds since the epoch. One that is anything else is an error, not absent.
+    /// A time claim, in seconds since the epoch. Any other type is an error.
     fn moment(&self, claim: &'static str) -> Result<Option<Timestamp>, TokenError> {
         let Some(value) = self.0.get(claim) else { return Ok(None) };
         let whole = value.as_u64().map(Duration::from_secs);
@@ -79,7 +79,7 @@ fn is_one_of(value: &Value, accepted: &[String]) -> bool {
     value.as_str().is_some_and(|text| accepted.iter().any(|one| one == text))
 }
 
-/// The whole name first; then each of its dots may be the step into an object.
+/// Tries the whole name first; then each dot may select a member of an object.
 fn find<'a>(claims: &'a Map<String, Value>, name: &str) -> Option<&'a Value> {
     claims.get(name).or_else(|| {
         let mut steps = name.match_indices('.');

@@ -5,15 +5,15 @@
 //! | a shared secret of 32 bytes or more | HS256 |
 //! | a public key in PEM, or in a JSON Web Key Set | RSA of 2048 bits or more: RS256; EC on P-256: ES256; Ed25519: EdDSA |
 //!
-//! A key has one algorithm, whatever a token says. Keys in a set that are for something else (encryption, another
-//! curve) are passed over. So are symmetric ones: what is published is no secret.
+//! A key has one algorithm, whatever a token says. Keys of a set that serve another purpose (encryption, another
+//! curve) are ignored. So are symmetric keys: a published key is not a secret.
 
 use std::fmt;
 
 use jsonwebtoken::jwk::{AlgorithmParameters, EllipticCurve, Jwk, KeyAlgorithm, KeyOperations, PublicKeyUse};
 use jsonwebtoken::{Algorithm, DecodingKey, DecodingKeyKind};
 
-/// How many keys a set may have.
+/// The most keys in a set.
 pub const KEYS_MAX: usize = 100;
 
 /// The shortest RSA modulus: 2048 bits, in bytes.
@@ -22,7 +22,7 @@ const MODULUS_MIN: usize = 256;
 /// The shortest secret, in bytes: as long as the hash (RFC 7518, section 3.2).
 const SECRET_MIN: usize = 32;
 
-/// Keys that tokens may be signed with. The default has none, and no token counts.
+/// Keys that tokens may be signed with. The default is empty: every token is rejected.
 #[derive(Clone, Default)]
 pub struct KeySet {
     keys: Vec<Key>,
@@ -31,7 +31,7 @@ pub struct KeySet {
 /// How a token is signed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TokenAlgorithm {
-    /// HMAC with SHA-256, and a secret that both sides know.
+    /// HMAC with SHA-256 and a shared secret.
     Hs256,
     /// RSA (PKCS #1 v1.5) with SHA-256.
     Rs256,
@@ -41,26 +41,26 @@ pub enum TokenAlgorithm {
     EdDsa,
 }
 
-/// Why there are no keys.
+/// Why keys cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// Who has a token can try all short secrets without asking anybody, and then sign.
+    /// A client with a token can guess a short secret offline, and then sign its own tokens.
     #[error(
         "the secret has fewer than {SECRET_MIN} bytes, so it could be guessed from a token; use a longer one, for example what `openssl rand -base64 {SECRET_MIN}` prints"
     )]
     ShortSecret,
 
-    /// A private key has no place here, and neither has a certificate.
-    #[error("this is no public key in PEM (-----BEGIN PUBLIC KEY-----)")]
+    /// Private keys and certificates are rejected too.
+    #[error("this is not a public key in PEM (-----BEGIN PUBLIC KEY-----)")]
     NotPem,
 
-    /// A public key, but none for an algorithm that is supported.
+    /// A public key, but not for a supported algorithm.
     #[error("the key is not for RS256 (2048 bits or more), ES256 (P-256) or EdDSA (Ed25519)")]
     Unsupported,
 
-    /// No JSON, or not the JSON that was due.
-    #[error("this is no JSON Web Key Set: line {line}, column {column}")]
+    /// Not JSON, or not a key set.
+    #[error("this is not a JSON Web Key Set: line {line}, column {column}")]
     NotAKeySet {
         /// Where reading ended.
         line: usize,
@@ -69,21 +69,21 @@ pub enum KeyError {
     },
 
     /// None of the set's keys can be used.
-    #[error("none of the {n_keys} keys in the set is for RS256, ES256 or EdDSA")]
+    #[error("the set has no key for RS256, ES256 or EdDSA among its {n_keys} keys")]
     NoneUsable {
         /// How many there are.
         n_keys: usize,
     },
 
-    /// More keys than anybody needs.
-    #[error("the set has {n_keys} keys; at most {KEYS_MAX} are taken")]
+    /// The set has too many keys.
+    #[error("the set has {n_keys} keys; use at most {KEYS_MAX}")]
     TooMany {
         /// How many there are.
         n_keys: usize,
     },
 }
 
-/// A key with its one algorithm.
+/// A key and its algorithm.
 #[derive(Clone)]
 pub(super) struct Key {
     id: Option<String>,
@@ -92,12 +92,12 @@ pub(super) struct Key {
 }
 
 #[derive(serde::Deserialize)]
-struct Published {
+struct PublishedKeySet {
     keys: Vec<serde_json::Value>,
 }
 
 impl KeySet {
-    /// A secret that the issuer has too.
+    /// A secret shared with the issuer.
     ///
     /// # Errors
     /// If it is shorter than 32 bytes.
@@ -109,10 +109,10 @@ impl KeySet {
         Ok(Self { keys: vec![Key { id: None, algorithm: TokenAlgorithm::Hs256, key }] })
     }
 
-    /// One public key in PEM. Its algorithm follows from what it is.
+    /// One public key in PEM. The type of the key determines its algorithm.
     ///
     /// # Errors
-    /// If it is something else, or a key that is not supported.
+    /// If it is not a public key, or not a supported one.
     pub fn pem(pem: &[u8]) -> Result<Self, KeyError> {
         let text = str::from_utf8(pem).map_err(|_| KeyError::NotPem)?;
         if !text.contains("-----BEGIN PUBLIC KEY-----") && !text.contains("-----BEGIN RSA PUBLIC KEY-----") {
@@ -130,9 +130,9 @@ impl KeySet {
     /// The usable keys of a JSON Web Key Set (RFC 7517).
     ///
     /// # Errors
-    /// If it is something else, or too big, or none of its keys can be used.
+    /// If it is not a key set, has too many keys, or none that can be used.
     pub fn jwks(json: &[u8]) -> Result<Self, KeyError> {
-        let Published { keys } = serde_json::from_slice(json)
+        let PublishedKeySet { keys } = serde_json::from_slice(json)
             .map_err(|error| KeyError::NotAKeySet { line: error.line(), column: error.column() })?;
         let n_keys = keys.len();
         if n_keys > KEYS_MAX {
@@ -143,7 +143,8 @@ impl KeySet {
         if keys.is_empty() { Err(KeyError::NoneUsable { n_keys }) } else { Ok(Self { keys }) }
     }
 
-    /// The keys that may have signed a token: those with its id, or, where there is an id on one side only, all.
+    /// The keys that may have signed a token: those with its id. If only the key or only the token has an id, the key is a
+    /// candidate too.
     pub(super) fn candidates(
         &self,
         id: Option<&str>,
@@ -164,7 +165,7 @@ impl fmt::Debug for KeySet {
 }
 
 impl Key {
-    /// A public key that is meant for signatures, of a supported kind and size.
+    /// A public key for signatures, of a supported kind and size.
     fn from_jwk(jwk: &Jwk) -> Option<Self> {
         let algorithm = TokenAlgorithm::of(&jwk.algorithm)?;
         let common = &jwk.common;
@@ -226,7 +227,7 @@ impl TokenAlgorithm {
     }
 }
 
-/// The library looks at a key only when it is used. What can be seen before is seen here.
+/// Checks the size of a key, which the library checks only when the key is used.
 fn has_the_right_size(key: &DecodingKey, algorithm: TokenAlgorithm) -> bool {
     match (algorithm, key.kind()) {
         (TokenAlgorithm::Rs256, DecodingKeyKind::RsaModulusExponent { n, .. }) => {

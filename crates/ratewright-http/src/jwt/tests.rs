@@ -1,5 +1,5 @@
-//! Tokens: what another library signs counts, and nothing else does. B5, E1: a verified claim names the user, an
-//! unverified one never does.
+//! Tokens: only those that another library signed are valid. B5, E1: a verified claim names the user, an unverified one
+//! never does.
 
 use std::sync::LazyLock;
 
@@ -14,7 +14,7 @@ use super::*;
 const NOW: Timestamp = Timestamp::from_micros(1_700_000_000 * 1_000_000);
 const SECRET: &[u8] = b"a secret of thirty-two bytes or so";
 
-/// An issuer: it signs, and we have what it takes to check that.
+/// An issuer of tokens, with its public key or secret.
 struct Issuer {
     algorithm: Algorithm,
     key: EncodingKey,
@@ -42,7 +42,7 @@ impl Issuer {
         KeySet::pem(self.public_pem.as_bytes()).unwrap()
     }
 
-    /// The public key as a key set has it.
+    /// The public key as in a key set.
     fn jwk(&self, id: &str) -> Jwk {
         let pem = self.public_pem.as_bytes();
         let key = DecodingKey::from_rsa_pem(pem)
@@ -68,7 +68,7 @@ static EC: LazyLock<Issuer> =
     LazyLock::new(|| Issuer::new(Algorithm::ES256, &pair(&rcgen::PKCS_ECDSA_P256_SHA256)));
 static ED: LazyLock<Issuer> = LazyLock::new(|| Issuer::new(Algorithm::EdDSA, &pair(&rcgen::PKCS_ED25519)));
 
-/// Claims of one who may go on for another minute, and others in addition.
+/// Claims that are valid for another minute, and additional ones.
 fn claims(more: Value) -> Value {
     let mut claims = json!({ "sub": "alice", "exp": 1_700_000_060 });
     claims.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
@@ -79,7 +79,7 @@ fn sign_with_secret(claims: &Value) -> String {
     encode(&TokenHeader::new(Algorithm::HS256), claims, &EncodingKey::from_secret(SECRET)).unwrap()
 }
 
-/// No leeway, so that the moments in these tests are exact.
+/// No leeway, so that the times in these tests are exact.
 fn strict() -> TokenRules {
     TokenRules { leeway: Micros::ZERO, ..TokenRules::default() }
 }
@@ -88,12 +88,12 @@ fn with_secret() -> Verifier {
     Verifier::new(KeySet::secret(SECRET).unwrap(), strict())
 }
 
-/// Whom a token names.
+/// The user that a token names.
 fn user(verifier: &Verifier, token: &str) -> Result<String, TokenError> {
     verifier.verify(token, NOW).map(|claims| claims.text("sub").unwrap().into_owned())
 }
 
-/// Judges claims that are signed well.
+/// Verifies claims with a valid signature.
 fn judge(rules: TokenRules, claims: &Value) -> Result<(), TokenError> {
     let verifier = Verifier::new(KeySet::secret(SECRET).unwrap(), rules);
     verifier.verify(&sign_with_secret(claims), NOW).map(drop)
@@ -122,7 +122,7 @@ fn a_signed_token_names_the_user() {
 
 /// B5, E1
 #[test]
-fn a_token_of_another_key_names_nobody() {
+fn a_token_of_another_key_is_rejected() {
     let other = Issuer::new(Algorithm::ES256, &pair(&rcgen::PKCS_ECDSA_P256_SHA256));
     let token = other.sign(&claims(json!({})));
     assert_eq!(user(&Verifier::new(EC.keys(), strict()), &token), Err(TokenError::Signature));
@@ -135,7 +135,7 @@ fn a_token_of_another_key_names_nobody() {
 
 /// E1
 #[test]
-fn a_token_that_is_not_signed_names_nobody() {
+fn an_unsigned_token_is_rejected() {
     let payload = encoded(&claims(json!({})).to_string());
     for none in ["none", "None", "NONE", "nOnE", "", "hs256", "HS256 ", "HS384", "PS256", "ES384", "null"] {
         let header = encoded(&json!({ "alg": none, "typ": "JWT" }).to_string());
@@ -152,9 +152,9 @@ fn a_token_that_is_not_signed_names_nobody() {
     }
 }
 
-/// E1: the public half of a key is no secret, so it must not work as one.
+/// E1: a public key is not a secret, so it must not work as one.
 #[test]
-fn an_hmac_with_a_public_key_names_nobody() {
+fn an_hmac_with_a_public_key_is_rejected() {
     for issuer in [&*RSA, &EC, &ED] {
         let der = pem_contents(&issuer.public_pem);
         for forged_with in [issuer.public_pem.as_bytes().to_vec(), issuer.public_pem.trim().into(), der] {
@@ -209,9 +209,9 @@ fn the_leeway_is_exact() {
     assert_eq!(judge(rules(), &claims(json!({ "nbf": 1_700_000_061 }))), Err(TokenError::NotYet));
 }
 
-/// CVE-2026-25537: a time of another type was passed over.
+/// CVE-2026-25537: a time of another type was ignored.
 #[test]
-fn a_time_that_is_no_number_is_refused_not_passed_over() {
+fn a_time_of_the_wrong_type_is_rejected_not_ignored() {
     for odd in [
         json!("1700000060"),
         json!(null),
@@ -227,7 +227,7 @@ fn a_time_that_is_no_number_is_refused_not_passed_over() {
 }
 
 #[test]
-fn a_token_must_end_unless_the_rules_let_it_live() {
+fn a_token_must_expire_unless_the_rules_say_otherwise() {
     assert_eq!(judge(strict(), &json!({ "sub": "alice" })), claim("exp"));
     let optional = || TokenRules { expiry: Expiry::Optional, ..strict() };
     assert_eq!(judge(optional(), &json!({ "sub": "alice" })), Ok(()));
@@ -257,7 +257,7 @@ fn issuer_and_audience_are_required_where_the_rules_name_them() {
 }
 
 #[test]
-fn critical_extensions_are_refused() {
+fn critical_extensions_are_rejected() {
     for crit in ["[]", r#"["exp"]"#, "null", "1"] {
         let header = encoded(&format!(r#"{{"alg":"HS256","crit":{crit}}}"#));
         let message = format!("{header}.{}", encoded(&claims(json!({})).to_string()));
@@ -273,7 +273,7 @@ fn critical_extensions_are_refused() {
 
 /// B5, E1: every byte of every part counts.
 #[test]
-fn a_token_with_one_byte_changed_names_nobody() {
+fn a_token_with_one_byte_changed_is_rejected() {
     let verifier = with_secret();
     let token = sign_with_secret(&claims(json!({})));
     for at in 0..token.len() {
@@ -288,7 +288,7 @@ fn a_token_with_one_byte_changed_names_nobody() {
 }
 
 #[test]
-fn a_token_that_is_cut_or_lengthened_names_nobody() {
+fn a_token_that_is_cut_or_extended_is_rejected() {
     for issuer in [&*RSA, &EC, &ED] {
         let verifier = Verifier::new(issuer.keys(), strict());
         let token = issuer.sign(&claims(json!({})));
@@ -303,7 +303,7 @@ fn a_token_that_is_cut_or_lengthened_names_nobody() {
 }
 
 #[test]
-fn a_long_token_is_not_looked_at() {
+fn a_long_token_is_rejected_unread() {
     let long = sign_with_secret(&claims(json!({ "pad": "x".repeat(TOKEN_LENGTH_MAX) })));
     let error = user(&with_secret(), &long).unwrap_err();
     assert!(matches!(error, TokenError::TooLong { length_max: TOKEN_LENGTH_MAX, .. }));
@@ -312,14 +312,14 @@ fn a_long_token_is_not_looked_at() {
 }
 
 #[test]
-fn what_is_signed_but_no_object_names_nobody() {
+fn a_signed_payload_that_is_not_an_object_is_rejected() {
     for odd in [json!("alice"), json!(["sub"]), json!(1), json!(null)] {
         assert_eq!(judge(strict(), &odd), Err(TokenError::Malformed { part: "payload" }), "{odd}");
     }
 }
 
 #[test]
-fn a_token_is_held_against_the_key_that_it_names() {
+fn a_token_is_verified_with_the_key_that_it_names() {
     let other = Issuer::new(Algorithm::ES256, &pair(&rcgen::PKCS_ECDSA_P256_SHA256));
     let set = json!({ "keys": [EC.jwk("new"), other.jwk("old"), RSA.jwk("rsa")] }).to_string();
     let verifier = Verifier::new(KeySet::jwks(set.as_bytes()).unwrap(), strict());
@@ -345,7 +345,7 @@ fn a_token_is_held_against_the_key_that_it_names() {
 }
 
 #[test]
-fn replaced_keys_count_at_once_and_old_ones_no_longer() {
+fn replaced_keys_count_at_once() {
     let verifier = Verifier::new(EC.keys(), strict());
     let (old, new) = (EC.sign(&claims(json!({}))), ED.sign(&claims(json!({}))));
     assert_eq!((user(&verifier, &old).is_ok(), user(&verifier, &new).is_ok()), (true, false));
@@ -379,7 +379,7 @@ fn a_set_gives_the_keys_that_can_be_used() {
 }
 
 #[test]
-fn keys_for_other_things_do_not_spoil_a_set() {
+fn keys_for_other_purposes_are_ignored() {
     let mut for_encryption = RSA.jwk("e");
     for_encryption.common.public_key_use = Some(PublicKeyUse::Encryption);
     let set = json!({ "keys": [7, { "kty": "new" }, for_encryption, ED.jwk("d")], "more": 1 }).to_string();
@@ -387,7 +387,7 @@ fn keys_for_other_things_do_not_spoil_a_set() {
 }
 
 #[test]
-fn what_is_no_key_is_refused_with_its_reason() {
+fn invalid_keys_are_rejected_with_a_reason() {
     let p384 = pair(&rcgen::PKCS_ECDSA_P384_SHA384);
     let private = pair(&rcgen::PKCS_ED25519).serialize_pem();
     let says = |keys: Result<KeySet, KeyError>| keys.unwrap_err().to_string();
@@ -395,22 +395,22 @@ fn what_is_no_key_is_refused_with_its_reason() {
         assert!(says(KeySet::secret(short)).starts_with("the secret has fewer than 32 bytes"));
     }
     assert!(KeySet::secret(&[7; 32]).is_ok());
-    assert!(says(KeySet::pem(private.as_bytes())).starts_with("this is no public key in PEM"));
-    assert!(says(KeySet::pem(b"\xff")).starts_with("this is no public key in PEM"));
+    assert!(says(KeySet::pem(private.as_bytes())).starts_with("this is not a public key in PEM"));
+    assert!(says(KeySet::pem(b"\xff")).starts_with("this is not a public key in PEM"));
     assert!(says(KeySet::pem(p384.public_key_pem().as_bytes())).starts_with("the key is not for RS256"));
     let rubbish = b"-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n";
     assert!(says(KeySet::pem(rubbish)).starts_with("the key is not for RS256"));
-    assert_eq!(says(KeySet::jwks(b"\"secret\"")), "this is no JSON Web Key Set: line 1, column 8");
+    assert_eq!(says(KeySet::jwks(b"\"secret\"")), "this is not a JSON Web Key Set: line 1, column 8");
     assert_eq!(
         says(KeySet::jwks(br#"{"keys":[]}"#)),
-        "none of the 0 keys in the set is for RS256, ES256 or EdDSA"
+        "the set has no key for RS256, ES256 or EdDSA among its 0 keys"
     );
     let many = json!({ "keys": vec![0; KEYS_MAX + 1] }).to_string();
-    assert_eq!(says(KeySet::jwks(many.as_bytes())), "the set has 101 keys; at most 100 are taken");
+    assert_eq!(says(KeySet::jwks(many.as_bytes())), "the set has 101 keys; use at most 100");
 }
 
 #[test]
-fn claims_are_text_if_they_are_one_thing() {
+fn scalar_claims_are_text() {
     let token = sign_with_secret(&claims(json!({
         "n": 7, "f": 1.5, "yes": true, "no": false, "nothing": null, "empty": "", "list": ["a"],
         "realm": { "plan": "gold", "limits": { "day": 10 } },
@@ -463,7 +463,7 @@ fn a_bearer_token_stands_in_the_one_authorization_line() {
     assert_eq!(bearer_of(&["Basic a, Bearer a.b.c"]), Err(TokenError::Repeated), "two that were joined");
 }
 
-/// A11: a genuine token is found wherever an application finds it, so that it names its user.
+/// A11: a valid token is found wherever an application finds it, so that it names its user.
 #[test]
 fn a_token_is_found_among_other_bytes() {
     let token = sign_with_secret(&claims(json!({})));
@@ -510,7 +510,7 @@ fn a_token_is_found_among_other_bytes() {
     assert_eq!(found(line.as_bytes()), Err(TokenError::Unreadable), "some decoders skip blanks");
 }
 
-/// Decoders read different parts of a signature that goes on after its padding.
+/// Decoders read different parts of a signature that continues after its padding.
 #[test]
 fn a_signature_with_padding_in_it_has_two_spellings() {
     let token = sign_with_secret(&claims(json!({})));
@@ -525,7 +525,7 @@ fn a_signature_with_padding_in_it_has_two_spellings() {
 }
 
 #[test]
-fn nothing_secret_is_printed() {
+fn secrets_are_never_printed() {
     let verifier = with_secret();
     let claims = verifier.verify(&sign_with_secret(&claims(json!({ "mail": "a@b" }))), NOW).unwrap();
     let printed = format!("{verifier:?} {:?} {claims:?}", KeySet::secret(SECRET).unwrap());
@@ -536,18 +536,18 @@ fn nothing_secret_is_printed() {
 }
 
 proptest! {
-    /// E1: arbitrary text never counts, whatever it looks like, and never panics.
+    /// E1: arbitrary text is never valid, and verifying it never panics.
     #[test]
-    fn rubbish_names_nobody(token in "\\PC{0,200}", parts in prop::collection::vec("[A-Za-z0-9_-]{0,60}", 0..5)) {
+    fn arbitrary_text_is_rejected(token in "\\PC{0,200}", parts in prop::collection::vec("[A-Za-z0-9_-]{0,60}", 0..5)) {
         for verifier in [with_secret(), Verifier::new(EC.keys(), strict())] {
             prop_assert!(verifier.verify(&token, NOW).is_err());
             prop_assert!(verifier.verify(&parts.join("."), NOW).is_err());
         }
     }
 
-    /// E1: claims and header are the attacker's, but no key is.
+    /// E1: the attacker chooses claims and header, but has no key.
     #[test]
-    fn nobody_signs_without_a_key(sub in ".*", alg in 0..4usize, signature in prop::collection::vec(any::<u8>(), 0..80)) {
+    fn no_token_is_valid_without_a_key(sub in ".*", alg in 0..4usize, signature in prop::collection::vec(any::<u8>(), 0..80)) {
         let alg = TokenAlgorithm::ALL[alg].name();
         let header = encoded(&json!({ "alg": alg }).to_string());
         let payload = encoded(&claims(json!({ "sub": sub })).to_string());
@@ -557,9 +557,9 @@ proptest! {
         }
     }
 
-    /// Rubbish is no key, and does not panic.
+    /// Arbitrary bytes are not a key, and parsing them does not panic.
     #[test]
-    fn rubbish_is_no_key(bytes: Vec<u8>, text in "\\PC*") {
+    fn arbitrary_bytes_are_not_a_key(bytes: Vec<u8>, text in "\\PC*") {
         prop_assert!(KeySet::pem(&bytes).is_err() && KeySet::jwks(&bytes).is_err());
         let pem = format!("-----BEGIN PUBLIC KEY-----\n{text}\n-----END PUBLIC KEY-----\n");
         prop_assert!(KeySet::pem(pem.as_bytes()).is_err());

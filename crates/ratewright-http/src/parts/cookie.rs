@@ -9,10 +9,10 @@ use super::name::{NameMatch, unicode_decoded};
 use super::{Values, is_odd};
 use crate::lenient_base64;
 
-/// The letters of the shortest session id.
+/// The length of the shortest session id.
 const SESSION_MIN: usize = 16;
 
-/// The letters of the shortest signature, HMAC-SHA1, in base64.
+/// The length of the shortest signature, HMAC-SHA1, in base64.
 const SIGNATURE_MIN: usize = 27;
 
 /// The values of all cookies of this name, without quotes around them.
@@ -24,11 +24,11 @@ pub fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Values<'a> {
     values
 }
 
-/// Adds the values of all cookies of this name in one `Cookie` header. Many upstreams decode what is percent-encoded, and some
-/// undo backslashes within quotes, so that is undone here too: one session has one bucket.
+/// Adds the values of all cookies of this name in one `Cookie` header. Many upstreams percent-decode values, and some remove
+/// backslashes within quotes, so both are done here too: one session has one bucket.
 ///
-/// Parsers differ: some find names anywhere in the line, drop blanks of many kinds, or end a value at a blank, a comma, a quote or a
-/// bracket. What some of them read is a candidate.
+/// Parsers differ: some find names anywhere in the line, drop blanks of many kinds, or end a value at a blank, a comma, a
+/// quote or a bracket. A value that only some of them read is a candidate.
 pub fn cookie_in<'a>(line: &'a [u8], name: &str, values: &mut Values<'a>) {
     for pair in line.split(|&byte| byte == b';') {
         let Some(at) = pair.iter().position(|&byte| byte == b'=') else { continue };
@@ -41,7 +41,7 @@ pub fn cookie_in<'a>(line: &'a [u8], name: &str, values: &mut Values<'a>) {
     }
 }
 
-/// Adds what some parsers take for a cookie of this name in the value of another: `1 sid =a`.
+/// Adds cookies of this name that some parsers find in the value of another cookie: `1 sid =a`.
 fn add_hidden<'a>(value: &'a [u8], name: &str, values: &mut Values<'a>) {
     let mut texts = value.split(|&byte| byte == b'=').peekable();
     while let Some(text) = texts.next() {
@@ -73,7 +73,7 @@ fn add<'a>(value: &'a [u8], values: &mut Values<'a>) {
     let is_in_chunks = text.starts_with("chunks-") || text.starts_with("chunks:");
     values.is_unreadable |= text.contains(char::is_whitespace) || !is_text(written) || is_in_chunks;
     let session = without_node(&text).map(str::to_owned);
-    // PHP reads `+` as a blank, and applications trim blanks. Decoders of base64 ignore padding.
+    // PHP reads `+` as a blank, and applications trim blanks. Base64 decoders ignore padding.
     let trimmed = text.trim_matches(|c: char| c == '+' || c.is_whitespace());
     let unpadded = trimmed.trim_end_matches('=');
     let other = with_canonical_signature(trimmed)
@@ -87,8 +87,8 @@ fn add<'a>(value: &'a [u8], values: &mut Values<'a>) {
     }
 }
 
-/// A session id without the node that some servers append, and then ignore: `ID.node0` (Jetty), `ID!node` (WebLogic), `ID:clone`
-/// (WebSphere). Shorter texts before such a mark are not session ids.
+/// A session id without the node that some upstreams append and then ignore: `ID.node0` (Jetty), `ID!node` (WebLogic),
+/// `ID:clone` (WebSphere). Shorter texts before the separator are not session ids.
 fn without_node(value: &str) -> Option<&str> {
     let end = value.find(['.', '!', ':']).filter(|end| *end >= SESSION_MIN)?;
     let (session, rest) = value.split_at(end);
@@ -97,7 +97,7 @@ fn without_node(value: &str) -> Option<&str> {
     (is_plain && has_one_dot).then_some(session)
 }
 
-/// The value up to where some parsers end it. Padding of base64 stands at the end only; some ignore what follows it.
+/// The value up to where some parsers end it. Base64 padding is valid only at the end; some decoders ignore the rest.
 fn cut(value: &[u8]) -> &[u8] {
     let ends = |byte: &u8| is_odd(*byte) || b",&".contains(byte);
     let value = &value[..value.iter().position(ends).unwrap_or(value.len())];
@@ -106,12 +106,12 @@ fn cut(value: &[u8]) -> &[u8] {
     if n_letters + n_padding == value.len() { value } else { &value[..n_letters] }
 }
 
-/// A signed or encrypted value (`eyJ1c2VyIjo….ZnR1cw.c2lnbmF0dXJl`) in its canonical spelling, if it has another. Decoders take either
-/// alphabet, skip bytes of neither, and ignore the last bits. A text with letters of one case only is not one.
+/// The canonical spelling of a signed or encrypted value (`eyJ1c2VyIjo….ZnR1cw.c2lnbmF0dXJl`), if it differs. Decoders accept
+/// either alphabet, skip bytes of neither, and ignore unused bits. A text with letters of one case only is not a signature.
 fn with_canonical_signature(value: &str) -> Option<String> {
     let (message, signature) = value.split_at(value.rfind(['.', ':']).map_or(0, |at| at + 1));
     if signature.len() < SIGNATURE_MIN {
-        return None; // as most
+        return None; // the usual case
     }
     let canonical = lenient_base64::canonical(signature);
     let is_signature = canonical.len() >= SIGNATURE_MIN
@@ -141,7 +141,7 @@ fn decoded(bytes: &[u8]) -> Option<String> {
     decoded.map(Cow::into_owned).or_else(|| String::from_utf8(bytes.to_vec()).ok())
 }
 
-/// What stands in quotes, without backslashes: three octal digits are a byte, anything else is itself.
+/// A quoted text without backslashes: three octal digits are a byte, any other character stands for itself.
 fn unescaped(quoted: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(quoted.len());
     let mut rest = quoted;

@@ -1,7 +1,8 @@
-//! What `Authorization` says, in one spelling.
+//! The credentials in `Authorization`, in a canonical spelling.
 //!
-//! Schemes ignore case, any blanks may follow them, and base64 is decoded leniently. Some applications take any scheme, or none; so
-//! credentials count under `bearer` besides their own scheme. Some end them at a comma or a semicolon, and drop the rest.
+//! Schemes ignore case, any blanks may follow them, and base64 is decoded leniently. Some applications accept any
+//! scheme, or none, so credentials count under `bearer` besides their own scheme. Some end them at a comma or a
+//! semicolon, and ignore the rest.
 //!
 //! ```text
 //!   BEARER  abc              bearer abc
@@ -35,7 +36,7 @@ pub fn add_credentials<'a>(line: &'a str, values: &mut Values<'a>) {
     let credential = match first.split_once('=') {
         Some((name, value)) if is_parameter && name.eq_ignore_ascii_case("token") => value,
         _ if is_parameter && matches!(token, Ok(None)) => {
-            // Their order, blanks and what nobody asks for are the client's choice.
+            // The client chooses their order, blanks and additional parameters.
             values.is_unreadable = true;
             return values.add(Some(Cow::Owned(format!("{scheme} {rest}").trim_ascii().to_owned())));
         }
@@ -49,7 +50,7 @@ pub fn add_credentials<'a>(line: &'a str, values: &mut Values<'a>) {
             values.is_unreadable |= token != credential || spellings.len() > 1;
             spellings
         }
-        // Decoders of base64 ignore padding.
+        // Base64 decoders ignore padding.
         Ok(None) | Err(_) => {
             let unpadded = credential.trim_end_matches('=');
             let unpadded = (unpadded.len() < credential.len()).then_some(Cow::Borrowed(unpadded));
@@ -70,7 +71,7 @@ pub fn add_credentials<'a>(line: &'a str, values: &mut Values<'a>) {
     }
 }
 
-/// Of base64 that goes on after its padding, both what comes before it and all of it count: decoders differ.
+/// If base64 continues after its padding, both the part before it and the whole count: decoders differ.
 fn add_basic(rest: &str, values: &mut Values<'_>) {
     let (start, after) = rest.split_once('=').unwrap_or((rest, ""));
     values.is_unreadable |= !after.trim_matches('=').is_empty() || rest.contains([' ', '\t', ',', ';']);

@@ -9,17 +9,17 @@ use super::is_odd;
 /// Whether a cookie or parameter has the name that a policy counts by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NameMatch {
-    /// It has, also to upstreams that ignore case (ASP.NET), and to PHP, which drops blanks before a name, ends it at a NUL and reads `.`,
-    /// blanks and `[` as `_`.
+    /// It has, at least to upstreams that ignore case (ASP.NET), or to PHP, which drops blanks before a name, ends it at a
+    /// NUL and reads `.`, blanks and `[` as `_`.
     Same,
-    /// Some upstreams read it so: `a[]`, `[a]`, `a]`, or a name among bytes that some skip.
+    /// Only some upstreams read it as this name: `a[]`, `[a]`, `a]`, or a name among bytes that they skip.
     Ambiguous,
-    /// It has another.
+    /// It has another name.
     Different,
 }
 
 impl NameMatch {
-    /// Whether `found` is called `name`.
+    /// Compares `found` with `name`.
     pub fn of(found: &[u8], name: &str) -> Self {
         let fold = |byte: u8| if b". [".contains(&byte) { b'_' } else { byte.to_ascii_lowercase() };
         let is_same = |found: &[u8]| {
@@ -30,7 +30,7 @@ impl NameMatch {
         if is_same(found) || is_same(&found[blanks..end]) {
             return Self::Same;
         }
-        // An array's name stands before a bracket, or in the first pair of them.
+        // An array's name is before a bracket, or in the first pair of brackets.
         let array = &found[blanks..];
         let is_before = |(at, byte): (usize, &u8)| *byte == b'[' && is_same(&array[..at]);
         let inner = array.strip_prefix(b"[").and_then(|inner| inner.split(|byte| *byte == b']').next());
@@ -46,7 +46,7 @@ impl NameMatch {
         if is_ambiguous { Self::Ambiguous } else { Self::Different }
     }
 
-    /// Whether a cookie is called `name`. Some upstreams decode names, most do not.
+    /// Compares a cookie's name. Some upstreams decode names, most do not.
     pub fn of_cookie(found: &[u8], name: &str) -> Self {
         let written = Self::of(found, name);
         if written != Self::Different || !found.contains(&b'%') {
@@ -56,10 +56,10 @@ impl NameMatch {
         if decoded == Self::Different { decoded } else { Self::Ambiguous }
     }
 
-    /// Whether a parameter is called `name`, where blanks may be written as `+`.
+    /// Compares a parameter's name, in which blanks may be written as `+`.
     pub(super) fn of_param(written: &str, name: &str) -> Self {
         if written == name {
-            return Self::Same; // as most are
+            return Self::Same; // the usual case
         }
         if written.contains('+') {
             return Self::of_encoded(written.replace('+', " ").as_bytes(), name);
@@ -67,7 +67,7 @@ impl NameMatch {
         Self::of_encoded(written.as_bytes(), name)
     }
 
-    /// Whether a percent-encoded name is `name`. `%u0061` is a letter to ASP.NET and CGI.pm only.
+    /// Compares a percent-encoded name. Only ASP.NET and CGI.pm decode `%u0061`.
     fn of_encoded(found: &[u8], name: &str) -> Self {
         let decoded = Self::of(&Cow::from(percent_decode(found)), name);
         let is_other = |text: String| Self::of(text.as_bytes(), name) == Self::Different;
@@ -78,10 +78,10 @@ impl NameMatch {
     }
 }
 
-/// A text with `%u` and four digits decoded, and then what is percent-encoded; nothing, if it has no such digits.
+/// A text with `%uXXXX` decoded, and then percent-decoded; `None` if it contains no `%uXXXX`.
 pub(super) fn unicode_decoded(text: &[u8]) -> Option<String> {
     if !text.windows(2).any(|pair| matches!(pair, b"%u" | b"%U")) {
-        return None; // as most
+        return None; // the usual case
     }
     let mut decoded = Vec::with_capacity(text.len());
     let mut is_decoded = false;

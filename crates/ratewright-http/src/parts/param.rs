@@ -9,8 +9,8 @@ use super::Values;
 use super::name::{NameMatch, unicode_decoded};
 use crate::identify::METHOD_OVERRIDES;
 
-/// Adds the values of all query parameters of this name, decoded. Some upstreams separate them by `;` too, and then read less of a value
-/// that has one.
+/// Adds the values of all query parameters of this name, decoded. Some upstreams also separate parameters by `;`, and then
+/// read less of a value that contains one.
 pub fn param<'a>(query: &'a str, name: &str, values: &mut Values<'a>) {
     let mut add = |pair: &'a str| {
         let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -35,17 +35,17 @@ pub fn param<'a>(query: &'a str, name: &str, values: &mut Values<'a>) {
         add(pair);
         pair.split(';').skip(1).for_each(&mut add);
     }
-    // URLSearchParams in JavaScript drops a question mark in front.
+    // URLSearchParams in JavaScript drops a leading question mark.
     if let Some(first) = query.strip_prefix('?').and_then(|rest| rest.split('&').next()) {
         add(first);
     }
 }
 
-/// Adds the methods that the query parameter `_method` asks an upstream to take in place of the request's, in capitals.
+/// Adds the methods in the query parameter `_method`, which some upstreams use instead of the request's, in capitals.
 pub fn method_param(query: &str, values: &mut Values<'_>) {
     let may_name_one = |bytes: &[u8]| bytes.eq_ignore_ascii_case(b"method");
     if !query.contains('%') && !query.as_bytes().windows(6).any(may_name_one) {
-        return; // as most do
+        return; // the usual case
     }
     for pair in query.strip_prefix('?').unwrap_or(query).split(['&', ';']) {
         let (found, value) = pair.split_once('=').unwrap_or((pair, ""));
@@ -57,7 +57,7 @@ pub fn method_param(query: &str, values: &mut Values<'_>) {
     }
 }
 
-/// The methods that the headers and the query of a request ask an upstream to take in place of its own: see [`METHOD_OVERRIDES`].
+/// The methods with which the headers and the query of a request override its own: see [`METHOD_OVERRIDES`].
 pub fn overriding_methods<'v>(request: &Parts) -> Values<'v> {
     let mut values = Values::default();
     let lines = METHOD_OVERRIDES.iter().flat_map(|name| request.headers.get_all(name));
@@ -66,7 +66,7 @@ pub fn overriding_methods<'v>(request: &Parts) -> Values<'v> {
     values
 }
 
-/// Adds the methods of a list, in capitals, without the other bytes that upstreams trim.
+/// Adds the methods of a list, in capitals, without other bytes, which upstreams trim.
 pub fn methods(list: &[u8], values: &mut Values<'_>) {
     for method in list.split(|byte| *byte == b',') {
         let letters = method.iter().filter(|byte| byte.is_ascii_alphanumeric() || **byte == b'-');
@@ -74,7 +74,7 @@ pub fn methods(list: &[u8], values: &mut Values<'_>) {
     }
 }
 
-/// `%` and `+` undone, as forms write them.
+/// A form value, with `%` and `+` decoded.
 fn form_decoded(text: &str) -> Option<Cow<'_, str>> {
     if text.contains('+') {
         let spaced = text.replace('+', " ");

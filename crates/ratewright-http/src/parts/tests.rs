@@ -1,4 +1,4 @@
-//! What is read of a request.
+//! Reading headers, cookies, parameters and hosts.
 
 use super::*;
 use proptest::prelude::*;
@@ -13,7 +13,7 @@ fn headers(lines: &[(&'static str, &[u8])]) -> HeaderMap {
     })
 }
 
-fn told(values: &Values<'_>) -> String {
+fn described(values: &Values<'_>) -> String {
     let mut text: Vec<&str> = values.readable.iter().map(AsRef::as_ref).collect();
     text.extend(values.is_unreadable.then_some("?"));
     text.extend(values.is_repeated.then_some("twice"));
@@ -22,11 +22,11 @@ fn told(values: &Values<'_>) -> String {
 }
 
 #[test]
-fn all_lines_of_a_header_are_told() {
+fn all_lines_of_a_header_are_values() {
     let name = HeaderName::from_static("x-api-key");
     let key = |lines: &[&[u8]]| {
         let lines: Vec<_> = lines.iter().map(|line| ("x-api-key", *line)).collect();
-        told(&header(&headers(&lines), &name))
+        described(&header(&headers(&lines), &name))
     };
     assert_eq!(key(&[b" a-b\t", b"c"]), "a-b c twice");
     assert_eq!(key(&["clé".as_bytes()]), "clé");
@@ -41,7 +41,7 @@ fn all_lines_of_a_header_are_told() {
     assert_eq!(key(&[]), "");
 }
 
-/// Only values as sent are limited to four. Their other spellings, and what only some parsers read, come on top.
+/// Only sent values are limited to four. Other spellings and candidates are not counted.
 #[test]
 fn spellings_do_not_make_a_request_send_too_many_values() {
     let cookie = |line: String| {
@@ -60,10 +60,10 @@ fn spellings_do_not_make_a_request_send_too_many_values() {
     assert_eq!(cookie("sid=a,b; sid=c,d; sid=e,f; sid=g,h; sid=i,j".to_owned()), (7, true));
 }
 
-/// What servers of sessions ignore, or read elsewhere, gives no client a new bucket.
+/// A suffix that session frameworks ignore, or read elsewhere, gives no client a new bucket.
 #[test]
 fn a_session_counts_without_its_node_and_chunks_count_by_address() {
-    let cookie = |line: &str| told(&cookie(&headers(&[("cookie", line.as_bytes())]), "sid"));
+    let cookie = |line: &str| described(&cookie(&headers(&[("cookie", line.as_bytes())]), "sid"));
     for (line, values) in [
         ("sid=0123456789abcdef.node0", "0123456789abcdef.node0 0123456789abcdef"),
         ("sid=0123456789abcdef!1!2", "0123456789abcdef!1!2 0123456789abcdef"),
@@ -79,7 +79,7 @@ fn a_session_counts_without_its_node_and_chunks_count_by_address() {
 
 /// Rack 2 drops brackets in front of a name, and reads up to the next one.
 #[test]
-fn brackets_around_a_name_are_no_way_around_a_limit() {
+fn brackets_around_a_name_do_not_bypass_a_limit() {
     for name in [
         "api_key]",
         "]api_key",
@@ -93,16 +93,16 @@ fn brackets_around_a_name_are_no_way_around_a_limit() {
         let query = format!("{name}=REAL");
         let mut values = Values::default();
         param(&query, "api_key", &mut values);
-        assert_eq!(told(&values), "REAL ?", "{name}");
+        assert_eq!(described(&values), "REAL ?", "{name}");
     }
     let mut values = Values::default();
     param("x[api_key]=a&api_keys=b&[]=c", "api_key", &mut values);
-    assert_eq!(told(&values), "", "other names");
+    assert_eq!(described(&values), "", "other names");
 }
 
 #[test]
-fn all_cookies_of_a_name_are_told_each_once() {
-    let cookie = |line: &[u8], name: &str| told(&cookie(&headers(&[("cookie", line)]), name));
+fn all_distinct_cookies_of_a_name_are_values() {
+    let cookie = |line: &[u8], name: &str| described(&cookie(&headers(&[("cookie", line)]), name));
     assert_eq!(cookie(b"a=1; sid=x=y ;sid=z; sid=z", "sid"), "x x=y z ?");
     assert_eq!(cookie(b"sid=\"x\"", "sid"), "x");
     assert_eq!(cookie(b"\xff=1; sid=x", "sid"), "x");
@@ -112,7 +112,7 @@ fn all_cookies_of_a_name_are_told_each_once() {
         assert_eq!(cookie(nothing, "sid"), "", "{nothing:?}");
     }
     let lines = headers(&[("cookie", b"a=1"), ("cookie", b"sid=x"), ("cookie", b"sid=y")]);
-    assert_eq!(told(&super::cookie(&lines, "sid")), "x y", "the crumbs of HTTP/2 are one header");
+    assert_eq!(described(&super::cookie(&lines, "sid")), "x y", "the crumbs of HTTP/2 are one header");
     let many = "sid=1; sid=2; sid=3; sid=4; sid=5; sid=6; sid=7";
     assert_eq!(cookie(many.as_bytes(), "sid"), "1 2 3 4 …", "four values, and no more");
     assert_eq!(cookie(b"sid=%61bc", "sid"), "abc");
@@ -153,7 +153,7 @@ fn all_cookies_of_a_name_are_told_each_once() {
             "a.b.c2ln~bmF0dXJlLW9mLWFubmEtMTI a.b.c2lnbmF0dXJlLW9mLWFubmEtMTI",
         ),
         (b"sid=a.c2lnbmF0dXJlLW9mLWFubmEtMTJ", "a.c2lnbmF0dXJlLW9mLWFubmEtMTJ a.c2lnbmF0dXJlLW9mLWFubmEtMTI"),
-        // Ordinary sessions, which no parser splits: of Rails, Express, Flask, Java, and a cookie that holds JSON.
+        // Ordinary sessions, which no parser splits: of Rails, Express, Flask, Java, and a cookie with JSON.
         (
             b"sid=c2Vzc2lvbg%3D%3D--d41d8cd98f00b204e9800998ecf8427e",
             "c2Vzc2lvbg==--d41d8cd98f00b204e9800998ecf8427e c2Vzc2lvbg--d41d8cd98f00b204e9800998ecf8427e",
@@ -180,11 +180,11 @@ fn all_cookies_of_a_name_are_told_each_once() {
 }
 
 #[test]
-fn all_parameters_of_a_name_are_told_each_once() {
+fn all_distinct_parameters_of_a_name_are_values() {
     let param = |query: &str| {
         let mut values = Values::default();
         param(query, "key", &mut values);
-        told(&values)
+        described(&values)
     };
     for (query, value) in [
         ("key=a&key=b", "a b"),
@@ -218,7 +218,7 @@ fn all_parameters_of_a_name_are_told_each_once() {
 }
 
 #[test]
-fn names_are_read_as_frameworks_read_them() {
+fn names_are_matched_as_frameworks_read_them() {
     for query in [
         "api_key[]=R",
         "api_key%5B0%5D=R",
@@ -231,7 +231,7 @@ fn names_are_read_as_frameworks_read_them() {
     ] {
         let mut values = Values::default();
         param(query, "api_key", &mut values);
-        assert_eq!(told(&values), "R ?", "{query}");
+        assert_eq!(described(&values), "R ?", "{query}");
     }
     assert_eq!(NameMatch::of(b"filter[key][]", "filter[key]"), NameMatch::Ambiguous);
     for query in [
@@ -247,7 +247,7 @@ fn names_are_read_as_frameworks_read_them() {
     ] {
         let mut values = Values::default();
         param(query, "api_key", &mut values);
-        assert_eq!(told(&values), "R", "{query}");
+        assert_eq!(described(&values), "R", "{query}");
     }
     for query in [
         "_method=PUT",
@@ -261,20 +261,20 @@ fn names_are_read_as_frameworks_read_them() {
     ] {
         let mut values = Values::default();
         method_param(query, &mut values);
-        assert_eq!(told(&values), "PUT", "{query}");
+        assert_eq!(described(&values), "PUT", "{query}");
     }
 }
 
 const JWE: &str = "Bearer eyJhbGciOiJkaXIiLCJlbmMiOiJBMjU2R0NNIn0.a2V5.aXY.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA.dGFn";
-const JWE_TOLD: &str = "bearer eyJhbGciOiJkaXIiLCJlbmMiOiJBMjU2R0NNIn0.a2V5.aXY.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA.dGFn";
+const JWE_CREDENTIALS: &str = "bearer eyJhbGciOiJkaXIiLCJlbmMiOiJBMjU2R0NNIn0.a2V5.aXY.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA.dGFn";
 const SIGNATURE: &str = "c2lnbmF0dXJlLW9mLWFubmEtdGhhdC1pcy1sb25nLWVub3VnaA";
 
 #[test]
-fn credentials_are_told_in_their_canonical_spelling() {
+fn credentials_have_a_canonical_spelling() {
     let credentials = |line: &str| {
         let mut values = Values::default();
         add_credentials(line, &mut values);
-        told(&values)
+        described(&values)
     };
     for line in ["Basic YW5uYTpzM2NyZXQ=", "basic\tYW5u~YTpzM2NyZXQ", "BASIC YW5uYTpzM2NyZXR"] {
         assert_eq!(credentials(line), "basic YW5uYTpzM2NyZXQ", "{line}");
@@ -303,8 +303,8 @@ fn credentials_are_told_in_their_canonical_spelling() {
         ("Token token=\"abc\"", "bearer abc token abc"),
         ("Bearer \"abc\u{a0}", "bearer abc"),
         ("Bearer abc==", "bearer abc bearer abc=="),
-        // An encrypted token: its parts are no signed one.
-        (JWE, JWE_TOLD),
+        // An encrypted token, which has no signature.
+        (JWE, JWE_CREDENTIALS),
         ("Bearer abc,x=1", "bearer abc ?"),
         ("Bearer abc;x=1", "bearer abc ?"),
         ("Bearer abc junk", "bearer abc ?"),
@@ -320,7 +320,7 @@ fn credentials_are_told_in_their_canonical_spelling() {
 }
 
 #[test]
-fn patterns_of_credentials_are_spelled_as_these_are() {
+fn patterns_of_credentials_have_the_same_spelling() {
     for (pattern, spelled) in [
         ("Bearer *", "bearer *"),
         ("Bearer*", "bearer*"),
@@ -357,7 +357,7 @@ fn a_host_has_one_spelling() {
 }
 
 #[test]
-fn every_host_that_is_named_counts() {
+fn every_named_host_counts() {
     let check = |target, lines: &[&'static str], expected: &[&str], is_unreadable| {
         let values = hosts(target, lines.iter().map(|line| line.as_bytes()));
         assert_eq!(
@@ -378,7 +378,7 @@ fn every_host_that_is_named_counts() {
 }
 
 #[test]
-fn what_is_no_host_is_none() {
+fn an_invalid_host_is_none() {
     check_host("/", &[], None);
     check_host("/", &[b"a.example", b"a.example"], None);
     let names = ["", ":80", ".", "a b", "a/b", "a:b", "a:1:2", "user@", "a, b", "a.."];
@@ -389,9 +389,9 @@ fn what_is_no_host_is_none() {
 }
 
 proptest! {
-    /// Whatever a request holds, what is told of it is bounded, and has no control character.
+    /// The values of any request are bounded, and contain no NUL.
     #[test]
-    fn rubbish_is_survived(bytes in prop::collection::vec(prop_oneof![32u8..127, 128u8..=255], 0..60), name: String) {
+    fn arbitrary_input_is_bounded(bytes in prop::collection::vec(prop_oneof![32u8..127, 128u8..=255], 0..60), name: String) {
         let headers = headers(&[("cookie", &bytes), ("host", &bytes), ("authorization", &bytes)]);
         let text = String::from_utf8_lossy(&bytes);
         let query = text.repeat(100);
@@ -400,7 +400,7 @@ proptest! {
         let mut overriding = Values::default();
         method_param(&format!("_method={text}"), &mut overriding);
         let lines = [&bytes[..], query.as_bytes(), &bytes];
-        let told = [
+        let described = [
             cookie(&headers, &name),
             header(&headers, &field::HOST),
             header(&headers, &field::AUTHORIZATION),
@@ -408,7 +408,7 @@ proptest! {
             params,
             overriding,
         ];
-        for values in told {
+        for values in described {
             prop_assert!(values.readable.len() <= VALUES_MAX);
             let is_bounded = |value: &Cow<'_, str>| value.len() <= VALUE_MAX && !value.contains('\0');
             prop_assert!(values.readable.iter().all(is_bounded), "{:?}", values);
@@ -417,9 +417,9 @@ proptest! {
         host_of(&query);
     }
 
-    /// Short, and of what a host is cut at; half of them as if they were addresses in brackets.
+    /// Short texts of the characters that separate a host; half of them like addresses in brackets.
     #[test]
-    fn a_host_of_rubbish_is_a_host_or_none(
+    fn a_host_from_arbitrary_text_is_stable_or_none(
         text in prop_oneof![r"[\[\]:@.aZé0 /]{0,8}", r"\[[:a0]{0,2}\][:.aé0]{0,3}"],
     ) {
         if let Some(host) = host_of(&text) {

@@ -1,4 +1,4 @@
-//! The date of a timestamp, as ISO 8601 writes it.
+//! Timestamps in ISO 8601.
 //!
 //! Days are counted from the first of March of year 0: then the leap day is a year's last, months have a
 //! regular pattern of lengths, and 400 years are always 146,097 days.
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_dates_are_written_as_known() {
+    fn known_dates_are_formatted() {
         let date = |micros| iso(Timestamp::from_micros(micros));
         assert_eq!(date(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(date(951_782_400_000_000), "2000-02-29T00:00:00.000Z");

@@ -1,28 +1,30 @@
-//! Labels that every series carries, as an administrator wrote them.
+//! Configured labels, which every series carries.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-/// Constant labels, checked: their names are sound, and none is one that a series has of its own.
+/// Constant labels with valid names, none of which a series uses itself.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Labels(BTreeMap<String, String>);
 
-/// Why a label cannot be put on every series.
+/// Why labels are rejected.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum LabelsError {
-    /// Prometheus would not take the name.
-    #[error("{name:?} is no name for a label; use letters, digits and _, not beginning with a digit or __")]
+    /// The name is not valid in Prometheus.
+    #[error(
+        "label {name:?} is not a valid name; use letters, digits and _, not beginning with a digit or __"
+    )]
     Name {
         /// The name.
         name: String,
     },
-    /// Some series have a label of that name.
-    #[error("the label {name:?} is used by Ratewright itself; choose another name")]
+    /// A series has a label of that name.
+    #[error("label {name:?} is used by Ratewright itself; choose another name")]
     Taken {
         /// The name.
         name: String,
     },
-    /// Every series would carry them.
+    /// Too many, because every series carries them.
     #[error("{n} labels are too many; use at most {}", Labels::MAX)]
     TooMany {
         /// How many.
@@ -30,7 +32,7 @@ pub enum LabelsError {
     },
 }
 
-/// The labels that series have of their own.
+/// The labels that series use themselves.
 const TAKEN: [&str; 16] = [
     "algorithm",
     "allowed",
@@ -57,7 +59,7 @@ impl Labels {
     /// These labels, on every series.
     ///
     /// # Errors
-    /// If a name is unsound or taken, or there are too many.
+    /// If a name is invalid or taken, or there are too many.
     pub fn new(labels: BTreeMap<String, String>) -> Result<Self, LabelsError> {
         if labels.len() > Self::MAX {
             return Err(LabelsError::TooMany { n: labels.len() });
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_prometheus_would_not_take_is_refused() {
+    fn invalid_labels_are_rejected() {
         assert!(labels(&["application", "_zone", "a1"]).is_ok());
         for bad in ["", "1a", "a-b", "__name__", "é", "a b", "a\""] {
             assert_eq!(labels(&[bad]), Err(LabelsError::Name { name: bad.to_owned() }));

@@ -1,10 +1,10 @@
-//! All figures, in the text that Prometheus reads.
+//! All metrics, in Prometheus' text format.
 //!
-//! Nothing is counted here: each crate counts in atomics of its own, the program registers what it knows as functions
-//! that make [`Figure`]s, and at each scrape all of it is written out. So a metric costs nothing until somebody looks.
+//! Nothing is counted here: each crate counts in its own atomics, the program registers functions that return
+//! [`Figure`]s, and each scrape renders all of them. So a metric costs nothing between scrapes.
 //!
-//! The text is OpenMetrics. Readers that do not ask for it get Prometheus' older format, which differs in one thing: the
-//! head of a counter has the suffix `_total` there, as its series do.
+//! The format is OpenMetrics. Scrapers that do not accept it get Prometheus' older format, which differs in one
+//! respect: the HELP and TYPE lines of a counter have the suffix `_total`, like its series.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use prometheus_client::registry::{Registry, Unit};
 use ratewright_core::{Clock, Micros, Reading, Verdict};
 
 use super::labels::Labels;
-use crate::watch::{Check, NearLimit, Watch, basis_name};
+use crate::telemetry::{Check, NearLimit, Telemetry, basis_name};
 
-/// All figures.
+/// All metrics.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
 }
 
-/// One metric that the program knows, as it is now.
+/// One metric of the program, with its current values.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Figure {
     name: &'static str,
     help: &'static str,
-    kind: Kind,
+    kind: MetricKind,
     samples: Vec<(Vec<(&'static str, String)>, Sample)>,
 }
 
@@ -41,7 +41,7 @@ enum Sample {
     Durations(Reading),
 }
 
-/// How figures are written.
+/// The text format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Format {
     OpenMetrics,
@@ -49,28 +49,28 @@ pub(super) enum Format {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+enum MetricKind {
     Counter,
     Gauge,
     Durations,
 }
 
-struct ChecksAndDecisions<C>(Arc<Watch<C>>);
+struct ChecksAndDecisions<C>(Arc<Telemetry<C>>);
 
-struct Known<F>(F);
+struct ProgramMetrics<F>(F);
 
 impl Metrics {
-    /// What was seen of the decisions. Every series carries these labels.
-    pub fn new<C: Clock + 'static>(labels: Labels, watch: Arc<Watch<C>>) -> Self {
+    /// The metrics of decisions. Every series carries these labels.
+    pub fn new<C: Clock + 'static>(labels: Labels, telemetry: Arc<Telemetry<C>>) -> Self {
         let mut registry = Registry::with_labels(labels.into_pairs());
-        registry.register_collector(Box::new(ChecksAndDecisions(watch)));
+        registry.register_collector(Box::new(ChecksAndDecisions(telemetry)));
         Self { registry }
     }
 
-    /// Adds what the program knows. It is asked at each scrape, and must not wait for anything.
+    /// Adds metrics of the program. The function is called at each scrape, and must not block.
     #[must_use]
     pub fn with(mut self, known: impl Fn() -> Vec<Figure> + Send + Sync + 'static) -> Self {
-        self.registry.register_collector(Box::new(Known(known)));
+        self.registry.register_collector(Box::new(ProgramMetrics(known)));
         self
     }
 
@@ -78,7 +78,7 @@ impl Metrics {
         let mut page = String::new();
         match text::encode(&mut page, &self.registry) {
             Ok(()) => {}
-            Err(fmt::Error) => page.clear(), // a string takes everything
+            Err(fmt::Error) => page.clear(), // writing to a string cannot fail
         }
         match format {
             Format::OpenMetrics => page,
@@ -88,7 +88,7 @@ impl Metrics {
 }
 
 impl Format {
-    /// The format for who accepts that.
+    /// The format for this `Accept` header.
     pub(super) fn accepted(accepts: &str) -> Self {
         if accepts.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Plain }
     }
@@ -120,17 +120,17 @@ fn plain(page: &str) -> String {
 impl Figure {
     /// A number that goes up and down.
     pub fn gauge(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, kind: Kind::Gauge, samples: Vec::new() }
+        Self { name, help, kind: MetricKind::Gauge, samples: Vec::new() }
     }
 
     /// A number that only grows. Its series get the suffix `_total`.
     pub fn counter(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, kind: Kind::Counter, samples: Vec::new() }
+        Self { name, help, kind: MetricKind::Counter, samples: Vec::new() }
     }
 
-    /// How long things took, in seconds. Its series get the suffix `_seconds` and what else histograms have.
+    /// A histogram of durations, in seconds. Its series get the suffix `_seconds` and those of histograms.
     pub fn durations(name: &'static str, help: &'static str) -> Self {
-        Self { name, help, kind: Kind::Durations, samples: Vec::new() }
+        Self { name, help, kind: MetricKind::Durations, samples: Vec::new() }
     }
 
     /// Its value.
@@ -139,20 +139,20 @@ impl Figure {
         self.under([], value)
     }
 
-    /// Its value under a label, whose values must be few.
+    /// Its value under a label, which must have few values.
     #[must_use]
     pub fn labelled(self, label: &'static str, is: impl Into<String>, value: f64) -> Self {
         self.under([(label, is.into())], value)
     }
 
-    /// Its value under several labels, whose values must be few.
+    /// Its value under several labels, which must have few values.
     #[must_use]
     pub fn under<const N: usize>(mut self, labels: [(&'static str, String); N], value: f64) -> Self {
         self.samples.push((labels.into(), Sample::Number(value)));
         self
     }
 
-    /// How long things took that have these labels.
+    /// The durations under these labels.
     #[must_use]
     pub fn took<const N: usize>(mut self, labels: [(&'static str, String); N], took: Reading) -> Self {
         self.samples.push((labels.into(), Sample::Durations(took)));
@@ -210,7 +210,7 @@ fn encode_durations(took: &Reading, mut series: MetricEncoder<'_>) -> fmt::Resul
     series.encode_histogram::<NoLabelSet>(seconds(took.sum), took.n, &steps, None)
 }
 
-impl<F: Fn() -> Vec<Figure> + Send + Sync + 'static> Collector for Known<F> {
+impl<F: Fn() -> Vec<Figure> + Send + Sync + 'static> Collector for ProgramMetrics<F> {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         (self.0)().iter().try_for_each(|figure| encode_figure(figure, &mut encoder))
     }
@@ -219,19 +219,21 @@ impl<F: Fn() -> Vec<Figure> + Send + Sync + 'static> Collector for Known<F> {
 fn encode_figure(figure: &Figure, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let Figure { name, help, kind, samples } = figure;
     let (metric_type, unit) = match kind {
-        Kind::Counter => (MetricType::Counter, None),
-        Kind::Gauge => (MetricType::Gauge, None),
-        Kind::Durations => (MetricType::Histogram, Some(&Unit::Seconds)),
+        MetricKind::Counter => (MetricType::Counter, None),
+        MetricKind::Gauge => (MetricType::Gauge, None),
+        MetricKind::Durations => (MetricType::Histogram, Some(&Unit::Seconds)),
     };
     let mut family = encoder.encode_descriptor(name, help, unit, metric_type)?;
     let encode = |mut series: MetricEncoder<'_>, sample: &Sample| match (sample, kind) {
         (Sample::Durations(took), _) => encode_durations(took, series),
-        (Sample::Number(value), Kind::Counter) => series.encode_counter::<NoLabelSet, _, f64>(value, None),
-        (Sample::Number(value), Kind::Gauge | Kind::Durations) => series.encode_gauge(value),
+        (Sample::Number(value), MetricKind::Counter) => {
+            series.encode_counter::<NoLabelSet, _, f64>(value, None)
+        }
+        (Sample::Number(value), MetricKind::Gauge | MetricKind::Durations) => series.encode_gauge(value),
     };
     for (labels, sample) in samples {
         if labels.is_empty() {
-            return encode(family, sample); // without labels there is one
+            return encode(family, sample); // without labels there is only one sample
         }
         let labels: Vec<_> = labels.iter().map(|(name, is)| (*name, is.as_str())).collect();
         encode(family.encode_family(&labels)?, sample)?;
@@ -245,9 +247,9 @@ impl<C> fmt::Debug for ChecksAndDecisions<C> {
     }
 }
 
-impl<F> fmt::Debug for Known<F> {
+impl<F> fmt::Debug for ProgramMetrics<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Known").finish_non_exhaustive()
+        f.debug_tuple("ProgramMetrics").finish_non_exhaustive()
     }
 }
 

@@ -1,26 +1,26 @@
-//! The door's parameters.
+//! The URL parameters of the admin API.
 
 use ratewright_core::Policy;
 use ratewright_http::Problem;
 
 use crate::url::{bad, decode, once, pairs, quoted, unknown};
 
-/// Rows in an answer, unless another number is asked for.
+/// The default number of rows in a response.
 const N_DEFAULT: usize = 20;
 
-/// The most rows in an answer.
+/// The most rows in a response.
 const N_MAX: usize = 1_000;
 
-/// Which parameters a call takes.
+/// The parameters that a call takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Accepts {
+pub(super) enum AcceptedParams {
     /// `n`.
     Number,
-    /// `policy` too.
+    /// `n` and `policy`.
     Policy,
 }
 
-/// What was asked for.
+/// The parameters of a call.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Params {
     pub(super) policy: Option<String>,
@@ -28,13 +28,13 @@ pub(super) struct Params {
 }
 
 impl Params {
-    /// Reads a URL's query. Every parameter at most once, and no others. An empty policy means all.
-    pub(super) fn parse(query: &str, accepts: Accepts) -> Result<Self, Problem> {
+    /// Parses a URL's query: every parameter at most once, and no others. An empty policy means all.
+    pub(super) fn parse(query: &str, accepts: AcceptedParams) -> Result<Self, Problem> {
         let (mut policy, mut n) = (None, None);
         for (name, value) in pairs(query) {
             match name {
                 "n" => once(&mut n, parse_n(&decode("n", value)?)?, "n")?,
-                "policy" if accepts == Accepts::Policy => {
+                "policy" if accepts == AcceptedParams::Policy => {
                     once(&mut policy, parse_policy(decode("policy", value)?.into_owned())?, "policy")?;
                 }
                 _ => return Err(unknown(name, accepts.known())),
@@ -44,7 +44,7 @@ impl Params {
     }
 }
 
-impl Accepts {
+impl AcceptedParams {
     fn known(self) -> &'static str {
         match self {
             Self::Number => "n",
@@ -53,7 +53,7 @@ impl Accepts {
     }
 }
 
-/// Reads whether a reload is to be forced.
+/// Parses `force`.
 pub(super) fn parse_force(query: &str) -> Result<bool, Problem> {
     let mut force = None;
     for (name, value) in pairs(query) {
@@ -76,7 +76,10 @@ fn parse_n(text: &str) -> Result<usize, Problem> {
 
 fn parse_policy(text: String) -> Result<Option<String>, Problem> {
     if text.len() > Policy::NAME_MAX {
-        return Err(bad("policy", format!("{} is longer than a policy's name can be", quoted(&text))));
+        return Err(bad(
+            "policy",
+            format!("policy {} is longer than {} bytes", quoted(&text), Policy::NAME_MAX),
+        ));
     }
     Ok((!text.is_empty()).then_some(text))
 }
@@ -86,21 +89,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_read_or_refused() {
+    fn parameters_are_parsed_or_rejected() {
         let all = Params { policy: None, n: N_DEFAULT };
-        assert_eq!(Params::parse("", Accepts::Policy), Ok(all));
-        assert_eq!(Params::parse("policy=&n=5", Accepts::Policy), Ok(Params { policy: None, n: 5 }));
+        assert_eq!(Params::parse("", AcceptedParams::Policy), Ok(all));
+        assert_eq!(Params::parse("policy=&n=5", AcceptedParams::Policy), Ok(Params { policy: None, n: 5 }));
         let login = Params { policy: Some("login".to_owned()), n: N_DEFAULT };
-        assert_eq!(Params::parse("policy=log%69n", Accepts::Policy), Ok(login));
+        assert_eq!(Params::parse("policy=log%69n", AcceptedParams::Policy), Ok(login));
         let long = format!("policy={}", "x".repeat(65));
         for bad in ["n=0", "n=-1", "n=1001", "n=", "n=1&n=1", "m=1", &long] {
-            assert!(Params::parse(bad, Accepts::Policy).is_err(), "{bad}");
+            assert!(Params::parse(bad, AcceptedParams::Policy).is_err(), "{bad}");
         }
-        assert!(Params::parse("policy=login", Accepts::Number).is_err());
+        assert!(Params::parse("policy=login", AcceptedParams::Number).is_err());
     }
 
     #[test]
-    fn a_reload_is_forced_only_by_a_clear_word() {
+    fn a_reload_is_forced_only_by_force_true() {
         assert_eq!((parse_force(""), parse_force("force=false")), (Ok(false), Ok(false)));
         assert_eq!(parse_force("force=true"), Ok(true));
         for bad in ["force", "force=", "force=1", "force=TRUE", "force=true&force=true", "n=1"] {

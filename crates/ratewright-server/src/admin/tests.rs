@@ -1,4 +1,4 @@
-//! The door as its callers meet it.
+//! The admin API as its callers see it.
 
 use std::num::NonZeroU32;
 
@@ -12,20 +12,23 @@ use ratewright_store::MemoryStore;
 use tower::ServiceExt;
 
 use super::*;
-use crate::watch::{Warnings, Watcher};
+use crate::telemetry::{TelemetryObserver, Warnings};
 
-/// What Prometheus accepts.
+/// The `Accept` header of Prometheus.
 const OPEN_METRICS: &str = "application/openmetrics-text;version=1.0.0,application/openmetrics-text;version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
 
-/// A door after two queries of one client under a limit of one.
-async fn door(readiness: Readiness, labels: &[(&str, &str)]) -> Router {
+/// The API after two queries of one client under a limit of one.
+async fn admin_api(readiness: Readiness, labels: &[(&str, &str)]) -> Router {
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_250_000));
-    let watch = Arc::new(Watch::new(Warnings::default(), clock.clone(), Arc::new(clock.clone())));
+    let telemetry = Arc::new(Telemetry::new(Warnings::default(), clock.clone(), Arc::new(clock.clone())));
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1/h".parse().unwrap()).unwrap();
     let policy = Policy::new("login", quota).unwrap().by(&[AttributeName::Ip]);
     let store = MemoryStore::new(clock, 1_000);
-    let limiter =
-        Limiter::observed(Policies::new(vec![policy]).unwrap(), store, Watcher::Rates(watch.clone()));
+    let limiter = Limiter::observed(
+        Policies::new(vec![policy]).unwrap(),
+        store,
+        TelemetryObserver::Rates(telemetry.clone()),
+    );
     let attributes = [
         Attribute { name: AttributeName::Ip, value: "192.0.2.1" },
         Attribute { name: AttributeName::Method, value: "POST" },
@@ -45,11 +48,11 @@ async fn door(readiness: Readiness, labels: &[(&str, &str)]) -> Router {
     for _ in 0..2 {
         limiter.decide(&query).await;
     }
-    watch.checks().observe(Algorithm::SlidingWindow, Verdict::Deny, Micros::from_millis(3));
+    telemetry.checks().observe(Algorithm::SlidingWindow, Verdict::Deny, Micros::from_millis(3));
     let calls = Histogram::default();
     calls.observe(Micros::from_millis(3));
     let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
-    let metrics = Metrics::new(Labels::new(labels.collect()).unwrap(), watch.clone()).with(move || {
+    let metrics = Metrics::new(Labels::new(labels.collect()).unwrap(), telemetry.clone()).with(move || {
         vec![
             Figure::gauge("ratewright_store_up", "Whether the shared store is in reach").of(1.0),
             Figure::counter("ratewright_standings", "Standings").labelled("basis", "local", 2.0),
@@ -58,7 +61,7 @@ async fn door(readiness: Readiness, labels: &[(&str, &str)]) -> Router {
     });
     let info = Info { version: "1.2.3", generation: 4, uptime: Micros::from_millis(5_999) };
     let admin = Arc::new(Admin {
-        watch,
+        telemetry,
         metrics,
         is_policy: Box::new(|name| ["login", "idle"].contains(&name)),
         info: Box::new(move || info.clone()),
@@ -70,9 +73,9 @@ async fn door(readiness: Readiness, labels: &[(&str, &str)]) -> Router {
     open(admin.clone()).merge(guarded(admin))
 }
 
-async fn ask(door: Router, method: Method, path: &str, accept: &str) -> (u16, String, String) {
+async fn ask(admin_api: Router, method: Method, path: &str, accept: &str) -> (u16, String, String) {
     let request = http::Request::builder().method(method).uri(path).header(header::ACCEPT, accept);
-    let response = door.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    let response = admin_api.oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
     let status = response.status().as_u16();
     let kind = response.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
     let body = axum::body::to_bytes(response.into_body(), 100_000).await.unwrap();
@@ -80,7 +83,7 @@ async fn ask(door: Router, method: Method, path: &str, accept: &str) -> (u16, St
 }
 
 async fn check(path: &str, expected: Expect) {
-    let (status, kind, body) = ask(door(Readiness::Ready, &[]).await, Method::GET, path, "*/*").await;
+    let (status, kind, body) = ask(admin_api(Readiness::Ready, &[]).await, Method::GET, path, "*/*").await;
     expected.assert_eq(&format!("{status} {kind} {body}"));
 }
 
@@ -92,15 +95,15 @@ async fn c8_health_is_up_at_both_paths() {
 }
 
 #[tokio::test]
-async fn who_is_not_ready_says_why_and_is_healthy_all_the_same() {
-    let door = door(Readiness::NotReady { reason: "it is stopping" }, &[]).await;
-    let (status, _, body) = ask(door.clone(), Method::GET, "/ready", "").await;
+async fn a_program_that_is_not_ready_says_why_and_is_still_healthy() {
+    let admin_api = admin_api(Readiness::NotReady { reason: "it is stopping" }, &[]).await;
+    let (status, _, body) = ask(admin_api.clone(), Method::GET, "/ready", "").await;
     assert_eq!((status, body.as_str()), (503, r#"{"status":"OUT_OF_SERVICE","reason":"it is stopping"}"#));
-    assert_eq!(ask(door, Method::GET, "/health", "").await.0, 200);
+    assert_eq!(ask(admin_api, Method::GET, "/health", "").await.0, 200);
 }
 
 #[tokio::test]
-async fn c8_info_says_what_runs_here() {
+async fn c8_info_has_version_generation_and_uptime() {
     let expected = expect![[
         r#"200 application/json {"name":"ratewright","version":"1.2.3","generation":4,"uptimeSeconds":5}"#
     ]];
@@ -108,7 +111,7 @@ async fn c8_info_says_what_runs_here() {
 }
 
 #[tokio::test]
-async fn who_is_being_denied_can_be_asked() {
+async fn denied_clients_and_denials_are_listed() {
     let expected = expect![[
         r#"200 application/json {"windowSeconds":300,"top":[{"policy":"login","client":"192.0.2.1","atLeast":1,"atMost":1,"mode":"enforce"}]}"#
     ]];
@@ -116,7 +119,7 @@ async fn who_is_being_denied_can_be_asked() {
     let expected = expect![[r#"200 application/json {"windowSeconds":300,"top":[]}"#]];
     check("/api/v1/admin/top?policy=idle&n=5", expected).await;
     let expected = expect![[
-        r#"404 application/problem+json {"type":"about:blank","title":"Not Found","status":404,"detail":"there is no policy \"nope\"; the policy file has the names","parameter":"policy"}"#
+        r#"404 application/problem+json {"type":"about:blank","title":"Not Found","status":404,"detail":"unknown policy \"nope\"; see the policy file","parameter":"policy"}"#
     ]];
     check("/api/v1/admin/top?policy=nope", expected).await;
     let expected = expect![[
@@ -126,11 +129,11 @@ async fn who_is_being_denied_can_be_asked() {
 }
 
 #[tokio::test]
-async fn what_is_not_there_is_a_problem() {
+async fn errors_are_problems() {
     check(
         "/nowhere",
         expect![[
-            r#"404 application/problem+json {"type":"about:blank","title":"Not Found","status":404,"detail":"there is nothing at /nowhere; try /metrics, /health, /ready, /actuator/info or /api/v1/admin/top"}"#
+            r#"404 application/problem+json {"type":"about:blank","title":"Not Found","status":404,"detail":"path /nowhere not found; use /metrics, /health, /ready, /actuator/info or /api/v1/admin/top"}"#
         ]],
     )
     .await;
@@ -142,17 +145,17 @@ async fn what_is_not_there_is_a_problem() {
     )
     .await;
     for path in ["/metrics", "/health"] {
-        let door = door(Readiness::Ready, &[]).await;
-        let (status, kind, _) = ask(door, Method::POST, path, "").await;
+        let admin_api = admin_api(Readiness::Ready, &[]).await;
+        let (status, kind, _) = ask(admin_api, Method::POST, path, "").await;
         assert_eq!((status, kind.as_str()), (405, "application/problem+json"));
     }
 }
 
 #[tokio::test]
-async fn c8_figures_have_the_names_and_labels_that_were_asked_for() {
+async fn c8_metrics_have_the_required_names_and_labels() {
     let (_, _, page) =
-        ask(door(Readiness::Ready, &[]).await, Method::GET, "/actuator/prometheus", OPEN_METRICS).await;
-    let told = |line: &&str| {
+        ask(admin_api(Readiness::Ready, &[]).await, Method::GET, "/actuator/prometheus", OPEN_METRICS).await;
+    let shown = |line: &&str| {
         let series = line.contains("SLIDING_WINDOW\"") && line.contains("\"false\"");
         line.starts_with('#') || series || line.starts_with("ratewright")
     };
@@ -217,13 +220,13 @@ async fn c8_figures_have_the_names_and_labels_that_were_asked_for() {
         ratewright_store_call_seconds_bucket{le="+Inf"} 1
         # EOF
     "##]]
-    .assert_eq(&page.lines().filter(told).map(|line| format!("{line}\n")).collect::<String>());
+    .assert_eq(&page.lines().filter(shown).map(|line| format!("{line}\n")).collect::<String>());
 }
 
 #[tokio::test]
 async fn every_series_carries_the_configured_labels() {
     let labels = [("application", "shop \"eu\"")];
-    let (_, _, page) = ask(door(Readiness::Ready, &labels).await, Method::GET, "/metrics", "").await;
+    let (_, _, page) = ask(admin_api(Readiness::Ready, &labels).await, Method::GET, "/metrics", "").await;
     let series: Vec<_> = page.lines().filter(|line| !line.starts_with('#')).collect();
     assert!(series.len() > 180, "{}", series.len());
     for line in series {
@@ -233,20 +236,22 @@ async fn every_series_carries_the_configured_labels() {
 
 #[tokio::test]
 async fn no_client_is_in_a_label() {
-    let (_, _, page) = ask(door(Readiness::Ready, &[]).await, Method::GET, "/metrics", "").await;
+    let (_, _, page) = ask(admin_api(Readiness::Ready, &[]).await, Method::GET, "/metrics", "").await;
     assert!(!page.contains("192.0.2.1") && !page.contains("/login"), "{page}");
 }
 
 #[tokio::test]
-async fn the_content_type_is_what_the_scraper_asked_for() {
-    let kind = async |accept| ask(door(Readiness::Ready, &[]).await, Method::GET, "/metrics", accept).await.1;
+async fn the_content_type_is_one_that_the_scraper_accepts() {
+    let kind =
+        async |accept| ask(admin_api(Readiness::Ready, &[]).await, Method::GET, "/metrics", accept).await.1;
     assert_eq!(kind(OPEN_METRICS).await, "application/openmetrics-text; version=1.0.0; charset=utf-8");
     assert_eq!(kind("*/*").await, "text/plain; version=0.0.4; charset=utf-8");
 }
 
 #[tokio::test]
-async fn in_the_older_format_the_heads_of_counters_have_the_names_of_their_series() {
-    let (_, _, page) = ask(door(Readiness::Ready, &[]).await, Method::GET, "/metrics", "text/plain").await;
+async fn in_the_older_format_counters_are_described_by_the_names_of_their_series() {
+    let (_, _, page) =
+        ask(admin_api(Readiness::Ready, &[]).await, Method::GET, "/metrics", "text/plain").await;
     let heads = page.lines().filter(|line| line.starts_with("# HELP") || line.starts_with("# TYPE"));
     expect![[r#"
         # HELP rate_limiter_requests_total Decisions of all entrypoints, under the algorithm of the deciding policy

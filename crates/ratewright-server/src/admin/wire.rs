@@ -1,4 +1,4 @@
-//! The door's answers.
+//! The responses of the admin API.
 
 use std::sync::Arc;
 
@@ -7,30 +7,30 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Info, Readiness, Reloaded};
-use crate::watch::{Denial, Denied, basis_name};
+use crate::telemetry::{Denial, DeniedClient, basis_name};
 
-/// The answer to `health` and `ready`.
+/// The response of `health` and `ready`.
 #[derive(Serialize)]
-pub(super) struct Health {
+pub(super) struct HealthBody {
     pub(super) status: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<&'static str>,
 }
 
-/// The answer to `info`.
+/// The response of `info`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Told {
+pub(super) struct InfoBody {
     name: &'static str,
     version: &'static str,
     generation: u64,
     uptime_seconds: u64,
 }
 
-/// The answer to `top`.
+/// The response of `top`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Top<'a> {
+pub(super) struct TopBody<'a> {
     window_seconds: u64,
     top: Vec<TopRow<'a>>,
 }
@@ -42,13 +42,13 @@ struct TopRow<'a> {
     client: &'a str,
     at_least: u64,
     at_most: u64,
-    /// `enforce`, or `shadow` for requests that were let through.
+    /// `enforce`, or `shadow` for requests that were allowed.
     mode: &'static str,
 }
 
-/// The answer to `denials`.
+/// The response of `denials`.
 #[derive(Serialize)]
-pub(super) struct Recent<'a> {
+pub(super) struct DenialsBody<'a> {
     denials: Vec<DenialRow<'a>>,
 }
 
@@ -60,65 +60,64 @@ struct DenialRow<'a> {
     client: &'a str,
     method: &'a str,
     path: &'a str,
-    /// Null if it will never be allowed.
+    /// Null if the request will never be allowed.
     retry_after_seconds: Option<u64>,
     basis: &'static str,
-    /// `enforce`, or `shadow` for a request that was let through.
+    /// `enforce`, or `shadow` for a request that was allowed.
     mode: &'static str,
     /// Empty for Envoy's calls, and for queries of a batch without an id.
     correlation_id: &'a str,
 }
 
-/// The answer to `reload`.
+/// The response of `reload`.
 #[derive(Serialize)]
 #[serde(untagged)]
-pub(super) enum ReloadAnswer {
+pub(super) enum ReloadBody {
     Done { generation: u64, changes: Vec<Value>, warnings: Vec<String> },
     Rejected { status: u16, title: &'static str, detail: String, errors: Vec<String> },
 }
 
-pub(super) fn reloaded(reloaded: Reloaded) -> (StatusCode, ReloadAnswer) {
+pub(super) fn reloaded(reloaded: Reloaded) -> (StatusCode, ReloadBody) {
     match reloaded {
         Reloaded::Done { generation, changes, warnings } => {
-            (StatusCode::OK, ReloadAnswer::Done { generation, changes, warnings })
+            (StatusCode::OK, ReloadBody::Done { generation, changes, warnings })
         }
         Reloaded::Rejected { errors } => {
             let status = StatusCode::UNPROCESSABLE_ENTITY;
-            let detail =
-                format!("the policy file was not put in force; the one before stays: {}", errors.join("; "));
+            let detail = format!("policy file rejected; the previous one stays: {}", errors.join("; "));
             let title = "Policy file rejected";
-            (status, ReloadAnswer::Rejected { status: status.as_u16(), title, detail, errors })
+            (status, ReloadBody::Rejected { status: status.as_u16(), title, detail, errors })
         }
     }
 }
 
-pub(super) fn readiness(readiness: &Readiness) -> (StatusCode, Health) {
+pub(super) fn readiness(readiness: &Readiness) -> (StatusCode, HealthBody) {
     match readiness {
-        Readiness::Ready => (StatusCode::OK, Health { status: "UP", reason: None }),
+        Readiness::Ready => (StatusCode::OK, HealthBody { status: "UP", reason: None }),
         Readiness::NotReady { reason } => {
-            (StatusCode::SERVICE_UNAVAILABLE, Health { status: "OUT_OF_SERVICE", reason: Some(reason) })
+            (StatusCode::SERVICE_UNAVAILABLE, HealthBody { status: "OUT_OF_SERVICE", reason: Some(reason) })
         }
     }
 }
 
-pub(super) fn info(info: &Info) -> Told {
+pub(super) fn info(info: &Info) -> InfoBody {
     let Info { version, generation, uptime } = *info;
     let uptime_seconds = uptime.as_micros() / ratewright_core::quantity::SECOND;
-    Told { name: "ratewright", version, generation, uptime_seconds }
+    InfoBody { name: "ratewright", version, generation, uptime_seconds }
 }
 
-pub(super) fn top(denied: &[Denied]) -> Top<'_> {
-    let rows = denied.iter().map(|Denied { policy, client, at_least, at_most, mode }| TopRow {
+pub(super) fn top(denied: &[DeniedClient]) -> TopBody<'_> {
+    let rows = denied.iter().map(|DeniedClient { policy, client, at_least, at_most, mode }| TopRow {
         policy,
         client,
         at_least: *at_least,
         at_most: *at_most,
         mode: mode.name(),
     });
-    Top { window_seconds: Denied::WINDOW.as_secs_ceil(), top: rows.collect() }
+    TopBody { window_seconds: DeniedClient::WINDOW.as_secs_ceil(), top: rows.collect() }
 }
 
-pub(super) fn denials(recent: &[Arc<Denial>]) -> Recent<'_> {
+pub(super) fn denials(recent: &[Arc<Denial>]) -> DenialsBody<'_> {
     let rows = recent.iter().map(|denial| DenialRow {
         at_unix_ms: denial.at.as_micros() / 1_000,
         policy: &denial.policy,
@@ -130,5 +129,5 @@ pub(super) fn denials(recent: &[Arc<Denial>]) -> Recent<'_> {
         mode: denial.mode.name(),
         correlation_id: &denial.correlation_id,
     });
-    Recent { denials: rows.collect() }
+    DenialsBody { denials: rows.collect() }
 }

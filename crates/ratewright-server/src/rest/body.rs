@@ -1,7 +1,7 @@
-//! The body of a request: read as a whole, neither too long nor too slow, and an object.
+//! Reads request bodies: JSON objects of bounded length, within a timeout.
 //!
-//! Who sends too much is heard out for a while. A connection that is closed on somebody who still speaks is reset, and
-//! with it the answer that says why is lost. Who waits to be asked for the body (`Expect`) is told at once.
+//! A body that is too long is still read for a while: closing the connection while the client sends would reset it,
+//! and the client would lose the response. A client that sends `Expect` gets the response at once.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,13 +18,13 @@ use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-/// Time to send a body.
-const WITHIN: Duration = Duration::from_secs(10);
+/// Time in which a body must arrive.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is heard of a body that is too long, at most.
-const HEARD_MAX: usize = 16 * 1024 * 1024;
+/// The most bytes read of a body that is too long.
+const DRAIN_MAX: usize = 16 * 1024 * 1024;
 
-/// A JSON object. What is derived takes a list of the members' values too, which nobody means.
+/// A JSON object. Derived deserializers would also accept a list of the members' values.
 #[derive(Debug, Default)]
 pub(super) struct Object<T>(pub(super) T);
 
@@ -34,15 +34,14 @@ pub(super) async fn read(headers: &HeaderMap, body: Body, bytes_max: usize) -> R
     if is_long && headers.contains_key(header::EXPECT) {
         return Err(too_long(bytes_max));
     }
-    let slow =
-        |_| Problem::new(StatusCode::REQUEST_TIMEOUT, "the body did not come within 10 s; send it faster");
-    tokio::time::timeout(WITHIN, collect(body, bytes_max)).await.map_err(slow)?
+    let slow = |_| Problem::new(StatusCode::REQUEST_TIMEOUT, "body not received within 10 s; send it faster");
+    tokio::time::timeout(BODY_TIMEOUT, collect(body, bytes_max)).await.map_err(slow)?
 }
 
 /// Reads a JSON object.
 pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Problem> {
     serde_json::from_slice(body).map(|Object(value)| value).map_err(|error| {
-        let detail = format!("the body is not understood: {error}; /openapi.json says what it looks like");
+        let detail = format!("body is not valid: {error}; see /openapi.json");
         Problem::new(StatusCode::BAD_REQUEST, detail)
     })
 }
@@ -51,10 +50,12 @@ async fn collect(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
     let mut chunks = body.into_data_stream();
     let (mut first, mut rest, mut n_bytes) = (Bytes::new(), Vec::new(), 0);
     while let Some(chunk) = chunks.next().await {
-        let broken = |_| Problem::new(StatusCode::BAD_REQUEST, "the body broke off");
+        let broken = |_| {
+            Problem::new(StatusCode::BAD_REQUEST, "body is incomplete: the connection ended before it did")
+        };
         let chunk = chunk.map_err(broken)?;
         n_bytes += chunk.len();
-        if n_bytes > HEARD_MAX {
+        if n_bytes > DRAIN_MAX {
             break;
         }
         if first.is_empty() {
@@ -66,19 +67,19 @@ async fn collect(body: Body, bytes_max: usize) -> Result<Bytes, Problem> {
     if n_bytes > bytes_max {
         return Err(too_long(bytes_max));
     }
-    // Most bodies are one chunk, and need not be copied.
+    // Most bodies are one chunk, which is not copied.
     Ok(if rest.is_empty() { first } else { [&first[..], &rest].concat().into() })
 }
 
 fn too_long(bytes_max: usize) -> Problem {
-    let detail = format!("the body is longer than {bytes_max} bytes; send less at once");
+    let detail = format!("body is longer than {bytes_max} bytes; send a shorter one");
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail)
 }
 
 impl<'d, T: Deserialize<'d>> Deserialize<'d> for Object<T> {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visit<T>(PhantomData<fn() -> T>);
-        impl<'d, T: Deserialize<'d>> Visitor<'d> for Visit<T> {
+        struct ObjectVisitor<T>(PhantomData<fn() -> T>);
+        impl<'d, T: Deserialize<'d>> Visitor<'d> for ObjectVisitor<T> {
             type Value = T;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -87,11 +88,11 @@ impl<'d, T: Deserialize<'d>> Deserialize<'d> for Object<T> {
                 T::deserialize(MapAccessDeserializer::new(members))
             }
         }
-        deserializer.deserialize_map(Visit(PhantomData)).map(Self)
+        deserializer.deserialize_map(ObjectVisitor(PhantomData)).map(Self)
     }
 }
 
-/// Described as what it holds.
+/// Described as its content.
 impl<T: JsonSchema> JsonSchema for Object<T> {
     fn inline_schema() -> bool {
         T::inline_schema()

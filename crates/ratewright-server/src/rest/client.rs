@@ -3,11 +3,11 @@
 //! ```text
 //!   by: ip                        the bucket 192.0.2.7
 //!   by: {first_of: [user, ip]}    the bucket ip:192.0.2.7, for requests without a user
-//!   no by                         the one bucket for everybody
+//!   no by                         the one bucket for all clients
 //!   by: user                      needs user; and the bucket ip:192.0.2.7, if it was used because a user was unreadable
 //! ```
 //!
-//! A policy is never left out without a word: if the address alone does not name a bucket, the response says what is missing.
+//! Every policy is listed: if the address alone does not name a bucket, the response says what is missing.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -21,20 +21,20 @@ use ratewright_core::{
     Ask, Attribute, AttributeName, Decision, Entrypoint, Key, Limiter, Micros, Missing, Mode, Observe, Part,
     Policies, Policy, Query, Select, Store,
 };
-use ratewright_http::{Facts, Problem, Rules};
+use ratewright_http::{Facts, IdentityRules, Problem};
 use serde::Serialize;
 use smallvec::SmallVec;
 
-use super::decide::{Gateway, LimitState};
+use super::decide::{GatewayView, LimitState};
 use super::in_flight::{self, InFlightLimit};
-use crate::answer::json;
 use crate::key::Escaped;
+use crate::response::json;
 use crate::url::{bad, decode, once, pairs, quoted, unknown};
 
-/// Whether a policy is one of those that operators wrote.
+/// Whether a policy is in the policy file.
 pub type IsListed = fn(&Policy) -> bool;
 
-/// How many policies are looked at together.
+/// How many policies are read at once.
 const AT_ONCE: usize = 50;
 
 /// A client address.
@@ -45,27 +45,27 @@ pub(super) struct Client {
 
 /// The response.
 #[derive(Serialize)]
-struct Inspected<'a> {
+struct ClientUsage<'a> {
     ip: IpAddr,
-    /// The name that buckets have for it: of IPv6 a network.
+    /// Its name in bucket keys: for IPv6 a network.
     client: &'a str,
     /// Every policy, in the order of the file; those with `in_flight` last.
-    policies: Vec<Row<'a>>,
+    policies: Vec<PolicyUsage<'a>>,
 }
 
-/// What one policy has for the address.
+/// The buckets of one policy for the address.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row<'a> {
+struct PolicyUsage<'a> {
     policy: &'a str,
     mode: &'static str,
-    /// As `ratewright inspect` takes it; empty for the one bucket for everybody.
+    /// As `ratewright inspect` takes it; empty for the one bucket for all clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
-    /// What the policy counts by that an address does not tell, one text for each part of the key.
+    /// The parts of the key that do not follow from an address.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     needs: Vec<String>,
-    /// What else there is to know.
+    /// A remark.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'static str>,
     limits: Vec<LimitState<'a>>,
@@ -73,12 +73,13 @@ struct Row<'a> {
     in_flight_limits: Vec<InFlightLimit<'a>>,
 }
 
-/// What the policies say of it.
+/// Remarks.
 const OFF: &str = "the policy is off";
-const NOT_OPEN: &str = "the gateway is not open, and only the gateway counts requests in flight";
+const GATEWAY_NOT_RUNNING: &str =
+    "the gateway is not running, and only the gateway counts requests in flight";
 const STAND_IN: &str = "also counted by address: requests whose value cannot be read";
 
-/// Reads the parameters.
+/// Parses the parameters.
 pub(super) fn parse(query: &str) -> Result<IpAddr, Problem> {
     let mut ip = None;
     for (name, value) in pairs(query) {
@@ -87,13 +88,13 @@ pub(super) fn parse(query: &str) -> Result<IpAddr, Problem> {
             _ => return Err(unknown(name, "ip")),
         }
     }
-    ip.ok_or_else(|| bad("ip", "ip is missing; give the client's address, for example ip=192.0.2.7"))
+    ip.ok_or_else(|| bad("ip", "ip is missing; send the client's address, for example ip=192.0.2.7"))
 }
 
 fn parse_ip(text: &str) -> Result<IpAddr, Problem> {
     text.parse().map_err(|_| {
         let detail = format!(
-            "ip is {}; use one address, for example 192.0.2.7 or 2001:db8::7; of a network any of its addresses",
+            "ip is {}; use one address, for example 192.0.2.7 or 2001:db8::7; for a network, any of its addresses",
             quoted(text)
         );
         bad("ip", detail)
@@ -101,9 +102,9 @@ fn parse_ip(text: &str) -> Result<IpAddr, Problem> {
 }
 
 impl Client {
-    pub(super) fn new(ip: IpAddr, rules: &Rules) -> Self {
+    pub(super) fn new(ip: IpAddr, rules: &IdentityRules) -> Self {
         let mut facts = Facts::default();
-        facts.tell_address(ip, rules);
+        facts.set_address(ip, rules);
         Self { ip, facts }
     }
 
@@ -111,7 +112,7 @@ impl Client {
     pub(super) async fn inspect<S, O>(
         &self,
         limiter: &Limiter<S, O>,
-        gateway: &Gateway,
+        gateway: &GatewayView,
         is_listed: IsListed,
     ) -> Response<String>
     where
@@ -126,14 +127,14 @@ impl Client {
             decisions.extend(join_all(looks).await);
         }
         let rates =
-            listed.iter().zip(&decisions).map(|(policy, decision)| self.row(policy, decision.as_ref()));
-        let in_flight = permits.iter().map(|policy| self.in_flight_row(policy, gateway));
+            listed.iter().zip(&decisions).map(|(policy, decision)| self.usage(policy, decision.as_ref()));
+        let in_flight = permits.iter().map(|policy| self.in_flight_usage(policy, gateway));
         let client = self.facts.value(AttributeName::Ip).unwrap_or_default();
         let policies = rates.chain(in_flight).collect();
-        json(StatusCode::OK, &Inspected { ip: self.ip, client, policies })
+        json(StatusCode::OK, &ClientUsage { ip: self.ip, client, policies })
     }
 
-    /// Looks at all buckets that a policy has for the address. None: it has none.
+    /// Reads all buckets of a policy for the address. `None`: it has none.
     async fn look<S, O>(
         &self,
         limiter: &Limiter<S, O>,
@@ -157,8 +158,8 @@ impl Client {
         Some(limiter.decide_under(Guard::from_inner(Arc::clone(policies)), &query).await)
     }
 
-    /// The attributes that name a bucket of the policy. Where the policy counts by something else, those of a request on which that
-    /// cannot be read, which the policy counts by address.
+    /// The attributes that name a bucket of the policy. If the policy counts by another attribute, those of a request in which
+    /// that attribute is unreadable, which the policy counts by address.
     fn attributes<'a>(&'a self, policy: &'a Policy) -> Option<SmallVec<[Attribute<'a>; 4]>> {
         let mut attributes = SmallVec::from_iter(self.facts.attributes().iter().copied());
         for part in needed(policy) {
@@ -169,47 +170,47 @@ impl Client {
         Some(attributes)
     }
 
-    fn row<'a>(&self, policy: &'a Policy, decision: Option<&'a Decision>) -> Row<'a> {
-        let mut row = self.bare_row(policy);
+    fn usage<'a>(&self, policy: &'a Policy, decision: Option<&'a Decision>) -> PolicyUsage<'a> {
+        let mut usage = self.empty_usage(policy);
         let limits = decision.into_iter().flat_map(|decision| decision.standings().map(LimitState::of));
-        row.limits = limits.collect();
-        if row.needs.is_empty() {
-            return row;
+        usage.limits = limits.collect();
+        if usage.needs.is_empty() {
+            return usage;
         }
-        if row.limits.iter().any(LimitState::is_used) {
-            row.note = Some(STAND_IN);
+        if usage.limits.iter().any(LimitState::is_used) {
+            usage.note = Some(STAND_IN);
         } else {
-            (row.key, row.limits) = (None, Vec::new());
+            (usage.key, usage.limits) = (None, Vec::new());
         }
-        row
+        usage
     }
 
-    fn in_flight_row<'a>(&self, policy: &'a Policy, gateway: &Gateway) -> Row<'a> {
-        let mut row = self.bare_row(policy);
+    fn in_flight_usage<'a>(&self, policy: &'a Policy, gateway: &GatewayView) -> PolicyUsage<'a> {
+        let mut usage = self.empty_usage(policy);
         let Some(attributes) = self.attributes(policy).filter(|_| policy.mode() != Mode::Off) else {
-            return row;
+            return usage;
         };
         match in_flight::count(policy, &attributes, gateway) {
-            None => row.note = Some(NOT_OPEN),
-            Some(0) if !row.needs.is_empty() => row.key = None,
+            None => usage.note = Some(GATEWAY_NOT_RUNNING),
+            Some(0) if !usage.needs.is_empty() => usage.key = None,
             Some(n) => {
-                row.in_flight_limits = in_flight::limits(policy, n);
-                row.note = (!row.needs.is_empty()).then_some(STAND_IN);
+                usage.in_flight_limits = in_flight::limits(policy, n);
+                usage.note = (!usage.needs.is_empty()).then_some(STAND_IN);
             }
         }
-        row
+        usage
     }
 
-    /// A policy, and the name of its bucket.
-    fn bare_row<'a>(&self, policy: &'a Policy) -> Row<'a> {
+    /// A policy and its key, without buckets.
+    fn empty_usage<'a>(&self, policy: &'a Policy) -> PolicyUsage<'a> {
         let attributes = self.attributes(policy);
         let limit = policy.limits().first();
         let key = attributes.as_deref().zip(limit).and_then(|(known, limit)| Key::new(limit.name(), known));
-        Row {
+        PolicyUsage {
             policy: policy.name(),
             mode: policy.mode().name(),
-            key: key.as_ref().map(written),
-            needs: needed(policy).map(words).collect(),
+            key: key.as_ref().map(key_text),
+            needs: needed(policy).map(part_names).collect(),
             note: (policy.mode() == Mode::Off).then_some(OFF),
             limits: Vec::new(),
             in_flight_limits: Vec::new(),
@@ -217,18 +218,18 @@ impl Client {
     }
 }
 
-/// The parts of a policy's key that an address does not tell.
+/// The parts of a policy's key that do not follow from an address.
 fn needed(policy: &Policy) -> impl Iterator<Item = &Part> {
     policy.partition().iter().filter(|part| part.names().all(|name| *name != AttributeName::Ip))
 }
 
-/// A part as policy files write it.
-fn words(part: &Part) -> String {
+/// A part as in policy files.
+fn part_names(part: &Part) -> String {
     part.names().map(ToString::to_string).collect::<Vec<_>>().join(" or ")
 }
 
 /// A key as `ratewright inspect` takes it.
-fn written(key: &Key<'_>) -> String {
+fn key_text(key: &Key<'_>) -> String {
     let mut text = String::new();
     for (n, value) in key.values().enumerate() {
         text.push_str(if n > 0 { "|" } else { "" });

@@ -1,4 +1,4 @@
-//! Decisions under the policy file, for others who ask on behalf of their clients.
+//! Decisions under the policy file, for callers that ask on behalf of their clients.
 //!
 //! ```text
 //!   {"attributes": {"ip": "192.0.2.7", "method": "POST", "path": "/api/login",
@@ -6,11 +6,11 @@
 //!    "cost": 1}
 //! ```
 //!
-//! Who asks is trusted (`entrust`), so what it says of its client counts; only a token is verified all the same. Policies
-//! are chosen by their selectors, as in any other door.
+//! The caller is authorized, so its statements about the client are trusted; only a token is still verified. Policies
+//! are selected as in any other entrypoint.
 
+mod client_facts;
 mod explain;
-mod told;
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -24,7 +24,7 @@ use ratewright_core::{
     Algorithm, Ask, AttributeName, Decision, Entrypoint, Limit, Limiter, Micros, Observe, Outcome, Policies,
     Policy, Query, RequestId, Standing, Store, Timestamp, Verdict,
 };
-use ratewright_http::{Fields, Occasion, Problem};
+use ratewright_http::{Problem, ProblemContext, RateLimitHeaders};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -32,74 +32,75 @@ use super::body::{self, Object};
 use super::openapi;
 use super::receipt;
 use super::wire::{CORRELATION_ID, message};
-use crate::answer::json;
+use crate::response::json;
 use crate::settings::Settings;
+use crate::url::unknown_policy_detail;
+use client_facts::ClientFacts;
 pub(super) use explain::Explanation;
-pub use explain::{CountInFlight, FindRoute, FoundRoute, Gateway};
-use told::Told;
+pub use explain::{CountInFlight, FindRoute, FoundRoute, GatewayView};
 
-/// The most queries in a batch, and how many of them are decided at once.
+/// The most queries in a batch, and how many are decided at once.
 const BATCH_MAX: usize = 1_000;
 const AT_ONCE: usize = 50;
 
-/// Asks whether a request of a client may go on.
+/// Asks whether a client's request is allowed.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Decide<'a> {
+pub struct DecideRequest<'a> {
     /// What is known about the request.
     #[serde(borrow, default)]
-    attributes: Object<Told<'a>>,
-    /// Units that it costs. Default: 1.
+    attributes: Object<ClientFacts<'a>>,
+    /// Units that the request costs. Default: 1.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 4_294_967_295_u32))]
     cost: NonZeroU32,
-    /// Policies that apply too, besides those that cover the request.
+    /// Policies that apply in addition to those that cover the request.
     #[serde(borrow, default)]
     #[schemars(inner(regex(pattern = openapi::NAME)))]
     policies: Vec<Cow<'a, str>>,
-    /// True to learn how things stand and spend nothing.
+    /// True to see the limits without spending.
     #[serde(default)]
     look: bool,
-    /// True to be told a receipt, with which the charge can be given back.
+    /// True to get a receipt, with which the charge can be refunded.
     #[serde(default)]
     receipt: bool,
 }
 
-/// Asks about several requests at once.
+/// Asks whether several requests are allowed.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Batch<'a> {
+pub(super) struct BatchRequest<'a> {
     /// At most 1,000.
     #[serde(borrow)]
     #[schemars(length(max = 1000))]
-    queries: Vec<Object<Decide<'a>>>,
+    queries: Vec<Object<DecideRequest<'a>>>,
 }
 
-/// What came of a query.
+/// The decision on a query.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Decided<'a> {
-    /// Whether it may go on.
+pub(super) struct DecideResponse<'a> {
+    /// Whether the request is allowed.
     allowed: bool,
     message: &'static str,
-    /// On what ground: `shared`, `local`, `fail_open`, `fail_closed`, or `none` if no limit applies.
+    /// The basis of the decision: `shared`, `local`, `fail_open`, `fail_closed`, or `none` if no limit applies.
     basis: &'static str,
-    /// Seconds after which it would be allowed: 0 if it is, missing if it never will be.
+    /// Seconds after which the request would be allowed: 0 if it is, missing if it never will be.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after_seconds: Option<u64>,
     /// Every limit that applies.
     limits: Vec<LimitState<'a>>,
-    /// With it the charge can be given back.
+    /// The receipt, with which the charge can be refunded.
     #[serde(skip_serializing_if = "Option::is_none")]
     receipt: Option<String>,
 }
 
-/// How one limit stands.
+/// The state of one limit.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct LimitState<'a> {
     policy: &'a str,
-    /// The override whose bucket it is: its name, or a digest of its `match`.
+    /// The override that the bucket belongs to: its name, or a digest of its `match`.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     override_name: Option<&'a str>,
     /// The quota's own name, if the policy has several.
@@ -107,9 +108,9 @@ pub(super) struct LimitState<'a> {
     quota: Option<&'a str>,
     /// `enforce` or `shadow`.
     mode: &'static str,
-    /// `paid`, `fits`, `short`, `never` or `unknown`.
+    /// `charged`, `would_pass`, `denied`, `never` or `unknown`.
     outcome: &'static str,
-    /// What it holds when full.
+    /// The units that it holds when full.
     limit: u32,
     remaining: u32,
     reset_after_seconds: u64,
@@ -120,43 +121,43 @@ pub(super) struct LimitState<'a> {
 
 /// One decision of a batch.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct InBatch<'a> {
-    /// 200, 429 or 403, as if it had been asked alone.
+pub(super) struct BatchDecision<'a> {
+    /// 200, 429 or 403, as for a single query.
     status: u16,
     #[serde(flatten)]
-    decided: Decided<'a>,
+    response_body: DecideResponse<'a>,
 }
 
 /// The decisions of a batch, in the order of its queries.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct Batched<'a> {
-    decisions: Vec<InBatch<'a>>,
+pub(super) struct BatchResponse<'a> {
+    decisions: Vec<BatchDecision<'a>>,
 }
 
-/// A denial with all that is known of it.
+/// A denial: the problem and the decision.
 #[derive(Serialize)]
-struct Denied<'a> {
+struct DenialResponse<'a> {
     #[serde(flatten)]
     problem: &'a Problem,
     #[serde(flatten)]
-    decided: &'a Decided<'a>,
+    response_body: &'a DecideResponse<'a>,
 }
 
 fn one() -> NonZeroU32 {
     NonZeroU32::MIN
 }
 
-/// Reads one query.
+/// Parses one query.
 ///
 /// # Errors
-/// If it is no JSON, or has what nobody knows.
-pub fn parse(body: &[u8]) -> Result<Decide<'_>, Problem> {
+/// If it is not valid JSON, or has unknown members.
+pub fn parse(body: &[u8]) -> Result<DecideRequest<'_>, Problem> {
     body::parse(body)
 }
 
-/// Reads a batch.
-pub(super) fn parse_batch(body: &[u8]) -> Result<Vec<Decide<'_>>, Problem> {
-    let Batch { queries } = body::parse(body)?;
+/// Parses a batch.
+pub(super) fn parse_batch(body: &[u8]) -> Result<Vec<DecideRequest<'_>>, Problem> {
+    let BatchRequest { queries } = body::parse(body)?;
     if queries.len() > BATCH_MAX {
         let detail = format!("the batch has {} queries; send at most {BATCH_MAX} at once", queries.len());
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail));
@@ -164,8 +165,8 @@ pub(super) fn parse_batch(body: &[u8]) -> Result<Vec<Decide<'_>>, Problem> {
     Ok(queries.into_iter().map(|Object(query)| query).collect())
 }
 
-/// What decides.
-pub(super) struct Deciding<'a, S, O> {
+/// Decides queries.
+pub(super) struct Decider<'a, S, O> {
     pub(super) limiter: &'a Limiter<S, O>,
     pub(super) settings: &'a Settings,
     pub(super) now: Timestamp,
@@ -173,118 +174,126 @@ pub(super) struct Deciding<'a, S, O> {
     pub(super) id: Option<&'a str>,
 }
 
-/// A decision, and what it was about.
-pub(super) struct Outcomes {
+/// A decision with its path and receipt.
+pub(super) struct DecidedQuery {
     decision: Decision,
     path: Option<String>,
     receipt: Option<String>,
 }
 
-impl<S, O> Deciding<'_, S, O>
+impl<S, O> Decider<'_, S, O>
 where
     S: Store<Error = Infallible>,
     O: Observe,
 {
     /// Decides one query.
-    pub(super) async fn decide(&self, asked: &Decide<'_>) -> Result<Outcomes, Problem> {
+    pub(super) async fn decide(&self, request: &DecideRequest<'_>) -> Result<DecidedQuery, Problem> {
         let policies = self.limiter.load();
-        asked.check(&policies, self.settings, "")?;
-        Ok(self.decide_under(policies, asked).await)
+        request.check(&policies, self.settings, "")?;
+        Ok(self.decide_under(policies, request).await)
     }
 
-    /// Decides a batch, all of it under one rule set, or nothing of it. Decisions are made together, so that a store can
-    /// take several in one call.
-    pub(super) async fn decide_all(&self, asked: &[Decide<'_>]) -> Result<Vec<Outcomes>, Problem> {
+    /// Decides a batch under one rule set, or rejects all of it. Decisions run concurrently, so that the store can batch its
+    /// calls.
+    pub(super) async fn decide_all(
+        &self,
+        requests: &[DecideRequest<'_>],
+    ) -> Result<Vec<DecidedQuery>, Problem> {
         let policies = self.limiter.policies();
-        for (n, asked) in asked.iter().enumerate() {
-            asked.check(&policies, self.settings, &format!("queries[{n}]: "))?;
+        for (n, request) in requests.iter().enumerate() {
+            request.check(&policies, self.settings, &format!("queries[{n}]: "))?;
         }
-        let decide = |asked| self.decide_under(Guard::from_inner(policies.clone()), asked);
-        let mut outcomes = Vec::with_capacity(asked.len());
-        for some in asked.chunks(AT_ONCE) {
+        let decide = |request| self.decide_under(Guard::from_inner(policies.clone()), request);
+        let mut outcomes = Vec::with_capacity(requests.len());
+        for some in requests.chunks(AT_ONCE) {
             outcomes.extend(join_all(some.iter().map(decide)).await);
-            // In memory nothing ever waits, and others have their turn only if they are given it.
+            // The memory store never waits, so other tasks run only if this one yields.
             tokio::task::yield_now().await;
         }
         Ok(outcomes)
     }
 
-    async fn decide_under(&self, policies: Guard<Arc<Policies>>, asked: &Decide<'_>) -> Outcomes {
+    async fn decide_under(
+        &self,
+        policies: Guard<Arc<Policies>>,
+        request: &DecideRequest<'_>,
+    ) -> DecidedQuery {
         let needs = policies.needs().clone();
-        let facts = asked.attributes.0.facts(self.settings, &needs, self.now);
-        self.settings.dialect.heed(&facts);
-        if let Some(cause) = facts.refused_token {
-            tracing::debug!(%cause, "token refused: it gives no user and no claims");
+        let facts = request.attributes.0.facts(self.settings, &needs, self.now);
+        self.settings.dialect.report_unknown_key(&facts);
+        if let Some(cause) = facts.token_error {
+            tracing::debug!(%cause, "token rejected: its user and claims are ignored");
         }
-        let id = self.id.or_else(|| asked.given_id());
+        let id = self.id.or_else(|| request.given_id());
         let attributes = facts.attributes();
-        let also: Vec<&str> = asked.policies.iter().map(AsRef::as_ref).collect();
+        let also: Vec<&str> = request.policies.iter().map(AsRef::as_ref).collect();
         let query = Query {
             select: facts.select(&also),
             attributes: &attributes,
             address: facts.address,
-            ask: if asked.look { Ask::Look(asked.cost.get()) } else { Ask::Spend(asked.cost) },
+            ask: if request.look { Ask::Look(request.cost.get()) } else { Ask::Spend(request.cost) },
             patience: Micros::ZERO,
             id: id.as_ref().map(|id| id as &dyn RequestId),
             entrypoint: Entrypoint::Rest,
         };
         let decision = self.limiter.decide_under(policies, &query).await;
-        let receipt = if asked.receipt { receipt::of(&decision, &query) } else { None };
+        let receipt = if request.receipt { receipt::of(&decision, &query) } else { None };
         let path = facts.value(AttributeName::Path).map(str::to_owned);
-        Outcomes { path, decision, receipt }
+        DecidedQuery { path, decision, receipt }
     }
 }
 
-impl Decide<'_> {
+impl DecideRequest<'_> {
     /// The id of the client's request, if its headers have one.
     pub(super) fn given_id(&self) -> Option<&str> {
         self.attributes.0.given_id()
     }
 
-    /// Refuses a path without end, and names of policies that nobody has; `place` says where the query stands.
-    fn check(&self, policies: &Policies, settings: &Settings, place: &str) -> Result<(), Problem> {
-        self.attributes.0.check(&settings.dialect.rules, place)?;
+    /// Rejects a path that is too long, and unknown policies; `location` is the query's position in a batch.
+    fn check(&self, policies: &Policies, settings: &Settings, location: &str) -> Result<(), Problem> {
+        self.attributes.0.check(&settings.dialect.rules, location)?;
         let is_known = |name: &str| policies.named(name).is_some() && Algorithm::named(name).is_none();
         let Some(unknown) = self.policies.iter().find(|name| !is_known(name)) else { return Ok(()) };
-        let unknown = crate::url::quoted(unknown);
-        let detail = format!("{place}there is no policy {unknown}; the policy file has the names");
+        let detail = format!("{location}{}", unknown_policy_detail(unknown, Some(policies)));
         Err(Problem::new(StatusCode::BAD_REQUEST, detail).about("policies"))
     }
 }
 
 /// Renders the decisions of a batch.
-pub(super) fn render_all(outcomes: &[Outcomes]) -> Response<String> {
-    let decisions = outcomes.iter().map(|outcome| InBatch {
-        status: Fields::status(&outcome.decision).as_u16(),
-        decided: Decided::of(&outcome.decision, outcome.receipt.clone()),
+pub(super) fn render_all(outcomes: &[DecidedQuery]) -> Response<String> {
+    let decisions = outcomes.iter().map(|outcome| BatchDecision {
+        status: RateLimitHeaders::status(&outcome.decision).as_u16(),
+        response_body: DecideResponse::of(&outcome.decision, outcome.receipt.clone()),
     });
-    json(StatusCode::OK, &Batched { decisions: decisions.collect() })
+    json(StatusCode::OK, &BatchResponse { decisions: decisions.collect() })
 }
 
-impl Outcomes {
-    /// Renders the decision, under the request's id.
+impl DecidedQuery {
+    /// Renders the decision, with the request's id.
     pub(super) fn render(self, settings: &Settings, now: Timestamp, id: &str) -> Response<String> {
-        let decided = Decided::of(&self.decision, self.receipt);
+        let response_body = DecideResponse::of(&self.decision, self.receipt);
         let mut response = match self.decision.verdict() {
-            Verdict::Allow => json(StatusCode::OK, &decided),
+            Verdict::Allow => json(StatusCode::OK, &response_body),
             Verdict::Deny => {
-                let occasion = Occasion {
+                let context = ProblemContext {
                     kind: &settings.dialect.problem_type,
                     instance: self.path.as_deref(),
                     correlation_id: id,
                     now,
                 };
-                let problem = &Problem::denial(&self.decision, &occasion);
-                let mut response =
-                    json(Fields::status(&self.decision), &Denied { problem, decided: &decided });
+                let problem = &Problem::denial(&self.decision, &context);
+                let mut response = json(
+                    RateLimitHeaders::status(&self.decision),
+                    &DenialResponse { problem, response_body: &response_body },
+                );
                 let kind = HeaderValue::from_static("application/problem+json");
                 response.headers_mut().insert(header::CONTENT_TYPE, kind);
                 response
             }
         };
         let headers = response.headers_mut();
-        if let Some(fields) = Fields::of(&self.decision, now) {
-            fields.render(settings.dialect.fields, headers);
+        if let Some(fields) = RateLimitHeaders::of(&self.decision, now) {
+            fields.render(settings.dialect.headers, headers);
         }
         if let Ok(id) = HeaderValue::from_str(id) {
             headers.insert(CORRELATION_ID, id);
@@ -293,7 +302,7 @@ impl Outcomes {
     }
 }
 
-impl<'a> Decided<'a> {
+impl<'a> DecideResponse<'a> {
     fn of(decision: &'a Decision, receipt: Option<String>) -> Self {
         let seconds = |wait: Micros| wait.as_secs_ceil();
         Self {
@@ -308,7 +317,7 @@ impl<'a> Decided<'a> {
 }
 
 impl<'a> LimitState<'a> {
-    /// True if less is left than it holds.
+    /// True if some of it is spent.
     pub(super) fn is_used(&self) -> bool {
         self.remaining < self.limit
     }
@@ -320,9 +329,9 @@ impl<'a> LimitState<'a> {
             quota: limit.name().quota(),
             mode: standing.limit.mode().name(),
             outcome: match standing.outcome {
-                Outcome::Paid(_) => "paid",
-                Outcome::Fits => "fits",
-                Outcome::Short { .. } => "short",
+                Outcome::Paid(_) => "charged",
+                Outcome::Fits => "would_pass",
+                Outcome::Short { .. } => "denied",
                 Outcome::Never => "never",
                 Outcome::Unknown => "unknown",
             },

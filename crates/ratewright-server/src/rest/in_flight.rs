@@ -1,6 +1,6 @@
 //! Requests in flight, for operators: how many a key has, and how many it may have.
 //!
-//! The gateway counts them, and entrypoints do not know each other, so the program passes the count as
+//! The gateway counts them. Entrypoints do not depend on each other, so the program passes the count as
 //! [`CountInFlight`](super::CountInFlight).
 
 use std::sync::Arc;
@@ -10,16 +10,16 @@ use ratewright_core::{Attribute, Basis, Key, Mode, Policies, Policy};
 use ratewright_http::Problem;
 use serde::Serialize;
 
-use super::asked::Asked;
-use super::decide::Gateway;
-use super::params::Which;
-use crate::answer::json;
-use crate::url::no_policy;
+use super::bucket_target::BucketTarget;
+use super::decide::GatewayView;
+use super::params::PolicyRef;
+use crate::response::json;
+use crate::url::unknown_policy;
 
 /// How many requests of a key are in flight.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Inspected<'a> {
+struct InFlightUsage<'a> {
     key: &'a str,
     policy: &'a str,
     in_flight: u32,
@@ -27,9 +27,9 @@ struct Inspected<'a> {
     pub(super) max: u32,
     /// `local`, or `off`: the gateway counts in its own memory.
     basis: &'static str,
-    /// None: requests in flight have no quotas.
+    /// Always empty: requests in flight have no quotas.
     limits: [(); 0],
-    /// The policy's own limit, then those of its overrides. None, if the policy is off.
+    /// The policy's own limit, then those of its overrides. Empty if the policy is off.
     in_flight_limits: Vec<InFlightLimit<'a>>,
 }
 
@@ -47,41 +47,43 @@ pub(super) struct InFlightLimit<'a> {
 
 /// The limits on requests in flight, if the policy is one of them.
 pub(super) fn policies_of(
-    which: &Which<'_>,
+    policy_ref: &PolicyRef<'_>,
     policies: &Policies,
-    gateway: &Gateway,
+    gateway: &GatewayView,
 ) -> Option<Arc<Policies>> {
-    match which {
-        Which::Policy(name) if policies.named(name).is_none() => {
+    match policy_ref {
+        PolicyRef::Policy(name) if policies.named(name).is_none() => {
             Some((gateway.permits)()).filter(|permits| permits.named(name).is_some())
         }
-        Which::Policy(_) | Which::AdHoc(_) => None,
+        PolicyRef::Policy(_) | PolicyRef::AdHoc(_) => None,
     }
 }
 
 /// Renders how many requests of a key are in flight.
-pub(super) fn inspected(
-    asked: &Asked<'_>,
+pub(super) fn inspect_response(
+    target: &BucketTarget<'_>,
     permits: &Policies,
-    gateway: &Gateway,
+    gateway: &GatewayView,
 ) -> Result<Response<String>, Problem> {
-    let name = asked.which.policy();
-    let policy = permits.named(name).ok_or_else(|| no_policy(name))?;
-    let in_flight = count(policy, &asked.attributes(), gateway).ok_or_else(|| not_open(name))?;
+    let name = target.policy_ref.policy();
+    let policy = permits.named(name).ok_or_else(|| unknown_policy(name, Some(permits)))?;
+    let in_flight = count(policy, &target.attributes(), gateway).ok_or_else(|| gateway_not_running(name))?;
     let max = policy.limits().first().map_or(0, |limit| limit.quota().capacity().get());
     let (limits, in_flight_limits) = ([], limits(policy, in_flight));
-    let key = &*asked.key;
+    let key = &*target.key;
     let basis = if policy.mode() == Mode::Off { "off" } else { Basis::Local.name() };
-    let inspected = Inspected { key, policy: name, in_flight, max, basis, limits, in_flight_limits };
-    Ok(json(StatusCode::OK, &inspected))
+    let inspect_response =
+        InFlightUsage { key, policy: name, in_flight, max, basis, limits, in_flight_limits };
+    Ok(json(StatusCode::OK, &inspect_response))
 }
 
-/// How much of the key with these attributes is in flight. None: the gateway is not open, or an attribute is missing.
-pub(super) fn count(policy: &Policy, attributes: &[Attribute<'_>], gateway: &Gateway) -> Option<u32> {
+/// How many requests of the key with these attributes are in flight. `None`: the gateway is not running, or an attribute is
+/// missing.
+pub(super) fn count(policy: &Policy, attributes: &[Attribute<'_>], gateway: &GatewayView) -> Option<u32> {
     (gateway.in_flight)(&Key::new(policy.limits().first()?.name(), attributes)?)
 }
 
-/// The policy's own limit, then those of its overrides. None, if the policy is off.
+/// The policy's own limit, then those of its overrides. Empty if the policy is off.
 pub(super) fn limits(policy: &Policy, in_flight: u32) -> Vec<InFlightLimit<'_>> {
     if policy.mode() == Mode::Off {
         return Vec::new();
@@ -97,15 +99,15 @@ pub(super) fn limits(policy: &Policy, in_flight: u32) -> Vec<InFlightLimit<'_>> 
     limits.collect()
 }
 
-fn not_open(policy: &str) -> Problem {
+fn gateway_not_running(policy: &str) -> Problem {
     let detail = format!(
         "policy \"{policy}\": requests in flight are not counted because the gateway is not running; add routes to the policy file and restart"
     );
     Problem::new(StatusCode::CONFLICT, detail).about("policy")
 }
 
-/// A reset of requests in flight.
-pub(super) fn not_reset(policy: &str) -> Problem {
+/// The problem of a reset of requests in flight.
+pub(super) fn cannot_reset(policy: &str) -> Problem {
     let detail =
         format!("policy \"{policy}\" cannot be reset: it limits requests in flight, which end by themselves");
     Problem::new(StatusCode::BAD_REQUEST, detail).about("policy")

@@ -1,7 +1,7 @@
-//! What the door understands and answers, for programs: OpenAPI 3.1.
+//! The OpenAPI 3.1 description of the REST API.
 //!
-//! Bodies are described by the types that are read and written, so that the description cannot differ from them; the
-//! calls are listed here, beside the router.
+//! Bodies are described by the types that are parsed and rendered, so that the description cannot differ from them; the
+//! calls are listed here.
 
 use std::sync::LazyLock;
 
@@ -9,15 +9,15 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
 
-use super::decide::{Batch, Batched, Decide, Decided, Explanation};
+use super::decide::{BatchRequest, BatchResponse, DecideRequest, DecideResponse, Explanation};
 use super::params::{self, KEY_MAX};
-use super::receipt::Refund;
-use super::wire::{Checked, Forgotten, Looked, Refunded};
+use super::receipt::RefundRequest;
+use super::wire::{CheckResponse, RefundResponse, RemainingResponse, ResetResponse};
 
-/// What the name of a policy looks like.
+/// The pattern of a policy's name.
 pub(super) const NAME: &str = "^[a-z0-9._-]{1,64}$";
 
-/// What has no control characters.
+/// The pattern of texts without control characters.
 const PRINTABLE: &str = r"^[^\x00-\x1f\x7f-\x9f]*$";
 
 /// The document, as JSON text.
@@ -51,7 +51,7 @@ fn write() -> Value {
         "info": {
             "title": "Ratewright decisions",
             "version": env!("CARGO_PKG_VERSION"),
-            "description": "May this client go on? Callers on the same machine may ask anything; others need a token to speak for anybody but themselves.",
+            "description": "Is this request allowed? Callers on the same machine may call everything; others need a token for calls that concern other clients.",
             "license": { "name": "MIT OR Apache-2.0", "identifier": "MIT OR Apache-2.0" },
         },
         "security": [{}, { "token": [] }],
@@ -66,15 +66,15 @@ fn write() -> Value {
 }
 
 fn check(schemas: &mut SchemaGenerator, id: &str) -> Value {
-    let body = content::<Checked<'_>>(schemas);
-    let mut parameters = which();
+    let body = content::<CheckResponse<'_>>(schemas);
+    let mut parameters = bucket_params();
     parameters.push(json!({
         "name": "permits", "in": "query", "description": "Units to spend. Default: 1.",
         "schema": { "type": "integer", "minimum": 1, "maximum": u32::MAX },
     }));
     call(
         id,
-        "Spend, and tell whether that is allowed",
+        "Spend units of a bucket",
         &parameters,
         None,
         json!({
@@ -85,27 +85,26 @@ fn check(schemas: &mut SchemaGenerator, id: &str) -> Value {
 }
 
 fn remaining(schemas: &mut SchemaGenerator) -> Value {
-    let body = content::<Looked<'_>>(schemas);
-    let answers =
-        json!({ "200": { "description": "How things stand", "headers": limit_headers(), "content": body } });
-    call("remaining", "Tell how a key stands, and spend nothing", &which(), None, answers)
+    let body = content::<RemainingResponse<'_>>(schemas);
+    let responses = json!({ "200": { "description": "The state of the bucket", "headers": limit_headers(), "content": body } });
+    call("remaining", "Show a bucket without spending", &bucket_params(), None, responses)
 }
 
 fn reset(schemas: &mut SchemaGenerator) -> Value {
-    let body = content::<Forgotten<'_>>(schemas);
-    let answers = json!({ "200": { "description": "Forgotten", "content": body } });
-    call("reset", "Forget a key: it is as if never seen", &which(), None, answers)
+    let body = content::<ResetResponse<'_>>(schemas);
+    let responses = json!({ "200": { "description": "Reset", "content": body } });
+    call("reset", "Reset a bucket", &bucket_params(), None, responses)
 }
 
 fn decide(schemas: &mut SchemaGenerator) -> Value {
-    let (mut asked, body) = (content::<Decide<'_>>(schemas), content::<Decided<'_>>(schemas));
-    show(&mut asked, "login", example_query());
+    let (mut request, body) = (content::<DecideRequest<'_>>(schemas), content::<DecideResponse<'_>>(schemas));
+    show(&mut request, "login", example_query());
     let denied = problem_content(&json!({ "$ref": "#/components/schemas/Denied" }));
     let mut call = call(
         "decide",
         "Decide a request under the policy file",
         &[],
-        Some(asked),
+        Some(request),
         json!({
             "200": { "description": "Allowed", "headers": limit_headers(), "content": body },
             "429": { "description": TOO_MANY, "headers": denial_headers(), "content": denied },
@@ -116,14 +115,8 @@ fn decide(schemas: &mut SchemaGenerator) -> Value {
         { "$ref": "#/components/schemas/Denied" }, { "$ref": "#/components/schemas/Problem" }
     ] });
     for (status, description) in [
-        (
-            "400",
-            "Not understood, or a policy cannot count the request because it sends an attribute more than once",
-        ),
-        (
-            "403",
-            "The caller may not speak for others, or a policy refuses a request that lacks what it counts by",
-        ),
+        ("400", "Invalid request, or a policy cannot count it because it sends an attribute more than once"),
+        ("403", "The caller is not authorized, or the request lacks an attribute that a policy counts by"),
     ] {
         call["responses"][status] =
             json!({ "description": description, "content": problem_content(&either) });
@@ -132,34 +125,40 @@ fn decide(schemas: &mut SchemaGenerator) -> Value {
 }
 
 fn decide_batch(schemas: &mut SchemaGenerator) -> Value {
-    let (mut asked, body) = (content::<Batch<'_>>(schemas), content::<Batched<'_>>(schemas));
-    show(&mut asked, "two", json!({ "queries": [example_query(), { "look": true }] }));
-    let answers = json!({ "200": { "description": "Decided, in order", "content": body } });
-    call("decideBatch", "Decide up to 1,000 requests", &[], Some(asked), answers)
+    let (mut request, body) = (content::<BatchRequest<'_>>(schemas), content::<BatchResponse<'_>>(schemas));
+    show(&mut request, "two", json!({ "queries": [example_query(), { "look": true }] }));
+    let responses = json!({ "200": { "description": "Decided, in order", "content": body } });
+    call("decideBatch", "Decide up to 1,000 requests", &[], Some(request), responses)
 }
 
 fn explain(schemas: &mut SchemaGenerator) -> Value {
-    let (mut asked, body) = (content::<Decide<'_>>(schemas), content::<Explanation>(schemas));
-    show(&mut asked, "login", example_query());
-    let answers = json!({ "200": { "description": "Why, for every policy", "content": body } });
-    call("explain", "Say why a request is limited or not, and spend nothing", &[], Some(asked), answers)
+    let (mut request, body) = (content::<DecideRequest<'_>>(schemas), content::<Explanation>(schemas));
+    show(&mut request, "login", example_query());
+    let responses = json!({ "200": { "description": "The explanation, for every policy", "content": body } });
+    call(
+        "explain",
+        "Explain why a request is limited or not, without spending",
+        &[],
+        Some(request),
+        responses,
+    )
 }
 
 fn refund(schemas: &mut SchemaGenerator) -> Value {
-    let (mut asked, body) = (content::<Refund>(schemas), content::<Refunded>(schemas));
-    show(&mut asked, "login", json!({ "receipt": RECEIPT }));
-    let answers = json!({ "200": { "description": "Given back", "content": body } });
-    call("refund", "Give back what a decision charged", &[], Some(asked), answers)
+    let (mut request, body) = (content::<RefundRequest>(schemas), content::<RefundResponse>(schemas));
+    show(&mut request, "login", json!({ "receipt": RECEIPT }));
+    let responses = json!({ "200": { "description": "Refunded", "content": body } });
+    call("refund", "Refund what a decision charged", &[], Some(request), responses)
 }
 
-/// One call, with the refusals that all have.
-fn call(id: &str, summary: &str, parameters: &[Value], body: Option<Value>, answers: Value) -> Value {
-    let mut call = json!({ "operationId": id, "summary": summary, "responses": answers });
-    let refusals: &[&str] = match body {
+/// One call, with the errors that all calls share.
+fn call(id: &str, summary: &str, parameters: &[Value], body: Option<Value>, responses: Value) -> Value {
+    let mut call = json!({ "operationId": id, "summary": summary, "responses": responses });
+    let errors: &[&str] = match body {
         Some(_) => &["400", "401", "403", "408", "413"],
         None => &["400", "401", "403", "404"],
     };
-    for status in refusals {
+    for status in errors {
         call["responses"][*status] = json!({ "$ref": format!("#/components/responses/{status}") });
     }
     if !parameters.is_empty() {
@@ -171,20 +170,20 @@ fn call(id: &str, summary: &str, parameters: &[Value], body: Option<Value>, answ
     call
 }
 
-/// The parameters that say which buckets are meant.
-fn which() -> Vec<Value> {
+/// The parameters that select a bucket.
+fn bucket_params() -> Vec<Value> {
     let names = params::Algorithm::ALL.map(params::Algorithm::name);
     vec![
-        json!({ "name": "algorithm", "in": "query", "description": "Whose ad hoc buckets. Default: TOKEN_BUCKET.",
+        json!({ "name": "algorithm", "in": "query", "description": "The algorithm of the ad hoc bucket. Default: TOKEN_BUCKET.",
                 "schema": { "type": "string", "enum": names } }),
-        json!({ "name": "policy", "in": "query", "description": "The policy whose buckets are meant, in place of algorithm.",
+        json!({ "name": "policy", "in": "query", "description": "The policy of the bucket, in place of algorithm.",
                 "schema": { "type": "string", "pattern": NAME } }),
-        json!({ "name": "key", "in": "query", "description": "The bucket. Without it, the caller's own.",
+        json!({ "name": "key", "in": "query", "description": "The bucket. Default: the caller's own.",
                 "schema": { "type": "string", "minLength": 1, "maxLength": KEY_MAX, "pattern": PRINTABLE } }),
     ]
 }
 
-/// An address, or none.
+/// An optional address.
 pub(super) fn address(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "anyOf": [{ "type": "string", "format": "ipv4" }, { "type": "string", "format": "ipv6" }, { "type": "null" }] })
 }
@@ -199,13 +198,13 @@ fn show(content: &mut Value, name: &str, example: Value) {
     content["application/json"]["examples"] = json!({ name: { "value": example } });
 }
 
-/// A query as a gateway would put it.
+/// A query as a gateway would send it.
 fn example_query() -> Value {
     let headers = json!({ "X-Api-Key": "k-17" });
     json!({ "attributes": { "ip": "192.0.2.7", "method": "POST", "path": "/api/login", "headers": headers }, "receipt": true })
 }
 
-/// What such a query is told: one unit of the policy `login`, 10 at once and one every 6 s.
+/// The receipt of that query: one unit of the policy `login`, with a burst of 10 and one unit every 6 s.
 const RECEIPT: &str = "eyJpIjo3LCJoIjozLCJjIjpbeyJwIjoibG9naW4iLCJ2IjpbIjE5Mi4wLjIuNyJdLCJjIjoxLCJ0IjoxNzAwMDAwMDAwMDAwMDAwLCJiIjoic2hhcmVkIiwiciI6IjEvNnMiLCJrIjoidG9rZW5fYnVja2V0IiwibiI6MTB9XX0";
 
 fn problem_content(schema: &Value) -> Value {
@@ -216,11 +215,11 @@ fn problems() -> Value {
     let content = problem_content(&json!({ "$ref": "#/components/schemas/Problem" }));
     let problem = |description: &str| json!({ "description": description, "content": content });
     let mut problems = json!({
-        "400": problem("Not understood; `detail` says what is wrong and what to do"),
+        "400": problem("Invalid request; `detail` says what is wrong and what to do"),
         "401": problem("The token is missing or not valid"),
-        "403": problem("The caller may not speak for others"),
-        "404": problem("There is no such policy"),
-        "408": problem("The body came too slowly"),
+        "403": problem("The caller may not act for other clients"),
+        "404": problem("Unknown policy"),
+        "408": problem("The body was sent too slowly"),
         "413": problem("The body is too long"),
     });
     problems["401"]["headers"] = json!({ "WWW-Authenticate": {
@@ -229,10 +228,10 @@ fn problems() -> Value {
     problems
 }
 
-/// After RFC 9457.
+/// The problem of RFC 9457.
 fn problem() -> Value {
     json!({
-        "description": "An error after RFC 9457.",
+        "description": "An error of RFC 9457.",
         "type": "object",
         "required": ["type", "title", "status", "detail"],
         "properties": {
@@ -248,7 +247,7 @@ fn problem() -> Value {
     })
 }
 
-/// What the problem of a denial has more, at every entrypoint.
+/// The additional members of a denial, at every entrypoint.
 fn rate_limit_problem() -> Value {
     json!({
         "description": "The problem of a denied request. The gateway and the tower layer send the same.",
@@ -266,7 +265,7 @@ fn rate_limit_problem() -> Value {
 /// A denial by `decide`: the problem, and every limit that applies.
 fn denied() -> Value {
     json!({ "allOf": [
-        { "$ref": "#/components/schemas/RateLimitProblem" }, { "$ref": "#/components/schemas/Decided" }
+        { "$ref": "#/components/schemas/RateLimitProblem" }, { "$ref": "#/components/schemas/DecideResponse" }
     ] })
 }
 
@@ -285,11 +284,11 @@ fn headers() -> Value {
         "RateLimit-Policy": header(text.clone(), json!("\"login\";q=10;w=60"), "Every limit that applies, a structured field list: it holds q units, and refills them in w seconds."),
         "RateLimit": header(text.clone(), json!("\"login\";r=0;t=6"), "Every limit that applies, a structured field list: r units are left, and no more for t seconds."),
         "Retry-After": header(wait, json!(6), "Whole seconds after which the same request is allowed. Missing if waiting does not help."),
-        "X-Correlation-Id": header(text, json!("4bf92f3577b34da6"), "The id of the request: its own, or one that was made for it."),
+        "X-Correlation-Id": header(text, json!("4bf92f3577b34da6"), "The id of the request: its own, or a generated one."),
     })
 }
 
-/// The headers of a response that says how a limit stands.
+/// The headers of a response with the state of limits.
 fn limit_headers() -> Value {
     refer_to(&[
         "X-RateLimit-Limit",
@@ -320,7 +319,7 @@ mod tests {
     use expect_test::expect;
 
     #[test]
-    fn every_reference_leads_somewhere() {
+    fn every_reference_resolves() {
         fn walk(whole: &Value, value: &Value) {
             match value {
                 Value::Object(members) => {
@@ -339,13 +338,12 @@ mod tests {
         assert_eq!(document["openapi"], "3.1.0");
         assert_eq!(document["paths"].as_object().unwrap().len(), 7);
         let names: Vec<_> = document["components"]["schemas"].as_object().unwrap().keys().collect();
-        expect![[r#"["Batch", "Batched", "Checked", "Decide", "Decided", "Denied", "ExplainedPolicy", "Explanation", "Forgotten", "InBatch", "KnownAttribute", "LimitState", "Looked", "OwnedLimitState", "Problem", "RateLimitProblem", "Refund", "Refunded", "Told"]"#]]
+        expect![[r#"["BatchDecision", "BatchRequest", "BatchResponse", "BucketState", "CheckResponse", "ClientFacts", "DecideRequest", "DecideResponse", "Denied", "ExplainedPolicy", "Explanation", "KnownAttribute", "LimitState", "Problem", "RateLimitProblem", "RefundRequest", "RefundResponse", "RemainingResponse", "ResetResponse"]"#]]
             .assert_eq(&format!("{names:?}"));
     }
 
-    /// What is shown is understood, or nobody can learn from it.
     #[test]
-    fn examples_are_understood() {
+    fn examples_are_valid() {
         let query = example_query().to_string();
         assert!(super::super::decide::parse(query.as_bytes()).is_ok());
         let refund = json!({ "receipt": RECEIPT }).to_string();

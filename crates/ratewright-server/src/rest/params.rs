@@ -1,4 +1,4 @@
-//! The door's parameters: what is accepted, and a clear word for everything else.
+//! The URL parameters of the REST entrypoint.
 
 use std::borrow::Cow;
 use std::num::NonZeroU32;
@@ -10,7 +10,7 @@ use crate::url::{bad, decode, once, pairs, quoted, unknown};
 /// The longest key, in bytes after decoding.
 pub(super) const KEY_MAX: usize = 1_024;
 
-/// An algorithm, by its name here. In the model's order.
+/// An algorithm, with its name in this API, in the order of the core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Algorithm {
     #[default]
@@ -21,30 +21,30 @@ pub(super) enum Algorithm {
     FixedWindow,
 }
 
-/// Which parameters a call takes.
+/// The parameters that a call takes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Accepts {
+pub(super) enum AcceptedParams {
     /// `algorithm` and `key`.
     Key,
-    /// The same, but the key of the caller itself is never meant.
+    /// The same, but `key` is required.
     NamedKey,
-    /// `permits` too.
+    /// The same, and `permits`.
     Permits,
 }
 
-/// Which buckets are meant.
+/// The policy whose buckets a call concerns.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Which<'a> {
-    /// One of the algorithm's own, with any key.
+pub(super) enum PolicyRef<'a> {
+    /// The policy behind the algorithm's ad hoc keys.
     AdHoc(Algorithm),
-    /// Those of a policy of the file.
+    /// A policy of the policy file.
     Policy(Cow<'a, str>),
 }
 
-/// What was asked for.
+/// The parameters of a call.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Params<'a> {
-    pub(super) which: Which<'a>,
+    pub(super) policy_ref: PolicyRef<'a>,
     pub(super) key: Option<Cow<'a, str>>,
     pub(super) permits: NonZeroU32,
 }
@@ -58,7 +58,7 @@ impl Algorithm {
         Self::FixedWindow,
     ];
 
-    /// The name, as this door writes it.
+    /// The name in this API.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::TokenBucket => "TOKEN_BUCKET",
@@ -69,12 +69,12 @@ impl Algorithm {
         }
     }
 
-    /// The policy that ad hoc keys of this algorithm fall under: the one of the model's name for it.
+    /// The policy behind ad hoc keys of this algorithm: it has the algorithm's name in the core.
     fn policy(self) -> &'static str {
         ratewright_core::Algorithm::NAMES[self as usize]
     }
 
-    /// The name here of the model's algorithm.
+    /// This API's name of an algorithm.
     pub(super) fn of(algorithm: ratewright_core::Algorithm) -> Self {
         match algorithm {
             ratewright_core::Algorithm::TokenBucket(_) => Self::TokenBucket,
@@ -90,8 +90,8 @@ impl Algorithm {
     }
 }
 
-impl Which<'_> {
-    /// The policy whose buckets are meant.
+impl PolicyRef<'_> {
+    /// The policy's name.
     pub(super) fn policy(&self) -> &str {
         match self {
             Self::AdHoc(algorithm) => algorithm.policy(),
@@ -100,7 +100,7 @@ impl Which<'_> {
     }
 }
 
-impl Accepts {
+impl AcceptedParams {
     fn known(self) -> &'static str {
         match self {
             Self::Key | Self::NamedKey => "algorithm or policy, and key",
@@ -110,8 +110,8 @@ impl Accepts {
 }
 
 impl<'a> Params<'a> {
-    /// Reads a URL's query. Every parameter at most once, and no others.
-    pub(super) fn parse(query: &'a str, accepts: Accepts) -> Result<Self, Problem> {
+    /// Parses a URL's query: every parameter at most once, and no others.
+    pub(super) fn parse(query: &'a str, accepted: AcceptedParams) -> Result<Self, Problem> {
         let (mut algorithm, mut policy, mut key, mut permits) = (None, None, None, None);
         for (name, value) in pairs(query) {
             match name {
@@ -119,40 +119,40 @@ impl<'a> Params<'a> {
                     once(&mut algorithm, parse_algorithm(&decode("algorithm", value)?)?, "algorithm")?
                 }
                 "policy" => once(&mut policy, decode("policy", value)?, "policy")?,
-                "key" => once(&mut key, parse_key(decode("key", value)?, accepts)?, "key")?,
-                "permits" if accepts == Accepts::Permits => {
+                "key" => once(&mut key, parse_key(decode("key", value)?, accepted)?, "key")?,
+                "permits" if accepted == AcceptedParams::Permits => {
                     once(&mut permits, parse_permits(&decode("permits", value)?)?, "permits")?;
                 }
-                _ => return Err(unknown(name, accepts.known())),
+                _ => return Err(unknown(name, accepted.known())),
             }
         }
-        let which = match (algorithm, policy) {
+        let policy_ref = match (algorithm, policy) {
             (Some(_), Some(_)) => {
                 return Err(bad("policy", "give algorithm or policy, not both; a policy has its own"));
             }
-            (None, Some(policy)) => Which::Policy(policy),
-            (algorithm, None) => Which::AdHoc(algorithm.unwrap_or_default()),
+            (None, Some(policy)) => PolicyRef::Policy(policy),
+            (algorithm, None) => PolicyRef::AdHoc(algorithm.unwrap_or_default()),
         };
-        Ok(Self { which, key, permits: permits.unwrap_or(NonZeroU32::MIN) })
+        Ok(Self { policy_ref, key, permits: permits.unwrap_or(NonZeroU32::MIN) })
     }
 }
 
 fn parse_algorithm(text: &str) -> Result<Algorithm, Problem> {
     Algorithm::named(text).ok_or_else(|| {
         let names = Algorithm::ALL.map(Algorithm::name).join(", ");
-        bad("algorithm", format!("algorithm {} is not known; use one of {names}", quoted(text)))
+        bad("algorithm", format!("unknown algorithm {}; use one of {names}", quoted(text)))
     })
 }
 
-fn parse_key(text: Cow<'_, str>, accepts: Accepts) -> Result<Cow<'_, str>, Problem> {
+fn parse_key(text: Cow<'_, str>, accepted: AcceptedParams) -> Result<Cow<'_, str>, Problem> {
     if text.is_empty() {
         return Err(bad(
             "key",
             "key is empty; use 1 to 1024 bytes, or leave it out to mean your own address",
         ));
     }
-    // Where keys are asked for as they are shown, a byte may be written in three.
-    let bytes_max = if accepts == Accepts::NamedKey { 3 * KEY_MAX } else { KEY_MAX };
+    // A percent-encoded byte has three.
+    let bytes_max = if accepted == AcceptedParams::NamedKey { 3 * KEY_MAX } else { KEY_MAX };
     if text.len() > bytes_max {
         return Err(bad("key", format!("key has {} bytes; use 1 to {bytes_max}", text.len())));
     }
@@ -180,8 +180,8 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn refused(query: &str, expected: &str) {
-        let problem = Params::parse(query, Accepts::Permits).unwrap_err();
+    fn rejected(query: &str, expected: &str) {
+        let problem = Params::parse(query, AcceptedParams::Permits).unwrap_err();
         let body = problem.render().into_body();
         assert!(body.contains(expected), "{query:?}: {body}");
     }
@@ -189,40 +189,44 @@ mod tests {
     #[test]
     fn parameters_are_read() {
         let params =
-            Params::parse("algorithm=fixed_window&key=user%3A1+a%C3%A9&permits=7", Accepts::Permits).unwrap();
-        assert_eq!(params.which, Which::AdHoc(Algorithm::FixedWindow));
+            Params::parse("algorithm=fixed_window&key=user%3A1+a%C3%A9&permits=7", AcceptedParams::Permits)
+                .unwrap();
+        assert_eq!(params.policy_ref, PolicyRef::AdHoc(Algorithm::FixedWindow));
         assert_eq!(params.key.as_deref(), Some("user:1 aé"));
         assert_eq!(params.permits.get(), 7);
-        let none =
-            Params { which: Which::AdHoc(Algorithm::TokenBucket), key: None, permits: NonZeroU32::MIN };
-        assert_eq!(Params::parse("", Accepts::Permits), Ok(none));
+        let none = Params {
+            policy_ref: PolicyRef::AdHoc(Algorithm::TokenBucket),
+            key: None,
+            permits: NonZeroU32::MIN,
+        };
+        assert_eq!(Params::parse("", AcceptedParams::Permits), Ok(none));
     }
 
-    /// C3, C4, C6: bad input is told what is accepted.
+    /// C3, C4, C6: an error says what is accepted.
     #[test]
-    fn c3_c4_c6_bad_parameters_are_named_with_what_is_accepted() {
-        refused("algorithm=GCRA", r#"algorithm \"GCRA\" is not known; use one of TOKEN_BUCKET"#);
-        refused("algorithm=", r#"algorithm \"\" is not known"#);
-        refused("key=", "key is empty");
-        refused(&format!("key={}", "x".repeat(1_025)), "key has 1025 bytes; use 1 to 1024");
-        refused("key=a%0Ab", "control character");
-        refused("key=a%00b", "control character");
-        refused("key=%ff", "key is not UTF-8");
-        refused("key=a&key=b", "key is given twice");
+    fn c3_c4_c6_errors_name_the_parameter_and_what_is_accepted() {
+        rejected("algorithm=GCRA", r#"unknown algorithm \"GCRA\"; use one of TOKEN_BUCKET"#);
+        rejected("algorithm=", r#"unknown algorithm \"\""#);
+        rejected("key=", "key is empty");
+        rejected(&format!("key={}", "x".repeat(1_025)), "key has 1025 bytes; use 1 to 1024");
+        rejected("key=a%0Ab", "control character");
+        rejected("key=a%00b", "control character");
+        rejected("key=%ff", "key is not UTF-8");
+        rejected("key=a&key=b", "key is given twice");
         for permits in
             ["0", "-1", "+1", "1.5", "", "abc", "4294967296", "99999999999999999999999", "1e3", "%31%00"]
         {
-            refused(&format!("permits={permits}"), "use a whole number from 1 to 4294967295");
+            rejected(&format!("permits={permits}"), "use a whole number from 1 to 4294967295");
         }
-        refused(
+        rejected(
             "permit=1",
-            r#"parameter \"permit\" is not known; this call takes algorithm or policy, key and permits"#,
+            r#"unknown parameter \"permit\"; this call takes algorithm or policy, key and permits"#,
         );
-        assert!(Params::parse("permits=1", Accepts::Key).is_err());
+        assert!(Params::parse("permits=1", AcceptedParams::Key).is_err());
     }
 
     #[test]
-    fn the_names_here_are_the_models_in_capitals() {
+    fn the_names_are_those_of_the_core_in_capitals() {
         for algorithm in Algorithm::ALL {
             assert_eq!(algorithm.policy(), algorithm.name().to_lowercase());
             let model = ratewright_core::Algorithm::named(algorithm.policy()).unwrap();
@@ -231,10 +235,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_of_a_bad_value_is_short() {
-        refused(
+    fn a_long_value_is_shortened_in_the_error() {
+        rejected(
             &format!("algorithm={}", "y".repeat(10_000)),
-            &format!(r#"algorithm \"{}…\" is"#, "y".repeat(40)),
+            &format!(r#"unknown algorithm \"{}…\";"#, "y".repeat(40)),
         );
     }
 }

@@ -1,14 +1,14 @@
-//! Receipts: what a decision charged, as a text that its asker can bring back.
+//! Receipts: the charges of a decision, as a text that the caller can return for a refund.
 //!
 //! ```text
 //!   base64url of  {"i":7,"c":[{"p":"login","v":["192.0.2.7"],"c":1,"t":1700000000000000,"b":"shared",
 //!                              "r":"1/6s","k":"token_bucket","n":10}]}
 //! ```
 //!
-//! It is not signed: only who may decide for others may bring it back, and a refund never gives more than its cost,
-//! less what time has repaid, to a limit that is still the same. Brought back a second time, because the first answer was
-//! lost, it gives nothing: Redis remembers what it gave back, for all instances. What was paid in an instance's own memory only
-//! that instance gives back, which remembers the last that were brought to it.
+//! A receipt is not signed: only callers that may decide for other clients can return it, and a refund never exceeds
+//! its cost, less what has been refilled since, and only if the limit is unchanged. A second refund of the same
+//! receipt, for example after a lost response, returns nothing: Redis remembers refunds for all instances. Charges in
+//! an instance's own memory are refunded by that instance only, which remembers the last receipts returned to it.
 
 use std::collections::{HashSet, VecDeque};
 use std::num::NonZeroU32;
@@ -25,18 +25,18 @@ use serde::{Deserialize, Serialize};
 
 use super::body;
 
-/// How many receipts that were brought back are remembered.
+/// The most used receipts remembered.
 const USED_MAX: usize = 65_536;
 
-/// The longest receipt, and the most charges in it.
+/// The maximum length of a receipt, and of its charges.
 const RECEIPT_MAX: usize = 64 * 1024;
 const CHARGES_MAX: usize = 256;
 
-/// Gives back what a decision charged.
+/// Refunds what a decision charged.
 #[derive(Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Refund {
-    /// What the decision told. It is good for one refund.
+pub(super) struct RefundRequest {
+    /// The receipt of the decision. It is valid for one refund.
     #[schemars(length(max = RECEIPT_MAX), regex(pattern = "^[A-Za-z0-9_-]+$"))]
     receipt: String,
 }
@@ -44,7 +44,7 @@ pub(super) struct Refund {
 /// One charge.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Charged {
+struct ReceiptCharge {
     #[serde(rename = "p")]
     policy: String,
     /// The override whose bucket was charged.
@@ -69,29 +69,29 @@ struct Charged {
     capacity: NonZeroU32,
 }
 
-/// What a decision charged.
+/// The charges of a decision.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Receipt {
-    /// Tells receipts apart.
+    /// Identifies the receipt.
     #[serde(rename = "i")]
     id: u64,
     /// The instance that decided.
     #[serde(rename = "h", default)]
     instance: u64,
     #[serde(rename = "c")]
-    charged: Vec<Charged>,
+    charges: Vec<ReceiptCharge>,
 }
 
-/// The receipts that were brought back, the oldest first.
+/// The receipts that were refunded, the oldest first.
 #[derive(Debug, Default)]
-pub(super) struct Used(Mutex<(HashSet<u64>, VecDeque<u64>)>);
+pub(super) struct UsedReceipts(Mutex<(HashSet<u64>, VecDeque<u64>)>);
 
-/// What tells this instance from others.
+/// Identifies this instance.
 static INSTANCE: LazyLock<u64> = LazyLock::new(|| fastrand::u64(..));
 
-impl Used {
-    /// True if the receipt is brought back for the first time; from now on it is not.
+impl UsedReceipts {
+    /// True if the receipt was not refunded before. Marks it as refunded.
     pub(super) fn admit(&self, receipt: &Receipt) -> bool {
         let (known, order) = &mut *self.0.lock();
         if !known.insert(receipt.id) {
@@ -107,12 +107,12 @@ impl Used {
     }
 }
 
-/// What a decision charged. Nothing, if it charged nothing.
+/// The receipt of a decision. `None` if it charged nothing.
 pub(super) fn of(decision: &Decision, query: &Query<'_>) -> Option<String> {
-    let charged = decision.standings().filter_map(|(policy, limit, standing)| {
+    let charges = decision.standings().filter_map(|(policy, limit, standing)| {
         let Outcome::Paid(receipt) = &standing.outcome else { return None };
         let key = query.key(limit.name(), standing.limit)?;
-        Some(Charged {
+        Some(ReceiptCharge {
             policy: policy.name().to_owned(),
             override_name: limit.name().override_name().map(str::to_owned),
             quota: limit.name().quota().map(str::to_owned),
@@ -125,37 +125,37 @@ pub(super) fn of(decision: &Decision, query: &Query<'_>) -> Option<String> {
             capacity: limit.quota().capacity(),
         })
     });
-    let charged: Vec<_> = charged.collect();
-    if charged.is_empty() {
+    let charges: Vec<_> = charges.collect();
+    if charges.is_empty() {
         return None;
     }
     let text =
-        serde_json::to_string(&Receipt { id: fastrand::u64(..), instance: *INSTANCE, charged }).ok()?;
+        serde_json::to_string(&Receipt { id: fastrand::u64(..), instance: *INSTANCE, charges }).ok()?;
     Some(BASE64_URL_SAFE_NO_PAD.encode(text))
 }
 
-/// Reads what is brought back.
+/// Parses a refund request.
 pub(super) fn parse(body: &[u8]) -> Result<Receipt, Problem> {
-    let Refund { receipt } = body::parse(body)?;
+    let RefundRequest { receipt } = body::parse(body)?;
     let receipt = Some(receipt)
         .filter(|receipt| receipt.len() <= RECEIPT_MAX)
         .and_then(|receipt| BASE64_URL_SAFE_NO_PAD.decode(receipt).ok())
         .and_then(|text| serde_json::from_slice::<Receipt>(&text).ok())
-        .filter(|receipt| receipt.charged.len() <= CHARGES_MAX);
-    receipt.ok_or_else(unknown)
+        .filter(|receipt| receipt.charges.len() <= CHARGES_MAX);
+    receipt.ok_or_else(invalid_receipt)
 }
 
 impl Receipt {
-    /// The charges, as the model has them. What was paid in another instance's memory is not here.
+    /// The charges that this instance can refund: without those in another instance's memory.
     pub(super) fn paid(&self) -> Result<Vec<Paid<'_>>, Problem> {
-        let paid = self.charged.iter().map(|charged| charged.paid(self.id).ok_or_else(unknown));
+        let paid = self.charges.iter().map(|charge| charge.paid(self.id).ok_or_else(invalid_receipt));
         let paid = paid.collect::<Result<Vec<_>, _>>()?;
         let is_here = |paid: &Paid<'_>| paid.basis == Basis::Shared || self.instance == *INSTANCE;
         Ok(paid.into_iter().filter(is_here).collect())
     }
 }
 
-impl Charged {
+impl ReceiptCharge {
     fn paid(&self, id: u64) -> Option<Paid<'_>> {
         Some(Paid {
             id,
@@ -173,7 +173,7 @@ impl Charged {
     }
 }
 
-fn unknown() -> Problem {
-    let detail = "the receipt is not one of ours; bring it back as /api/v1/decide told it";
+fn invalid_receipt() -> Problem {
+    let detail = "receipt is not valid; send it as /api/v1/decide returned it";
     Problem::new(StatusCode::BAD_REQUEST, detail).about("receipt")
 }

@@ -1,46 +1,46 @@
-//! The answers of `check`, `remaining`, `reset` and `refund`.
+//! The responses of `check`, `remaining`, `reset` and `refund`.
 
 use http::{HeaderName, Response, StatusCode};
 use ratewright_core::{Basis, Decision, Limit, Timestamp, Verdict};
-use ratewright_http::{FieldStyle, Fields, Problem};
+use ratewright_http::{HeaderStyle, Problem, RateLimitHeaders};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::asked::Asked;
+use super::bucket_target::BucketTarget;
 use super::decide::LimitState;
-use super::params::{self, Which};
-use crate::answer::{BODY_USUAL, json, of_text, push_number, push_quoted};
+use super::params::{self, PolicyRef};
+use crate::response::{BODY_CAPACITY, json, json_text, push_number, push_quoted};
 
-/// Under which name requests and answers carry their id.
+/// The header with the request's id.
 pub(super) const CORRELATION_ID: HeaderName = HeaderName::from_static("x-correlation-id");
 
-/// What came of a check.
+/// The response of `check`.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Checked<'a> {
-    /// Whether it may go on.
+pub(super) struct CheckResponse<'a> {
+    /// Whether the request is allowed.
     allowed: bool,
     /// The bucket.
     key: &'a str,
     algorithm: &'static str,
-    /// The policy, if one was named.
+    /// The policy, if the call named one.
     #[serde(skip_serializing_if = "Option::is_none")]
     policy: Option<&'a str>,
-    /// Whole units that are left.
+    /// Units left, rounded down.
     remaining: u32,
-    /// Seconds until a bucket is full again, or until a window or its oldest entry leaves.
+    /// Seconds until a bucket is full again, or until a window or its oldest entry ends.
     reset_after_seconds: u64,
-    /// Seconds after which it would be allowed; 0 if it is.
+    /// Seconds after which the request would be allowed; 0 if it is.
     retry_after_seconds: u64,
     message: &'static str,
-    /// On what ground: `shared`, `local`, `fail_open`, `fail_closed`, or `off`.
+    /// The basis of the decision: `shared`, `local`, `fail_open`, `fail_closed`, or `off`.
     basis: &'static str,
 }
 
-impl Checked<'_> {
-    /// What serde would write, which looks for what needs an escape in every name and word.
+impl CheckResponse<'_> {
+    /// The same text as serde's, but faster: serde checks every string for escapes.
     fn write(&self) -> String {
-        let mut json = String::with_capacity(BODY_USUAL);
+        let mut json = String::with_capacity(BODY_CAPACITY);
         json.push_str(if self.allowed { r#"{"allowed":true,"key":"# } else { r#"{"allowed":false,"key":"# });
         push_quoted(&mut json, self.key);
         json.push_str(r#","algorithm":""#);
@@ -66,10 +66,10 @@ impl Checked<'_> {
     }
 }
 
-/// How a key stands.
+/// The state of a key.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Looked<'a> {
+pub(super) struct RemainingResponse<'a> {
     key: &'a str,
     algorithm: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -79,18 +79,18 @@ pub(super) struct Looked<'a> {
     basis: &'static str,
 }
 
-/// How a key stands, under each quota.
+/// The state of a key under each quota.
 #[derive(Serialize)]
-struct Inspected<'a> {
+struct KeyUsage<'a> {
     #[serde(flatten)]
-    looked: Looked<'a>,
-    /// None, if the policy is off.
+    remaining_response: RemainingResponse<'a>,
+    /// Empty if the policy is off.
     limits: Vec<LimitState<'a>>,
 }
 
-/// That a key was forgotten, and where.
+/// The response of `reset`.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct Forgotten<'a> {
+pub(super) struct ResetResponse<'a> {
     key: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     algorithm: Option<&'static str>,
@@ -100,28 +100,28 @@ pub(super) struct Forgotten<'a> {
     basis: &'static str,
 }
 
-/// How many charges were given back.
+/// The response of `refund`.
 #[derive(Serialize, JsonSchema)]
-pub(super) struct Refunded {
-    /// Charges that were given back. 0: the receipt was used before, its limit has changed, or another instance issued it.
+pub(super) struct RefundResponse {
+    /// Refunded charges. 0: the receipt was used before, its limit has changed, or another instance issued it.
     refunded: usize,
     /// The same in words.
     message: &'static str,
 }
 
-impl Refunded {
+impl RefundResponse {
     pub(super) fn of(refunded: usize) -> Self {
         let message = match refunded {
             0 => {
                 "nothing to refund: the receipt was used before, its limit has changed, or another instance issued it"
             }
-            _ => "Refunded, as far as time has not repaid it",
+            _ => "Refunded, except for units that were refilled since",
         };
         Self { refunded, message }
     }
 }
 
-/// What an answer says in words.
+/// The decision in words.
 pub(super) fn message(decision: &Decision) -> &'static str {
     match (decision.verdict(), decision.basis()) {
         (Verdict::Allow, _) => "Request allowed",
@@ -131,121 +131,137 @@ pub(super) fn message(decision: &Decision) -> &'static str {
     }
 }
 
-/// Renders what was decided. Asking for more than there can ever be is the asker's mistake, not a denial.
-pub(super) fn checked(
-    asked: &Asked<'_>,
+/// Renders a decision. Asking for more than the capacity is an error of the caller, not a denial.
+pub(super) fn check_response(
+    target: &BucketTarget<'_>,
     decision: &Decision,
-    level: &Level<'_>,
-    style: FieldStyle,
+    limit_status: &LimitStatus<'_>,
+    style: HeaderStyle,
 ) -> Result<Response<String>, Problem> {
-    if let (None, Some(fields)) = (decision.retry_after(), &level.fields) {
-        let (permits, name, capacity) = (asked.permits, asked.name(), fields.tightest().capacity);
+    if let (None, Some(headers)) = (decision.retry_after(), &limit_status.headers) {
+        let (permits, name, capacity) = (target.permits, target.name(), headers.tightest().capacity);
         let detail =
             format!("permits is {permits}, and {name} never has more than {capacity}; use 1 to {capacity}");
         return Err(Problem::new(StatusCode::BAD_REQUEST, detail).about("permits"));
     }
-    let body = Checked {
+    let body = CheckResponse {
         allowed: decision.verdict() == Verdict::Allow,
-        key: &asked.key,
-        algorithm: level.algorithm.name(),
-        policy: asked.policy(),
-        remaining: level.remaining,
-        reset_after_seconds: level.reset_after_seconds,
-        retry_after_seconds: level.fields.as_ref().and_then(Fields::retry_after).unwrap_or(0),
+        key: &target.key,
+        algorithm: limit_status.algorithm.name(),
+        policy: target.policy(),
+        remaining: limit_status.remaining,
+        reset_after_seconds: limit_status.reset_after_seconds,
+        retry_after_seconds: limit_status
+            .headers
+            .as_ref()
+            .and_then(RateLimitHeaders::retry_after)
+            .unwrap_or(0),
         message: message(decision),
-        basis: level.basis,
+        basis: limit_status.basis,
     };
-    Ok(with_fields(of_text(Fields::status(decision), body.write()), level.fields.as_ref(), style))
+    Ok(with_headers(
+        json_text(RateLimitHeaders::status(decision), body.write()),
+        limit_status.headers.as_ref(),
+        style,
+    ))
 }
 
-/// Renders how a key stands.
-pub(super) fn looked(
-    asked: &Asked<'_>,
+/// Renders the state of a key.
+pub(super) fn remaining_response(
+    target: &BucketTarget<'_>,
     decision: &Decision,
     now: Timestamp,
-    style: FieldStyle,
+    style: HeaderStyle,
 ) -> Result<Response<String>, Problem> {
-    let level = Level::of(asked, decision, now)?;
-    Ok(with_fields(json(StatusCode::OK, &Looked::of(asked, &level)), level.fields.as_ref(), style))
+    let limit_status = LimitStatus::of(target, decision, now)?;
+    Ok(with_headers(
+        json(StatusCode::OK, &RemainingResponse::of(target, &limit_status)),
+        limit_status.headers.as_ref(),
+        style,
+    ))
 }
 
-/// Renders how a key stands under each quota, to those who run it.
-pub(super) fn inspected(
-    asked: &Asked<'_>,
+/// Renders the state of a key under each quota, for operators.
+pub(super) fn inspect_response(
+    target: &BucketTarget<'_>,
     decision: &Decision,
     now: Timestamp,
 ) -> Result<Response<String>, Problem> {
-    let looked = Looked::of(asked, &Level::of(asked, decision, now)?);
+    let remaining_response = RemainingResponse::of(target, &LimitStatus::of(target, decision, now)?);
     let limits = decision.standings().map(LimitState::of).collect();
-    Ok(json(StatusCode::OK, &Inspected { looked, limits }))
+    Ok(json(StatusCode::OK, &KeyUsage { remaining_response, limits }))
 }
 
-impl<'a> Looked<'a> {
-    fn of(asked: &'a Asked<'_>, level: &Level<'_>) -> Self {
+impl<'a> RemainingResponse<'a> {
+    fn of(target: &'a BucketTarget<'_>, limit_status: &LimitStatus<'_>) -> Self {
         Self {
-            key: &asked.key,
-            algorithm: level.algorithm.name(),
-            policy: asked.policy(),
-            remaining: level.remaining,
-            reset_after_seconds: level.reset_after_seconds,
-            basis: level.basis,
+            key: &target.key,
+            algorithm: limit_status.algorithm.name(),
+            policy: target.policy(),
+            remaining: limit_status.remaining,
+            reset_after_seconds: limit_status.reset_after_seconds,
+            basis: limit_status.basis,
         }
     }
 }
 
-/// Renders that a key was forgotten.
-pub(super) fn forgotten(asked: &Asked<'_>, basis: Basis) -> Response<String> {
-    let algorithm = match asked.which {
-        Which::AdHoc(algorithm) => Some(algorithm.name()),
-        Which::Policy(_) => None,
+/// Renders a reset.
+pub(super) fn reset_response(target: &BucketTarget<'_>, basis: Basis) -> Response<String> {
+    let algorithm = match target.policy_ref {
+        PolicyRef::AdHoc(algorithm) => Some(algorithm.name()),
+        PolicyRef::Policy(_) => None,
     };
-    let (key, policy) = (&*asked.key, asked.policy());
+    let (key, policy) = (&*target.key, target.policy());
     json(
         StatusCode::OK,
-        &Forgotten { key, algorithm, policy, message: "Rate limit reset", basis: basis.name() },
+        &ResetResponse { key, algorithm, policy, message: "Rate limit reset", basis: basis.name() },
     )
 }
 
-impl Asked<'_> {
+impl BucketTarget<'_> {
     fn policy(&self) -> Option<&str> {
-        match self.which {
-            Which::AdHoc(_) => None,
-            Which::Policy(name) => Some(name),
+        match self.policy_ref {
+            PolicyRef::AdHoc(_) => None,
+            PolicyRef::Policy(name) => Some(name),
         }
     }
 
-    /// The limit, in words.
+    /// The name of the policy or algorithm.
     fn name(&self) -> &str {
-        match self.which {
-            Which::AdHoc(algorithm) => algorithm.name(),
-            Which::Policy(name) => name,
+        match self.policy_ref {
+            PolicyRef::AdHoc(algorithm) => algorithm.name(),
+            PolicyRef::Policy(name) => name,
         }
     }
 }
 
-/// What a decision says of the limit that was asked about.
-pub(super) struct Level<'a> {
+/// The state of the limit that a call concerns.
+pub(super) struct LimitStatus<'a> {
     remaining: u32,
     reset_after_seconds: u64,
     pub(super) algorithm: params::Algorithm,
     basis: &'static str,
-    /// What the answer carries of it. Nothing, if it is in shadow mode.
-    fields: Option<Fields<'a>>,
+    /// Its rate limit headers. `None` in shadow mode.
+    headers: Option<RateLimitHeaders<'a>>,
 }
 
-impl<'a> Level<'a> {
-    /// Without a standing, because limits are switched off, everything is there. If no policy has the
-    /// algorithm's name there is nothing to decide by, and letting the caller through would be a guess.
-    pub(super) fn of(asked: &Asked<'_>, decision: &'a Decision, now: Timestamp) -> Result<Self, Problem> {
-        let algorithm = |limit: &Limit| match asked.which {
-            Which::AdHoc(algorithm) => *algorithm,
-            Which::Policy(_) => params::Algorithm::of(limit.quota().algorithm()),
+impl<'a> LimitStatus<'a> {
+    /// Without a standing, because the policy is off, the limit is full. If no policy has the algorithm's name, the call fails
+    /// rather than allow an unlimited caller.
+    pub(super) fn of(
+        target: &BucketTarget<'_>,
+        decision: &'a Decision,
+        now: Timestamp,
+    ) -> Result<Self, Problem> {
+        let algorithm = |limit: &Limit| match target.policy_ref {
+            PolicyRef::AdHoc(algorithm) => *algorithm,
+            PolicyRef::Policy(_) => params::Algorithm::of(limit.quota().algorithm()),
         };
         if let Some((_, limit, standing)) = decision.tightest() {
-            let fields = Fields::about(decision, limit, standing, now);
-            return Ok(Self::told(fields, algorithm(limit), standing.basis.name()));
+            let headers = RateLimitHeaders::about(decision, limit, standing, now);
+            return Ok(Self::from_headers(headers, algorithm(limit), standing.basis.name()));
         }
-        // In shadow mode the one with the least left.
+        // In shadow mode, the limit with the least left.
         let shadow = decision.standings().min_by_key(|(_, _, standing)| standing.remaining);
         if let Some((_, limit, standing)) = shadow {
             return Ok(Self {
@@ -253,29 +269,33 @@ impl<'a> Level<'a> {
                 reset_after_seconds: standing.reset_after.as_secs_ceil(),
                 algorithm: algorithm(limit),
                 basis: standing.basis.name(),
-                fields: None,
+                headers: None,
             });
         }
-        let policy = decision.policies().named(asked.which.policy());
+        let policy = decision.policies().named(target.policy_ref.policy());
         let limit = policy.and_then(|policy| policy.limits().first()).ok_or_else(|| {
-            Problem::new(StatusCode::NOT_FOUND, format!("no limit is configured for {}", asked.name()))
+            Problem::new(StatusCode::NOT_FOUND, format!("no limit is configured for {}", target.name()))
         })?;
-        Ok(Self::told(Fields::untouched(limit, now), algorithm(limit), "off"))
+        Ok(Self::from_headers(RateLimitHeaders::untouched(limit, now), algorithm(limit), "off"))
     }
 
-    fn told(fields: Fields<'a>, algorithm: params::Algorithm, basis: &'static str) -> Self {
-        let (remaining, reset_after_seconds) = (fields.tightest().remaining, fields.reset_after());
-        Self { remaining, reset_after_seconds, algorithm, basis, fields: Some(fields) }
+    fn from_headers(
+        headers: RateLimitHeaders<'a>,
+        algorithm: params::Algorithm,
+        basis: &'static str,
+    ) -> Self {
+        let (remaining, reset_after_seconds) = (headers.tightest().remaining, headers.reset_after());
+        Self { remaining, reset_after_seconds, algorithm, basis, headers: Some(headers) }
     }
 }
 
-fn with_fields(
+fn with_headers(
     mut response: Response<String>,
-    fields: Option<&Fields<'_>>,
-    style: FieldStyle,
+    headers: Option<&RateLimitHeaders<'_>>,
+    style: HeaderStyle,
 ) -> Response<String> {
-    if let Some(fields) = fields {
-        fields.render(style, response.headers_mut());
+    if let Some(headers) = headers {
+        headers.render(style, response.headers_mut());
     }
     response
 }
@@ -286,18 +306,18 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever the key, what is written is what serde writes.
+        /// For any key, the text is the same as serde's.
         #[test]
-        fn a_check_is_written_as_serde_would(
+        fn a_check_response_is_the_same_as_serdes(
             (allowed, key, policy) in (any::<bool>(), any::<String>(), any::<Option<String>>()),
             (remaining, reset_after_seconds, retry_after_seconds) in any::<(u32, u64, u64)>(),
         ) {
             let (key, policy) = (key.as_str(), policy.as_deref());
             let (algorithm, message, basis) = ("TOKEN_BUCKET", "Request allowed", "local");
-            let checked = Checked {
+            let check_response = CheckResponse {
                 allowed, key, algorithm, policy, remaining, reset_after_seconds, retry_after_seconds, message, basis,
             };
-            prop_assert_eq!(checked.write(), serde_json::to_string(&checked).unwrap());
+            prop_assert_eq!(check_response.write(), serde_json::to_string(&check_response).unwrap());
         }
     }
 }

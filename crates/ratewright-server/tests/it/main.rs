@@ -1,7 +1,7 @@
-//! The doors as their clients meet them, over real connections.
+//! The REST listener over real connections.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
 
 mod attack;
-mod house;
 mod proxy_protocol;
+mod test_server;
 mod tls;

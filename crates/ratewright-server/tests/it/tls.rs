@@ -1,4 +1,4 @@
-//! TLS and mutual TLS, with certificates made on the spot.
+//! TLS and mutual TLS, with generated certificates.
 
 use std::io;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use crate::house::{CHECK, House, LAST_CHECK, hear, is_served, say, within};
+use crate::test_server::{CHECK, LAST_CHECK, TestServer, is_served, read_to_end, send, with_timeout};
 
-/// Who signs certificates.
+/// A certificate authority.
 struct Authority {
     certificate: String,
     issuer: Issuer<'static, KeyPair>,
@@ -44,7 +44,7 @@ impl Authority {
         Identity { certificate, key: key.serialize_pem() }
     }
 
-    /// A door's TLS, that lets in clients of `clients` only if there is such an authority.
+    /// The TLS settings of a server; with `clients`, it requires certificates of that authority.
     fn tls(&self, clients: Option<&Self>) -> Tls {
         let Identity { certificate, key } = self.identity();
         let client_ca = clients.map(|clients| clients.certificate.as_bytes());
@@ -52,9 +52,9 @@ impl Authority {
     }
 }
 
-/// Connects as a client that trusts `authority` and shows `identity`.
+/// Connects as a client that trusts `authority` and presents `identity`.
 async fn connect(
-    house: &House,
+    server: &TestServer,
     authority: &Authority,
     identity: Option<&Identity>,
 ) -> io::Result<TlsStream<TcpStream>> {
@@ -72,93 +72,103 @@ async fn connect(
     };
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let name = ServerName::try_from("localhost").unwrap();
-    let stream = house.connect().await;
-    within(TlsConnector::from(Arc::new(config)).connect(name, stream)).await
+    let stream = server.connect().await;
+    with_timeout(TlsConnector::from(Arc::new(config)).connect(name, stream)).await
 }
 
-/// Asks once. Who is refused may learn so only when it reads.
-async fn ask(house: &House, authority: &Authority, identity: Option<&Identity>) -> io::Result<String> {
-    let mut stream = connect(house, authority, identity).await?;
-    within(say(&mut stream, LAST_CHECK.as_bytes())).await
+/// Sends one request. A rejected client may see that only when it reads.
+async fn request_once(
+    server: &TestServer,
+    authority: &Authority,
+    identity: Option<&Identity>,
+) -> io::Result<String> {
+    let mut stream = connect(server, authority, identity).await?;
+    with_timeout(send(&mut stream, LAST_CHECK.as_bytes())).await
 }
 
 #[tokio::test]
 async fn a_client_that_trusts_the_authority_is_served() {
     let authority = Authority::new();
-    let house = House::open(Listening::default(), Some(authority.tls(None))).await;
-    let mut stream = connect(&house, &authority, None).await.unwrap();
+    let server = TestServer::start(Listening::default(), Some(authority.tls(None))).await;
+    let mut stream = connect(&server, &authority, None).await.unwrap();
     assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"http/1.1"[..]));
-    let answer = within(say(&mut stream, LAST_CHECK.as_bytes())).await.unwrap();
-    assert!(is_served(&answer), "{answer}");
-    assert!(ask(&house, &Authority::new(), None).await.is_err(), "who trusts another does not ask");
-    house.close().await;
+    let response = with_timeout(send(&mut stream, LAST_CHECK.as_bytes())).await.unwrap();
+    assert!(is_served(&response), "{response}");
+    assert!(
+        request_once(&server, &Authority::new(), None).await.is_err(),
+        "a client that trusts another authority does not connect"
+    );
+    server.stop().await;
 }
 
 #[tokio::test]
-async fn under_mutual_tls_only_clients_of_the_authority_get_in() {
+async fn mutual_tls_accepts_only_clients_of_the_authority() {
     let (authority, clients) = (Authority::new(), Authority::new());
-    let house = House::open(Listening::default(), Some(authority.tls(Some(&clients)))).await;
+    let server = TestServer::start(Listening::default(), Some(authority.tls(Some(&clients)))).await;
     let known = clients.identity();
-    assert!(is_served(&ask(&house, &authority, Some(&known)).await.unwrap()));
-    assert!(ask(&house, &authority, None).await.is_err(), "no certificate");
+    assert!(is_served(&request_once(&server, &authority, Some(&known)).await.unwrap()));
+    assert!(request_once(&server, &authority, None).await.is_err(), "no certificate");
     let strange = Authority::new().identity();
-    assert!(ask(&house, &authority, Some(&strange)).await.is_err(), "another authority's certificate");
-    assert!(is_served(&ask(&house, &authority, Some(&known)).await.unwrap()));
-    house.close().await;
+    assert!(
+        request_once(&server, &authority, Some(&strange)).await.is_err(),
+        "another authority's certificate"
+    );
+    assert!(is_served(&request_once(&server, &authority, Some(&known)).await.unwrap()));
+    server.stop().await;
 }
 
 #[tokio::test]
-async fn plain_http_is_refused_without_harm() {
+async fn plain_http_is_rejected() {
     let authority = Authority::new();
-    let house = House::open(Listening::default(), Some(authority.tls(None))).await;
-    let mut plain = house.connect().await;
-    let answer = within(say(&mut plain, CHECK.as_bytes())).await.unwrap_or_default();
-    assert!(!answer.contains("HTTP/1.1 200"), "{answer}");
-    assert!(is_served(&ask(&house, &authority, None).await.unwrap()));
-    house.close().await;
+    let server = TestServer::start(Listening::default(), Some(authority.tls(None))).await;
+    let mut plain = server.connect().await;
+    let response = with_timeout(send(&mut plain, CHECK.as_bytes())).await.unwrap_or_default();
+    assert!(!response.contains("HTTP/1.1 200"), "{response}");
+    assert!(is_served(&request_once(&server, &authority, None).await.unwrap()));
+    server.stop().await;
 }
 
 #[tokio::test]
-async fn a_client_that_connects_and_says_nothing_loses_its_place() {
+async fn a_silent_client_times_out() {
     let authority = Authority::new();
     let head_within = Duration::from_secs(2);
     let listening = Listening { connections_max: 1, head_within, ..Listening::default() };
-    let house = House::open(listening, Some(authority.tls(None))).await;
-    let mut silent = house.connect().await;
-    let mut hanging = connect(&house, &authority, None).await.expect("the silent one's place is free");
-    assert_eq!(within(hear(&mut silent)).await.unwrap(), "");
-    let _ = within(hear(&mut hanging)).await; // it shook hands, and then said nothing
-    assert!(is_served(&ask(&house, &authority, None).await.unwrap()));
-    house.close().await;
+    let server = TestServer::start(listening, Some(authority.tls(None))).await;
+    let mut silent = server.connect().await;
+    let mut hanging = connect(&server, &authority, None).await.expect("the silent client's slot is free");
+    assert_eq!(with_timeout(read_to_end(&mut silent)).await.unwrap(), "");
+    let _ = with_timeout(read_to_end(&mut hanging)).await; // silent after its handshake
+    assert!(is_served(&request_once(&server, &authority, None).await.unwrap()));
+    server.stop().await;
 }
 
 #[tokio::test]
-async fn handshakes_that_take_their_time_keep_nobody_waiting() {
+async fn slow_handshakes_delay_no_other_client() {
     let authority = Authority::new();
     let hour = Duration::from_secs(3_600);
     let listening = Listening { head_within: hour, drain_timeout: hour, ..Listening::default() };
-    let house = House::open(listening, Some(authority.tls(None))).await;
+    let server = TestServer::start(listening, Some(authority.tls(None))).await;
     let mut silent = Vec::new();
     for _ in 0..100 {
-        silent.push(house.connect().await);
+        silent.push(server.connect().await);
     }
-    assert!(is_served(&ask(&house, &authority, None).await.unwrap()));
-    house.close().await; // nor do they keep the door from closing
+    assert!(is_served(&request_once(&server, &authority, None).await.unwrap()));
+    server.stop().await; // nor do they delay the stop
     for mut stream in silent {
-        assert_eq!(within(hear(&mut stream)).await.unwrap_or_default(), "");
+        assert_eq!(with_timeout(read_to_end(&mut stream)).await.unwrap_or_default(), "");
     }
 }
 
 #[tokio::test]
-async fn replaced_certificates_are_shown_from_the_next_handshake_on() {
+async fn replaced_certificates_are_used_from_the_next_handshake_on() {
     let (old, new) = (Authority::new(), Authority::new());
     let tls = old.tls(None);
-    let house = House::open(Listening::default(), Some(tls.clone())).await;
-    let mut before = connect(&house, &old, None).await.unwrap();
+    let server = TestServer::start(Listening::default(), Some(tls.clone())).await;
+    let mut before = connect(&server, &old, None).await.unwrap();
     tls.replace(&new.tls(None));
-    assert!(ask(&house, &old, None).await.is_err());
-    assert!(is_served(&ask(&house, &new, None).await.unwrap()));
-    let answer = within(say(&mut before, LAST_CHECK.as_bytes())).await.unwrap();
-    assert!(is_served(&answer), "a connection that stands keeps its own");
-    house.close().await;
+    assert!(request_once(&server, &old, None).await.is_err());
+    assert!(is_served(&request_once(&server, &new, None).await.unwrap()));
+    let response = with_timeout(send(&mut before, LAST_CHECK.as_bytes())).await.unwrap();
+    assert!(is_served(&response), "an open connection keeps its own");
+    server.stop().await;
 }

@@ -149,11 +149,11 @@ impl FailureKind {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Unreachable => "unreachable",
-            Self::Crowded => "crowded",
+            Self::Crowded => "queue_full",
             Self::TimedOut => "timed_out",
             Self::Lost => "lost",
             Self::Refused => "refused",
-            Self::Garbled => "garbled",
+            Self::Garbled => "bad_reply",
         }
     }
 }

@@ -10,7 +10,7 @@ use ratewright_http::address::Proxies;
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
 use ratewright_http::parts::credentials_pattern;
 use ratewright_http::path::Case;
-use ratewright_http::{AmbiguousPaths, Dialect, Rules, TokenUser};
+use ratewright_http::{AmbiguousPaths, Dialect, IdentityRules, TokenUser};
 use ratewright_store::MemoryStore;
 use ratewright_tower::RateLimitLayer;
 use serde_json::json;
@@ -22,18 +22,18 @@ const SECRET: &[u8] = b"a secret of at least thirty-two bytes";
 
 /// The statuses of requests that are sent one after the other under a policy.
 async fn statuses(policy: Policy, requests: Vec<Request<Body>>) -> Vec<u16> {
-    statuses_under(Policies::new(vec![policy]).unwrap(), Rules::default(), requests).await
+    statuses_under(Policies::new(vec![policy]).unwrap(), IdentityRules::default(), requests).await
 }
 
 /// The same, under several policies and with other rules for identifying clients; over HTTP/1.1, and again over HTTP/2.
-async fn statuses_under(policies: Policies, rules: Rules, requests: Vec<Request<Body>>) -> Vec<u16> {
+async fn statuses_under(policies: Policies, rules: IdentityRules, requests: Vec<Request<Body>>) -> Vec<u16> {
     let over_2 = requests.iter().cloned().map(over_http_2).collect();
     let statuses = statuses_of(policies.clone(), rules.clone(), requests).await;
     assert_eq!(statuses_of(policies, rules, over_2).await, statuses, "over HTTP/2");
     statuses
 }
 
-async fn statuses_of(policies: Policies, rules: Rules, requests: Vec<Request<Body>>) -> Vec<u16> {
+async fn statuses_of(policies: Policies, rules: IdentityRules, requests: Vec<Request<Body>>) -> Vec<u16> {
     let limiter = Arc::new(Limiter::new(policies, MemoryStore::new(clock(), 1_000)));
     let dialect = Dialect { rules, ..Dialect::default() }.shared();
     let layer = RateLimitLayer::new(limiter, reader().dialect(dialect));
@@ -78,7 +78,7 @@ fn costing(costs: &[(&str, u32)]) -> Policy {
 async fn statuses_by_user(requests: &[&[&str]]) -> Vec<u16> {
     let verifier = Verifier::new(KeySet::secret(SECRET).unwrap(), TokenRules::default());
     let token = TokenUser { verifier: Arc::new(verifier), claim: "sub".to_owned() };
-    let rules = Rules { token: Some(token), ..Rules::default() };
+    let rules = IdentityRules { token: Some(token), ..IdentityRules::default() };
     let policies = Policies::new(vec![bucket("p", "1/h").by(&[AttributeName::User])]).unwrap();
     let requests = requests.iter().map(|lines| {
         let headers: Vec<_> = lines.iter().map(|line| ("authorization", *line)).collect();
@@ -183,7 +183,7 @@ async fn a_lower_case_method_is_not_exempt() {
     for (method, expected) in [("OPTIONS", [200, 200]), ("options", [200, 429]), ("Options", [200, 429])] {
         let policies = Policies::new(vec![bucket("p", "1/h")]).unwrap().exempting(vec![method_is("OPTIONS")]);
         let requests = vec![with(method, "/", &[]), with(method, "/", &[])];
-        assert_eq!(statuses_under(policies, Rules::default(), requests).await, expected, "{method}");
+        assert_eq!(statuses_under(policies, IdentityRules::default(), requests).await, expected, "{method}");
     }
 }
 
@@ -197,7 +197,7 @@ async fn head_is_counted_as_get_unless_named() {
     let group =
         Policies::new(vec![of_group("gets", "1/h", "GET"), of_group("heads", "2/h", "HEAD")]).unwrap();
     let requests = [heads(), vec![with("GET", "/", &[]), with("HEAD", "/", &[])]].concat();
-    assert_eq!(statuses_under(group, Rules::default(), requests).await, [200, 200, 200, 429]);
+    assert_eq!(statuses_under(group, IdentityRules::default(), requests).await, [200, 200, 200, 429]);
 }
 
 /// A body would be a protocol error in HTTP/2.
@@ -260,7 +260,7 @@ async fn cookies_in_several_headers_are_all_charged() {
 async fn two_user_headers_of_a_trusted_proxy_are_rejected() {
     let proxies = Proxies { trusted: vec!["192.0.2.0/24".parse().unwrap()], ..Proxies::default() };
     let user_header = Some(HeaderName::from_static("x-user"));
-    let rules = Rules { proxies, user_header, ..Rules::default() };
+    let rules = IdentityRules { proxies, user_header, ..IdentityRules::default() };
     let policies = Policies::new(vec![bucket("p", "1/h").by(&[AttributeName::User])]).unwrap();
     let requests = vec![
         with("GET", "/", &[("x-user", "anna"), ("x-user", "bert")]),
@@ -313,7 +313,7 @@ async fn an_ambiguous_path_counts_in_every_interpretation() {
         let first = plain.map_or_else(ambiguous, |path| with("GET", path, &[]));
         assert_eq!(statuses(policy, vec![first, ambiguous()]).await, [200, 429], "{pattern}");
     }
-    let rejecting = Rules { ambiguous_paths: AmbiguousPaths::Reject, ..Rules::default() };
+    let rejecting = IdentityRules { ambiguous_paths: AmbiguousPaths::Reject, ..IdentityRules::default() };
     let nothing = Policies::new(Vec::new()).unwrap();
     let requests = vec![ambiguous(), with("GET", "/api/y", &[])];
     assert_eq!(statuses_under(nothing, rejecting, requests).await, [400, 200]);
@@ -330,7 +330,7 @@ async fn only_the_exact_path_is_exempt() {
     ] {
         let policies = Policies::new(vec![bucket("p", "1/h")]).unwrap().exempting(vec![path_is("/health")]);
         let requests = [(); 2].map(|()| with("GET", path, &[])).into();
-        assert_eq!(statuses_under(policies, Rules::default(), requests).await, expected, "{path}");
+        assert_eq!(statuses_under(policies, IdentityRules::default(), requests).await, expected, "{path}");
     }
 }
 
@@ -339,7 +339,7 @@ async fn paths_are_case_insensitive_if_configured() {
     for (case, expected) in [(Case::Sensitive, [200, 200]), (Case::Insensitive, [200, 429])] {
         let policy = bucket("p", "1/h").covering(Selector::When(path_is("/login")));
         let requests = ["/login", "/Login"].map(|path| with("GET", path, &[])).into();
-        let rules = Rules { case, ..Rules::default() };
+        let rules = IdentityRules { case, ..IdentityRules::default() };
         assert_eq!(statuses_under(Policies::new(vec![policy]).unwrap(), rules, requests).await, expected);
     }
 }

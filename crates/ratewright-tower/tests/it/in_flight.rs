@@ -235,9 +235,11 @@ impl http_body::Body for Stream {
 #[tokio::test]
 async fn an_address_is_derived_once_for_all_layers() {
     use ratewright_http::address::Proxies;
-    use ratewright_http::{Dialect, Rules};
+    use ratewright_http::{Dialect, IdentityRules};
     let proxies = Proxies { trusted: vec!["192.0.2.0/24".parse().unwrap()], ..Proxies::default() };
-    let dialect = Dialect { rules: Rules { proxies, ..Rules::default() }, ..Dialect::default() }.shared();
+    let dialect =
+        Dialect { rules: IdentityRules { proxies, ..IdentityRules::default() }, ..Dialect::default() }
+            .shared();
     let n_asked = Arc::new(AtomicUsize::new(0));
     let reader = || {
         let n_asked = Arc::clone(&n_asked);
@@ -271,7 +273,7 @@ async fn an_address_is_derived_once_for_all_layers() {
 #[tokio::test]
 async fn a_token_is_verified_once_for_all_layers() {
     use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
-    use ratewright_http::{Dialect, Rules, TokenUser};
+    use ratewright_http::{Dialect, IdentityRules, TokenUser};
     let by_user = |policy: Policy| policy.by(&[AttributeName::User]);
     let verifier = || {
         let keys = KeySet::secret(b"a secret of at least thirty-two bytes").unwrap();
@@ -279,7 +281,7 @@ async fn a_token_is_verified_once_for_all_layers() {
     };
     let dialect_of = |verifier: &Arc<Verifier>| {
         let token = Some(TokenUser { verifier: Arc::clone(verifier), claim: "sub".to_owned() });
-        Dialect { rules: Rules { token, ..Rules::default() }, ..Dialect::default() }.shared()
+        Dialect { rules: IdentityRules { token, ..IdentityRules::default() }, ..Dialect::default() }.shared()
     };
     for (same, expected) in [(true, [1, 0]), (false, [1, 1])] {
         let verifiers = [verifier(), verifier()];

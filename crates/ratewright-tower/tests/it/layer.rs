@@ -12,7 +12,7 @@ use ratewright_core::{
     Policies, Policy, Refill, Selector, Store, Verdict,
 };
 use ratewright_http::address::Proxies;
-use ratewright_http::{Dialect, Rules};
+use ratewright_http::{Dialect, IdentityRules};
 use ratewright_store::MemoryStore;
 use ratewright_tower::{RateLimitLayer, RequestReader};
 use tower::{Layer, Service, ServiceExt};
@@ -158,7 +158,8 @@ async fn a11_forwarded_addresses_count_only_from_trusted_proxies() {
         request
     };
     for (trusted, expected) in [(vec![], [200, 429]), (vec!["192.0.2.0/24".parse().unwrap()], [200, 200])] {
-        let rules = Rules { proxies: Proxies { trusted, ..Proxies::default() }, ..Rules::default() };
+        let rules =
+            IdentityRules { proxies: Proxies { trusted, ..Proxies::default() }, ..IdentityRules::default() };
         let (limiter, _) = limiter([bucket("api", "1/h")]);
         let dialect = Dialect { rules, ..Dialect::default() }.shared();
         let layer = RateLimitLayer::new(limiter, reader().dialect(dialect));

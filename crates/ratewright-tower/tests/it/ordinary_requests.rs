@@ -7,7 +7,7 @@ use http::{Method, Request, Response, StatusCode};
 use jsonwebtoken::{EncodingKey, Header, encode};
 use ratewright_core::{AttributeName, Condition, Limiter, Pattern, Policies, Policy, Selector};
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
-use ratewright_http::{Dialect, Rules, TokenUser};
+use ratewright_http::{Dialect, IdentityRules, TokenUser};
 use ratewright_lab::{LIMITS, OrdinaryRequest, ordinary_requests};
 use ratewright_store::MemoryStore;
 use ratewright_tower::RateLimitLayer;
@@ -39,7 +39,7 @@ fn layer() -> RateLimitLayer<Memory> {
     let limiter = Arc::new(Limiter::new(one_an_hour(), MemoryStore::new(clock(), 100_000)));
     let verifier = Verifier::new(KeySet::secret(SECRET).unwrap(), TokenRules::default());
     let token = TokenUser { verifier: Arc::new(verifier), claim: "sub".to_owned() };
-    let rules = Rules { token: Some(token), ..Rules::default() };
+    let rules = IdentityRules { token: Some(token), ..IdentityRules::default() };
     RateLimitLayer::new(limiter, reader().dialect(Dialect { rules, ..Dialect::default() }.shared()))
 }
 

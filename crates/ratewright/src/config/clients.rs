@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ratewright_http::address::{Forwarding, Proxies};
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
-use ratewright_http::{Rules, TokenUser};
+use ratewright_http::{IdentityRules, TokenUser};
 
 use super::file;
 use super::meaning::FileName;
@@ -15,7 +15,7 @@ use crate::jwks::JwksSource;
 
 /// Whom to believe.
 pub(crate) struct ClientsConfig {
-    pub(crate) rules: Rules,
+    pub(crate) rules: IdentityRules,
     /// From where the keys of tokens are fetched, if they are.
     pub(crate) jwks: Option<JwksSource>,
 }
@@ -45,7 +45,7 @@ impl Reader<'_> {
             self.read_if("clients.ambiguous_paths", &written.ambiguous_paths).unwrap_or_default();
         let ipv6_prefix = self.ipv6_prefix(&written.ipv6_prefix);
         let proxies = Proxies { trusted, source };
-        let rules = Rules { proxies, ipv6_prefix, case, ambiguous_paths, token, user_header };
+        let rules = IdentityRules { proxies, ipv6_prefix, case, ambiguous_paths, token, user_header };
         ClientsConfig { rules, jwks: jwks.flatten() }
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
 use ratewright_listen::{ConnectionSetup, ProxyProtocol, Tls};
-use ratewright_server::exposed;
+use ratewright_server::is_exposed;
 
 use super::file::{self, Listener};
 use super::meaning::FileName;
@@ -43,7 +43,7 @@ impl DoorConfig {
 
     /// True if clients on other machines can reach it: by its address, or through a load balancer.
     pub(crate) fn is_exposed(&self) -> bool {
-        exposed(self.address) || self.proxy_protocol.is_some()
+        is_exposed(self.address) || self.proxy_protocol.is_some()
     }
 }
 

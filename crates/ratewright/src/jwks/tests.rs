@@ -351,12 +351,16 @@ async fn a_server_that_sends_too_much_is_survived() {
 
 #[tokio::test]
 async fn a_server_that_sends_something_else_is_survived() {
-    survives(Answer::Body("<html>".to_owned()), "this is no JSON Web Key Set").await;
+    survives(Answer::Body("<html>".to_owned()), "this is not a JSON Web Key Set").await;
 }
 
 #[tokio::test]
 async fn a_server_that_sends_no_keys_is_survived() {
-    survives(Answer::Body(r#"{"keys":[]}"#.to_owned()), "none of the 0 keys").await;
+    survives(
+        Answer::Body(r#"{"keys":[]}"#.to_owned()),
+        "the set has no key for RS256, ES256 or EdDSA among its 0 keys",
+    )
+    .await;
 }
 
 #[tokio::test]

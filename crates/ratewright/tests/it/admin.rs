@@ -270,7 +270,7 @@ fn top_refuses_a_policy_that_does_not_exist_and_says_if_one_denied_nobody() {
         &ratewright,
         &["top", "-p", "nope"],
         expect![[r#"
-        error: http://ADMIN refuses: there is no policy "nope"; the policy file has the names
+        error: http://ADMIN refuses: unknown policy "nope"; see the policy file
         exit 1"#]],
     );
     assert_eq!(ratewright.admin("/api/v1/admin/top?policy=nope").status, 404);
@@ -432,7 +432,7 @@ fn what_goes_wrong_is_told_with_what_to_do() {
         &ratewright,
         &["inspect", "nobody:192.0.2.1"],
         expect![[r#"
-            error: http://ADMIN refuses: there is no policy "nobody"; the policy file has the names
+            error: http://ADMIN refuses: unknown policy "nobody"; the policies are login, api, all, idle
             exit 1"#]],
     );
     check(
@@ -454,7 +454,7 @@ fn what_goes_wrong_is_told_with_what_to_do() {
         &ratewright,
         &["reset", "keys:header:x-api-key:#6ab9f1eb"],
         expect![[r#"
-        error: http://ADMIN refuses: key "header:x-api-key:#6ab9f1eb" stands for a value that is not shown; ask with the value itself, of which printf %s VALUE | sha256sum begins with 6ab9f1eb
+        error: http://ADMIN refuses: key "header:x-api-key:#6ab9f1eb" is the digest of a secret value; send the value itself, for which printf %s VALUE | sha256sum begins with 6ab9f1eb
         exit 1"#]],
     );
     check(
@@ -474,10 +474,7 @@ fn what_goes_wrong_is_told_with_what_to_do() {
     );
     let api = format!("http://{}", ratewright.address);
     let output = told(&run(&["top", "--admin", &api]));
-    assert!(
-        output.contains("there is nothing at /api/v1/admin/top") && output.ends_with("exit 1"),
-        "{output}"
-    );
+    assert!(output.contains("path /api/v1/admin/top not found") && output.ends_with("exit 1"), "{output}");
     for misuse in [
         &["inspect"][..],
         &["inspect", "a:b", "--admin", "127.0.0.1:8082"],

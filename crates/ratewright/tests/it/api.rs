@@ -113,7 +113,7 @@ fn c3_an_unknown_algorithm_is_a_clear_400() {
     assert_eq!(body["parameter"], "algorithm");
     assert_eq!(
         body["detail"],
-        "algorithm \"BUCKET\" is not known; use one of TOKEN_BUCKET, LEAKY_BUCKET, SLIDING_WINDOW, SLIDING_WINDOW_COUNTER, FIXED_WINDOW"
+        "unknown algorithm \"BUCKET\"; use one of TOKEN_BUCKET, LEAKY_BUCKET, SLIDING_WINDOW, SLIDING_WINDOW_COUNTER, FIXED_WINDOW"
     );
 }
 
@@ -332,7 +332,7 @@ fn a_wrong_method_is_a_problem_that_says_which_are_right() {
             assert_eq!((refused.status, field("allow")), (405, Some(allowed)), "{method} {path}");
             assert_eq!(field("content-type"), Some("application/problem+json"), "{method} {path}");
             if *method != "HEAD" {
-                let detail = format!("{method} does not go with {path}");
+                let detail = format!("method {method} not allowed for {path}");
                 assert_eq!(refused.json()["detail"], detail);
             }
         }
@@ -371,7 +371,7 @@ fn a_web_page_may_ask_about_itself_and_nothing_else() {
             let refused = ask(door, call, page);
             assert_eq!(refused.status, 403, "{call} {page}");
             let detail = refused.json()["detail"].as_str().unwrap().to_owned();
-            assert!(detail.contains("may be a web page of somebody else; set api.tokens"), "{detail}");
+            assert!(detail.contains("may come from a web page of another site; set api.tokens"), "{detail}");
         }
     }
     for page in pages {

@@ -79,7 +79,7 @@ fn b2_several_quotas_are_charged_together_or_not_at_all() {
     assert_eq!(body["violated-policies"], json!(["login.hour"]));
     assert_eq!(
         (&body["limits"][1]["quota"], &body["limits"][1]["outcome"]),
-        (&json!("hour"), &json!("short"))
+        (&json!("hour"), &json!("denied"))
     );
     assert_eq!(left(&spend(1)), [6, 0]);
 }
@@ -257,7 +257,7 @@ fn b6_a_denial_is_a_problem_with_these_members() {
             "basis": "local",
             "retryAfterSeconds": 7200,
             "limits": [{
-                "policy": "login", "mode": "enforce", "outcome": "short", "limit": 2, "remaining": 0,
+                "policy": "login", "mode": "enforce", "outcome": "denied", "limit": 2, "remaining": 0,
                 "resetAfterSeconds": null, "retryAfterSeconds": null, "basis": "local",
             }],
         })
@@ -417,7 +417,7 @@ fn e6_shadow_never_denies() {
     let answers = [(); 4].map(|()| ratewright.decide(&json!({"ip": "192.0.2.1"})));
     assert_eq!(answers.each_ref().map(|answer| answer.status), [200, 200, 200, 429]);
     let outcomes = answers.each_ref().map(|answer| answer.json()["limits"][0]["outcome"].clone());
-    assert_eq!(outcomes, ["paid", "short", "short", "short"]);
+    assert_eq!(outcomes, ["charged", "denied", "denied", "denied"]);
     assert_eq!(answers[3].json()["violated-policies"], json!(["api"]));
     assert!(!answers[0].headers["ratelimit-policy"].contains("trial"), "clients are not told of it");
     let series = |verdict: &str| {

@@ -78,7 +78,7 @@ fn every_policy_says_why_it_applies_or_not() {
         &ratewright,
         login,
         expect![[r#"
-        denied by login: its bucket does not have enough units
+        denied by login: its bucket is empty: 0 of 2 left
         login: applies: it covers the request
         rest: group_taken: of the group endpoint only the first match applies, and login comes first
         per-user: applies: it covers the request; its override gold matches
@@ -151,7 +151,7 @@ fn the_origin_of_every_attribute_is_told() {
             ip = ["198.51.100.7"]: X-Forwarded-For, entry 2 of 3 from the right, sent by a trusted proxy
             method = []: missing
             path = ["/"]: the request
-            user = ["(cannot be read)"]: token refused: the token's header cannot be read
+            user = ["(cannot be read)"]: token rejected: the token's header cannot be read
             header:x-api-key = []: missing
             host = []: missing
         "#]],
@@ -208,7 +208,7 @@ fn the_command_explains_by_a_running_program_and_by_a_file() {
         POST /api/login: allowed; 2 of 7 policies apply, the tightest is login
 
         ATTRIBUTE         VALUE       FROM
-        ip                192.0.2.1   told by the caller
+        ip                192.0.2.1   from the caller
         method            POST        the request
         path              /api/login  the request
         user                          missing: the request has no Authorization header
@@ -270,5 +270,5 @@ policies:
         "#]],
     );
     let explained = explained(&ratewright, r#"{"ip": "192.0.2.1", "method": "POST", "path": "/orders/7"}"#);
-    assert_eq!(explained["route"], "routes match, but not with this method; the gateway answers 405");
+    assert_eq!(explained["route"], "routes match, but not with this method; the gateway responds 405");
 }

@@ -122,7 +122,7 @@ fn c8_the_traffic_with_redis_is_in_the_metrics() {
     assert!(ratewright.metric("ratewright_store_call_seconds_sum") > 0.0);
     assert!(ratewright.metric("ratewright_store_call_seconds_bucket{le=\"1.0\"}") > n_calls);
     ratewright.metric("ratewright_store_call_seconds_bucket{le=\"0.005\"}");
-    for kind in ["crowded", "timed_out", "lost", "refused", "garbled"] {
+    for kind in ["queue_full", "timed_out", "lost", "refused", "bad_reply"] {
         assert_eq!(ratewright.metric(&format!("ratewright_store_failures_total{{kind=\"{kind}\"}}")), 0.0);
     }
     assert_eq!(ratewright.metric("ratewright_store_outages_total"), 0.0);

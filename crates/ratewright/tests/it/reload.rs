@@ -219,7 +219,7 @@ fn e6_limits_are_rolled_back_without_a_rebuild() {
     ratewright.reload(&tight("mode: shadow"));
     assert_eq!(statuses(), [200; 3], "shadow counts, and denies nobody");
     let limit = &decide(&ratewright, "192.0.2.1").json()["limits"][0];
-    assert_eq!((&limit["mode"], &limit["outcome"]), (&json!("shadow"), &json!("short")));
+    assert_eq!((&limit["mode"], &limit["outcome"]), (&json!("shadow"), &json!("denied")));
 
     ratewright.reload(&tight("mode: enforce"));
     assert_eq!(statuses(), [429; 3]);

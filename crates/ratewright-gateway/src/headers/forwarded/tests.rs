@@ -2,11 +2,11 @@ use super::*;
 use proptest::prelude::*;
 use ratewright_http::address::{Proxies, client_address};
 
-fn rules(source: Forwarding) -> Rules {
-    Rules {
+fn rules(source: Forwarding) -> IdentityRules {
+    IdentityRules {
         proxies: Proxies { trusted: vec!["10.0.0.0/8".parse().unwrap()], source },
         user_header: Some(HeaderName::from_static("x-user-id")),
-        ..Rules::default()
+        ..IdentityRules::default()
     }
 }
 

@@ -1,9 +1,9 @@
-//! Why a request is limited, or not: `POST /api/v1/explain` takes the body of `decide`, and spends nothing.
+//! Explains why a request is limited or not: `POST /api/v1/explain` takes the body of `decide`, and spends nothing.
 //!
 //! ```text
 //!   body ─► facts, and where each comes from
 //!        ─► every policy: does it apply, and if not, which test failed on which value
-//!        ─► the buckets as they are, and what would be decided and sent
+//!        ─► the current buckets, and the decision and headers that would result
 //! ```
 
 use std::collections::BTreeMap;
@@ -14,54 +14,54 @@ use std::sync::Arc;
 use arc_swap::Guard;
 use http::{HeaderMap, Response, StatusCode};
 use ratewright_core::{
-    Ask, AttributeName, Decision, Entrypoint, Explained, Finding, Key, Micros, Mode, Observe, Policies,
-    Policy, Query, Standing, Store, Verdict,
+    Ask, AttributeName, Decision, Entrypoint, Explained, Finding, Key, Micros, Mode, Observe, Outcome,
+    Policies, Policy, Query, Standing, Store, Verdict,
 };
-use ratewright_http::{Facts, Fields, Problem, explain};
+use ratewright_http::{Facts, Problem, RateLimitHeaders, explain};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::{Decide, Deciding, LimitState};
-use crate::answer::json;
+use super::{DecideRequest, Decider, LimitState};
 use crate::key::Escaped;
+use crate::response::json;
 use crate::rest::in_flight;
 
 /// Finds the route of a request, by host, path and method.
 pub type FindRoute = dyn Fn(Option<&str>, &str, &str) -> FoundRoute + Send + Sync;
 
-/// Counts what a key has in flight. None: the gateway is not open.
+/// Counts the requests of a key in flight. `None`: the gateway is not running.
 pub type CountInFlight = dyn Fn(&Key<'_>) -> Option<u32> + Send + Sync;
 
-/// What the gateway adds to a request before policies are selected. Without a gateway, nothing.
-pub struct Gateway {
+/// Read access to the gateway: its routes and its requests in flight. Empty without a gateway.
+pub struct GatewayView {
     /// Finds the route of a request.
     pub route: Box<FindRoute>,
     /// The limits on requests in flight.
     pub permits: Box<dyn Fn() -> Arc<Policies> + Send + Sync>,
-    /// How much of a key of these is in flight.
+    /// Counts the requests of a key in flight.
     pub in_flight: Box<CountInFlight>,
 }
 
-/// What the gateway does with a request.
+/// The gateway's route of a request.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum FoundRoute {
     /// There are no routes, and so no gateway.
     #[default]
     NoRoutes,
-    /// No route matches: it answers 404.
+    /// No route matches: the gateway responds 404.
     Nowhere,
-    /// Routes match, but not with this method: it answers 405.
+    /// Routes match, but not with this method: the gateway responds 405.
     WrongMethod,
-    /// This route.
+    /// A route matches.
     Route {
         /// Its id.
         id: String,
-        /// The policies that it names.
+        /// The policies named by the route.
         policies: Vec<String>,
     },
 }
 
-impl Default for Gateway {
+impl Default for GatewayView {
     fn default() -> Self {
         Self {
             route: Box::new(|_, _, _| FoundRoute::NoRoutes),
@@ -71,28 +71,28 @@ impl Default for Gateway {
     }
 }
 
-impl std::fmt::Debug for Gateway {
+impl std::fmt::Debug for GatewayView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gateway").finish_non_exhaustive()
+        f.debug_struct("GatewayView").finish_non_exhaustive()
     }
 }
 
-/// Why a request is limited, or not.
+/// Why a request is limited or not.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::rest) struct Explanation {
-    /// Whether it would be allowed now.
+    /// Whether the request would be allowed now.
     allowed: bool,
     /// The status of a denial, or 200.
     status: u16,
-    /// On what ground: `shared`, `local`, `fail_open`, `fail_closed`, or `none` if no limit applies.
+    /// The basis of the decision: `shared`, `local`, `fail_open`, `fail_closed`, or `none` if no limit applies.
     basis: &'static str,
     /// One sentence that says which policy decides, or why none does.
     summary: String,
-    /// The route of the gateway, or why there is none.
+    /// The gateway's route, or why none matches.
     #[serde(skip_serializing_if = "Option::is_none")]
     route: Option<String>,
-    /// What is known about the request, and where it comes from.
+    /// The request's attributes, and where they come from.
     attributes: Vec<KnownAttribute>,
     /// Every policy, in the order of the file.
     policies: Vec<ExplainedPolicy>,
@@ -103,28 +103,28 @@ pub(in crate::rest) struct Explanation {
 /// An attribute of the request.
 #[derive(Serialize, JsonSchema)]
 pub(super) struct KnownAttribute {
-    /// As policies write it.
+    /// As in policies.
     name: String,
-    /// Its values, if there are any: several if upstreams may read several.
+    /// Its values: several if upstreams may read it differently.
     values: Vec<String>,
     /// Where it comes from, or why it is missing.
     from: String,
 }
 
-/// What one policy makes of the request.
+/// The result of one policy.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 struct ExplainedPolicy {
     policy: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<String>,
-    /// Whether the request is charged under it.
+    /// Whether the policy charges the request.
     applies: bool,
     /// `applies`, `refused`, `exempt`, `not_named`, `not_covered`, `group_taken`, `missing`, `off` or `free`.
     result: &'static str,
     /// Why, in words.
     why: String,
-    /// The override whose terms count: its name, or a digest of its `match`.
+    /// The override that applies: its name, or a digest of its `match`.
     #[serde(rename = "override", skip_serializing_if = "Option::is_none")]
     override_name: Option<String>,
     /// `enforce`, `shadow` or `off`.
@@ -132,19 +132,19 @@ struct ExplainedPolicy {
     /// The key of its bucket, as `ratewright inspect` takes it: `POLICY:KEY`.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
-    /// Its buckets, as they are now.
-    limits: Vec<OwnedLimitState>,
+    /// Its current buckets.
+    limits: Vec<BucketState>,
 }
 
-/// How one bucket stands.
+/// The state of one bucket.
 #[derive(Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-struct OwnedLimitState {
+struct BucketState {
     #[serde(skip_serializing_if = "Option::is_none")]
     quota: Option<String>,
-    /// `fits`, `short`, `never` or `unknown`: whether the request fits.
+    /// Whether the request would pass: `would_pass`, `denied`, `never` or `unknown`.
     outcome: &'static str,
-    /// What it holds when full.
+    /// The units that it holds when full.
     limit: u32,
     remaining: u32,
     reset_after_seconds: u64,
@@ -153,7 +153,7 @@ struct OwnedLimitState {
     basis: &'static str,
 }
 
-impl<S, O> Deciding<'_, S, O>
+impl<S, O> Decider<'_, S, O>
 where
     S: Store<Error = Infallible>,
     O: Observe,
@@ -161,27 +161,27 @@ where
     /// Explains one query. Nothing is spent.
     pub(in crate::rest) async fn explain(
         &self,
-        asked: &Decide<'_>,
-        gateway: &Gateway,
+        request: &DecideRequest<'_>,
+        gateway: &GatewayView,
     ) -> Result<Explanation, Problem> {
         let (policies, permits) = (self.limiter.policies(), (gateway.permits)());
-        asked.check(&policies, self.settings, "")?;
-        let told = &asked.attributes.0;
-        let route = match told.is_routed() {
+        request.check(&policies, self.settings, "")?;
+        let client_facts = &request.attributes.0;
+        let route = match client_facts.is_routed() {
             true => FoundRoute::NoRoutes,
-            false => told.place(|host, path, method| (gateway.route)(host, path, method)),
+            false => client_facts.find_route(|host, path, method| (gateway.route)(host, path, method)),
         };
         let mut needs = policies.needs().to_vec();
         needs.extend(permits.needs().iter().filter(|name| !policies.needs().contains(name)).cloned());
-        let mut facts = told.facts(self.settings, &needs, self.now);
+        let mut facts = client_facts.facts(self.settings, &needs, self.now);
         let length = AttributeName::Header("content-length");
         let is_known = facts.attributes().iter().any(|attribute| attribute.name.is(&length));
-        if policies.counts_bytes() && !is_known && asked.cost == NonZeroU32::MIN {
-            facts.tell(length, "0"); // as the gateway takes a request that names no length
+        if policies.counts_bytes() && !is_known && request.cost == NonZeroU32::MIN {
+            facts.set(length, "0"); // like the gateway for a request without a length
         }
-        let mut also: Vec<&str> = asked.policies.iter().map(AsRef::as_ref).collect();
+        let mut also: Vec<&str> = request.policies.iter().map(AsRef::as_ref).collect();
         if let FoundRoute::Route { id, policies } = &route {
-            facts.tell(AttributeName::Route, id.as_str());
+            facts.set(AttributeName::Route, id.as_str());
             also.extend(policies.iter().map(String::as_str));
         }
         let attributes = facts.attributes();
@@ -189,7 +189,7 @@ where
             select: facts.select(&also),
             attributes: &attributes,
             address: facts.address,
-            ask: Ask::Look(asked.cost.get()),
+            ask: Ask::Look(request.cost.get()),
             patience: Micros::ZERO,
             id: None,
             entrypoint: Entrypoint::Rest,
@@ -207,23 +207,23 @@ where
         let in_flight = in_flight.into_iter().map(|(policy, _)| policy);
         let policies = rates.chain(in_flight).filter(|policy| !policy.is_ad_hoc()).collect::<Vec<_>>();
         let mut headers = HeaderMap::new();
-        if let Some(fields) = Fields::of(&decision, self.now) {
-            fields.render(self.settings.dialect.fields, &mut headers);
+        if let Some(fields) = RateLimitHeaders::of(&decision, self.now) {
+            fields.render(self.settings.dialect.headers, &mut headers);
         }
         let text = |value: &http::HeaderValue| value.to_str().unwrap_or_default().to_owned();
         let verdict = decision.verdict();
         let status = match (verdict, &full) {
             (_, Some(_)) => 429, // the gateway asks for a permit first
             (Verdict::Allow, None) => 200,
-            (Verdict::Deny, None) => Fields::status(&decision).as_u16(),
+            (Verdict::Deny, None) => RateLimitHeaders::status(&decision).as_u16(),
         };
         Ok(Explanation {
             allowed: status == 200,
             status,
             basis: decision.basis().map_or("none", |basis| basis.name()),
             summary: full.unwrap_or_else(|| summary(&decision, &policies)),
-            route: route_words(&route),
-            attributes: told.known(&facts, &needs, self.settings),
+            route: route_text(&route),
+            attributes: client_facts.known_attributes(&facts, &needs, self.settings),
             headers: headers.iter().map(|(name, value)| (name.to_string(), text(value))).collect(),
             policies,
         })
@@ -241,17 +241,23 @@ impl Explanation {
 
 /// Which policy decides, or why none does.
 fn summary(decision: &Decision, policies: &[ExplainedPolicy]) -> String {
-    let (verdict, tightest) = (decision.verdict(), decision.tightest().map(|(policy, ..)| policy));
+    let (verdict, tightest) = (decision.verdict(), decision.tightest());
     let refused = decision.refused();
     let applying: Vec<_> = policies.iter().filter(|policy| policy.applies).collect();
     match (refused, tightest) {
         (Some((policy, why)), _) => {
             format!("denied by {}: {}", policy.name(), explain::why(policy, &Finding::Refused(why)))
         }
-        (None, Some(policy)) if verdict == Verdict::Deny => {
-            format!("denied by {}: its bucket does not have enough units", policy.name())
+        (None, Some((policy, limit, standing))) if verdict == Verdict::Deny => {
+            let (left, capacity) = (standing.remaining, limit.quota().capacity());
+            let why = match (&standing.outcome, left) {
+                (Outcome::Unknown, _) => "not enough units left in its bucket".to_owned(),
+                (_, 0) => format!("its bucket is empty: 0 of {capacity} left"),
+                (_, _) => format!("not enough units left in its bucket: {left} of {capacity}"),
+            };
+            format!("denied by {}: {why}", policy.name())
         }
-        (None, Some(policy)) => {
+        (None, Some((policy, ..))) => {
             format!(
                 "allowed; {} of {} policies apply, the tightest is {}",
                 applying.len(),
@@ -276,12 +282,12 @@ fn summary(decision: &Decision, policies: &[ExplainedPolicy]) -> String {
     }
 }
 
-fn route_words(route: &FoundRoute) -> Option<String> {
+fn route_text(route: &FoundRoute) -> Option<String> {
     match route {
         FoundRoute::NoRoutes => None,
-        FoundRoute::Nowhere => Some("no route matches; the gateway answers 404".to_owned()),
+        FoundRoute::Nowhere => Some("no route matches; the gateway responds 404".to_owned()),
         FoundRoute::WrongMethod => {
-            Some("routes match, but not with this method; the gateway answers 405".to_owned())
+            Some("routes match, but not with this method; the gateway responds 405".to_owned())
         }
         FoundRoute::Route { id, .. } => Some(id.clone()),
     }
@@ -295,32 +301,40 @@ impl ExplainedPolicy {
     ) -> Self {
         let policy = explained.policy;
         let own = standings.iter().filter(|(other, ..)| other.name() == policy.name());
-        let limits = own.map(|standing| OwnedLimitState::of(LimitState::of(*standing))).collect();
+        let limits = own.map(|standing| BucketState::of(LimitState::of(*standing))).collect();
         Self::with(explained, query, limits)
     }
 
-    /// The same for a policy on requests in flight, and the summary of a denial if as many are in flight as may be.
-    fn in_flight(explained: &Explained<'_>, query: &Query<'_>, gateway: &Gateway) -> (Self, Option<String>) {
-        let mut told = Self::with(explained, query, Vec::new());
-        if !told.applies {
-            return (told, None);
+    /// The same for a policy on requests in flight, with the summary of a denial if its maximum is reached.
+    fn in_flight(
+        explained: &Explained<'_>,
+        query: &Query<'_>,
+        gateway: &GatewayView,
+    ) -> (Self, Option<String>) {
+        let mut explained_policy = Self::with(explained, query, Vec::new());
+        if !explained_policy.applies {
+            return (explained_policy, None);
         }
         let Some(n) = in_flight::count(explained.policy, query.attributes, gateway) else {
-            told.why.push_str("; requests in flight are counted only by a running gateway");
-            return (told, None);
+            explained_policy.why.push_str("; requests in flight are counted only by a running gateway");
+            return (explained_policy, None);
         };
         let limits = in_flight::limits(explained.policy, n);
-        let limit = limits.iter().find(|limit| limit.override_name == told.override_name.as_deref());
-        let Some(max) = limit.or(limits.first()).map(|limit| limit.max) else { return (told, None) };
-        told.why.push_str(&format!("; {n} of {max} requests are in flight"));
-        let is_full = n >= max && told.mode == Mode::Enforce.name();
-        let full = is_full.then(|| format!("denied by {}: {n} of {max} requests are in flight", told.policy));
-        (told, full)
+        let limit =
+            limits.iter().find(|limit| limit.override_name == explained_policy.override_name.as_deref());
+        let Some(max) = limit.or(limits.first()).map(|limit| limit.max) else {
+            return (explained_policy, None);
+        };
+        explained_policy.why.push_str(&format!("; {n} of {max} requests are in flight"));
+        let is_full = n >= max && explained_policy.mode == Mode::Enforce.name();
+        let full = is_full
+            .then(|| format!("denied by {}: {n} of {max} requests are in flight", explained_policy.policy));
+        (explained_policy, full)
     }
 
-    fn with(explained: &Explained<'_>, query: &Query<'_>, limits: Vec<OwnedLimitState>) -> Self {
+    fn with(explained: &Explained<'_>, query: &Query<'_>, limits: Vec<BucketState>) -> Self {
         let policy = explained.policy;
-        let (result, why, override_name, mode) = match explain::most_telling(explained) {
+        let (result, why, override_name, mode) = match explain::main_finding(explained) {
             None => ("not_covered", String::new(), None, policy.mode()),
             Some(finding) => {
                 let (result, why) = (explain::result(finding), explain::why(policy, finding));
@@ -337,18 +351,18 @@ impl ExplainedPolicy {
             why,
             override_name: override_name.map(str::to_owned),
             mode: mode.name(),
-            key: key.filter(|_| applies).map(|key| key_words(&key)),
+            key: key.filter(|_| applies).map(|key| key_text(&key)),
             limits,
         }
     }
 
-    /// True for those behind ad hoc keys, which no request falls under.
+    /// True for a policy behind ad hoc keys, which covers no request.
     fn is_ad_hoc(&self) -> bool {
         ratewright_core::Algorithm::named(&self.policy).is_some()
     }
 }
 
-impl OwnedLimitState {
+impl BucketState {
     fn of(state: LimitState<'_>) -> Self {
         Self {
             quota: state.quota.map(str::to_owned),
@@ -362,8 +376,8 @@ impl OwnedLimitState {
     }
 }
 
-/// A key as people ask for it. Secrets are left out.
-fn key_words(key: &Key<'_>) -> String {
+/// A key as `inspect` takes it, without secrets.
+fn key_text(key: &Key<'_>) -> String {
     use std::fmt::Write as _;
 
     let mut text = String::new();
@@ -381,7 +395,7 @@ fn key_words(key: &Key<'_>) -> String {
 }
 
 impl KnownAttribute {
-    /// What is known of an attribute.
+    /// The values and the origin of an attribute.
     pub(super) fn of(name: AttributeName<&str>, facts: &Facts<'_>, from: String) -> Self {
         let shown = |value: &str| match value {
             ratewright_core::Attribute::UNREADABLE => "(cannot be read)".to_owned(),

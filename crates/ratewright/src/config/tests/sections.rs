@@ -497,7 +497,7 @@ fn answers_labels_logs_and_tokens() {
     check(
         "",
         expect![[r#"
-        AnswersConfig { fields: FieldStyle { x_ratelimit: true, ietf: true, retry_after: true, limit: Capacity }, problem_type: "about:blank" }
+        AnswersConfig { fields: HeaderStyle { x_ratelimit: true, ietf: true, retry_after: true, limit: Capacity }, problem_type: "about:blank" }
         LogConfig { level: LevelFilter::INFO, modules: [], format: Auto, denials: PerSecond(10) }
         Labels({})
         false"#]],
@@ -510,13 +510,13 @@ log: {level: warn, modules: {ratewright_store: debug}, format: json, denials: al
 api: {tokens: [a, b]}
 ",
         expect![[r#"
-            AnswersConfig { fields: FieldStyle { x_ratelimit: false, ietf: true, retry_after: false, limit: Rate }, problem_type: "https://example.com/{name}" }
+            AnswersConfig { fields: HeaderStyle { x_ratelimit: false, ietf: true, retry_after: false, limit: Rate }, problem_type: "https://example.com/{name}" }
             LogConfig { level: LevelFilter::WARN, modules: [("ratewright_store", LevelFilter::DEBUG)], format: Json, denials: All }
             Labels({"application": "shop", "version": "2"})
             true"#]],
     );
     check(
-        "log: {modules: {ratewright_stor: debug, store: debug, 'ratewright_server::watch': debug}}",
+        "log: {modules: {ratewright_stor: debug, store: debug, 'ratewright_server::telemetry': debug}}",
         expect![[r#"
             t.yaml:1:34: log.modules: unknown module "ratewright_stor"; did you mean ratewright_store? Known are ratewright, ratewright_gateway, ratewright_listen, ratewright_rls, ratewright_server, ratewright_store, ratewright_tower, h2
             t.yaml:1:48: log.modules: unknown module "store"; known are ratewright, ratewright_gateway, ratewright_listen, ratewright_rls, ratewright_server, ratewright_store, ratewright_tower, h2
@@ -525,7 +525,7 @@ api: {tokens: [a, b]}
     check(
         "headers: {families: []}\nlog: {denials: 1}",
         expect![[r#"
-        AnswersConfig { fields: FieldStyle { x_ratelimit: false, ietf: false, retry_after: true, limit: Capacity }, problem_type: "about:blank" }
+        AnswersConfig { fields: HeaderStyle { x_ratelimit: false, ietf: false, retry_after: true, limit: Capacity }, problem_type: "about:blank" }
         LogConfig { level: LevelFilter::INFO, modules: [], format: Auto, denials: PerSecond(1) }
         Labels({})
         false"#]],
@@ -540,8 +540,8 @@ api: {tokens: ['']}
             t.yaml:1:22: headers.families is "x"; use one of x-ratelimit, ietf
             t.yaml:1:39: headers.retry_after is "maybe"; use true or false
             t.yaml:1:53: headers.limit is "all"; use one of capacity, rate
-            t.yaml:2:44: metrics.labels: the label "policy" is used by Ratewright itself; choose another name
-            t.yaml:2:52: metrics.labels: "a-b" is no name for a label; use letters, digits and _, not beginning with a digit or __
+            t.yaml:2:44: metrics.labels: label "policy" is used by Ratewright itself; choose another name
+            t.yaml:2:52: metrics.labels: label "a-b" is not a valid name; use letters, digits and _, not beginning with a digit or __
             t.yaml:3:14: log.level is "loud"; use one of off, error, warn, info, debug, trace
             t.yaml:3:33: log.modules: unknown module "x"; known are ratewright, ratewright_gateway, ratewright_listen, ratewright_rls, ratewright_server, ratewright_store, ratewright_tower, h2
             t.yaml:3:33: log.modules.x is "y"; use one of off, error, warn, info, debug, trace

@@ -69,7 +69,7 @@ fn a_client_address_shows_its_buckets_under_every_policy_or_what_is_missing() {
         strict: needs claim:plan and (user or cookie:sid)
         per-user: needs user
         idle: the policy is off
-        at-once: the gateway is not open, and only the gateway counts requests in flight
+        at-once: the gateway is not running, and only the gateway counts requests in flight
         exit 0"#]];
     check(&ratewright, &["inspect", "--client", "192.0.2.1"], expected);
     let answer = json_of(&ask(&ratewright, &["inspect", "--client", "192.0.2.1", "--json"]));
@@ -142,11 +142,11 @@ fn a_client_that_is_not_an_address_is_refused() {
     for (query, detail) in [
         (
             "ip=2001:db8::/64",
-            r#"ip is "2001:db8::/64"; use one address, for example 192.0.2.7 or 2001:db8::7; of a network any of its addresses"#,
+            r#"ip is "2001:db8::/64"; use one address, for example 192.0.2.7 or 2001:db8::7; for a network, any of its addresses"#,
         ),
-        ("", "ip is missing; give the client's address, for example ip=192.0.2.7"),
-        ("ip=192.0.2.1&ip=192.0.2.1", "ip is given twice; give it once"),
-        ("ip=192.0.2.1&user=a", r#"parameter "user" is not known; this call takes ip"#),
+        ("", "ip is missing; send the client's address, for example ip=192.0.2.7"),
+        ("ip=192.0.2.1&ip=192.0.2.1", "ip is given twice; send it once"),
+        ("ip=192.0.2.1&user=a", r#"unknown parameter "user"; this call takes ip"#),
     ] {
         let answer = ratewright.admin(&format!("/api/v1/admin/client?{query}"));
         assert_eq!((answer.status, answer.json()["detail"].as_str()), (400, Some(detail)), "{query}");

@@ -122,7 +122,7 @@ fn without_an_open_gateway_inspect_says_that_nothing_counts_requests_in_flight()
     );
     assert_eq!(ratewright.admin("/api/v1/admin/key?policy=at-once&key=127.0.0.1").status, 409);
     let text = told(&ask(&ratewright, &["inspect", "--client", "192.0.2.1"]));
-    let remark = "at-once: the gateway is not open, and only the gateway counts requests in flight\n";
+    let remark = "at-once: the gateway is not running, and only the gateway counts requests in flight\n";
     assert!(text.contains(remark) && text.contains("per-user: needs user"), "{text}");
 }
 

@@ -61,7 +61,7 @@ fn one_malformed_query_refuses_the_whole_batch() {
         (json!({"cost": 0}), "expected a nonzero u32 at line 1 column"),
         (json!({"attributes": {"ip": "nowhere"}}), "invalid IP address syntax at line 1 column"),
         (json!({"attribute": {}}), "unknown field `attribute`"),
-        (json!({"policies": ["nobody"]}), "queries[1]: there is no policy \"nobody\""),
+        (json!({"policies": ["nobody"]}), "queries[1]: unknown policy \"nobody\"; the only policy is api"),
         (json!("query"), "invalid type: string"),
     ] {
         let refused = batch(&ratewright, &[query(1), bad.clone(), query(2)]);

@@ -45,7 +45,7 @@ fn a_refund_gives_back_what_was_charged() {
         let answer = refund(&ratewright, &first);
         let n_charges = if quota.starts_with('[') { 2 } else { 1 };
         let expected =
-            json!({"refunded": n_charges, "message": "Refunded, as far as time has not repaid it"});
+            json!({"refunded": n_charges, "message": "Refunded, except for units that were refilled since"});
         assert_eq!((answer.status, answer.json()), (200, expected), "{quota}");
         assert_eq!(left(&ratewright), 6, "{quota}");
         // What time has repaid of a bucket is not given back once more; of two charges it counts for both.

@@ -52,7 +52,7 @@ fn a_key_that_is_replaced_counts_and_one_that_is_broken_or_gone_leaves_the_last(
 
     write("no key at all");
     wait_until("it is refused", || ratewright.metric(FAILURES) == 1.0);
-    ratewright.wait_for_line(&["ERROR", "clients.user.jwt.public_key: this is no public key in PEM"]);
+    ratewright.wait_for_line(&["ERROR", "clients.user.jwt.public_key: this is not a public key in PEM"]);
     std::fs::remove_file(&key).unwrap();
     wait_until("it is refused too", || ratewright.metric(FAILURES) == 2.0);
     let gone = format!("clients.user.jwt.public_key: cannot read {}", key.display());
@@ -101,7 +101,7 @@ fn what_a_new_file_names_is_followed() {
     std::fs::write(&jwks, "{}").unwrap();
     let ratewright = Ratewright::start("");
     ratewright.rewrite(&format!("clients: {{user: {{jwt: {{jwks: {}}}}}}}\n", jwks.display()));
-    ratewright.wait_for_line(&["ERROR", "clients.user.jwt.jwks: this is no JSON Web Key Set"]);
+    ratewright.wait_for_line(&["ERROR", "clients.user.jwt.jwks: this is not a JSON Web Key Set"]);
     let key = json!({"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"});
     std::fs::write(&jwks, json!({"keys": [key]}).to_string()).unwrap();
     wait_until("it is in force", || ratewright.metric("ratewright_reloads_total") == 1.0);

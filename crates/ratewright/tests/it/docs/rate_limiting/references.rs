@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use ratewright_core::Rate;
-use ratewright_http::Fields;
+use ratewright_http::RateLimitHeaders;
 use ratewright_lab::Redis;
 use serde_json::Value;
 
@@ -196,7 +196,7 @@ fn is_header(text: &str) -> bool {
     let name = text.split(": ").next().unwrap().to_lowercase();
     let of_clients = ["x-forwarded-for", "x-real-ip"];
     of_clients.contains(&name.as_str())
-        || Fields::exposed_names().any(|known| known.eq_ignore_ascii_case(&name))
+        || RateLimitHeaders::exposed_names().any(|known| known.eq_ignore_ascii_case(&name))
 }
 
 /// True if one of the files that a paragraph names defines a symbol.

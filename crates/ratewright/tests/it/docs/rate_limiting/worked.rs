@@ -8,7 +8,7 @@ use ratewright_core::{
     Algorithm, Ask, Decision, Entrypoint, Leak, Limiter, ManualClock, Micros, Policies, Policy, Query, Quota,
     Refill, Select, Timestamp, Verdict, WindowStart,
 };
-use ratewright_http::Fields;
+use ratewright_http::RateLimitHeaders;
 use ratewright_store::MemoryStore;
 use serde_json::Value;
 
@@ -100,7 +100,8 @@ fn decide(limiter: &Limiter<MemoryStore<ManualClock>>) -> Decision {
 fn calculated(at: &str, decision: &Decision, now: Timestamp) -> Vec<String> {
     let (_, limit, standing) = decision.tightest().unwrap();
     let quota = limit.quota();
-    let (is_denied, fields) = (decision.verdict() == Verdict::Deny, Fields::of(decision, now).unwrap());
+    let (is_denied, fields) =
+        (decision.verdict() == Verdict::Deny, RateLimitHeaders::of(decision, now).unwrap());
     let on_denial = |text: Option<String>| text.filter(|_| is_denied).unwrap_or_else(|| "–".to_owned());
     let mut cells = vec![at.to_owned(), if is_denied { "429" } else { "200" }.to_owned()];
     match quota.algorithm() {

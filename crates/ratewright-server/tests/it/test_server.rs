@@ -1,4 +1,4 @@
-//! The REST door, served on a port of its own.
+//! A REST server on its own port.
 
 use std::io;
 use std::net::SocketAddr;
@@ -16,53 +16,53 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-/// A check, after which the connection stays.
+/// A check, after which the connection stays open.
 pub(crate) const CHECK: &str = "GET /api/v1/rate-limit/check?key=k HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// A check, after which the connection ends.
 pub(crate) const LAST_CHECK: &str =
     "GET /api/v1/rate-limit/check?key=k HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
-/// A door that is open.
-pub(crate) struct House {
+/// A running REST server.
+pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
     stop: oneshot::Sender<()>,
     served: JoinHandle<()>,
 }
 
-impl House {
-    pub(crate) async fn open(listening: Listening, setup: impl Into<ConnectionSetup>) -> Self {
+impl TestServer {
+    pub(crate) async fn start(listening: Listening, setup: impl Into<ConnectionSetup>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let stopped = Shutdown::when(async { drop(stopped.await) });
-        let (door, setup) = (door(), setup.into());
+        let (router, setup) = (router(), setup.into());
         // As on a listener that other machines can reach.
-        let door =
-            if setup.proxy_protocol.is_some() { guard(door, Settings::default().shared()) } else { door };
-        let served = tokio::spawn(serve(listener, door, listening, setup, stopped));
+        let router =
+            if setup.proxy_protocol.is_some() { guard(router, Settings::default().shared()) } else { router };
+        let served = tokio::spawn(serve(listener, router, listening, setup, stopped));
         Self { address, stop, served }
     }
 
     pub(crate) async fn connect(&self) -> TcpStream {
-        within(TcpStream::connect(self.address)).await.unwrap()
+        with_timeout(TcpStream::connect(self.address)).await.unwrap()
     }
 
-    /// Asks once, on a connection of its own.
-    pub(crate) async fn ask(&self) -> String {
+    /// Sends one request on its own connection.
+    pub(crate) async fn request_once(&self) -> String {
         let mut stream = self.connect().await;
-        within(say(&mut stream, LAST_CHECK.as_bytes())).await.unwrap()
+        with_timeout(send(&mut stream, LAST_CHECK.as_bytes())).await.unwrap()
     }
 
-    /// Closes the door, and waits until all is quiet.
-    pub(crate) async fn close(self) {
+    /// Stops the server, and waits until it has drained.
+    pub(crate) async fn stop(self) {
         let _ = self.stop.send(());
-        within(self.served).await.unwrap();
+        with_timeout(self.served).await.unwrap();
     }
 }
 
-/// A REST door with room for a million, and a clock that stands still.
-fn door() -> axum::Router {
+/// A REST router with a limit of a million, and a stopped clock.
+fn router() -> axum::Router {
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1000000/h".parse().unwrap()).unwrap();
     let policy = Policy::new("token_bucket", quota).unwrap();
     let policy = policy.covering(Selector::Named).by(&[AttributeName::Key]);
@@ -70,31 +70,31 @@ fn door() -> axum::Router {
     let store = MemoryStore::new(clock.clone(), 1_000);
     let limiter = Arc::new(Limiter::new(Policies::new(vec![policy]).unwrap(), store));
     let settings = Settings::default().shared();
-    rest::router(rest::Rest { limiter, settings, clock, gateway: rest::Gateway::default() })
+    rest::router(rest::Rest { limiter, settings, clock, gateway: rest::GatewayView::default() })
 }
 
-/// Says something and hears all that is answered, until the other side ends the connection.
-pub(crate) async fn say(
+/// Sends bytes, and reads until the server closes the connection.
+pub(crate) async fn send(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    words: &[u8],
+    bytes: &[u8],
 ) -> io::Result<String> {
-    stream.write_all(words).await?;
-    hear(stream).await
+    stream.write_all(bytes).await?;
+    read_to_end(stream).await
 }
 
-/// Hears all until the other side ends the connection.
-pub(crate) async fn hear(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<String> {
-    let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await?;
-    Ok(String::from_utf8_lossy(&answer).into_owned())
+/// Reads until the server closes the connection.
+pub(crate) async fn read_to_end(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<String> {
+    let mut response = Vec::new();
+    stream.read_to_end(&mut response).await?;
+    Ok(String::from_utf8_lossy(&response).into_owned())
 }
 
-/// Waits for something that will come, however busy the machine is.
-pub(crate) async fn within<F: IntoFuture>(future: F) -> F::Output {
-    tokio::time::timeout(Duration::from_secs(60), future).await.expect("it comes")
+/// Waits with a generous timeout, for slow machines.
+pub(crate) async fn with_timeout<F: IntoFuture>(future: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(60), future).await.expect("it finishes in time")
 }
 
-/// True if a request was answered as it should be.
-pub(crate) fn is_served(answer: &str) -> bool {
-    answer.starts_with("HTTP/1.1 200 OK") && answer.contains(r#""allowed":true"#)
+/// True if a check was allowed.
+pub(crate) fn is_served(response: &str) -> bool {
+    response.starts_with("HTTP/1.1 200 OK") && response.contains(r#""allowed":true"#)
 }

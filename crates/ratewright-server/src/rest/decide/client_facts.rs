@@ -1,5 +1,5 @@
-//! What a trusted caller tells of its client's request: the same facts that a door finds out which sees the client itself,
-//! and by the same functions, so that both mean the same bucket.
+//! The client's request as an authorized caller describes it. The facts are derived by the same functions as in
+//! entrypoints that see the client itself, so that both use the same bucket.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -8,11 +8,11 @@ use std::net::IpAddr;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use ratewright_core::{AttributeName, Timestamp};
-use ratewright_http::address::{Origin, client_address};
+use ratewright_http::address::{AddressOrigin, client_address};
 use ratewright_http::parts::NameMatch;
 use ratewright_http::path::{Case, normalise};
 use ratewright_http::{
-    AmbiguousPaths, Facts, METHOD_OVERRIDES, Problem, Rules, Token, Values, explain, given_id_in,
+    AmbiguousPaths, Facts, IdentityRules, METHOD_OVERRIDES, Problem, Token, Values, explain, given_id_in,
     is_by_token, parts,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
@@ -22,21 +22,21 @@ use super::explain::KnownAttribute;
 use super::openapi;
 use crate::settings::Settings;
 
-/// The longest path that is decided on, in bytes.
+/// The longest accepted path, in bytes.
 const PATH_MAX: usize = 8_192;
 
 /// What is known about a request.
 #[derive(Debug, Default, serde::Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Told<'a> {
+pub(super) struct ClientFacts<'a> {
     /// The client's address.
     #[schemars(schema_with = "openapi::address")]
     ip: Option<IpAddr>,
-    /// In place of `ip`: the address of the connection. The client's address then follows from it and the forwarding headers, as in the
-    /// gateway: `X-Forwarded-For` counts if the peer is in `clients.trusted_proxies`.
+    /// In place of `ip`: the address of the connection. The client's address then follows from it and the forwarding headers,
+    /// as in the gateway: `X-Forwarded-For` counts if the peer is in `clients.trusted_proxies`.
     #[schemars(schema_with = "openapi::address")]
     peer: Option<IpAddr>,
-    /// Who the client proved to be.
+    /// The authenticated user.
     #[serde(borrow)]
     user: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -48,37 +48,38 @@ pub(super) struct Told<'a> {
     host: Option<Cow<'a, str>>,
     #[serde(borrow)]
     route: Option<Cow<'a, str>>,
-    /// Headers: a text, or a list if the request has several of a name. A bearer token in `Authorization` is verified.
+    /// Headers: a text, or a list if a header is repeated. A bearer token in `Authorization` is verified.
     #[serde(borrow)]
-    headers: Table<'a>,
+    headers: AttributeTable<'a>,
     #[serde(borrow)]
-    cookies: Table<'a>,
+    cookies: AttributeTable<'a>,
     #[serde(borrow)]
-    query: Table<'a>,
+    query: AttributeTable<'a>,
     #[serde(borrow)]
-    claims: Table<'a>,
+    claims: AttributeTable<'a>,
     /// Anything else, for policies that count by `attribute:NAME`.
     #[serde(borrow)]
-    other: Table<'a>,
+    other: AttributeTable<'a>,
 }
 
-/// Names and their values, in the order of the request body. A name may come twice: JSON leaves open which one counts, so both do.
+/// Names and their values, in the order of the request body. A repeated name counts with all its values, because JSON does
+/// not define which one counts.
 #[derive(Debug, Default)]
-struct Table<'a>(Vec<(Cow<'a, str>, OneOrMany<'a>)>);
+struct AttributeTable<'a>(Vec<(Cow<'a, str>, OneOrMany<'a>)>);
 
-impl<'a> Table<'a> {
+impl<'a> AttributeTable<'a> {
     /// All values under a name.
     fn of(&self, name: &str) -> impl Iterator<Item = &OneOrMany<'a>> {
-        self.0.iter().filter(move |(known, _)| known == name).map(|(_, values)| values)
+        self.0.iter().filter(move |(found, _)| found == name).map(|(_, values)| values)
     }
 
-    /// Adds the values under the name of a cookie or parameter. Of other names that upstreams may take for it, they are candidates.
+    /// Adds the values of a cookie or parameter. Values of names that only some upstreams read as this name are candidates.
     fn add_named(&'a self, is_named: impl Fn(&[u8]) -> NameMatch, values: &mut Values<'a>) {
-        for (known, told) in &self.0 {
-            match is_named(known.as_bytes()) {
-                NameMatch::Same => add_all(values, told),
+        for (found, given) in &self.0 {
+            match is_named(found.as_bytes()) {
+                NameMatch::Same => add_all(values, given),
                 NameMatch::Ambiguous => {
-                    for value in told.as_slice() {
+                    for value in given.as_slice() {
                         values.add_candidate(Some(Cow::Borrowed(value)));
                     }
                 }
@@ -88,12 +89,12 @@ impl<'a> Table<'a> {
     }
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Table<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for AttributeTable<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
+        struct TableVisitor;
 
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Table<'de>;
+        impl<'de> Visitor<'de> for TableVisitor {
+            type Value = AttributeTable<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("names with their values")
@@ -104,21 +105,21 @@ impl<'de: 'a, 'a> Deserialize<'de> for Table<'a> {
                 while let Some(entry) = map.next_entry::<Cow<'de, str>, OneOrMany<'de>>()? {
                     entries.push(entry);
                 }
-                Ok(Table(entries))
+                Ok(AttributeTable(entries))
             }
         }
 
-        deserializer.deserialize_map(Entries)
+        deserializer.deserialize_map(TableVisitor)
     }
 }
 
-impl JsonSchema for Table<'_> {
+impl JsonSchema for AttributeTable<'_> {
     fn inline_schema() -> bool {
         true
     }
 
     fn schema_name() -> Cow<'static, str> {
-        Cow::Borrowed("Table")
+        Cow::Borrowed("AttributeTable")
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
@@ -126,7 +127,7 @@ impl JsonSchema for Table<'_> {
     }
 }
 
-/// One value, or all that a request has of a name.
+/// One value, or several of one name.
 #[derive(Debug, JsonSchema)]
 #[serde(untagged)]
 #[schemars(inline)]
@@ -135,12 +136,12 @@ enum OneOrMany<'a> {
     Many(Vec<Cow<'a, str>>),
 }
 
-/// By hand, since the derived one does not say what it expects.
+/// By hand, because the derived error does not say what is expected.
 impl<'de: 'a, 'a> Deserialize<'de> for OneOrMany<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Either;
+        struct OneOrManyVisitor;
 
-        impl<'de> Visitor<'de> for Either {
+        impl<'de> Visitor<'de> for OneOrManyVisitor {
             type Value = OneOrMany<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -164,7 +165,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for OneOrMany<'a> {
             }
         }
 
-        deserializer.deserialize_any(Either)
+        deserializer.deserialize_any(OneOrManyVisitor)
     }
 }
 
@@ -177,35 +178,35 @@ impl OneOrMany<'_> {
     }
 }
 
-impl Told<'_> {
-    /// Refuses what nobody would send on. `place` says where the query stands.
-    pub(super) fn check(&self, rules: &Rules, place: &str) -> Result<(), Problem> {
+impl ClientFacts<'_> {
+    /// Rejects invalid facts. `location` is the query's position in a batch.
+    pub(super) fn check(&self, rules: &IdentityRules, location: &str) -> Result<(), Problem> {
         if self.ip.is_some() && self.peer.is_some() {
             let detail = format!(
-                "{place}attributes has ip and peer; the client's address follows from peer, so give one of the two"
+                "{location}attributes has both ip and peer; the client's address follows from peer, so send only one"
             );
             return Err(Problem::new(StatusCode::BAD_REQUEST, detail).about("attributes"));
         }
         let n_bytes = self.path.as_ref().map_or(0, |path| path.len());
         if n_bytes > PATH_MAX {
-            let detail = format!("{place}the path has {n_bytes} bytes; use at most {PATH_MAX}");
+            let detail = format!("{location}path has {n_bytes} bytes; use at most {PATH_MAX}");
             return Err(Problem::new(StatusCode::BAD_REQUEST, detail).about("path"));
         }
         if rules.ambiguous_paths == AmbiguousPaths::Count {
-            return Ok(()); // as most do
+            return Ok(()); // the usual case
         }
         let mut facts = Facts::default();
-        self.target().into_iter().for_each(|(path, _)| facts.tell_path(path, rules));
-        facts.problem(rules).map_or(Ok(()), |problem| Err(problem.prefixed(place)))
+        self.target().into_iter().for_each(|(path, _)| facts.set_path(path, rules));
+        facts.problem(rules).map_or(Ok(()), |problem| Err(problem.prefixed(location)))
     }
 
     /// The client's address.
-    fn address(&self, rules: &Rules) -> Option<IpAddr> {
+    fn address(&self, rules: &IdentityRules) -> Option<IpAddr> {
         let by_peer = |peer| client_address(&self.forwarding_headers(), peer, &rules.proxies);
         self.ip.or_else(|| self.peer.map(by_peer))
     }
 
-    /// The headers by which proxies say for whom they ask.
+    /// The headers in which proxies name the client.
     fn forwarding_headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::new();
         for name in ["x-forwarded-for", "x-real-ip", "forwarded"] {
@@ -228,16 +229,16 @@ impl Told<'_> {
         self.route.is_some()
     }
 
-    /// What comes of the host, the path and the method, as the gateway compares them.
-    pub(super) fn place<T: Default>(&self, place: impl Fn(Option<&str>, &str, &str) -> T) -> T {
+    /// Finds the route by host, path and method, as the gateway compares them.
+    pub(super) fn find_route<T: Default>(&self, find: impl Fn(Option<&str>, &str, &str) -> T) -> T {
         let Some((path, _)) = self.target() else { return T::default() };
         let host = self.host.as_deref().or_else(|| self.header("host").next()).and_then(parts::host_of);
         let path = normalise(path, Case::Sensitive);
-        place(host.as_deref(), &path, self.method.as_deref().unwrap_or("GET"))
+        find(host.as_deref(), &path, self.method.as_deref().unwrap_or("GET"))
     }
 
-    /// Everything that is known, and where it comes from.
-    pub(super) fn known(
+    /// All known attributes, and where they come from.
+    pub(super) fn known_attributes(
         &self,
         facts: &Facts<'_>,
         needs: &[AttributeName<String>],
@@ -246,11 +247,11 @@ impl Told<'_> {
         let always = [AttributeName::Ip, AttributeName::Method, AttributeName::Path];
         let others = needs.iter().map(AttributeName::as_deref).filter(|name| !always.contains(name));
         let names = always.into_iter().chain(others).filter(|name| *name != AttributeName::Key);
-        let known = |name: AttributeName<&str>| {
+        let found = |name: AttributeName<&str>| {
             let from = self.origin(&name, facts, settings);
             KnownAttribute::of(name, facts, from)
         };
-        names.map(known).collect()
+        names.map(found).collect()
     }
 
     /// Where an attribute comes from, or why it is missing.
@@ -258,17 +259,19 @@ impl Told<'_> {
         let rules = &settings.dialect.rules;
         match name {
             AttributeName::Ip => match (self.ip, self.peer) {
-                (Some(_), _) => "told by the caller".to_owned(),
+                (Some(_), _) => "from the caller".to_owned(),
                 (None, Some(peer)) => {
-                    Origin::of(&self.forwarding_headers(), peer, &rules.proxies).to_string()
+                    AddressOrigin::of(&self.forwarding_headers(), peer, &rules.proxies).to_string()
                 }
-                (None, None) => "missing: give attributes.ip or attributes.peer".to_owned(),
+                (None, None) => {
+                    "missing: pass --ip or --peer (attributes.ip or attributes.peer in the API)".to_owned()
+                }
             },
-            AttributeName::User if self.user.is_some() => "told by the caller".to_owned(),
+            AttributeName::User if self.user.is_some() => "from the caller".to_owned(),
             AttributeName::Claim(claim) if self.claims.of(claim).next().is_some() => {
-                "told by the caller".to_owned()
+                "from the caller".to_owned()
             }
-            AttributeName::Route if self.route.is_some() => "told by the caller".to_owned(),
+            AttributeName::Route if self.route.is_some() => "from the caller".to_owned(),
             AttributeName::User
             | AttributeName::Method
             | AttributeName::Path
@@ -297,13 +300,13 @@ impl Told<'_> {
         let rules = &settings.dialect.rules;
         let mut facts = Facts::default();
         if let Some(address) = self.address(rules) {
-            facts.tell_address(address, rules);
+            facts.set_address(address, rules);
         }
         if let Some(method) = &self.method {
-            facts.tell_method(method);
+            facts.set_method(method);
         }
         if let Some((path, _)) = self.target() {
-            facts.tell_path(path, rules);
+            facts.set_path(path, rules);
         }
         let token = if needs.iter().any(is_by_token) {
             facts.verify_authorization(self.header("authorization").map(str::as_bytes), rules, now)
@@ -312,30 +315,35 @@ impl Told<'_> {
         };
         for name in needs {
             if *name == AttributeName::Method {
-                facts.tell_other_methods(self.other_methods());
+                facts.set_other_methods(self.other_methods());
             } else {
-                facts.tell_all(name, self.values(name, rules, &token));
+                facts.set_all(name, self.values(name, rules, &token));
             }
         }
         facts
     }
 
     /// The values of one attribute.
-    fn values<'a>(&'a self, name: &'a AttributeName<String>, rules: &Rules, token: &Token) -> Values<'a> {
+    fn values<'a>(
+        &'a self,
+        name: &'a AttributeName<String>,
+        rules: &IdentityRules,
+        token: &Token,
+    ) -> Values<'a> {
         let mut values = Values::default();
         match name {
             AttributeName::User => match &self.user {
-                Some(user) => values.add_told(user),
+                Some(user) => values.add_trusted(user),
                 None => return token.user(rules),
             },
             AttributeName::Claim(name) => {
-                self.claims.of(name).for_each(|told| add_all(&mut values, told));
+                self.claims.of(name).for_each(|given| add_all(&mut values, given));
                 if self.claims.of(name).next().is_none() {
                     return token.values(name);
                 }
             }
             AttributeName::Route => {
-                self.route.iter().for_each(|route| values.add_told(route));
+                self.route.iter().for_each(|route| values.add_trusted(route));
             }
             AttributeName::Host => {
                 let target = self.target_parts().and_then(|(authority, _)| authority);
@@ -343,7 +351,7 @@ impl Told<'_> {
                 return parts::hosts(target, named.map(str::as_bytes));
             }
             AttributeName::Header(name) if name == "content-length" => {
-                // Nobody counts the body later, so a length that cannot be read is longer than any limit.
+                // The body is not metered later, so an unreadable length counts as longer than any limit.
                 let is_length =
                     |line: &str| line.len() <= 20 && line.bytes().all(|byte| byte.is_ascii_digit());
                 let is_chunked = self.header("transfer-encoding").next().is_some();
@@ -367,46 +375,46 @@ impl Told<'_> {
                 values.is_repeated = n_lines > 1;
             }
             AttributeName::Cookie(name) => {
-                self.cookies.add_named(|known| NameMatch::of_cookie(known, name), &mut values);
+                self.cookies.add_named(|found| NameMatch::of_cookie(found, name), &mut values);
                 for line in self.header("cookie") {
                     parts::cookie_in(line.as_bytes(), name, &mut values);
                 }
             }
             AttributeName::Param(name) => {
-                self.query.add_named(|known| NameMatch::of(known, name), &mut values);
+                self.query.add_named(|found| NameMatch::of(found, name), &mut values);
                 self.queries().for_each(|query| parts::param(query, name, &mut values));
             }
             AttributeName::Named(name) => {
-                self.other.of(name).for_each(|told| add_all(&mut values, told));
+                self.other.of(name).for_each(|given| add_all(&mut values, given));
             }
-            // Told already, or not for others to say.
+            // Set above, or not part of a client's request.
             AttributeName::Ip | AttributeName::Method | AttributeName::Path | AttributeName::Key => {}
         }
         values
     }
 
-    /// Methods that the request asks the upstream to take in place of its own.
+    /// Methods with which the request overrides its own.
     fn other_methods<'a>(&self) -> Values<'a> {
         let mut values = Values::default();
         let lines = METHOD_OVERRIDES.iter().flat_map(|name| self.header(name.as_str()));
-        let is_method = |known: &str| NameMatch::of(known.as_bytes(), "_method") != NameMatch::Different;
-        let told = self.query.0.iter().filter(|(known, _)| is_method(known));
-        let told = told.flat_map(|(_, told)| told.as_slice()).map(AsRef::as_ref);
-        lines.chain(told).for_each(|list: &str| parts::methods(list.as_bytes(), &mut values));
+        let is_method = |found: &str| NameMatch::of(found.as_bytes(), "_method") != NameMatch::Different;
+        let given = self.query.0.iter().filter(|(found, _)| is_method(found));
+        let given = given.flat_map(|(_, given)| given.as_slice()).map(AsRef::as_ref);
+        lines.chain(given).for_each(|list: &str| parts::methods(list.as_bytes(), &mut values));
         self.queries().for_each(|query| parts::method_param(query, &mut values));
         values
     }
 
-    /// Where upstreams look for parameters: after the question mark; after `#` too, if somebody sends one; and after `;` in the path.
+    /// Where upstreams find parameters: after `?`, after `#` if the client sends one, and after `;` in the path.
     fn queries(&self) -> impl Iterator<Item = &str> {
-        let told = self.path.as_deref().unwrap_or_default();
+        let given = self.path.as_deref().unwrap_or_default();
         let (path, query) = self.target().unwrap_or_default();
-        let with_fragment = told.split_once('?').filter(|_| told.contains('#'));
-        let others = [with_fragment, told.split_once('#'), path.split_once(';')];
+        let with_fragment = given.split_once('?').filter(|_| given.contains('#'));
+        let others = [with_fragment, given.split_once('#'), path.split_once(';')];
         std::iter::once(query).chain(others.into_iter().flatten().map(|(_, after)| after))
     }
 
-    /// The path, and the query that came with it, without a host in front and without what follows a `#`.
+    /// The path and the query, without a host and a fragment.
     fn target(&self) -> Option<(&str, &str)> {
         let (_, path) = self.target_parts()?;
         Some(path.split_once('?').unwrap_or((path, "")))
@@ -414,10 +422,10 @@ impl Told<'_> {
 
     /// The authority in the target, if it has one, and the rest without a fragment.
     fn target_parts(&self) -> Option<(Option<&str>, &str)> {
-        let told = self.path.as_deref()?;
-        let told = told.split_once('#').map_or(told, |(told, _)| told);
-        let absolute = told.split_once("://").filter(|(scheme, _)| !scheme.contains(['/', '?']));
-        Some(absolute.map_or((None, told), |(_, rest)| match rest.find(['/', '?']) {
+        let given = self.path.as_deref()?;
+        let given = given.split_once('#').map_or(given, |(given, _)| given);
+        let absolute = given.split_once("://").filter(|(scheme, _)| !scheme.contains(['/', '?']));
+        Some(absolute.map_or((None, given), |(_, rest)| match rest.find(['/', '?']) {
             Some(at) => {
                 let (authority, path) = rest.split_at(at);
                 (Some(authority), path)
@@ -426,13 +434,13 @@ impl Told<'_> {
         }))
     }
 
-    /// All lines of a header, in whichever case its name is told.
+    /// All lines of a header; its name ignores case.
     fn header<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        let found = self.headers.0.iter().filter(move |(known, _)| known.eq_ignore_ascii_case(name));
+        let found = self.headers.0.iter().filter(move |(found, _)| found.eq_ignore_ascii_case(name));
         found.flat_map(|(_, lines)| lines.as_slice()).map(AsRef::as_ref)
     }
 }
 
-fn add_all<'a>(values: &mut Values<'a>, told: &'a OneOrMany<'_>) {
-    told.as_slice().iter().for_each(|value| values.add_told(value));
+fn add_all<'a>(values: &mut Values<'a>, given: &'a OneOrMany<'_>) {
+    given.as_slice().iter().for_each(|value| values.add_trusted(value));
 }

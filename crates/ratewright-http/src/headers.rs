@@ -1,36 +1,36 @@
-//! The rate limit header fields, rendered and parsed.
+//! The rate limit headers, rendered and parsed.
 //!
-//! The wire knows whole seconds only. Waits are rounded up and remainders down, so that a client who
-//! believes them is never told no: that happens here and nowhere else.
+//! Headers have whole seconds only. Waits are rounded up and remaining units down, so that a client that obeys them is
+//! never denied. This is the only place that rounds.
 //!
 //! ```text
 //!   X-RateLimit-Limit: 10                 of the tightest limit: what it holds, or its rate as written
 //!   X-RateLimit-Remaining: 3              units left
-//!   X-RateLimit-Reset: 1700000042         Unix time, in seconds, when all is back
+//!   X-RateLimit-Reset: 1700000042         Unix time, in seconds, when the limit is full again
 //!   RateLimit-Policy: "login";q=10;w=60   of each limit: it holds q, and refills them in w seconds
 //!   RateLimit: "login";r=3;t=6            of each limit: r are left, and no more for t seconds
 //!   Retry-After: 6                        on denials only, at least 1
 //! ```
 //!
-//! The second family is draft-ietf-httpapi-ratelimit-headers-11. Its two fields are lists, so ours are added
-//! to those that an upstream has sent.
+//! The second family is draft-ietf-httpapi-ratelimit-headers-11. Its two headers are lists, so ours are appended to
+//! those of an upstream.
 //!
 //! # Laws
-//! - Rendered fields parse back.
-//! - `Retry-After` is never 0, and never earlier than `t` of the limit that denied: when the same query
-//!   fits, more than `r` can be spent.
+//! - Rendered headers parse back.
+//! - `Retry-After` is never 0, and never earlier than `t` of the limit that denied: when the same query passes, more
+//!   than `r` can be spent.
 //! - A policy in shadow mode is never shown.
 
-mod read;
-mod shown;
-mod write;
+mod parse;
+mod render;
+mod shown_limit;
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use ratewright_core::{Decision, Limit, Micros, Standing, Timestamp, Uncountable, Verdict};
 use smallvec::SmallVec;
 
-pub use read::{QuotaPolicy, Received, ServiceLimit};
-pub use shown::Shown;
+pub use parse::{QuotaPolicy, ReceivedHeaders, ServiceLimit};
+pub use shown_limit::ShownLimit;
 
 const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
 const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
@@ -38,77 +38,77 @@ const X_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
-/// All names, for scripts in a browser.
+/// All names, for `Access-Control-Expose-Headers`.
 const EXPOSED_NAMES: &str =
     "X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, RateLimit-Policy, RateLimit, Retry-After";
 const EXPOSED: HeaderValue = HeaderValue::from_static(EXPOSED_NAMES);
 
-/// Which fields answers carry.
+/// Which rate limit headers responses carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FieldStyle {
+pub struct HeaderStyle {
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     pub x_ratelimit: bool,
     /// `RateLimit-Policy` and `RateLimit`.
     pub ietf: bool,
     /// `Retry-After` on denials.
     pub retry_after: bool,
-    /// What `X-RateLimit-Limit` says.
+    /// The meaning of `X-RateLimit-Limit`.
     pub limit: LimitMeaning,
 }
 
-/// What `X-RateLimit-Limit` says.
+/// The meaning of `X-RateLimit-Limit`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum LimitMeaning {
-    /// What the limit holds when full, so that no more can remain than that.
+    /// What the limit holds when full, so that `remaining` never exceeds it.
     #[default]
     Capacity,
-    /// The units of the rate, as it is written.
+    /// The units of the rate, as written in the policy.
     Rate,
 }
 
-/// What the rate limit fields of an answer say.
+/// The rate limit headers of a response.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Fields<'a> {
-    tightest: Shown<'a>,
+pub struct RateLimitHeaders<'a> {
+    tightest: ShownLimit<'a>,
     reset_after: u64,
     reset_at: u64,
     retry_after: Option<u64>,
-    shown: SmallVec<[Shown<'a>; 2]>,
+    shown: SmallVec<[ShownLimit<'a>; 2]>,
 }
 
-impl Default for FieldStyle {
+impl Default for HeaderStyle {
     fn default() -> Self {
         Self { x_ratelimit: true, ietf: true, retry_after: true, limit: LimitMeaning::default() }
     }
 }
 
-impl<'a> Fields<'a> {
-    /// The most limits that are shown. Of more than these only the tightest is.
-    pub const SHOWN_MAX: usize = 16;
+impl<'a> RateLimitHeaders<'a> {
+    /// The most limits that are shown. If more apply, only the tightest is shown.
+    pub const LIMITS_MAX: usize = 16;
 
-    /// The fields of a decision, with the wall clock's `now`; nothing if it has no standing to show.
+    /// The headers of a decision, at the wall clock's `now`. `None` if no enforced limit applies.
     pub fn of(decision: &'a Decision, now: Timestamp) -> Option<Self> {
         decision.tightest().map(|(_, limit, standing)| Self::about(decision, limit, standing, now))
     }
 
-    /// The fields of a decision whose tightest limit and its standing are known.
+    /// The headers of a decision whose tightest limit and standing are known.
     pub fn about(decision: &'a Decision, limit: &'a Limit, standing: &Standing, now: Timestamp) -> Self {
-        let mut fields = Self::one(Shown::of(limit, standing), standing.reset_after, now);
-        fields.retry_after = Self::seconds_to_wait(decision);
-        let n_shown = decision.enforced().take(Self::SHOWN_MAX + 1).count();
-        if (2..=Self::SHOWN_MAX).contains(&n_shown) {
-            let shown = decision.enforced().map(|(_, limit, standing)| Shown::of(limit, standing));
-            fields.shown = shown.collect();
+        let mut headers = Self::one(ShownLimit::of(limit, standing), standing.reset_after, now);
+        headers.retry_after = Self::seconds_to_wait(decision);
+        let n_shown = decision.enforced().take(Self::LIMITS_MAX + 1).count();
+        if (2..=Self::LIMITS_MAX).contains(&n_shown) {
+            let shown = decision.enforced().map(|(_, limit, standing)| ShownLimit::of(limit, standing));
+            headers.shown = shown.collect();
         }
-        fields
+        headers
     }
 
-    /// The fields of a limit from which nothing is spent.
+    /// The headers of an unused limit.
     pub fn untouched(limit: &'a Limit, now: Timestamp) -> Self {
-        Self::one(Shown::untouched(limit), Micros::ZERO, now)
+        Self::one(ShownLimit::untouched(limit), Micros::ZERO, now)
     }
 
-    fn one(tightest: Shown<'a>, reset_after: Micros, now: Timestamp) -> Self {
+    fn one(tightest: ShownLimit<'a>, reset_after: Micros, now: Timestamp) -> Self {
         Self {
             tightest,
             reset_after: reset_after.as_secs_ceil(),
@@ -118,8 +118,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Seconds after which a denied query would be allowed, at least 1; nothing if it was not denied, or never will be
-    /// allowed.
+    /// Seconds after which a denied query would be allowed, at least 1. `None` if it was allowed, or never will be.
     pub(crate) fn seconds_to_wait(decision: &Decision) -> Option<u64> {
         match decision.verdict() {
             Verdict::Allow => None,
@@ -127,53 +126,54 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The limit that the `X-RateLimit-` fields speak of.
-    pub fn tightest(&self) -> &Shown<'a> {
+    /// The limit that the `X-RateLimit-` headers show.
+    pub fn tightest(&self) -> &ShownLimit<'a> {
         &self.tightest
     }
 
-    /// Seconds until all of it is back.
+    /// Seconds until the limit is full again.
     pub fn reset_after(&self) -> u64 {
         self.reset_after
     }
 
-    /// Seconds to wait, at least 1; only on a denial, and only if waiting helps.
+    /// Seconds to wait, at least 1. `None` unless the query was denied and waiting helps.
     pub fn retry_after(&self) -> Option<u64> {
         self.retry_after
     }
 
-    /// Adds the fields to an answer.
-    pub fn render(&self, style: FieldStyle, headers: &mut HeaderMap) {
-        write::render(self, style, headers);
+    /// Adds the headers to a response.
+    pub fn render(&self, style: HeaderStyle, headers: &mut HeaderMap) {
+        render::render(self, style, headers);
     }
 
-    /// Reads the fields of an answer, anyone's.
-    pub fn parse(headers: &HeaderMap) -> Received {
-        read::parse(headers)
+    /// Parses the headers of any server's response.
+    pub fn parse(headers: &HeaderMap) -> ReceivedHeaders {
+        parse::parse(headers)
     }
 
-    /// Reads `RateLimit` alone: what is left of each limit. Also the older form `limit=10, remaining=0, reset=5`, a limit
+    /// Parses `RateLimit` only: what is left of each limit. Also the older form `limit=10, remaining=0, reset=5`, a limit
     /// without a name.
     pub fn parse_limits(headers: &HeaderMap) -> Vec<ServiceLimit> {
-        read::limits(headers)
+        parse::limits(headers)
     }
 
-    /// Reads `RateLimit-Policy` alone: what each limit allows.
+    /// Parses `RateLimit-Policy` only: what each limit allows.
     pub fn parse_policies(headers: &HeaderMap) -> Vec<QuotaPolicy> {
-        read::policies(headers)
+        parse::policies(headers)
     }
 
-    /// Lets scripts of other origins read the fields. An answer that exposes others goes on doing so.
+    /// Lets scripts of other origins read the headers, in addition to headers that the response exposes already.
     pub fn expose(headers: &mut HeaderMap) {
         headers.append(header::ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
     }
 
-    /// The names of all fields, for `Access-Control-Expose-Headers`.
+    /// The names of all rate limit headers, for `Access-Control-Expose-Headers`.
     pub fn exposed_names() -> impl Iterator<Item = &'static str> {
         EXPOSED_NAMES.split(", ")
     }
 
-    /// The status of a decision's response. A request that cannot be counted is not too fast, but unknown or ambiguous.
+    /// The status of a decision's response. A request that cannot be counted gets 403 (an attribute is missing) or 400 (it is
+    /// ambiguous), not 429.
     pub fn status(decision: &Decision) -> StatusCode {
         match decision.verdict() {
             Verdict::Allow => StatusCode::OK,

@@ -1,4 +1,4 @@
-//! What an earlier stage has found out about a request, passed on so that later stages need not repeat it.
+//! Results of earlier stages about a request, passed on so that later stages do not repeat the work.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,41 +13,42 @@ use crate::dialect::Dialect;
 use crate::identify::Token;
 use crate::jwt::TokenError;
 
-/// What an earlier stage has found out about a request. As an extension of the request it goes from layer to layer.
+/// What earlier stages know about a request. It travels from layer to layer as an extension of the request.
 #[derive(Clone, Debug)]
-pub struct Known {
-    /// Who is at the other end of the connection.
+pub struct RequestContext {
+    /// The address of the connection's other end.
     pub peer: IpAddr,
-    /// The client's address, once it was looked for.
+    /// The client's address, if a stage has determined it.
     pub client: Option<IpAddr>,
-    /// True if the path is written in its one spelling, but for a slash at its end.
+    /// True if the path is normal, except perhaps for a slash at its end.
     pub has_normal_path: bool,
-    /// What the token says, once it was verified.
-    pub token: Option<Arc<Verified>>,
-    /// The rules by which this was found. None: valid under any rules.
+    /// The token, if a stage has verified it.
+    pub token: Option<Arc<VerifiedToken>>,
+    /// The dialect under which the other fields were found. `None`: they are valid under any.
     pub dialect: Option<Arc<Dialect>>,
-    /// How long the body is, once the stage that reads it has found out.
+    /// The length of the body, if the stage that reads it has determined it.
     pub body: Option<BodyLength>,
-    /// Where later stages write down what they decided. None: nobody asks.
-    pub report: Option<Arc<Report>>,
+    /// Where later stages record their decisions. `None`: no stage reads them.
+    pub report: Option<Arc<DecisionReport>>,
 }
 
-/// How long the body of a request is.
+/// The length of a request body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BodyLength {
-    /// So many bytes.
+    /// Known, in bytes.
     Bytes(u64),
-    /// Unknown until the body ends. Its pieces are charged as they come.
+    /// Unknown until the body ends. Its pieces are charged as they arrive.
     Unknown,
     /// Unknown, and nothing charges the pieces. Counts as longer than any limit, so the request is denied.
     NotMetered,
 }
 
 impl BodyLength {
-    /// What the head of a request says. Without a length, HTTP/1.1 has no body unless it is chunked; HTTP/2 may have one.
+    /// The length according to the request's head. Without `Content-Length`, an HTTP/1.1 request has no body unless it is
+    /// chunked; an HTTP/2 request may have one.
     pub fn of(request: &Parts) -> Self {
         if request.headers.contains_key(TRANSFER_ENCODING) {
-            return Self::Unknown; // whatever length stands beside it
+            return Self::Unknown; // even beside a Content-Length
         }
         let mut lengths = request.headers.get_all(CONTENT_LENGTH).iter();
         let length = lengths.next().map(|value| value.to_str().ok().and_then(|text| text.parse().ok()));
@@ -59,27 +60,27 @@ impl BodyLength {
     }
 }
 
-/// What the stages of a request decided, for the stage that sent it on its way.
+/// The decisions that later stages made about a request, for the stage that started it.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct DecisionReport {
     wants_explanation: bool,
-    written: Mutex<Recorded>,
+    written: Mutex<ReportState>,
 }
 
 #[derive(Debug, Default)]
-struct Recorded {
+struct ReportState {
     policy: Option<String>,
     is_denied: bool,
     explanation: Option<String>,
 }
 
-impl Report {
-    /// A report in which decisions are explained too.
+impl DecisionReport {
+    /// A report that also explains decisions.
     pub fn with_explanation() -> Self {
         Self { wants_explanation: true, ..Self::default() }
     }
 
-    /// Writes down a decision. Of several, the last one counts that a policy took part in.
+    /// Records a decision. The last one with a policy wins.
     pub fn record(&self, decision: &Decision, explanation: impl FnOnce() -> String) {
         let refused = decision.refused().map(|(policy, _)| policy.name());
         let policy = refused.or_else(|| decision.tightest().map(|(policy, ..)| policy.name()));
@@ -95,7 +96,7 @@ impl Report {
         }
     }
 
-    /// The policy that denied the request, or the tightest of those that let it through.
+    /// The policy that denied the request, or else the tightest policy that allowed it.
     pub fn policy(&self) -> Option<String> {
         self.written().policy.clone()
     }
@@ -110,27 +111,27 @@ impl Report {
         self.written().explanation.clone()
     }
 
-    fn written(&self) -> MutexGuard<'_, Recorded> {
+    fn written(&self) -> MutexGuard<'_, ReportState> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a request's token says, and why it names nobody, if it does not.
+/// The outcome of verifying a request's token: its claims, or why it is invalid.
 #[derive(Debug)]
-pub struct Verified {
+pub struct VerifiedToken {
     pub(crate) token: Token,
     pub(crate) refused: Option<TokenError>,
 }
 
-impl Verified {
-    /// True if there is a genuine token.
-    pub fn is_genuine(&self) -> bool {
-        matches!(self.token, Token::Genuine(_))
+impl VerifiedToken {
+    /// True if the request has a valid token.
+    pub fn is_valid(&self) -> bool {
+        matches!(self.token, Token::Valid(_))
     }
 }
 
-impl Known {
-    /// Nothing but the peer.
+impl RequestContext {
+    /// A context with nothing but the peer.
     pub fn of(peer: IpAddr) -> Self {
         Self {
             peer,
@@ -143,11 +144,11 @@ impl Known {
         }
     }
 
-    /// What of it holds by these rules: others may trust other proxies and other tokens.
+    /// The part that is valid under this dialect: another dialect may trust other proxies and tokens.
     #[must_use]
-    pub fn by(self, dialect: &Arc<Dialect>) -> Self {
-        let is_theirs = self.dialect.as_ref().is_none_or(|found_by| Arc::ptr_eq(found_by, dialect));
-        if is_theirs { self } else { Self { report: self.report, body: self.body, ..Self::of(self.peer) } }
+    pub fn valid_under(self, dialect: &Arc<Dialect>) -> Self {
+        let is_valid = self.dialect.as_ref().is_none_or(|found_under| Arc::ptr_eq(found_under, dialect));
+        if is_valid { self } else { Self { report: self.report, body: self.body, ..Self::of(self.peer) } }
     }
 
     /// The client's address.

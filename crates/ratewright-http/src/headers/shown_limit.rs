@@ -1,13 +1,13 @@
-//! One limit, in the numbers that the fields show.
+//! One limit, in the numbers that the headers show.
 
 use std::fmt;
 
 use ratewright_core::{Algorithm, Limit, Micros, Outcome, Quota, Refill, Standing};
 
-/// One limit, as the fields show it.
+/// One limit, as the headers show it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub struct Shown<'a> {
+pub struct ShownLimit<'a> {
     /// The policy's name.
     pub policy: &'a str,
     /// The quota's own name, if the policy has several.
@@ -16,23 +16,23 @@ pub struct Shown<'a> {
     pub capacity: u32,
     /// The units of its rate, as written.
     pub units: u32,
-    /// Seconds in which all of it comes back, at least 1: `w`.
+    /// Seconds in which an empty limit refills, at least 1: `w`.
     pub refill_within: u64,
     /// Units left: `r`.
     pub remaining: u32,
-    /// Seconds in which no more than those can be spent; nothing if nothing is spent: `t`.
+    /// Seconds during which no more than `remaining` can be spent; `None` if the limit is unused: `t`.
     pub more_after: Option<u64>,
 }
 
-impl<'a> Shown<'a> {
-    /// A limit as it stands.
+impl<'a> ShownLimit<'a> {
+    /// A limit with its current standing.
     pub(super) fn of(limit: &'a Limit, standing: &Standing) -> Self {
         let (remaining, more_after) =
             (standing.remaining, more_after(limit.quota(), standing).as_secs_ceil());
         Self { remaining, more_after: (more_after > 0).then_some(more_after), ..Self::untouched(limit) }
     }
 
-    /// A limit from which nothing is spent.
+    /// An unused limit.
     pub(crate) fn untouched(limit: &'a Limit) -> Self {
         let (name, quota) = (limit.name(), limit.quota());
         let capacity = quota.capacity().get();
@@ -49,14 +49,14 @@ impl<'a> Shown<'a> {
 }
 
 /// The name under which the limit is shown: `login`, or `login.minute`.
-impl fmt::Display for Shown<'_> {
+impl fmt::Display for ShownLimit<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.policy)?;
         self.quota.map_or(Ok(()), |quota| write!(f, ".{quota}"))
     }
 }
 
-/// The time in which all of a quota comes back.
+/// The time in which an empty bucket refills.
 fn refill_within(quota: &Quota) -> Micros {
     match quota.algorithm() {
         Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => quota.time_to_fill().ceil(),
@@ -70,9 +70,9 @@ fn refill_within(quota: &Quota) -> Micros {
     }
 }
 
-/// How long no more than what remains can be spent. For a bucket until its next unit comes, for a window until
-/// it or its oldest entry leaves; but not longer than until a charge that was short fits. Zero if nothing is
-/// spent, otherwise never, also where the standing is one of a share of the quota.
+/// How long no more than `remaining` can be spent: until a bucket's next unit, or until a window or its oldest entry ends;
+/// but not longer than until the denied charge passes. Zero if and only if the limit is unused, also if the standing is for
+/// a share of the quota.
 fn more_after(quota: &Quota, standing: &Standing) -> Micros {
     let all_after = standing.reset_after;
     if all_after.is_zero() {

@@ -1,25 +1,25 @@
-//! The fields of an answer, ours or another server's.
+//! Parses the headers of a response, ours or another server's.
 //!
-//! The draft says that a malformed field must be ignored, as a whole, and that unknown parameters must be.
-//! Its next version may call `r` and `t` of `RateLimit` `a` and `w`: both are understood. Until its seventh version
-//! `RateLimit` was a dictionary of one limit, `limit=10, remaining=0, reset=5`: that is understood too.
+//! The draft requires that a malformed header is ignored as a whole, and unknown parameters too. Its next version may
+//! rename `r` and `t` of `RateLimit` to `a` and `w`: both are accepted. Until its seventh version `RateLimit` was a
+//! dictionary of one limit, `limit=10, remaining=0, reset=5`: that is accepted too.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use sfv::{BareItem, Dictionary, Item, List, ListEntry, Parser};
 
 use super::{LIMIT, POLICY, X_LIMIT, X_REMAINING, X_RESET};
 
-/// The longest list that is read, in bytes.
+/// The longest list that is parsed, in bytes.
 const LIST_MAX: usize = 8_192;
 
-/// What the rate limit fields of an answer said. What is absent or malformed is not there.
+/// The rate limit headers of a response. Missing and malformed headers are `None` or empty.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Received {
+pub struct ReceivedHeaders {
     /// `X-RateLimit-Limit`.
     pub limit: Option<u64>,
     /// `X-RateLimit-Remaining`: units left.
     pub remaining: Option<u64>,
-    /// `X-RateLimit-Reset`: from us Unix seconds; some servers send seconds from now.
+    /// `X-RateLimit-Reset`: Unix seconds if Ratewright sent it; other servers may send seconds from now.
     pub reset: Option<u64>,
     /// `Retry-After`, where it is a number of seconds.
     pub retry_after: Option<u64>,
@@ -36,7 +36,7 @@ pub struct QuotaPolicy {
     pub name: String,
     /// `q`: units.
     pub quota: u64,
-    /// `w`: in so many seconds.
+    /// `w`: the window in seconds.
     pub window: Option<u64>,
 }
 
@@ -47,16 +47,16 @@ pub struct ServiceLimit {
     pub name: String,
     /// `r`, or `a`: units left.
     pub available: u64,
-    /// `t`, or `w`: seconds in which no more than those can be spent.
+    /// `t`, or `w`: seconds during which no more units can be spent.
     pub window: Option<u64>,
 }
 
-/// The field is not what the draft says.
+/// The header does not conform to the draft.
 struct Malformed;
 
-pub(super) fn parse(headers: &HeaderMap) -> Received {
+pub(super) fn parse(headers: &HeaderMap) -> ReceivedHeaders {
     let number = |name: HeaderName| digits(headers.get(name)?.as_bytes());
-    Received {
+    ReceivedHeaders {
         limit: number(X_LIMIT),
         remaining: number(X_REMAINING),
         reset: number(X_RESET),
@@ -88,13 +88,13 @@ fn dictionary(headers: &HeaderMap) -> Result<Option<ServiceLimit>, Malformed> {
     Ok(remaining.map(|available| ServiceLimit { name: String::new(), available, window }))
 }
 
-/// A whole number, in digits only.
+/// A whole number, digits only.
 fn digits(text: &[u8]) -> Option<u64> {
     let plain = text.iter().all(u8::is_ascii_digit);
     plain.then(|| std::str::from_utf8(text).ok()?.parse().ok()).flatten()
 }
 
-/// The items of a list, which may be sent in several lines.
+/// The items of a list, which may span several lines.
 fn items<T>(
     headers: &HeaderMap,
     name: HeaderName,
@@ -132,7 +132,7 @@ fn name(item: &Item) -> Result<String, Malformed> {
     Ok(item.bare_item.as_string().ok_or(Malformed)?.as_str().to_owned())
 }
 
-/// The first of these parameters that is there, which must be a count.
+/// The first of these parameters that is present; it must be a count.
 fn parameter(item: &Item, names: &[&str]) -> Result<Option<u64>, Malformed> {
     let Some(value) = names.iter().find_map(|name| item.params.get(*name)) else { return Ok(None) };
     count(value).map(Some)

@@ -1,43 +1,43 @@
-//! How long decisions took, by algorithm and verdict: `rate_limiter_check_seconds` and `rate_limiter_requests_total`.
+//! Durations of decisions, by algorithm and verdict: `rate_limiter_check_seconds` and `rate_limiter_requests_total`.
 //!
-//! A duration goes from the query to the decision: it holds the selection of policies and the store's answer, not the reading
-//! of a request or the writing of its answer.
+//! A duration goes from the query to the decision: it includes selecting policies and asking the store, but not
+//! reading the request or writing the response.
 //!
-//! There are five algorithms and two verdicts, so all ten series are there from the start, at zero: `rate` sees the
-//! first denial too. The number of requests is the number of durations; it is not counted twice.
+//! Five algorithms and two verdicts make ten series, which all start at zero so that `rate` sees the first denial. The
+//! number of requests is the number of durations; it is not counted separately.
 
 use ratewright_core::{Algorithm, Histogram, Micros, Reading, Verdict};
 
-/// The algorithms, as the API writes them, in the model's order.
+/// The algorithms, as the API writes them, in the order of the core.
 const ALGORITHMS: [&str; 5] =
     ["TOKEN_BUCKET", "LEAKY_BUCKET", "SLIDING_WINDOW", "SLIDING_WINDOW_COUNTER", "FIXED_WINDOW"];
 
-/// Counts checks.
+/// Durations of decisions.
 #[derive(Debug, Default)]
 pub struct Checks {
     allowed: [Histogram; 5],
     denied: [Histogram; 5],
 }
 
-/// The checks of one algorithm that were decided alike.
+/// The decisions of one algorithm with one verdict.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Check {
     /// The algorithm, as the API writes it.
     pub algorithm: &'static str,
-    /// What was decided.
+    /// The verdict.
     pub verdict: Verdict,
     /// How many, and how long they took.
     pub took: Reading,
 }
 
 impl Checks {
-    /// Counts one check.
+    /// Counts one decision.
     #[inline]
     pub fn observe(&self, algorithm: Algorithm, verdict: Verdict, took: Micros) {
         self.of(verdict)[index(algorithm)].observe(took);
     }
 
-    /// All so far.
+    /// All counts.
     pub fn read(&self) -> impl Iterator<Item = Check> {
         let verdicts = [Verdict::Allow, Verdict::Deny];
         verdicts.into_iter().flat_map(|verdict| {
@@ -78,6 +78,6 @@ mod tests {
             assert_eq!((counted[0].algorithm, counted[0].verdict), (ALGORITHMS[n], Verdict::Deny));
             assert_eq!(ALGORITHMS[n].to_lowercase(), *name);
         }
-        assert_eq!(Checks::default().read().count(), 10, "all are there from the start");
+        assert_eq!(Checks::default().read().count(), 10, "all series exist from the start");
     }
 }

@@ -1,19 +1,19 @@
 use super::*;
-use crate::testing::{FRESH, NOW, Recorded, decide, login, quota, spend, spent};
+use crate::testing::{FRESH, FixedStore, NOW, decide, login, quota, spend, spent};
 use proptest::prelude::*;
 use ratewright_core::{Algorithm, Basis, Leak, Mode, Policy, Refill, WindowStart};
 
 const BUCKET: Algorithm = Algorithm::TokenBucket(Refill::Smooth);
 
-/// The fields of a decision, one to a line, in the default style.
+/// The headers of a decision, one to a line, in the default style.
 fn rendered(decision: &Decision) -> String {
-    rendered_as(FieldStyle::default(), decision)
+    rendered_as(HeaderStyle::default(), decision)
 }
 
-fn rendered_as(style: FieldStyle, decision: &Decision) -> String {
+fn rendered_as(style: HeaderStyle, decision: &Decision) -> String {
     let mut headers = HeaderMap::new();
-    if let Some(fields) = Fields::of(decision, NOW) {
-        fields.render(style, &mut headers);
+    if let Some(rate_limit) = RateLimitHeaders::of(decision, NOW) {
+        rate_limit.render(style, &mut headers);
     }
     lines(&headers)
 }
@@ -24,13 +24,13 @@ fn lines(headers: &HeaderMap) -> String {
 }
 
 #[track_caller]
-fn ietf(policy: Policy, store: Recorded, expected: &str) {
-    let style = FieldStyle { x_ratelimit: false, ..FieldStyle::default() };
+fn ietf(policy: Policy, store: FixedStore, expected: &str) {
+    let style = HeaderStyle { x_ratelimit: false, ..HeaderStyle::default() };
     assert_eq!(rendered_as(style, &decide(vec![policy], store, spend(1))).replace('\n', " | "), expected);
 }
 
 #[test]
-fn a6_an_allowed_answer_has_both_families() {
+fn a6_an_allowed_response_has_both_families() {
     let expected = "\
 x-ratelimit-limit: 10
 x-ratelimit-remaining: 3
@@ -41,7 +41,7 @@ ratelimit: \"login\";r=3;t=6";
 }
 
 #[test]
-fn a7_a_denied_answer_says_when_to_come_back() {
+fn a7_a_denied_response_says_when_to_retry() {
     let expected = "\
 x-ratelimit-limit: 10
 x-ratelimit-remaining: 0
@@ -55,19 +55,22 @@ retry-after: 6";
 #[test]
 fn a6_the_limit_may_be_the_rate_as_written() {
     let style =
-        FieldStyle { ietf: false, retry_after: false, limit: LimitMeaning::Rate, ..FieldStyle::default() };
+        HeaderStyle { ietf: false, retry_after: false, limit: LimitMeaning::Rate, ..HeaderStyle::default() };
     let expected = "x-ratelimit-limit: 1\nx-ratelimit-remaining: 0\nx-ratelimit-reset: 1700000061";
     assert_eq!(rendered_as(style, &decide(vec![login()], spent(10), spend(1))), expected);
 }
 
 #[test]
 fn when_retrying_never_helps_there_is_no_retry_after() {
-    let fields = rendered(&decide(vec![login()], FRESH, spend(11)));
-    assert!(fields.contains("x-ratelimit-remaining: 10") && !fields.contains("retry-after"), "{fields}");
+    let rate_limit = rendered(&decide(vec![login()], FRESH, spend(11)));
+    assert!(
+        rate_limit.contains("x-ratelimit-remaining: 10") && !rate_limit.contains("retry-after"),
+        "{rate_limit}"
+    );
 }
 
 #[test]
-fn each_enforced_limit_is_shown_in_order_and_none_in_shadow() {
+fn enforced_limits_are_shown_in_order_and_shadow_limits_are_not() {
     let minute = quota(Algorithm::SlidingWindow, "10/min", 10);
     let shadow = Policy::new("trial", minute.clone()).unwrap().in_mode(Mode::Shadow);
     let user = Policy::new("per-user", quota(BUCKET, "100/s", 5)).unwrap();
@@ -82,19 +85,19 @@ ratelimit: \"login\";r=5;t=6, \"login.minute\";r=5;t=60, \"per-user\";r=0;t=1";
 }
 
 #[test]
-fn nothing_enforced_nothing_shown() {
+fn without_an_enforced_limit_no_header_is_sent() {
     assert_eq!(rendered(&decide(vec![], FRESH, spend(1))), "");
     assert_eq!(rendered(&decide(vec![login().in_mode(Mode::Shadow)], spent(10), spend(1))), "");
 }
 
 #[test]
-fn of_very_many_limits_only_the_tightest_is_shown() {
+fn with_too_many_limits_only_the_tightest_is_shown() {
     let policy = |n: u32| Policy::new(&format!("p{n}"), quota(BUCKET, "1/s", 100 - n)).unwrap();
     let shown = |n: u32| {
         let decision = decide((0..n).map(policy).collect(), FRESH, spend(1));
         let mut headers = HeaderMap::new();
-        Fields::of(&decision, NOW).unwrap().render(FieldStyle::default(), &mut headers);
-        Fields::parse(&headers).limits.into_iter().map(|limit| limit.name).collect::<Vec<_>>()
+        RateLimitHeaders::of(&decision, NOW).unwrap().render(HeaderStyle::default(), &mut headers);
+        RateLimitHeaders::parse(&headers).limits.into_iter().map(|limit| limit.name).collect::<Vec<_>>()
     };
     assert_eq!(shown(16).len(), 16);
     assert_eq!(shown(17), ["p16"]);
@@ -102,9 +105,9 @@ fn of_very_many_limits_only_the_tightest_is_shown() {
 
 /// `t` of each algorithm: until more can be spent than `r` says.
 #[test]
-fn t_lasts_until_the_next_unit_comes_or_the_window_leaves() {
+fn t_lasts_until_the_next_unit_or_the_end_of_the_window() {
     let policy = |algorithm, rate, burst| Policy::new("p", quota(algorithm, rate, burst)).unwrap();
-    let ago = |seconds| Recorded { ago: Micros::from_secs(seconds), ..spent(4) };
+    let ago = |seconds| FixedStore { ago: Micros::from_secs(seconds), ..spent(4) };
     let smooth = policy(BUCKET, "1/10s", 6);
     ietf(smooth.clone(), ago(3), r#"ratelimit-policy: "p";q=6;w=60 | ratelimit: "p";r=1;t=7"#);
     ietf(smooth, spent(6), r#"ratelimit-policy: "p";q=6;w=60 | ratelimit: "p";r=0;t=10 | retry-after: 10"#);
@@ -120,17 +123,17 @@ fn t_lasts_until_the_next_unit_comes_or_the_window_leaves() {
 
 /// The previous window fades, so that the next unit comes before the window's end; only the wait is known.
 #[test]
-fn a_counter_that_denies_says_the_wait_not_the_end_of_its_window() {
+fn a_counter_that_denies_shows_the_wait_not_the_end_of_its_window() {
     let counter = Policy::new("p", quota(Algorithm::SlidingWindowCounter, "60/min", 0)).unwrap();
-    let store = Recorded { ago: Micros::from_secs(30), ..spent(60) };
+    let store = FixedStore { ago: Micros::from_secs(30), ..spent(60) };
     let decision = decide(vec![counter], store, spend(40));
-    let fields = Fields::of(&decision, NOW).unwrap();
-    assert_eq!(fields.tightest().more_after, fields.retry_after());
+    let rate_limit = RateLimitHeaders::of(&decision, NOW).unwrap();
+    assert_eq!(rate_limit.tightest().more_after, rate_limit.retry_after());
 }
 
 #[test]
-fn what_cannot_be_checked_is_shown_without_a_window() {
-    let closed = Recorded { basis: Basis::FailClosed, ..FRESH };
+fn a_limit_that_cannot_be_checked_has_no_window() {
+    let closed = FixedStore { basis: Basis::FailClosed, ..FRESH };
     ietf(login(), closed, r#"ratelimit-policy: "login";q=10;w=60 | ratelimit: "login";r=0 | retry-after: 1"#);
 }
 
@@ -140,9 +143,10 @@ fn an_upstreams_own_limits_stay_beside_ours() {
     headers.insert(LIMIT, HeaderValue::from_static(r#""upstream";r=1;t=2"#));
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("ETag"));
     let decision = decide(vec![login()], FRESH, spend(1));
-    Fields::of(&decision, NOW).unwrap().render(FieldStyle::default(), &mut headers);
-    Fields::expose(&mut headers);
-    let names: Vec<_> = Fields::parse(&headers).limits.into_iter().map(|limit| limit.name).collect();
+    RateLimitHeaders::of(&decision, NOW).unwrap().render(HeaderStyle::default(), &mut headers);
+    RateLimitHeaders::expose(&mut headers);
+    let names: Vec<_> =
+        RateLimitHeaders::parse(&headers).limits.into_iter().map(|limit| limit.name).collect();
     assert_eq!(names, ["upstream", "login"]);
     let exposed: Vec<_> = headers.get_all(header::ACCESS_CONTROL_EXPOSE_HEADERS).iter().collect();
     assert_eq!(exposed, [&HeaderValue::from_static("ETag"), &EXPOSED]);
@@ -153,17 +157,17 @@ fn an_upstreams_own_limits_stay_beside_ours() {
     }
 }
 
-/// What is read from these two fields.
+/// What is parsed from these two headers.
 fn read(policy: &str, limit: &str) -> (Vec<QuotaPolicy>, Vec<ServiceLimit>) {
     let mut headers = HeaderMap::new();
     headers.insert(POLICY, HeaderValue::from_str(policy).unwrap());
     headers.insert(LIMIT, HeaderValue::from_str(limit).unwrap());
-    let received = Fields::parse(&headers);
+    let received = RateLimitHeaders::parse(&headers);
     (received.policies, received.limits)
 }
 
 #[test]
-fn other_servers_fields_are_read() {
+fn headers_of_other_servers_are_parsed() {
     let (policies, limits) =
         read(r#""a";q=100;pk=:cHsdsRa894==:, "b";qu="content-bytes";q=0;w=1"#, r#""b";c=1;a=0;w=9"#);
     let policy = |name: &str, quota, window| QuotaPolicy { name: name.to_owned(), quota, window };
@@ -180,7 +184,7 @@ fn the_dictionary_of_older_drafts_is_a_limit_without_a_name() {
 }
 
 #[test]
-fn a_malformed_field_is_ignored_as_a_whole() {
+fn a_malformed_header_is_ignored_as_a_whole() {
     for bad in [
         r#""ok";q=1;r=1, "#,
         r#""ok";q=1;r=1, ("x");q=1;r=1"#,
@@ -201,13 +205,13 @@ fn a_malformed_field_is_ignored_as_a_whole() {
 }
 
 #[test]
-fn what_is_no_number_is_not_there() {
+fn an_invalid_number_is_ignored() {
     for bad in ["", "soon", "-1", "+1", "1.5", "1, 2", "99999999999999999999"] {
         let mut headers = HeaderMap::new();
         for name in [X_LIMIT, X_REMAINING, X_RESET, header::RETRY_AFTER] {
             headers.insert(name, HeaderValue::from_str(bad).unwrap());
         }
-        assert_eq!(Fields::parse(&headers), Received::default(), "{bad}");
+        assert_eq!(RateLimitHeaders::parse(&headers), ReceivedHeaders::default(), "{bad}");
     }
 }
 
@@ -238,39 +242,39 @@ fn algorithms() -> impl Strategy<Value = Algorithm> {
 
 proptest! {
     #[test]
-    fn rendered_fields_parse_back(
-        limits in prop::collection::vec(shown_limits(), 1..=Fields::SHOWN_MAX),
+    fn rendered_headers_parse_back(
+        limits in prop::collection::vec(shown_limits(), 1..=RateLimitHeaders::LIMITS_MAX),
         reset_at: u64,
         retry_after in prop::option::of(1u64..),
     ) {
-        let shown: SmallVec<[Shown<'_>; 2]> = limits.iter().map(|(policy, quota, numbers, refill_within, more_after)| {
+        let shown: SmallVec<[ShownLimit<'_>; 2]> = limits.iter().map(|(policy, quota, numbers, refill_within, more_after)| {
             let &(capacity, units, remaining) = numbers;
             let (refill_within, more_after) = (*refill_within, *more_after);
-            Shown { policy, quota: quota.as_deref(), capacity, units, refill_within, remaining, more_after }
+            ShownLimit { policy, quota: quota.as_deref(), capacity, units, refill_within, remaining, more_after }
         }).collect();
-        let fields = Fields { tightest: shown[0], reset_after: 0, reset_at, retry_after, shown };
+        let rate_limit = RateLimitHeaders { tightest: shown[0], reset_after: 0, reset_at, retry_after, shown };
         let mut headers = HeaderMap::new();
-        fields.render(FieldStyle::default(), &mut headers);
-        let policy = |shown: &Shown<'_>| {
+        rate_limit.render(HeaderStyle::default(), &mut headers);
+        let policy = |shown: &ShownLimit<'_>| {
             let (quota, window) = (shown.capacity.into(), Some(shown.refill_within));
             QuotaPolicy { name: shown.to_string(), quota, window }
         };
-        let limit = |shown: &Shown<'_>| {
+        let limit = |shown: &ShownLimit<'_>| {
             let (available, window) = (shown.remaining.into(), shown.more_after);
             ServiceLimit { name: shown.to_string(), available, window }
         };
-        let said = Received {
-            limit: Some(fields.tightest.capacity.into()),
-            remaining: Some(fields.tightest.remaining.into()),
+        let expected = ReceivedHeaders {
+            limit: Some(rate_limit.tightest.capacity.into()),
+            remaining: Some(rate_limit.tightest.remaining.into()),
             reset: Some(reset_at),
             retry_after,
-            policies: fields.shown.iter().map(policy).collect(),
-            limits: fields.shown.iter().map(limit).collect(),
+            policies: rate_limit.shown.iter().map(policy).collect(),
+            limits: rate_limit.shown.iter().map(limit).collect(),
         };
-        prop_assert_eq!(Fields::parse(&headers), said);
+        prop_assert_eq!(RateLimitHeaders::parse(&headers), expected);
     }
 
-    /// The draft: who waits as long as `Retry-After` says has outlasted the window of which `RateLimit` speaks.
+    /// The draft: `Retry-After` is not earlier than the end of the window in `RateLimit`.
     #[test]
     fn retry_after_is_never_earlier_than_t_and_never_zero(
         algorithm in algorithms(),
@@ -278,19 +282,19 @@ proptest! {
         (spent, ago, cost) in (0u32..200, 0u64..100_000_000, 1u32..50),
     ) {
         let policy = Policy::new("p", quota(algorithm, &format!("{units}/{window}us"), burst)).unwrap();
-        let store = Recorded { spent, ago: Micros::new(ago), basis: Basis::Shared };
+        let store = FixedStore { spent, ago: Micros::new(ago), basis: Basis::Shared };
         let decision = decide(vec![policy], store, spend(cost));
-        let fields = Fields::of(&decision, NOW).unwrap();
-        let shown = fields.tightest();
+        let rate_limit = RateLimitHeaders::of(&decision, NOW).unwrap();
+        let shown = rate_limit.tightest();
         prop_assert!(shown.remaining <= shown.capacity);
         prop_assert_eq!(shown.more_after.is_none(), shown.remaining == shown.capacity);
         if let Some(t) = shown.more_after {
-            prop_assert!((1..=fields.reset_after()).contains(&t));
+            prop_assert!((1..=rate_limit.reset_after()).contains(&t));
         }
-        if let Some(retry_after) = fields.retry_after() {
+        if let Some(retry_after) = rate_limit.retry_after() {
             prop_assert!(retry_after >= shown.more_after.unwrap_or(1));
         }
-        prop_assert_eq!(fields.retry_after().is_some(), decision.verdict() == Verdict::Deny && decision.retry_after().is_some());
+        prop_assert_eq!(rate_limit.retry_after().is_some(), decision.verdict() == Verdict::Deny && decision.retry_after().is_some());
     }
 
     #[test]
@@ -302,7 +306,7 @@ proptest! {
                 headers.append(&names[name], value);
             }
         }
-        Fields::parse(&headers);
+        RateLimitHeaders::parse(&headers);
     }
 
     #[test]

@@ -1,18 +1,19 @@
-//! Decisions so far, by policy, entrypoint, verdict, basis and mode: `ratewright_decisions_total`; and how many of them left less
-//! than a fifth of a limit: `ratewright_near_limit_total`.
+//! Decisions by policy, entrypoint, verdict, basis and mode: `ratewright_decisions_total`; and how many of them left
+//! less than a fifth of a limit: `ratewright_near_limit_total`.
 //!
-//! Counted is what each policy says for itself, however the query fared under the others. So a policy in shadow mode
-//! that would have denied counts as denied: that is what people look at before they enforce it.
+//! Each policy counts its own verdict, independent of the other policies. So a policy in shadow mode that would have
+//! denied counts as denied: operators check that before they enforce it.
 //!
 //! ```text
-//!   decision ─ rule set's generation ─→ its table ─ policy's number, entrypoint ─→ counters ─→ + 1
+//!   decision ─ rule set's generation ─→ its table ─ policy's index, entrypoint ──→ counters ─→ + 1
 //!                                         │ an older generation, or first use
 //!                                         └─ lock ─ policy's name, entrypoint ─→ the same counters
 //! ```
 //!
-//! Counters belong to names, so they go on over a reload; those of a policy that is gone keep their last count. A
-//! table only remembers where they are. There is one for each of the two newest rule sets: limits on rates and limits on
-//! requests in flight are a set each. The last decisions of older ones find their counters by name. Past 100,000 names all further ones are counted together, as `other`.
+//! Counters belong to policy names, so they survive a reload; those of a removed policy keep their last count. A table
+//! only remembers where they are. There is one for each of the two newest rule sets: limits on rates and limits on
+//! requests in flight are separate sets. The last decisions of older sets find their counters by name. Beyond 100,000
+//! names, all further policies are counted together as `other`.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,15 +23,15 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::Mutex;
 use ratewright_core::{Basis, Decision, Entrypoint, Mode, Policies, Verdict};
 
-use super::{Word, words};
+use super::{PolicyVerdict, policy_verdicts};
 
-/// The most policies that are told apart.
+/// The most policies with counters of their own.
 const POLICIES_MAX: usize = 100_000;
 
-/// What policies past the most are counted as.
+/// The name under which further policies are counted.
 const OTHER: &str = "other";
 
-/// In the order of their counters.
+/// In the order of the counters.
 const BASES: [Option<Basis>; 5] =
     [Some(Basis::Shared), Some(Basis::Local), Some(Basis::FailOpen), Some(Basis::FailClosed), None];
 const MODES: [&str; 2] = ["enforce", "shadow"];
@@ -38,21 +39,21 @@ const MODES: [&str; 2] = ["enforce", "shadow"];
 /// Counts decisions.
 #[derive(Debug)]
 pub struct Decisions {
-    tables: [ArcSwap<Table>; 2],
+    tables: [ArcSwap<CounterTable>; 2],
     by_name: Mutex<ByName>,
     n_policies_max: usize,
 }
 
-/// Decisions of one policy that are alike.
+/// How often one policy decided alike.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Count {
+pub struct DecisionCount {
     /// The policy.
     pub policy: Arc<str>,
-    /// Who asked.
+    /// The entrypoint of the query.
     pub entrypoint: Entrypoint,
-    /// What the policy said.
+    /// The policy's verdict.
     pub verdict: Verdict,
-    /// On what ground; nothing if no store was asked.
+    /// The basis; `None` if no store was asked.
     pub basis: Option<Basis>,
     /// `enforce` or `shadow`.
     pub mode: &'static str,
@@ -60,26 +61,26 @@ pub struct Count {
     pub n: u64,
 }
 
-/// Decisions of one policy after which it had less than a fifth of a limit left. Denied ones are not among them.
+/// How often a policy had less than a fifth of a limit left after a decision. Denials are not counted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NearLimit {
     /// The policy.
     pub policy: Arc<str>,
-    /// Who asked.
+    /// The entrypoint of the query.
     pub entrypoint: Entrypoint,
     /// How many.
     pub n: u64,
 }
 
-/// The counters of each policy that was asked, by its name.
+/// The counters of each policy, by its name.
 type ByName = BTreeMap<Arc<str>, ByEntrypoint<Option<Arc<Counters>>>>;
 
 /// One for each entrypoint.
 type ByEntrypoint<T> = [T; Entrypoint::ALL.len()];
 
-/// Where the counters of one rule set's policies are, as far as they were used.
+/// The counters of one rule set's policies, as far as they were used.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct CounterTable {
     generation: u64,
     counters: Box<[ByEntrypoint<OnceLock<Arc<Counters>>>]>,
 }
@@ -103,7 +104,7 @@ impl Decisions {
         Self { tables: Default::default(), by_name: Mutex::default(), n_policies_max }
     }
 
-    /// Counts what each policy said. True if one in shadow mode would have denied.
+    /// Counts the verdict of each policy. True if one in shadow mode would have denied.
     #[inline]
     pub fn count(&self, decision: &Decision, entrypoint: Entrypoint) -> bool {
         let mut is_shadow_denied = false;
@@ -112,22 +113,22 @@ impl Decisions {
             self.renew(policies);
             self.table(policies.generation())
         });
-        for word in words(decision) {
-            let index = word.ground.as_ref().zip(table.as_deref());
-            match index.and_then(|(ground, table)| table.counters.get(ground.index)) {
-                Some(places) => {
-                    let place = &places[entrypoint as usize];
-                    place.get_or_init(|| self.named(word.policy.name(), entrypoint)).count(&word);
+        for verdict in policy_verdicts(decision) {
+            let index = verdict.standing.as_ref().zip(table.as_deref());
+            match index.and_then(|(standing, table)| table.counters.get(standing.index)) {
+                Some(by_entrypoint) => {
+                    let counters = &by_entrypoint[entrypoint as usize];
+                    counters.get_or_init(|| self.named(verdict.policy.name(), entrypoint)).count(&verdict);
                 }
-                None => self.named(word.policy.name(), entrypoint).count(&word),
+                None => self.named(verdict.policy.name(), entrypoint).count(&verdict),
             }
-            is_shadow_denied |= word.is_against && word.mode == Mode::Shadow;
+            is_shadow_denied |= verdict.is_denied && verdict.mode == Mode::Shadow;
         }
         is_shadow_denied
     }
 
-    /// All that are not zero. Beside each, the other verdict is there too, so that `rate` sees its first one.
-    pub fn read(&self) -> Vec<Count> {
+    /// All counts that are not zero, each with its opposite verdict, so that `rate` sees the first one.
+    pub fn read(&self) -> Vec<DecisionCount> {
         let mut counts = Vec::new();
         for (policy, entrypoint, counters) in self.each() {
             counters.read(&policy, entrypoint, &mut counts);
@@ -135,7 +136,7 @@ impl Decisions {
         counts
     }
 
-    /// How often each policy that was asked was near a limit, also if never.
+    /// How often each policy was near a limit, including never.
     pub fn near_limit(&self) -> Vec<NearLimit> {
         let near = |(policy, entrypoint, counters): (_, _, Arc<Counters>)| NearLimit {
             policy,
@@ -155,19 +156,19 @@ impl Decisions {
 
     /// The table of a rule set, if it is one of the two newest.
     #[inline]
-    pub(super) fn table(&self, generation: u64) -> Option<Guard<Arc<Table>>> {
+    pub(super) fn table(&self, generation: u64) -> Option<Guard<Arc<CounterTable>>> {
         self.tables.iter().map(ArcSwap::load).find(|table| table.generation == generation)
     }
 
-    /// Begins a table for a rule set in place of the oldest, unless that is newer.
+    /// Replaces the oldest table with one for this rule set, unless that is older.
     #[cold]
     fn renew(&self, policies: &Policies) {
         let Some(oldest) = self.tables.iter().min_by_key(|table| table.load().generation) else { return };
         if oldest.load().generation >= policies.generation() {
             return;
         }
-        let places = || (0..policies.n_policies()).map(|_| Default::default()).collect();
-        let table = Arc::new(Table { generation: policies.generation(), counters: places() });
+        let counters = (0..policies.n_policies()).map(|_| Default::default()).collect();
+        let table = Arc::new(CounterTable { generation: policies.generation(), counters });
         oldest.rcu(
             |oldest| {
                 if oldest.generation < table.generation { table.clone() } else { oldest.clone() }
@@ -181,32 +182,38 @@ impl Decisions {
         let mut by_name = self.by_name.lock();
         let is_full = by_name.len() >= self.n_policies_max && !by_name.contains_key(name);
         let name = if is_full { OTHER } else { name };
-        let place = match by_name.get_mut(name) {
+        let counters = match by_name.get_mut(name) {
             Some(counters) => &mut counters[entrypoint as usize],
             None => &mut by_name.entry(name.into()).or_default()[entrypoint as usize],
         };
-        place.get_or_insert_default().clone()
+        counters.get_or_insert_default().clone()
     }
 }
 
 impl Counters {
     #[inline]
-    fn count(&self, word: &Word<'_>) {
-        let mode = usize::from(word.mode != Mode::Enforce);
-        let basis = word.ground.as_ref().map_or(BASES.len() - 1, |ground| ground.basis as usize);
-        self.decisions[mode][basis][usize::from(word.is_against)].fetch_add(1, Relaxed);
-        if word.is_near && !word.is_against {
+    fn count(&self, verdict: &PolicyVerdict<'_>) {
+        let mode = usize::from(verdict.mode != Mode::Enforce);
+        let basis = verdict.standing.as_ref().map_or(BASES.len() - 1, |standing| standing.basis as usize);
+        self.decisions[mode][basis][usize::from(verdict.is_denied)].fetch_add(1, Relaxed);
+        if verdict.is_near && !verdict.is_denied {
             self.near_limit.fetch_add(1, Relaxed);
         }
     }
 
-    fn read(&self, policy: &Arc<str>, entrypoint: Entrypoint, counts: &mut Vec<Count>) {
+    fn read(&self, policy: &Arc<str>, entrypoint: Entrypoint, counts: &mut Vec<DecisionCount>) {
         for (mode, by_basis) in MODES.into_iter().zip(&self.decisions) {
             for (basis, by_verdict) in BASES.into_iter().zip(by_basis) {
                 let [n_allowed, n_denied] = by_verdict.each_ref().map(|n| n.load(Relaxed));
                 if n_allowed > 0 || n_denied > 0 {
-                    let count =
-                        |verdict, n| Count { policy: policy.clone(), entrypoint, verdict, basis, mode, n };
+                    let count = |verdict, n| DecisionCount {
+                        policy: policy.clone(),
+                        entrypoint,
+                        verdict,
+                        basis,
+                        mode,
+                        n,
+                    };
                     counts.extend([count(Verdict::Allow, n_allowed), count(Verdict::Deny, n_denied)]);
                 }
             }

@@ -1,5 +1,7 @@
-//! The fields as bytes. All values of an answer are written into one text, and each is a part of it. What an answer says already
-//! is never loosened: lists are added to, and of two `X-RateLimit-` families the tighter stays.
+//! Renders the headers. All values of a response share one buffer.
+//!
+//! Rendering never loosens what the upstream has set: lists are appended to, and of two `X-RateLimit-` families the
+//! tighter stays.
 
 use std::ops::Range;
 
@@ -7,64 +9,71 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use smallvec::SmallVec;
 
-use super::{FieldStyle, Fields, LIMIT, LimitMeaning, POLICY, Shown, X_LIMIT, X_REMAINING, X_RESET};
+use super::{
+    HeaderStyle, LIMIT, LimitMeaning, POLICY, RateLimitHeaders, ShownLimit, X_LIMIT, X_REMAINING, X_RESET,
+};
 
-/// The values of an answer while they are written.
-struct Text {
+/// The header values of a response while they are written.
+struct HeaderValues {
     bytes: Vec<u8>,
-    /// Which part is the value of which field.
+    /// Which range is the value of which header.
     parts: SmallVec<[(HeaderName, Range<usize>); 6]>,
 }
 
-pub(super) fn render(fields: &Fields<'_>, style: FieldStyle, headers: &mut HeaderMap) {
-    let mut text = Text::with_room_for(&fields.shown);
-    if style.x_ratelimit && !says_less(headers, fields.tightest.remaining) {
-        let tightest = &fields.tightest;
+pub(super) fn render(rate_limit: &RateLimitHeaders<'_>, style: HeaderStyle, headers: &mut HeaderMap) {
+    let mut values = HeaderValues::with_room_for(&rate_limit.shown);
+    if style.x_ratelimit && !says_less(headers, rate_limit.tightest.remaining) {
+        let tightest = &rate_limit.tightest;
         let limit = match style.limit {
             LimitMeaning::Capacity => tightest.capacity,
             LimitMeaning::Rate => tightest.units,
         };
-        text.field(X_LIMIT, |bytes| number(bytes, limit.into()));
-        text.field(X_REMAINING, |bytes| number(bytes, tightest.remaining.into()));
-        text.field(X_RESET, |bytes| number(bytes, fields.reset_at));
+        values.header(X_LIMIT, |bytes| number(bytes, limit.into()));
+        values.header(X_REMAINING, |bytes| number(bytes, tightest.remaining.into()));
+        values.header(X_RESET, |bytes| number(bytes, rate_limit.reset_at));
     }
     if style.ietf {
-        text.list(POLICY, &fields.shown, |bytes, shown| {
+        values.list(POLICY, &rate_limit.shown, |bytes, shown| {
             parameter(bytes, b";q=", shown.capacity.into());
             parameter(bytes, b";w=", shown.refill_within);
         });
-        text.list(LIMIT, &fields.shown, |bytes, shown| {
+        values.list(LIMIT, &rate_limit.shown, |bytes, shown| {
             parameter(bytes, b";r=", shown.remaining.into());
             if let Some(seconds) = shown.more_after {
                 parameter(bytes, b";t=", seconds);
             }
         });
     }
-    if let Some(seconds) = fields.retry_after
+    if let Some(seconds) = rate_limit.retry_after
         && style.retry_after
     {
-        text.field(header::RETRY_AFTER, |bytes| number(bytes, seconds.max(1)));
+        values.header(header::RETRY_AFTER, |bytes| number(bytes, seconds.max(1)));
     }
-    text.put_into(headers);
+    values.put_into(headers);
 }
 
-impl Text {
-    fn with_room_for(shown: &[Shown<'_>]) -> Self {
-        let name = |shown: &Shown<'_>| shown.policy.len() + shown.quota.map_or(0, str::len);
+impl HeaderValues {
+    fn with_room_for(shown: &[ShownLimit<'_>]) -> Self {
+        let name = |shown: &ShownLimit<'_>| shown.policy.len() + shown.quota.map_or(0, str::len);
         let room: usize = shown.iter().map(|shown| 2 * (name(shown) + 32)).sum();
         Self { bytes: Vec::with_capacity(48 + room), parts: SmallVec::new() }
     }
 
     /// Writes one value.
-    fn field(&mut self, name: HeaderName, value: impl FnOnce(&mut Vec<u8>)) {
+    fn header(&mut self, name: HeaderName, value: impl FnOnce(&mut Vec<u8>)) {
         let begin = self.bytes.len();
         value(&mut self.bytes);
         self.parts.push((name, begin..self.bytes.len()));
     }
 
     /// Writes a list with one item for each limit.
-    fn list(&mut self, name: HeaderName, shown: &[Shown<'_>], parameters: impl Fn(&mut Vec<u8>, &Shown<'_>)) {
-        self.field(name, |bytes| {
+    fn list(
+        &mut self,
+        name: HeaderName,
+        shown: &[ShownLimit<'_>],
+        parameters: impl Fn(&mut Vec<u8>, &ShownLimit<'_>),
+    ) {
+        self.header(name, |bytes| {
             for (n, shown) in shown.iter().enumerate() {
                 if n > 0 {
                     bytes.extend_from_slice(b", ");
@@ -80,7 +89,7 @@ impl Text {
         let bytes = Bytes::from(std::mem::take(&mut self.bytes));
         headers.reserve(self.parts.len());
         for (name, part) in self.parts.drain(..) {
-            // Names have a-z 0-9 . _ - only, so that it always is a value.
+            // Names consist of a-z 0-9 . _ - only, so the value is always valid.
             let Ok(value) = HeaderValue::from_maybe_shared(bytes.slice(part)) else { continue };
             if name == POLICY || name == LIMIT {
                 headers.append(name, value);
@@ -91,9 +100,9 @@ impl Text {
     }
 }
 
-/// True if an answer says already that less remains: whoever says so knows of a limit behind us.
+/// True if the response already says that less remains: the upstream has a tighter limit.
 fn says_less(headers: &HeaderMap, remaining: u32) -> bool {
-    // Mostly it says nothing, and looking at all names is cheaper than looking for one.
+    // Most responses say nothing, and comparing all names is cheaper than a lookup.
     if !headers.keys().any(|name| *name == X_REMAINING) {
         return false;
     }
@@ -102,7 +111,7 @@ fn says_less(headers: &HeaderMap, remaining: u32) -> bool {
 }
 
 /// A limit's name as a structured field string. No character in it needs an escape.
-fn item(bytes: &mut Vec<u8>, shown: &Shown<'_>) {
+fn item(bytes: &mut Vec<u8>, shown: &ShownLimit<'_>) {
     bytes.push(b'"');
     bytes.extend_from_slice(shown.policy.as_bytes());
     if let Some(quota) = shown.quota {
