@@ -208,7 +208,7 @@ routes:
             t.yaml:9:26: routes.e.match.path: path pattern "a" matches no path; start with / or **
             t.yaml:9:29: routes.e.match.path: path pattern "/x/" matches no path: paths are matched without empty segments and without a / at the end; leave it out
             t.yaml:9:34: routes.e.match.path: path segment "a b" matches no path: paths are matched in normalized form; write "a%20b"
-            t.yaml:9:42: routes.e.match.path: "{a}b" has braces that are not one name around a whole segment; write {id}, or use *
+            t.yaml:9:42: routes.e.match.path: path segment "{a}b" has invalid braces; write {id} for a whole segment, or use *
             t.yaml:9:51: routes.e.match.path: "/***" has more than two stars in a row; * stays in a segment, ** crosses segments
             t.yaml:9:81: routes.e.upstream.servers has no servers; write http://127.0.0.1:3000
             t.yaml:10:26: routes.f.match.host is "a:80", which no host fits; hosts are compared without port and user: api.example.com, *.example.com
