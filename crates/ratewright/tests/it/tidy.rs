@@ -287,7 +287,7 @@ const NOT_FUZZED: [(&str, &str); 12] = [
     ("program/access_log", "writes"),
     ("program/deployment", "parses the operator's manifests; `deployment/tests.rs` feeds it changed ones"),
     ("program/upgrade", "reads a line of a process of the same user"),
-    ("server/answer", "writes"),
+    ("server/response", "writes"),
     ("listen/parse_errors", "recognises what hyper writes"),
     ("server/access", "compares a host and an origin with the names of loopback"),
     (
