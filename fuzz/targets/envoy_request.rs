@@ -10,7 +10,7 @@ use arc_swap::ArcSwap;
 use prost::Message;
 use ratewright_core::{Limiter, ManualClock, Policies, Timestamp, Unobserved};
 use ratewright_rls::wire::{Code, RateLimitRequest};
-use ratewright_rls::{Compat, HeaderFamily, RlsSettings, Rls, RuleSet, override_policies, json};
+use ratewright_rls::{Compat, HeaderFamily, Rls, RlsSettings, RuleSet, json, override_policies};
 use ratewright_store::MemoryStore;
 
 type Service = Rls<MemoryStore<ManualClock>, Unobserved, ManualClock>;

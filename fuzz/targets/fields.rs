@@ -14,7 +14,9 @@ use ratewright_core::{
     Algorithm, Ask, Decision, Entrypoint, Leak, Limiter, ManualClock, Micros, Policies, Policy, Query, Quota,
     Refill, Select, Timestamp, Verdict, WindowStart,
 };
-use ratewright_http::{HeaderStyle, RateLimitHeaders, QuotaPolicy, ReceivedHeaders, ServiceLimit, ShownLimit};
+use ratewright_http::{
+    HeaderStyle, QuotaPolicy, RateLimitHeaders, ReceivedHeaders, ServiceLimit, ShownLimit,
+};
 use ratewright_store::MemoryStore;
 
 const NAMES: [&str; 6] = [
