@@ -76,8 +76,8 @@ pub(crate) enum Command {
 
     /// Put the policy file of a running instance in force now, and print what changed
     ///
-    /// Edits are put in force without this command, within a second; it reports whether they were, and why not. It prints the net change since the
-    /// last report, edits of the last minute included. A file that drops more than 90 % of at least 10 policies is refused, unless it says
+    /// Edits are put in force without this command, within a second; it reports whether they were, and why not. It prints what has changed
+    /// since the last report, or since the start, and what waits for a restart. A file that drops more than 90 % of at least 10 policies is refused, unless it says
     /// policies: [] or enabled: false, or --force is given. It asks the admin listener. In Kubernetes, run it in the pod once the
     /// ConfigMap has arrived there.
     #[command(after_help = RELOAD_EXAMPLES)]

@@ -37,10 +37,10 @@ use ratewright_http::jwt::Verifier;
 use ratewright_server::admin::Reloaded;
 use ratewright_server::{Access, Settings};
 use ratewright_store::WallClock;
+use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
 use tracing::{error, info};
 
 use crate::config::{
@@ -58,9 +58,6 @@ const STILL_AFTER: Duration = Duration::from_millis(200);
 
 /// With fewer policies than this, dropping most of them is an ordinary edit.
 const GUARDED_MIN: usize = 10;
-
-/// How long a change can be reported to a command that comes after it.
-const UNREPORTED_FOR: Duration = Duration::from_secs(60);
 
 /// Requests for a reload that wait; more wait outside.
 const REQUESTS_MAX: usize = 16;
@@ -81,6 +78,8 @@ pub(crate) struct Reloads {
     seen: Mutex<Option<Fingerprint>>,
     /// What the files in force say, to tell what others change.
     in_force: Mutex<Contents>,
+    /// What the files said at the start: some settings are in force as they were then.
+    at_start: Contents,
     requests: mpsc::Sender<ReloadRequest>,
 }
 
@@ -96,11 +95,11 @@ pub(crate) struct Following {
     pub(crate) requests: mpsc::Receiver<ReloadRequest>,
 }
 
-/// What was in force before the watcher put edits in force that no command has reported yet. An operator who edits the file and then runs
+/// What was in force when a command reported last, if something else has put edits in force since. An operator who edits the file and then runs
 /// `ratewright reload` often comes after the watcher, and wants to know what the edits changed in all.
 #[derive(Default)]
 struct Unreported {
-    before: Option<(Instant, Contents)>,
+    before: Option<Contents>,
 }
 
 /// What the files hold now.
@@ -170,6 +169,7 @@ impl Reloads {
             fixed: Fixed::of(config),
             seen: Mutex::new(Some(config.fingerprint.clone())),
             in_force: Mutex::new(config.contents()),
+            at_start: config.contents(),
             requests,
         };
         (reloads, receiver)
@@ -188,6 +188,18 @@ impl Reloads {
     /// True if these texts are not those that were read last.
     fn is_new(&self, texts: &Texts) -> bool {
         self.seen.lock().as_ref() != texts.as_ref().ok()
+    }
+
+    /// The changes since the start that wait for a restart.
+    fn pending(&self, now: &Contents) -> Vec<Change> {
+        changes(&self.at_start, now).into_iter().filter(|change| change.needs_restart).collect()
+    }
+
+    /// What is different from `before` now, and all that still waits for a restart.
+    fn report(&self, before: &Contents) -> Vec<Value> {
+        let now = self.in_force.lock();
+        let in_force = changes(before, &now).into_iter().filter(|change| !change.needs_restart);
+        in_force.chain(self.pending(&now)).map(|change| change.told()).collect()
     }
 
     /// True if the last one put its file in force, or there was none.
@@ -250,8 +262,7 @@ impl Running {
                         None => unreported.keep(before),
                         Some(ReloadRequest { reply, .. }) => {
                             if let Reloaded::Done { changes, .. } = &mut reloaded {
-                                let all = unreported.report(&before, &self.reloads.in_force.lock());
-                                *changes = all.iter().map(Change::told).collect();
+                                *changes = self.reloads.report(&unreported.take(before));
                             }
                             let _ = reply.send(reloaded); // the caller may be gone
                         }
@@ -320,7 +331,13 @@ impl Running {
         self.reloads.fixed.compare(&fixed);
         log::change(&log);
         self.set_store_required(config.is_store_required);
-        let changes = changes(&self.reloads.in_force.lock(), &contents);
+        let mut changes = changes(&self.reloads.in_force.lock(), &contents);
+        let is_pending = |change: &Change| {
+            change.needs_restart && changes.iter().any(|other| other.subject == change.subject)
+        };
+        let pending: Vec<_> = self.reloads.pending(&contents).into_iter().filter(is_pending).collect();
+        changes.retain(|change| !change.needs_restart);
+        changes.extend(pending);
         let dialect = Arc::clone(&settings.dialect);
         self.settings.store(Arc::new(settings));
         self.limiter.swap(config.policies);
@@ -408,19 +425,14 @@ impl Running {
 }
 
 impl Unreported {
-    /// Remembers what was in force before edits that the watcher found. Older edits are no longer reported.
+    /// Remembers what was in force before edits that no command reports.
     fn keep(&mut self, before: Contents) {
-        if self.before.as_ref().is_none_or(|(since, _)| since.elapsed() >= UNREPORTED_FOR) {
-            self.before = Some((Instant::now(), before));
-        }
+        self.before.get_or_insert(before);
     }
 
-    /// What has changed since the edits that no command has reported, or else since `before`.
-    fn report(&mut self, before: &Contents, now: &Contents) -> Vec<Change> {
-        match self.before.take() {
-            Some((since, before)) if since.elapsed() < UNREPORTED_FOR => changes(&before, now),
-            _ => changes(before, now),
-        }
+    /// What was in force when a command reported last: `before`, unless there were edits meanwhile.
+    fn take(&mut self, before: Contents) -> Contents {
+        self.before.take().unwrap_or(before)
     }
 }
 

@@ -188,7 +188,8 @@ fn chosen<'a>(
 
 fn of_path(mounted: &[Mounted<'_>], path: &Path, is_profile: bool) -> Vec<SourceFile> {
     let is_yaml = |file: &Path| file.extension().is_some_and(|name| name == "yaml" || name == "yml");
-    let is_within = |file: &Path| file.parent() == Some(path) && is_yaml(file);
+    let is_hidden = |file: &Path| file.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
+    let is_within = |file: &Path| file.parent() == Some(path) && is_yaml(file) && !is_hidden(file);
     let files = mounted.iter().filter(|file| file.path == path || is_within(&file.path));
     let mut files: Vec<_> = files
         .map(|file| SourceFile { path: file.path.clone(), text: file.text.to_owned(), is_profile })

@@ -71,6 +71,16 @@ fn the_sound_one_is_sound() {
     assert!(report.words.ends_with(&end), "{}", report.words);
 }
 
+/// The program skips files whose names begin with a dot, as a ConfigMap may have them.
+#[test]
+fn hidden_files_of_a_folder_are_not_read() {
+    let hidden = SOUND.replace("a.yaml: ", ".a.yaml: ");
+    assert!(!checked(&hidden, EXPECT).errors.is_empty(), "its policies are not in force");
+    let beside = SOUND.replace("data: {a.yaml: ", "data: {.broken.yaml: 'policies: [', a.yaml: ");
+    let errors: Vec<_> = checked(&beside, EXPECT).errors.iter().map(ToString::to_string).collect();
+    assert_eq!(errors, Vec::<String>::new());
+}
+
 /// Texts in the place of others.
 fn odd() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![

@@ -234,6 +234,48 @@ fn the_guard_stops_what_looks_like_a_lost_file_and_nothing_else() {
     }
 }
 
+/// The watcher is often first. The command reports what edits changed in all since it was last run, however many there were.
+#[test]
+fn a_reload_reports_the_net_change_since_the_last_report() {
+    let rate = |rate: &str| format!("policies: [{{name: api, by: ip, quota: {{rate: {rate}}}}}]\n");
+    let ratewright = Ratewright::start(&rate("10/s"));
+    let report = || stdout(&reload(&ratewright, &[]));
+    ratewright.reload(&rate("20/s"));
+    ratewright.reload(&rate("30/s"));
+    assert!(
+        report().contains("softer: 30 at once, then 30 every second instead of 10 at once"),
+        "the net change"
+    );
+    assert_eq!(report(), "in force; no difference\n");
+    ratewright.reload(&rate("1/s"));
+    ratewright.reload(&rate("30/s"));
+    assert_eq!(report(), "in force; no difference\n", "edited and reverted");
+    ratewright.reload(&rate("5/s"));
+    ratewright.rewrite("policies: [\n");
+    assert_eq!(reload(&ratewright, &[]).status.code(), Some(2));
+    ratewright.rewrite(&rate("5/s"));
+    assert!(report().contains("stricter: 5 at once"), "a rejected file in between loses no report");
+}
+
+/// Some settings stay as they were at the start, so they are compared with that.
+#[test]
+fn changes_that_wait_for_a_restart_are_reported_until_they_are_undone() {
+    let config = |timeout: &str| format!("drain_timeout: {timeout}\npolicies: []\n");
+    let ratewright = Ratewright::start(&config("20s"));
+    let report = || stdout(&reload(&ratewright, &[]));
+    for (timeout, words) in
+        [("7s", "7 s instead of 20 s"), ("7s", "7 s instead of 20 s"), ("9s", "9 s instead of 20 s")]
+    {
+        ratewright.rewrite(&config(timeout));
+        let expected = format!(
+            "in force; these changes wait for a restart\n  drain_timeout: {words}; needs a restart\n"
+        );
+        assert_eq!(report(), expected);
+    }
+    ratewright.rewrite(&config("20s"));
+    assert_eq!(report(), "in force; no difference\n");
+}
+
 /// Rules for Envoy are guarded by themselves: policies that stay do not hide that all rules are gone.
 #[test]
 fn the_guard_counts_rules_for_envoy_by_themselves() {

@@ -1,29 +1,64 @@
 //! Policies that come and go. In a group the first policy that matches counts, so others begin or cease to apply with it.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use ratewright_core::{Mode, Policy};
 
 use super::super::words;
-use super::policies::{Side, covered, subject};
+use super::policies::{Renamed, Side, covered, subject};
 use super::{Change, Compared, Contents, Effect, Kind};
 
+/// The members of each group that are in both files, each with its place in one of them. Groups of rates and of requests in flight are apart.
+pub(super) struct Lasting<'a>(BTreeMap<(String, bool), Vec<(usize, &'a str)>>);
+
 impl Contents {
-    /// The policies that come after a policy in its group.
-    fn after_in_group(&self, side: &Side<'_>) -> Vec<&str> {
-        let is_member = |policy: &&Policy| {
-            let is_permit = || self.side(policy.name()).map(|other| other.is_permit);
-            side.policy.group().is_some()
-                && policy.group() == side.policy.group()
-                && is_permit() == Some(side.is_permit)
-        };
-        let members = self.policies.iter().filter(is_member).map(Policy::name);
-        members.skip_while(|name| *name != side.policy.name()).skip(1).collect()
+    fn lasting(&self, is_lasting: impl Fn(&Policy) -> bool) -> Lasting<'_> {
+        let mut groups: BTreeMap<_, Vec<_>> = BTreeMap::new();
+        for (at, policy) in self.policies.iter().enumerate().filter(|(_, policy)| is_lasting(policy)) {
+            if let Some(group) = policy.group() {
+                groups.entry((group.to_owned(), at >= self.n_rates)).or_default().push((at, policy.name()));
+            }
+        }
+        Lasting(groups)
     }
 }
 
-impl Compared<'_> {
-    pub(super) fn added(&self, name: &str, side: &Side<'_>) -> Change {
+impl Lasting<'_> {
+    /// Those that come after a policy in its group.
+    fn after(&self, side: &Side<'_>, at: usize) -> &[(usize, &str)] {
+        let members = side.policy.group().and_then(|group| self.0.get(&(group.to_owned(), side.is_permit)));
+        members.map_or(&[], |members| members.split_at(members.partition_point(|(other, _)| *other <= at)).1)
+    }
+}
+
+/// The first few names, and how many more.
+fn some(names: &[(usize, &str)]) -> String {
+    const NAMED_MAX: usize = 3;
+    let first = names.iter().take(NAMED_MAX).map(|(_, name)| *name).collect::<Vec<_>>().join(", ");
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => first,
+        n_more => format!("{first} and {n_more} more"),
+    }
+}
+
+impl<'a> Compared<'a> {
+    /// The members of groups that were there before, as the new file orders them.
+    pub(super) fn lasting_in_new(&self, renamed: &Renamed<'_>) -> Lasting<'a> {
+        self.new.lasting(|policy| {
+            let before = self.old.policy(renamed.name_before(policy.name()));
+            before.is_some_and(|before| before.group() == policy.group())
+        })
+    }
+
+    /// The members of groups that stay, as the old file orders them.
+    pub(super) fn lasting_in_old(&self, renamed: &Renamed<'_>) -> Lasting<'a> {
+        self.old.lasting(|policy| {
+            let after = self.new.policy(policy.name());
+            after.is_some_and(|after| after.group() == policy.group()) || renamed.is_renamed(policy.name())
+        })
+    }
+
+    pub(super) fn added(&self, name: &str, side: &Side<'_>, lasting: &Lasting<'_>) -> Change {
         let partition = words::partition(side.policy.partition());
         let mode = match side.mode() {
             Mode::Enforce => "",
@@ -32,9 +67,9 @@ impl Compared<'_> {
         };
         let mut words = format!("added{mode}: {}, {partition}, on {}", side.limits(), covered(side.policy));
         let mut effect = if side.mode() == Mode::Enforce { Effect::Stricter } else { Effect::Other };
-        let later = self.new.after_in_group(side);
+        let later = lasting.after(side, self.new.place(name));
         if let (Some(group), false) = (side.policy.group(), later.is_empty()) {
-            words.push_str(&format!("; it comes before {} in group {group}", later.join(", ")));
+            words.push_str(&format!("; it comes before {} in group {group}", some(later)));
             words.push_str(if later.len() == 1 {
                 ", which no longer applies to these requests"
             } else {
@@ -45,44 +80,36 @@ impl Compared<'_> {
         Change::of(Kind::Added, subject(name), name, words).with(effect)
     }
 
-    pub(super) fn removed(&self, name: &str, side: &Side<'_>) -> Change {
+    pub(super) fn removed(&self, name: &str, side: &Side<'_>, lasting: &Lasting<'_>) -> Change {
         let (words, mut effect) = match side.mode() {
             Mode::Enforce => ("removed; it no longer limits anybody", Effect::Softer),
             Mode::Shadow => ("removed; it was in shadow and denied nobody", Effect::Other),
             Mode::Off => ("removed; it was switched off", Effect::Other),
         };
         let mut words = words.to_owned();
-        let stays = |name: &&str| {
-            let group = self.new.side(name).and_then(|other| other.policy.group());
-            group == side.policy.group()
-        };
-        let later: Vec<_> = self.old.after_in_group(side).into_iter().filter(stays).collect();
+        let later = lasting.after(side, self.old.place(name));
         if let (Some(group), false) = (side.policy.group(), later.is_empty()) {
             let apply = if later.len() == 1 { "now applies" } else { "now apply" };
-            words.push_str(&format!("; {} of group {group} {apply} to its requests", later.join(", ")));
+            words.push_str(&format!("; {} of group {group} {apply} to its requests", some(later)));
             effect = Effect::Other;
         }
         Change::of(Kind::Removed, subject(name), name, words).with(effect)
     }
 
     /// Of a group the first that matches counts, so its order does too.
-    pub(super) fn group_orders(&self) -> Vec<Change> {
-        let members = |contents: &Contents, group: &str| -> Vec<String> {
-            let members = contents.policies.iter().filter(|policy| policy.group() == Some(group));
-            members.map(|policy| policy.name().to_owned()).collect()
-        };
-        let groups: BTreeSet<_> = self.new.policies.iter().filter_map(Policy::group).collect();
-        let mut changes = Vec::new();
-        for group in groups {
-            let (old, new) = (members(self.old, group), members(self.new, group));
-            let both = |some: &[String], others: &[String]| -> Vec<String> {
-                some.iter().filter(|name| others.contains(name)).cloned().collect()
+    pub(super) fn group_orders(&self, renamed: &Renamed<'_>) -> Vec<Change> {
+        let (old, new) = (self.lasting_in_old(renamed).0, self.lasting_in_new(renamed).0);
+        let is_reordered = |key: &&(String, bool)| {
+            let names = |members: Option<&Vec<(usize, &'a str)>>| {
+                members.into_iter().flatten().map(|(_, name)| *name).collect::<Vec<_>>()
             };
-            if both(&old, &new) != both(&new, &old) {
-                let words = format!("tries its policies in another order: {}", new.join(", "));
-                changes.push(Change::of(Kind::Changed, format!("group {group}"), group, words));
-            }
-        }
-        changes
+            let after = names(new.get(*key)).into_iter().map(|name| renamed.name_before(name));
+            names(old.get(*key)) != after.collect::<Vec<_>>()
+        };
+        let orders = new.iter().filter(|(key, _)| is_reordered(key)).map(|((group, _), members)| {
+            let words = format!("tries its policies in another order: {}", some(members));
+            Change::of(Kind::Changed, format!("group {group}"), group, words)
+        });
+        orders.collect()
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use ratewright_core::{Limit, Mode, Policy, Quota, Selector};
+use ratewright_core::{Algorithm, Limit, Mode, Policy, Quota, Selector};
 
 use super::super::outline::{Outline, OutlineValue, SettingPath};
 use super::super::words;
@@ -28,6 +28,16 @@ impl Contents {
         let at = *self.places.get(name)?;
         let outline = self.outline.below(&["policies", name]);
         Some(Side { policy: self.policies.get(at)?, outline, is_permit: at >= self.n_rates })
+    }
+
+    /// The policy of that name.
+    pub(super) fn policy(&self, name: &str) -> Option<&Policy> {
+        self.policies.get(*self.places.get(name)?)
+    }
+
+    /// Where a policy stands; after all, if there is none of that name.
+    pub(super) fn place(&self, name: &str) -> usize {
+        self.places.get(name).copied().unwrap_or(usize::MAX)
     }
 
     /// The names of the policies that the file lists.
@@ -75,7 +85,7 @@ impl Contents {
 
 /// Policies that say the same under another name.
 #[derive(Default)]
-struct Renamed<'a> {
+pub(super) struct Renamed<'a> {
     /// Their old names.
     old: BTreeSet<&'a str>,
     /// Their old names by their new ones.
@@ -83,7 +93,17 @@ struct Renamed<'a> {
 }
 
 impl<'a> Renamed<'a> {
-    fn between(old: &'a Contents, new: &'a Contents) -> Self {
+    /// What a policy of the new file was called in the old one.
+    pub(super) fn name_before<'b>(&'b self, name: &'b str) -> &'b str {
+        self.by_new.get(name).copied().unwrap_or(name)
+    }
+
+    /// True for the old name of a policy that has another one now.
+    pub(super) fn is_renamed(&self, name: &str) -> bool {
+        self.old.contains(name)
+    }
+
+    pub(super) fn between(old: &'a Contents, new: &'a Contents) -> Self {
         let (before, after) = (old.listed(), new.listed());
         let mut gone: BTreeMap<Terms, Vec<&str>> = BTreeMap::new();
         for name in before.difference(&after) {
@@ -104,6 +124,7 @@ impl Compared<'_> {
     pub(super) fn policies(&self) -> Vec<Change> {
         let (old, new) = (self.old, self.new);
         let renamed = Renamed::between(old, new);
+        let (in_old, in_new) = (self.lasting_in_old(&renamed), self.lasting_in_new(&renamed));
         let mut changes = Vec::new();
         for policy in &new.policies {
             let name = policy.name();
@@ -116,7 +137,7 @@ impl Compared<'_> {
                 }
                 (None, None) => match old.blocked.get(name) {
                     Some(mode) => changes.push(zero_rules::unblocked(name, *mode, &after)),
-                    None => changes.push(self.added(name, &after)),
+                    None => changes.push(self.added(name, &after, &in_new)),
                 },
                 (None, Some(before)) => changes.extend(self.policy(name, &before, &after)),
             }
@@ -126,11 +147,11 @@ impl Compared<'_> {
             let Some(before) = old.side(name) else { continue };
             changes.push(match new.blocked.get(name) {
                 Some(mode) => zero_rules::blocked(name, &before, *mode),
-                None => self.removed(name, &before),
+                None => self.removed(name, &before, &in_old),
             });
         }
         changes.extend(self.zero_rules());
-        changes.extend(self.group_orders());
+        changes.extend(self.group_orders(&renamed));
         changes
     }
 
@@ -273,12 +294,20 @@ fn keeps_counts(old: &Limit, new: &Limit) -> bool {
 }
 
 fn effect(old: &Quota, new: &Quota) -> Effect {
+    if old.algorithm() != new.algorithm() {
+        return Effect::Other;
+    }
+    if !old.algorithm().has_burst() {
+        return match (admits_all_of(new, old), admits_all_of(old, new)) {
+            (true, false) => Effect::Softer,
+            (false, true) => Effect::Stricter,
+            (true, true) | (false, false) => Effect::Other,
+        };
+    }
     let speed =
         |quota: &Quota, other: &Quota| u128::from(quota.units()) * u128::from(other.window().as_micros());
     let rate = speed(new, old).cmp(&speed(old, new));
-    let capacity = new.capacity().cmp(&old.capacity());
-    match (rate, capacity) {
-        _ if old.algorithm() != new.algorithm() => Effect::Other,
+    match (rate, new.capacity().cmp(&old.capacity())) {
         (Ordering::Greater | Ordering::Equal, Ordering::Greater) | (Ordering::Greater, Ordering::Equal) => {
             Effect::Softer
         }
@@ -289,4 +318,14 @@ fn effect(old: &Quota, new: &Quota) -> Effect {
         | (Ordering::Less, Ordering::Greater)
         | (Ordering::Equal, Ordering::Equal) => Effect::Other,
     }
+}
+
+/// True if a window admits all that another one of its algorithm does: as much as the other can admit in this window's length. Windows at
+/// fixed times are compared only if one length is a multiple of the other; otherwise they overlap in changing ways.
+fn admits_all_of(quota: &Quota, other: &Quota) -> bool {
+    let (own, of_other) = (quota.window().as_micros(), other.window().as_micros());
+    let is_log = quota.algorithm() == Algorithm::SlidingWindow;
+    let is_multiple = own.is_multiple_of(of_other) || of_other.is_multiple_of(own);
+    let n_windows = u128::from(own.div_ceil(of_other));
+    (is_log || is_multiple) && u128::from(other.units()) * n_windows <= u128::from(quota.units())
 }

@@ -121,3 +121,36 @@ fn a_policy_that_another_setting_changes_is_reported() {
         ],
     );
 }
+
+/// Windows of different lengths: whatever the one admits, the other does, or neither.
+#[test]
+fn windows_are_compared_by_what_they_admit() {
+    let window =
+        |algorithm: &str, rate: &str| policy(&format!("quota: {{algorithm: {algorithm}, rate: {rate}}}"));
+    for (algorithm, old, new, effect) in [
+        ("sliding_window", "3/3s", "2/2s", Effect::Other),
+        ("sliding_window", "10/2s", "16/3s", Effect::Other),
+        ("sliding_window", "10/2s", "20/3s", Effect::Softer),
+        ("sliding_window", "100/60s", "50/60s", Effect::Stricter),
+        ("fixed_window", "3/3s", "9/2s", Effect::Other),
+        ("fixed_window", "100/h", "100/d", Effect::Stricter),
+        ("sliding_window_counter", "100/60s", "200/60s", Effect::Softer),
+    ] {
+        let effects = effects(&window(algorithm, old), &window(algorithm, new));
+        assert_eq!(effects.len(), 1, "{effects:?}");
+        assert_eq!(effects[0].1, effect, "{old} to {new}: {effects:?}");
+    }
+}
+
+/// A policy that is renamed and moved within its group, and a group that is new as a whole.
+#[test]
+fn groups_are_followed_through_renames_and_new_members_hide_nothing() {
+    let first = "{name: NAME, group: g, by: ip, when: {path: '**/x'}, quota: {rate: 1000/s}}";
+    let second = "{name: a, group: g, by: ip, when: {path: '/api/**'}, quota: {rate: 10/s}}";
+    let old = format!("policies: [{}, {second}]\n", first.replace("NAME", "b"));
+    let new = format!("policies: [{second}, {}]\n", first.replace("NAME", "c"));
+    let lines = lines(&old, &new);
+    assert!(lines.contains(&"group g: tries its policies in another order: a, c".to_owned()), "{lines:?}");
+    let added = effects("policies: []\n", &new);
+    assert!(added.iter().all(|(_, effect)| *effect == Effect::Stricter), "{added:?}");
+}
