@@ -35,7 +35,7 @@ impl Contents {
         self.policies.get(*self.places.get(name)?)
     }
 
-    /// Where a policy stands; after all, if there is none of that name.
+    /// The index of a policy, or `usize::MAX` if the name is unknown.
     pub(super) fn place(&self, name: &str) -> usize {
         self.places.get(name).copied().unwrap_or(usize::MAX)
     }
