@@ -15,13 +15,12 @@
 //! that is what `?` needs; it charges nothing.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
+use std::hash::Hash;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 use ratewright_core::algorithm::{Charged, Fit};
 use ratewright_core::{Act, Clock, Quota};
-use smallvec::SmallVec;
 
 use crate::clock::SystemClock;
 use crate::memory::MemoryStore;
@@ -120,7 +119,7 @@ impl<C: Clock> KeyedLimiter<C> {
 
     /// Forgets a key: its full quota is available again.
     pub fn reset<K: Hash + ?Sized>(&self, key: &K) {
-        self.store.forget_bytes(&bytes_of(key));
+        self.store.forget_hashed(key);
     }
 
     /// How many keys it holds. Those that have their full quota again are removed as new ones come.
@@ -140,7 +139,7 @@ impl<C: Clock> KeyedLimiter<C> {
 
     #[inline(always)]
     fn charge<K: Hash + ?Sized>(&self, key: &K, act: Act) -> Result<Allowed, Denied> {
-        let Charged { fit, level, .. } = self.store.charge_bytes(&bytes_of(key), &self.quota, act);
+        let Charged { fit, level, .. } = self.store.charge_hashed(key, &self.quota, act).charged();
         let (remaining, reset_after) = (level.remaining, Duration::from(level.reset_after));
         let retry_after = match fit {
             Fit::Fits { .. } => return Ok(Allowed { remaining, reset_after }),
@@ -167,26 +166,3 @@ impl fmt::Display for Denied {
 }
 
 impl std::error::Error for Denied {}
-
-/// What a key writes when it is hashed. The table hashes it with its secret.
-#[derive(Default)]
-struct KeyBytes(SmallVec<[u8; 64]>);
-
-#[inline(always)]
-fn bytes_of<K: Hash + ?Sized>(key: &K) -> SmallVec<[u8; 64]> {
-    let mut bytes = KeyBytes::default();
-    key.hash(&mut bytes);
-    bytes.0
-}
-
-impl Hasher for KeyBytes {
-    #[inline(always)]
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
-    }
-
-    /// Not used: the table makes its own hash of the bytes.
-    fn finish(&self) -> u64 {
-        0
-    }
-}

@@ -26,7 +26,7 @@ mod table;
 
 use std::convert::Infallible;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 
 use ratewright_core::algorithm::{Bucket, Charged, Demand, Fit, Level};
 use ratewright_core::{
@@ -37,6 +37,7 @@ use smallvec::SmallVec;
 use crate::settle::{self, Buckets, settle};
 use crate::time_seen::TimeSeen;
 use shard::{Change, Purpose, Shard, Visit};
+use siphash::SipHasher;
 use slot::Identity;
 use sync::{Mutex, MutexGuard};
 
@@ -89,6 +90,18 @@ struct Locked<'a> {
 
 /// Weighs, spends, and tells what is left: all of a call with one charge.
 struct ChargeIt(Demand, Act);
+
+/// What became of a single charge, in plain numbers: they stay in registers, where [`Charged`] with its enums is moved through memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Answer {
+    /// Zero if it fits at once, the wait if it fits later, `NEVER`.
+    wait: u64,
+    fits: bool,
+    counted: u32,
+    is_spent: bool,
+    remaining: u32,
+    reset_after: u64,
+}
 
 /// Only weighs.
 struct Weigh(Demand, Act);
@@ -158,20 +171,27 @@ impl<C: Clock> MemoryStore<C> {
         (usize::try_from(shard).unwrap_or(0), Identity::new(high, low, limit))
     }
 
-    /// Charges the bucket of a key that is nothing but bytes, under the only quota of the store.
+    /// Charges the bucket of a key under the only quota of the store.
     #[inline(always)]
-    pub(crate) fn charge_bytes(&self, key: &[u8], quota: &Quota, act: Act) -> Charged {
-        let (shard, id) = self.locate_hash(siphash::hash(self.secret, key), 0);
+    pub(crate) fn charge_hashed(&self, key: &(impl Hash + ?Sized), quota: &Quota, act: Act) -> Answer {
+        let (shard, id) = self.locate_hashed(key);
         let demand = Demand { ahead: 0, cost: act.cost(), patience: Micros::ZERO };
         let mut shard = self.shards[shard].0.lock();
         let now = self.clock.now();
         shard.visit(id, quota, now, ChargeIt(demand, act))
     }
 
-    /// Forgets the bucket of a key that is nothing but bytes.
-    pub(crate) fn forget_bytes(&self, key: &[u8]) {
-        let (shard, id) = self.locate_hash(siphash::hash(self.secret, key), 0);
+    /// Forgets the bucket of a key, in a store with only one quota.
+    pub(crate) fn forget_hashed(&self, key: &(impl Hash + ?Sized)) {
+        let (shard, id) = self.locate_hashed(key);
         self.shards[shard].0.lock().forget_all(id);
+    }
+
+    #[inline(always)]
+    fn locate_hashed(&self, key: &(impl Hash + ?Sized)) -> (usize, Identity) {
+        let mut hasher = SipHasher::new(self.secret);
+        key.hash(&mut hasher);
+        self.locate_hash(hasher.finish128(), 0)
     }
 
     /// The keyed hash of all that tells keys apart. The bucket's name goes into the hash's key, which so
@@ -215,9 +235,9 @@ impl<C: Clock> MemoryStore<C> {
         let mut shard = self.shards[shard].0.lock();
         let now = self.clock.now();
         self.time_seen.note(now);
-        let Charged { fit, counted, level } =
-            shard.visit(id, charge.quota, now, ChargeIt(demand, charge.act));
+        let answer = shard.visit(id, charge.quota, now, ChargeIt(demand, charge.act));
         drop(shard);
+        let Charged { fit, counted, level } = answer.charged();
         let receipt = counted.map(|counted| Receipt::new(counted, charge.quota, now));
         Standing::derive(charge, fit, receipt, level, Basis::Local)
     }
@@ -245,6 +265,34 @@ impl<C: Clock> MemoryStore<C> {
         shards.sort_unstable();
         shards.dedup();
         shards.into_iter().map(|shard| Locked { shard, guard: self.shards[shard].0.lock() }).collect()
+    }
+}
+
+impl Answer {
+    /// The wait of a charge that asks for more than there can ever be.
+    const NEVER: u64 = u64::MAX;
+
+    #[inline(always)]
+    fn new(Charged { fit, counted, level }: Charged) -> Self {
+        let (fits, wait) = match fit {
+            Fit::Fits { wait } => (true, wait.as_micros()),
+            Fit::Short { retry_after } => (false, retry_after.as_micros()),
+            Fit::Never => (false, Self::NEVER),
+        };
+        let (is_spent, counted) = (counted.is_some(), counted.unwrap_or(0));
+        let (remaining, reset_after) = (level.remaining, level.reset_after.as_micros());
+        Self { wait, fits, counted, is_spent, remaining, reset_after }
+    }
+
+    #[inline(always)]
+    pub(crate) fn charged(self) -> Charged {
+        let fit = match (self.fits, self.wait) {
+            (true, wait) => Fit::Fits { wait: Micros::new(wait) },
+            (false, Self::NEVER) => Fit::Never,
+            (false, wait) => Fit::Short { retry_after: Micros::new(wait) },
+        };
+        let level = Level { remaining: self.remaining, reset_after: Micros::new(self.reset_after) };
+        Charged { fit, counted: self.is_spent.then_some(self.counted), level }
     }
 }
 
@@ -286,7 +334,7 @@ fn purpose(act: Act) -> Purpose {
 }
 
 impl Visit for ChargeIt {
-    type Answer = Charged;
+    type Answer = Answer;
 
     #[inline(always)]
     fn purpose(&self) -> Purpose {
@@ -295,8 +343,8 @@ impl Visit for ChargeIt {
 
     #[inline(always)]
     fn visit<B: Bucket>(self, bucket: &mut B, quota: &Quota, now: Timestamp) -> (Self::Answer, Change) {
-        let answer = bucket.charge(quota, self.0, self.1, now);
-        (answer, if answer.counted.is_some() { Change::Spent } else { Change::Nothing })
+        let charged = bucket.charge(quota, self.0, self.1, now);
+        (Answer::new(charged), if charged.counted.is_some() { Change::Spent } else { Change::Nothing })
     }
 }
 
