@@ -1,4 +1,4 @@
-//! Policies that mean the same.
+//! Converted policies decide as the rules do.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;

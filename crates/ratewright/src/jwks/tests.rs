@@ -312,7 +312,7 @@ fn pauses_double_with_each_failure_up_to_the_refresh() {
 }
 
 /// An outage of this kind begins and ends: the old keys count throughout, and the log says each once.
-async fn survives(trouble: Answer, cause: &str) {
+async fn survives(trouble: Answer, error_chain: &str) {
     let (log, _guard) = Lines::begin();
     let (old, new) = (Signer::new("old"), Signer::new("new"));
     let server = Server::start(old.published(), None).await;
@@ -330,7 +330,7 @@ async fn survives(trouble: Answer, cause: &str) {
 
     until("it said so", || log.at("INFO").len() == 1).await;
     let warnings = log.at("WARN");
-    assert!(warnings.len() == 1 && warnings[0].contains(cause), "{cause}: {warnings:?}");
+    assert!(warnings.len() == 1 && warnings[0].contains(error_chain), "{error_chain}: {warnings:?}");
     assert!(server.state.n_bytes.load(SeqCst) < 50_000_000, "nobody reads all that");
 }
 

@@ -52,7 +52,7 @@ fn every_file_on_the_page_on_configuration_is_sound() {
     for file in files {
         // There is no environment here.
         let file = file.replace("${JWT_SECRET}", "a secret for tests, long enough for HS256");
-        assert_eq!(ratewright::understand(&file), Ok(()), "{file}");
+        assert_eq!(ratewright::parse_policy_file(&file), Ok(()), "{file}");
     }
 }
 
@@ -107,7 +107,7 @@ fn every_file_on_the_page_on_the_gateway_is_sound() {
     let files = files(&page);
     assert!(files.len() > 2, "{} files", files.len());
     for file in files {
-        assert_eq!(ratewright::understand(file), Ok(()), "{file}");
+        assert_eq!(ratewright::parse_policy_file(file), Ok(()), "{file}");
     }
 }
 
@@ -127,7 +127,7 @@ fn the_page_on_installation_shows_what_an_operator_sees() {
     expect_file!["../../../../docs/install.md"].assert_eq(&replay(&page, &stage));
     for file in files {
         let file = file.replace("${RATEWRIGHT_TOKEN}", "a-token-for-tests");
-        assert_eq!(ratewright::understand(&file), Ok(()), "{file}");
+        assert_eq!(ratewright::parse_policy_file(&file), Ok(()), "{file}");
     }
 }
 

@@ -117,7 +117,7 @@ fn the_schema_accepts_what_the_program_accepts() {
         "log: {level: debug, modules: {h2: off}, denials: 5}",
         "headers: {families: []}",
     ] {
-        assert_eq!(ratewright::understand(good), Ok(()), "{good}");
+        assert_eq!(ratewright::parse_policy_file(good), Ok(()), "{good}");
         let errors: Vec<_> = schema.iter_errors(&json(good)).map(|error| error.to_string()).collect();
         assert!(errors.is_empty(), "{good}: {errors:?}");
     }
@@ -184,7 +184,7 @@ fn the_schema_refuses_what_the_program_refuses() {
         "log: {denials: many}",
         "api: {defaults: {tokenbucket: {rate: 1/s}}}",
     ] {
-        assert!(ratewright::understand(bad).is_err(), "the program accepts {bad}");
+        assert!(ratewright::parse_policy_file(bad).is_err(), "the program accepts {bad}");
         assert!(!schema.is_valid(&json(bad)), "the schema accepts {bad}");
     }
 }

@@ -5,7 +5,7 @@ use super::*;
 /// What is noted of the sound manifests with texts replaced: errors, then warnings.
 #[track_caller]
 fn noted(replaced: &[(&str, &str)], expect: &str) -> [Vec<String>; 2] {
-    let manifests = replaced.iter().fold(SOUND.to_owned(), |text, (from, to)| {
+    let manifests = replaced.iter().fold(VALID.to_owned(), |text, (from, to)| {
         assert!(text.contains(from), "the manifests have no {from:?}");
         text.replace(from, to)
     });
@@ -152,7 +152,7 @@ fn expectations_of_another_shape_are_wrong() {
 #[expect(clippy::disallowed_methods, reason = "the test is about time")]
 fn sixty_thousand_objects_take_seconds() {
     let objects = (0..60_000).map(|n| format!("- {{kind: A, metadata: {{name: n{n}}}}}\n"));
-    let all = format!("kind: List\nitems:\n{}---\n{SOUND}", objects.collect::<String>());
+    let all = format!("kind: List\nitems:\n{}---\n{VALID}", objects.collect::<String>());
     let began = std::time::Instant::now();
     let report = checked(&all, EXPECT);
     assert!(report.errors.is_empty(), "{}", report.errors[0]);
@@ -164,7 +164,7 @@ const SERVICE: &str = "---\napiVersion: v1\nkind: Service\nmetadata: {name: r}\n
 
 /// The sound manifests with another document at their end.
 fn with_document<'a>(document: &'a str, replaced: &[(&'a str, &'a str)]) -> Report {
-    let text = replaced.iter().fold(format!("{SOUND}{document}"), |text, (from, to)| text.replace(from, to));
+    let text = replaced.iter().fold(format!("{VALID}{document}"), |text, (from, to)| text.replace(from, to));
     checked(&text, EXPECT)
 }
 
@@ -231,7 +231,7 @@ fn times_of_sleep_are_read_as_sleep_reads_them() {
 
 #[test]
 fn no_replicas_are_a_warning() {
-    let (before, _) = SOUND.split_once("---\napiVersion: autoscaling/v2").unwrap();
+    let (before, _) = VALID.split_once("---\napiVersion: autoscaling/v2").unwrap();
     let text = before.replace("spec:\n  template:", "spec:\n  replicas: 0\n  template:");
     let report = checked(&text, "policies: {per-ip: 100/min}\n");
     assert_eq!(report.errors.len(), 0);

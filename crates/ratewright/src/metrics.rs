@@ -1,4 +1,4 @@
-//! What the program knows of itself, for the metrics.
+//! The program's own metrics: store, policies, reloads, gateway, Envoy, certificates.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,14 +10,14 @@ use ratewright_rls::{HitCounts, HitsOf, Unmatched};
 use ratewright_server::admin::Figure;
 use ratewright_store::{FailoverStatus, MemoryStats, Peers as _, Traffic};
 
-use crate::buckets::Buckets;
-use crate::gateway::Passage;
+use crate::gateway::GatewayHandle;
 use crate::reload::{Reloads, n_policies};
+use crate::store::ConfiguredStore;
 
-/// How the store is.
-pub(crate) fn of_store(store: &Buckets) -> Vec<Figure> {
+/// Memory use, and the state of Redis.
+pub(crate) fn of_store(store: &ConfiguredStore) -> Vec<Figure> {
     let mut figures = of_memory(store.memory_stats());
-    let Buckets::Redis(failover) = store else { return figures };
+    let ConfiguredStore::Redis(failover) = store else { return figures };
     let up = f64::from(failover.shared().status().is_up);
     let help = "Whether Redis is in reach: 1 or 0";
     figures.push(Figure::gauge("ratewright_store_up", help).of(up));
@@ -38,7 +38,7 @@ pub(crate) fn of_store(store: &Buckets) -> Vec<Figure> {
     figures
 }
 
-/// Since when decisions are made as they are.
+/// How long decisions have been made with Redis, or without it.
 fn of_mode(FailoverStatus { is_out, lasts, .. }: FailoverStatus) -> Figure {
     let help = "Seconds since decisions are made with Redis (mode shared) or without it (mode local)";
     let mode = if is_out { "local" } else { "shared" };
@@ -61,7 +61,7 @@ fn of_traffic(traffic: Traffic) -> [Figure; 3] {
     ]
 }
 
-/// What the rule set in force is.
+/// The rule set in force.
 pub(crate) fn of_policies(policies: &Policies, permits: &Policies) -> Vec<Figure> {
     let generation = figure_of(policies.generation());
     let n_policies = figure_of(n_policies(policies, permits) as u64);
@@ -72,7 +72,7 @@ pub(crate) fn of_policies(policies: &Policies, permits: &Policies) -> Vec<Figure
     ]
 }
 
-/// What Envoy asked for.
+/// Hits of rules for Envoy, and requests that match no rule.
 pub(crate) fn of_envoy((hits, unmatched): (&HitCounts, &Unmatched)) -> Vec<Figure> {
     let mut all = Figure::counter("ratewright_envoy_hits", "Hits of rules for Envoy");
     let mut over =
@@ -89,7 +89,7 @@ pub(crate) fn of_envoy((hits, unmatched): (&HitCounts, &Unmatched)) -> Vec<Figur
     vec![all, over, domains, descriptors.of(figure_of(unmatched.n_descriptors()))]
 }
 
-/// Which connections the PROXY protocol refused.
+/// Connections that the PROXY protocol rejected.
 pub(crate) fn of_proxy_protocols(listeners: &[(&'static str, ProxyProtocol)]) -> Vec<Figure> {
     let help = "Connections refused by proxy_protocol, by listener and reason";
     let mut refused = Figure::counter("ratewright_proxy_protocol_refused", help);
@@ -111,7 +111,7 @@ pub(crate) fn of_certificates(listeners: &[(&'static str, Tls)]) -> Vec<Figure> 
     vec![known.fold(expiry, |figure, (name, at)| figure.labelled("listener", name, figure_of(at)))]
 }
 
-/// How reloads went.
+/// Counts and times of reloads.
 pub(crate) fn of_reloads(reloads: &Reloads) -> Vec<Figure> {
     let count = |n: &AtomicU64| figure_of(n.load(Ordering::Relaxed));
     let loaded_at = figure_of(reloads.loaded_at().as_micros()) / 1e6;
@@ -148,14 +148,14 @@ fn of_memory(stats: MemoryStats) -> Vec<Figure> {
     ]
 }
 
-/// A count as metrics have it. They are doubles: past 2^53 one more makes no difference.
+/// A count as a metric value. Metric values are doubles: above 2^53 they lose single counts.
 fn figure_of(n: u64) -> f64 {
     n as f64
 }
 
-/// What went through the gateway, and how the servers behind it are.
-pub(crate) fn of_gateway<O: Observe + 'static>(passage: &Passage<O>) -> Vec<Figure> {
-    let counted = passage.counts().read();
+/// Requests through the gateway, the health of upstreams, and lost lines of the access log.
+pub(crate) fn of_gateway<O: Observe + 'static>(gateway: &GatewayHandle<O>) -> Vec<Figure> {
+    let counted = gateway.counts().read();
     let mut requests = Figure::counter("gateway_request", "Requests to the gateway, by status and route");
     let help = "How long it took until the head of the answer was there";
     let mut took = Figure::durations("gateway_request_duration", help);
@@ -171,7 +171,7 @@ pub(crate) fn of_gateway<O: Observe + 'static>(passage: &Passage<O>) -> Vec<Figu
     }
     let mut healthy = Figure::gauge("gateway_upstream_healthy", "Whether a server is sent requests: 1 or 0");
     let mut ejections = Figure::counter("gateway_upstream_ejections", "How often a server was ejected");
-    for (_, route) in passage.settings().routes.iter() {
+    for (_, route) in gateway.settings().routes.iter() {
         for state in route.upstream.states() {
             let labels = || [("route", route.id.to_string()), ("server", state.server.to_string())];
             healthy = healthy.under(labels(), f64::from(state.is_healthy));
@@ -186,6 +186,6 @@ pub(crate) fn of_gateway<O: Observe + 'static>(passage: &Passage<O>) -> Vec<Figu
         in_flight,
         healthy,
         ejections,
-        dropped.of(figure_of(passage.access_log().n_dropped())),
+        dropped.of(figure_of(gateway.access_log().n_dropped())),
     ]
 }

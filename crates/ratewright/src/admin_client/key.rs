@@ -1,17 +1,17 @@
-//! The name of a bucket, as people write it: as Redis has it, without the prefix.
+//! A bucket's key on the command line: as in Redis, without the prefix.
 //!
 //! ```text
 //!   login:10.0.0.1            policy, value
-//!   login/minute:10.0.0.1     of one of its quotas: all of them are meant
+//!   login/minute:10.0.0.1     with one of its quotas: selects all of them
 //!   per-route:orders|10.0.0.1 several values
 //!   per-route:a%7Cb|10.0.0.1  a | within a value
-//!   api:user:anna             the first of several attributes
-//!   all                       a policy with one bucket for everybody
-//!   token_bucket:user:123     an algorithm in place of a policy: an ad hoc key
-//!   login:{10.0.0.1}          as it is called in a cluster
+//!   api:user:anna             a policy with alternative attributes: this one and its value
+//!   all                       a policy with one bucket for all clients
+//!   token_bucket:user:123     an algorithm instead of a policy: an ad hoc key
+//!   login:{10.0.0.1}          with the hash tag of a Redis cluster
 //! ```
 //!
-//! Values are sent as they are written. The admin door undoes their encoding, since it knows how many there are.
+//! Values are sent unchanged. The admin listener decodes them, since it knows how many values the policy has.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -19,7 +19,7 @@ use std::str::FromStr;
 
 use ratewright_core::Algorithm;
 
-/// A bucket's name.
+/// A policy or an algorithm, and the values of a key.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct AdminKey {
     policy: String,
@@ -31,7 +31,7 @@ impl FromStr for AdminKey {
 
     fn from_str(text: &str) -> Result<Self, Infallible> {
         let (name, values) = text.split_once(':').map_or((text, None), |(name, values)| (name, Some(values)));
-        // An override, a quota or a kind of state that Redis names too: all buckets of the policy are meant.
+        // Redis keys also name an override, a quota or an algorithm. They select all buckets of the policy.
         let policy = name.split(['+', '/', '~']).next().unwrap_or(name).to_owned();
         let values = values.map(|values| {
             let tagged = values.strip_prefix('{').and_then(|values| values.strip_suffix('}'));
@@ -42,7 +42,7 @@ impl FromStr for AdminKey {
 }
 
 impl AdminKey {
-    /// The parameters by which the admin door knows it.
+    /// The query parameters of the admin API.
     pub(crate) fn params(&self) -> Vec<(&'static str, String)> {
         let which = match Algorithm::named(&self.policy) {
             Some(_) => ("algorithm", self.policy.clone()),
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_read_as_redis_has_it() {
+    fn keys_are_parsed_as_redis_keys_without_the_prefix() {
         assert_eq!(params("login:10.0.0.1"), "policy=login key=10.0.0.1");
         assert_eq!(params("login/minute:10.0.0.1"), "policy=login key=10.0.0.1");
         assert_eq!(params("login+batch/minute~fixed_window.60000000:10.0.0.1"), "policy=login key=10.0.0.1");

@@ -1,11 +1,10 @@
-//! The commands that ask a running program, through its admin door: `inspect`, `reset`, `reload`, `top` and `health`.
+//! The commands that ask the admin listener of a running instance: `inspect`, `reset`, `reload`, `top` and `health`.
 
-mod client;
-mod door;
+mod client_buckets;
 mod health;
+mod http_client;
 mod key;
 mod reload;
-mod table;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -17,34 +16,34 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::cli::{AdminArgs, InspectArgs, KeyArgs, ROWS_MAX, TopArgs};
-pub(crate) use door::Door;
+use crate::text_table::{TextTable, terminal_safe};
 pub(crate) use health::health;
+pub(crate) use http_client::AdminClient;
 pub(crate) use reload::reload;
-pub(crate) use table::{Table, plain};
 
 pub(crate) use key::AdminKey;
 
-/// How often `top --watch` looks.
+/// The refresh interval of `top --watch`.
 const WATCH_EVERY: Duration = Duration::from_secs(2);
 
-/// Clears a terminal, and begins at its top.
+/// Clears a terminal, and moves the cursor to its top.
 const CLEAR: &str = "\x1b[2J\x1b[H";
 
-/// How a key stands.
+/// The usage of a key.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Inspected {
+struct KeyUsage {
     basis: String,
-    limits: Vec<Limit>,
-    /// Of a policy with `in_flight`.
+    limits: Vec<LimitUsage>,
+    /// Set for a policy with `in_flight`.
     #[serde(default)]
-    in_flight_limits: Vec<InFlightLimit>,
+    in_flight_limits: Vec<InFlightUsage>,
 }
 
-/// How it stands under one quota.
+/// The usage of a key under one quota.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Limit {
+struct LimitUsage {
     policy: String,
     #[serde(rename = "override")]
     override_name: Option<String>,
@@ -56,10 +55,10 @@ struct Limit {
     basis: String,
 }
 
-/// How many requests of a key are in flight.
+/// The number of requests of a key in flight, under one limit.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct InFlightLimit {
+struct InFlightUsage {
     policy: String,
     #[serde(rename = "override")]
     override_name: Option<String>,
@@ -68,24 +67,24 @@ struct InFlightLimit {
     max: u32,
 }
 
-/// That a key was forgotten.
+/// The reply to a reset.
 #[derive(Deserialize)]
-struct Forgotten {
+struct ResetResult {
     basis: String,
 }
 
-/// Who is denied.
+/// The clients that are denied most, and the latest denials.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Denied {
+struct DeniedClients {
     window_seconds: u64,
-    top: Vec<TopRow>,
-    denials: Vec<Denial>,
+    top: Vec<DeniedClient>,
+    denials: Vec<RecentDenial>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct TopRow {
+struct DeniedClient {
     policy: String,
     client: String,
     at_least: u64,
@@ -95,7 +94,7 @@ struct TopRow {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Denial {
+struct RecentDenial {
     at_unix_ms: u64,
     policy: String,
     client: String,
@@ -108,37 +107,37 @@ struct Denial {
 
 /// Shows a key's usage, or all buckets of a client address.
 pub(crate) fn inspect(args: &InspectArgs) -> ExitCode {
-    finish(&args.door, async |door| {
+    finish(&args.admin, async |client| {
         if let Some(ip) = args.client {
-            let answer = door.ask(Method::GET, "client", &[("ip", ip.to_string())]).await?;
-            return show(&args.door, answer, |client: client::Client| client.to_string());
+            let response = client.ask(Method::GET, "client", &[("ip", ip.to_string())]).await?;
+            return show(&args.admin, response, |client: client_buckets::ClientBuckets| client.to_string());
         }
         let Some(key) = &args.key else { return Ok(()) }; // the parser requires one of the two
-        let answer = door.ask(Method::GET, "key", &key.params()).await?;
-        show(&args.door, answer, |inspected: Inspected| inspected.words(key))
+        let response = client.ask(Method::GET, "key", &key.params()).await?;
+        show(&args.admin, response, |inspected: KeyUsage| inspected.words(key))
     })
 }
 
-/// Forgets a key.
+/// Resets a key.
 pub(crate) fn reset(args: &KeyArgs) -> ExitCode {
-    finish(&args.door, async |door| {
-        let answer = door.ask(Method::DELETE, "key", &args.key.params()).await?;
-        show(&args.door, answer, |forgotten: Forgotten| {
-            let whose = if forgotten.basis == "shared" { "for all instances" } else { "in this instance" };
-            format!("{} is reset, {whose}\n", table::plain(&args.key.to_string()))
+    finish(&args.admin, async |client| {
+        let response = client.ask(Method::DELETE, "key", &args.key.params()).await?;
+        show(&args.admin, response, |reset: ResetResult| {
+            let whose = if reset.basis == "shared" { "for all instances" } else { "in this instance" };
+            format!("{} is reset, {whose}\n", terminal_safe(&args.key.to_string()))
         })
     })
 }
 
-/// Tells who is denied, once or until the reader has enough.
+/// Shows the denied clients, once or repeatedly.
 pub(crate) fn top(args: &TopArgs) -> ExitCode {
-    finish(&args.door, async |door| {
+    finish(&args.admin, async |client| {
         loop {
-            let answer = denied(door, args).await?;
-            if args.watch && !args.door.json && std::io::stdout().is_terminal() {
+            let response = denied(client, args).await?;
+            if args.watch && !args.admin.json && std::io::stdout().is_terminal() {
                 crate::print(CLEAR);
             }
-            show(&args.door, answer, |denied: Denied| denied.words(args.policy.as_deref()))?;
+            show(&args.admin, response, |denied: DeniedClients| denied.words(args.policy.as_deref()))?;
             if !args.watch {
                 return Ok(());
             }
@@ -147,14 +146,14 @@ pub(crate) fn top(args: &TopArgs) -> ExitCode {
     })
 }
 
-/// Asks who is denied: most, and last.
-async fn denied(door: &Door, args: &TopArgs) -> anyhow::Result<Value> {
+/// Requests the denied clients and the latest denials.
+async fn denied(client: &AdminClient, args: &TopArgs) -> anyhow::Result<Value> {
     let n = ("n", args.rows.to_string());
     let policy = args.policy.iter().map(|policy| ("policy", policy.clone()));
-    let top = door.ask(Method::GET, "top", &policy.chain([n]).collect::<Vec<_>>()).await?;
-    // The door tells the last of all policies.
+    let top = client.ask(Method::GET, "top", &policy.chain([n]).collect::<Vec<_>>()).await?;
+    // The admin API returns the latest denials of all policies.
     let n = if args.policy.is_some() { ROWS_MAX } else { args.rows };
-    let mut denials = door.ask(Method::GET, "denials", &[("n", n.to_string())]).await?["denials"].take();
+    let mut denials = client.ask(Method::GET, "denials", &[("n", n.to_string())]).await?["denials"].take();
     if let (Some(policy), Some(rows)) = (&args.policy, denials.as_array_mut()) {
         rows.retain(|row| row["policy"] == **policy);
         rows.truncate(usize::from(args.rows));
@@ -162,19 +161,22 @@ async fn denied(door: &Door, args: &TopArgs) -> anyhow::Result<Value> {
     Ok(json!({ "windowSeconds": top["windowSeconds"], "top": top["top"], "denials": denials }))
 }
 
-/// Runs a command to its end, and tells what went wrong.
-pub(crate) fn finish(args: &AdminArgs, command: impl AsyncFnOnce(&Door) -> anyhow::Result<()>) -> ExitCode {
-    run_to_end(Door::new(args), async |door| command(door).await.map(|()| ExitCode::SUCCESS))
+/// Runs a command, and prints its error.
+pub(crate) fn finish(
+    args: &AdminArgs,
+    command: impl AsyncFnOnce(&AdminClient) -> anyhow::Result<()>,
+) -> ExitCode {
+    run_to_end(AdminClient::new(args), async |client| command(client).await.map(|()| ExitCode::SUCCESS))
 }
 
-/// Runs a command that chooses its own exit status.
+/// Runs a command that chooses its exit status.
 fn run_to_end(
-    door: anyhow::Result<Door>,
-    command: impl AsyncFnOnce(&Door) -> anyhow::Result<ExitCode>,
+    client: anyhow::Result<AdminClient>,
+    command: impl AsyncFnOnce(&AdminClient) -> anyhow::Result<ExitCode>,
 ) -> ExitCode {
-    let done = door.and_then(|door| {
+    let done = client.and_then(|client| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.context("cannot start")?.block_on(command(&door))
+        runtime.context("cannot start the runtime")?.block_on(command(&client))
     });
     match done {
         Ok(exit) => exit,
@@ -185,41 +187,42 @@ fn run_to_end(
     }
 }
 
-/// Prints an answer: as it is for programs, or in words for people.
+/// Prints a reply: as JSON for programs, or as text for people.
 pub(crate) fn show<T: serde::de::DeserializeOwned>(
     args: &AdminArgs,
-    answer: Value,
+    response: Value,
     words: impl FnOnce(T) -> String,
 ) -> anyhow::Result<()> {
     if args.json {
-        crate::print(&format!("{answer}\n"));
+        crate::print(&format!("{response}\n"));
     } else {
-        let understood = serde_json::from_value(answer);
+        let understood = serde_json::from_value(response);
         crate::print(&words(
-            understood.context("the answer is not understood; is it Ratewright of another version?")?,
+            understood
+                .context("unexpected response; does the instance run another version of Ratewright?")?,
         ));
     }
-    std::io::stdout().flush().context("cannot write")
+    std::io::stdout().flush().context("cannot write to standard output")
 }
 
-impl Inspected {
+impl KeyUsage {
     fn words(&self, key: &AdminKey) -> String {
-        let key = table::plain(&key.to_string());
+        let key = terminal_safe(&key.to_string());
         if !self.in_flight_limits.is_empty() {
-            let mut table = Table::new(["LIMIT", "IN FLIGHT", "MAX", "MODE"]);
+            let mut table = TextTable::new(["LIMIT", "IN FLIGHT", "MAX", "MODE"]);
             for limit in &self.in_flight_limits {
-                let InFlightLimit { in_flight, max, mode, .. } = limit;
+                let InFlightUsage { in_flight, max, mode, .. } = limit;
                 table.row([limit.name(), in_flight.to_string(), max.to_string(), mode.clone()]);
             }
             return format!("{key}\n\n{table}");
         }
         if self.limits.is_empty() {
             return format!(
-                "{key}: nothing is counted, the policy or all limits are {}\n",
-                table::plain(&self.basis)
+                "{key}: not counted; the policy or all limits are {}\n",
+                terminal_safe(&self.basis)
             );
         }
-        let mut table = Table::new(["LIMIT", "LEFT", "OF", "FULL IN", "MODE", "BASIS"]);
+        let mut table = TextTable::new(["LIMIT", "LEFT", "OF", "FULL IN", "MODE", "BASIS"]);
         for limit in &self.limits {
             let [left, of, full_in, mode, basis] = limit.cells();
             table.row([limit.name(), left, of, full_in, mode, basis]);
@@ -228,25 +231,25 @@ impl Inspected {
     }
 }
 
-/// A limit as Redis keys write it: `login+partners/day`.
+/// A limit's name, as in Redis keys: `login+partners/day`.
 fn limit_name(policy: &str, override_name: Option<&str>, quota: Option<&str>) -> String {
     let other = override_name.map_or(String::new(), |name| format!("+{name}"));
     let quota = quota.map_or(String::new(), |quota| format!("/{quota}"));
     format!("{policy}{other}{quota}")
 }
 
-impl InFlightLimit {
+impl InFlightUsage {
     fn name(&self) -> String {
         limit_name(&self.policy, self.override_name.as_deref(), None)
     }
 }
 
-impl Limit {
+impl LimitUsage {
     fn name(&self) -> String {
         limit_name(&self.policy, self.override_name.as_deref(), self.quota.as_deref())
     }
 
-    /// What is left, of how much, when it is full again, the mode and the basis.
+    /// Units left, burst, seconds until full, mode and basis.
     fn cells(&self) -> [String; 5] {
         [
             self.remaining.to_string(),
@@ -258,26 +261,26 @@ impl Limit {
     }
 }
 
-impl Denied {
+impl DeniedClients {
     fn words(&self, policy: Option<&str>) -> String {
         let minutes = self.window_seconds / 60;
-        let by = policy.map_or(String::new(), |policy| format!(" by policy {}", table::plain(policy)));
-        let nobody = format!("Nobody was denied{by} in the last {minutes} minutes\n");
+        let by = policy.map_or(String::new(), |policy| format!(" by policy {}", terminal_safe(policy)));
+        let no_client = format!("No client was denied{by} in the last {minutes} minutes\n");
         if self.top.is_empty() && self.denials.is_empty() {
-            return nobody;
+            return no_client;
         }
-        let mut most = Table::new(["DENIED", "POLICY", "CLIENT", "MODE"]);
-        for TopRow { policy, client, at_least, at_most, mode } in &self.top {
+        let mut most = TextTable::new(["DENIED", "POLICY", "CLIENT", "MODE"]);
+        for DeniedClient { policy, client, at_least, at_most, mode } in &self.top {
             let times =
                 if at_least == at_most { at_least.to_string() } else { format!("{at_least} to {at_most}") };
             most.row([times, policy.clone(), client.clone(), mode.clone()]);
         }
         let most = match self.top.is_empty() {
-            true => nobody,
+            true => no_client,
             false => format!("Most denied in the last {minutes} minutes\n\n{most}"),
         };
         let mut last =
-            Table::new(["UTC", "POLICY", "CLIENT", "REQUEST", "RETRY AFTER", "MODE", "CORRELATION ID"]);
+            TextTable::new(["UTC", "POLICY", "CLIENT", "REQUEST", "RETRY AFTER", "MODE", "CORRELATION ID"]);
         for denial in &self.denials {
             last.row([
                 time_of_day(denial.at_unix_ms),

@@ -1,4 +1,4 @@
-//! The program's choice of stores: in memory, or in Redis with memory to fall back on.
+//! The store that the policy file configures: memory, or Redis with memory as its fallback.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -8,15 +8,15 @@ use ratewright_store::{Failover, MemoryStats, MemoryStore, RedisStore, SystemClo
 
 use crate::config::{RedisConfig, StoreConfig};
 
-/// Where buckets live.
+/// The store that holds the buckets.
 #[derive(Debug)]
-pub(crate) enum Buckets {
+pub(crate) enum ConfiguredStore {
     Memory(MemoryStore<SystemClock>),
     Redis(Box<Failover<RedisStore, Arc<SystemClock>>>),
 }
 
-impl Buckets {
-    /// Opens the store. Redis need not be there yet.
+impl ConfiguredStore {
+    /// Opens the store. Does not wait for Redis.
     pub(crate) fn open(config: StoreConfig) -> Self {
         match config {
             StoreConfig::Memory { n_keys_max } => {
@@ -30,7 +30,7 @@ impl Buckets {
         }
     }
 
-    /// What this process' memory holds.
+    /// Keys and bytes in the memory of this process.
     pub(crate) fn memory_stats(&self) -> MemoryStats {
         match self {
             Self::Memory(store) => store.stats(),
@@ -38,7 +38,7 @@ impl Buckets {
         }
     }
 
-    /// True if the store can be reached. Memory always can.
+    /// True if the store is reachable. Memory always is.
     pub(crate) fn is_up(&self) -> bool {
         match self {
             Self::Memory(_) => true,
@@ -46,7 +46,7 @@ impl Buckets {
         }
     }
 
-    /// Where, in words.
+    /// The store's location, for messages.
     pub(crate) fn place(&self) -> String {
         match self {
             Self::Memory(_) => "memory".to_owned(),
@@ -55,13 +55,13 @@ impl Buckets {
     }
 }
 
-impl Store for Buckets {
+impl Store for ConfiguredStore {
     type Error = Infallible;
 
     async fn apply(&self, charges: &[Charge<'_>], standings: &mut Standings) -> Result<(), Infallible> {
         match self {
             Self::Memory(store) => store.apply(charges, standings).await,
-            // Boxed, so that decisions in memory need not have the room for it.
+            // Boxed, to keep the future of a decision in memory small.
             Self::Redis(store) => Box::pin(store.apply(charges, standings)).await,
         }
     }

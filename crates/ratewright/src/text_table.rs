@@ -1,29 +1,29 @@
-//! Columns for people: as wide as needed, numbers to the right.
+//! Tables for a terminal: columns as wide as their cells, numbers aligned to the right.
 
 use std::fmt;
 
-/// Rows under a head.
-pub(crate) struct Table<const N: usize> {
+/// Rows with a header.
+pub(crate) struct TextTable<const N: usize> {
     rows: Vec<[String; N]>,
 }
 
-impl<const N: usize> Table<N> {
+impl<const N: usize> TextTable<N> {
     pub(crate) fn new(head: [&str; N]) -> Self {
         Self { rows: vec![head.map(str::to_owned)] }
     }
 
     pub(crate) fn row(&mut self, cells: [String; N]) {
-        self.rows.push(cells.map(|cell| plain(&cell)));
+        self.rows.push(cells.map(|cell| terminal_safe(&cell)));
     }
 }
 
-/// A text as a terminal may see it: what clients send could command it otherwise.
-pub(crate) fn plain(text: &str) -> String {
+/// A text with its control characters escaped: clients could send commands to the operator's terminal otherwise.
+pub(crate) fn terminal_safe(text: &str) -> String {
     let shown = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(shown).collect()
 }
 
-impl<const N: usize> fmt::Display for Table<N> {
+impl<const N: usize> fmt::Display for TextTable<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = |n: usize| self.rows.iter().map(|row| row[n].chars().count()).max().unwrap_or(0);
         let is_number =
@@ -49,8 +49,8 @@ mod tests {
     use expect_test::expect;
 
     #[test]
-    fn columns_are_as_wide_as_needed_and_numbers_stand_to_the_right() {
-        let mut table = Table::new(["N", "WHO", "WAIT"]);
+    fn columns_are_as_wide_as_needed_and_numbers_are_aligned_right() {
+        let mut table = TextTable::new(["N", "WHO", "WAIT"]);
         table.row(["7".to_owned(), "ünique".to_owned(), "1 s".to_owned()]);
         table.row(["1234".to_owned(), "\x1b[31mred\n".to_owned(), String::new()]);
         expect![[r#"

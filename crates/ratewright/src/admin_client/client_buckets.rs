@@ -1,45 +1,45 @@
-//! All buckets of a client address, for people.
+//! `ratewright inspect --client`: all buckets of a client address, as text.
 
 use std::fmt;
 
 use serde::Deserialize;
 
-use super::table::{Table, plain};
-use super::{InFlightLimit, Limit};
+use super::{InFlightUsage, LimitUsage};
+use crate::text_table::{TextTable, terminal_safe};
 
 /// The buckets of a client address.
 #[derive(Deserialize)]
-pub(super) struct Client {
+pub(super) struct ClientBuckets {
     ip: String,
-    /// The name that buckets have for it.
+    /// The address as bucket keys contain it: of IPv6 the network.
     client: String,
-    policies: Vec<Policy>,
+    policies: Vec<ClientPolicy>,
 }
 
-/// What one policy has for it.
+/// The buckets of one policy.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Policy {
+struct ClientPolicy {
     policy: String,
     key: Option<String>,
     #[serde(default)]
     needs: Vec<String>,
     note: Option<String>,
-    limits: Vec<Limit>,
+    limits: Vec<LimitUsage>,
     #[serde(default)]
-    in_flight_limits: Vec<InFlightLimit>,
+    in_flight_limits: Vec<InFlightUsage>,
 }
 
-impl Policy {
-    /// The key. A policy without one has one bucket for everybody.
+impl ClientPolicy {
+    /// The key. A policy without a key has one bucket for all clients.
     fn key(&self) -> String {
         match self.key.as_deref() {
-            None | Some("") => "(everybody)".to_owned(),
+            None | Some("") => "(all clients)".to_owned(),
             Some(key) => key.to_owned(),
         }
     }
 
-    /// What the tables do not show.
+    /// Remarks that do not fit into the tables.
     fn remark(&self) -> Option<String> {
         let part = |part: &String| match self.needs.len() > 1 && part.contains(" or ") {
             true => format!("({part})"),
@@ -48,20 +48,20 @@ impl Policy {
         let needs = self.needs.iter().map(part).collect::<Vec<_>>().join(" and ");
         let needs = (!needs.is_empty()).then(|| format!("needs {needs}"));
         let words: Vec<_> = needs.into_iter().chain(self.note.clone()).collect();
-        (!words.is_empty()).then(|| plain(&format!("{}: {}", self.policy, words.join("; "))))
+        (!words.is_empty()).then(|| terminal_safe(&format!("{}: {}", self.policy, words.join("; "))))
     }
 }
 
-impl fmt::Display for Client {
+impl fmt::Display for ClientBuckets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { ip, client, policies } = self;
         let counted_as = if ip == client { String::new() } else { format!(", counted as {client}") };
-        writeln!(f, "{}", plain(&format!("{ip}{counted_as}")))?;
+        writeln!(f, "{}", terminal_safe(&format!("{ip}{counted_as}")))?;
         if policies.is_empty() {
             return writeln!(f, "\nThere are no policies");
         }
-        let mut rates = Table::new(["LIMIT", "KEY", "LEFT", "OF", "FULL IN", "MODE", "BASIS"]);
-        let mut in_flight = Table::new(["LIMIT", "KEY", "IN FLIGHT", "MAX", "MODE"]);
+        let mut rates = TextTable::new(["LIMIT", "KEY", "LEFT", "OF", "FULL IN", "MODE", "BASIS"]);
+        let mut in_flight = TextTable::new(["LIMIT", "KEY", "IN FLIGHT", "MAX", "MODE"]);
         for policy in policies {
             for limit in &policy.limits {
                 let [left, of, full_in, mode, basis] = limit.cells();
@@ -78,7 +78,7 @@ impl fmt::Display for Client {
         if policies.iter().any(|policy| !policy.in_flight_limits.is_empty()) {
             write!(f, "\n{in_flight}")?;
         }
-        let remarks: Vec<_> = policies.iter().filter_map(Policy::remark).collect();
+        let remarks: Vec<_> = policies.iter().filter_map(ClientPolicy::remark).collect();
         if remarks.is_empty() { Ok(()) } else { writeln!(f, "\n{}", remarks.join("\n")) }
     }
 }

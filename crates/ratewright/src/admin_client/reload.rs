@@ -1,68 +1,69 @@
-//! `ratewright reload`: puts the policy file of a running instance in force, and says what changed, or why it was refused.
+//! `ratewright reload`: puts the policy file of a running instance in force, and prints the changes, or why it was rejected.
 
 use std::process::ExitCode;
 
 use http::{Method, StatusCode};
 use serde::Deserialize;
 
-use super::{Door, plain, run_to_end, show};
+use super::{AdminClient, run_to_end, show};
 use crate::cli::ReloadArgs;
+use crate::text_table::terminal_safe;
 
-/// The answer if the file is in force.
+/// The response if the file is in force.
 #[derive(Deserialize)]
-struct Done {
-    changes: Vec<DoneChange>,
+struct ReloadDone {
+    changes: Vec<ReloadChange>,
     warnings: Vec<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct DoneChange {
+struct ReloadChange {
     line: String,
     needs_restart: bool,
 }
 
-/// The answer if the one before stays.
+/// The response if the file was rejected.
 #[derive(Deserialize)]
-struct Rejected {
+struct ReloadRejected {
     errors: Vec<String>,
 }
 
-/// Asks for a reload. The exit status tells whether the file is in force.
+/// Requests a reload. The exit status says whether the file is in force.
 pub(crate) fn reload(args: &ReloadArgs) -> ExitCode {
-    run_to_end(Door::new(&args.door), async |door| {
+    run_to_end(AdminClient::new(&args.admin), async |client| {
         let force = [("force", "true".to_owned())];
         let force = if args.force { force.as_slice() } else { &[] };
-        let (status, answer) = door.ask_status(Method::POST, "reload", force).await?;
+        let (status, response) = client.ask_status(Method::POST, "reload", force).await?;
         if status == StatusCode::OK {
-            show(&args.door, answer, |done: Done| done.words())?;
+            show(&args.admin, response, |done: ReloadDone| done.words())?;
             return Ok(ExitCode::SUCCESS);
         }
-        show(&args.door, answer, |rejected: Rejected| {
+        show(&args.admin, response, |rejected: ReloadRejected| {
             rejected.errors.iter().for_each(|error| eprintln!("error: {}", lines(error)));
             String::new()
         })?;
-        Ok(ExitCode::from(crate::MISUSED))
+        Ok(ExitCode::from(crate::EXIT_USAGE))
     })
 }
 
-impl Done {
+impl ReloadDone {
     fn words(&self) -> String {
         self.warnings.iter().for_each(|warning| eprintln!("warning: {}", lines(warning)));
         let lines = |needs_restart: bool| -> String {
             let some = self.changes.iter().filter(|change| change.needs_restart == needs_restart);
-            some.map(|change| format!("  {}\n", plain(&change.line))).collect()
+            some.map(|change| format!("  {}\n", terminal_safe(&change.line))).collect()
         };
         match (lines(false).as_str(), lines(true).as_str()) {
             ("", "") => "in force; no difference\n".to_owned(),
             (now, "") => format!("in force\n{now}"),
-            ("", later) => format!("in force; these changes wait for a restart\n{later}"),
-            (now, later) => format!("in force\n{now}these changes wait for a restart\n{later}"),
+            ("", later) => format!("in force; these changes need a restart\n{later}"),
+            (now, later) => format!("in force\n{now}these changes need a restart\n{later}"),
         }
     }
 }
 
-/// What may have several lines, without anything that a terminal takes for a command.
+/// A text of several lines, without control characters.
 fn lines(text: &str) -> String {
-    text.lines().map(plain).collect::<Vec<_>>().join("\n")
+    text.lines().map(terminal_safe).collect::<Vec<_>>().join("\n")
 }

@@ -1,4 +1,4 @@
-//! What waits for a restart, because it cannot be changed while it is in use.
+//! The settings that a reload cannot change: listeners, the store and some others need a restart.
 
 use ipnet::IpNet;
 use ratewright_listen::ProxyProtocol;
@@ -7,27 +7,27 @@ use tracing::warn;
 
 use crate::config::{Config, DoorConfig};
 
-/// What a program was started with, or would be.
-pub(crate) struct Fixed {
-    doors: Vec<FixedListener>,
-    /// Settings by their names, in words.
+/// The restart-only settings of a configuration.
+pub(crate) struct RestartOnly {
+    doors: Vec<RestartOnlyListener>,
+    /// Names of settings, with their values as text.
     settings: [(&'static str, String); 8],
 }
 
-/// What a listener was opened with, or would be.
-struct FixedListener {
+/// The restart-only settings of a listener.
+struct RestartOnlyListener {
     name: &'static str,
     address: String,
     tls: Option<Tls>,
     proxy_protocol: Option<ProxyProtocol>,
 }
 
-impl Fixed {
-    /// That of a configuration.
+impl RestartOnly {
+    /// The restart-only settings of this configuration.
     pub(crate) fn of(config: &Config) -> Self {
         let door = |name, door: &DoorConfig| {
             let DoorConfig { address, tls, proxy_protocol } = door.clone();
-            FixedListener { name, address: address.to_string(), tls, proxy_protocol }
+            RestartOnlyListener { name, address: address.to_string(), tls, proxy_protocol }
         };
         let admin = config.listen.admin.iter().map(|admin| door("listen.admin", admin));
         let gateway = (!config.gateway.routes.is_empty()).then_some(&config.listen.gateway);
@@ -44,52 +44,54 @@ impl Fixed {
                 ("metrics.labels", format!("{:?}", config.labels)),
                 ("log.format", format!("{:?}", config.log.format)),
                 ("log.denials", format!("{:?}", config.log.denials)),
-                ("how connections of Envoy are kept", format!("{listening:?}")),
+                ("connection settings of envoy", format!("{listening:?}")),
                 ("traces", format!("{:?}", config.traces)),
             ],
         }
     }
 
-    /// Renews certificates, and tells what waits for a restart.
+    /// Replaces certificates, and logs which changes need a restart.
     pub(super) fn compare(&self, new: &Self) {
         for new in &new.doors {
             let name = new.name;
             let Some(old) = self.doors.iter().find(|old| old.name == name) else {
-                warn!("{name} is new; restart to open it");
+                warn!("listener added: {name}; restart to open it");
                 continue;
             };
             if old.address != new.address {
-                warn!("{name} is now {}, and stays {} until a restart", new.address, old.address);
+                warn!(
+                    "listener address changed: {name} from {} to {}; restart to apply",
+                    old.address, new.address
+                );
             }
             match (&old.tls, &new.tls) {
                 (Some(tls), Some(new)) => tls.replace(new),
                 (None, None) => {}
-                (Some(_), None) | (None, Some(_)) => warn!("{name} changes its TLS at a restart"),
+                (Some(_), None) | (None, Some(_)) => warn!("listener TLS changed: {name}; restart to apply"),
             }
             if old.load_balancers() != new.load_balancers() {
-                warn!("{name} changes its proxy_protocol at a restart");
+                warn!("listener proxy_protocol changed: {name}; restart to apply");
             }
         }
-        let is_gone = |old: &&FixedListener| new.doors.iter().all(|new| new.name != old.name);
-        for FixedListener { name, .. } in self.doors.iter().filter(is_gone) {
-            warn!("{name} is off, and stays open until a restart");
+        let is_gone = |old: &&RestartOnlyListener| new.doors.iter().all(|new| new.name != old.name);
+        for RestartOnlyListener { name, .. } in self.doors.iter().filter(is_gone) {
+            warn!("listener removed: {name}; it stays open until a restart");
         }
         match self.changed(new).as_slice() {
             [] => {}
-            [name] => warn!("{name} has changed, and stays as it was until a restart"),
-            names => warn!("{} have changed, and stay as they were until a restart", names.join(", ")),
+            names => warn!("settings changed: {}; restart to apply", names.join(", ")),
         }
     }
 
-    /// The names of settings that are not the same.
+    /// The names of the settings that differ.
     fn changed(&self, new: &Self) -> Vec<&'static str> {
         let pairs = self.settings.iter().zip(&new.settings);
         pairs.filter(|(old, new)| old != new).map(|((name, _), _)| *name).collect()
     }
 }
 
-impl FixedListener {
-    /// The networks of load balancers that announce clients. None: nobody does.
+impl RestartOnlyListener {
+    /// The networks of the load balancers that send PROXY headers; `None` without `proxy_protocol`.
     fn load_balancers(&self) -> Option<&[IpNet]> {
         self.proxy_protocol.as_ref().map(ProxyProtocol::from)
     }
@@ -101,8 +103,8 @@ mod tests {
 
     #[track_caller]
     fn changed(old: &str, new: &str, expected: &[&str]) {
-        let [old, new] =
-            [old, new].map(|text| Fixed::of(&Config::of_text(text).unwrap_or_else(|_| panic!("{text}"))));
+        let [old, new] = [old, new]
+            .map(|text| RestartOnly::of(&Config::of_text(text).unwrap_or_else(|_| panic!("{text}"))));
         assert_eq!(old.changed(&new), expected);
     }
 
@@ -120,7 +122,7 @@ mod tests {
         std::fs::write(&rules, "domain: d\n").unwrap();
         let kept = |how: &str| format!("envoy: {{files: {}, {how}}}\n", rules.display());
         changed("", &kept("compat: strict"), &[]);
-        changed(&kept("keep_alive: 5s"), &kept("keep_alive: 6s"), &["how connections of Envoy are kept"]);
+        changed(&kept("keep_alive: 5s"), &kept("keep_alive: 6s"), &["connection settings of envoy"]);
     }
 
     #[test]
@@ -129,7 +131,7 @@ mod tests {
         let [old, new] = ["redis://u:s3cret@h", "redis://u:0ther@h"].map(store);
         changed(&old, &old, &[]);
         changed(&old, &new, &["store"]);
-        let fixed = Fixed::of(&Config::of_text(&old).unwrap_or_else(|_| panic!("{old}")));
-        assert!(fixed.settings.iter().all(|(_, words)| !words.contains("s3cret")));
+        let restart_only = RestartOnly::of(&Config::of_text(&old).unwrap_or_else(|_| panic!("{old}")));
+        assert!(restart_only.settings.iter().all(|(_, words)| !words.contains("s3cret")));
     }
 }

@@ -1,4 +1,4 @@
-//! The folders that are watched, as far as the system tells of changes there.
+//! Watches the folders of the policy files, where the system supports it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -9,38 +9,38 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
 use tokio::sync::Notify;
 use tracing::warn;
 
-/// How often files are looked at, where the system tells of changes and where it cannot.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
-const LOOK_OFTEN: Duration = Duration::from_secs(2);
+/// How often files are polled if the system reports changes, and if it does not.
+const POLL_INTERVAL_WATCHED: Duration = Duration::from_secs(10);
+const POLL_INTERVAL_UNWATCHED: Duration = Duration::from_secs(2);
 
-/// Folders in which files may change.
-pub(super) struct Folders {
-    /// Nothing, if the system tells of no changes.
+/// Notifies of changes in some folders.
+pub(super) struct FolderWatcher {
+    /// `None` if the system cannot report changes.
     watcher: Option<RecommendedWatcher>,
     changed: Arc<Notify>,
     watched: BTreeSet<PathBuf>,
-    /// Those that cannot be watched.
+    /// The folders that cannot be watched.
     unwatched: BTreeSet<PathBuf>,
 }
 
-impl Folders {
-    /// None as yet. `changed` will be told.
+impl FolderWatcher {
+    /// Watches no folder yet. `changed` is notified of changes.
     pub(super) fn new(changed: Arc<Notify>) -> Self {
-        let told = Arc::clone(&changed);
-        let tell = move |event: notify::Result<notify::Event>| {
+        let notified = Arc::clone(&changed);
+        let on_event = move |event: notify::Result<notify::Event>| {
             // Reading the files is an event too.
             if !event.is_ok_and(|event| event.kind.is_access()) {
-                told.notify_one();
+                notified.notify_one();
             }
         };
-        let watcher = notify::recommended_watcher(tell).map_err(|error| warn_of(&error)).ok();
+        let watcher = notify::recommended_watcher(on_event).map_err(|error| warn_of(&error)).ok();
         Self { watcher, changed, watched: BTreeSet::new(), unwatched: BTreeSet::new() }
     }
 
-    /// Watches these, and no others.
+    /// Watches these folders, and stops watching others.
     pub(super) fn watch(&mut self, folders: BTreeSet<PathBuf>) {
         let Some(watcher) = &mut self.watcher else { return };
-        // One folder by two names has one watch, and who gives up one name gives up both.
+        // Two names of one folder share one watch: unwatching one name would unwatch both.
         let folders: BTreeSet<_> =
             folders.into_iter().map(|folder| folder.canonicalize().unwrap_or(folder)).collect();
         for gone in self.watched.difference(&folders) {
@@ -66,13 +66,13 @@ impl Folders {
         self.unwatched = unwatched;
     }
 
-    /// How often files should be looked at all the same.
-    pub(super) fn look_every(&self) -> Duration {
-        let is_told = !self.watched.is_empty() && self.unwatched.is_empty();
-        if is_told { LOOK_EVERY } else { LOOK_OFTEN }
+    /// How often to poll the files as well.
+    pub(super) fn poll_interval(&self) -> Duration {
+        let is_watched = !self.watched.is_empty() && self.unwatched.is_empty();
+        if is_watched { POLL_INTERVAL_WATCHED } else { POLL_INTERVAL_UNWATCHED }
     }
 }
 
 fn warn_of(error: &notify::Error) {
-    warn!("changes of the policy file and of files that it names are looked for every 2 s: {error}");
+    warn!("file watch failed, polling the policy file every 2 s: {error}");
 }
