@@ -52,9 +52,7 @@ fn policies(domains: &[(String, Vec<Descriptor>)]) -> String {
     for (domain, descriptors) in domains {
         text.push_str(&format!("  # {}\n", one_line(&format!("domain {domain}"))));
         if has_several_domains && (domain.contains(['*', '$']) || Pattern::new(domain, None).is_err()) {
-            text.push_str(
-                "  # unsupported: the domain's name would be a pattern or a variable\n",
-            );
+            text.push_str("  # unsupported: the domain's name would be a pattern or a variable\n");
             continue;
         }
         let group = names.unused(domain);

@@ -51,7 +51,7 @@ pub(crate) struct Refresh(Arc<Notify>);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
     /// The URL is invalid.
-    #[error("invalid URL of the key set: it must be http:// or https://, with a host and without a user")]
+    #[error("the URL of the key set must be http:// or https://, with a host and without a user")]
     Url,
 
     /// TLS cannot be set up.

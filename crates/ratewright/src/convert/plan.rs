@@ -158,8 +158,7 @@ fn leaf(one: &Descriptor, DescriptorPath { names, when, by }: DescriptorPath) ->
     };
     if one.quota_mode {
         remarks.push(
-            "unsupported: quota_mode (deny only if all such descriptors are over their limits)"
-                .to_owned(),
+            "unsupported: quota_mode (deny only if all such descriptors are over their limits)".to_owned(),
         );
     }
     if one.record_mode {

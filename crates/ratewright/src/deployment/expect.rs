@@ -109,7 +109,8 @@ fn check_figures(scaler: &Autoscaler<'_>, figures: &ManifestNode, findings: &mut
     if let Some(expected) = figures.get("sustained") {
         let seconds = expected.text().and_then(Micros::parse).map(Micros::as_secs_ceil);
         let Some(seconds) = seconds else {
-            return findings.error(expected, "invalid sustained: use a duration, for example 2min or 120s".to_owned());
+            return findings
+                .error(expected, "invalid sustained: use a duration, for example 2min or 120s".to_owned());
         };
         if seconds != scaler.sustained {
             let at = findings.whereabouts(expected);
@@ -147,7 +148,8 @@ fn check_replicas(scaler: &Autoscaler<'_>, expected: &ManifestNode, findings: &m
     let text = expected.text().unwrap_or_default();
     let (min, max) = text.split_once("..").unwrap_or((text, text));
     let (Ok(min), Ok(max)) = (min.trim().parse::<u64>(), max.trim().parse::<u64>()) else {
-        return findings.error(expected, "invalid replicas: use a number or a range, for example 2..10".to_owned());
+        return findings
+            .error(expected, "invalid replicas: use a number or a range, for example 2..10".to_owned());
     };
     let place = findings.whereabouts(expected);
     for (name, found, expected) in [("minReplicas", scaler.min, min), ("maxReplicas", scaler.max, max)] {
@@ -237,7 +239,8 @@ fn check_quota(of: &str, policy: &Policy, expected: &ManifestNode, findings: &mu
         Err(error) => return findings.error(expected, format!("invalid expected rate {text:?}; {error}")),
     };
     if let Some(burst) = expected.get("burst").filter(|_| expected.number_at("burst").is_none()) {
-        return findings.error(burst, "invalid expected burst: use a whole number, for example 100".to_owned());
+        return findings
+            .error(burst, "invalid expected burst: use a whole number, for example 100".to_owned());
     }
     let algorithm = expected.text_at("algorithm");
     if let Some(name) = algorithm.filter(|name| !Algorithm::NAMES.contains(name)) {

@@ -89,9 +89,7 @@ impl Manifests {
         let mut documents = documents.into_iter();
         match (documents.next(), documents.next()) {
             (Some(document), None) => Ok(document),
-            (None, _) => {
-                Err(ConfigError::of_file(path.to_owned(), "file is empty".to_owned()))
-            }
+            (None, _) => Err(ConfigError::of_file(path.to_owned(), "file is empty".to_owned())),
             (Some(_), Some(second)) => {
                 let problem = "second document in the file; remove the ---".to_owned();
                 Err(ConfigError::at(&self.files, second.place, problem, false))

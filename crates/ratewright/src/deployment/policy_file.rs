@@ -59,8 +59,7 @@ pub(super) fn read(
     let Some(first) = files.first().and_then(|file| mounted.iter().find(|other| other.path == file.path))
     else {
         let problem = format!("no mounted ConfigMap contains the policy file {}", location.path);
-        let advice =
-            "mount a ConfigMap with it, so that it can be checked, and changed without a new image";
+        let advice = "mount a ConfigMap with it, so that it can be checked, and changed without a new image";
         findings.error(workload.container, format!("{}: {problem}; {advice}", workload.label()));
         return None;
     };
@@ -158,8 +157,7 @@ fn config_map_of<'a>(
     let name = reference.text_at("name").unwrap_or_default();
     let Some(object) = manifests.named("ConfigMap", &workload.object.namespace, name) else {
         let problem = format!("ConfigMap {name} is not among these manifests");
-        findings
-            .error(reference, format!("{}: {problem}; add it to have it checked", workload.label()));
+        findings.error(reference, format!("{}: {problem}; add it to have it checked", workload.label()));
         return None;
     };
     let data = object.root.get("data").map(ManifestNode::entries).unwrap_or_default();

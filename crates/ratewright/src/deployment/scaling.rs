@@ -180,7 +180,9 @@ pub(super) fn check(workload: &Workload<'_>, scaler: &Autoscaler<'_>, findings: 
                 format!("container {name} requests no CPU, and averageUtilization is a share of it");
             findings.error(
                 container,
-                format!("{label}: {problem}; the autoscaler does not work without it. Set resources.requests.cpu"),
+                format!(
+                    "{label}: {problem}; the autoscaler does not work without it. Set resources.requests.cpu"
+                ),
             );
         }
     }
@@ -262,8 +264,7 @@ pub(super) fn check_disruption(
             blocking(node, n_min, "100%") || node.text().and_then(|text| text.parse().ok()) > Some(n_min)
         });
         if let Some(node) = unavailable.or(available) {
-            let problem =
-                format!("allows no eviction with {n_min} replicas, and so blocks every drain");
+            let problem = format!("allows no eviction with {n_min} replicas, and so blocks every drain");
             findings.error(node, format!("{} {problem} of a node; use maxUnavailable: 1", budget.label()));
         }
     }

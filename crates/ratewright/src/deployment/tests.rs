@@ -1,4 +1,4 @@
-//! Manifests that nobody meant: whatever stands in them, the check reports and does not panic.
+//! Invalid manifests: the check reports them, and never panics.
 
 mod pods;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A small deployment with everything that the check looks at.
+/// A small deployment with all parts that the check reads.
 const VALID: &str = r#"apiVersion: v1
 kind: List
 items:
@@ -62,16 +62,17 @@ fn checked(manifests: &str, expect: &str) -> Report {
 }
 
 #[test]
-fn the_sound_one_is_sound() {
+fn the_valid_deployment_has_no_findings() {
     let report = checked(VALID, EXPECT);
     let reported: Vec<_> = report.errors.iter().chain(&report.warnings).map(ToString::to_string).collect();
     assert_eq!(reported, Vec::<String>::new());
-    let compared = "of policies they compare rate, burst, algorithm and that it is enforced, but not which requests a policy covers";
+    let compared =
+        "for policies they compare rate, burst, algorithm and mode, not which requests a policy covers";
     let end = format!("all 5 expectations hold; {compared}\n");
     assert!(report.words.ends_with(&end), "{}", report.words);
 }
 
-/// The program skips files whose names begin with a dot, as a ConfigMap may have them.
+/// The program skips files whose names begin with a dot, which a ConfigMap may contain.
 #[test]
 fn hidden_files_of_a_folder_are_not_read() {
     let hidden = VALID.replace("a.yaml: ", ".a.yaml: ");
@@ -81,7 +82,7 @@ fn hidden_files_of_a_folder_are_not_read() {
     assert_eq!(errors, Vec::<String>::new());
 }
 
-/// Texts in the place of others.
+/// Values to put in place of others.
 fn odd() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
         "0",
@@ -132,14 +133,14 @@ proptest! {
         checked(manifests, expect);
     }
 
-    /// A text is cut off.
+    /// The file is truncated.
     #[test]
     fn no_cut_makes_the_check_panic(at in 0..VALID.len()) {
         checked(VALID.get(..at).unwrap_or_default(), EXPECT);
     }
 }
 
-/// Files that a policy file names are in the container, not here: each is told of, and nothing else is made of it.
+/// Files that a policy file names are in the container, not here: the check warns that it does not read them.
 #[test]
 fn files_of_the_container_are_not_read() {
     let file = "store: {redis: {url: 'rediss://r:6379', tls: {ca: /t/ca}}}\\nclients: {user: {jwt: {public_key: /t/jwt}}}\\nenvoy: {files: [/t/rules]}\\nroutes: [{id: a, match: {path: /**}, upstream: {servers: ['https://u'], tls: {ca: /t/up}}}]\\npolicies: [{name: per-user, by: user, quota: {rate: 1/s}}]\\nlisten: {admin: '0.0.0.0:8082', tls: {cert: /t/cert, key: /t/key, client_ca: /t/clients}}";

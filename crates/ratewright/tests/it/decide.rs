@@ -1,11 +1,11 @@
 //! `POST /api/v1/decide`, by requirement id.
 
+mod authorization;
 mod batch;
+mod canonical_keys;
+mod invalid_bodies;
 mod outage;
 mod refund;
-mod refused;
-mod spellings;
-mod strangers;
 
 use serde_json::{Value, json};
 

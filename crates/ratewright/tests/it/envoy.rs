@@ -1,6 +1,6 @@
 //! Envoy itself, with its rate limit filter, in front of nginx: what its clients see.
 
-mod no_way_around;
+mod ambiguous_requests;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -3,7 +3,7 @@
 //!
 //! What the program does with each, request by request, is in `played`.
 
-mod played;
+mod requests;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -1,16 +1,16 @@
 //! The gateway as its users meet it: the examples with a real nginx behind them, asked with real clients.
 
 mod access_log;
-mod clients;
+mod ambiguous_requests;
 mod cors;
-mod many;
-mod named_limits;
-mod no_way_around;
+mod limits_by_route;
+mod many_connections;
 mod proxy_protocol;
+mod real_clients;
 mod scenarios;
-mod shared;
+mod shared_redis;
+mod troubleshooting;
 mod websocket;
-mod why;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

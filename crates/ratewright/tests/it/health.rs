@@ -59,7 +59,7 @@ fn a_program_that_drains_is_alive_and_not_ready() {
     check(
         &ask(&ratewright, &[]),
         expect![[r#"
-        not ready: it is stopping
+        not ready: the instance is stopping
         exit 1"#]],
     );
     check(
@@ -88,7 +88,7 @@ fn a_program_that_denies_everything_without_redis_is_not_ready() {
     check(
         &ask(&ratewright, &[]),
         expect![[r#"
-        not ready: Redis is out of reach, and store.on_failure is closed
+        not ready: Redis is unreachable and store.on_failure is closed
         exit 1"#]],
     );
 }
@@ -100,7 +100,7 @@ fn a_program_that_is_not_there_is_reported() {
     let told = String::from_utf8(output.stderr).unwrap();
     assert!(told.starts_with(&format!("error: cannot reach {admin} (Connection refused")), "{told}");
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
-    assert_eq!(run(&["health", "--admin", "8082"]).status.code(), Some(2), "an option is wrong");
+    assert_eq!(run(&["health", "--admin", "8082"]).status.code(), Some(2), "an option is invalid");
 }
 
 /// Readiness is open to all: the token is not sent, so that no probe needs it and none can leak it.

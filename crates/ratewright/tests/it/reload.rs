@@ -1,6 +1,6 @@
 //! Another policy file, put in force while the program runs: by an edit, by SIGHUP, by Kubernetes.
 
-mod named;
+mod referenced_files;
 mod routes;
 
 use std::io::Write;
@@ -96,7 +96,7 @@ fn a_broken_file_is_told_and_the_one_before_stays_until_it_is_repaired() {
         let failures = n as f64 + 1.0;
         wait_until("it is refused", || ratewright.metric(FAILURES) == failures);
         ratewright.wait_for_line(&["ERROR", &format!("{file}{told}")]);
-        ratewright.wait_for_line(&["ERROR", "the policy file is not put in force; the one before stays"]);
+        ratewright.wait_for_line(&["ERROR", "policy file rejected; the previous file stays in force"]);
         assert_eq!(look(&ratewright, "192.0.2.1", "api"), Some(2), "{broken}");
     }
     std::fs::remove_file(ratewright.file()).unwrap();
@@ -114,7 +114,11 @@ fn a_broken_file_is_told_and_the_one_before_stays_until_it_is_repaired() {
 fn policies_do_not_go_by_being_left_out() {
     let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 3}", ""));
     ratewright.rewrite("log: {level: info}\n");
-    ratewright.wait_for_line(&["ERROR", "the policy file has no section policies", "write policies: []"]);
+    ratewright.wait_for_line(&[
+        "ERROR",
+        "policy file rejected: section policies is missing",
+        "write policies: []",
+    ]);
     assert_eq!(ratewright.metric(FAILURES), 1.0);
     assert_eq!(look(&ratewright, "192.0.2.1", "api"), Some(3));
     ratewright.reload("policies: []\n");
@@ -129,7 +133,11 @@ fn routes_do_not_go_by_being_left_out() {
     let ratewright = Ratewright::start(&format!("{policies}{routes}"));
     assert_eq!(ratewright.pass("/", &[]).status, 502);
     ratewright.rewrite(policies);
-    ratewright.wait_for_line(&["ERROR", "the policy file has no section routes", "write routes: []"]);
+    ratewright.wait_for_line(&[
+        "ERROR",
+        "policy file rejected: section routes is missing",
+        "write routes: []",
+    ]);
     assert_eq!(ratewright.pass("/", &[]).status, 502);
     ratewright.reload(&format!("{policies}routes: []\n"));
     assert_eq!(ratewright.pass("/", &[]).status, 404);
@@ -305,19 +313,21 @@ fn with_redis_the_counts_survive_a_reload() {
 fn what_cannot_change_while_it_is_in_use_is_told() {
     let ratewright = Ratewright::start("");
     ratewright.reload("store: {local: {max_keys: 5}}\n");
-    ratewright.wait_for_line(&["WARN", "store has changed, and stays as it was until a restart"]);
+    ratewright.wait_for_line(&["WARN", "settings changed: store; restart to apply"]);
     ratewright.reload("log: {format: text, denials: all}\nmetrics: {labels: {application: t}}\n");
     ratewright.reload("");
     let n_lines = |part: &str| ratewright.logged().iter().filter(|line| line.contains(part)).count();
     wait_until("all is logged", || n_lines("policies reloaded") == 3);
-    let names = "metrics.labels, log.format, log.denials have changed, and stay as they were until a restart";
+    let names = "settings changed: metrics.labels, log.format, log.denials; restart to apply";
     assert_eq!((n_lines(names), n_lines("until a restart")), (1, 2), "once for each reload");
     let file = ratewright.file();
     std::fs::write(&file, "listen: {api: '127.0.0.1:0', admin: off}\n").unwrap();
-    ratewright.wait_for_line(&["WARN", "listen.admin is off, and stays open until a restart"]);
+    ratewright.wait_for_line(&["WARN", "listener removed: listen.admin; it stays open until a restart"]);
     std::fs::write(&file, "listen: {api: '127.0.0.1:1', admin: '127.0.0.1:0'}\n").unwrap();
-    ratewright
-        .wait_for_line(&["WARN", "listen.api is now 127.0.0.1:1, and stays 127.0.0.1:0 until a restart"]);
+    ratewright.wait_for_line(&[
+        "WARN",
+        "listener address changed: listen.api from 127.0.0.1:0 to 127.0.0.1:1; restart to apply",
+    ]);
     assert_eq!(decide(&ratewright, "192.0.2.1").status, 200, "it still listens");
 }
 

@@ -267,9 +267,8 @@ fn changes_that_wait_for_a_restart_are_reported_until_they_are_undone() {
         [("7s", "7 s instead of 20 s"), ("7s", "7 s instead of 20 s"), ("9s", "9 s instead of 20 s")]
     {
         ratewright.rewrite(&config(timeout));
-        let expected = format!(
-            "in force; these changes wait for a restart\n  drain_timeout: {words}; needs a restart\n"
-        );
+        let expected =
+            format!("in force; these changes need a restart\n  drain_timeout: {words}; needs a restart\n");
         assert_eq!(report(), expected);
     }
     ratewright.rewrite(&config("20s"));

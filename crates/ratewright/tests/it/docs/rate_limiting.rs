@@ -9,9 +9,9 @@
 
 mod commands;
 mod production;
+mod redis_keys;
 mod references;
-mod stored;
-mod worked;
+mod worked_examples;
 
 use std::os::unix::fs::symlink;
 

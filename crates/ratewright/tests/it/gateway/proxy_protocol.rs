@@ -139,7 +139,7 @@ fn a_change_of_load_balancers_waits_for_a_restart() {
     reload(&same.replace("burst: 1}", "burst: 2}"));
     assert!(!ratewright.logged().iter().any(|line| line.contains("restart")), "{:?}", ratewright.logged());
     reload(&text(application, "10.0.0.0/8"));
-    ratewright.wait_for_line(&["WARN", "listen.gateway changes its proxy_protocol at a restart"]);
+    ratewright.wait_for_line(&["WARN", "listener proxy_protocol changed: listen.gateway; restart to apply"]);
     let client = format!("PROXY TCP4 198.51.100.7 10.0.0.9 40000 8000\r\n{GET}");
     assert!(balanced.heard(&client).starts_with("HTTP/1.1 200 "), "the old networks count");
     reload(&same.replace("proxy_protocol: {from: 127.0.0.0/8}", "open: false").replace(", open: false", ""));

@@ -105,11 +105,11 @@ fn e2_a_changed_figure_fails_with_the_difference() {
 fn manifests_that_do_not_fit_their_policy_file_fail_with_the_difference() {
     let Some(text) = rendered(PRODUCTION) else { return };
     for (from, to, difference) in [
-        ("path: /ready", "path: /health", "readinessProbe asks /health; it must ask /ready"),
+        ("path: /ready", "path: /health", "readinessProbe requests /health; it must request /ready"),
         (
             "    listen:\n",
             "    listen:\n      tls: {cert: /c, key: /k}\n",
-            "readinessProbe asks by HTTP, and listen.admin has TLS; set scheme: HTTPS",
+            "readinessProbe uses HTTP, and listen.admin has TLS; set scheme: HTTPS",
         ),
         (
             "    listen:\n",
@@ -119,7 +119,7 @@ fn manifests_that_do_not_fit_their_policy_file_fail_with_the_difference() {
         (
             "path: /ready\n            port: admin",
             "path: /ready\n            port: admin\n            scheme: HTTPS",
-            "readinessProbe asks by HTTPS, and listen.admin has no TLS; remove scheme",
+            "readinessProbe uses HTTPS, and listen.admin has no TLS; remove scheme",
         ),
         (
             "admin: 0.0.0.0:8082 ",
@@ -129,22 +129,22 @@ fn manifests_that_do_not_fit_their_policy_file_fail_with_the_difference() {
         (
             "kind: ConfigMap\n",
             "kind: ConfigMap\nmetadata: {name: ratewright, namespace: ratewright}\n---\napiVersion: v1\nkind: ConfigMap\n",
-            "ConfigMap ratewright is there twice",
+            "duplicate ConfigMap ratewright",
         ),
         (
             "path: /health\n            port: admin\n          periodSeconds: 10",
             "path: /ready\n            port: admin\n          periodSeconds: 10",
-            "livenessProbe asks /ready; it must ask /health",
+            "livenessProbe requests /ready; it must request /health",
         ),
         (
             "path: /ready\n            port: admin",
             "path: /ready\n            port: 8000",
-            "readinessProbe asks port 8000; listen.admin is on 8082",
+            "readinessProbe uses port 8000; listen.admin is on 8082",
         ),
         (
             "path: /ready\n            port: admin",
             "path: /ready\n            port: health",
-            "readinessProbe asks port \"health\", which the container does not name",
+            "readinessProbe uses port \"health\", which the container does not declare",
         ),
         (
             "        readinessProbe:\n",
@@ -159,23 +159,23 @@ fn manifests_that_do_not_fit_their_policy_file_fail_with_the_difference() {
         (
             "admin: 0.0.0.0:8082",
             "admin: 127.0.0.1:8082",
-            "listen.admin is 127.0.0.1:8082, which only the container itself reaches",
+            "listen.admin is 127.0.0.1:8082, reachable only inside the container",
         ),
         ("admin: 0.0.0.0:8082", "admin: off", "listen.admin, which is off"),
         (
             "containerPort: 8000",
             "containerPort: 8001",
-            "containerPort is 8001, where nothing listens; listeners are gateway 8000, api 8080, admin 8082",
+            "containerPort is 8001, which has no listener; listeners are gateway 8000, api 8080, admin 8082",
         ),
         (
             "targetPort: gateway",
             "targetPort: 8080",
-            "Service ratewright: targetPort is 8080; listen.api is 127.0.0.1:8080, which only the pod itself reaches",
+            "Service ratewright: targetPort is 8080; listen.api is 127.0.0.1:8080, reachable only inside the pod",
         ),
         (
             "targetPort: gateway",
             "targetPort: web",
-            "Service ratewright: targetPort is web, where nothing listens",
+            "Service ratewright: targetPort is web, which has no listener",
         ),
         (
             "terminationGracePeriodSeconds: 30",
@@ -185,7 +185,7 @@ fn manifests_that_do_not_fit_their_policy_file_fail_with_the_difference() {
         (
             "drain_timeout: 20s",
             "drain_timeout: 40s",
-            "stop_delay 5s + drain_timeout 40s = 45s are needed, or requests are cut off; set at least 45",
+            "stop_delay 5s + drain_timeout 40s = 45s are needed, or requests are aborted; set at least 45",
         ),
         (
             "        name: ratewright\n        ports:",
@@ -200,23 +200,23 @@ fn manifests_that_do_not_fit_their_policy_file_fail_with_the_difference() {
         (
             "spec:\n  selector:\n    matchLabels:\n      app.kubernetes.io/name: ratewright\n  strategy",
             "spec:\n  replicas: 3\n  selector:\n    matchLabels:\n      app.kubernetes.io/name: ratewright\n  strategy",
-            "replicas is set, though HorizontalPodAutoscaler ratewright sets it too",
+            "replicas is set, and HorizontalPodAutoscaler ratewright sets it too",
         ),
         ("            cpu: 500m\n", "", "container ratewright requests no CPU"),
         (
             "  maxUnavailable: 1\n",
             "  maxUnavailable: 0\n",
-            "PodDisruptionBudget ratewright lets no pod go while there are 2 replicas",
+            "PodDisruptionBudget ratewright allows no eviction with 2 replicas",
         ),
         (
             "  maxUnavailable: 1\n",
             "  minAvailable: 2\n",
-            "PodDisruptionBudget ratewright lets no pod go while there are 2 replicas",
+            "PodDisruptionBudget ratewright allows no eviction with 2 replicas",
         ),
         (
             "    store:\n      redis:\n        url: ${REDIS_URL:-redis://127.0.0.1:6379}\n",
             "",
-            "buckets are in memory, so every replica counts by itself: under per-ip, 10 replicas allow 1000/min in place of 100/min; set store.redis",
+            "buckets are in memory, so each replica counts separately: under per-ip, 10 replicas allow 1000/min instead of 100/min; set store.redis",
         ),
         (
             "        - name: JWT_SECRET\n",
@@ -236,14 +236,14 @@ fn manifests_that_do_not_fit_their_policy_file_fail_with_the_difference() {
         (
             "- mountPath: /etc/ratewright\n",
             "- mountPath: /etc/other\n",
-            "no ConfigMap is mounted with the policy file /etc/ratewright",
+            "no mounted ConfigMap contains the policy file /etc/ratewright",
         ),
         (
             "apiVersion: autoscaling/v2\n",
             "apiVersion: autoscaling/v2beta2\n",
             "autoscaling/v2beta2 was removed in Kubernetes 1.26",
         ),
-        ("image: ratewright:0.1.0", "image: nginx:1", "none of the 16 objects runs Ratewright"),
+        ("image: ratewright:0.1.0", "image: nginx:1", "no workload runs Ratewright (16 objects read)"),
     ] {
         differs(&text, from, to, difference);
     }
@@ -257,7 +257,7 @@ fn what_works_but_is_hardly_meant_is_a_warning() {
         (
             "- mountPath: /etc/ratewright\n",
             sub_path,
-            "the policy file is mounted by subPath, so changes of the ConfigMap need new pods",
+            "policy file is mounted by subPath, so changes of the ConfigMap need new pods",
         ),
         (
             "        livenessProbe:\n",

@@ -47,7 +47,7 @@ fn a_folder_that_must_be_rendered_is_rejected_with_the_command() {
         let file = format!("overlays/production/{name}");
         let (told, code) = checked_folder(&[(&file, "a: b\n"), ("overlays/production/x.yaml", "{{ if }}\n")]);
         let expected = format!(
-            "error: manifests/overlays/production: the folder has a {name}, so its manifests must be rendered first; \
+            "error: manifests/overlays/production: folder contains {name}, so its manifests must be rendered first; \
              run: {command} manifests/overlays/production | ratewright check --deployment -\n"
         );
         assert_eq!((told, code), (expected, Some(2)));
@@ -63,8 +63,8 @@ fn input_that_cannot_be_read_is_told_with_its_place() {
         })
         .collect();
     for (text, expected) in [
-        (String::new(), "error: -: none of the 0 objects runs Ratewright"),
-        ("a: b\n---\n- c\n".to_owned(), "error: -: none of the 0 objects runs Ratewright"),
+        (String::new(), "error: -: no workload runs Ratewright (0 objects read)"),
+        ("a: b\n---\n- c\n".to_owned(), "error: -: no workload runs Ratewright (0 objects read)"),
         ("kind: Secret\ndata: {a: b\n".to_owned(), "error: stdin:2:"),
         ("kind: A\n---\nkind: [\n".to_owned(), "error: stdin:"),
         ("kind: A\nkind: B\n".to_owned(), "error: stdin:2:1: the name \"kind\" stands here twice"),
@@ -78,14 +78,14 @@ fn input_that_cannot_be_read_is_told_with_its_place() {
     let run = |path: &str| run_in(Path::new("/"), &["check", "--deployment", path]);
     for (path, expected) in [
         ("/nowhere", "error: /nowhere: cannot read the file"),
-        ("/dev/zero", "error: /dev/zero: the manifests have more than 67108864 bytes"),
+        ("/dev/zero", "error: /dev/zero: manifests exceed 67108864 bytes"),
     ] {
         let output = run(path);
         let told = String::from_utf8(output.stderr).unwrap();
         assert!(told.starts_with(expected) && output.status.code() == Some(2), "{told}");
     }
     let (told, code) = checked_folder(&[("notes.txt", "")]);
-    assert_eq!(told, "error: manifests: the folder has no *.yaml, *.yml or *.json\n");
+    assert_eq!(told, "error: manifests: folder contains no *.yaml, *.yml or *.json\n");
     assert_eq!(code, Some(2));
 }
 
@@ -95,18 +95,24 @@ fn an_expectation_that_means_nothing_is_told() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("expect.yaml");
     for (expect, expected) in [
-        ("scalling: {}\n", "expect.yaml:1:11: there is no expectation \"scalling\"; use scaling, policies"),
+        ("scalling: {}\n", "expect.yaml:1:11: unknown expectation \"scalling\"; use scaling, policies"),
         (
             "scaling: {ratewright: {cpus: 1}}\n",
-            "there is no expectation \"cpus\"; use cpu, sustained, replicas, scale_up_at",
+            "unknown expectation \"cpus\"; use cpu, sustained, replicas, scale_up_at",
         ),
-        ("scaling: {ratewright: {sustained: soon}}\n", "sustained is a time, for example 2min or 120s"),
-        ("scaling: {ratewright: {replicas: many}}\n", "replicas is a number or a range, for example 2..10"),
+        (
+            "scaling: {ratewright: {sustained: soon}}\n",
+            "invalid sustained: use a duration, for example 2min or 120s",
+        ),
+        (
+            "scaling: {ratewright: {replicas: many}}\n",
+            "invalid replicas: use a number or a range, for example 2..10",
+        ),
         ("scaling: {ratewright: {scale_up_at: all}}\n", "scale_up_at is a percentage"),
-        ("scaling: {nobody: {cpu: 1}}\n", "there is no Deployment nobody in these manifests"),
-        ("policies: {per-ip: often}\n", "an expected rate is \"often\"; a rate is units/time"),
+        ("scaling: {nobody: {cpu: 1}}\n", "Deployment nobody not found in these manifests"),
+        ("policies: {per-ip: often}\n", "invalid expected rate \"often\"; a rate is units/time"),
         ("", "the file is empty"),
-        ("a: b\n---\nc: d\n", "a second document begins here"),
+        ("a: b\n---\nc: d\n", "second document in the file"),
     ] {
         std::fs::write(&file, expect).unwrap();
         let (told, code) = checked(&text, &["--expect", file.to_str().unwrap()]);
@@ -123,7 +129,7 @@ fn values_of_variables_are_not_shown() {
     let (told, code) = checked(deployment, &[]);
     assert_eq!(
         told,
-        "error: stdin:4:1: Deployment a is started without a policy file; add args: [serve, -c, /etc/ratewright]\n"
+        "error: stdin:4:1: Deployment a has no policy file; add args: [serve, -c, /etc/ratewright]\n"
     );
     assert_eq!(code, Some(2));
     let (told, code) = checked("kind: Secret\nstringData: {password: hidden\n", &[]);

@@ -171,7 +171,7 @@ fn a_new_process_that_does_not_become_ready_changes_nothing() {
         let _ = BufReader::new(stream).read_line(&mut said);
         said
     };
-    assert!(ask("upgrade /nowhere/ratewright").starts_with("failed /nowhere/ratewright cannot be started"));
+    assert!(ask("upgrade /nowhere/ratewright").starts_with("failed cannot start /nowhere/ratewright"));
     assert!(ask("upgrade /bin/false").starts_with("failed the new process ended before it was ready"));
     assert!(ask("dance").starts_with("failed unknown command"));
     assert_eq!(ask("take over"), "", "who was not started gets no sockets");

@@ -10,7 +10,7 @@ use ratewright_http::RateLimitHeaders;
 use ratewright_lab::Redis;
 use serde_json::Value;
 
-use super::stored::PREFIXES;
+use super::redis_keys::PREFIXES;
 use super::{PAGES, config};
 use crate::docs::markdown::{Block, blocks, paragraphs, quoted, tables};
 use crate::docs::{Site, page};

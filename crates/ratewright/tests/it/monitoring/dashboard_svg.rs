@@ -8,7 +8,7 @@ use ratewright_lab::{Prometheus, Range};
 use serde_json::Value;
 
 use super::dashboard::{panels, substituted};
-use super::scene::Scene;
+use super::environment::Scene;
 use super::{path, text};
 
 /// The panels of the picture, by title.

@@ -1,10 +1,10 @@
 //! What could be read in two ways is rejected or counted: through the gateway over HTTP/1.1 and HTTP/2, and at `/decide`.
 
+mod credentials;
+mod duplicate_values;
+mod legitimate_requests;
 mod methods;
-mod ordinary;
 mod paths;
-mod users;
-mod values;
 
 use jsonwebtoken::{EncodingKey, Header, encode};
 use serde_json::{Value, json};

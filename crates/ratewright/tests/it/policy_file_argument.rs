@@ -58,7 +58,7 @@ fn check_takes_its_files_as_arguments_or_by_options() {
 fn a_usual_file_in_the_working_folder_that_is_not_read_is_hinted_at() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "ratewright.yaml", &on_free_ports(POLICY));
-    let hint = "ratewright.yaml in this folder is not read; to use it: ratewright serve ratewright.yaml";
+    let hint = "ratewright.yaml in this folder is ignored; to use it: ratewright serve ratewright.yaml";
     // The default address is taken, so that the program ends by itself.
     let _taken = TcpListener::bind("127.0.0.1:8080");
     for args in [&[][..], &["serve"]] {

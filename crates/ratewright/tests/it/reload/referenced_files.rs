@@ -135,7 +135,11 @@ fn rules_for_envoy_are_followed_and_go_on_where_they_were() {
     std::fs::remove_file(folder.path().join("inn")).unwrap();
     wait_until("what was taken away is gone", || ask("envoy.inn.client", true).is_none());
     ratewright.rewrite("");
-    ratewright.wait_for_line(&["ERROR", "the policy file has no section envoy", "write envoy: {files: []}"]);
+    ratewright.wait_for_line(&[
+        "ERROR",
+        "policy file rejected: section envoy is missing",
+        "write envoy: {files: []}",
+    ]);
     ratewright.reload("envoy: {files: []}\n");
     assert_eq!(ask("envoy.shop.client", true), None);
 }

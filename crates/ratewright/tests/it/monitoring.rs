@@ -7,10 +7,10 @@
 #![expect(clippy::disallowed_methods, reason = "Prometheus records real time")]
 
 mod dashboard;
+mod dashboard_svg;
+mod environment;
 mod exporter;
 mod metrics;
-mod picture;
-mod scene;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,8 +20,8 @@ use expect_test::expect_file;
 use ratewright_lab::{Prometheus, wait_until};
 use serde_json::Value;
 
+use environment::Scene;
 use exporter::Exporter;
-use scene::Scene;
 
 /// A file under the root of the repository.
 fn path(name: &str) -> PathBuf {
@@ -222,7 +222,7 @@ fn e4_c8_every_expression_returns_data_and_each_alert_fires() {
         scene.serve_one_round();
         !prometheus.query("min(ratewright_store_mode_since_seconds{mode=\"shared\"}) > 1").is_empty()
     });
-    picture::draw(&prometheus, began.elapsed().as_secs_f64(), &scene);
+    dashboard_svg::draw(&prometheus, began.elapsed().as_secs_f64(), &scene);
 
     // The program ends, and then it is forgotten.
     scene.ratewright.signal("KILL");

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::scene::Scene;
+use super::environment::Scene;
 use super::text;
 use crate::process::Ratewright;
 

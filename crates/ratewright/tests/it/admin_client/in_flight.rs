@@ -80,14 +80,14 @@ fn inspect_shows_how_many_requests_of_a_key_are_in_flight_and_the_maximum() {
         &ratewright,
         &["inspect", "closed"],
         expect![[r#"
-            closed: nothing is counted, the policy or all limits are off
+            closed: not counted; the policy or all limits are off
             exit 0"#]],
     );
     check(
         &ratewright,
         &["reset", "at-once:127.0.0.1"],
         expect![[r#"
-            error: http://ADMIN refuses: policy "at-once" cannot be reset: it limits requests in flight, which end by themselves
+            error: http://ADMIN rejected the request: policy "at-once" cannot be reset: it limits requests in flight, which end by themselves
             exit 1"#]],
     );
     requests.into_iter().for_each(end);
@@ -117,7 +117,7 @@ fn without_an_open_gateway_inspect_says_that_nothing_counts_requests_in_flight()
         &ratewright,
         &["inspect", "at-once:127.0.0.1"],
         expect![[r#"
-            error: http://ADMIN refuses: policy "at-once": requests in flight are not counted because the gateway is not running; add routes to the policy file and restart
+            error: http://ADMIN rejected the request: policy "at-once": requests in flight are not counted because the gateway is not running; add routes to the policy file and restart
             exit 1"#]],
     );
     assert_eq!(ratewright.admin("/api/v1/admin/key?policy=at-once&key=127.0.0.1").status, 409);

@@ -1,6 +1,6 @@
 //! The commands that ask a running program: `inspect`, `reset` and `top`.
 
-mod client;
+mod client_buckets;
 mod in_flight;
 
 use std::io::{BufRead, BufReader, Read};
@@ -110,7 +110,7 @@ fn inspect_tells_how_a_key_stands_under_each_quota() {
         &ratewright,
         &["inspect", "idle:192.0.2.1"],
         expect![[r#"
-            idle:192.0.2.1: nothing is counted, the policy or all limits are off
+            idle:192.0.2.1: not counted; the policy or all limits are off
             exit 0"#]],
     );
     assert_eq!(
@@ -209,7 +209,7 @@ fn top_tells_who_is_denied_most_and_who_was_last() {
         &ratewright,
         &["top"],
         expect![[r#"
-            Nobody was denied in the last 5 minutes
+            No client was denied in the last 5 minutes
             exit 0"#]],
     );
     for (ip, n) in [("192.0.2.1", 5), ("192.0.2.22", 3)] {
@@ -270,13 +270,13 @@ fn top_refuses_a_policy_that_does_not_exist_and_says_if_one_denied_nobody() {
         &ratewright,
         &["top", "-p", "nope"],
         expect![[r#"
-        error: http://ADMIN refuses: unknown policy "nope"; see the policy file
+        error: http://ADMIN rejected the request: unknown policy "nope"; see the policy file
         exit 1"#]],
     );
     assert_eq!(ratewright.admin("/api/v1/admin/top?policy=nope").status, 404);
     for policy in ["login", "idle", "at-once", "token_bucket"] {
         let text = told(&ask(&ratewright, &["top", "-p", policy]));
-        assert_eq!(text, format!("Nobody was denied by policy {policy} in the last 5 minutes\nexit 0"));
+        assert_eq!(text, format!("No client was denied by policy {policy} in the last 5 minutes\nexit 0"));
     }
     for _ in 0..3 {
         ratewright.decide(&json!({"ip": "192.0.2.1", "path": "/api"}));
@@ -432,21 +432,21 @@ fn what_goes_wrong_is_told_with_what_to_do() {
         &ratewright,
         &["inspect", "nobody:192.0.2.1"],
         expect![[r#"
-            error: http://ADMIN refuses: unknown policy "nobody"; the policies are login, api, all, idle
+            error: http://ADMIN rejected the request: unknown policy "nobody"; the policies are login, api, all, idle
             exit 1"#]],
     );
     check(
         &ratewright,
         &["inspect", "api:192.0.2.1"],
         expect![[r#"
-            error: http://ADMIN refuses: key "192.0.2.1" does not fit policy api; it is made of user:… or ip:…
+            error: http://ADMIN rejected the request: key "192.0.2.1" does not fit policy api; it is made of user:… or ip:…
             exit 1"#]],
     );
     check(
         &ratewright,
         &["reset", "login"],
         expect![[r#"
-            error: http://ADMIN refuses: key is missing; it is made of ip
+            error: http://ADMIN rejected the request: key is missing; it is made of ip
             exit 1"#]],
     );
     ratewright.reload("policies: [{name: keys, by: 'header:X-Api-Key', quota: {rate: 1/h}}]");
@@ -454,14 +454,14 @@ fn what_goes_wrong_is_told_with_what_to_do() {
         &ratewright,
         &["reset", "keys:header:x-api-key:#6ab9f1eb"],
         expect![[r#"
-        error: http://ADMIN refuses: key "header:x-api-key:#6ab9f1eb" is the digest of a secret value; send the value itself, for which printf %s VALUE | sha256sum begins with 6ab9f1eb
+        error: http://ADMIN rejected the request: key "header:x-api-key:#6ab9f1eb" is the digest of a secret value; send the value itself, for which printf %s VALUE | sha256sum begins with 6ab9f1eb
         exit 1"#]],
     );
     check(
         &ratewright,
         &["inspect", "token_bucket"],
         expect![[r#"
-            error: http://ADMIN refuses: key is missing; it is made of 1 to 1024 characters
+            error: http://ADMIN rejected the request: key is missing; it is made of 1 to 1024 characters
             exit 1"#]],
     );
     let nowhere = format!("http://127.0.0.1:{}", free_port());
@@ -526,20 +526,21 @@ fn a_door_elsewhere_is_asked_with_a_token_and_over_tls() {
         )
     };
     let warning =
-        format!("warning: the token goes to {admin} over plain HTTP; who listens on the way can use it\n");
-    assert_eq!(with("first"), format!("Nobody was denied in the last 5 minutes\n{warning}exit 0"));
+        format!("warning: token sent to {admin} over plain HTTP; anyone on the network path can read it\n");
+    assert_eq!(with("first"), format!("No client was denied in the last 5 minutes\n{warning}exit 0"));
     let refused = with("second");
     assert!(
-        refused.contains("refuses: the token is not valid") && refused.ends_with("see --token\nexit 1"),
+        refused.contains("rejected the request: the token is not valid")
+            && refused.ends_with("see --token\nexit 1"),
         "{refused}"
     );
     let missing = told(&run(&["top", "--admin", &admin]));
-    assert!(missing.contains("refuses: the token is missing"), "{missing}");
+    assert!(missing.contains("rejected the request: the token is missing"), "{missing}");
 
     let ratewright = start(&encrypted);
     let admin = format!("https://{}", ratewright.admin);
     let output = run(&["top", "--admin", &admin, "--ca", &path("ca.pem")]);
-    assert_eq!(told(&output), "Nobody was denied in the last 5 minutes\nexit 0");
+    assert_eq!(told(&output), "No client was denied in the last 5 minutes\nexit 0");
     let untrusted = told(&run(&["top", "--admin", &admin]));
     assert!(untrusted.contains("UnknownIssuer") && untrusted.contains("See --admin and --ca"), "{untrusted}");
     let unreadable = told(&run(&["top", "--admin", &admin, "--ca", &path("no.pem")]));

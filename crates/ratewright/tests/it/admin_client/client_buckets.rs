@@ -63,7 +63,7 @@ fn a_client_address_shows_its_buckets_under_every_policy_or_what_is_missing() {
         tiers+get  192.0.2.1        8   9  nnn s      enforce  local
         fallback   ip:192.0.2.1     1   2  nnnn s     enforce  local
         keyed      ip:192.0.2.1     6   7  nnn s      enforce  local
-        all        (everybody)      9  10  nnnnnnn s  shadow   local
+        all        (all clients)    9  10  nnnnnnn s  shadow   local
 
         pair: needs method
         strict: needs claim:plan and (user or cookie:sid)
