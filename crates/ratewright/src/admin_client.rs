@@ -32,18 +32,18 @@ const CLEAR: &str = "\x1b[2J\x1b[H";
 /// The usage of a key.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct KeyUsage {
+struct KeyReply {
     basis: String,
-    limits: Vec<LimitUsage>,
+    limits: Vec<LimitReply>,
     /// Set for a policy with `in_flight`.
     #[serde(default)]
-    in_flight_limits: Vec<InFlightUsage>,
+    in_flight_limits: Vec<InFlightReply>,
 }
 
 /// The usage of a key under one quota.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct LimitUsage {
+struct LimitReply {
     policy: String,
     #[serde(rename = "override")]
     override_name: Option<String>,
@@ -58,7 +58,7 @@ struct LimitUsage {
 /// The number of requests of a key in flight, under one limit.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct InFlightUsage {
+struct InFlightReply {
     policy: String,
     #[serde(rename = "override")]
     override_name: Option<String>,
@@ -76,15 +76,15 @@ struct ResetResult {
 /// The clients that are denied most, and the latest denials.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct DeniedClients {
+struct DenialsReply {
     window_seconds: u64,
-    top: Vec<DeniedClient>,
-    denials: Vec<RecentDenial>,
+    top: Vec<DenialCount>,
+    denials: Vec<LatestDenial>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct DeniedClient {
+struct DenialCount {
     policy: String,
     client: String,
     at_least: u64,
@@ -94,7 +94,7 @@ struct DeniedClient {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct RecentDenial {
+struct LatestDenial {
     at_unix_ms: u64,
     policy: String,
     client: String,
@@ -114,7 +114,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> ExitCode {
         }
         let Some(key) = &args.key else { return Ok(()) }; // the parser requires one of the two
         let response = client.ask(Method::GET, "key", &key.params()).await?;
-        show(&args.admin, response, |inspected: KeyUsage| inspected.words(key))
+        show(&args.admin, response, |inspected: KeyReply| inspected.words(key))
     })
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn top(args: &TopArgs) -> ExitCode {
             if args.watch && !args.admin.json && std::io::stdout().is_terminal() {
                 crate::print(CLEAR);
             }
-            show(&args.admin, response, |denied: DeniedClients| denied.words(args.policy.as_deref()))?;
+            show(&args.admin, response, |denied: DenialsReply| denied.words(args.policy.as_deref()))?;
             if !args.watch {
                 return Ok(());
             }
@@ -205,13 +205,13 @@ pub(crate) fn show<T: serde::de::DeserializeOwned>(
     std::io::stdout().flush().context("cannot write to standard output")
 }
 
-impl KeyUsage {
+impl KeyReply {
     fn words(&self, key: &AdminKey) -> String {
         let key = terminal_safe(&key.to_string());
         if !self.in_flight_limits.is_empty() {
             let mut table = TextTable::new(["LIMIT", "IN FLIGHT", "MAX", "MODE"]);
             for limit in &self.in_flight_limits {
-                let InFlightUsage { in_flight, max, mode, .. } = limit;
+                let InFlightReply { in_flight, max, mode, .. } = limit;
                 table.row([limit.name(), in_flight.to_string(), max.to_string(), mode.clone()]);
             }
             return format!("{key}\n\n{table}");
@@ -238,13 +238,13 @@ fn limit_name(policy: &str, override_name: Option<&str>, quota: Option<&str>) ->
     format!("{policy}{other}{quota}")
 }
 
-impl InFlightUsage {
+impl InFlightReply {
     fn name(&self) -> String {
         limit_name(&self.policy, self.override_name.as_deref(), None)
     }
 }
 
-impl LimitUsage {
+impl LimitReply {
     fn name(&self) -> String {
         limit_name(&self.policy, self.override_name.as_deref(), self.quota.as_deref())
     }
@@ -261,7 +261,7 @@ impl LimitUsage {
     }
 }
 
-impl DeniedClients {
+impl DenialsReply {
     fn words(&self, policy: Option<&str>) -> String {
         let minutes = self.window_seconds / 60;
         let by = policy.map_or(String::new(), |policy| format!(" by policy {}", terminal_safe(policy)));
@@ -270,7 +270,7 @@ impl DeniedClients {
             return no_client;
         }
         let mut most = TextTable::new(["DENIED", "POLICY", "CLIENT", "MODE"]);
-        for DeniedClient { policy, client, at_least, at_most, mode } in &self.top {
+        for DenialCount { policy, client, at_least, at_most, mode } in &self.top {
             let times =
                 if at_least == at_most { at_least.to_string() } else { format!("{at_least} to {at_most}") };
             most.row([times, policy.clone(), client.clone(), mode.clone()]);

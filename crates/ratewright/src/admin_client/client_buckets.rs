@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Deserialize;
 
-use super::{InFlightUsage, LimitUsage};
+use super::{InFlightReply, LimitReply};
 use crate::text_table::{TextTable, terminal_safe};
 
 /// The buckets of a client address.
@@ -25,9 +25,9 @@ struct ClientPolicy {
     #[serde(default)]
     needs: Vec<String>,
     note: Option<String>,
-    limits: Vec<LimitUsage>,
+    limits: Vec<LimitReply>,
     #[serde(default)]
-    in_flight_limits: Vec<InFlightUsage>,
+    in_flight_limits: Vec<InFlightReply>,
 }
 
 impl ClientPolicy {

@@ -9,7 +9,7 @@ use crate::config::{Config, DoorConfig};
 
 /// The restart-only settings of a configuration.
 pub(crate) struct RestartOnly {
-    doors: Vec<RestartOnlyListener>,
+    listeners: Vec<RestartOnlyListener>,
     /// Names of settings, with their values as text.
     settings: [(&'static str, String); 8],
 }
@@ -25,18 +25,18 @@ struct RestartOnlyListener {
 impl RestartOnly {
     /// The restart-only settings of this configuration.
     pub(crate) fn of(config: &Config) -> Self {
-        let door = |name, door: &DoorConfig| {
-            let DoorConfig { address, tls, proxy_protocol } = door.clone();
+        let listener = |name, listener: &DoorConfig| {
+            let DoorConfig { address, tls, proxy_protocol } = listener.clone();
             RestartOnlyListener { name, address: address.to_string(), tls, proxy_protocol }
         };
-        let admin = config.listen.admin.iter().map(|admin| door("listen.admin", admin));
+        let admin = config.listen.admin.iter().map(|admin| listener("listen.admin", admin));
         let gateway = (!config.gateway.routes.is_empty()).then_some(&config.listen.gateway);
-        let gateway = gateway.into_iter().map(|gateway| door("listen.gateway", gateway));
-        let api = door("listen.api", &config.listen.api);
-        let grpc = config.envoy.iter().map(|_| door("listen.grpc", &config.listen.grpc));
+        let gateway = gateway.into_iter().map(|gateway| listener("listen.gateway", gateway));
+        let api = listener("listen.api", &config.listen.api);
+        let grpc = config.envoy.iter().map(|_| listener("listen.grpc", &config.listen.grpc));
         let listening = config.envoy.as_ref().map(|envoy| envoy.listening).unwrap_or_default();
         Self {
-            doors: std::iter::once(api).chain(admin).chain(gateway).chain(grpc).collect(),
+            listeners: std::iter::once(api).chain(admin).chain(gateway).chain(grpc).collect(),
             settings: [
                 ("store", config.store_words.clone()),
                 ("listen.control", format!("{:?}", config.listen.control)),
@@ -52,9 +52,9 @@ impl RestartOnly {
 
     /// Replaces certificates, and logs which changes need a restart.
     pub(super) fn compare(&self, new: &Self) {
-        for new in &new.doors {
+        for new in &new.listeners {
             let name = new.name;
-            let Some(old) = self.doors.iter().find(|old| old.name == name) else {
+            let Some(old) = self.listeners.iter().find(|old| old.name == name) else {
                 warn!("listener added: {name}; restart to open it");
                 continue;
             };
@@ -73,8 +73,8 @@ impl RestartOnly {
                 warn!("listener proxy_protocol changed: {name}; restart to apply");
             }
         }
-        let is_gone = |old: &&RestartOnlyListener| new.doors.iter().all(|new| new.name != old.name);
-        for RestartOnlyListener { name, .. } in self.doors.iter().filter(is_gone) {
+        let is_gone = |old: &&RestartOnlyListener| new.listeners.iter().all(|new| new.name != old.name);
+        for RestartOnlyListener { name, .. } in self.listeners.iter().filter(is_gone) {
             warn!("listener removed: {name}; it stays open until a restart");
         }
         match self.changed(new).as_slice() {

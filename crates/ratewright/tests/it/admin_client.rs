@@ -1,4 +1,4 @@
-//! The commands that ask a running program: `inspect`, `reset` and `top`.
+//! The commands that ask a running instance: `inspect`, `reset` and `top`.
 
 mod client_buckets;
 mod in_flight;
@@ -22,13 +22,12 @@ policies:
 - {name: idle, by: ip, mode: off, quota: {rate: 1/h}}
 ";
 
-/// Runs a command against the program's admin door.
+/// Runs a command against the program's admin listener.
 fn ask(ratewright: &Ratewright, args: &[&str]) -> Output {
     run(&[args, &["--admin", &format!("http://{}", ratewright.admin)]].concat())
 }
 
-/// Checks what a command says, and how it ends. How late it is and how long something takes is not compared, nor where
-/// the door is.
+/// Checks a command's output and exit status. Masks times, durations and the listener's address.
 #[track_caller]
 fn check(ratewright: &Ratewright, args: &[&str], expected: Expect) {
     let told = told(&ask(ratewright, args)).replace(&ratewright.admin, "ADMIN");
@@ -65,7 +64,7 @@ fn json_of(output: &Output) -> Value {
 }
 
 #[test]
-fn inspect_tells_how_a_key_stands_under_each_quota() {
+fn inspect_shows_the_usage_of_each_quota() {
     let ratewright = Ratewright::start(POLICIES);
     for _ in 0..3 {
         ratewright.decide(&json!({"ip": "192.0.2.1", "path": "/login"}));
@@ -121,7 +120,7 @@ fn inspect_tells_how_a_key_stands_under_each_quota() {
 }
 
 #[test]
-fn reset_forgets_a_key_and_no_other() {
+fn reset_clears_one_key_only() {
     let ratewright = Ratewright::start(POLICIES);
     for ip in ["192.0.2.1", "192.0.2.2"] {
         assert_eq!(
@@ -150,7 +149,7 @@ fn inspect_remaining_and_reset_cover_all_buckets_of_a_policy() {
 }
 
 #[test]
-fn so_they_do_on_redis() {
+fn inspect_remaining_and_reset_cover_all_buckets_on_redis() {
     let server = Redis::start();
     let store = format!("store: {{redis: {{url: '{}', deadline: 1s}}}}\n", server.url());
     let ratewright = Ratewright::start(&format!("{store}{OVERRIDDEN}"));
@@ -168,7 +167,7 @@ policies:
   overrides: [{name: get, match: {method: GET}, quota: {rate: 9/h}}]
 ";
 
-/// All buckets of a policy, under the names that Redis gives them: overrides, and addresses whose token is refused.
+/// All buckets of a policy, by their keys in Redis: of overrides, and of addresses with an invalid token.
 #[track_caller]
 fn check_all_buckets(ratewright: &Ratewright) {
     let ask_as = |method: &str, user: &str| {
@@ -203,7 +202,7 @@ fn check_all_buckets(ratewright: &Ratewright) {
 }
 
 #[test]
-fn top_tells_who_is_denied_most_and_who_was_last() {
+fn top_shows_the_most_denied_clients_and_the_latest_denials() {
     let ratewright = Ratewright::start(POLICIES);
     check(
         &ratewright,
@@ -262,9 +261,9 @@ fn top_tells_who_is_denied_most_and_who_was_last() {
     assert_eq!(top["denials"].as_array().unwrap().len(), 1);
 }
 
-/// A mistyped name must not look like a policy that denied nobody.
+/// A mistyped name must not look like a policy without denials.
 #[test]
-fn top_refuses_a_policy_that_does_not_exist_and_says_if_one_denied_nobody() {
+fn top_rejects_unknown_policies_and_reports_policies_without_denials() {
     let ratewright = Ratewright::start(&format!("{POLICIES}- {{name: at-once, by: ip, in_flight: 3}}\n"));
     check(
         &ratewright,
@@ -289,7 +288,7 @@ fn top_refuses_a_policy_that_does_not_exist_and_says_if_one_denied_nobody() {
     );
 }
 
-/// Who switches a policy to enforce wants to know whom it would have denied.
+/// Before switching a policy to enforce, an operator wants to see which clients it would have denied.
 #[test]
 fn top_marks_denials_in_shadow_mode_and_shows_correlation_ids() {
     let ratewright = Ratewright::start(
@@ -333,9 +332,9 @@ fn top_marks_denials_in_shadow_mode_and_shows_correlation_ids() {
     );
 }
 
-/// Whatever a value holds, a key that is shown can be copied, inspected and reset, and is no other key.
+/// Whatever a value contains, a printed key can be copied, inspected and reset, and names the same bucket.
 #[test]
-fn a_key_that_is_shown_can_be_asked_for() {
+fn a_printed_key_can_be_inspected_and_reset() {
     let ratewright = Ratewright::start(
         "policies:\n\
          - {name: pair, by: [user, path], quota: {rate: 1/h, burst: 1}, when: {path: '/pair/**'}}\n\
@@ -368,9 +367,9 @@ fn a_key_that_is_shown_can_be_asked_for() {
     }
 }
 
-/// The calls of programs take several values the same way, and a single one as it is.
+/// The admin API takes several values in the same encoding, and a single value unencoded.
 #[test]
-fn a_program_can_name_any_key() {
+fn the_admin_api_accepts_any_key() {
     let ratewright = Ratewright::start(
         "policies:\n\
          - {name: pair, by: [user, 'claim:plan'], quota: {rate: 1/h, burst: 5}, when: {path: /pair}}\n\
@@ -388,12 +387,12 @@ fn a_program_can_name_any_key() {
     assert_eq!(left("one", "a%7Cb|c"), 4);
     assert_eq!(left("one", "a|b|c"), 5);
     let own = ratewright.get("check?policy=me").json()["key"].as_str().unwrap().to_owned();
-    assert_eq!((own.as_str(), left("me", &own)), ("ip:127.0.0.1", json!(4)), "and one's own is told so");
+    assert_eq!((own.as_str(), left("me", &own)), ("ip:127.0.0.1", json!(4)), "and its own key is reported");
 }
 
-/// What clients send must not reach the terminal of who looks at them as a command.
+/// Values from clients must not control the operator's terminal.
 #[test]
-fn what_clients_send_cannot_command_the_terminal() {
+fn control_characters_from_clients_are_escaped() {
     let ratewright = Ratewright::start(POLICIES);
     for _ in 0..3 {
         ratewright.decide(&json!({"user": "\u{1b}]0;owned\u{7}\u{9b}31m\nroot", "path": "/api"}));
@@ -405,7 +404,7 @@ fn what_clients_send_cannot_command_the_terminal() {
 }
 
 #[test]
-fn top_can_go_on() {
+fn top_watch_refreshes() {
     let ratewright = Ratewright::start(POLICIES);
     let admin = format!("http://{}", ratewright.admin);
     let watching = command(&["top", "--watch", "--json", "--admin", &admin]).spawn();
@@ -426,7 +425,7 @@ fn top_can_go_on() {
 }
 
 #[test]
-fn what_goes_wrong_is_told_with_what_to_do() {
+fn errors_say_what_to_do() {
     let ratewright = Ratewright::start(POLICIES);
     check(
         &ratewright,
@@ -499,9 +498,9 @@ fn what_goes_wrong_is_told_with_what_to_do() {
     }
 }
 
-/// The address and the token can be given by the environment; over TLS the signer is named, or trusted by the machine.
+/// The URL and the token may come from the environment; for TLS, --ca names the CA, or the machine trusts it.
 #[test]
-fn a_door_elsewhere_is_asked_with_a_token_and_over_tls() {
+fn commands_use_a_token_and_tls() {
     let Some(address) = own_address() else { return };
     let folder = TempDir::new().unwrap();
     write_certificates(folder.path());
@@ -547,9 +546,9 @@ fn a_door_elsewhere_is_asked_with_a_token_and_over_tls() {
     assert!(unreadable.contains("cannot read --ca") && unreadable.ends_with("exit 1"), "{unreadable}");
 }
 
-/// Buckets of IPv6 clients are called by their network, and a client is known by its address.
+/// Buckets of IPv6 clients have the network in their keys; operators have an address.
 #[test]
-fn a_key_with_an_ipv6_address_means_its_network() {
+fn a_key_with_an_ipv6_address_selects_its_network() {
     let ratewright = Ratewright::start("policies: [{name: login, by: ip, quota: {rate: 3/h}}]\n");
     for _ in 0..4 {
         ratewright.decide(&json!({"ip": "2001:db8::2"}));

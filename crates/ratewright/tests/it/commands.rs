@@ -1,4 +1,4 @@
-//! The commands that start nothing: `check` and `schema`.
+//! The commands that start no listener: `check`, `convert`, `schema` and `--help`.
 
 use std::path::Path;
 use std::process::Output;
@@ -7,7 +7,7 @@ use expect_test::{Expect, expect};
 
 use crate::process::run_in;
 
-/// Runs the program in a folder with these files, and tells how it ended and what it said.
+/// Runs the program in a folder with these files, and checks its output and exit status.
 #[track_caller]
 fn check(files: &[(&str, &str)], args: &[&str], expected: Expect) {
     let folder = tempfile::tempdir().unwrap();
@@ -33,7 +33,7 @@ const LOGIN: (&str, &str) = (
 );
 
 #[test]
-fn check_says_what_a_file_means() {
+fn check_describes_a_file() {
     check(
         &[LOGIN],
         &["check", "login.yaml"],
@@ -54,7 +54,7 @@ fn check_says_what_a_file_means() {
     );
 }
 
-/// What is converted is checked as it comes out.
+/// The converted file passes `check` unchanged.
 #[test]
 fn convert_writes_policies_that_check_accepts() {
     let rules = (
@@ -152,7 +152,7 @@ fn check_takes_several_files_and_a_profile_of_each() {
 }
 
 #[test]
-fn check_says_all_that_is_wrong_and_ends_with_two() {
+fn check_reports_all_errors_and_exits_with_2() {
     let files = [("a.yaml", "policies:\n- {name: a, quota: {rate: soon}}\nlog: {level: loud}\n"), LOGIN];
     check(
         &files,
@@ -194,7 +194,7 @@ fn the_schema_is_json_and_the_reference_is_markdown() {
     assert!(String::from_utf8(output.stdout).unwrap().contains("### `policies.quota`"));
 }
 
-/// The short form is for programs, the long one for reports of errors.
+/// The short form is for programs, the long one for bug reports.
 #[test]
 fn the_version_has_a_short_and_a_long_form() {
     let version = |flag| String::from_utf8(run_in(Path::new("."), &[flag]).stdout).unwrap();
@@ -207,7 +207,7 @@ fn the_version_has_a_short_and_a_long_form() {
 }
 
 #[test]
-fn help_tells_exit_codes_and_examples() {
+fn help_has_exit_codes_and_examples() {
     check(
         &[],
         &["check", "--help"],

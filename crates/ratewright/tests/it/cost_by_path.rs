@@ -1,4 +1,4 @@
-//! What a request costs by its path: the same units in the gateway and at `/api/v1/decide`.
+//! The cost of a request by its path: the same in the gateway and at `/api/v1/decide`.
 
 use ratewright_lab::Nginx;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! The gateway as its users meet it: the examples with a real nginx behind them, asked with real clients.
+//! The gateway as users run it: the examples, a real nginx as upstream, real clients.
 
 mod access_log;
 mod ambiguous_requests;
@@ -29,7 +29,7 @@ fn application() -> Nginx {
     Nginx::start(1, "", &server)
 }
 
-/// A gateway with these policies before the application.
+/// A gateway with these policies in front of the application.
 fn gateway(application: &Nginx, config: &str) -> Ratewright {
     Ratewright::start(&with_routes(application, config))
 }

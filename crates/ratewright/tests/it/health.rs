@@ -1,4 +1,4 @@
-//! `ratewright health`, against a program that is ready, stopping, without its Redis, and not there.
+//! `ratewright health` against an instance that is ready, stopping, without Redis, and unreachable.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -45,7 +45,7 @@ fn a_running_program_is_ready_and_alive() {
 }
 
 #[test]
-fn a_program_that_drains_is_alive_and_not_ready() {
+fn a_draining_instance_is_alive_but_not_ready() {
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = upstream.local_addr().unwrap();
     let ratewright = Ratewright::start(&format!(
@@ -80,7 +80,7 @@ fn a_program_that_drains_is_alive_and_not_ready() {
 }
 
 #[test]
-fn a_program_that_denies_everything_without_redis_is_not_ready() {
+fn an_instance_that_needs_redis_is_not_ready_without_it() {
     let port = free_port();
     let ratewright = Ratewright::start(&format!(
         "store: {{redis: {{url: 'redis://127.0.0.1:{port}'}}, on_failure: closed}}\n"
@@ -94,7 +94,7 @@ fn a_program_that_denies_everything_without_redis_is_not_ready() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_reported() {
+fn an_unreachable_instance_is_reported() {
     let admin = format!("http://127.0.0.1:{}", free_port());
     let output = command(&["health"]).env("RATEWRIGHT_ADMIN", &admin).output().unwrap();
     let told = String::from_utf8(output.stderr).unwrap();
@@ -105,7 +105,7 @@ fn a_program_that_is_not_there_is_reported() {
 
 /// Readiness is open to all: the token is not sent, so that no probe needs it and none can leak it.
 #[test]
-fn health_is_asked_over_tls_and_without_a_token() {
+fn health_uses_tls_and_sends_no_token() {
     let folder = TempDir::new().unwrap();
     write_certificates(folder.path());
     let path = |name: &str| folder.path().join(name).display().to_string();

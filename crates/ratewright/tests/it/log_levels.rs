@@ -1,4 +1,4 @@
-//! Log levels of single modules.
+//! Log levels of modules, and log lines of denials and errors.
 
 use serde_json::{Value, json};
 
@@ -45,9 +45,9 @@ fn b7_each_module_has_its_own_level() {
     assert_eq!(n_lines, 1, "only the denial after the last reload is logged: {lines:#?}");
 }
 
-/// The program would run on its defaults, without anybody's limits, and say nothing.
+/// Otherwise the program would silently run with its defaults, without the limits of the file.
 #[test]
-fn a_mistyped_variable_is_warned_of_unless_the_file_uses_it() {
+fn a_mistyped_variable_logs_a_warning_unless_the_file_uses_it() {
     let config = "metrics: {labels: {a: '${RATEWRIGHT_TOKE:-b}'}}\n";
     let variables = [("RATEWRIGHT_CONF", "x.yaml"), ("RATEWRIGHT_TOKE", "c"), ("RATEWRIGHT_PORT", "tcp://x")];
     let ratewright = Ratewright::start_profile(config, None, &variables);

@@ -1,5 +1,5 @@
-//! The program as its users meet it: started as a process, asked over sockets, stopped by signals.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
+//! Tests of the program as users run it: a process, requests over sockets, signals.
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
 mod admin_client;
 mod api;

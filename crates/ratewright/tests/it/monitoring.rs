@@ -1,8 +1,8 @@
-//! E4, C8: what an operator watches. The files of `deploy/prometheus` and `deploy/grafana` against a real Prometheus that
+//! E4, C8: monitoring. The files of `deploy/prometheus` and `deploy/grafana` against a real Prometheus that
 //! scrapes a Ratewright under load.
 //!
-//! Alerts wait for minutes, tests do not: see [`hasten`]. Rules of which hours or days must pass are also tested by promtool
-//! over written samples, in `deploy/prometheus/tests.yaml`.
+//! Alerts wait for minutes, tests do not: see [`shorten_durations`]. Rules over hours or days are also tested by promtool with
+//! synthetic samples, in `deploy/prometheus/tests.yaml`.
 
 #![expect(clippy::disallowed_methods, reason = "Prometheus records real time")]
 
@@ -50,12 +50,12 @@ fn rules() -> Vec<Value> {
 /// | `20m` | `8s` | longer than `10m` and `5m` together, as there |
 /// | `15m` | `120s` | time enough to start Redis several times |
 /// | `1h` | `60s` | more than the test has run before the spike |
-fn hasten(rules: &str) -> String {
+fn shorten_durations(rules: &str) -> String {
     let is_part_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let mut hastened = String::new();
+    let mut shortened = String::new();
     for piece in rules.split_inclusive(|c| !is_part_of_word(c)) {
         let word = piece.trim_end_matches(|c| !is_part_of_word(c));
-        hastened.push_str(match word {
+        shortened.push_str(match word {
             "1m" | "10m" => "1s",
             "5m" => "5s",
             "20m" => "8s",
@@ -63,9 +63,9 @@ fn hasten(rules: &str) -> String {
             "1h" => "60s",
             other => other,
         });
-        hastened.push_str(piece.strip_prefix(word).unwrap_or_default());
+        shortened.push_str(piece.strip_prefix(word).unwrap_or_default());
     }
-    hastened
+    shortened
 }
 
 /// Runs promtool, which comes with Prometheus.
@@ -128,9 +128,9 @@ fn e4_the_custom_resource_has_the_same_groups() {
 }
 
 #[test]
-fn durations_are_hastened_and_names_are_not() {
+fn durations_are_shortened_and_names_are_not() {
     assert_eq!(
-        hasten("for: 5m\nx:rate5m[15m] offset 1h, 5 minutes"),
+        shorten_durations("for: 5m\nx:rate5m[15m] offset 1h, 5 minutes"),
         "for: 5s\nx:rate5m[120s] offset 60s, 5 minutes"
     );
 }
@@ -142,8 +142,10 @@ fn e4_c8_every_expression_returns_data_and_each_alert_fires() {
     scene.deny_one();
     let ratewright = ("ratewright", &*scene.ratewright.admin.clone(), "/metrics");
     let kubernetes = ("kubernetes", &*exporter.address.clone(), "/metrics");
-    let prometheus =
-        Prometheus::with_rules(&[ratewright, kubernetes], &hasten(&text("deploy/prometheus/rules.yaml")));
+    let prometheus = Prometheus::with_rules(
+        &[ratewright, kubernetes],
+        &shorten_durations(&text("deploy/prometheus/rules.yaml")),
+    );
     wait_until("it has begun to scrape", || prometheus.query("sum(up) == 2").len() == 1);
     let began = std::time::Instant::now();
     let fired = |alert: &str| {
@@ -153,7 +155,8 @@ fn e4_c8_every_expression_returns_data_and_each_alert_fires() {
 
     // Healthy: whatever the dashboard asks for is there.
     let records = rules().into_iter().filter(|rule| rule["record"].is_string());
-    let mut asked: Vec<String> = records.map(|rule| hasten(rule["expr"].as_str().unwrap())).collect();
+    let mut asked: Vec<String> =
+        records.map(|rule| shorten_durations(rule["expr"].as_str().unwrap())).collect();
     asked.extend(rules().iter().filter_map(|rule| Some(rule["record"].as_str()?.to_owned())));
     asked.extend(dashboard::expressions(|title| title != "Reloads"));
     assert!(asked.len() > 40, "{}", asked.len());
@@ -176,7 +179,7 @@ fn e4_c8_every_expression_returns_data_and_each_alert_fires() {
         assert!(!fired(&format!("Ratewright{quiet}")), "{quiet} fires without its fault");
     }
     for expiring in ["RatewrightCertificateExpiring", "RatewrightCertificateExpiresSoon"] {
-        wait_until("a certificate of one day is told of", || fired(expiring));
+        wait_until("a certificate that expires in a day is reported", || fired(expiring));
     }
 
     // Many are denied; Redis is gone, so that keys are kept here; an upstream is gone; the policy file is broken.
@@ -191,7 +194,7 @@ fn e4_c8_every_expression_returns_data_and_each_alert_fires() {
     for alert in ["Fallback", "NearKeyCap", "UpstreamDown", "UpstreamFlapping", "ReloadFailed"] {
         wait_until(alert, || {
             scene.serve_one_round();
-            scene.come_as_new_clients();
+            scene.send_as_new_clients();
             fired(&format!("Ratewright{alert}"))
         });
     }

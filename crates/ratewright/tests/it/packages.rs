@@ -1,5 +1,5 @@
-//! What users install: the Debian package, the tarball, the image, and the man pages and completions in them. All are made from the
-//! binary that the tests have, by the scripts in `deploy/`.
+//! The packages: Debian package, tarball, image, and the man pages and completions in them. The scripts in `deploy/` build them from
+//! the binary of the tests.
 
 mod debian;
 mod image;

@@ -1,4 +1,4 @@
-//! Which policy file the program reads: as an argument, by `-c`, or none.
+//! The policy file on the command line: as an argument, by `-c`, or none.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -53,9 +53,9 @@ fn check_takes_its_files_as_arguments_or_by_options() {
     }
 }
 
-/// The program would run on its defaults, without anybody's limits, and say nothing.
+/// Otherwise the program would silently run with its defaults, without the limits of the file.
 #[test]
-fn a_usual_file_in_the_working_folder_that_is_not_read_is_hinted_at() {
+fn an_unused_ratewright_yaml_in_the_working_folder_logs_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "ratewright.yaml", &on_free_ports(POLICY));
     let hint = "ratewright.yaml in this folder is ignored; to use it: ratewright serve ratewright.yaml";

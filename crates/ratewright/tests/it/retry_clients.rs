@@ -1,4 +1,4 @@
-//! The retry clients against the real gateway, over real sockets: bursts, herds, outages. The access log is the witness.
+//! The retry clients against a real gateway: bursts, many clients at once, outages. The access log shows when each request came.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -299,7 +299,7 @@ fn e3_a_burst_of_the_typescript_client_is_served_by_the_real_gateway() {
     assert!(n_requests <= 600, "{n_requests} requests for 200 calls");
 }
 
-/// What a page on `port` sees of a gateway, in a real browser. Nothing if there is none, and CI is not set.
+/// What a page on `port` sees of a gateway, in a real browser. `None` without a browser, unless CI is set.
 fn page(port: &str, ratewright: &Ratewright, variables: &[(&str, &str)]) -> Option<Value> {
     if !Path::new("/usr/bin/chromium").exists() {
         skip("Chromium is not installed; `make deps` installs it");

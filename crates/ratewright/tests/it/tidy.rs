@@ -1,4 +1,7 @@
-//! The house rules that a machine can check.
+//! The rules of the repository that a test can check.
+
+mod plain_words;
+mod rust_text;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,7 +9,7 @@ use std::process::Command;
 
 use toml::Table;
 
-/// Who may depend on whom, among our own. Development dependencies count too.
+/// The allowed dependencies between our crates, including development dependencies.
 const ARROWS: [(&str, &[&str]); 14] = [
     ("ratewright-core", &[]),
     ("ratewright-store", &["ratewright-core", "ratewright-lab"]),

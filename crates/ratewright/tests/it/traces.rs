@@ -1,4 +1,4 @@
-//! Traces, in a build that has them.
+//! Traces (feature otel).
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::process::Ratewright;
 
-/// A collector of one: takes what is sent, and passes it on.
+/// A collector: accepts spans, and passes them to the test.
 fn collector() -> (String, Receiver<Value>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -58,7 +58,7 @@ fn a_request_is_a_span_under_the_trace_it_came_with() {
     assert_eq!(spans[0]["name"], "GET /api/v1/rate-limit/check");
 }
 
-/// What clients make up is told, but names no span.
+/// Paths and methods of clients are attributes of a span, not part of its name.
 #[test]
 fn a_span_is_named_after_its_route() {
     let (address, received) = collector();

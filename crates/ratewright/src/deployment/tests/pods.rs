@@ -21,7 +21,7 @@ fn is_error(replaced: &[(&str, &str)], problem: &str) {
 
 #[track_caller]
 fn is_valid(replaced: &[(&str, &str)]) {
-    assert_eq!(noted(replaced, EXPECT), [Vec::<String>::new(), Vec::new()], "{replaced:?}");
+    assert_eq!(findings(replaced, EXPECT), [Vec::<String>::new(), Vec::new()], "{replaced:?}");
 }
 
 #[track_caller]

@@ -34,7 +34,7 @@ fn spend(ratewright: &Ratewright, ip: &str) {
     assert_eq!(ratewright.decide(&json!({"ip": ip, "method": "GET", "path": "/tiers"})).status, 200);
 }
 
-/// The buckets of an address: policy, override, quota, key and what is left.
+/// The buckets of an address: policy, override, quota, key and units left.
 fn buckets(ratewright: &Ratewright, ip: &str) -> Vec<String> {
     let answer = json_of(&ask(ratewright, &["inspect", "--client", ip, "--json"]));
     let text = |value: &Value| value.as_str().map_or(String::new(), str::to_owned);
@@ -82,7 +82,7 @@ fn a_client_address_shows_its_buckets_under_every_policy_or_what_is_missing() {
 }
 
 #[test]
-fn asking_for_a_client_spends_nothing_and_shows_no_other_client() {
+fn inspecting_a_client_spends_nothing_and_shows_no_other_client() {
     let ratewright = Ratewright::start(POLICIES);
     spend(&ratewright, "192.0.2.1");
     let expected = [
@@ -108,7 +108,7 @@ fn asking_for_a_client_spends_nothing_and_shows_no_other_client() {
     );
 }
 
-/// A refused token is counted by address, under a key of the policy by user.
+/// A request with an invalid token is counted by address, in a bucket of the policy by user.
 #[test]
 fn the_bucket_of_requests_whose_user_cannot_be_read_is_shown_once_it_is_used() {
     let ratewright = Ratewright::start(POLICIES);
@@ -137,7 +137,7 @@ fn all_addresses_of_an_ipv6_network_are_one_client() {
 }
 
 #[test]
-fn a_client_that_is_not_an_address_is_refused() {
+fn a_client_that_is_not_an_address_is_rejected() {
     let ratewright = Ratewright::start("");
     for (query, detail) in [
         (

@@ -16,7 +16,7 @@ const POLICIES: &str = "policies:
 - {name: closed, in_flight: 5, mode: off}
 ";
 
-/// A gateway before an upstream that answers only when the test does.
+/// A gateway in front of an upstream whose responses the test sends.
 fn gateway(upstream: &TcpListener) -> Ratewright {
     let address = upstream.local_addr().unwrap();
     let routes = format!("routes: [{{id: app, match: {{path: /**}}, upstream: 'http://{address}'}}]\n");
@@ -94,7 +94,7 @@ fn inspect_shows_how_many_requests_of_a_key_are_in_flight_and_the_maximum() {
     wait_until("nothing is in flight", || in_flight("at-once:127.0.0.1") == 0);
 }
 
-/// The maximum that a reload lowers does not hide requests that began before.
+/// A reload that lowers the maximum does not hide requests that began earlier.
 #[test]
 fn requests_beyond_a_lowered_maximum_are_shown() {
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -126,9 +126,9 @@ fn without_an_open_gateway_inspect_says_that_nothing_counts_requests_in_flight()
     assert!(text.contains(remark) && text.contains("per-user: needs user"), "{text}");
 }
 
-/// Where the gateway would answer 429, `explain` says so.
+/// `explain` reports a 429 where the gateway would send one.
 #[test]
-fn explain_denies_what_finds_as_many_in_flight_as_may_be() {
+fn explain_denies_a_request_over_the_in_flight_maximum() {
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let ratewright = gateway(&upstream);
     let explain = || {

@@ -1,12 +1,11 @@
-//! C6: who may speak for others, at a door that others can reach.
+//! C6: which callers may ask about others, on a listener that other machines can reach.
 
 use serde_json::json;
 use tempfile::TempDir;
 
 use crate::process::{Answer, Ratewright, own_address};
 
-/// C6: from elsewhere everything needs a token, any of those that are configured. From this machine's other address is
-/// elsewhere too.
+/// C6: calls from other machines need one of the configured tokens. A call from this machine's other address counts as one.
 #[test]
 fn c6_from_elsewhere_every_call_needs_one_of_the_tokens() {
     let Some(address) = own_address() else { return };

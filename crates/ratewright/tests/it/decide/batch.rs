@@ -53,7 +53,7 @@ fn a_batch_holds_a_thousand() {
     assert_eq!(batch(&ratewright, &[]).json(), json!({"decisions": []}));
 }
 
-/// One that is not understood refuses all, and nobody is charged.
+/// One invalid query rejects the whole batch, and charges nothing.
 #[test]
 fn one_malformed_query_refuses_the_whole_batch() {
     let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 2}", ""));

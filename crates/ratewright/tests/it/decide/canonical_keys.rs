@@ -1,4 +1,4 @@
-//! One client, one request, spelled in several ways: always the same bucket.
+//! One client or request in several spellings always has the same bucket.
 
 use serde_json::{Value, json};
 
@@ -30,7 +30,7 @@ fn b3_a_host_is_the_same_with_a_port_and_a_dot() {
 
 /// An upstream may read it all the same, so it is counted by address: here without one, all in the same bucket.
 #[test]
-fn what_is_no_host_is_counted_by_address() {
+fn an_invalid_host_is_counted_by_address() {
     let ratewright = Ratewright::start("policies: [{name: p, by: host, quota: {rate: 1/d}}]\n");
     let mut expected = 200;
     for rubbish in ["[]é", "[::1]é:80", "[", "é:é", "a..", "@"] {
@@ -43,7 +43,7 @@ fn what_is_no_host_is_counted_by_address() {
 }
 
 #[test]
-fn b5_a_cookie_and_a_header_count_however_they_are_told() {
+fn b5_a_cookie_and_a_header_count_in_both_forms() {
     let cookies = [
         json!({ "cookies": { "sid": "a" } }),
         json!({ "headers": { "Cookie": "x=y; sid=a" } }),
@@ -63,7 +63,7 @@ fn b5_a_parameter_counts_wherever_upstreams_look_for_it() {
     one_bucket("by: 'query:key'", &told);
     told.reverse();
     one_bucket("by: 'query:key'", &told);
-    // Who must have one, has one.
+    // A policy that denies without a parameter accepts this one.
     let hidden = ["/x#?key=a", "/x?y=1#?key=a", "/x?key=a", "/x#key=a"].map(|path| json!({ "path": path }));
     one_bucket("by: 'query:key', missing: deny", &hidden);
 }
@@ -71,7 +71,7 @@ fn b5_a_parameter_counts_wherever_upstreams_look_for_it() {
 /// Frameworks ignore case in the names of cookies, drop blanks before them, decode them or make lists of them. In a header and in
 /// `cookies` the same names mean the same.
 #[test]
-fn b5_a_cookie_counts_under_every_name_that_upstreams_take_for_its_own() {
+fn b5_a_cookie_counts_under_every_name_that_upstreams_accept() {
     let names = ["sid", "Sid", "SID", "sid[]", "%73id"];
     let mut told: Vec<_> = names.iter().map(|name| json!({ "cookies": { *name: "a" } })).collect();
     told.push(json!({ "cookies": { " sid": "a" } }));
@@ -82,7 +82,7 @@ fn b5_a_cookie_counts_under_every_name_that_upstreams_take_for_its_own() {
 }
 
 #[test]
-fn names_that_no_upstream_takes_for_the_cookie_are_others() {
+fn names_that_no_upstream_accepts_are_other_cookies() {
     let ratewright = Ratewright::start("policies: [{name: p, by: 'cookie:sid', quota: {rate: 1/d}}]\n");
     for name in ["sid2", "xsid", "si", "x-sid", "sid_"] {
         for told in
@@ -102,7 +102,7 @@ fn b3_a_path_has_no_parameters_and_no_second_spelling() {
 }
 
 #[test]
-fn a_path_without_end_is_not_decided_on() {
+fn a_path_that_is_too_long_is_rejected() {
     let ratewright = Ratewright::start("policies: [{name: p, by: path, quota: {rate: 2/d}}]\n");
     let path = "/api/v1".repeat(2_000);
     let answer = ratewright.decide(&json!({ "path": path }));
@@ -111,7 +111,7 @@ fn a_path_without_end_is_not_decided_on() {
 
 /// What an operator sees of a key is what its client meets.
 #[test]
-fn a_key_is_judged_by_the_override_of_its_address() {
+fn inspect_applies_the_override_of_the_keys_address() {
     let ratewright = Ratewright::start(
         "policies:\n- {name: p, by: ip, quota: {rate: 100/d}, overrides: [{match: {ip: 10.0.0.0/8}, quota: {rate: 1/d}}]}\n",
     );

@@ -1,4 +1,4 @@
-//! Bodies that are no query: each is refused in a word, and stops nobody else.
+//! Invalid bodies: each gets a clear error, and affects no other request.
 
 use std::io::{Read, Write};
 
@@ -8,7 +8,7 @@ use super::policy;
 use crate::process::{Answer, Ratewright};
 
 #[test]
-fn a_body_that_is_no_query_is_a_clear_400() {
+fn an_invalid_body_returns_400() {
     let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 10}", ""));
     let deep = |open: &str| format!(r#"{{"attributes": {}"#, open.repeat(20_000));
     for (body, told) in [
@@ -52,9 +52,9 @@ fn a_body_that_is_no_query_is_a_clear_400() {
     assert_eq!(ratewright.decide(&json!({"ip": "192.0.2.1"})).remaining("api"), Some(9));
 }
 
-/// The largest cost is more than any limit has: a denial for ever, and no error.
+/// The largest cost exceeds every burst: it is always denied, without an error.
 #[test]
-fn a_cost_that_never_fits_is_denied_for_ever() {
+fn a_cost_above_the_burst_is_always_denied() {
     let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 10}", ""));
     let answer =
         ratewright.post("/api/v1/decide", &[], r#"{"attributes": {"ip": "192.0.2.1"}, "cost": 4294967295}"#);
@@ -88,7 +88,7 @@ fn a_body_that_is_too_long_is_413() {
     let chunk = format!("10000\r\n{}\r\n", " ".repeat(0x10000));
     for _ in 0..16 {
         if stream.write_all(chunk.as_bytes()).is_err() {
-            break; // it has heard enough
+            break; // the server may close the connection early
         }
     }
     let _ = stream.write_all(b"0\r\n\r\n");

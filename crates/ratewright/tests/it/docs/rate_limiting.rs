@@ -1,10 +1,10 @@
-//! The page on rate limiting, in two languages. The English one is played; the Russian one must have the same commands,
-//! outputs and figures.
+//! The page on rate limiting, in two languages. The English page is replayed; the Russian one must have the same commands, outputs and
+//! numbers.
 //!
-//! - `worked`: the examples of the algorithms are calculated.
-//! - `stored`: the keys and fields that the page names are those that Redis has.
-//! - `references`: whatever the page names is there.
-//! - `commands`: commands that are not run name what exists; links lead somewhere.
+//! - `worked_examples`: the tables of the algorithms are calculated.
+//! - `redis_keys`: the keys and fields on the page are those in Redis.
+//! - `references`: every file, symbol, setting and metric on the page exists.
+//! - `commands`: commands that are not run name existing targets; link targets exist.
 //! - `production`: the values of the examples, and nginx in front.
 
 mod commands;

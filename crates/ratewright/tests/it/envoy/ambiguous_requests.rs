@@ -1,4 +1,4 @@
-//! Requests that could be read in more than one way, as Envoy tells of them: rules that name no value count all of them.
+//! Ambiguous requests through Envoy: rules without a value count all their readings.
 
 use ratewright_lab::Filter;
 
@@ -62,7 +62,7 @@ fn every_spelling_of_a_path_is_counted() {
 /// One rule for a path counts all its spellings where Envoy makes one of them, and parameters too if it has a wildcard and
 /// one bucket for what fits.
 #[test]
-fn spellings_of_a_path_share_a_bucket_where_envoy_makes_one_of_them() {
+fn normalised_paths_share_a_bucket() {
     if !has_envoy() {
         return;
     }
@@ -76,7 +76,7 @@ fn spellings_of_a_path_share_a_bucket_where_envoy_makes_one_of_them() {
 }
 
 #[test]
-fn head_is_counted_and_a_method_in_small_letters_is_rejected() {
+fn head_is_counted_and_a_lowercase_method_is_rejected() {
     if !has_envoy() {
         return;
     }
@@ -88,7 +88,7 @@ fn head_is_counted_and_a_method_in_small_letters_is_rejected() {
 
 /// Of several lines of a header Envoy tells the first: that one is counted, also if it is empty, whatever comes after it.
 #[test]
-fn a_header_that_comes_twice_is_counted() {
+fn a_duplicate_header_is_counted() {
     if !has_envoy() {
         return;
     }
@@ -106,7 +106,7 @@ fn a_header_that_comes_twice_is_counted() {
 
 /// A value that is not UTF-8 is counted, and the request still falls under the limit of its address.
 #[test]
-fn a_header_that_cannot_be_read_hides_nothing() {
+fn a_header_that_is_not_utf8_does_not_bypass_limits() {
     if !has_envoy() {
         return;
     }

@@ -1,4 +1,4 @@
-//! What the program does with each example, request by request, against a real Redis.
+//! Requests to each example, with a real Redis.
 
 use std::collections::BTreeMap;
 
@@ -78,7 +78,7 @@ fn a1_a6_a7_the_gateway_example_limits_each_client() {
 
 /// B2, B3, B8: fifteen logins at once: ten pass, five do not. The kind follows from the path, for every method.
 #[test]
-fn b2_b3_b8_the_endpoints_example_knows_kinds_of_endpoints() {
+fn b2_b3_b8_the_endpoints_example_limits_by_path() {
     let (ratewright, _redis) = start("endpoints.yaml", None);
     let login = from("192.0.2.1", "/api/v1/auth/login");
     assert_eq!(statuses(&ratewright, 15, &login), BTreeMap::from([(200, 10), (429, 5)]));

@@ -1,4 +1,4 @@
-//! What could be read in two ways is rejected or counted: through the gateway over HTTP/1.1 and HTTP/2, and at `/decide`.
+//! Ambiguous requests cannot bypass a limit: they are rejected or counted, in the gateway over HTTP/1.1 and HTTP/2, and at `/decide`.
 
 mod credentials;
 mod duplicate_values;

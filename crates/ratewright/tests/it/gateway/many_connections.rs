@@ -1,4 +1,4 @@
-//! Many at once: idle connections, and load by wrk and h2load.
+//! Many connections: idle ones, and load by wrk and h2load.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -24,7 +24,7 @@ fn can_open(n: u64) -> bool {
 
 /// Half of them have never said anything, and half have asked once.
 #[test]
-fn five_thousand_idle_connections_are_no_burden() {
+fn five_thousand_idle_connections_use_little_memory() {
     const N: usize = 5_000;
     if !can_open(N as u64 + 1_000) {
         return;

@@ -1,4 +1,4 @@
-//! Real clients: curl over HTTP/1.1 and HTTP/2, with and without TLS, Python, and one that stops in the middle.
+//! Real clients: curl over HTTP/1.1 and HTTP/2, with and without TLS, and Python; large bodies, and a stop during requests.
 
 use std::io::{Read, Write};
 use std::process::Command;
@@ -70,7 +70,7 @@ fn curl_speaks_http_2_over_tls_and_certificates_are_renewed() {
 }
 
 #[test]
-fn python_asks_again_and_again_on_one_connection() {
+fn python_reuses_one_connection() {
     let application = application();
     let ratewright = gateway(&application, "policies: [{name: p, by: ip, quota: {rate: 5/h}}]\n");
     let program = "
@@ -86,7 +86,7 @@ print([post(n).status_code for n in range(8)])
 }
 
 #[test]
-fn requests_in_hand_finish_after_the_word_to_stop() {
+fn requests_in_flight_finish_after_sigterm() {
     let application = application();
     let ratewright = gateway(&application, "policies: []\n");
     let mut stream = std::net::TcpStream::connect(&ratewright.gateway).unwrap();
@@ -111,7 +111,7 @@ fn large_bodies_pass_both_ways_with_flat_memory() {
     const GIGABYTE: u64 = 1024 * 1024 * 1024;
     let files = tempfile::TempDir::new().unwrap();
     let large = files.path().join("large");
-    std::fs::File::create(&large).unwrap().set_len(GIGABYTE).unwrap(); // of nothing, so that it takes no room
+    std::fs::File::create(&large).unwrap().set_len(GIGABYTE).unwrap(); // a sparse file, which takes no space
     let server = format!(
         "client_max_body_size 0; root {};\nlocation /sink {{ return 200 $content_length; }}\n",
         files.path().display()
@@ -137,7 +137,7 @@ fn large_bodies_pass_both_ways_by_http_2_with_flat_memory() {
     const LARGE: u64 = 128 * 1024 * 1024;
     let files = tempfile::TempDir::new().unwrap();
     let large = files.path().join("large");
-    std::fs::File::create(&large).unwrap().set_len(LARGE).unwrap(); // of nothing, so that it takes no room
+    std::fs::File::create(&large).unwrap().set_len(LARGE).unwrap(); // a sparse file, which takes no space
     let (port, sink) = (ratewright_lab::free_port(), ratewright_lab::free_port());
     let behind = format!(
         "client_max_body_size 0;\nserver {{ listen 127.0.0.1:{sink}; location / {{ return 200 $content_length; }} }}\n"

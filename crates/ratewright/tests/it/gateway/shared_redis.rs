@@ -1,4 +1,4 @@
-//! Several gateways on one Redis, and what becomes of a limit when one of them dies, or Redis does.
+//! Several gateways on one Redis: limits after a crash of a gateway, and without Redis.
 
 use ratewright_lab::{Redis, wait_until};
 

@@ -1,4 +1,4 @@
-//! Why a request was limited or not, as an operator finds out: logs, and an explanation in a response.
+//! How an operator finds out why a request was limited: logs, and the explain header.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,7 +11,7 @@ use crate::process::Ratewright;
 const TOKEN: &str = "an-admin-token-of-32-characters-";
 
 #[test]
-fn a_forwarding_header_from_an_untrusted_peer_is_warned_of_once() {
+fn a_forwarding_header_from_an_untrusted_peer_logs_one_warning() {
     let application = application();
     let ratewright = gateway(&application, "policies: [{name: p, by: ip, quota: {rate: 100/h}}]\n");
     for client in ["203.0.113.7", "203.0.113.8", "198.51.100.1"] {

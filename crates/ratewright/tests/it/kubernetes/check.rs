@@ -1,4 +1,4 @@
-//! `ratewright check --deployment` on our own manifests, as they are and with a figure changed.
+//! `ratewright check --deployment` on our own manifests, unchanged and with one value changed.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -25,7 +25,7 @@ const EXPECT: [&str; 2] = ["--expect", "deploy/kubernetes/expect.yaml"];
 
 /// E2: CPU 70 % for 2 minutes, 2 to 10 replicas, the third at 75 %, for both services; 100 and 250 in a minute.
 #[test]
-fn e2_our_manifests_hold_the_figures() {
+fn e2_our_manifests_meet_the_expectations() {
     let Some(text) = rendered(PRODUCTION) else { return };
     let (told, code) = checked(&text, &EXPECT);
     expect![[r#"
@@ -76,7 +76,7 @@ fn differs(rendered: &str, from: &str, to: &str, difference: &str) {
 }
 
 #[test]
-fn e2_a_changed_figure_fails_with_the_difference() {
+fn e2_a_changed_value_fails_with_the_difference() {
     let Some(text) = rendered(PRODUCTION) else { return };
     let at = "(deploy/kubernetes/expect.yaml:6)";
     for (from, to, difference) in [
@@ -250,7 +250,7 @@ fn manifests_that_do_not_fit_their_policy_file_fail_with_the_difference() {
 }
 
 #[test]
-fn what_works_but_is_hardly_meant_is_a_warning() {
+fn probable_mistakes_are_warnings() {
     let Some(text) = rendered(PRODUCTION) else { return };
     let sub_path = "- mountPath: /etc/ratewright/availability-strict.yaml\n          subPath: availability-strict.yaml\n          name: config\n        - mountPath: /etc/ratewright/kubernetes.yaml\n          subPath: kubernetes.yaml\n";
     for (from, to, warning) in [

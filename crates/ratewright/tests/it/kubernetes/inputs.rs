@@ -1,4 +1,4 @@
-//! What `ratewright check --deployment` takes, and what it says of everything else.
+//! The inputs of `ratewright check --deployment`: files, folders, standard input, and errors for everything else.
 
 use std::path::Path;
 
@@ -55,7 +55,7 @@ fn a_folder_that_must_be_rendered_is_rejected_with_the_command() {
 }
 
 #[test]
-fn input_that_cannot_be_read_is_told_with_its_place() {
+fn unreadable_input_is_reported_with_its_position() {
     let bomb: String = (0..9)
         .map(|n| {
             let item = if n == 0 { "x".to_owned() } else { format!("*a{}", n - 1) };
@@ -90,7 +90,7 @@ fn input_that_cannot_be_read_is_told_with_its_place() {
 }
 
 #[test]
-fn an_expectation_that_means_nothing_is_told() {
+fn invalid_expectations_are_reported() {
     let Some(text) = rendered(PRODUCTION) else { return };
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("expect.yaml");

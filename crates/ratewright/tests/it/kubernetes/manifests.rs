@@ -1,4 +1,4 @@
-//! What the manifests say.
+//! The manifests follow their schemas and fit together.
 
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,4 +1,4 @@
-//! A Ratewright with all entrypoints, what stands around it, and the requests that it gets.
+//! A Ratewright with all entrypoints, its Redis and upstreams, and requests to it.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -55,21 +55,21 @@ impl Scene {
         self.ratewright.post("/json", &[], &asked.to_string());
     }
 
-    /// One denial, which is no spike.
+    /// One denial, which must not fire the alert for spikes.
     pub(super) fn deny_one(&mut self) {
         while self.ratewright.pass("/orders/1", &[("X-Client", "noisy")]).status != 429 {}
         self.denied_at = Some(Instant::now());
     }
 
-    /// One client that does not heed its limit.
+    /// One client that ignores its limit.
     pub(super) fn flood(&self) {
         for _ in 0..20 {
             self.ratewright.pass("/orders/1", &[("X-Client", "noisy")]);
         }
     }
 
-    /// Clients that nobody has seen before.
-    pub(super) fn come_as_new_clients(&mut self) {
+    /// Clients with new addresses.
+    pub(super) fn send_as_new_clients(&mut self) {
         for _ in 0..10 {
             self.n_clients += 1;
             let client = format!("new-{}", self.n_clients);
@@ -85,7 +85,7 @@ impl Scene {
         std::fs::write(self.file(), config(&self.redis, &self.orders, &self.site, &self.folder)).unwrap();
     }
 
-    /// Puts a certificate in place that ends in a month.
+    /// Installs a certificate that expires in a month.
     pub(super) fn renew_certificate(&self) {
         write_certificate(&self.folder, 30);
     }

@@ -97,9 +97,9 @@ fn e4_c8_every_entrypoint_is_counted() {
     assert_eq!(sum(&["rate_limiter_check_seconds_count{"]), 12.0, "{page}");
 }
 
-/// A renewed certificate is the one whose end is told.
+/// The metric has the expiry of a renewed certificate.
 #[test]
-fn e4_a_renewed_certificate_has_a_new_end() {
+fn e4_a_renewed_certificate_has_a_new_expiry() {
     let scene = Scene::start();
     let series = "ratewright_certificate_expiry_timestamp_seconds{application=\"shop\",listener=\"grpc\"}";
     let before = scene.ratewright.metric(series);

@@ -189,7 +189,7 @@ fn units() -> TempDir {
 }
 
 #[test]
-fn systemd_finds_nothing_wrong_with_the_units() {
+fn systemd_analyze_accepts_the_units() {
     if !has("systemd-analyze") {
         return;
     }

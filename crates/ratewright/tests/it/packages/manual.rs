@@ -1,4 +1,4 @@
-//! Man pages and completions, read by those who read them: man, bash, fish and zsh.
+//! Man pages and completions, read by man, bash, fish and zsh.
 
 use std::process::Command;
 

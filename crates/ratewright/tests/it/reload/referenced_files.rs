@@ -1,4 +1,4 @@
-//! Files that the policy file names: keys, and rules for Envoy. They are followed as the policy file itself is.
+//! Files that the policy file names (keys, and rules for Envoy) are watched like the policy file itself.
 
 use std::path::Path;
 
@@ -30,9 +30,9 @@ fn knows_by(key: &Path) -> (Ratewright, impl Fn(&str) -> bool + use<>) {
     (ratewright, knows)
 }
 
-/// The policy file stays as it is; a key that it names is another one, is broken, is gone, and is there again.
+/// The policy file is unchanged; a key file that it names is replaced, invalid, missing, and back again.
 #[test]
-fn a_key_that_is_replaced_counts_and_one_that_is_broken_or_gone_leaves_the_last() {
+fn a_replaced_key_is_used_and_an_invalid_one_is_ignored() {
     let elsewhere = TempDir::new().unwrap();
     let key = elsewhere.path().join("key.pem");
     let write = |pem: &str| {
@@ -93,9 +93,9 @@ fn kubernetes_swaps_a_folder_of_keys() {
     assert_eq!(ratewright.metric(FAILURES), 0.0);
 }
 
-/// A key that the policy file names since a reload is followed too.
+/// A key file that a new policy file names is watched too.
 #[test]
-fn what_a_new_file_names_is_followed() {
+fn files_named_by_a_new_policy_file_are_watched() {
     let elsewhere = TempDir::new().unwrap();
     let jwks = elsewhere.path().join("jwks.json");
     std::fs::write(&jwks, "{}").unwrap();
@@ -107,9 +107,9 @@ fn what_a_new_file_names_is_followed() {
     wait_until("it is in force", || ratewright.metric("ratewright_reloads_total") == 1.0);
 }
 
-/// Rules for Envoy are followed in their folder, and what was counted stays counted.
+/// Rules for Envoy are watched in their folder, and counts are kept.
 #[test]
-fn rules_for_envoy_are_followed_and_go_on_where_they_were() {
+fn changed_rules_for_envoy_are_loaded_and_keep_their_counts() {
     let folder = TempDir::new().unwrap();
     let rules = |domain: &str, n: u32| {
         let limit = format!("{{unit: year, requests_per_unit: {n}, algorithm: sliding_window_counter}}");

@@ -1,4 +1,4 @@
-//! `ratewright upgrade`: another process takes over the sockets.
+//! `ratewright upgrade`: a new process takes over the sockets.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ fn is_running(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// The whole point: restarts in a row under load, and not one request fails.
+/// Consecutive upgrades under load: no request fails.
 #[test]
 fn upgrades_in_a_row_lose_no_request() {
     let behind = Behind::start();
@@ -105,7 +105,7 @@ fn upgrades_in_a_row_lose_no_request() {
     load.stop();
 }
 
-/// Nobody waits for the old process to end, so a client may come back to its connection late, and is told then.
+/// The old process keeps idle connections: a client may use one late, and its response then closes it.
 #[test]
 fn an_idle_connection_outlives_an_upgrade_until_its_next_response() {
     let application = ratewright_lab::Nginx::start(1, "", "location / { return 200 'app'; }\n");
@@ -136,7 +136,7 @@ fn an_idle_connection_outlives_an_upgrade_until_its_next_response() {
     program.ratewright.wait_until_ended();
 }
 
-/// A file that is wrong, a file with an address in use: the old process goes on under its own.
+/// With an invalid file, or an address in use, the old process keeps serving with its own file.
 #[test]
 fn a_new_process_that_cannot_start_changes_nothing() {
     let program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
@@ -147,7 +147,7 @@ fn a_new_process_that_cannot_start_changes_nothing() {
     let taken = taken.local_addr().unwrap().to_string();
     std::fs::write(program.file(), before.replace("api: '127.0.0.1:0'", &format!("api: '{taken}'"))).unwrap();
     program.cannot_upgrade(&program.upgrade(), &format!("cannot listen on {taken}"));
-    // The old process itself is in the way of the same port on all addresses.
+    // The old process itself uses the same port, on one address.
     let (old, port) = (&program.ratewright.address, program.ratewright.address.rsplit(':').next().unwrap());
     let widened = before.replace("api: '127.0.0.1:0'", &format!("api: '0.0.0.0:{port}'"))
         + "\napi: {tokens: [0123456789abcdef]}\n";
@@ -159,14 +159,14 @@ fn a_new_process_that_cannot_start_changes_nothing() {
     program.replace();
 }
 
-/// Programs that are none, end at once, or never say anything.
+/// Programs that do not exist, exit at once, or never become ready.
 #[test]
 fn a_new_process_that_does_not_become_ready_changes_nothing() {
     let program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
     let ask = |path: &str| {
         use std::io::{BufRead as _, BufReader, Write as _};
         let mut stream = std::os::unix::net::UnixStream::connect(program.control()).unwrap();
-        let _ = writeln!(stream, "{path}"); // it may have heard enough
+        let _ = writeln!(stream, "{path}"); // the process may have closed the connection
         let mut said = String::new();
         let _ = BufReader::new(stream).read_line(&mut said);
         said
@@ -186,16 +186,16 @@ fn a_new_process_that_does_not_become_ready_changes_nothing() {
         let first = threads.spawn(|| ask(&format!("upgrade {}", script.display())));
         wait_until("the new process runs", is_asleep);
         assert!(ask("upgrade /bin/false").starts_with("failed another upgrade is in progress"));
-        // Whoever is stopped meanwhile takes the one that is not ready along.
+        // A process that is stopped during an upgrade ends the new process too.
         program.ratewright.signal("TERM");
         assert_eq!(first.join().unwrap(), "");
         wait_until("it ends with the old one", || !is_asleep());
     });
 }
 
-/// Until the new process is ready, the old one serves every client; and one that is stopped meanwhile changes nothing.
+/// Until the new process is ready, the old one serves all clients; stopping the new one changes nothing.
 #[test]
-fn a_new_process_serves_nobody_before_it_is_ready() {
+fn a_new_process_accepts_no_connection_before_it_is_ready() {
     let program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
     let closed = ratewright_lab::free_port();
     let before = std::fs::read_to_string(program.file()).unwrap();

@@ -1,4 +1,4 @@
-//! Whose request it is: tokens, and other credentials.
+//! Tokens and other credentials.
 
 use super::{USERS, bearer, check, limit};
 use crate::curl::Request;
@@ -51,7 +51,7 @@ fn a_token_under_another_scheme_names_its_user() {
 
 /// A11: in a bucket of its own; a user has another one, and another scheme says nothing.
 #[test]
-fn a_token_that_is_refused_is_counted_by_address() {
+fn an_invalid_token_is_counted_by_address() {
     let (old, anna) = (bearer("anna", 1_000_000_000), bearer("anna", 4_000_000_000));
     let forged: &[u8] = b"Authorization: Bearer eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIn0.AAAA";
     let (rubbish, basic): (&[u8], &[u8]) = (b"Authorization: Bearer rubbish", b"Authorization: Basic YTpi");
@@ -69,7 +69,7 @@ fn a_token_that_is_refused_is_counted_by_address() {
 
 /// A token that is refused is not a user: it neither joins the members nor keeps the guests' policy away.
 #[test]
-fn a_refused_token_does_not_choose_the_members_quota() {
+fn an_invalid_token_does_not_select_the_quota_of_users() {
     let rubbish: &[u8] = b"Authorization: Bearer rubbish";
     let requests: [Request<'_>; 2] = [("GET", "/", &[rubbish]), ("GET", "/", &[rubbish])];
     for policies in [

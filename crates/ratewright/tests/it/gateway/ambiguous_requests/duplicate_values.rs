@@ -1,4 +1,4 @@
-//! Cookies, parameters and headers that come twice, or that upstreams read differently.
+//! Duplicate cookies, parameters and headers, and those that upstreams read differently.
 
 use ratewright_lab::Nginx;
 
@@ -6,9 +6,9 @@ use super::{application, check, decide, gateway, limit, pass};
 use crate::curl::{HTTP_1, HTTP_2, Request};
 use crate::process::Ratewright;
 
-/// More values than are looked at: whoever looks at them rejects the request.
+/// A policy that reads these values rejects a request with more values than it reads.
 #[test]
-fn a_value_behind_many_others_hides_nothing() {
+fn a_request_with_too_many_values_is_rejected() {
     let many = "/?action=1&action=2&action=3&action=4&action=5&action=export";
     let methods = "/?_method=A&_method=B&_method=C&_method=D&_method=E&_method=DELETE";
     let options =
@@ -98,7 +98,7 @@ fn a_name_counts_in_every_spelling_that_frameworks_accept() {
 }
 
 #[test]
-fn a_value_that_cannot_be_read_is_counted_by_address() {
+fn an_unreadable_value_is_counted_by_address() {
     let [unreadable, beside]: [&[u8]; 2] = [b"Cookie: sid=\xff", b"Cookie: sid=\xff; sid=REAL"];
     let real: &[u8] = b"Cookie: sid=REAL";
     let requests: [Request<'_>; 5] = [
@@ -121,7 +121,7 @@ fn a_value_that_cannot_be_read_is_counted_by_address() {
 }
 
 #[test]
-fn a_header_that_is_counted_by_comes_once() {
+fn a_duplicate_key_header_is_rejected() {
     let [a, b]: [&[u8]; 2] = [b"X-Api-Key: a", b"X-Api-Key: b"];
     let requests: [Request<'_>; 3] = [("GET", "/", &[a]), ("GET", "/", &[a, b]), ("GET", "/", &[b])];
     check(&limit("by: 'header:X-Api-Key'"), &requests, &[200, 400, 200], Some(&[200, 400, 200]));
@@ -166,7 +166,7 @@ fn cookies_that_come_one_by_one_are_joined() {
 
 /// The readable value counts, and the client address too.
 #[test]
-fn a_parameter_that_cannot_be_read_hides_no_other() {
+fn an_unreadable_parameter_does_not_hide_others() {
     let paths = ["/?k=%ff&k=REAL", "/?k=REAL", "/?k=%ff", "/?k=%fe&k=OTHER", "/?k=OTHER"];
     let requests = paths.map(|path| ("GET", path, &[][..]));
     let expected = [200, 429, 429, 429, 200];

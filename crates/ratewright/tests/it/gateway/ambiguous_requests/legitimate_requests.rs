@@ -1,4 +1,4 @@
-//! Ordinary clients see none of it: hundreds of requests of different clients at one address, where each client may send one an hour.
+//! Legitimate requests are not affected: hundreds of requests of different clients at one address, each limited to one an hour.
 
 use ratewright_lab::{LIMITS, OrdinaryRequest, ordinary_requests};
 

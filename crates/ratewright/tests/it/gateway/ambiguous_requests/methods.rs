@@ -19,7 +19,7 @@ fn overridden([first, second]: [&str; 2]) -> String {
 }
 
 #[test]
-fn a_method_in_small_letters_is_rejected_or_counted() {
+fn a_lowercase_method_is_rejected_or_counted() {
     let requests: [Request<'_>; 3] = [("POST", "/", &[]), ("post", "/", &[]), ("Post", "/", &[])];
     check(&limit("by: ip, when: {method: POST}"), &requests, &[200, 400, 400], Some(&[200, 429, 429]));
     let options: [Request<'_>; 2] = [("options", "/", &[]), ("options", "/", &[])];
