@@ -19,17 +19,17 @@ pub(crate) fn of_store(store: &ConfiguredStore) -> Vec<Figure> {
     let mut figures = of_memory(store.memory_stats());
     let ConfiguredStore::Redis(failover) = store else { return figures };
     let up = f64::from(failover.shared().status().is_up);
-    let help = "Whether Redis is in reach: 1 or 0";
+    let help = "Whether Redis is reachable: 1 or 0";
     figures.push(Figure::gauge("ratewright_store_up", help).of(up));
     let out = f64::from(failover.status().is_out);
     let help = "Whether decisions are made without Redis: 1 or 0";
     figures.push(Figure::gauge("ratewright_store_substituted", help).of(out));
     figures.push(of_mode(failover.status()));
     if let Some(n_instances) = failover.shared().n_instances() {
-        let help = "Instances of Ratewright that Redis has seen lately, with store.local.share: auto";
+        let help = "Instances of Ratewright on the same Redis, with store.local.share: auto";
         figures.push(Figure::gauge("ratewright_instances", help).of(f64::from(n_instances)));
     }
-    let standings = Figure::counter("ratewright_store_standings", "Standings, by what they rest on");
+    let standings = Figure::counter("ratewright_store_standings", "Standings, by basis");
     let bases = [Basis::Shared, Basis::Local, Basis::FailOpen, Basis::FailClosed];
     figures.push(bases.into_iter().fold(standings, |figure, basis| {
         figure.labelled("basis", basis.name(), figure_of(failover.n_by_basis(basis)))
@@ -40,7 +40,7 @@ pub(crate) fn of_store(store: &ConfiguredStore) -> Vec<Figure> {
 
 /// How long decisions have been made with Redis, or without it.
 fn of_mode(FailoverStatus { is_out, lasts, .. }: FailoverStatus) -> Figure {
-    let help = "Seconds since decisions are made with Redis (mode shared) or without it (mode local)";
+    let help = "Seconds since decisions switched to Redis (mode shared) or to memory (mode local)";
     let mode = if is_out { "local" } else { "shared" };
     let lasts = Duration::from(lasts).as_secs_f64();
     Figure::gauge("ratewright_store_mode_since_seconds", help).labelled("mode", mode, lasts)
@@ -48,16 +48,15 @@ fn of_mode(FailoverStatus { is_out, lasts, .. }: FailoverStatus) -> Figure {
 
 fn of_traffic(traffic: Traffic) -> [Figure; 3] {
     let Traffic { calls, failures, n_outages } = traffic;
-    let help = "Decisions and commands to which Redis gave no answer, by why";
-    let unanswered = Figure::counter("ratewright_store_failures", help);
+    let help = "Decisions and commands without a reply from Redis, by reason";
+    let failed = Figure::counter("ratewright_store_failures", help);
     [
-        Figure::durations("ratewright_store_call", "How long calls to Redis took, answered or not")
+        Figure::durations("ratewright_store_call", "Duration of calls to Redis, including failed ones")
             .took([], calls),
         failures
             .into_iter()
-            .fold(unanswered, |figure, (kind, n)| figure.labelled("kind", kind.name(), figure_of(n))),
-        Figure::counter("ratewright_store_outages", "How often the link to Redis went down")
-            .of(figure_of(n_outages)),
+            .fold(failed, |figure, (kind, n)| figure.labelled("kind", kind.name(), figure_of(n))),
+        Figure::counter("ratewright_store_outages", "Lost connections to Redis").of(figure_of(n_outages)),
     ]
 }
 
@@ -76,15 +75,15 @@ pub(crate) fn of_policies(policies: &Policies, permits: &Policies) -> Vec<Figure
 pub(crate) fn of_envoy((hits, unmatched): (&HitCounts, &Unmatched)) -> Vec<Figure> {
     let mut all = Figure::counter("ratewright_envoy_hits", "Hits of rules for Envoy");
     let mut over =
-        Figure::counter("ratewright_envoy_over_limit_hits", "Of these the ones that were over their limit");
+        Figure::counter("ratewright_envoy_over_limit_hits", "Hits of rules for Envoy over their limit");
     for HitsOf { rule, n_all, n_over } in hits.read() {
         all = all.labelled("rule", &rule, figure_of(n_all));
         over = over.labelled("rule", &rule, figure_of(n_over));
     }
-    let help = "Requests for domains that no file of envoy.files has";
+    let help = "Requests with a domain that envoy.files does not have";
     let domains =
         Figure::counter("ratewright_envoy_unknown_domain", help).of(figure_of(unmatched.n_requests()));
-    let help = "Descriptors of known domains for which there is no rule, and so no limit";
+    let help = "Descriptors of known domains that match no rule";
     let descriptors = Figure::counter("ratewright_envoy_unmatched_descriptors", help);
     vec![all, over, domains, descriptors.of(figure_of(unmatched.n_descriptors()))]
 }
@@ -104,8 +103,7 @@ pub(crate) fn of_proxy_protocols(listeners: &[(&'static str, ProxyProtocol)]) ->
 
 /// When the certificates of listeners expire.
 pub(crate) fn of_certificates(listeners: &[(&'static str, Tls)]) -> Vec<Figure> {
-    let help =
-        "When the certificate of a listener expires, in Unix seconds: the first one of its chain that does";
+    let help = "Expiry of a listener's certificate, or of the first in its chain to expire, in Unix seconds";
     let expiry = Figure::gauge("ratewright_certificate_expiry_timestamp_seconds", help);
     let known = listeners.iter().filter_map(|(name, tls)| Some((*name, tls.expires_at()?)));
     vec![known.fold(expiry, |figure, (name, at)| figure.labelled("listener", name, figure_of(at)))]
@@ -116,13 +114,10 @@ pub(crate) fn of_reloads(reloads: &Reloads) -> Vec<Figure> {
     let count = |n: &AtomicU64| figure_of(n.load(Ordering::Relaxed));
     let loaded_at = figure_of(reloads.loaded_at().as_micros()) / 1e6;
     vec![
-        Figure::counter("ratewright_reloads", "Times that another policy file was put in force")
+        Figure::counter("ratewright_reloads", "Reloads that put a policy file in force")
             .of(count(&reloads.n_succeeded)),
-        Figure::counter(
-            "ratewright_reload_failures",
-            "Times that a policy file was refused, and the old one stayed",
-        )
-        .of(count(&reloads.n_failed)),
+        Figure::counter("ratewright_reload_failures", "Reloads that rejected the policy file")
+            .of(count(&reloads.n_failed)),
         Figure::gauge(
             "ratewright_last_reload_successful",
             "Whether the policy file that was read last is in force: 1 or 0",
@@ -142,7 +137,7 @@ fn of_memory(stats: MemoryStats) -> Vec<Figure> {
     vec![
         gauge("ratewright_memory_keys", "Keys in memory", n_keys),
         gauge("ratewright_memory_keys_max", "The most keys in memory", n_keys_max),
-        gauge("ratewright_memory_bytes", "Memory that keys take", n_bytes),
+        gauge("ratewright_memory_bytes", "Memory of the keys, in bytes", n_bytes),
         Figure::counter("ratewright_memory_evictions", "Keys evicted before they expired")
             .of(figure_of(n_evicted)),
     ]
@@ -157,7 +152,7 @@ fn figure_of(n: u64) -> f64 {
 pub(crate) fn of_gateway<O: Observe + 'static>(gateway: &GatewayHandle<O>) -> Vec<Figure> {
     let counted = gateway.counts().read();
     let mut requests = Figure::counter("gateway_request", "Requests to the gateway, by status and route");
-    let help = "How long it took until the head of the answer was there";
+    let help = "Time until the head of the response";
     let mut took = Figure::durations("gateway_request_duration", help);
     let help = "Requests to the gateway whose response has not begun";
     let mut in_flight = Figure::gauge("gateway_requests_in_flight", help);
@@ -169,8 +164,9 @@ pub(crate) fn of_gateway<O: Observe + 'static>(gateway: &GatewayHandle<O>) -> Ve
         in_flight = in_flight.labelled("route_path", label.to_string(), figure_of(n_in_flight));
         took = took.took([("route_path", label.to_string())], reading);
     }
-    let mut healthy = Figure::gauge("gateway_upstream_healthy", "Whether a server is sent requests: 1 or 0");
-    let mut ejections = Figure::counter("gateway_upstream_ejections", "How often a server was ejected");
+    let mut healthy =
+        Figure::gauge("gateway_upstream_healthy", "Whether an upstream server gets requests: 1 or 0");
+    let mut ejections = Figure::counter("gateway_upstream_ejections", "Ejections of an upstream server");
     for (_, route) in gateway.settings().routes.iter() {
         for state in route.upstream.states() {
             let labels = || [("route", route.id.to_string()), ("server", state.server.to_string())];
@@ -178,7 +174,7 @@ pub(crate) fn of_gateway<O: Observe + 'static>(gateway: &GatewayHandle<O>) -> Ve
             ejections = ejections.under(labels(), figure_of(state.n_ejections));
         }
     }
-    let help = "Lines of the access log that were not written, because nobody took them in time";
+    let help = "Lines of the access log that were dropped";
     let dropped = Figure::counter("gateway_access_log_dropped", help);
     vec![
         requests,

@@ -197,8 +197,8 @@ impl Serving {
             Upgraded = replaced => StopReason::Replaced,
             // If a listener ends by itself, so does the program: load balancers must not send it requests.
             Some(served) = self.tasks.join_next() => {
-                served.context("a listener failed")?;
-                bail!("a listener ended");
+                served.context("listener failed")?;
+                bail!("listener ended unexpectedly");
             }
         };
         // After a hand-over this process stays ready: a probe that reaches it must not take the shared address out of a load balancer.
@@ -232,7 +232,7 @@ impl Serving {
         self.all_served().await?;
         self.admin_shutdown_trigger.advance_to(ShutdownPhase::Draining);
         while let Some(served) = self.admin.join_next().await {
-            served.context("the admin listener failed")?;
+            served.context("admin listener failed")?;
         }
         Ok(())
     }
@@ -242,7 +242,7 @@ impl Serving {
     /// Waits until all listeners but the admin listener have closed.
     async fn all_served(&mut self) -> anyhow::Result<()> {
         while let Some(served) = self.tasks.join_next().await {
-            served.context("a listener failed")?;
+            served.context("listener failed")?;
         }
         Ok(())
     }

@@ -30,8 +30,8 @@ fn ask(ratewright: &Ratewright, args: &[&str]) -> Output {
 /// Checks a command's output and exit status. Masks times, durations and the listener's address.
 #[track_caller]
 fn check(ratewright: &Ratewright, args: &[&str], expected: Expect) {
-    let told = told(&ask(ratewright, args)).replace(&ratewright.admin, "ADMIN");
-    expected.assert_eq(&told.lines().map(timeless).collect::<Vec<_>>().join("\n"));
+    let printed = printed(&ask(ratewright, args)).replace(&ratewright.admin, "ADMIN");
+    expected.assert_eq(&printed.lines().map(timeless).collect::<Vec<_>>().join("\n"));
 }
 
 fn timeless(line: &str) -> String {
@@ -53,13 +53,13 @@ fn timeless(line: &str) -> String {
     words.iter().enumerate().map(word).collect::<Vec<_>>().join(" ")
 }
 
-fn told(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
     format!("{}{}exit {}", text(&output.stdout), text(&output.stderr), output.status.code().unwrap())
 }
 
 fn json_of(output: &Output) -> Value {
-    assert_eq!(output.status.code(), Some(0), "{}", told(output));
+    assert_eq!(output.status.code(), Some(0), "{}", printed(output));
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -274,14 +274,14 @@ fn top_rejects_unknown_policies_and_reports_policies_without_denials() {
     );
     assert_eq!(ratewright.admin("/api/v1/admin/top?policy=nope").status, 404);
     for policy in ["login", "idle", "at-once", "token_bucket"] {
-        let text = told(&ask(&ratewright, &["top", "-p", policy]));
+        let text = printed(&ask(&ratewright, &["top", "-p", policy]));
         assert_eq!(text, format!("No client was denied by policy {policy} in the last 5 minutes\nexit 0"));
     }
     for _ in 0..3 {
         ratewright.decide(&json!({"ip": "192.0.2.1", "path": "/api"}));
     }
     ratewright.reload("policies: [{name: other, quota: {rate: 1/h}}]\n");
-    let gone = told(&ask(&ratewright, &["top", "-p", "api"]));
+    let gone = printed(&ask(&ratewright, &["top", "-p", "api"]));
     assert!(
         gone.contains("1  api     ip:192.0.2.1") && gone.ends_with("exit 0"),
         "denied before the reload: {gone}"
@@ -323,7 +323,7 @@ fn top_marks_denials_in_shadow_mode_and_shows_correlation_ids() {
             Mode shadow: the policy would have denied these requests; it is not enforced
             exit 0"#]],
     );
-    let api = told(&ask(&ratewright, &["top", "-p", "api"]));
+    let api = printed(&ask(&ratewright, &["top", "-p", "api"]));
     assert!(!api.contains("shadow"), "{api}");
     let json = json_of(&ask(&ratewright, &["top", "--json"]));
     assert_eq!(
@@ -466,13 +466,13 @@ fn errors_say_what_to_do() {
     let nowhere = format!("http://127.0.0.1:{}", free_port());
     let output = run(&["top", "--admin", &nowhere]);
     assert_eq!(
-        told(&output),
+        printed(&output),
         format!(
             "error: cannot reach {nowhere} (Connection refused (os error 111)); is Ratewright running, and is listen.admin this address? See --admin\nexit 1"
         )
     );
     let api = format!("http://{}", ratewright.address);
-    let output = told(&run(&["top", "--admin", &api]));
+    let output = printed(&run(&["top", "--admin", &api]));
     assert!(output.contains("path /api/v1/admin/top not found") && output.ends_with("exit 1"), "{output}");
     for misuse in [
         &["inspect"][..],
@@ -516,7 +516,7 @@ fn commands_use_a_token_and_tls() {
     let ratewright = start(&plain);
     let admin = format!("http://{}", ratewright.admin);
     let with = |token: &str| {
-        told(
+        printed(
             &command(&["top"])
                 .env("RATEWRIGHT_ADMIN", &admin)
                 .env("RATEWRIGHT_TOKEN", token)
@@ -533,16 +533,16 @@ fn commands_use_a_token_and_tls() {
             && refused.ends_with("see --token\nexit 1"),
         "{refused}"
     );
-    let missing = told(&run(&["top", "--admin", &admin]));
+    let missing = printed(&run(&["top", "--admin", &admin]));
     assert!(missing.contains("rejected the request: the token is missing"), "{missing}");
 
     let ratewright = start(&encrypted);
     let admin = format!("https://{}", ratewright.admin);
     let output = run(&["top", "--admin", &admin, "--ca", &path("ca.pem")]);
-    assert_eq!(told(&output), "No client was denied in the last 5 minutes\nexit 0");
-    let untrusted = told(&run(&["top", "--admin", &admin]));
+    assert_eq!(printed(&output), "No client was denied in the last 5 minutes\nexit 0");
+    let untrusted = printed(&run(&["top", "--admin", &admin]));
     assert!(untrusted.contains("UnknownIssuer") && untrusted.contains("See --admin and --ca"), "{untrusted}");
-    let unreadable = told(&run(&["top", "--admin", &admin, "--ca", &path("no.pem")]));
+    let unreadable = printed(&run(&["top", "--admin", &admin, "--ca", &path("no.pem")]));
     assert!(unreadable.contains("cannot read --ca") && unreadable.ends_with("exit 1"), "{unreadable}");
 }
 
@@ -559,7 +559,7 @@ fn a_key_with_an_ipv6_address_selects_its_network() {
         assert_eq!(left(key), 0, "{key}");
     }
     let reset = ask(&ratewright, &["reset", "login:2001:db8::2"]);
-    assert!(reset.status.success(), "{}", told(&reset));
+    assert!(reset.status.success(), "{}", printed(&reset));
     assert_eq!(left("login:2001:db8::2"), 3);
     assert_eq!(ratewright.decide(&json!({"ip": "2001:db8::2"})).status, 200);
 }

@@ -16,10 +16,10 @@ fn check(files: &[(&str, &str)], args: &[&str], expected: Expect) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
-    expected.assert_eq(&told(&run_in(folder.path(), args)));
+    expected.assert_eq(&printed(&run_in(folder.path(), args)));
 }
 
-fn told(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     // Some lines of the help end with blanks, which editors take away.
     let line = |line: &str| line.trim_end().to_owned() + "\n";
     let text = |bytes: &[u8]| str::from_utf8(bytes).unwrap().lines().map(line).collect::<String>();
@@ -85,13 +85,13 @@ fn convert_writes_policies_that_check_accepts() {
             when: {"attribute:client": "**"}
             by: ["attribute:client"]
             quota: {algorithm: fixed_window, rate: 5/min}
-        exit 0"##]].assert_eq(&told(&converted));
+        exit 0"##]].assert_eq(&printed(&converted));
     expect![[r#"
         t.yaml is valid; buckets in memory
           of shop, the first that matches:
             shop.client  5 in each 60 s by the clock, for each attribute client; with attribute client **; without attribute client: not limited
           never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
-        exit 0"#]].assert_eq(&told(&run_in(folder.path(), &["check", "t.yaml"])));
+        exit 0"#]].assert_eq(&printed(&run_in(folder.path(), &["check", "t.yaml"])));
     check(
         &[("r.yaml", "domain: ''\n")],
         &["convert", "envoy", "r.yaml", "none"],

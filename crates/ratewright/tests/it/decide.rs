@@ -51,12 +51,12 @@ fn b2_named_limits_have_their_figures() {
             assert_eq!(paid.headers["ratelimit-policy"], format!("\"{name}\";q={capacity};w={refill}"));
             let denied = ask(&ratewright, &all);
             assert_eq!(denied.status, 429, "{name} {quota}");
-            let told: u64 = denied.headers["retry-after"].parse().unwrap();
+            let sent_wait: u64 = denied.headers["retry-after"].parse().unwrap();
             // The test takes some time itself, during which some of it comes back.
             let most: u64 = refill.max(retry_after);
             assert!(
-                (most.saturating_sub(5).max(retry_after)..=most).contains(&told),
-                "{name} {quota}: {told}"
+                (most.saturating_sub(5).max(retry_after)..=most).contains(&sent_wait),
+                "{name} {quota}: {sent_wait}"
             );
         }
     }
@@ -419,7 +419,7 @@ fn e6_shadow_never_denies() {
     let outcomes = answers.each_ref().map(|answer| answer.json()["limits"][0]["outcome"].clone());
     assert_eq!(outcomes, ["charged", "denied", "denied", "denied"]);
     assert_eq!(answers[3].json()["violated-policies"], json!(["api"]));
-    assert!(!answers[0].headers["ratelimit-policy"].contains("trial"), "clients are not told of it");
+    assert!(!answers[0].headers["ratelimit-policy"].contains("trial"), "responses do not name it");
     let series = |verdict: &str| {
         ratewright.metric(&format!(
             r#"ratewright_decisions_total{{policy="trial",entrypoint="rest",verdict="{verdict}",basis="local",mode="shadow"}}"#

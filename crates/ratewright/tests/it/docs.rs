@@ -192,7 +192,7 @@ fn the_page_on_envoy_limits_a_route() {
             text.replace(&format!("port_value: {written}"), &format!("port_value: {real}"))
         });
     let envoy = Envoy::serve(&text, port);
-    let told = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let printed = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let get = |path: &str| {
         let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         http(&envoy.address(), &request)
@@ -203,7 +203,7 @@ fn the_page_on_envoy_limits_a_route() {
             format!("{} {}\n", answer.status, answer.headers["x-ratelimit-remaining"])
         })
         .collect();
-    assert_eq!(seen, told);
+    assert_eq!(seen, printed);
     for spelling in ["/login?x=1", "//login", "/%6Cogin", "/x/../login", "/x%2f..%2flogin?y=2"] {
         assert_eq!(get(spelling).status, 429, "{spelling}");
     }

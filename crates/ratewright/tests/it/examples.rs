@@ -36,9 +36,9 @@ fn words(name: &str, profile: Option<&str>) -> String {
         .env("JWT_SECRET", "a secret for tests, long enough for HS256")
         .output()
         .unwrap();
-    let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-    assert!(output.status.success(), "{told}");
-    told.lines().filter(|line| !line.contains("never limited")).map(|line| format!("{line}\n")).collect()
+    let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert!(output.status.success(), "{printed}");
+    printed.lines().filter(|line| !line.contains("never limited")).map(|line| format!("{line}\n")).collect()
 }
 
 #[track_caller]

@@ -97,8 +97,8 @@ fn an_instance_that_needs_redis_is_not_ready_without_it() {
 fn an_unreachable_instance_is_reported() {
     let admin = format!("http://127.0.0.1:{}", free_port());
     let output = command(&["health"]).env("RATEWRIGHT_ADMIN", &admin).output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.starts_with(&format!("error: cannot reach {admin} (Connection refused")), "{told}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(printed.starts_with(&format!("error: cannot reach {admin} (Connection refused")), "{printed}");
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     assert_eq!(run(&["health", "--admin", "8082"]).status.code(), Some(2), "an option is invalid");
 }

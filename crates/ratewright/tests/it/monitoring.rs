@@ -72,18 +72,18 @@ fn shorten_durations(rules: &str) -> String {
 #[track_caller]
 fn promtool(args: &[&str]) -> String {
     let output = Command::new("promtool").args(args).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "promtool {args:?}: {told}");
-    told.into_owned()
+    let printed = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "promtool {args:?}: {printed}");
+    printed.into_owned()
 }
 
 #[test]
 fn e4_the_rules_are_valid_and_pass_their_unit_tests() {
     let [rules, tests] = ["rules.yaml", "tests.yaml"].map(|name| path("deploy/prometheus").join(name));
-    let told = promtool(&["check", "rules", "--lint=all", "--lint-fatal", rules.to_str().unwrap()]);
-    assert!(told.contains("SUCCESS") && !told.contains("lint error"), "{told}");
-    let told = promtool(&["test", "rules", tests.to_str().unwrap()]);
-    assert!(told.contains("SUCCESS"), "{told}");
+    let printed = promtool(&["check", "rules", "--lint=all", "--lint-fatal", rules.to_str().unwrap()]);
+    assert!(printed.contains("SUCCESS") && !printed.contains("lint error"), "{printed}");
+    let printed = promtool(&["test", "rules", tests.to_str().unwrap()]);
+    assert!(printed.contains("SUCCESS"), "{printed}");
 }
 
 /// Every alert is tested by promtool: when it fires, and that it does not at other times.

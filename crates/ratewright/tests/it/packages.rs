@@ -26,11 +26,11 @@ pub(crate) fn text_of(path: &str) -> String {
 #[track_caller]
 pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {}", told(&output));
+    assert!(output.status.success(), "{command:?}: {}", output_of(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
-pub(crate) fn told(output: &Output) -> String {
+pub(crate) fn output_of(output: &Output) -> String {
     String::from_utf8_lossy(&[&*output.stdout, &*output.stderr].concat()).into_owned()
 }
 

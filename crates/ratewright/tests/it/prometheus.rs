@@ -141,9 +141,9 @@ fn b7_denials_are_warnings_and_their_log_lines_are_limited() {
     for _ in 0..105 {
         ratewright.get("check?key=somebody");
     }
-    let told = ratewright.log();
-    let told: Vec<_> = told.iter().filter(|line| line.contains("denied")).collect();
-    let first = told.first().expect("a warning");
+    let denial_lines = ratewright.log();
+    let denial_lines: Vec<_> = denial_lines.iter().filter(|line| line.contains("denied")).collect();
+    let first = denial_lines.first().expect("a warning");
     let first: Value = serde_json::from_str(first).unwrap();
     for (member, expected) in [
         ("level", json!("WARN")),
@@ -154,7 +154,7 @@ fn b7_denials_are_warnings_and_their_log_lines_are_limited() {
     ] {
         assert_eq!(first[member], expected, "{first}");
     }
-    assert!((10..100).contains(&told.len()), "{} lines for 100 denials", told.len());
+    assert!((10..100).contains(&denial_lines.len()), "{} lines for 100 denials", denial_lines.len());
 }
 
 /// B7: a denial is one log line, whatever the client sends as its name.

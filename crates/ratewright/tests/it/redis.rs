@@ -171,7 +171,7 @@ fn invalid_store_settings_are_reported_with_their_position() {
     assert_eq!(output.status.code(), Some(2));
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(!errors.contains("s3cret"), "{errors}");
-    for told in [
+    for expected_error in [
         ":3:10: store.redis.url: address 1 is not understood",
         ":4:15: store.redis.deadline is \"soon\"; use a whole number and us, ms, s, min, h or d: 5ms, 60s",
         ":5:13: store.redis.prefix is \"a b\"; use 1 to 64 visible characters without blanks and braces",
@@ -179,7 +179,7 @@ fn invalid_store_settings_are_reported_with_their_position() {
         ":6:31: store.local.max_keys is \"0\"; use a whole number from 1 to 4294967295",
         ":6:39: store.local.ttl is \"1 fortnight\"",
     ] {
-        assert!(errors.contains(told), "{told}\n{errors}");
+        assert!(errors.contains(expected_error), "{expected_error}\n{errors}");
     }
     std::fs::write(file.path(), "store: {redis: {url: 'redis://:${NO_SUCH_VARIABLE}@127.0.0.1'}}\n").unwrap();
     let output = run(&["serve", "-c", file.path().to_str().unwrap()]);

@@ -84,7 +84,7 @@ fn an_invalid_file_is_reported_and_ignored() {
     assert_eq!(ratewright.metric(FAILURES), 0.0);
     assert_eq!(decide(&ratewright, "192.0.2.1").remaining("api"), Some(2));
     let file = ratewright.file().display().to_string();
-    for (n, (broken, told)) in [
+    for (n, (broken, expected_error)) in [
         (policy("api", "{rate: 1/h, burst: 0}", ""), ":3:58: policies.api.quota.burst is"),
         ("policies: [\n".to_owned(), ":3:11: "),
         ("polices: []\n".to_owned(), ":3:1: there is no setting \\\"polices\\\" here"),
@@ -95,7 +95,7 @@ fn an_invalid_file_is_reported_and_ignored() {
         ratewright.rewrite(&broken);
         let failures = n as f64 + 1.0;
         wait_until("it is refused", || ratewright.metric(FAILURES) == failures);
-        ratewright.wait_for_line(&["ERROR", &format!("{file}{told}")]);
+        ratewright.wait_for_line(&["ERROR", &format!("{file}{expected_error}")]);
         ratewright.wait_for_line(&["ERROR", "policy file rejected; the previous file stays in force"]);
         assert_eq!(look(&ratewright, "192.0.2.1", "api"), Some(2), "{broken}");
     }

@@ -407,8 +407,8 @@ fn concurrent_reloads_are_serialised() {
     ratewright.rewrite(&softer);
     assert!(reload(&ratewright, &[]).status.success());
     assert!(ratewright.metric(RELOADS) >= 1.0);
-    let told: Value = serde_json::from_str(&stdout(&reload(&ratewright, &["--json"]))).unwrap();
-    assert_eq!(told["changes"], json!([]), "nothing is left to tell");
+    let reply: Value = serde_json::from_str(&stdout(&reload(&ratewright, &["--json"]))).unwrap();
+    assert_eq!(reply["changes"], json!([]), "nothing is left to tell");
 }
 
 #[test]
@@ -454,9 +454,9 @@ fn diff_has_the_exit_status_of_diff_and_reads_standard_input() {
     );
     assert_eq!(run(&["diff", "-", "-"]).status.code(), Some(2));
     let piped = from_standard_input(&new, &["diff", "-", &old, "--json"]);
-    let told: Value = serde_json::from_str(&stdout(&piped)).unwrap();
+    let reply: Value = serde_json::from_str(&stdout(&piped)).unwrap();
     assert_eq!(
-        (&told["changes"][0]["kind"], &told["changes"][0]["effect"]),
+        (&reply["changes"][0]["kind"], &reply["changes"][0]["effect"]),
         (&json!("added"), &json!("stricter"))
     );
     write("new.over.yaml", "policies: [{name: p00, mode: shadow}]\n");

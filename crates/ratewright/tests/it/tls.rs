@@ -190,14 +190,14 @@ fn listen(address: IpAddr, more: &str) -> String {
 #[test]
 fn an_exposed_listener_without_protection_is_rejected() {
     let folder = TempDir::new().unwrap();
-    let refused = |listen: &str, told: &str| {
+    let refused = |listen: &str, expected_error: &str| {
         let file = folder.path().join("ratewright.yaml");
         std::fs::write(&file, format!("{listen}{POLICIES}")).unwrap();
         let output = run(&["serve", "-c", file.to_str().unwrap()]);
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{error}");
         let advice = "; set api.tokens, set tls with client_ca, or listen on 127.0.0.1";
-        assert!(error.contains(&format!("{told}{advice}")), "{error}");
+        assert!(error.contains(&format!("{expected_error}{advice}")), "{error}");
     };
     refused(
         "listen: {api: '0.0.0.0:0', admin: '127.0.0.1:0'}\n",

@@ -72,8 +72,8 @@ fn a_span_is_named_after_its_route() {
         ratewright.ask(method, path);
     }
     ratewright.stop("TERM");
-    let mut told = Vec::new();
-    while told.len() < 4 {
+    let mut span_names = Vec::new();
+    while span_names.len() < 4 {
         let sent = received.recv_timeout(Duration::from_secs(20)).expect("all spans are sent");
         for span in sent["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap() {
             let attributes = span["attributes"].as_array().unwrap();
@@ -82,12 +82,12 @@ fn a_span_is_named_after_its_route() {
                 attribute.map_or("-", |attribute| attribute["value"]["stringValue"].as_str().unwrap())
             };
             let [method, route, path] = ["http.request.method", "http.route", "url.path"].map(value);
-            told.push(format!("{}: {method} {route} {path}", span["name"].as_str().unwrap()));
+            span_names.push(format!("{}: {method} {route} {path}", span["name"].as_str().unwrap()));
         }
     }
-    told.sort();
+    span_names.sort();
     assert_eq!(
-        told,
+        span_names,
         [
             "GET /api/v1/rate-limit/check: GET /api/v1/rate-limit/check /api/v1/rate-limit/check",
             "GET: GET - /made/up/4711",

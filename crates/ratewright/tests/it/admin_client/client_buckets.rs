@@ -3,7 +3,7 @@
 use expect_test::expect;
 use serde_json::{Value, json};
 
-use super::{ask, check, json_of, told};
+use super::{ask, check, json_of, printed};
 use crate::process::{Ratewright, run};
 
 const POLICIES: &str = "
@@ -117,7 +117,7 @@ fn the_bucket_of_requests_whose_user_cannot_be_read_is_shown_once_it_is_used() {
     let headers = json!({"Authorization": "Bearer a.b.c"});
     ratewright.decide(&json!({"ip": "192.0.2.1", "path": "/user", "headers": headers}));
     assert!(has_bucket(), "{:#?}", buckets(&ratewright, "192.0.2.1"));
-    let text = told(&ask(&ratewright, &["inspect", "--client", "192.0.2.1"]));
+    let text = printed(&ask(&ratewright, &["inspect", "--client", "192.0.2.1"]));
     let remark = "per-user: needs user; also counted by address: requests whose value cannot be read\n";
     assert!(text.contains(remark), "{text}");
 }
@@ -130,7 +130,7 @@ fn all_addresses_of_an_ipv6_network_are_one_client() {
     let there = buckets(&ratewright, "2001:db8:0:aaff::2");
     assert_eq!(there[0], "login   2001:db8:0:aa00::/56 9/10");
     assert_eq!(buckets(&ratewright, "2001:db8:0:ab00::1")[0], "login   2001:db8:0:ab00::/56 10/10");
-    let text = told(&ask(&ratewright, &["inspect", "--client", "2001:db8:0:aaff::2"]));
+    let text = printed(&ask(&ratewright, &["inspect", "--client", "2001:db8:0:aaff::2"]));
     assert!(text.starts_with("2001:db8:0:aaff::2, counted as 2001:db8:0:aa00::/56\n"), "{text}");
     spend(&ratewright, "192.0.2.1");
     assert_eq!(buckets(&ratewright, "::ffff:192.0.2.1")[0], "login   192.0.2.1 9/10", "the same client");
@@ -158,6 +158,6 @@ fn a_client_that_is_not_an_address_is_rejected() {
     ] {
         assert_eq!(run(misuse).status.code(), Some(2), "{misuse:?}");
     }
-    let text = told(&ask(&ratewright, &["inspect", "--client", "192.0.2.1"]));
+    let text = printed(&ask(&ratewright, &["inspect", "--client", "192.0.2.1"]));
     assert_eq!(text, "192.0.2.1\n\nThere are no policies\nexit 0");
 }

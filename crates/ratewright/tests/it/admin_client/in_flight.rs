@@ -7,7 +7,7 @@ use expect_test::expect;
 use ratewright_lab::wait_until;
 use serde_json::json;
 
-use super::{ask, check, json_of, told};
+use super::{ask, check, json_of, printed};
 use crate::process::Ratewright;
 
 const POLICIES: &str = "policies:
@@ -121,7 +121,7 @@ fn without_an_open_gateway_inspect_says_that_nothing_counts_requests_in_flight()
             exit 1"#]],
     );
     assert_eq!(ratewright.admin("/api/v1/admin/key?policy=at-once&key=127.0.0.1").status, 409);
-    let text = told(&ask(&ratewright, &["inspect", "--client", "192.0.2.1"]));
+    let text = printed(&ask(&ratewright, &["inspect", "--client", "192.0.2.1"]));
     let remark = "at-once: the gateway is not running, and only the gateway counts requests in flight\n";
     assert!(text.contains(remark) && text.contains("per-user: needs user"), "{text}");
 }

@@ -23,9 +23,9 @@ fn b3_a_host_is_the_same_with_a_port_and_a_dot() {
         "api.example.com.",
         "x@api.example.com",
     ];
-    let mut told: Vec<_> = hosts.iter().map(|host| json!({ "host": host })).collect();
-    told.push(json!({ "headers": { "Host": "api.example.com:8443" } }));
-    one_bucket("when: {host: api.example.com}", &told);
+    let mut request_attributes: Vec<_> = hosts.iter().map(|host| json!({ "host": host })).collect();
+    request_attributes.push(json!({ "headers": { "Host": "api.example.com:8443" } }));
+    one_bucket("when: {host: api.example.com}", &request_attributes);
 }
 
 /// An upstream may read it all the same, so it is counted by address: here without one, all in the same bucket.
@@ -34,9 +34,9 @@ fn an_invalid_host_is_counted_by_address() {
     let ratewright = Ratewright::start("policies: [{name: p, by: host, quota: {rate: 1/d}}]\n");
     let mut expected = 200;
     for rubbish in ["[]é", "[::1]é:80", "[", "é:é", "a..", "@"] {
-        for told in [json!({ "host": rubbish }), json!({ "headers": { "Host": rubbish } })] {
-            let answer = ratewright.decide(&told);
-            assert_eq!(answer.status, expected, "{told}: {}", answer.body);
+        for request_attributes in [json!({ "host": rubbish }), json!({ "headers": { "Host": rubbish } })] {
+            let answer = ratewright.decide(&request_attributes);
+            assert_eq!(answer.status, expected, "{request_attributes}: {}", answer.body);
             expected = 429;
         }
     }
@@ -58,11 +58,11 @@ fn b5_a_cookie_and_a_header_count_in_both_forms() {
 #[test]
 fn b5_a_parameter_counts_wherever_upstreams_look_for_it() {
     let paths = ["/x?key=a", "/x#?key=a", "/x#key=a", "/x?y=1#?key=a", "/x?y#key=a", "/x;key=a", "/x?KEY=a"];
-    let mut told: Vec<_> = paths.iter().map(|path| json!({ "path": path })).collect();
-    told.extend(["key", "Key", " key", "key[]"].map(|name| json!({ "query": { name: "a" } })));
-    one_bucket("by: 'query:key'", &told);
-    told.reverse();
-    one_bucket("by: 'query:key'", &told);
+    let mut request_attributes: Vec<_> = paths.iter().map(|path| json!({ "path": path })).collect();
+    request_attributes.extend(["key", "Key", " key", "key[]"].map(|name| json!({ "query": { name: "a" } })));
+    one_bucket("by: 'query:key'", &request_attributes);
+    request_attributes.reverse();
+    one_bucket("by: 'query:key'", &request_attributes);
     // A policy that denies without a parameter accepts this one.
     let hidden = ["/x#?key=a", "/x?y=1#?key=a", "/x?key=a", "/x#key=a"].map(|path| json!({ "path": path }));
     one_bucket("by: 'query:key', missing: deny", &hidden);
@@ -73,23 +73,29 @@ fn b5_a_parameter_counts_wherever_upstreams_look_for_it() {
 #[test]
 fn b5_a_cookie_counts_under_every_name_that_upstreams_accept() {
     let names = ["sid", "Sid", "SID", "sid[]", "%73id"];
-    let mut told: Vec<_> = names.iter().map(|name| json!({ "cookies": { *name: "a" } })).collect();
-    told.push(json!({ "cookies": { " sid": "a" } }));
-    told.extend(names.map(|name| json!({ "headers": { "Cookie": format!("x=y; {name}=a") } })));
-    one_bucket("by: 'cookie:sid'", &told);
-    told.reverse();
-    one_bucket("by: 'cookie:sid'", &told);
+    let mut request_attributes: Vec<_> =
+        names.iter().map(|name| json!({ "cookies": { *name: "a" } })).collect();
+    request_attributes.push(json!({ "cookies": { " sid": "a" } }));
+    request_attributes.extend(names.map(|name| json!({ "headers": { "Cookie": format!("x=y; {name}=a") } })));
+    one_bucket("by: 'cookie:sid'", &request_attributes);
+    request_attributes.reverse();
+    one_bucket("by: 'cookie:sid'", &request_attributes);
 }
 
 #[test]
 fn names_that_no_upstream_accepts_are_other_cookies() {
     let ratewright = Ratewright::start("policies: [{name: p, by: 'cookie:sid', quota: {rate: 1/d}}]\n");
     for name in ["sid2", "xsid", "si", "x-sid", "sid_"] {
-        for told in
+        for request_attributes in
             [json!({ "cookies": { name: "a" } }), json!({ "headers": { "Cookie": format!("{name}=a") } })]
         {
-            let answer = ratewright.decide(&told);
-            assert_eq!((answer.status, answer.remaining("p")), (200, None), "{told}: {}", answer.body);
+            let answer = ratewright.decide(&request_attributes);
+            assert_eq!(
+                (answer.status, answer.remaining("p")),
+                (200, None),
+                "{request_attributes}: {}",
+                answer.body
+            );
         }
     }
 }

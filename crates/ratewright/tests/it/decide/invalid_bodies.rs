@@ -11,7 +11,7 @@ use crate::process::{Answer, Ratewright};
 fn an_invalid_body_returns_400() {
     let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 10}", ""));
     let deep = |open: &str| format!(r#"{{"attributes": {}"#, open.repeat(20_000));
-    for (body, told) in [
+    for (body, expected_detail) in [
         ("", "EOF while parsing a value"),
         ("key=value", "expected value at line 1 column 1"),
         ("{", "EOF while parsing an object"),
@@ -47,7 +47,7 @@ fn an_invalid_body_returns_400() {
             "{shown}"
         );
         let detail = answer.json()["detail"].as_str().unwrap().to_owned();
-        assert!(detail.contains(told) && detail.len() < 400, "{shown}: {detail}");
+        assert!(detail.contains(expected_detail) && detail.len() < 400, "{shown}: {detail}");
     }
     assert_eq!(ratewright.decide(&json!({"ip": "192.0.2.1"})).remaining("api"), Some(9));
 }

@@ -59,7 +59,7 @@ fn c7_each_policy_says_what_happens_without_redis() {
                 "{path}"
             );
         }
-        let n = |status| statuses.iter().filter(|told| **told == status).count() as f64;
+        let n = |status| statuses.iter().filter(|found_status| **found_status == status).count() as f64;
         assert_eq!(series(policy, "allowed", basis), n(200), "{path}");
         assert_eq!(series(policy, "denied", basis), n(429), "{path}");
         assert!(ratewright.metric(&format!("ratewright_store_standings_total{{basis=\"{basis}\"}}")) >= 3.0);

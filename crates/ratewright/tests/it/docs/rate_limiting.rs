@@ -225,9 +225,11 @@ fn d1_of_two_instances_one_gets_the_last_token() {
 /// The answer about a command, on the page: it stays true if only time has passed.
 #[test]
 fn d8_a_wrong_figure_is_noticed() {
-    let told = r#"{"key":"203.0.113.9","remaining":4,"resetAfterSeconds":3600,"basis":"shared"}"#;
-    assert!(is_alike("curl", told, &told.replace("3600", "3599"), 1));
-    for wrong in [told.replace(":4,", ":3,"), told.replace("3600", "1800"), told.replace("shared", "local")] {
-        assert!(!is_alike("curl", told, &wrong, 1), "{wrong}");
+    let printed = r#"{"key":"203.0.113.9","remaining":4,"resetAfterSeconds":3600,"basis":"shared"}"#;
+    assert!(is_alike("curl", printed, &printed.replace("3600", "3599"), 1));
+    for wrong in
+        [printed.replace(":4,", ":3,"), printed.replace("3600", "1800"), printed.replace("shared", "local")]
+    {
+        assert!(!is_alike("curl", printed, &wrong, 1), "{wrong}");
     }
 }

@@ -34,16 +34,16 @@ fn pass(ratewright: &Ratewright, version: &str, request: Request<'_>) -> Respons
 
 /// What `/decide` says of a request.
 fn decide(ratewright: &Ratewright, (method, path, headers): Request<'_>) -> u16 {
-    let mut told: Vec<(String, Vec<String>)> = Vec::new();
+    let mut merged: Vec<(String, Vec<String>)> = Vec::new();
     for header in headers {
         let (name, value) = std::str::from_utf8(header).unwrap().split_once(':').unwrap();
-        match told.iter_mut().find(|(known, _)| known == name) {
+        match merged.iter_mut().find(|(known, _)| known == name) {
             Some((_, values)) => values.push(value.trim_matches(' ').to_owned()),
-            None => told.push((name.to_owned(), vec![value.trim_matches(' ').to_owned()])),
+            None => merged.push((name.to_owned(), vec![value.trim_matches(' ').to_owned()])),
         }
     }
     let headers: serde_json::Map<String, Value> =
-        told.into_iter().map(|(name, values)| (name, json!(values))).collect();
+        merged.into_iter().map(|(name, values)| (name, json!(values))).collect();
     ratewright.decide(&json!({"ip": "192.0.2.1", "method": method, "path": path, "headers": headers})).status
 }
 

@@ -159,10 +159,10 @@ fn check_lists_the_trusted_load_balancers() {
         let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
         format!("{out}{err}")
     };
-    let told = check("10.0.0.0/8");
+    let printed = check("10.0.0.0/8");
     let line =
         "listen.gateway requires a PROXY protocol header, and accepts connections from 10.0.0.0/8 only\n";
-    assert!(told.contains(line), "{told}");
-    let told = check("0.0.0.0/0");
-    assert!(told.contains("0.0.0.0/0 includes every address, so anyone"), "{told}");
+    assert!(printed.contains(line), "{printed}");
+    let printed = check("0.0.0.0/0");
+    assert!(printed.contains("0.0.0.0/0 includes every address, so anyone"), "{printed}");
 }

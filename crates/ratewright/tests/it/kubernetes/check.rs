@@ -17,8 +17,8 @@ pub(super) fn checked(manifests: &str, args: &[&str]) -> (String, Option<i32>) {
     // It may end before it has read everything.
     let _ = child.stdin.take().unwrap().write_all(manifests.as_bytes());
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-    (told, output.status.code())
+    let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    (printed, output.status.code())
 }
 
 const EXPECT: [&str; 2] = ["--expect", "deploy/kubernetes/expect.yaml"];
@@ -27,7 +27,7 @@ const EXPECT: [&str; 2] = ["--expect", "deploy/kubernetes/expect.yaml"];
 #[test]
 fn e2_our_manifests_meet_the_expectations() {
     let Some(text) = rendered(PRODUCTION) else { return };
-    let (told, code) = checked(&text, &EXPECT);
+    let (printed, code) = checked(&text, &EXPECT);
     expect![[r#"
         Deployment ratewright, ConfigMap ratewright; buckets in Redis
           per-ip    100 in any 60 s, for each client address
@@ -37,7 +37,7 @@ fn e2_our_manifests_meet_the_expectations() {
           scaling: 2 to 10 replicas; CPU target 70 % of requests; more than 73.5 % for 120 s adds replicas
           stopping: 25s of 30s are used at most
         all 10 expectations hold; of policies they compare rate, burst, algorithm and that it is enforced, but not which requests a policy covers
-    "#]].assert_eq(&told);
+    "#]].assert_eq(&printed);
     assert_eq!(code, Some(0));
 }
 
@@ -57,9 +57,9 @@ fn e2_the_expectations_are_those_of_the_requirement() {
 fn every_overlay_fits_its_policy_file() {
     for overlay in [DEV, BEFORE_1_35, PRODUCTION] {
         let Some(text) = rendered(overlay) else { return };
-        let (told, code) = checked(&text, &[]);
-        assert_eq!(code, Some(0), "{overlay}: {told}");
-        assert!(!told.contains("warning"), "{overlay}: {told}");
+        let (printed, code) = checked(&text, &[]);
+        assert_eq!(code, Some(0), "{overlay}: {printed}");
+        assert!(!printed.contains("warning"), "{overlay}: {printed}");
     }
 }
 
@@ -67,12 +67,12 @@ fn every_overlay_fits_its_policy_file() {
 #[track_caller]
 fn differs(rendered: &str, from: &str, to: &str, difference: &str) {
     assert!(rendered.contains(from), "the manifests have no {from:?}");
-    let (told, code) = checked(&rendered.replace(from, to), &EXPECT);
+    let (printed, code) = checked(&rendered.replace(from, to), &EXPECT);
     assert!(
-        told.contains(difference),
-        "{from:?} became {to:?}, and the difference {difference:?} is not told: {told}"
+        printed.contains(difference),
+        "{from:?} became {to:?}, and the difference {difference:?} is missing: {printed}"
     );
-    assert_eq!(code, Some(2), "{told}");
+    assert_eq!(code, Some(2), "{printed}");
 }
 
 #[test]
@@ -276,8 +276,11 @@ fn probable_mistakes_are_warnings() {
         ),
     ] {
         assert!(text.contains(from), "the manifests have no {from:?}");
-        let (told, code) = checked(&text.replace(from, to), &[]);
-        assert!(told.contains("warning: ") && told.contains(warning), "{warning:?} is not told: {told}");
-        assert_eq!(code, Some(0), "{told}");
+        let (printed, code) = checked(&text.replace(from, to), &[]);
+        assert!(
+            printed.contains("warning: ") && printed.contains(warning),
+            "{warning:?} is missing: {printed}"
+        );
+        assert_eq!(code, Some(0), "{printed}");
     }
 }

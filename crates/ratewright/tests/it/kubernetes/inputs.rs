@@ -45,12 +45,13 @@ fn manifests_may_be_many_files_one_file_json_or_a_list() {
 fn a_folder_that_must_be_rendered_is_rejected_with_the_command() {
     for (name, command) in [("kustomization.yaml", "kubectl kustomize"), ("Chart.yaml", "helm template")] {
         let file = format!("overlays/production/{name}");
-        let (told, code) = checked_folder(&[(&file, "a: b\n"), ("overlays/production/x.yaml", "{{ if }}\n")]);
+        let (printed, code) =
+            checked_folder(&[(&file, "a: b\n"), ("overlays/production/x.yaml", "{{ if }}\n")]);
         let expected = format!(
             "error: manifests/overlays/production: folder contains {name}, so its manifests must be rendered first; \
              run: {command} manifests/overlays/production | ratewright check --deployment -\n"
         );
-        assert_eq!((told, code), (expected, Some(2)));
+        assert_eq!((printed, code), (expected, Some(2)));
     }
 }
 
@@ -71,9 +72,9 @@ fn unreadable_input_is_reported_with_its_position() {
         ("[".repeat(100_000), "error: stdin:1:"),
         (bomb, "error: stdin:"),
     ] {
-        let (told, code) = checked(&text, &[]);
-        assert!(told.starts_with(expected), "{:?}: {told}", text.get(..40).unwrap_or(&text));
-        assert_eq!((told.lines().count(), code), (1, Some(2)), "{told}");
+        let (printed, code) = checked(&text, &[]);
+        assert!(printed.starts_with(expected), "{:?}: {printed}", text.get(..40).unwrap_or(&text));
+        assert_eq!((printed.lines().count(), code), (1, Some(2)), "{printed}");
     }
     let run = |path: &str| run_in(Path::new("/"), &["check", "--deployment", path]);
     for (path, expected) in [
@@ -81,11 +82,11 @@ fn unreadable_input_is_reported_with_its_position() {
         ("/dev/zero", "error: /dev/zero: manifests exceed 67108864 bytes"),
     ] {
         let output = run(path);
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(told.starts_with(expected) && output.status.code() == Some(2), "{told}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert!(printed.starts_with(expected) && output.status.code() == Some(2), "{printed}");
     }
-    let (told, code) = checked_folder(&[("notes.txt", "")]);
-    assert_eq!(told, "error: manifests: folder contains no *.yaml, *.yml or *.json\n");
+    let (printed, code) = checked_folder(&[("notes.txt", "")]);
+    assert_eq!(printed, "error: manifests: folder contains no *.yaml, *.yml or *.json\n");
     assert_eq!(code, Some(2));
 }
 
@@ -115,8 +116,8 @@ fn invalid_expectations_are_reported() {
         ("a: b\n---\nc: d\n", "second document in the file"),
     ] {
         std::fs::write(&file, expect).unwrap();
-        let (told, code) = checked(&text, &["--expect", file.to_str().unwrap()]);
-        assert!(told.contains(expected), "{expect:?}: {told}");
+        let (printed, code) = checked(&text, &["--expect", file.to_str().unwrap()]);
+        assert!(printed.contains(expected), "{expect:?}: {printed}");
         assert_eq!(code, Some(2));
     }
 }
@@ -126,12 +127,12 @@ fn invalid_expectations_are_reported() {
 fn values_of_variables_are_not_shown() {
     let deployment = "kind: Deployment\nmetadata: {name: a}\nspec: {template: {spec: {containers: [\n\
          {image: ratewright, args: [serve], env: [{name: A, value: hidden}]}\n]}}}\n";
-    let (told, code) = checked(deployment, &[]);
+    let (printed, code) = checked(deployment, &[]);
     assert_eq!(
-        told,
+        printed,
         "error: stdin:4:1: Deployment a has no policy file; add args: [serve, -c, /etc/ratewright]\n"
     );
     assert_eq!(code, Some(2));
-    let (told, code) = checked("kind: Secret\nstringData: {password: hidden\n", &[]);
-    assert!(!told.contains("hidden") && code == Some(2), "{told}");
+    let (printed, code) = checked("kind: Secret\nstringData: {password: hidden\n", &[]);
+    assert!(!printed.contains("hidden") && code == Some(2), "{printed}");
 }

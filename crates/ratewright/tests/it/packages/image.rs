@@ -9,7 +9,7 @@ use ratewright_lab::{Prometheus, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{BINARY, is_root, on_other_ports, python_tool, root, run, text_of, told};
+use super::{BINARY, is_root, on_other_ports, output_of, python_tool, root, run, text_of};
 use crate::process::{Guarded, Ratewright};
 
 /// The final stage of the Dockerfile: its instructions with their arguments, continued lines joined.
@@ -119,7 +119,7 @@ fn the_image_opens_the_gateway_only() {
 fn hadolint_accepts_the_dockerfile() {
     let Some(mut hadolint) = python_tool("hadolint") else { return };
     let output = hadolint.args(["--failure-threshold", "style", "Dockerfile"]).output().unwrap();
-    assert!(output.status.success() && told(&output).is_empty(), "{}", told(&output));
+    assert!(output.status.success() && output_of(&output).is_empty(), "{}", output_of(&output));
 }
 
 #[test]

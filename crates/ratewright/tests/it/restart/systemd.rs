@@ -47,7 +47,7 @@ for line in sys.stdin:
 struct Manager {
     _process: Guarded,
     said: BufReader<ChildStdout>,
-    told: ChildStdin,
+    command_pipe: ChildStdin,
     addresses: Vec<String>,
 }
 
@@ -56,9 +56,13 @@ impl Manager {
         let mut command = Command::new(python());
         command.args(["-c", MANAGER, &n_sockets.to_string(), env!("CARGO_BIN_EXE_ratewright")]);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (said, told) = (process.stdout.take().unwrap(), process.stdin.take().unwrap());
-        let mut manager =
-            Self { _process: Guarded(process), said: BufReader::new(said), told, addresses: Vec::new() };
+        let (said, command_pipe) = (process.stdout.take().unwrap(), process.stdin.take().unwrap());
+        let mut manager = Self {
+            _process: Guarded(process),
+            said: BufReader::new(said),
+            command_pipe,
+            addresses: Vec::new(),
+        };
         manager.addresses = manager.line().split(' ').map(str::to_owned).collect();
         manager
     }
@@ -70,18 +74,18 @@ impl Manager {
     }
 
     fn start(&mut self, file: &Path) {
-        writeln!(self.told, "start {}", file.display()).unwrap();
+        writeln!(self.command_pipe, "start {}", file.display()).unwrap();
     }
 
     /// Waits until the program has ended. Its exit status.
     fn wait(&mut self) -> String {
-        writeln!(self.told, "wait").unwrap();
+        writeln!(self.command_pipe, "wait").unwrap();
         self.line()
     }
 
     /// Stops the program. Its exit status.
     fn stop(&mut self) -> String {
-        writeln!(self.told, "stop").unwrap();
+        writeln!(self.command_pipe, "stop").unwrap();
         self.line()
     }
 }

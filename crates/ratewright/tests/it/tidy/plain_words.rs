@@ -9,7 +9,11 @@ use super::rust_text::{Prose, prose};
 use super::{root, tracked};
 
 /// Sentences that may stay: the file, a part of the text, and the reason.
-const EXCEPTIONS: [(&str, &str, &str); 0] = [];
+const EXCEPTIONS: [(&str, &str, &str); 1] = [(
+    "crates/ratewright/tests/it/tidy/plain_words.rs",
+    "Some constructions make a sentence hard to read",
+    "the head of this file quotes them",
+)];
 
 /// Files whose sentences are not rewritten yet, and texts that quote them.
 const NOT_YET: [&str; 5] = [

@@ -49,8 +49,8 @@ fn d2_the_worked_examples_are_what_the_engine_calculates() {
 fn quota_before(text: &str) -> Option<Quota> {
     let line = text.lines().last().filter(|line| line.ends_with("}`"))?;
     let [written] = &quoted(line)[..] else { return None };
-    let told: Value = serde_saphyr::from_str(written).unwrap();
-    let word = |name: &str| told[name].as_str();
+    let quota_yaml: Value = serde_saphyr::from_str(written).unwrap();
+    let word = |name: &str| quota_yaml[name].as_str();
     let algorithm = match (word("algorithm"), word("refill"), word("leak")) {
         (None | Some("token_bucket"), Some("stepped"), None) => Algorithm::TokenBucket(Refill::Stepped),
         (Some("leaky_bucket"), None, Some("queue")) => Algorithm::LeakyBucket(Leak::Queue),
@@ -59,7 +59,7 @@ fn quota_before(text: &str) -> Option<Quota> {
         other => panic!("{written}: {other:?}"),
     };
     let quota = Quota::new(algorithm, word("rate")?.parse().unwrap()).unwrap();
-    let burst = told["burst"].as_u64().and_then(|burst| NonZeroU32::new(u32::try_from(burst).ok()?));
+    let burst = quota_yaml["burst"].as_u64().and_then(|burst| NonZeroU32::new(u32::try_from(burst).ok()?));
     Some(match burst {
         Some(burst) => quota.with_burst(burst).unwrap(),
         None => quota,

@@ -89,11 +89,11 @@ fn a_name_counts_in_every_spelling_that_frameworks_accept() {
     check(&limit("by: 'cookie:sid'"), &cookies, &[200, 429, 429, 429, 429, 429, 200, 429], None);
     let other: Request<'_> = ("GET", "/", &[b"Cookie: sid=U; prefs={\"sid\": [1, 2]}"]);
     check(&limit("by: 'cookie:sid'"), &[cookies[6], other], &[200, 200], None);
-    let told = |table: &str| format!(r#"{{"attributes": {{"ip": "192.0.2.1", "query": {table}}}}}"#);
+    let decide_body = |table: &str| format!(r#"{{"attributes": {{"ip": "192.0.2.1", "query": {table}}}}}"#);
     let ratewright = Ratewright::start(&limit("by: 'query:api_key'"));
     let tables =
         [r#"{"api_key": "R"}"#, r#"{"api_key[]": ["R"]}"#, r#"{"Api.Key": "R"}"#, r#"{"api_key[]": ["S"]}"#];
-    let statuses = tables.map(|table| ratewright.post("/api/v1/decide", &[], &told(table)).status);
+    let statuses = tables.map(|table| ratewright.post("/api/v1/decide", &[], &decide_body(table)).status);
     assert_eq!(statuses, [200, 429, 429, 200], "an array counts as its value and the client address");
 }
 
