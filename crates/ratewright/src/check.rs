@@ -23,7 +23,7 @@ pub(crate) fn check(source: &Source, environment: Environment<'_>) -> Result<Che
     }
     let config = Config::read(source, environment)?;
     let name = match (&source.path, &source.profile) {
-        (None, _) => "no file; defaults".to_owned(),
+        (None, _) => "no file: defaults".to_owned(),
         (Some(path), None) => format!("{} is valid", path.display()),
         (Some(path), Some(profile)) => format!("{} with profile {profile} is valid", path.display()),
     };

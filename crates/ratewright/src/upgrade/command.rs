@@ -27,7 +27,7 @@ pub(crate) fn upgrade(args: &UpgradeArgs) -> ExitCode {
     };
     match replace(stream) {
         Ok(pid) => {
-            crate::print(&format!("upgrade done: process {pid} serves; the old process drains and ends\n"));
+            crate::print(&format!("process {pid} serves now; the old process drains and ends\n"));
             ExitCode::SUCCESS
         }
         Err(error) => crate::fail(&error),

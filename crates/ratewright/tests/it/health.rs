@@ -129,9 +129,12 @@ fn health_uses_tls_and_sends_no_token() {
 #[test]
 fn help_has_exit_status_and_examples() {
     let help = String::from_utf8(run(&["health", "--help"]).stdout).unwrap();
-    for part in
-        ["--live", "Exit status:\n  0  it is ready", "Examples:\n  ratewright health\n", "RATEWRIGHT_ADMIN"]
-    {
+    for part in [
+        "--live",
+        "Exit status:\n  0  the instance is ready",
+        "Examples:\n  ratewright health\n",
+        "RATEWRIGHT_ADMIN",
+    ] {
         assert!(help.contains(part), "{part} is not in {help}");
     }
 }

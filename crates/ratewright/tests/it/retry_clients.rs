@@ -219,7 +219,7 @@ fn e3_a_herd_of_8_processes_is_served_by_the_real_gateway() {
     let processes: Vec<_> = (0..8)
         .map(|n| {
             let mut command = Command::new(std::env::current_exe().unwrap());
-            command.args(["--exact", "retrying::one_process_of_a_herd"]).stdout(Stdio::null());
+            command.args(["--exact", "retry_clients::one_process_of_a_herd"]).stdout(Stdio::null());
             Guarded(command.env(HERD, format!("{} {}", ratewright.gateway, 25 * n)).spawn().unwrap())
         })
         .collect();

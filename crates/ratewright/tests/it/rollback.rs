@@ -178,7 +178,7 @@ fn a_file_that_drops_most_policies_is_rejected_unless_forced() {
     let refused = reload(&ratewright, &[]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(
-        stderr(&refused).starts_with("error: the policy file ") && stderr(&refused).contains(reason),
+        stderr(&refused).starts_with("error: policy file rejected: ") && stderr(&refused).contains(reason),
         "{refused:?}"
     );
     let answer = ratewright.ask_admin("POST", "/api/v1/admin/reload?force=false");

@@ -56,14 +56,14 @@ fn a_client_address_shows_its_buckets_under_every_policy_or_what_is_missing() {
     let expected = expect![[r#"
         192.0.2.1
 
-        LIMIT      KEY           LEFT  OF  FULL IN    MODE     BASIS
-        login      192.0.2.1        9  10  nnnn s     enforce  local
-        login/day  192.0.2.1       19  20  nnnnn s    enforce  local
-        tiers      192.0.2.1        4   5  nnn s      enforce  local
-        tiers+get  192.0.2.1        8   9  nnn s      enforce  local
-        fallback   ip:192.0.2.1     1   2  nnnn s     enforce  local
-        keyed      ip:192.0.2.1     6   7  nnn s      enforce  local
-        all        (all clients)    9  10  nnnnnnn s  shadow   local
+        LIMIT      KEY            LEFT  OF  FULL IN    MODE     BASIS
+        login      192.0.2.1         9  10  nnnn s     enforce  local
+        login/day  192.0.2.1        19  20  nnnnn s    enforce  local
+        tiers      192.0.2.1         4   5  nnn s      enforce  local
+        tiers+get  192.0.2.1         8   9  nnn s      enforce  local
+        fallback   ip:192.0.2.1      1   2  nnnn s     enforce  local
+        keyed      ip:192.0.2.1      6   7  nnn s      enforce  local
+        all        (all clients)     9  10  nnnnnnn s  shadow   local
 
         pair: needs method
         strict: needs claim:plan and (user or cookie:sid)

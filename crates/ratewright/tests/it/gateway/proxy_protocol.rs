@@ -143,7 +143,8 @@ fn a_change_of_proxy_protocol_needs_a_restart() {
     let client = format!("PROXY TCP4 198.51.100.7 10.0.0.9 40000 8000\r\n{GET}");
     assert!(balanced.response_to(&client).starts_with("HTTP/1.1 200 "), "the old networks count");
     reload(&same.replace("proxy_protocol: {from: 127.0.0.0/8}", "open: false").replace(", open: false", ""));
-    let n_lines = || ratewright.logged().iter().filter(|line| line.contains("its proxy_protocol at")).count();
+    let n_lines =
+        || ratewright.logged().iter().filter(|line| line.contains("listener proxy_protocol changed")).count();
     wait_until("the change is logged again", || n_lines() == 2);
     assert_eq!(balanced.response_to(GET), "", "a header is still required");
 }

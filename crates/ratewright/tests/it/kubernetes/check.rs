@@ -35,8 +35,8 @@ fn e2_our_manifests_meet_the_expectations() {
           never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
           route app: /** to http://wishlist:8080
           scaling: 2 to 10 replicas; CPU target 70 % of requests; more than 73.5 % for 120 s adds replicas
-          stopping: 25s of 30s are used at most
-        all 10 expectations hold; of policies they compare rate, burst, algorithm and that it is enforced, but not which requests a policy covers
+          stopping: takes at most 25s of 30s
+        all 10 expectations hold; for policies they compare rate, burst, algorithm and mode, not which requests a policy covers
     "#]].assert_eq(&printed);
     assert_eq!(code, Some(0));
 }
@@ -114,7 +114,7 @@ fn manifests_that_do_not_fit_their_policy_file_fail_with_the_difference() {
         (
             "    listen:\n",
             "    listen:\n      tls: {cert: /c, key: /k, client_ca: /a}\n",
-            "listen.admin asks for a client certificate, and the kubelet has none",
+            "listen.admin requires a client certificate, and the kubelet has none",
         ),
         (
             "path: /ready\n            port: admin",
@@ -124,7 +124,7 @@ fn manifests_that_do_not_fit_their_policy_file_fail_with_the_difference() {
         (
             "admin: 0.0.0.0:8082 ",
             "admin: {address: '0.0.0.0:8082', proxy_protocol: {from: [10.0.0.0/8]}} ",
-            "listen.admin has proxy_protocol, and the kubelet sends no such header",
+            "listen.admin has proxy_protocol, and the kubelet sends no PROXY header",
         ),
         (
             "kind: ConfigMap\n",
@@ -154,7 +154,7 @@ fn manifests_that_do_not_fit_their_policy_file_fail_with_the_difference() {
         (
             "httpGet:\n            path: /ready\n            port: admin",
             "tcpSocket:\n            port: admin",
-            "readinessProbe must ask /ready by httpGet",
+            "readinessProbe must request /ready by httpGet",
         ),
         (
             "admin: 0.0.0.0:8082",

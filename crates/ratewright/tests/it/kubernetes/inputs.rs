@@ -109,10 +109,10 @@ fn invalid_expectations_are_reported() {
             "scaling: {ratewright: {replicas: many}}\n",
             "invalid replicas: use a number or a range, for example 2..10",
         ),
-        ("scaling: {ratewright: {scale_up_at: all}}\n", "scale_up_at is a percentage"),
+        ("scaling: {ratewright: {scale_up_at: all}}\n", "invalid scale_up_at: use a percentage"),
         ("scaling: {nobody: {cpu: 1}}\n", "Deployment nobody not found in these manifests"),
         ("policies: {per-ip: often}\n", "invalid expected rate \"often\"; a rate is units/time"),
-        ("", "the file is empty"),
+        ("", "file is empty"),
         ("a: b\n---\nc: d\n", "second document in the file"),
     ] {
         std::fs::write(&file, expect).unwrap();

@@ -104,10 +104,10 @@ fn draw_panel(svg: &mut String, panel: &Value, lines: &[Line], corner: (f64, f64
         let (x, at) = (left + width * share, seconds * share);
         writeln!(svg, "<path class=\"g\" d=\"M{left} {y:.1}h{width}\"/>").unwrap();
         if tick % 2 == 0 {
-            let tick = shown(top_value * share, unit);
+            let value_label = shown(top_value * share, unit);
             writeln!(
                 svg,
-                "<text class=\"a\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{tick}</text>",
+                "<text class=\"a\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{value_label}</text>",
                 left - 6.0,
                 y + 4.0
             )

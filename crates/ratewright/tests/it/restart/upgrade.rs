@@ -53,8 +53,8 @@ impl Replaceable {
         let output = self.upgrade();
         let printed = String::from_utf8(output.stdout).unwrap();
         let pid = printed.strip_prefix("process ").and_then(|rest| rest.split(' ').next());
-        let said = String::from_utf8_lossy(&output.stderr);
-        let pid = pid.unwrap_or_else(|| panic!("{said} {:#?}", self.ratewright.logged()));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let pid = pid.unwrap_or_else(|| panic!("{stderr} {:#?}", self.ratewright.logged()));
         let before = self.pid.replace(pid.to_owned());
         match before {
             Some(before) => wait_until("the old process ends", || !is_running(&before)),
@@ -65,11 +65,11 @@ impl Replaceable {
     /// An upgrade that fails, and leaves everything as it is.
     #[track_caller]
     fn cannot_upgrade(&self, output: &Output, why: &str) {
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(
-            said.contains("upgrade failed, the old process keeps serving") && said.contains(why),
-            "{said}"
+            stderr.contains("upgrade failed, the old process keeps serving") && stderr.contains(why),
+            "{stderr}"
         );
         assert_eq!(self.ratewright.admin("/ready").status, 200);
         assert!(self.ratewright.is_running());
@@ -142,7 +142,7 @@ fn a_new_process_that_cannot_start_changes_nothing() {
     let program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
     let before = std::fs::read_to_string(program.file()).unwrap();
     std::fs::write(program.file(), format!("{before}nonsense: 1\n")).unwrap();
-    program.cannot_upgrade(&program.upgrade(), "the policy file is not valid");
+    program.cannot_upgrade(&program.upgrade(), "invalid policy file: ");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     std::fs::write(program.file(), before.replace("api: '127.0.0.1:0'", &format!("api: '{taken}'"))).unwrap();
@@ -348,10 +348,13 @@ fn a_control_socket_with_a_full_queue_is_reported() {
         let output = Command::new(env!("CARGO_BIN_EXE_ratewright")).args(args).arg(path).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (code, said) = run(&["serve"], &file);
-    assert!(code == Some(1) && said.contains("another process has its control socket"), "{code:?} {said}");
-    let (code, said) = run(&["upgrade", "--control"], &control);
-    assert!(code == Some(3) && said.contains("cannot connect to control socket"), "{code:?} {said}");
+    let (code, stderr) = run(&["serve"], &file);
+    assert!(
+        code == Some(1) && stderr.contains("another process has its control socket"),
+        "{code:?} {stderr}"
+    );
+    let (code, stderr) = run(&["upgrade", "--control"], &control);
+    assert!(code == Some(3) && stderr.contains("cannot connect to control socket"), "{code:?} {stderr}");
 }
 
 /// The socket is its owner's. One that was opened to all by mistake still serves nobody else.
@@ -402,10 +405,10 @@ fn without_a_running_process_it_says_what_to_look_at() {
         .args(["upgrade", "--control", "/nowhere/control.sock"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3));
-    assert!(said.contains("cannot connect to control socket /nowhere/control.sock"), "{said}");
-    assert!(said.contains("listen.control"), "{said}");
+    assert!(stderr.contains("cannot connect to control socket /nowhere/control.sock"), "{stderr}");
+    assert!(stderr.contains("listen.control"), "{stderr}");
 }
 
 fn is_root() -> bool {

@@ -31,6 +31,9 @@ fn hard_words(text: &str) -> Vec<String> {
         words.get(n).map_or("", |word| word.trim_matches(|c: char| !c.is_alphanumeric()))
     };
     let is_cut = |n: usize| words.get(n).is_none_or(|word| word.ends_with(|c: char| !c.is_alphanumeric()));
+    // A word in backticks or quotes is a name, not part of the sentence.
+    let is_quoted =
+        |n: usize| words.get(n).is_some_and(|word| word.starts_with(|c: char| !c.is_alphanumeric()));
     let mut found = Vec::new();
     for n in 0..words.len() {
         let (word, next) = (plain(n), plain(n + 1));
@@ -39,10 +42,10 @@ fn hard_words(text: &str) -> Vec<String> {
         let is_no = word == "is" && next == "no" && !is_cut(n + 1) && is_noun(plain(n + 2));
         let is_no =
             is_no && !n.checked_sub(1).is_some_and(|before| plain(before).eq_ignore_ascii_case("there"));
-        if !is_cut(n) && (is_told || is_none || is_no) {
+        if !is_cut(n) && !is_quoted(n + 1) && (is_told || is_none || is_no) {
             found.push(format!("{word} {next} {}", plain(n + 2)));
         }
-        if ["Who", "Whoever"].contains(&word) && begins_sentence(&words, n) {
+        if ["Who", "Whoever"].contains(&word) && !next.is_empty() && begins_sentence(&words, n) {
             found.push(format!("{word} {next} …"));
         }
     }
