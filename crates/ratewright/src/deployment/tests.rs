@@ -148,7 +148,7 @@ fn files_of_the_container_are_not_read() {
     let (_, after) = rest.split_once('"').unwrap();
     let manifests = format!("{before}a.yaml: \"{file}\"{after}");
     let report = checked(&manifests, "policies: {per-user: 1/s}\n");
-    let is_of_probe = |error: &String| error.contains("listen.admin asks for a client certificate");
+    let is_of_probe = |error: &String| error.contains("listen.admin requires a client certificate");
     let errors: Vec<_> = report.errors.iter().map(ToString::to_string).collect();
     assert!(errors.iter().all(is_of_probe), "{errors:?}");
     let warnings: Vec<_> = report.warnings.iter().map(ToString::to_string).collect();

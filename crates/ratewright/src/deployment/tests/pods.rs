@@ -16,7 +16,7 @@ fn findings(replaced: &[(&str, &str)], expect: &str) -> [Vec<String>; 2] {
 #[track_caller]
 fn is_error(replaced: &[(&str, &str)], problem: &str) {
     let [errors, _] = findings(replaced, EXPECT);
-    assert!(errors.iter().any(|error| error.contains(problem)), "{problem:?} is not noted: {errors:?}");
+    assert!(errors.iter().any(|error| error.contains(problem)), "{problem:?} is not reported: {errors:?}");
 }
 
 #[track_caller]
@@ -50,7 +50,7 @@ fn arguments_are_read_as_the_program_reads_them() {
         ("[serve, -c, /etc/r, --nonsense]", "unexpected argument '--nonsense' found"),
         ("[serve, /etc/r, -c, /etc/r]", "the argument '[FILE]' cannot be used with '--config <FILE>'"),
         ("[check, -c, /etc/r]", "they run the command check, which does not serve"),
-        ("[--version]", "they only print a text"),
+        ("[--version]", "they only print help or the version"),
     ] {
         is_error(&[(ARGS, &format!("args: {args}"))], &format!("{start}{problem}"));
     }
@@ -95,7 +95,10 @@ fn a_missing_key_of_a_config_map_is_an_error_unless_it_is_optional() {
     is_error(&[(ENV, variable)], "ConfigMap c has no key \"x\", so the container does not start");
     is_valid(&[(ENV, &variable.replace("key: x", "key: x, optional: true"))]);
     let all = "envFrom: [{secretRef: {name: s}}, {configMapRef: {name: other}}]";
-    is_warned_of(&[(ENV_FROM, all)], "ConfigMap other is not among these manifests; without it");
+    is_warned_of(
+        &[(ENV_FROM, all)],
+        "ConfigMap other is not among these manifests; the container does not start without it",
+    );
     is_valid(&[(ENV_FROM, &all.replace("name: other", "name: other, optional: true"))]);
 }
 
@@ -129,8 +132,8 @@ fn expectations_of_another_shape_are_errors() {
         ("scaling: {r: [cpu, 70]}", "scaling.r compares nothing"),
         ("scaling: {r: {}}", "scaling.r compares nothing"),
         ("scaling: {r: ~}", "scaling.r compares nothing"),
-        ("scaling: nothing", "scaling has no expectations by name"),
-        ("scaling: ~", "scaling has no expectations by name"),
+        ("scaling: nothing", "scaling contains no expectations"),
+        ("scaling: ~", "scaling contains no expectations"),
         ("scaling: {r: {cpu: ~}}", "scaling.r.cpu is not a single value"),
         ("scaling: {r: {cpu: 70, replicas: ~}}", "scaling.r.replicas is not a single value"),
         ("scaling: {r: {cpu: [70]}}", "scaling.r.cpu is not a single value"),
@@ -139,7 +142,7 @@ fn expectations_of_another_shape_are_errors() {
         assert!(errors.iter().any(|error| error.contains(problem)), "{expect}: {errors:?}");
     }
     for (expect, problem) in [
-        ("policies: []", "policies has no expectations by name"),
+        ("policies: []", "policies contains no expectations"),
         ("policies: {per-ip: ~}", "policies.per-ip compares nothing"),
         ("policies: {per-ip: {rate: 100/min, burst: ~}}", "policies.per-ip.burst is not a single value"),
     ] {
@@ -180,7 +183,7 @@ fn labels_are_compared_with_selectors() {
     is_error(&[("spec:\n  template:", selector)], "Deployment r: spec.selector does not select its own pods");
     is_valid(&[("spec:\n  template:", &selector.replace("typo", "r"))]);
     let all = "maxUnavailable: 0, selector: {}";
-    is_error(&[("maxUnavailable: 1, selector: {matchLabels: {app: r}}", all)], "lets no pod go");
+    is_error(&[("maxUnavailable: 1, selector: {matchLabels: {app: r}}", all)], "allows no eviction");
     let other = "maxUnavailable: 0, selector: {matchLabels: {app: other}}";
     is_valid(&[("maxUnavailable: 1, selector: {matchLabels: {app: r}}", other)]);
 }

@@ -31,9 +31,12 @@ fn man_reads_every_page_without_a_warning_and_shows_the_examples() {
         .arg(folder.path().join("ratewright-health.1"))
         .env("LC_ALL", "C.UTF-8"));
     let has_line = |part: &str| shown.lines().any(|line| line.trim() == part);
-    for line in
-        ["EXIT STATUS", "0  it is ready; with --live, it is alive", "EXAMPLES", "ratewright health --live"]
-    {
+    for line in [
+        "EXIT STATUS",
+        "0  the instance is ready; with --live, alive",
+        "EXAMPLES",
+        "ratewright health --live",
+    ] {
         assert!(has_line(line), "{line:?} is not a line of its own in {shown}");
     }
     assert!(shown.contains("RATEWRIGHT_ADMIN"), "{shown}");
