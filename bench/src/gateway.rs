@@ -104,7 +104,7 @@ fn latencies(proxies: &[Proxy], name: &str) {
 }
 
 impl Proxy {
-    /// The program beside this one, or why there is none.
+    /// The program beside this one, or why it is missing.
     fn ours(upstream: &Nginx) -> Result<Self, String> {
         let program = ratewright()?;
         let address = format!("127.0.0.1:{}", free_port());

@@ -14,7 +14,7 @@ struct Process {
     ticks: f64,
 }
 
-/// The program beside this one, or that there is none.
+/// The program beside this one, or that it is missing.
 pub(crate) fn ratewright() -> Result<PathBuf, String> {
     let program = std::env::current_exe().expect("the path of this program").with_file_name("ratewright");
     match program.exists() {

@@ -33,7 +33,7 @@ pub(crate) trait Talk {
     /// Hears a piece of the answer. True if it is complete.
     ///
     /// # Panics
-    /// If the answer is no yes.
+    /// If the response is not an allowed decision.
     fn hear(&mut self, bytes: &[u8]) -> bool;
 }
 
@@ -79,7 +79,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Asks for so long, on so many connections, and waits for the last answer.
 ///
 /// # Panics
-/// If an answer is no yes, or does not come.
+/// If a response is not an allowed decision, or is missing.
 pub(crate) fn ask<T: Talk>(
     (address, talk): (&str, impl Fn() -> T),
     n_connections: usize,

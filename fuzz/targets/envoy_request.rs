@@ -28,7 +28,7 @@ descriptors:
 
 static SERVICES: LazyLock<[Service; 2]> = LazyLock::new(|| {
     [Compat::AllOrNothing, Compat::Strict].map(|compat| {
-        let domains = ratewright::understand_envoy(RULES).expect("sound rules");
+        let domains = ratewright::parse_envoy_rules(RULES).expect("valid rules");
         let all = domains.policies().iter().cloned().chain(override_policies()).collect();
         let clock = ManualClock::at(Timestamp::from_micros(1_700_000_057_000_000));
         let store = MemoryStore::new(clock.clone(), 1_000);

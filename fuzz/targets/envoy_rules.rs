@@ -6,7 +6,7 @@ use ratewright_core::Policies;
 use ratewright_rls_rules::{Entry, Matched};
 
 libfuzzer_sys::fuzz_target!(|text: &str| {
-    let domains = match ratewright::understand_envoy(text) {
+    let domains = match ratewright::parse_envoy_rules(text) {
         Ok(domains) => domains,
         Err(problems) => {
             assert!(!problems.is_empty(), "it is refused without a reason");

@@ -35,7 +35,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         let found = client_address(&headers, proxy, &rules);
         assert!(!client(found, 64).is_empty());
         assert_eq!(found, found.to_canonical());
-        // An entry that is no address ends the walk.
+        // An entry that is not an address ends the walk.
         let behind_rubbish = preceded(&headers, source, "6.6.6.6, \"10.0.0.2");
         assert_eq!(client_address(&behind_rubbish, proxy, &rules), found);
         if !rules.trust(found) {

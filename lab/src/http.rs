@@ -22,7 +22,7 @@ impl Client {
     /// Asks, and reads the answer: its status and body.
     ///
     /// # Errors
-    /// If the connection breaks, or what comes is no answer.
+    /// If the connection breaks, or the response is invalid.
     pub fn get(&mut self, path: &str) -> std::io::Result<(u16, String)> {
         self.exchange(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
     }
@@ -30,7 +30,7 @@ impl Client {
     /// Posts a body, and reads the answer: its status and body.
     ///
     /// # Errors
-    /// If the connection breaks, or what comes is no answer.
+    /// If the connection breaks, or the response is invalid.
     pub fn post(&mut self, path: &str, body: &str) -> std::io::Result<(u16, String)> {
         let length = body.len();
         self.exchange(&format!(

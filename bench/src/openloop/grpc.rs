@@ -13,7 +13,7 @@ pub(crate) struct Grpc {
     call: Vec<u8>,
     /// The stream of the call under way.
     stream: u32,
-    /// What was heard and is no whole frame yet.
+    /// Received bytes that are not a whole frame yet.
     heard: Vec<u8>,
     has_message: bool,
 }

@@ -38,7 +38,7 @@ pub struct RequestKind {
 /// Whether a body can be sent again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BodyKind {
-    /// There is none.
+    /// The request has no body.
     None,
     /// In memory, with this many bytes.
     Bytes(usize),

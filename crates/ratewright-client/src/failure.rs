@@ -9,7 +9,7 @@ impl Failure {
     /// Looks through an error and its sources for proof that the server did not process the request: no connection was
     /// made, or HTTP/2 refused the stream.
     ///
-    /// An error of the request's own body is no proof, whatever its sources are: a body that is read from another server can
+    /// An error of the request's own body proves nothing, whatever its sources are: a body that is read from another server can
     /// fail because that one refused a connection. Such errors are recognised if they come from hyper or reqwest.
     pub fn of(error: &(dyn Error + 'static)) -> Self {
         let chain = || std::iter::successors(Some(error), |error| cause(*error));

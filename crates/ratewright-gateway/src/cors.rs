@@ -35,7 +35,7 @@ pub(crate) use preflight::{PREFLIGHT_VARY, PreflightError, is_preflight, request
 /// The `cors` section of the policy file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CorsRules {
-    /// Who may read responses.
+    /// Which origins may read responses.
     pub origins: Vec<AllowedOrigin>,
     /// Which methods a preflight may ask for. `GET` also means `HEAD`.
     pub methods: Vec<Method>,
@@ -93,7 +93,7 @@ pub enum CorsError {
 #[derive(Debug)]
 pub(crate) struct CorsHeaders<'a> {
     cors: &'a Cors,
-    /// None: this origin is not allowed, or there is none.
+    /// None: this origin is not allowed, or the request has no origin.
     allow_origin: Option<HeaderValue>,
 }
 

@@ -154,7 +154,7 @@ impl<'de> Deserialize<'de> for NamedUnit {
                 f.write_str("a unit: SECOND, MINUTE, HOUR, DAY, MONTH or YEAR")
             }
             fn visit_u64<E: de::Error>(self, number: u64) -> Result<NamedUnit, E> {
-                i32::try_from(number).map(NamedUnit).map_err(|_| E::custom("it is no unit"))
+                i32::try_from(number).map(NamedUnit).map_err(|_| E::custom("invalid unit"))
             }
             fn visit_str<E: de::Error>(self, name: &str) -> Result<NamedUnit, E> {
                 let unit = RateLimitUnit::from_str_name(name);

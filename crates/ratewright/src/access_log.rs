@@ -1,18 +1,18 @@
-//! The access log: one JSON object for each request to the gateway, a line each, to standard output.
+//! The access log: one line of JSON on standard output for each request to the gateway.
 //!
 //! ```text
 //!   workers ── record: one line, if there is room ──► lines ──► writer's thread ──► standard output
-//!                      └─ none: counted
+//!                      └─ no room: counted as dropped
 //! ```
 //!
-//! Nobody may be reading, or slowly, and that must not be felt by requests. So workers only add to a text in memory, which has
-//! a limit, and a thread of its own takes all of it at once and writes. It waits a moment before it does, because writing every
-//! line alone would cost more than answering its request.
+//! A slow reader of standard output must not delay requests. Workers only append to a bounded buffer in memory; one thread takes
+//! the whole buffer and writes it. The thread waits a moment to collect lines, because a system call for each line would cost more
+//! than the request itself.
 //!
 //! # Laws
-//! - A line is written whole or not at all, and what was not written was counted.
-//! - Whatever a client sends, a line is one line of ASCII, and no longer than some thousand bytes.
-//! - What was recorded before [`Writing::finish`] is written, if somebody reads.
+//! - A line is written whole or not at all, and each line that is not written is counted.
+//! - Whatever a client sends, an entry is one line of ASCII, shorter than 8,000 bytes.
+//! - Lines recorded before [`AccessLogWriter::finish`] are written, if standard output accepts them in time.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -28,46 +28,46 @@ use serde_json::ser::Formatter;
 use tokio::sync::oneshot;
 use tracing::warn;
 
-/// The most text that waits to be written, in bytes: some thousand lines.
-const WAITING_MAX: usize = 4 * 1024 * 1024;
+/// The largest buffer, in bytes: about 10,000 lines.
+const PENDING_MAX: usize = 4 * 1024 * 1024;
 
-/// With so much waiting nobody waits for more.
-const ENOUGH: usize = 64 * 1024;
+/// A buffer of this many bytes is written at once.
+const FLUSH_THRESHOLD: usize = 64 * 1024;
 
-/// How long a line waits for others to be written with it.
-const GATHERED_FOR: Duration = Duration::from_millis(10);
+/// How long the writer collects lines.
+const FLUSH_DELAY: Duration = Duration::from_millis(10);
 
-/// How long texts of clients may be, in bytes.
+/// The longest texts from clients, in bytes.
 const METHOD_MAX: usize = 32;
 const HOST_MAX: usize = 256;
 const PATH_MAX: usize = 2_048;
 const AGENT_MAX: usize = 256;
 
-/// Lines on their way to a writer.
+/// The lines that are not written yet.
 #[derive(Debug, Default)]
-pub(crate) struct Lines {
-    waiting: Mutex<Waiting>,
+pub(crate) struct AccessLogBuffer {
+    pending: Mutex<PendingLines>,
     changed: Condvar,
     n_dropped: AtomicU64,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct PendingLines {
     text: Vec<u8>,
     n_lines: u64,
-    is_over: bool,
+    is_finished: bool,
 }
 
-/// The thread that writes.
+/// A handle on the thread that writes.
 #[derive(Debug)]
-pub(crate) struct Writing {
-    lines: Arc<Lines>,
+pub(crate) struct AccessLogWriter {
+    lines: Arc<AccessLogBuffer>,
     is_done: oneshot::Receiver<()>,
 }
 
-/// A request as it is written.
+/// One line of the log.
 #[derive(Serialize)]
-struct Line<'a> {
+struct AccessLogLine<'a> {
     time: String,
     client: std::net::IpAddr,
     method: Cow<'a, str>,
@@ -84,48 +84,51 @@ struct Line<'a> {
     http: &'static str,
 }
 
-/// JSON in ASCII: what a terminal might obey, or show from right to left, is escaped.
-struct Ascii;
+/// JSON in ASCII: escapes control characters and all non-ASCII text, such as right-to-left marks.
+struct AsciiFormatter;
 
-impl Lines {
-    /// Begins to write what is recorded.
+impl AccessLogBuffer {
+    /// Starts the thread that writes to `out`.
     ///
     /// # Errors
     /// If the operating system refuses a thread.
-    pub(crate) fn write_to(self: &Arc<Self>, out: impl Write + Send + 'static) -> io::Result<Writing> {
-        self.waiting.lock().is_over = false;
+    pub(crate) fn write_to(
+        self: &Arc<Self>,
+        out: impl Write + Send + 'static,
+    ) -> io::Result<AccessLogWriter> {
+        self.pending.lock().is_finished = false;
         let (done, is_done) = oneshot::channel();
         let lines = Arc::clone(self);
         std::thread::Builder::new().name("access-log".to_owned()).spawn(move || {
             lines.write(out);
             let _ = done.send(());
         })?;
-        Ok(Writing { lines: Arc::clone(self), is_done })
+        Ok(AccessLogWriter { lines: Arc::clone(self), is_done })
     }
 
-    /// Lines that were not written, because nobody took them in time.
+    /// Lines that were dropped, because the buffer was full or a write failed.
     pub(crate) fn n_dropped(&self) -> u64 {
         self.n_dropped.load(Ordering::Relaxed)
     }
 
-    /// Adds a line, if there is room.
+    /// Appends a line, or counts it as dropped if the buffer is full.
     fn add(&self, line: &[u8]) {
-        let mut waiting = self.waiting.lock();
-        let before = waiting.text.len();
-        if before + line.len() > WAITING_MAX {
+        let mut pending = self.pending.lock();
+        let before = pending.text.len();
+        if before + line.len() > PENDING_MAX {
             self.n_dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
-        waiting.text.extend_from_slice(line);
-        waiting.n_lines += 1;
-        let is_enough = before < ENOUGH && waiting.text.len() >= ENOUGH;
-        drop(waiting);
-        if before == 0 || is_enough {
+        pending.text.extend_from_slice(line);
+        pending.n_lines += 1;
+        let is_above_threshold = before < FLUSH_THRESHOLD && pending.text.len() >= FLUSH_THRESHOLD;
+        drop(pending);
+        if before == 0 || is_above_threshold {
             self.changed.notify_one();
         }
     }
 
-    /// Writes until it is over and nothing is left.
+    /// Writes until the buffer is finished and empty.
     fn write(&self, mut out: impl Write) {
         let mut text = Vec::new();
         let mut is_failing = false;
@@ -135,7 +138,7 @@ impl Lines {
             if let Err(error) = &written {
                 self.n_dropped.fetch_add(n_lines, Ordering::Relaxed);
                 if !is_failing {
-                    warn!(%error, "the access log cannot be written; lines are dropped until it can");
+                    warn!(%error, "access log write failed; dropping lines until it succeeds");
                 }
             }
             is_failing = written.is_err();
@@ -143,38 +146,38 @@ impl Lines {
         }
     }
 
-    /// Waits for lines, and takes all that there are. Nothing, if it is over.
+    /// Waits for lines, and takes all of them. `None` if the buffer is finished and empty.
     fn take(&self, text: &mut Vec<u8>) -> Option<u64> {
-        let mut waiting = self.waiting.lock();
-        while waiting.text.is_empty() {
-            if waiting.is_over {
+        let mut pending = self.pending.lock();
+        while pending.text.is_empty() {
+            if pending.is_finished {
                 return None;
             }
-            self.changed.wait(&mut waiting);
+            self.changed.wait(&mut pending);
         }
-        if !waiting.is_over && waiting.text.len() < ENOUGH {
-            self.changed.wait_for(&mut waiting, GATHERED_FOR);
+        if !pending.is_finished && pending.text.len() < FLUSH_THRESHOLD {
+            self.changed.wait_for(&mut pending, FLUSH_DELAY);
         }
-        std::mem::swap(&mut waiting.text, text);
-        Some(std::mem::take(&mut waiting.n_lines))
+        std::mem::swap(&mut pending.text, text);
+        Some(std::mem::take(&mut pending.n_lines))
     }
 }
 
-impl Writing {
-    /// Writes what is left, and ends. Whoever does not read is not waited for.
+impl AccessLogWriter {
+    /// Writes the remaining lines, and ends the thread. Gives up after `within`, if standard output is blocked.
     pub(crate) async fn finish(self, within: Duration) {
-        self.lines.waiting.lock().is_over = true;
+        self.lines.pending.lock().is_finished = true;
         self.lines.changed.notify_one();
         if tokio::time::timeout(within, self.is_done).await.is_err() {
-            let lines = self.lines.waiting.lock().n_lines;
-            warn!(lines, "nobody reads the access log; what is left of it is lost");
+            let lines = self.lines.pending.lock().n_lines;
+            warn!(lines, "access log lines lost: standard output is blocked");
         }
     }
 }
 
-impl AccessLog for Lines {
+impl AccessLog for AccessLogBuffer {
     fn record(&self, entry: &AccessLogEntry<'_>) {
-        let line = Line {
+        let line = AccessLogLine {
             time: ratewright_http::iso(entry.at),
             client: entry.client,
             method: cut(entry.method.as_str().as_bytes(), METHOD_MAX),
@@ -190,14 +193,14 @@ impl AccessLog for Lines {
             http: version(entry.version),
         };
         let mut text = Vec::with_capacity(512);
-        if line.serialize(&mut serde_json::Serializer::with_formatter(&mut text, Ascii)).is_ok() {
+        if line.serialize(&mut serde_json::Serializer::with_formatter(&mut text, AsciiFormatter)).is_ok() {
             text.push(b'\n');
             self.add(&text);
         }
     }
 }
 
-impl Formatter for Ascii {
+impl Formatter for AsciiFormatter {
     fn write_string_fragment<W: ?Sized + Write>(&mut self, writer: &mut W, text: &str) -> io::Result<()> {
         if text.bytes().all(|byte| matches!(byte, b' '..=b'~')) {
             return writer.write_all(text.as_bytes());
@@ -216,7 +219,7 @@ impl Formatter for Ascii {
     }
 }
 
-/// Lines in portions that the kernel writes to a pipe in one piece (PIPE_BUF): after an upgrade, the old process and the new one
+/// Splits lines into portions that the kernel writes to a pipe in one piece (PIPE_BUF): after an upgrade, the old process and the new one
 /// write to the same pipe, and must not write into each other's lines.
 fn whole_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     const PORTION: usize = 4_096;
@@ -235,7 +238,7 @@ fn whole_lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// A text of a client, not longer than this. One that was cut ends with dots.
+/// A client's text, cut to at most `max` bytes. A text that was cut ends with `…`.
 fn cut(bytes: &[u8], max: usize) -> Cow<'_, str> {
     match bytes.get(..max) {
         Some(beginning) if bytes.len() > max => {
@@ -256,7 +259,7 @@ fn version(version: Version) -> &'static str {
 }
 
 /// Microseconds as milliseconds.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde requires this signature")]
 fn millis<S: Serializer>(micros: &u64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(*micros as f64 / 1e3)
 }
@@ -282,7 +285,7 @@ mod tests {
         assert_eq!(whole_lines(&text).collect::<Vec<_>>().concat(), text);
     }
 
-    /// Hands on what is written, a piece each, and takes no more while nobody takes it.
+    /// Sends each write to a channel, and blocks while the channel is full.
     struct Pipe(mpsc::SyncSender<String>);
 
     impl Write for Pipe {
@@ -318,9 +321,9 @@ mod tests {
     }
 
     fn check(entry: &AccessLogEntry<'_>, expected: Expect) {
-        let lines = Lines::default();
+        let lines = AccessLogBuffer::default();
         lines.record(entry);
-        let text = String::from_utf8(lines.waiting.into_inner().text).unwrap();
+        let text = String::from_utf8(lines.pending.into_inner().text).unwrap();
         expected.assert_eq(text.strip_suffix('\n').unwrap());
         serde_json::from_str::<serde_json::Value>(&text).unwrap();
     }
@@ -354,15 +357,15 @@ mod tests {
         assert_eq!(cut(b"abc", 3), "abc");
         assert_eq!(cut(b"abcd", 3), "abc…");
         assert_eq!(cut("abä".as_bytes(), 3), "ab…");
-        let lines = Lines::default();
+        let lines = AccessLogBuffer::default();
         lines.record(&entry(&format!("/{}", "\"".repeat(60_000)), &[0xff; 30_000]));
-        assert!(lines.waiting.into_inner().text.len() < 8_000);
+        assert!(lines.pending.into_inner().text.len() < 8_000);
     }
 
     #[tokio::test]
     async fn nothing_is_lost_at_the_end() {
         let (to, from) = mpsc::sync_channel(0);
-        let lines = Arc::new(Lines::default());
+        let lines = Arc::new(AccessLogBuffer::default());
         let writing = lines.write_to(Pipe(to)).unwrap();
         let reading = std::thread::spawn(move || from.iter().collect::<String>());
         for n in 0..5_000 {
@@ -375,9 +378,9 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_read_holds_up_nobody_and_what_did_not_fit_was_counted() {
+    async fn a_blocked_reader_delays_no_request_and_dropped_lines_are_counted() {
         let (to, from) = mpsc::sync_channel(0);
-        let lines = Arc::new(Lines::default());
+        let lines = Arc::new(AccessLogBuffer::default());
         let writing = lines.write_to(Pipe(to)).unwrap();
         let path = format!("/{}", "x".repeat(2_000));
         for _ in 0..5_000 {
@@ -395,7 +398,7 @@ mod tests {
     async fn lines_that_cannot_be_written_are_counted() {
         let (to, from) = mpsc::sync_channel(0);
         drop(from);
-        let lines = Arc::new(Lines::default());
+        let lines = Arc::new(AccessLogBuffer::default());
         let writing = lines.write_to(Pipe(to)).unwrap();
         for _ in 0..10 {
             lines.record(&entry("/", b""));

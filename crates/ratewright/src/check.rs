@@ -1,29 +1,29 @@
-//! `ratewright check`: reads a policy file as the program would, and says what it means.
+//! `ratewright check`: validates a policy file, and describes its limits in words.
 
 use std::fmt::Write;
 use std::path::Path;
 
 use crate::config::{Config, ConfigError, Environment, Source, StoreConfig, envoy_words, words};
 
-/// What a file means.
+/// A valid file.
 pub(crate) struct Checked {
-    /// In plain words.
+    /// Its limits, in words.
     pub(crate) words: String,
-    /// What is valid, but can never act, or is probably not what was meant.
+    /// Settings that have no effect, or probably another effect than intended.
     pub(crate) warnings: Vec<ConfigError>,
 }
 
-/// What a file means.
+/// Validates a file, and describes it.
 ///
 /// # Errors
-/// Everything that is wrong with it.
+/// All errors in it.
 pub(crate) fn check(source: &Source, environment: Environment<'_>) -> Result<Checked, Vec<ConfigError>> {
     if let Some(path) = source.path.as_ref().filter(|_| source.is_envoy()) {
         return check_envoy(path).map(|words| Checked { words, warnings: Vec::new() });
     }
     let config = Config::read(source, environment)?;
     let name = match (&source.path, &source.profile) {
-        (None, _) => "no file: the defaults count".to_owned(),
+        (None, _) => "no file: defaults".to_owned(),
         (Some(path), None) => format!("{} is valid", path.display()),
         (Some(path), Some(profile)) => format!("{} with profile {profile} is valid", path.display()),
     };
@@ -35,7 +35,7 @@ pub(crate) fn check(source: &Source, environment: Environment<'_>) -> Result<Che
     Ok(Checked { words, warnings: config.warnings })
 }
 
-/// What rules for Envoy mean, by themselves.
+/// Validates and describes a file of rules for Envoy.
 fn check_envoy(path: &Path) -> Result<String, Vec<ConfigError>> {
     let config = Config::of_envoy(path)?;
     let words = config.envoy.map(|envoy| envoy_words(&envoy, &config.policies)).unwrap_or_default();
@@ -46,7 +46,7 @@ fn check_envoy(path: &Path) -> Result<String, Vec<ConfigError>> {
     ))
 }
 
-/// A text with its lines moved in.
+/// Indents each line.
 pub(crate) fn indented(lines: &str) -> String {
     let mut text = String::new();
     for line in lines.lines() {

@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use http::Uri;
 
-use crate::admin::AdminKey;
+use crate::admin_client::AdminKey;
 use crate::config::Source;
 use crate::fetch;
 
@@ -28,87 +28,87 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run the configured listeners until stopped
     ///
-    /// On SIGTERM, /ready answers 503 and connections are still accepted for stop_delay; then requests in flight have drain_timeout
-    /// to finish. Ctrl-C skips stop_delay; Ctrl-C during a stop ends the process at once.
+    /// On SIGTERM, /ready returns 503 and connections are still accepted for stop_delay; then requests in flight have drain_timeout
+    /// to finish. Ctrl-C skips stop_delay; a second Ctrl-C forces the process to end.
     #[command(after_help = EXAMPLES)]
     Serve(ServeArgs),
 
     /// Validate policy files, and describe their limits in words
     ///
-    /// Nothing is started and nothing is sent. Variables come from the environment, as for `serve`. Files that a policy file names are
-    /// checked too: certificates, keys, and rules for Envoy, which can also be checked by themselves.
+    /// It starts and sends nothing. Variables come from the environment, as for `serve`. It also checks the files that a policy file
+    /// names: certificates, keys, and rules for Envoy. Rules for Envoy can also be checked by themselves.
     ///
-    /// With --deployment, Kubernetes manifests are checked: the policy file in the ConfigMap, and whether probes, ports, grace period,
-    /// replicas and disruption budgets fit it. --expect names a file with figures that must hold:
+    /// With --deployment, it checks Kubernetes manifests: the policy file in the ConfigMap, and whether probes, ports, grace period,
+    /// replicas and disruption budgets fit it. --expect names a file with values that the manifests must have:
     /// `scaling: {ratewright: {cpu: 70, sustained: 2min, replicas: 2..10, scale_up_at: 75}}` and `policies: {per-ip: 100/min}`.
     #[command(after_help = CHECK_EXAMPLES)]
     Check(CheckArgs),
 
-    /// Say what another policy file changes, and for whom
+    /// Show what another policy file changes, and for which requests
     ///
-    /// Every setting is compared by its meaning: writing a default down is not a change. For each policy: whether it is softer or
-    /// stricter, by how much, and whether counts are kept. Secrets are never shown. Nothing is started and nothing is sent.
+    /// Settings are compared by meaning: writing a default explicitly is not a change. For each policy it shows whether the new one is
+    /// softer or stricter, by how much, and whether counts are kept. It never shows secrets, and starts and sends nothing.
     #[command(after_help = DIFF_EXAMPLES)]
     Diff(DiffArgs),
 
-    /// Write a policy file that means the same as the files of another limiter
+    /// Convert the files of another rate limiter into a policy file
     Convert(ConvertArgs),
 
-    /// Say why a request is limited, or not
+    /// Explain why a request is limited, or not
     ///
-    /// For every policy: whether it covers the request, and if not, which condition failed on which value; where each part of the key
-    /// comes from; what is left in its buckets; and which headers would be sent. Nothing is spent. It asks the admin listener of a running
-    /// instance, or evaluates a policy file (-c) with full buckets.
+    /// For every policy it shows whether the policy covers the request, and if not, which condition failed on which value; where each
+    /// part of the key comes from; the units left in its buckets; and the response headers. It spends nothing. It asks the admin
+    /// listener of a running instance, or evaluates a policy file (-c) with full buckets.
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(ExplainArgs),
 
     /// Show a key's usage in a running instance, or all buckets of a client address
     ///
-    /// Nothing is spent. It asks the admin listener. For a policy with in_flight it shows how many requests are in flight.
+    /// It asks the admin listener, and spends nothing. For a policy with in_flight it shows the number of requests in flight.
     #[command(after_help = INSPECT_EXAMPLES)]
     Inspect(InspectArgs),
 
     /// Reset a key in a running instance: its full quota is available again
     ///
-    /// All quotas of the policy are reset. It asks the admin listener.
+    /// It asks the admin listener, and resets all quotas of the policy.
     #[command(after_help = RESET_EXAMPLES)]
     Reset(KeyArgs),
 
     /// Put the policy file of a running instance in force now, and print what changed
     ///
-    /// Edits are put in force without this command, within a second; it reports whether they were, and why not. It prints what has changed
-    /// since the last report, or since the start, and what waits for a restart. A file that drops more than 90 % of at least 10 policies is refused, unless it says
-    /// policies: [] or enabled: false, or --force is given. It asks the admin listener. In Kubernetes, run it in the pod once the
-    /// ConfigMap has arrived there.
+    /// A running instance puts edits in force by itself, within a second; this command reports whether it did, and why not. It prints
+    /// the changes since the last report, or since the start, and the changes that need a restart. A file that drops more than 90 % of
+    /// at least 10 policies is rejected, unless it has policies: [] or enabled: false, or --force is given. It asks the admin listener.
+    /// In Kubernetes, run it in the pod after the ConfigMap has been updated there.
     #[command(after_help = RELOAD_EXAMPLES)]
     Reload(ReloadArgs),
 
-    /// Show the clients that a running instance denies most, and those that it denied last
+    /// Show the clients that a running instance denies most, and its latest denials
     ///
-    /// Counts cover the last five minutes of this one instance. Mode shadow: the request would have been denied, but passed.
+    /// Counts cover the last five minutes of this one instance. Mode shadow: the policy would have denied the request, but let it pass.
     #[command(after_help = TOP_EXAMPLES)]
     Top(TopArgs),
 
     /// Replace the running process with this program, without refusing a connection
     ///
     /// The running process starts this program with its own arguments, and hands over its listening sockets. When the new process is
-    /// ready, the old one finishes its requests and ends. If the new process does not become ready, the old one goes on as if
-    /// nothing had happened. The running process needs a control socket: listen.control, set by default under systemd if the unit has
-    /// RuntimeDirectory=. Buckets in memory start full; buckets in Redis are kept.
+    /// ready, the old one drains and ends. If the new process does not become ready, the old one keeps serving. The running process
+    /// needs a control socket: listen.control, set by default under systemd if the unit has RuntimeDirectory=. Buckets in memory start
+    /// full; buckets in Redis are kept.
     #[command(after_help = UPGRADE_EXAMPLES)]
     Upgrade(UpgradeArgs),
 
     /// Report whether a running instance is ready for requests
     ///
-    /// It asks the admin listener, and needs no token. A process is alive but not ready while it stops, or while Redis is unreachable
-    /// and store.on_failure is closed.
+    /// It asks the admin listener, and needs no token. An instance is alive but not ready while it stops, or while Redis is
+    /// unreachable and store.on_failure is closed.
     #[command(after_help = HEALTH_EXAMPLES)]
     Health(HealthArgs),
 
     /// Print the digest that replaces a long or secret value in Redis keys
     ///
-    /// Values longer than 64 bytes, and values of headers, cookies, parameters and `attribute:NAME` whose names sound like secrets (such as
-    /// `X-Api-Key`), are stored in Redis keys as digests. The digest is printed for any value.
+    /// Redis keys contain digests in place of values longer than 64 bytes, and of values of headers, cookies, parameters and
+    /// `attribute:NAME` whose names suggest a secret (such as `X-Api-Key`). This command prints the digest of any value.
     #[command(after_help = KEY_EXAMPLES)]
     Key {
         /// The value, or `-` to read it from standard input and keep it out of process lists; a trailing newline is part of the value
@@ -150,22 +150,22 @@ pub(crate) struct ManArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct HealthArgs {
-    /// Report whether it is alive instead
+    /// Report whether the instance is alive instead
     #[arg(long)]
     pub(crate) live: bool,
 
     #[command(flatten)]
-    pub(crate) door: AdminArgs,
+    pub(crate) admin: AdminArgs,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct ReloadArgs {
-    /// Put the file in force even if it drops policies, routes or rules; an invalid file is still refused
+    /// Put the file in force even if it drops policies, routes or rules; an invalid file is still rejected
     #[arg(long)]
     pub(crate) force: bool,
 
     #[command(flatten)]
-    pub(crate) door: AdminArgs,
+    pub(crate) admin: AdminArgs,
 }
 
 #[derive(Args, Debug)]
@@ -180,7 +180,7 @@ pub(crate) struct ServeArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct CheckArgs {
-    /// Policy files in YAML, or folders of them, each by itself; without any, the defaults [env: RATEWRIGHT_CONFIG]
+    /// Policy files in YAML, or folders of them, each checked by itself; if none is given, the defaults [env: RATEWRIGHT_CONFIG]
     #[arg(value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
 
@@ -196,7 +196,7 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["files", "config"])]
     pub(crate) deployment: Option<PathBuf>,
 
-    /// With --deployment: a YAML file of figures that the manifests must have
+    /// With --deployment: a YAML file of values that the manifests must have
     #[arg(long, value_name = "FILE", requires = "deployment", conflicts_with_all = ["files", "config"])]
     pub(crate) expect: Option<PathBuf>,
 }
@@ -207,7 +207,7 @@ pub(crate) struct DiffArgs {
     #[arg(value_name = "OLD")]
     pub(crate) old: PathBuf,
 
-    /// The policy file to come, or a folder of them; `-` is standard input
+    /// The new policy file, or a folder of them; `-` is standard input
     #[arg(value_name = "NEW")]
     pub(crate) new: PathBuf,
 
@@ -230,11 +230,11 @@ pub(crate) struct ConvertArgs {
 pub(crate) enum ConvertFrom {
     /// From the files of envoyproxy/ratelimit: a policy for each limit
     ///
-    /// The policies are for callers of POST /api/v1/decide, with a descriptor's entries as attributes.other. What policies
-    /// cannot say stands in comments. Envoy itself needs no conversion: name the files in envoy.files.
+    /// The policies are for callers of POST /api/v1/decide that send a descriptor's entries as attributes.other. Comments name the
+    /// rules that policies cannot express. Envoy itself needs no conversion: name the files in envoy.files.
     #[command(after_help = CONVERT_EXAMPLES)]
     Envoy {
-        /// Files with a domain and its descriptors, or folders of them; files of the same domain are one
+        /// Files with a domain and its descriptors, or folders of them; files of the same domain are merged
         #[arg(value_name = "FILE", required = true)]
         files: Vec<PathBuf>,
     },
@@ -247,7 +247,7 @@ pub(crate) struct KeyArgs {
     pub(crate) key: AdminKey,
 
     #[command(flatten)]
-    pub(crate) door: AdminArgs,
+    pub(crate) admin: AdminArgs,
 }
 
 #[derive(Args, Debug)]
@@ -256,12 +256,12 @@ pub(crate) struct InspectArgs {
     #[arg(value_name = "KEY", required_unless_present = "client", conflicts_with = "client")]
     pub(crate) key: Option<AdminKey>,
 
-    /// In place of a key: all buckets of this client address, under every policy
+    /// Instead of a key: all buckets of this client address, under every policy
     #[arg(long, value_name = "ADDRESS", value_parser = client_address)]
     pub(crate) client: Option<std::net::IpAddr>,
 
     #[command(flatten)]
-    pub(crate) door: AdminArgs,
+    pub(crate) admin: AdminArgs,
 }
 
 #[derive(Args, Debug)]
@@ -278,11 +278,11 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "ADDRESS", conflicts_with = "peer")]
     pub(crate) ip: Option<std::net::IpAddr>,
 
-    /// In place of --ip: the address of the connection; the client's then follows from X-Forwarded-For, if the peer is trusted
+    /// Instead of --ip: the address of the connection; the client's address is taken from X-Forwarded-For if the peer is trusted
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer: Option<std::net::IpAddr>,
 
-    /// A header of the request, any number of times
+    /// A request header; repeatable
     #[arg(short = 'H', long = "header", value_name = "NAME: VALUE")]
     pub(crate) headers: Vec<String>,
 
@@ -294,7 +294,7 @@ pub(crate) struct ExplainArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) cost: u32,
 
-    /// A policy that applies too, as if the caller had named it
+    /// Another policy to apply, as if the caller had named it; repeatable
     #[arg(long = "policy", value_name = "NAME")]
     pub(crate) policies: Vec<String>,
 
@@ -307,7 +307,7 @@ pub(crate) struct ExplainArgs {
     pub(crate) profile: Option<String>,
 
     #[command(flatten)]
-    pub(crate) door: AdminArgs,
+    pub(crate) admin: AdminArgs,
 }
 
 #[derive(Args, Debug)]
@@ -325,17 +325,17 @@ pub(crate) struct TopArgs {
     pub(crate) watch: bool,
 
     #[command(flatten)]
-    pub(crate) door: AdminArgs,
+    pub(crate) admin: AdminArgs,
 }
 
-/// Where to ask, and how to answer.
+/// The admin listener to ask, and the output format.
 #[derive(Args, Debug)]
 pub(crate) struct AdminArgs {
     /// URL of the admin listener (listen.admin)
-    #[arg(long, value_name = "URL", env = "RATEWRIGHT_ADMIN", default_value = "http://127.0.0.1:8082", value_parser = url)]
-    pub(crate) admin: Uri,
+    #[arg(long = "admin", value_name = "URL", env = "RATEWRIGHT_ADMIN", default_value = "http://127.0.0.1:8082", value_parser = url)]
+    pub(crate) url: Uri,
 
-    /// One of api.tokens, for an admin listener on another machine; set the variable to keep it out of process lists
+    /// One of api.tokens, for an admin listener on another machine; use the variable to keep it out of process lists
     #[arg(long, value_name = "TOKEN", env = "RATEWRIGHT_TOKEN", hide_env_values = true)]
     pub(crate) token: Option<String>,
 
@@ -386,8 +386,8 @@ pub(crate) struct SourceArgs {
     pub(crate) profile: Option<String>,
 }
 
-/// The variable that names the policy file where the command line does not. The parser does not read it, since a FILE would then
-/// conflict with it.
+/// The variable that names the policy file if the command line does not. Clap does not read it: a FILE argument would then conflict
+/// with it.
 pub(crate) const CONFIG: &str = "RATEWRIGHT_CONFIG";
 
 fn of_environment() -> Option<PathBuf> {
@@ -395,14 +395,14 @@ fn of_environment() -> Option<PathBuf> {
 }
 
 impl ServeArgs {
-    /// What to serve.
+    /// The policy file to serve.
     pub(crate) fn source(self) -> Source {
         let Self { file, source: SourceArgs { config, profile } } = self;
         Source { path: file.or(config).or_else(of_environment), profile }
     }
 }
 
-/// What a process would serve that was started with these arguments, in an environment of which nothing is known here.
+/// The arguments of `serve` that a process with this command line would have. Ignores the environment of this process.
 pub(crate) fn served_by(args: &[String]) -> Result<ServeArgs, String> {
     fn without_environment(command: clap::Command) -> clap::Command {
         let command = command.mut_args(|arg| arg.env(clap::builder::Resettable::Reset));
@@ -413,7 +413,7 @@ pub(crate) fn served_by(args: &[String]) -> Result<ServeArgs, String> {
     let parsed = parsed.and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, matches)));
     let (cli, matches) = parsed.map_err(|error| {
         if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-            return "they only print a text; use serve".to_owned();
+            return "they only print help or the version; use serve".to_owned();
         }
         let text = error.to_string();
         text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned()
@@ -435,7 +435,7 @@ impl From<SourceArgs> for ServeArgs {
 /// The address of one client.
 fn client_address(text: &str) -> Result<std::net::IpAddr, &'static str> {
     text.parse().map_err(
-        |_| "use an address, for example 192.0.2.7 or 2001:db8::7; of a network any of its addresses",
+        |_| "use an IP address, for example 192.0.2.7 or 2001:db8::7; for a network, any of its addresses",
     )
 }
 
@@ -445,7 +445,7 @@ fn url(text: &str) -> Result<Uri, &'static str> {
 }
 
 impl CheckArgs {
-    /// What to check, one after the other.
+    /// The policy files to check, in order.
     pub(crate) fn sources(self) -> Vec<Source> {
         let Self { mut files, config, profile, .. } = self;
         files.extend(config);
@@ -459,7 +459,7 @@ impl CheckArgs {
     }
 }
 
-/// What exactly runs, for reports of errors.
+/// The version with its build, for bug reports.
 const LONG_VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (commit ",
@@ -476,10 +476,10 @@ pub(crate) const ROWS_MAX: u16 = 1_000;
 
 const EXAMPLES: &str = "\
 Exit status:
-  0  it was stopped by a signal
+  0  a signal stopped it
   1  it failed, for example because the address is in use
-  2  an option or the policy file is wrong; nothing was started
-  130  Ctrl-C during a stop forced it to end
+  2  an option or the policy file is invalid; nothing was started
+  130  a second Ctrl-C forced it to end
 
 Examples:
   ratewright
@@ -490,7 +490,7 @@ Examples:
 const CHECK_EXAMPLES: &str = "\
 Exit status:
   0  all files are valid; each policy is described on standard output
-  2  an option or a file is invalid, or manifests do not fit what they deploy; every error is on standard error, with its position
+  2  an option or a file is invalid, or the manifests do not fit the policy file; every error is on standard error, with its position
 
 Examples:
   ratewright check ratewright.yaml
@@ -522,8 +522,8 @@ Examples:
 const EXPLAIN_EXAMPLES: &str = "\
 Exit status:
   0  the explanation is on standard output
-  1  the admin listener cannot be reached, or refuses
-  2  an option or the policy file is wrong
+  1  the admin listener cannot be reached, or rejects the request
+  2  an option or the policy file is invalid
 
 Examples:
   ratewright explain -X POST /api/login --ip 203.0.113.7
@@ -534,8 +534,8 @@ Examples:
 const INSPECT_EXAMPLES: &str = "\
 Exit status:
   0  the usage is on standard output
-  1  the admin listener cannot be reached, or refuses
-  2  an option is wrong; nothing was asked
+  1  the admin listener cannot be reached, or rejects the request
+  2  an option is invalid; nothing was sent
 
 Examples:
   ratewright inspect login:10.0.0.1
@@ -546,9 +546,9 @@ Examples:
 
 const RESET_EXAMPLES: &str = "\
 Exit status:
-  0  it is reset
-  1  the admin listener cannot be reached, or refuses
-  2  an option is wrong; nothing was asked
+  0  the key is reset
+  1  the admin listener cannot be reached, or rejects the request
+  2  an option is invalid; nothing was sent
 
 Examples:
   ratewright reset login:10.0.0.1
@@ -557,8 +557,8 @@ Examples:
 const RELOAD_EXAMPLES: &str = "\
 Exit status:
   0  the file is in force; what changed is on standard output
-  1  the admin listener cannot be reached, or refuses
-  2  an option is wrong, or the file was not put in force; the reason is on standard error
+  1  the admin listener cannot be reached, or rejects the request
+  2  an option is invalid, or the file was not put in force; the reason is on standard error
 
 Examples:
   ratewright reload
@@ -569,8 +569,8 @@ Examples:
 const TOP_EXAMPLES: &str = "\
 Exit status:
   0  the denied clients are on standard output
-  1  the admin listener cannot be reached, or refuses, for example because there is no policy of that name
-  2  an option is wrong; nothing was asked
+  1  the admin listener cannot be reached, or rejects the request, for example because no policy has that name
+  2  an option is invalid; nothing was sent
 
 Examples:
   ratewright top
@@ -582,7 +582,7 @@ const UPGRADE_EXAMPLES: &str = "\
 Exit status:
   0  the new process serves, and the old one ends when its requests are finished
   1  the upgrade failed, or its outcome is unknown; the reason is on standard error
-  2  an option is wrong; nothing was asked
+  2  an option is invalid; nothing was sent
   3  no running process could be reached
 
 Examples:
@@ -591,9 +591,9 @@ Examples:
 
 const HEALTH_EXAMPLES: &str = "\
 Exit status:
-  0  it is ready; with --live, it is alive
-  1  it is not ready, or the admin listener cannot be reached
-  2  an option is wrong; nothing was asked
+  0  the instance is ready; with --live, alive
+  1  the instance is not ready, or the admin listener cannot be reached
+  2  an option is invalid; nothing was sent
 
 Examples:
   ratewright health
@@ -613,7 +613,7 @@ Examples:
 
 const SCHEMA_EXAMPLES: &str = "\
 Exit status:
-  0  it is on standard output
+  0  the schema is on standard output
 
 Examples:
   ratewright schema > ratewright.schema.json
@@ -647,7 +647,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn clap_accepts_the_definition_of_the_command_line() {
         Cli::command().debug_assert();
     }
 }

@@ -1,13 +1,13 @@
-//! `ratewright convert`: rules of others as policies of one's own.
+//! `ratewright convert`: turns the rules of another rate limiter into policies.
 //!
-//! Rules for Envoy say which entries a descriptor has, in which order and how many. Policies see attributes, in no order. So all policies of a domain
-//! are one group, of which the first that matches applies, and they stand in it as a request would try them:
+//! A rule for Envoy matches a descriptor's entries in order. A policy matches attributes, which have no order. So all policies of a
+//! domain form one group, in which the first match applies, and their order is the order in which Envoy's rules are tried:
 //!
 //! ```text
 //!   client_red.method_get   ┐
-//!   client_red, any method  │ off: what was chosen stays chosen
+//!   client_red, any method  │ off: Envoy does not try other rules after this one
 //!   client.method_post      ┘
-//!   any client and method     off: a limit of fewer entries does not count for more
+//!   any client and method     off: a rule with fewer entries does not match a longer descriptor
 //!   client_red              ┐
 //!   client                  ┘
 //! ```
@@ -23,50 +23,50 @@ use ratewright_core::{Pattern, Policy};
 use ratewright_rls_rules::{Descriptor, RateLimit};
 
 use crate::config::{ConfigError, envoy_written};
-use plan::{Line, Said, Terms};
+use plan::{PlanLine, PlannedLimit, PlannedPolicy};
 
-/// What a group of policies is written with at its head.
+/// The comment at the head of the policy file.
 const HEAD: &str = "\
-# Made from rules for Envoy. These policies are for callers of POST /api/v1/decide: one call for each descriptor, with its entries
-# as attributes.other, and with no others. They cannot see in which order entries stand, nor that there are more of them than any
-# descriptor has. Names for metrics, metadata and replaces are left out.
+# Converted from rules for Envoy. These policies are for callers of POST /api/v1/decide: one call for each descriptor, with its entries
+# as the only attributes.other. Policies ignore the order of entries, and match a request with more entries than a descriptor has.
+# Metric names, metadata and replaces are not converted.
 ";
 
-/// What an attribute is called that nothing has, so that all are denied who are to be counted by it.
-const NOBODY: &str = "nothing-has-this";
+/// An attribute that no request has: with `missing: deny`, a policy that counts by it denies all requests.
+const MISSING_ATTRIBUTE: &str = "nothing-has-this";
 
-/// The policies that mean the same as the rules in these files and folders, as a policy file.
+/// Converts the rules in these files and folders into a policy file.
 pub(crate) fn envoy(paths: &[PathBuf]) -> Result<String, Vec<ConfigError>> {
     Ok(policies(&envoy_written(paths)?))
 }
 
-/// A policy file for some domains.
+/// A policy file with the rules of these domains.
 fn policies(domains: &[(String, Vec<Descriptor>)]) -> String {
     let mut text = HEAD.to_owned();
-    let mut names = Names::default();
-    let tells_domain = domains.len() > 1;
-    if tells_domain {
-        text.push_str("# There are several domains: a call tells its own as attributes.other.domain.\n");
+    let mut names = NameAllocator::default();
+    let has_several_domains = domains.len() > 1;
+    if has_several_domains {
+        text.push_str("# There are several domains: a call names its domain as attributes.other.domain.\n");
     }
     let n_head = text.len();
     for (domain, descriptors) in domains {
         text.push_str(&format!("  # {}\n", one_line(&format!("domain {domain}"))));
-        if tells_domain && (domain.contains(['*', '$']) || Pattern::new(domain, None).is_err()) {
-            text.push_str(
-                "  # cannot be said: a domain of this name, which would be a pattern or a variable\n",
-            );
+        if has_several_domains && (domain.contains(['*', '$']) || Pattern::new(domain, None).is_err()) {
+            text.push_str("  # unsupported: the domain's name would be a pattern or a variable\n");
             continue;
         }
         let group = names.unused(domain);
         for line in plan::lines(descriptors) {
             match line {
-                Line::Unsaid(why) => text.push_str(&format!("  # cannot be said: {}\n", one_line(&why))),
-                Line::Said(mut said) => {
-                    if tells_domain {
-                        said.when.insert(0, ("domain".to_owned(), domain.clone()));
+                PlanLine::Unsupported(why) => {
+                    text.push_str(&format!("  # unsupported: {}\n", one_line(&why)))
+                }
+                PlanLine::Policy(mut policy) => {
+                    if has_several_domains {
+                        policy.when.insert(0, ("domain".to_owned(), domain.clone()));
                     }
-                    let name = names.unused(&format!("{domain}.{}", said.path));
-                    text.push_str(&policy(&name, &group, &said));
+                    let name = names.unused(&format!("{domain}.{}", policy.path));
+                    text.push_str(&policy_yaml(&name, &group, &policy));
                 }
             }
         }
@@ -77,33 +77,33 @@ fn policies(domains: &[(String, Vec<Descriptor>)]) -> String {
     text
 }
 
-fn policy(name: &str, group: &str, said: &Said<'_>) -> String {
-    let remarks = said.remarks.iter().map(|remark| format!("  # {}\n", one_line(remark)));
+fn policy_yaml(name: &str, group: &str, policy: &PlannedPolicy<'_>) -> String {
+    let remarks = policy.remarks.iter().map(|remark| format!("  # {}\n", one_line(remark)));
     let mut text: String = remarks.collect();
-    let when = said.when.iter().map(|(key, value)| format!("{}: {}", attribute(key), quoted(value)));
+    let when = policy.when.iter().map(|(key, value)| format!("{}: {}", attribute(key), quoted(value)));
     text.push_str(&format!("  - name: {}\n    group: {}\n", quoted(name), quoted(group)));
     text.push_str(&format!("    when: {{{}}}\n", when.collect::<Vec<_>>().join(", ")));
     let mut say = |line: String| text.push_str(&format!("    {line}\n"));
-    match said.terms {
-        Terms::Limits(limits) => {
-            let by: Vec<_> = said.by.iter().map(|key| attribute(key)).collect();
+    match policy.terms {
+        PlannedLimit::Limits(limits) => {
+            let by: Vec<_> = policy.by.iter().map(|key| attribute(key)).collect();
             if !by.is_empty() {
                 say(format!("by: [{}]", by.join(", ")));
             }
             say(format!("quota: {}", quotas(limits)));
-            if said.is_shadow {
+            if policy.is_shadow {
                 say("mode: shadow".to_owned());
             }
         }
-        Terms::Nobody => {
-            say(format!("by: {}", attribute(NOBODY)));
+        PlannedLimit::DenyAll => {
+            say(format!("by: {}", attribute(MISSING_ATTRIBUTE)));
             say("missing: deny".to_owned());
             say("quota: {rate: 1/s}".to_owned());
-            if said.is_shadow {
+            if policy.is_shadow {
                 say("mode: off".to_owned());
             }
         }
-        Terms::Everybody => {
+        PlannedLimit::AllowAll => {
             say("quota: {rate: 1/s}".to_owned());
             say("mode: off".to_owned());
         }
@@ -141,24 +141,24 @@ fn attribute(key: &str) -> String {
     quoted(&format!("attribute:{key}"))
 }
 
-/// A text as YAML has it, whatever is in it: JSON is YAML.
+/// Quotes a text for YAML. JSON strings are valid YAML.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }
 
-/// A remark that stays in its line.
+/// Replaces line breaks, so that a comment stays on one line.
 fn one_line(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() || "\u{85}\u{2028}\u{2029}".contains(c) { ' ' } else { c })
         .collect()
 }
 
-/// Names that are taken.
+/// Gives each policy a unique name.
 #[derive(Default)]
-struct Names(BTreeSet<String>);
+struct NameAllocator(BTreeSet<String>);
 
-impl Names {
-    /// A name like this text that nobody has yet.
+impl NameAllocator {
+    /// A name like this text that is not in use.
     fn unused(&mut self, text: &str) -> String {
         const ROOM: usize = 8;
         let letters = text.chars().map(|c| match c.to_ascii_lowercase() {

@@ -1,13 +1,13 @@
-//! `ratewright check --deployment`: compares manifests of Kubernetes with the policy file that they deploy.
+//! `ratewright check --deployment`: compares Kubernetes manifests with the policy file that they deploy.
 //!
 //! ```text
 //!   manifests ──► workload ──► policy_file ──► probes, scaling ──► expect
-//!   a folder      which        what its        what Kubernetes     figures that
-//!   or stdin      container    ConfigMap and   does, against       the user wants
-//!                 is ours      env say         what the file says  held
+//!   a folder      the          its ConfigMap   compared with       values that
+//!   or stdin      container    and its         the policy file     the manifests
+//!                 to check     variables                           must have
 //! ```
 //!
-//! No cluster is asked, and nothing is sent. Values from Secrets are not known here.
+//! Contacts no cluster. Values from Secrets are unknown.
 
 mod expect;
 mod findings;
@@ -28,22 +28,22 @@ use crate::check::indented;
 use crate::config::{ConfigError, Environment, StoreConfig, words};
 use findings::Findings;
 use manifests::Manifests;
-use node::Node;
+use node::ManifestNode;
 use policy_file::PolicyFile;
 use scaling::Autoscaler;
 use workload::Workload;
 
-/// What was found.
+/// The result of the check.
 pub(crate) struct Report {
-    /// What holds, in plain words.
+    /// A description of the workloads, in words.
     pub(crate) words: String,
-    /// What works, and is probably not what was meant.
+    /// Settings that work, but probably not as intended.
     pub(crate) warnings: Vec<ConfigError>,
-    /// Differences, and what cannot be read.
+    /// Differences, and files that cannot be read.
     pub(crate) errors: Vec<ConfigError>,
 }
 
-/// Checks the manifests in a folder, a file or standard input, and the figures that they shall have.
+/// Checks the manifests in a folder, a file or standard input, and the values that they must have.
 pub(crate) fn check(folder: &Path, expect: Option<&Path>, environment: Environment<'_>) -> Report {
     let read = Manifests::read(folder, expect).and_then(|mut manifests| {
         let expect = expect.map(|path| manifests.add_one(path)).transpose();
@@ -59,7 +59,7 @@ pub(crate) fn check(folder: &Path, expect: Option<&Path>, environment: Environme
 fn compare(
     folder: &Path,
     manifests: &Manifests,
-    expect: Option<&Node>,
+    expect: Option<&ManifestNode>,
     environment: Environment<'_>,
 ) -> Report {
     let mut findings = Findings::new(&manifests.files);
@@ -67,13 +67,13 @@ fn compare(
     let workloads = Workload::all(manifests);
     if workloads.is_empty() {
         let n_objects = manifests.objects.len();
-        let problem = format!("none of the {n_objects} objects runs Ratewright");
-        let advice = "the image or the command of a container must be called ratewright";
+        let problem = format!("no workload runs Ratewright ({n_objects} objects read)");
+        let advice = "the image or the command of its container must be named ratewright";
         findings.errors.push(ConfigError::of_file(folder.to_owned(), format!("{problem}; {advice}")));
     }
     for object in manifests.repeated() {
-        let problem = format!("{} is there twice; only the last one would stay", object.label());
-        findings.wrong(&object.root, problem);
+        let problem = format!("duplicate {}; Kubernetes would keep only the last one", object.label());
+        findings.error(&object.root, problem);
     }
     selectors::check(manifests, &mut findings);
     scaling::check_targets(manifests, &mut findings);
@@ -92,9 +92,9 @@ fn compare(
     let Findings { errors, warnings, .. } = findings;
     let (mut errors, warnings) = (in_order(errors), in_order(warnings));
     if let Some(expect) = expect.filter(|_| n_expected == 0 && errors.is_empty()) {
-        let problem = "there is no expectation in this file; name some under scaling or policies";
+        let problem = "file contains no expectations; add some under scaling or policies";
         let mut findings = Findings::new(&manifests.files);
-        findings.wrong(expect, problem.to_owned());
+        findings.error(expect, problem.to_owned());
         errors.append(&mut findings.errors);
     }
     if let Some(expect) = expect.filter(|_| errors.is_empty()) {
@@ -103,12 +103,12 @@ fn compare(
     Report { words, warnings, errors }
 }
 
-/// By their places, each once: two passes may note the same, as may two containers of one pod.
-fn in_order(mut noted: Vec<ConfigError>) -> Vec<ConfigError> {
-    noted.sort_by_key(ConfigError::order);
+/// Sorts findings by position, and removes duplicates: two passes, or two containers of one pod, may find the same.
+fn in_order(mut findings: Vec<ConfigError>) -> Vec<ConfigError> {
+    findings.sort_by_key(ConfigError::order);
     let mut seen = HashSet::new();
-    noted.retain(|error| seen.insert(format!("{error:#}")));
-    noted
+    findings.retain(|error| seen.insert(format!("{error:#}")));
+    findings
 }
 
 fn check_one(
@@ -132,7 +132,7 @@ fn check_one(
     }
 }
 
-/// What a workload does, in plain words.
+/// Describes a workload in words.
 fn meaning(workload: &Workload<'_>, file: &PolicyFile, scaler: Option<&Autoscaler<'_>>) -> String {
     let PolicyFile { config, config_map } = file;
     let place = match config.store {
@@ -145,7 +145,7 @@ fn meaning(workload: &Workload<'_>, file: &PolicyFile, scaler: Option<&Autoscale
     let (allowed, needed) = (probes::grace(workload), probes::stop_time(workload, config));
     // Writing to a string cannot fail.
     let _ = writeln!(text, "scaling: {replicas}");
-    let _ = writeln!(text, "stopping: {needed:?} of {allowed:?} are used at most");
+    let _ = writeln!(text, "stopping: takes at most {needed:?} of {allowed:?}");
     format!("{}, ConfigMap {config_map}; buckets in {place}\n{}", workload.label(), indented(&text))
 }
 

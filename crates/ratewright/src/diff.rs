@@ -1,4 +1,4 @@
-//! `ratewright diff`: what another policy file changes, and for whom.
+//! `ratewright diff`: what another policy file changes, and for which requests.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -8,11 +8,11 @@ use serde_json::json;
 use crate::cli::DiffArgs;
 use crate::config::{Change, Config, ConfigError, Source, changes};
 
-/// Compares two policy files, and tells whether they mean the same as `diff` does.
+/// Compares two policy files. The exit status is that of `diff`: 0 without differences, 1 with some, 2 on errors.
 pub(crate) fn diff(args: &DiffArgs) -> ExitCode {
     if args.old == args.new && args.old == Path::new("-") {
-        eprintln!("error: standard input is one file; name the other");
-        return ExitCode::from(crate::MISUSED);
+        eprintln!("error: OLD and NEW are both standard input; use a file for one of them");
+        return ExitCode::from(crate::EXIT_USAGE);
     }
     let read = |path: &Path| {
         if path == Path::new("-") {
@@ -25,7 +25,7 @@ pub(crate) fn diff(args: &DiffArgs) -> ExitCode {
         (Ok(old), Ok(new)) => (old, new),
         (old, new) => {
             let errors: Vec<ConfigError> = old.err().into_iter().chain(new.err()).flatten().collect();
-            return crate::complain(&errors);
+            return crate::report_errors(&errors);
         }
     };
     new.warnings.iter().for_each(|warning| eprintln!("warning: {warning:#}"));
@@ -38,7 +38,7 @@ pub(crate) fn diff(args: &DiffArgs) -> ExitCode {
     ExitCode::from(u8::from(!changes.is_empty()))
 }
 
-/// The file on standard input. A profile stands beside a file, so there is none.
+/// The policy file on standard input. It has no profile: profiles are files beside the policy file.
 fn of_standard_input() -> Result<Config, Vec<ConfigError>> {
     const NAME: &str = "standard input";
     let text = std::io::read_to_string(std::io::stdin());
@@ -47,10 +47,10 @@ fn of_standard_input() -> Result<Config, Vec<ConfigError>> {
     Config::of_input(NAME, text, &crate::environment)
 }
 
-/// A line for each change. Texts of the file go to a terminal.
+/// One line for each change, safe for a terminal.
 pub(crate) fn in_lines(changes: &[Change]) -> String {
     if changes.is_empty() {
         return "no difference\n".to_owned();
     }
-    changes.iter().map(|change| format!("{}\n", crate::admin::plain(&change.line()))).collect()
+    changes.iter().map(|change| format!("{}\n", crate::text_table::terminal_safe(&change.line()))).collect()
 }

@@ -1,4 +1,4 @@
-//! The door for Envoy: what it needs of the program, how a reload reaches it, and the same over `POST /json`.
+//! The program's handle on Envoy's rate limit service: its gRPC listener, `POST /json`, and new rules after a reload.
 
 use std::sync::Arc;
 
@@ -20,30 +20,30 @@ use ratewright_store::WallClock;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use crate::buckets::Buckets;
 use crate::config::EnvoyConfig;
+use crate::store::ConfiguredStore;
 
 /// The longest body of `POST /json`, in bytes.
 const BODY_MAX: usize = 1024 * 1024;
 
 /// Envoy's rate limit service.
-pub(crate) struct RateLimits<O> {
-    rls: Arc<Rls<Arc<Buckets>, O, WallClock>>,
+pub(crate) struct RlsHandle<O> {
+    rls: Arc<Rls<Arc<ConfiguredStore>, O, WallClock>>,
 }
 
-impl<O: Observe + 'static> RateLimits<O> {
-    /// The service with these rules. Their policies are in force.
-    pub(crate) fn new(limiter: Arc<Limiter<Arc<Buckets>, O>>, config: Option<&EnvoyConfig>) -> Self {
+impl<O: Observe + 'static> RlsHandle<O> {
+    /// The service with these rules. The limiter already has their policies.
+    pub(crate) fn new(limiter: Arc<Limiter<Arc<ConfiguredStore>, O>>, config: Option<&EnvoyConfig>) -> Self {
         let rules: SharedRuleSet = Arc::new(ArcSwap::from_pointee(rules(limiter.policies(), config)));
         Self { rls: Arc::new(Rls::new(limiter, rules, WallClock)) }
     }
 
-    /// True if there are rules.
+    /// True if the service has rules.
     pub(crate) fn has_rules(&self) -> bool {
         !self.rls.rules.load().domains.is_empty()
     }
 
-    /// Puts other rules in force. Their policies are in force already.
+    /// Puts new rules in force. The limiter already has their policies.
     pub(crate) fn replace(&self, config: Option<&EnvoyConfig>) {
         self.rls.rules.store(Arc::new(rules(self.rls.limiter.policies(), config)));
     }
@@ -54,12 +54,12 @@ impl<O: Observe + 'static> RateLimits<O> {
         Router::new().route("/json", post(ask::<O>)).layer(layer).with_state(Arc::clone(&self.rls))
     }
 
-    /// What met a rule, and what met none.
+    /// Hits of rules, and requests that match no rule.
     pub(crate) fn counts(&self) -> (&HitCounts, &Unmatched) {
         (&self.rls.hits, &self.rls.unmatched)
     }
 
-    /// Serves until it is told to stop. Probes are told at once.
+    /// Serves until `stop`. Health checks report NOT_SERVING as soon as the instance is not ready.
     pub(crate) async fn serve(
         &self,
         listener: TcpListener,
@@ -88,7 +88,7 @@ fn rules(policies: Arc<Policies>, config: Option<&EnvoyConfig>) -> RuleSet {
 }
 
 async fn ask<O: Observe + 'static>(
-    State(rls): State<Arc<Rls<Arc<Buckets>, O, WallClock>>>,
+    State(rls): State<Arc<Rls<Arc<ConfiguredStore>, O, WallClock>>>,
     body: Bytes,
 ) -> Response {
     let request = match json::read(&body) {

@@ -1,4 +1,4 @@
-//! `ratewright explain`: why a request is limited, or not. It asks a running program, or reads a policy file.
+//! `ratewright explain`: why a request is limited, or not. Asks a running instance, or evaluates a policy file.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -13,30 +13,31 @@ use ratewright_store::{MemoryStore, SystemClock, WallClock};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::admin::{self, Table};
+use crate::admin_client;
 use crate::cli::ExplainArgs;
 use crate::config::{Config, Source};
 use crate::serve::found_route;
+use crate::text_table::{TextTable, terminal_safe};
 
-/// As many buckets as one request can meet.
+/// More keys than one request can have.
 const KEYS_MAX: usize = 1_000;
 
-/// Why a request is limited, or not.
+/// The explanation of a request, as the admin API returns it.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Explanation {
+struct ExplainReply {
     allowed: bool,
     status: u16,
     basis: String,
     summary: String,
     route: Option<String>,
-    attributes: Vec<KnownAttribute>,
-    policies: Vec<ExplainedPolicy>,
+    attributes: Vec<ReplyAttribute>,
+    policies: Vec<ReplyPolicy>,
     headers: std::collections::BTreeMap<String, String>,
 }
 
 #[derive(Deserialize)]
-struct KnownAttribute {
+struct ReplyAttribute {
     name: String,
     values: Vec<String>,
     from: String,
@@ -44,18 +45,18 @@ struct KnownAttribute {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ExplainedPolicy {
+struct ReplyPolicy {
     policy: String,
     result: String,
     why: String,
     mode: String,
     key: Option<String>,
-    limits: Vec<LimitState>,
+    limits: Vec<ReplyLimit>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct LimitState {
+struct ReplyLimit {
     quota: Option<String>,
     limit: u32,
     remaining: u32,
@@ -69,34 +70,35 @@ pub(crate) fn explain(args: &ExplainArgs) -> ExitCode {
         Ok(body) => body,
         Err(error) => {
             eprintln!("error: {error:#}");
-            return ExitCode::from(crate::MISUSED);
+            return ExitCode::from(crate::EXIT_USAGE);
         }
     };
     let request = format!("{} {}", args.method, args.path);
-    let words = |explanation: Explanation| explanation.words(&request);
+    let words = |explanation: ExplainReply| explanation.words(&request);
     let Some(path) = &args.config else {
-        return admin::finish(&args.door, async |door| {
-            let answer = door.post("explain", &body).await?;
-            admin::show(&args.door, answer, words)
+        return admin_client::finish(&args.admin, async |client| {
+            let response = client.post("explain", &body).await?;
+            admin_client::show(&args.admin, response, words)
         });
     };
     let source = Source { path: Some(path.clone()), profile: args.profile.clone() };
     let config = match Config::read(&source, &crate::environment) {
         Ok(config) => config,
-        Err(errors) => return crate::complain(&errors),
+        Err(errors) => return crate::report_errors(&errors),
     };
     config.warnings.iter().for_each(|warning| eprintln!("warning: {warning:#}"));
-    let explained = by_file(config, &body).and_then(|answer| admin::show(&args.door, answer, words));
+    let explained =
+        by_file(config, &body).and_then(|response| admin_client::show(&args.admin, response, words));
     match explained {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::from(crate::MISUSED)
+            ExitCode::from(crate::EXIT_USAGE)
         }
     }
 }
 
-/// The body of the question.
+/// The body of the request to the admin API.
 fn body(args: &ExplainArgs) -> anyhow::Result<Value> {
     let mut headers: Map<String, Value> = Map::new();
     for header in &args.headers {
@@ -120,7 +122,7 @@ fn body(args: &ExplainArgs) -> anyhow::Result<Value> {
     Ok(json!({ "attributes": attributes, "cost": args.cost, "policies": args.policies }))
 }
 
-/// Explains a request by a file alone: all buckets are full, and nothing is asked.
+/// Explains a request by a policy file, with full buckets. Contacts no running instance.
 fn by_file(config: Config, body: &Value) -> anyhow::Result<Value> {
     let dialect = Dialect {
         rules: config.clients.rules,
@@ -136,31 +138,32 @@ fn by_file(config: Config, body: &Value) -> anyhow::Result<Value> {
         permits: Box::new(move || Arc::clone(&permits)),
         ..rest::GatewayView::default()
     };
-    let runtime = tokio::runtime::Builder::new_current_thread().build().context("cannot start")?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().build().context("cannot start the runtime")?;
     let body = body.to_string();
     let explained = rest::explanation(&limiter, &settings, WallClock.now(), &gateway, body.as_bytes());
     runtime.block_on(explained).map_err(|problem| anyhow!("{}", problem.detail()))
 }
 
-impl Explanation {
+impl ExplainReply {
     fn words(&self, request: &str) -> String {
-        let mut text = format!("{}: {}\n", admin::plain(request), admin::plain(&self.summary));
+        let mut text = format!("{}: {}\n", terminal_safe(request), terminal_safe(&self.summary));
         // Writing to a string cannot fail.
         if let Some(route) = &self.route {
-            let _ = writeln!(text, "route: {}", admin::plain(route));
+            let _ = writeln!(text, "route: {}", terminal_safe(route));
         }
-        let mut known = Table::new(["ATTRIBUTE", "VALUE", "FROM"]);
-        for KnownAttribute { name, values, from } in &self.attributes {
+        let mut known = TextTable::new(["ATTRIBUTE", "VALUE", "FROM"]);
+        for ReplyAttribute { name, values, from } in &self.attributes {
             known.row([name.clone(), values.join(", "), from.clone()]);
         }
-        let mut policies = Table::new(["POLICY", "RESULT", "WHY"]);
+        let mut policies = TextTable::new(["POLICY", "RESULT", "WHY"]);
         for policy in &self.policies {
             policies.row([policy.policy.clone(), policy.result.replace('_', " "), policy.why.clone()]);
         }
         let _ = write!(text, "\n{known}\n{policies}");
         let applying: Vec<_> = self.policies.iter().filter(|policy| !policy.limits.is_empty()).collect();
         if !applying.is_empty() {
-            let mut buckets = Table::new(["KEY", "LEFT", "OF", "FULL IN", "RETRY AFTER", "MODE"]);
+            let mut buckets = TextTable::new(["KEY", "LEFT", "OF", "FULL IN", "RETRY AFTER", "MODE"]);
             for policy in applying {
                 for limit in &policy.limits {
                     let quota = limit.quota.as_ref().map_or(String::new(), |quota| format!("/{quota}"));
@@ -182,14 +185,14 @@ impl Explanation {
             if self.allowed { "allowed".to_owned() } else { format!("denied with {}", self.status) };
         let _ = writeln!(text, "\n{verdict} (basis {}); nothing was spent", self.basis);
         for (name, value) in &self.headers {
-            let _ = writeln!(text, "  {name}: {}", admin::plain(value));
+            let _ = writeln!(text, "  {name}: {}", terminal_safe(value));
         }
         text
     }
 }
 
-/// The method, as clients write it.
+/// Parses an HTTP method.
 pub(crate) fn method(text: &str) -> Result<String, &'static str> {
     let is_method = Method::from_bytes(text.as_bytes()).is_ok();
-    if is_method { Ok(text.to_owned()) } else { Err("use a method such as GET or POST") }
+    if is_method { Ok(text.to_owned()) } else { Err("invalid HTTP method; use a method such as GET or POST") }
 }

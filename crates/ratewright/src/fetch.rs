@@ -1,4 +1,4 @@
-//! One request as a client: no redirects, at most so many bytes in at most so much time.
+//! One HTTP request, without redirects, and with limits on the time and the size of the response.
 
 use std::error::Error;
 use std::sync::Arc;
@@ -13,115 +13,115 @@ use hyper_util::rt::TokioExecutor;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
-/// Asks one server.
+/// Sends requests to one server.
 pub(crate) struct Fetcher {
     client: Client<HttpsConnector<HttpConnector>, String>,
-    bounds: Bounds,
+    limits: FetchLimits,
 }
 
-/// How much an answer may take.
+/// Limits of one response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
-    /// From the first packet to the last.
+pub(crate) struct FetchLimits {
+    /// From the connection to the last byte.
     pub(crate) timeout: Duration,
-    /// Of the body, in bytes.
+    /// The largest body, in bytes.
     pub(crate) body_max: usize,
 }
 
-/// Why no answer came.
+/// Why there is no response.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FetchError {
     #[error("cannot reach the server")]
     Unreachable { source: legacy::Error },
 
-    #[error("no answer within {timeout:?}")]
+    #[error("no response within {timeout:?}")]
     TimedOut { timeout: Duration },
 
-    #[error("the answer is longer than {body_max} bytes")]
+    #[error("response is longer than {body_max} bytes")]
     TooLong { body_max: usize },
 
-    #[error("the answer broke off")]
-    BrokenOff { source: Box<dyn Error + Send + Sync> },
+    #[error("connection closed before the response was complete")]
+    Interrupted { source: Box<dyn Error + Send + Sync> },
 }
 
-/// Why nobody can be trusted.
+/// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TrustError {
-    /// No certificates.
-    #[error("the CA file holds no certificates that can be read")]
+    /// The CA file has no certificate.
+    #[error("CA file contains no PEM certificate")]
     Ca,
 
-    /// What is to be shown cannot be.
-    #[error("the certificate to show and its key cannot be used: {reason}")]
-    Shown {
-        /// Why.
+    /// The client certificate is invalid.
+    #[error("invalid client certificate or key: {reason}")]
+    ClientCert {
+        /// The cause.
         reason: String,
     },
 
-    /// The machine trusts nobody.
-    #[error("no trusted certificates found on this machine; set a CA file")]
+    /// The machine has no root certificates.
+    #[error("no root certificates found on this machine; set a CA file")]
     NoRoots {
-        /// What the system says.
+        /// The error of the system.
         source: std::io::Error,
     },
 }
 
-/// A certificate to show to the server, and its key, in PEM.
-pub(crate) struct Shown {
+/// A client certificate and its key, in PEM.
+pub(crate) struct ClientCert {
     pub(crate) cert: Vec<u8>,
     pub(crate) key: Vec<u8>,
 }
 
 impl Fetcher {
-    /// Asks the server of `url`. Over TLS it must be one that `ca` has signed, in PEM; without it, one that the machine
-    /// trusts. Only who names a CA can show a certificate.
+    /// A fetcher for the server of `url`. `ca` (PEM) verifies the server's certificate; without it, the machine's root certificates do.
+    /// `client_cert` is used only together with `ca`.
     pub(crate) fn new(
         url: &Uri,
         ca: Option<&[u8]>,
-        shown: Option<&Shown>,
-        bounds: Bounds,
+        client_cert: Option<&ClientCert>,
+        limits: FetchLimits,
     ) -> Result<Self, TrustError> {
-        let connector = connector(url, ca, shown)?;
-        // One fetch in a while: a connection in a pool would only grow stale.
+        let connector = connector(url, ca, client_cert)?;
+        // Fetches are rare: a pooled connection would be closed before it is reused.
         let client = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build(connector);
-        Ok(Self { client, bounds })
+        Ok(Self { client, limits })
     }
 
-    /// Sends a request, and reads the answer to its end.
+    /// Sends a request, and reads the whole response.
     pub(crate) async fn fetch(&self, request: Request<String>) -> Result<Response<Bytes>, FetchError> {
-        let timeout = self.bounds.timeout;
+        let timeout = self.limits.timeout;
         let answered = tokio::time::timeout(timeout, self.exchange(request)).await;
         answered.unwrap_or(Err(FetchError::TimedOut { timeout }))
     }
 
     async fn exchange(&self, request: Request<String>) -> Result<Response<Bytes>, FetchError> {
-        let answer =
+        let response =
             self.client.request(request).await.map_err(|source| FetchError::Unreachable { source })?;
-        let (head, body) = answer.into_parts();
-        let body_max = self.bounds.body_max;
+        let (head, body) = response.into_parts();
+        let body_max = self.limits.body_max;
         let body = Limited::new(body, body_max).collect().await;
         let body = body.map_err(|source| match source.is::<LengthLimitError>() {
             true => FetchError::TooLong { body_max },
-            false => FetchError::BrokenOff { source },
+            false => FetchError::Interrupted { source },
         })?;
         Ok(Response::from_parts(head, body.to_bytes()))
     }
 }
 
-/// An error with all its reasons, in one line.
-pub(crate) fn cause(error: &dyn Error) -> String {
+/// An error and all its causes, in one line.
+pub(crate) fn error_chain(error: &dyn Error) -> String {
     let reasons = std::iter::successors(error.source(), |&error| error.source());
     reasons.fold(error.to_string(), |line, reason| format!("{line}: {reason}"))
 }
 
-/// A URL of a server, if it is one: `http` or `https`, with a host and without a user.
+/// Parses a URL: `http` or `https`, with a host and without a user.
 pub(crate) fn parse(url: &str) -> Option<Uri> {
     let url: Uri = url.parse().ok()?;
     let host = url.authority().filter(|authority| !authority.as_str().contains('@'));
     (matches!(url.scheme_str(), Some("http" | "https")) && host.is_some()).then_some(url)
 }
 
-/// True if nobody but this machine sees what goes there.
+/// True if the host is loopback.
 pub(crate) fn is_local(url: &Uri) -> bool {
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
@@ -130,7 +130,7 @@ pub(crate) fn is_local(url: &Uri) -> bool {
 fn connector(
     url: &Uri,
     ca: Option<&[u8]>,
-    shown: Option<&Shown>,
+    client_cert: Option<&ClientCert>,
 ) -> Result<HttpsConnector<HttpConnector>, TrustError> {
     let encrypted = url.scheme_str() == Some("https");
     let builder = HttpsConnectorBuilder::new();
@@ -139,18 +139,18 @@ fn connector(
             .with_provider_and_native_roots(aws_lc_rs::default_provider())
             .map_err(|source| TrustError::NoRoots { source })?,
         None => builder.with_tls_config(config(RootCertStore::empty(), None)?),
-        Some(pem) => builder.with_tls_config(config(roots(pem)?, shown)?),
+        Some(pem) => builder.with_tls_config(config(roots(pem)?, client_cert)?),
     };
     let builder = if encrypted { builder.https_only() } else { builder.https_or_http() };
     Ok(builder.enable_http1().build())
 }
 
-/// TLS with servers whose certificates those in `pem` have signed, and nobody else.
+/// TLS to servers whose certificates are signed by those in `pem`.
 pub(crate) fn trusting(pem: &[u8]) -> Result<ClientConfig, TrustError> {
     config(roots(pem)?, None)
 }
 
-/// Whom `pem` says to trust, and nobody else.
+/// The certificates in `pem` as the only root certificates.
 fn roots(pem: &[u8]) -> Result<RootCertStore, TrustError> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(pem) {
@@ -160,13 +160,13 @@ fn roots(pem: &[u8]) -> Result<RootCertStore, TrustError> {
     if roots.is_empty() { Err(TrustError::Ca) } else { Ok(roots) }
 }
 
-fn config(roots: RootCertStore, shown: Option<&Shown>) -> Result<ClientConfig, TrustError> {
+fn config(roots: RootCertStore, client_cert: Option<&ClientCert>) -> Result<ClientConfig, TrustError> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("the provider knows TLS 1.2 and 1.3")
         .with_root_certificates(roots);
-    let Some(Shown { cert, key }) = shown else { return Ok(builder.with_no_client_auth()) };
-    let unusable = |error: &dyn Error| TrustError::Shown { reason: cause(error) };
+    let Some(ClientCert { cert, key }) = client_cert else { return Ok(builder.with_no_client_auth()) };
+    let unusable = |error: &dyn Error| TrustError::ClientCert { reason: error_chain(error) };
     let chain = CertificateDer::pem_slice_iter(cert).collect::<Result<_, _>>();
     let chain = chain.map_err(|error| unusable(&error))?;
     let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| unusable(&error))?;

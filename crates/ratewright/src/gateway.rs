@@ -1,4 +1,4 @@
-//! The gateway's door: what it needs of the program, and how a reload reaches it.
+//! The program's handle on the gateway: starts it, and gives it new settings after a reload.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -19,25 +19,25 @@ use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use tokio::net::TcpListener;
 
-use crate::access_log::Lines;
+use crate::access_log::AccessLogBuffer;
 
-/// Time for whoever reads the access log to take what is left of it after a stop.
-const TAKEN_WITHIN: Duration = Duration::from_secs(5);
+/// How long a stop waits for the access log to be written.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the gateway goes by while it is open.
-pub(crate) struct Passage<O> {
+/// The state that the gateway and the rest of the program share.
+pub(crate) struct GatewayHandle<O> {
     snapshot: SharedSnapshot,
     permits: Arc<Limiter<Arc<Permits>, O>>,
     counts: Arc<RequestMetrics>,
-    access_log: Arc<Lines>,
+    access_log: Arc<AccessLogBuffer>,
     client_tls: ClientTls,
-    /// Whether `client_tls` knows whom the machine trusts.
+    /// Whether `client_tls` has the machine's root certificates.
     is_trusting: AtomicBool,
     /// Whether the gateway has a listener.
     is_open: AtomicBool,
 }
 
-impl<O: Observe + 'static> Passage<O> {
+impl<O: Observe + 'static> GatewayHandle<O> {
     pub(crate) fn new(
         settings: Settings,
         dialect: Arc<Dialect>,
@@ -58,31 +58,33 @@ impl<O: Observe + 'static> Passage<O> {
         }
     }
 
-    /// Notes that the gateway has a listener.
+    /// Records that the gateway has a listener.
     pub(crate) fn set_open(&self) {
         self.is_open.store(true, Ordering::Relaxed);
     }
 
-    /// How much of a key is in flight. None: the gateway is not open.
+    /// The number of requests of a key in flight; `None` if the gateway has no listener.
     pub(crate) fn n_in_flight(&self, key: &Key<'_>) -> Option<u32> {
         self.is_open.load(Ordering::Relaxed).then(|| self.permits.store().n_in_flight(key))
     }
 
-    /// Finds out whom the machine trusts, if these routes need it and nobody has asked before. They must not be put in force
-    /// otherwise.
+    /// Loads the machine's root certificates, if these routes need them and they are not loaded yet.
+    ///
+    /// # Errors
+    /// If there are none. The routes must not be put in force then.
     pub(crate) fn trust_for(&self, settings: &Settings) -> anyhow::Result<()> {
         if self.is_trusting.load(Ordering::Relaxed) || !needs_trust(settings) {
             return Ok(());
         }
         let trusting = tls().with_native_roots().context(
-            "no trusted certificates found on this machine, and a route has an https server; install ca-certificates, or name who signs under upstream.tls.ca",
+            "no root certificates found on this machine, and a route has an https upstream; install ca-certificates, or set upstream.tls.ca",
         )?;
         self.client_tls.replace(&ClientTls::new(trusting.with_no_client_auth()));
         self.is_trusting.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Puts other routes in force, and the policies that they name, at once.
+    /// Puts new routes in force, together with the policies that they name.
     pub(crate) fn replace(
         &self,
         settings: Settings,
@@ -97,7 +99,7 @@ impl<O: Observe + 'static> Passage<O> {
         self.snapshot.store(Arc::new(snapshot));
     }
 
-    /// The policies on what is under way.
+    /// The policies on requests in flight.
     pub(crate) fn permits(&self) -> Arc<Policies> {
         self.permits.policies()
     }
@@ -110,14 +112,14 @@ impl<O: Observe + 'static> Passage<O> {
         &self.counts
     }
 
-    pub(crate) fn access_log(&self) -> &Lines {
+    pub(crate) fn access_log(&self) -> &AccessLogBuffer {
         &self.access_log
     }
 
-    /// Starts its threads. The future that it returns serves until it is told to stop.
+    /// Starts the gateway's threads. The returned future serves until `stop`.
     ///
     /// # Errors
-    /// If the operating system refuses threads.
+    /// If the operating system refuses a thread.
     pub(crate) fn start<S: Store<Error = std::convert::Infallible> + 'static>(
         &self,
         limiter: Arc<Limiter<S, O>>,
@@ -136,7 +138,7 @@ impl<O: Observe + 'static> Passage<O> {
             metrics: Arc::clone(&self.counts),
             access_log: self.access_log.clone(),
         };
-        let writing = self.access_log.write_to(std::io::stdout()).context("cannot start threads")?;
+        let writing = self.access_log.write_to(std::io::stdout()).context("cannot start a thread")?;
         let n_workers = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
         let (write_timeout, pool_idle_timeout) =
             (GatewayOptions::WRITE_TIMEOUT, GatewayOptions::POOL_IDLE_TIMEOUT);
@@ -149,15 +151,15 @@ impl<O: Observe + 'static> Passage<O> {
             drain_timeout,
             pool_idle_timeout,
         };
-        let started = Arc::new(gateway).start(listening, stop).context("cannot start threads")?;
+        let started = Arc::new(gateway).start(listening, stop).context("cannot start a thread")?;
         Ok(async move {
             started.serve(listener).await;
-            writing.finish(TAKEN_WITHIN).await;
+            writing.finish(FINISH_TIMEOUT).await;
         })
     }
 }
 
-/// TLS with servers of whom nobody is trusted yet.
+/// TLS to upstreams, without root certificates yet.
 fn trusting_nobody() -> ClientTls {
     ClientTls::new(tls().with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
@@ -168,7 +170,7 @@ fn tls() -> ConfigBuilder<ClientConfig, WantsVerifier> {
         .expect("the provider knows TLS 1.2 and 1.3")
 }
 
-/// True if a server must be of somebody whom the machine trusts.
+/// True if an upstream's certificate must be verified with the machine's root certificates.
 fn needs_trust(settings: &Settings) -> bool {
     let upstreams = settings.routes.iter().map(|(_, route)| &route.upstream);
     upstreams

@@ -1,15 +1,14 @@
-//! Keeps a verifier's keys as fresh as those that the issuer publishes.
+//! Fetches an issuer's key set (JWKS) regularly, for the verifier of tokens.
 //!
 //! ```text
-//!   start ──► fetch ──► it went well: take the new keys ──► pause for `refresh`, or until somebody asks ─┐
-//!               ▲  └──► it failed: keep the old ones ─────► pause for `retry`, twice that, … `refresh` ──┤
+//!   start ──► fetch ──► success: use the new keys ────────► pause for `refresh`, or until a request ─────┐
+//!               ▲  └──► failure: keep the old keys ───────► pause for `retry`, twice that, … `refresh` ──┤
 //!               └────────────────────────────────────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! One task does all of it, so there is never more than one fetch. A token with an unknown key asks for new ones:
-//! issuers rotate when they like. Anybody can send such a token, so asking shortens a pause to `asked_pause` at
-//! most. Until the first fetch goes well there are no keys, and nobody is verified; afterwards old keys are better
-//! than none.
+//! One task fetches, so there is never more than one fetch at a time. A token with an unknown key requests a fetch, because issuers
+//! rotate keys at any time. Anyone can send such a token, so a request shortens a pause to `asked_pause` at least. Before the first
+//! successful fetch there are no keys, and no token is valid; later a failed fetch keeps the old keys.
 
 mod fetch;
 #[cfg(test)]
@@ -23,45 +22,45 @@ use ratewright_http::jwt::Verifier;
 use tokio::sync::Notify;
 use tracing::{info, warn};
 
-use crate::fetch::{TrustError, cause, is_local};
-use fetch::{FetchError, KeyFetcher};
+use crate::fetch::{TrustError, error_chain, is_local};
+use fetch::{JwksError, KeyFetcher};
 
-/// Where an issuer publishes its keys, and how often we look. Cannot be printed: the URL may hold a secret.
+/// The URL of an issuer's keys, and how often to fetch them. Has no `Debug`: the URL may contain a secret.
 #[derive(Clone)]
 pub(crate) struct JwksSource {
     url: Uri,
-    /// Certificates in PEM that the server is held against; without them, those that the machine trusts.
+    /// Root certificates (PEM) that verify the server; without them, those of the machine.
     pub(crate) ca: Option<Vec<u8>>,
-    /// How old the keys may become.
+    /// The interval between fetches.
     pub(crate) refresh: Duration,
-    /// How long a fetch may take, from the first packet to the last.
+    /// The timeout of a fetch, from the connection to the last byte.
     pub(crate) timeout: Duration,
-    /// How long the key set may be, in bytes.
+    /// The largest key set, in bytes.
     pub(crate) body_max: usize,
-    /// How soon after a fetch the next one may be asked for.
+    /// The shortest pause between a fetch and one that a token requests.
     pub(crate) asked_pause: Duration,
     /// The pause after the first failure. It doubles with each further one, up to `refresh`.
     pub(crate) retry: Duration,
 }
 
-/// Asks for newer keys.
+/// Requests a fetch.
 #[derive(Clone, Debug)]
 pub(crate) struct Refresh(Arc<Notify>);
 
-/// Why there is nowhere to fetch from.
+/// Why keys cannot be fetched.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SourceError {
-    /// No address.
+    /// The URL is invalid.
     #[error("the URL of the key set must be http:// or https://, with a host and without a user")]
     Url,
 
-    /// Nobody to trust.
+    /// TLS cannot be set up.
     #[error(transparent)]
     Trust(#[from] TrustError),
 }
 
 impl JwksSource {
-    /// The key set at `url`, with the usual pauses.
+    /// The key set at `url`, with the default pauses.
     pub(crate) fn new(url: &str) -> Result<Self, SourceError> {
         let url = crate::fetch::parse(url).ok_or(SourceError::Url)?;
         Ok(Self {
@@ -75,12 +74,12 @@ impl JwksSource {
         })
     }
 
-    /// Where, as it is written.
+    /// The URL, as configured.
     pub(crate) fn url(&self) -> String {
         self.url.to_string()
     }
 
-    /// How to ask for newer keys, and the task that keeps the verifier's fresh. It never ends.
+    /// A handle that requests fetches, and the task that fetches. The task never ends.
     pub(crate) fn follow(
         self,
         verifier: Arc<Verifier>,
@@ -89,7 +88,7 @@ impl JwksSource {
         if self.url.scheme_str() == Some("http") && !is_local(&self.url) {
             warn!(
                 from = self.place(),
-                "keys come over plain HTTP: who can change them on the way can be anybody"
+                "JWKS fetched over plain HTTP; anyone on the network path can forge tokens"
             );
         }
         let asked = Arc::new(Notify::new());
@@ -102,10 +101,10 @@ impl JwksSource {
             match fetcher.fetch().await {
                 Ok(keys) => {
                     verifier.replace_keys(keys);
-                    self.tell_success(std::mem::take(&mut n_failures));
+                    self.log_success(std::mem::take(&mut n_failures));
                 }
                 Err(error) => {
-                    self.tell_failure(n_failures, &error);
+                    self.log_failure(n_failures, &error);
                     n_failures += 1;
                 }
             }
@@ -113,12 +112,12 @@ impl JwksSource {
         }
     }
 
-    /// Waits for the next turn. Asking makes it come sooner, but not at once.
+    /// Waits for the next fetch. A request shortens the pause to `asked_pause`.
     async fn pause(&self, n_failures: u32, asked: &Notify) {
         let whole = self.pause_after(n_failures);
         let at_least = whole.min(self.asked_pause);
         tokio::time::sleep(at_least).await;
-        // Asked or not, it is time.
+        // A timeout and a request both end the pause.
         let _ = tokio::time::timeout(whole - at_least, asked.notified()).await;
     }
 
@@ -129,24 +128,24 @@ impl JwksSource {
         }
     }
 
-    fn tell_success(&self, n_failures: u32) {
+    fn log_success(&self, n_failures: u32) {
         if n_failures > 0 {
-            info!(from = self.place(), failures = n_failures, "keys are fetched again");
+            info!(from = self.place(), failures = n_failures, "JWKS fetch succeeded again");
         }
     }
 
-    /// Only the first failure in a row is news.
-    fn tell_failure(&self, n_failures: u32, error: &FetchError) {
+    /// Logs only the first of consecutive failures.
+    fn log_failure(&self, n_failures: u32, error: &JwksError) {
         if n_failures == 0 {
             warn!(
                 from = self.place(),
-                cause = cause(error),
-                "cannot fetch keys; the old ones count, if there are any"
+                cause = error_chain(error),
+                "JWKS fetch failed; keeping the previous keys, if any"
             );
         }
     }
 
-    /// The URL for people. Its query may hold a secret, so it is left out.
+    /// The URL for logs, without its query, which may contain a secret.
     fn place(&self) -> String {
         let host = self.url.authority().map_or("", |authority| authority.as_str());
         format!("{}://{host}{}", self.url.scheme_str().unwrap_or_default(), self.url.path())
@@ -154,7 +153,7 @@ impl JwksSource {
 }
 
 impl Refresh {
-    /// Asks for newer keys. Costs nothing, and does not wait for them.
+    /// Requests a fetch, and returns at once.
     pub(crate) fn ask(&self) {
         self.0.notify_one();
     }

@@ -1,20 +1,19 @@
-//! The program: reads the command line and the policy file, and opens the doors.
+//! The program: reads the command line and the policy file, and opens the listeners.
 //!
 //! # Layout
-//! - `cli`: the command line. `check`: what a policy file means. `config`: the policy file, from what a person wrote to what the program needs.
-//! - `convert`: rules of others as a policy file. `diff`: what another policy file changes.
-//! - `deployment`: manifests of Kubernetes, compared with the policy file in them.
-//! - `explain`: why a request is limited. `admin`: the commands that ask a running program. `fetch`: one request as a client.
-//! - `serve`: opens the doors, and puts another configuration in force when the files change.
-//! - `sockets`: where listening sockets come from. `upgrade`: another process takes them over. `systemd`: what it is told.
-//! - `gateway`: the reverse proxy's door. `access_log`: a line for each of its requests.
+//! - `cli`: the command line. `config`: the policy file, from YAML to typed settings. `variables`: mistyped environment variables.
+//! - `serve`: opens the listeners. `reload`: puts a changed policy file in force.
+//! - `gateway`, `envoy`: the program's handles on the gateway and on Envoy's rate limit service. `store`: memory or Redis.
+//! - `metrics`, `access_log`, `log`, `traces`: what an operator sees. `jwks`: fetches keys for tokens.
+//! - `sockets`: where listening sockets come from. `upgrade`: hands them to a new process. `systemd`: notifies systemd.
+//! - `check`, `diff`, `convert`, `deployment`, `explain`: the commands that read policy files. `deployment` also reads
+//!   Kubernetes manifests.
+//! - `admin_client`: the commands that ask a running instance. `fetch`: one HTTP request. `text_table`: columns on a terminal.
 //! - `manual`: man pages and shell completions.
-//! - `variables`: names of the environment that are mistyped. `buckets`: the choice of stores. `jwks`: keys that are fetched. `figures`: what metrics tell of the program.
 #![expect(clippy::print_stderr, reason = "the program talks to a terminal")]
 
 mod access_log;
-mod admin;
-mod buckets;
+mod admin_client;
 mod check;
 mod cli;
 mod config;
@@ -24,15 +23,17 @@ mod diff;
 mod envoy;
 mod explain;
 mod fetch;
-mod figures;
 mod gateway;
 mod jwks;
 mod log;
 mod manual;
+mod metrics;
 mod reload;
 mod serve;
 mod sockets;
+mod store;
 mod systemd;
+mod text_table;
 #[cfg(feature = "otel")]
 mod traces;
 mod upgrade;
@@ -52,13 +53,13 @@ use deployment::Report;
 use sockets::Sockets;
 use upgrade::TakeOver;
 
-/// What people call their policy file.
-const USUAL: &str = "ratewright.yaml";
+/// The usual name of a policy file.
+const DEFAULT_FILE_NAME: &str = "ratewright.yaml";
 
-/// Something in the file or on the command line is wrong; nothing was started.
-const MISUSED: u8 = 2;
+/// Exit status: the policy file or an option is invalid; nothing was started.
+const EXIT_USAGE: u8 = 2;
 
-/// Does what the command line says, and tells how it went.
+/// Runs the command of the command line, and returns its exit status.
 pub fn main() -> ExitCode {
     let cli::Cli { source, command } = cli::Cli::parse();
     match command {
@@ -66,11 +67,11 @@ pub fn main() -> ExitCode {
         Some(cli::Command::Check(args)) => check(args),
         Some(cli::Command::Diff(args)) => diff::diff(&args),
         Some(cli::Command::Explain(args)) => explain::explain(&args),
-        Some(cli::Command::Inspect(args)) => admin::inspect(&args),
-        Some(cli::Command::Reset(args)) => admin::reset(&args),
-        Some(cli::Command::Reload(args)) => admin::reload(&args),
-        Some(cli::Command::Top(args)) => admin::top(&args),
-        Some(cli::Command::Health(args)) => admin::health(&args),
+        Some(cli::Command::Inspect(args)) => admin_client::inspect(&args),
+        Some(cli::Command::Reset(args)) => admin_client::reset(&args),
+        Some(cli::Command::Reload(args)) => admin_client::reload(&args),
+        Some(cli::Command::Top(args)) => admin_client::top(&args),
+        Some(cli::Command::Health(args)) => admin_client::health(&args),
         Some(cli::Command::Convert(args)) => convert(&args),
         Some(cli::Command::Upgrade(args)) => upgrade::upgrade(&args),
         Some(cli::Command::Key { value }) => key(value),
@@ -109,16 +110,18 @@ fn run(args: cli::ServeArgs) -> ExitCode {
         Ok(config) => config,
         Err(errors) => {
             if let (Some(take_over), Some(error)) = (take_over, errors.first()) {
-                take_over.fail(&format!("the policy file is not valid: {error}"));
+                take_over.fail(&format!("invalid policy file: {error}"));
             }
-            return complain(&errors);
+            return report_errors(&errors);
         }
     };
     log::begin(&config.log, config.traces.as_ref());
     variables::warn_of_typos(&asked.take());
     config.warnings.iter().for_each(ConfigError::log);
-    if source.path.is_none() && Path::new(USUAL).exists() {
-        tracing::warn!("{USUAL} in this folder is not read; to use it: ratewright serve {USUAL}");
+    if source.path.is_none() && Path::new(DEFAULT_FILE_NAME).exists() {
+        tracing::warn!(
+            "{DEFAULT_FILE_NAME} in this folder is ignored; to use it: ratewright serve {DEFAULT_FILE_NAME}"
+        );
     }
     let served = serve::run(config, source, sockets, take_over);
     #[cfg(feature = "otel")]
@@ -129,7 +132,7 @@ fn run(args: cli::ServeArgs) -> ExitCode {
     }
 }
 
-/// The sockets that this process was given, and the process that it is to replace, if there is one.
+/// The sockets that this process inherited, and the process that it replaces, if there is one.
 fn given_sockets() -> anyhow::Result<(Option<TakeOver>, Sockets)> {
     Ok(match TakeOver::begin()? {
         Some((take_over, sockets)) => (Some(take_over), sockets),
@@ -137,7 +140,7 @@ fn given_sockets() -> anyhow::Result<(Option<TakeOver>, Sockets)> {
     })
 }
 
-/// Says why the program cannot go on.
+/// Prints an error, and returns the exit status for a failure.
 fn fail(error: &anyhow::Error) -> ExitCode {
     eprintln!("error: {error:#}");
     ExitCode::FAILURE
@@ -153,13 +156,13 @@ fn check(args: cli::CheckArgs) -> ExitCode {
             Ok(Checked { words, warnings }) => {
                 print(&words);
                 warnings.iter().for_each(|warning| eprintln!("warning: {warning:#}"));
-                if source.path.is_none() && Path::new(USUAL).exists() {
+                if source.path.is_none() && Path::new(DEFAULT_FILE_NAME).exists() {
                     eprintln!(
-                        "warning: {USUAL} in this folder is not checked; to check it: ratewright check {USUAL}"
+                        "warning: {DEFAULT_FILE_NAME} in this folder is not checked; to check it: ratewright check {DEFAULT_FILE_NAME}"
                     );
                 }
             }
-            Err(errors) => exit = complain(&errors),
+            Err(errors) => exit = report_errors(&errors),
         }
     }
     exit
@@ -169,7 +172,7 @@ fn check_deployment(folder: &Path, expect: Option<&Path>) -> ExitCode {
     let Report { words, warnings, errors } = deployment::check(folder, expect, &environment);
     print(&words);
     warnings.iter().for_each(|warning| eprintln!("warning: {warning:#}"));
-    if errors.is_empty() { ExitCode::SUCCESS } else { complain(&errors) }
+    if errors.is_empty() { ExitCode::SUCCESS } else { report_errors(&errors) }
 }
 
 fn convert(cli::ConvertArgs { from }: &cli::ConvertArgs) -> ExitCode {
@@ -179,7 +182,7 @@ fn convert(cli::ConvertArgs { from }: &cli::ConvertArgs) -> ExitCode {
             print(&text);
             ExitCode::SUCCESS
         }
-        Err(errors) => complain(&errors),
+        Err(errors) => report_errors(&errors),
     }
 }
 
@@ -188,34 +191,33 @@ fn schema(args: &cli::SchemaArgs) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Writes to standard output. Who has stopped reading, as `head` does, has seen enough.
+/// Writes to standard output. Errors are ignored: a reader such as `head` may have closed the pipe.
 fn print(text: &str) {
     let _ = std::io::stdout().write_all(text.as_bytes());
 }
 
-/// Tells what is wrong with the files.
-fn complain(errors: &[ConfigError]) -> ExitCode {
+/// Prints the errors of policy files.
+fn report_errors(errors: &[ConfigError]) -> ExitCode {
     errors.iter().for_each(|error| eprintln!("error: {error:#}"));
-    ExitCode::from(MISUSED)
+    ExitCode::from(EXIT_USAGE)
 }
 
-/// Reads the text of a policy file, and tells what is wrong with it. For fuzzing: nothing is started, and the environment is
-/// empty.
+/// Parses a policy file, and returns its errors. For fuzzing: starts nothing, and the environment is empty.
 #[doc(hidden)]
-pub fn understand(text: &str) -> Result<(), Vec<String>> {
+pub fn parse_policy_file(text: &str) -> Result<(), Vec<String>> {
     let read = Config::of_text(text);
     read.map(|_| ()).map_err(|errors| errors.iter().map(|error| format!("{error:#}")).collect())
 }
 
-/// Reads the text of a file of rules for Envoy, and tells what is wrong with it. For fuzzing.
+/// Parses a file of rules for Envoy, and returns its errors. For fuzzing.
 #[doc(hidden)]
-pub fn understand_envoy(text: &str) -> Result<ratewright_rls_rules::Domains, Vec<String>> {
+pub fn parse_envoy_rules(text: &str) -> Result<ratewright_rls_rules::Domains, Vec<String>> {
     let read = config::envoy_of_text(text);
     read.map_err(|errors| errors.iter().map(|error| format!("{error:#}")).collect())
 }
 
-/// A variable of the environment.
+/// An environment variable.
 fn environment(name: &str) -> Option<String> {
-    #[expect(clippy::disallowed_methods, reason = "this is the place that reads the environment")]
+    #[expect(clippy::disallowed_methods, reason = "the only function that reads the environment")]
     std::env::var(name).ok()
 }

@@ -1,6 +1,6 @@
-//! The log: to standard error, one line for each thing that somebody should know.
+//! The log, on standard error.
 //!
-//! Text for people on a terminal, JSON for machines otherwise. Levels can be changed while the program runs.
+//! Text on a terminal, JSON elsewhere. A reload can change the levels.
 
 use std::io::IsTerminal;
 use std::sync::OnceLock;
@@ -12,11 +12,11 @@ use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 use crate::config::{LogConfig, LogFormat, TracesConfig};
 
-/// How to change the levels.
+/// The handle that changes the levels.
 static LEVELS: OnceLock<reload::Handle<Targets, Registry>> = OnceLock::new();
 
-/// Begins to log.
-#[cfg_attr(not(feature = "otel"), expect(unused_variables, reason = "only a build with traces sends them"))]
+/// Starts the log.
+#[cfg_attr(not(feature = "otel"), expect(unused_variables, reason = "used only with the feature otel"))]
 pub(crate) fn begin(config: &LogConfig, traces: Option<&TracesConfig>) {
     let is_terminal = std::io::stderr().is_terminal();
     let is_text = match config.format {
@@ -41,7 +41,7 @@ pub(crate) fn begin(config: &LogConfig, traces: Option<&TracesConfig>) {
 /// Changes the levels.
 pub(crate) fn change(config: &LogConfig) {
     if let Some(handle) = LEVELS.get() {
-        // It fails only if nobody logs any more.
+        // Fails only if the subscriber is gone.
         let _ = handle.reload(levels(config));
     }
 }

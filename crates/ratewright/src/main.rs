@@ -1,6 +1,6 @@
-//! The program. All of it is in the library beside it, so that tests and fuzzers reach it.
+//! The program. Its code is in the library beside it, so that tests and fuzzers can call it.
 
-/// A request through the gateway allocates dozens of times. With the system's allocator 4 % of its time went there.
+/// A gateway request allocates dozens of times; the system's allocator took 4 % of its CPU time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

@@ -1,4 +1,4 @@
-//! Man pages and shell completions, both made from the command line's definition.
+//! Man pages and shell completions, generated from the definition of the command line.
 
 use std::io;
 use std::path::Path;
@@ -50,7 +50,7 @@ fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
     shown.into_iter().try_for_each(|command| write_pages(command, folder))
 }
 
-/// The man page of one command. The part of the help after the options has headings of its own; it becomes sections here.
+/// The man page of one command. The headings of its help after the options become sections.
 fn page(command: &Command) -> io::Result<String> {
     let man = Man::new(command.clone());
     let mut page = title(command).into_bytes();
@@ -66,13 +66,13 @@ fn page(command: &Command) -> io::Result<String> {
     Ok(format!("{page}{}{}", sections(&after_help), see_also(command)))
 }
 
-/// The first line of a page. It has no date, so that the same source makes the same page.
+/// The first line of a page, without a date, so that builds are reproducible.
 fn title(command: &Command) -> String {
     let name = command.get_display_name().unwrap_or("ratewright").to_uppercase();
     format!(".TH \"{name}\" \"1\" \"\" \"ratewright {}\" \"Ratewright\"\n", env!("CARGO_PKG_VERSION"))
 }
 
-/// A text with lines such as `Examples:` as sections. Its lines are kept as they are.
+/// Turns headings such as `Examples:` into sections. Other lines stay unchanged.
 fn sections(after_help: &str) -> String {
     let mut page = String::new();
     for paragraph in after_help.split("\n\n").filter(|paragraph| !paragraph.is_empty()) {
@@ -88,14 +88,14 @@ fn sections(after_help: &str) -> String {
     page
 }
 
-/// The pages of the command's parent, or of its configuration.
+/// A reference to the parent command's page, or from the main page to that of `check`.
 fn see_also(command: &Command) -> String {
     let name = command.get_display_name().unwrap_or_default();
     let parent = name.rsplit_once('-').map_or("ratewright-check", |(parent, _)| parent);
     format!(".SH \"SEE ALSO\"\n.BR {} (1)\n", escaped(parent))
 }
 
-/// A line as roff prints it unchanged.
+/// Escapes a line for roff.
 fn escaped(line: &str) -> String {
     let line = line
         .replace('\\', "\\e")
@@ -104,6 +104,6 @@ fn escaped(line: &str) -> String {
         .replace('`', "\\(ga")
         .replace('^', "\\(ha")
         .replace('~', "\\(ti");
-    // A line that begins with a dot would be a command.
+    // In roff, a line that begins with a dot is a command.
     if line.starts_with('.') { format!("\\&{line}") } else { line }
 }

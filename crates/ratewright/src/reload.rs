@@ -1,27 +1,26 @@
-//! Puts another configuration in force when the files change, or on SIGHUP.
+//! Puts a changed policy file in force: when its files change, on SIGHUP, or for `ratewright reload`.
 //!
-//! The new files are read as a whole. If anything is wrong with them, that is told, and the old set stays in force as it
-//! is. Otherwise the rule set and the settings are swapped, each at once; requests in flight finish under the old ones. The
-//! gateway gets its routes with the policies that they name, as one snapshot. Buckets stay: a policy that is still there under its name
-//! keeps its spent units.
+//! The files are read as a whole. An invalid file is reported, and the old configuration stays in force. Otherwise the rule set
+//! and the settings are swapped, each atomically; requests in flight finish under the old ones. The gateway gets its routes and
+//! the policies that they name as one snapshot. Buckets stay: a policy that keeps its name keeps its spent units.
 //!
-//! A file that drops more than 90 % of at least [`GUARDED_MIN`] policies, or of as many rules for Envoy, is refused: a folder from which a file is
-//! missing, or the file of another program, would lift nearly all limits. `policies: []` (in a folder: in each file that listed some),
-//! `envoy: {files: []}`, `enabled: false` and a forced reload pass. A start is not checked: nothing is in force with which to compare, and a process that refused to start would help nobody.
+//! A file that drops more than 90 % of at least [`GUARDED_MIN`] policies, or of as many rules for Envoy, is rejected: a file
+//! missing from a folder, or the file of another program, would lift nearly all limits. `policies: []` (in a folder: in each
+//! file that listed some), `envoy: {files: []}`, `enabled: false` and a forced reload are accepted. A start is not checked:
+//! there is no earlier file to compare with.
 //!
-//! SIGHUP, a change of the files and `ratewright reload` are taken one after the other by one task.
+//! One task handles SIGHUP, file changes and `ratewright reload`, one after the other.
 //!
-//! What doors and the store are made of cannot be changed while they are in use: a change there is told, and waits for
-//! a restart. Certificates are the exception, since they must be renewed.
+//! Listeners and the store cannot change while they are in use (`restart_only`): their changes are logged, and need a restart.
+//! Certificates are the exception, since they must be renewed.
 //!
-//! Keys and certificates that the policy file names are followed as it is: a renewed one counts without a word from anybody.
+//! Keys and certificates that the policy file names are watched like the file itself.
 //!
-//! Folders are watched, not files: editors and Kubernetes put another file in the old one's place (`..data`). All the
-//! same the files are looked at now and then, since a folder can be replaced too. They are read until they hold still:
-//! half a file can be a sound one, with half of the limits.
+//! Folders are watched, not files: editors and Kubernetes replace a file with another one (`..data`). The files are also polled,
+//! since a folder can be replaced too. They are read until two readings agree: half a file may be valid, with half of the limits.
 
-mod fixed;
-mod folders;
+mod folder_watcher;
+mod restart_only;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -50,86 +49,86 @@ use crate::config::{
 use crate::log;
 use crate::serve::Running;
 use crate::systemd;
-use fixed::Fixed;
-use folders::Folders;
+use folder_watcher::FolderWatcher;
+use restart_only::RestartOnly;
 
-/// Files that have not changed for so long hold still: no save takes longer between two writes.
-const STILL_AFTER: Duration = Duration::from_millis(200);
+/// Files are complete if they do not change for this long: no editor pauses longer between two writes.
+const SETTLED_AFTER: Duration = Duration::from_millis(200);
 
 /// With fewer policies than this, dropping most of them is an ordinary edit.
 const GUARDED_MIN: usize = 10;
 
-/// Requests for a reload that wait; more wait outside.
+/// The length of the queue of reload requests. Further requests wait for room in it.
 const REQUESTS_MAX: usize = 16;
 
 /// The most changes that are logged one by one.
 const LOGGED_MAX: usize = 20;
 
-/// What is known about reloads.
+/// The state of reloads: counts, and what is in force.
 pub(crate) struct Reloads {
     pub(crate) n_succeeded: AtomicU64,
     pub(crate) n_failed: AtomicU64,
-    /// Those that had failed when one succeeded last.
+    /// `n_failed` at the last success.
     n_failed_before: AtomicU64,
-    /// When the set in force was read, in microseconds of the wall clock.
+    /// When the configuration in force was read, in microseconds of the wall clock.
     loaded_at: AtomicU64,
-    fixed: Fixed,
-    /// What was read last, sound or not. Nothing, if it could not be read.
-    seen: Mutex<Option<Fingerprint>>,
-    /// What the files in force say, to tell what others change.
+    restart_only: RestartOnly,
+    /// The files that were read last, valid or not; `None` if they could not be read.
+    last_read: Mutex<Option<Fingerprint>>,
+    /// The contents of the files in force, to compare new files with.
     in_force: Mutex<Contents>,
-    /// What the files said at the start: some settings are in force as they were then.
+    /// The contents of the files at the start: restart-only settings are still in force as they were then.
     at_start: Contents,
     requests: mpsc::Sender<ReloadRequest>,
 }
 
-/// Somebody asks for a reload, and waits for what comes of it.
+/// A request for a reload, with the channel for its result.
 pub(crate) struct ReloadRequest {
     is_forced: bool,
     reply: oneshot::Sender<Reloaded>,
 }
 
-/// What the task that reloads needs.
-pub(crate) struct Following {
-    pub(crate) users: Users,
+/// The inputs of the task that reloads.
+pub(crate) struct ReloadInputs {
+    pub(crate) jwks_task: JwksTask,
     pub(crate) requests: mpsc::Receiver<ReloadRequest>,
 }
 
-/// What was in force when a command reported last, if something else has put edits in force since. An operator who edits the file and then runs
-/// `ratewright reload` often comes after the watcher, and wants to know what the edits changed in all.
+/// The contents at the last report of a `ratewright reload`, if edits were put in force since. An operator edits the file, then runs
+/// `ratewright reload`; often the watcher has already reloaded, and the command must still report the edits.
 #[derive(Default)]
 struct Unreported {
     before: Option<Contents>,
 }
 
-/// What the files hold now.
-type Texts = Result<Fingerprint, Vec<ConfigError>>;
+/// The files as they are now, or the errors of reading them.
+type FilesRead = Result<Fingerprint, Vec<ConfigError>>;
 
-/// A section that was left out, and how to say that it shall be.
-struct Lost {
+/// A section that is missing from the new file, and how to write that it is empty.
+struct MissingSection {
     section: &'static str,
     none: &'static str,
 }
 
-/// How users are known, and the task that keeps it fresh.
+/// The keys that verify users' tokens, and the task that refreshes them.
 #[derive(Default)]
-pub(crate) struct Users {
-    /// From where keys are fetched, and who has them.
+pub(crate) struct JwksTask {
+    /// The URL of the key set, and the verifier that holds the keys.
     keys: Option<(String, Arc<Verifier>)>,
-    fetching: Option<JoinHandle<()>>,
+    task: Option<JoinHandle<()>>,
 }
 
-impl Users {
-    /// The settings of a configuration, and the task that keeps its keys fresh. Keys that were fetched from the same
-    /// place before go on until newer ones come.
-    pub(crate) fn follow(
+impl JwksTask {
+    /// The settings of a configuration, and the task that refreshes its keys. Keys fetched earlier from the same URL stay valid until
+    /// the next fetch.
+    pub(crate) fn start(
         clients: ClientsConfig,
         access: Access,
         answers: AnswersConfig,
         before: Option<&Self>,
     ) -> anyhow::Result<(Settings, Self)> {
         let ClientsConfig { rules, jwks } = clients;
-        let mut users = Self::default();
+        let mut jwks_task = Self::default();
         let mut unknown_key: Option<Box<dyn Fn() + Send + Sync>> = None;
         if let (Some(source), Some(token)) = (jwks, &rules.token) {
             let place = source.url();
@@ -138,22 +137,22 @@ impl Users {
             {
                 token.verifier.adopt_keys(known);
             }
-            users.keys = Some((place, Arc::clone(&token.verifier)));
-            let (refresh, fetching) =
-                source.follow(Arc::clone(&token.verifier)).context("clients.user.jwt.jwks cannot be used")?;
-            users.fetching = Some(tokio::spawn(fetching));
+            jwks_task.keys = Some((place, Arc::clone(&token.verifier)));
+            let (refresh, task) =
+                source.follow(Arc::clone(&token.verifier)).context("cannot use clients.user.jwt.jwks")?;
+            jwks_task.task = Some(tokio::spawn(task));
             unknown_key = Some(Box::new(move || refresh.ask()));
         }
         let AnswersConfig { fields, problem_type } = answers;
         let dialect = Arc::new(Dialect { rules, headers: fields, problem_type, unknown_key });
-        Ok((Settings { dialect, access }, users))
+        Ok((Settings { dialect, access }, jwks_task))
     }
 }
 
-impl Drop for Users {
+impl Drop for JwksTask {
     fn drop(&mut self) {
-        if let Some(fetching) = &self.fetching {
-            fetching.abort();
+        if let Some(task) = &self.task {
+            task.abort();
         }
     }
 }
@@ -166,8 +165,8 @@ impl Reloads {
             n_failed: AtomicU64::new(0),
             n_failed_before: AtomicU64::new(0),
             loaded_at: AtomicU64::new(now.as_micros()),
-            fixed: Fixed::of(config),
-            seen: Mutex::new(Some(config.fingerprint.clone())),
+            restart_only: RestartOnly::of(config),
+            last_read: Mutex::new(Some(config.fingerprint.clone())),
             in_force: Mutex::new(config.contents()),
             at_start: config.contents(),
             requests,
@@ -175,87 +174,87 @@ impl Reloads {
         (reloads, receiver)
     }
 
-    /// Asks for a reload, and waits for what comes of it.
+    /// Requests a reload, and waits for its result.
     pub(crate) async fn ask(&self, is_forced: bool) -> Reloaded {
         let (reply, reloaded) = oneshot::channel();
-        let stopping = || rejected("the program is stopping".to_owned());
+        let stopping = || rejected("the instance is stopping".to_owned());
         match self.requests.send(ReloadRequest { is_forced, reply }).await {
             Ok(()) => reloaded.await.unwrap_or_else(|_| stopping()),
             Err(_) => stopping(),
         }
     }
 
-    /// True if these texts are not those that were read last.
-    fn is_new(&self, texts: &Texts) -> bool {
-        self.seen.lock().as_ref() != texts.as_ref().ok()
+    /// True if these files differ from those that were read last.
+    fn is_new(&self, texts: &FilesRead) -> bool {
+        self.last_read.lock().as_ref() != texts.as_ref().ok()
     }
 
-    /// The changes since the start that wait for a restart.
+    /// The changes since the start that need a restart.
     fn pending(&self, now: &Contents) -> Vec<Change> {
         changes(&self.at_start, now).into_iter().filter(|change| change.needs_restart).collect()
     }
 
-    /// What is different from `before` now, and all that still waits for a restart.
+    /// The changes since `before`, and all changes that still need a restart.
     fn report(&self, before: &Contents) -> Vec<Value> {
         let now = self.in_force.lock();
         let in_force = changes(before, &now).into_iter().filter(|change| !change.needs_restart);
         in_force.chain(self.pending(&now)).map(|change| change.told()).collect()
     }
 
-    /// True if the last one put its file in force, or there was none.
+    /// True if the last reload succeeded, or there was none.
     pub(crate) fn last_succeeded(&self) -> bool {
         self.n_failed.load(Ordering::Relaxed) == self.n_failed_before.load(Ordering::Relaxed)
     }
 
-    /// When the set in force was read.
+    /// When the configuration in force was read.
     pub(crate) fn loaded_at(&self) -> Timestamp {
         Timestamp::from_micros(self.loaded_at.load(Ordering::Relaxed))
     }
 }
 
 impl Running {
-    /// Follows the files until the program ends. From this call on, not from the first wait.
+    /// Reloads whenever the files change, until the program ends. Changes count from this call on, not from the first poll.
     pub(crate) fn follow(
         self: Arc<Self>,
         source: Source,
-        following: Following,
+        inputs: ReloadInputs,
     ) -> anyhow::Result<impl Future<Output = ()>> {
         let mut hangup = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
         let changed = Arc::new(Notify::new());
-        let mut folders = Folders::new(Arc::clone(&changed));
+        let mut folders = FolderWatcher::new(Arc::clone(&changed));
         folders.watch(self.folders(&source));
         changed.notify_one(); // the files may have changed since they were read
-        let Following { mut users, mut requests } = following;
+        let ReloadInputs { mut jwks_task, mut requests } = inputs;
         let mut unreported = Unreported::default();
         Ok(async move {
             loop {
-                let (mut is_told, mut request) = tokio::select! {
+                let (mut is_requested, mut request) = tokio::select! {
                     _ = hangup.recv() => (true, None),
                     Some(request) = requests.recv() => (true, Some(request)),
                     () = changed.notified() => (false, None),
-                    () = tokio::time::sleep(folders.look_every()) => (false, None),
+                    () = tokio::time::sleep(folders.poll_interval()) => (false, None),
                 };
-                let texts = if is_told {
+                let texts = if is_requested {
                     self.read(&source).await
                 } else {
                     tokio::select! {
-                        texts = self.read_still(&source) => texts,
-                        told = async {
+                        texts = self.read_settled(&source) => texts,
+                        request_meanwhile = async {
                             tokio::select! {
                                 _ = hangup.recv() => None,
                                 Some(request) = requests.recv() => Some(request),
                             }
                         } => {
-                            (is_told, request) = (true, told);
+                            (is_requested, request) = (true, request_meanwhile);
                             self.read(&source).await
                         }
                     }
                 };
-                if self.reloads.is_new(&texts) || is_told {
+                if self.reloads.is_new(&texts) || is_requested {
                     systemd::reloading();
                     let is_forced = request.as_ref().is_some_and(|request| request.is_forced);
                     let before = self.reloads.in_force.lock().clone();
-                    let mut reloaded = self.reload(texts, &mut users, is_forced);
+                    let mut reloaded = self.reload(texts, &mut jwks_task, is_forced);
                     systemd::ready();
                     folders.watch(self.folders(&source));
                     match request {
@@ -264,7 +263,7 @@ impl Running {
                             if let Reloaded::Done { changes, .. } = &mut reloaded {
                                 *changes = self.reloads.report(&unreported.take(before));
                             }
-                            let _ = reply.send(reloaded); // the caller may be gone
+                            let _ = reply.send(reloaded); // the caller may have disconnected
                         }
                     }
                 }
@@ -272,25 +271,25 @@ impl Running {
         })
     }
 
-    /// The folders in which a change of the files shows.
+    /// The folders to watch.
     fn folders(&self, source: &Source) -> BTreeSet<PathBuf> {
         let mut folders = BTreeSet::from_iter(source.folders());
-        folders.extend(self.reloads.seen.lock().iter().flat_map(Fingerprint::folders));
+        folders.extend(self.reloads.last_read.lock().iter().flat_map(Fingerprint::folders));
         folders
     }
 
     /// Reads the files.
-    async fn read(&self, source: &Source) -> Texts {
-        let (source, seen) = (source.clone(), self.reloads.seen.lock().clone().unwrap_or_default());
+    async fn read(&self, source: &Source) -> FilesRead {
+        let (source, seen) = (source.clone(), self.reloads.last_read.lock().clone().unwrap_or_default());
         let read = tokio::task::spawn_blocking(move || seen.again(&source)).await;
         read.unwrap_or_else(|_| Err(Vec::new())) // the program is stopping
     }
 
-    /// Reads the files until they hold still.
-    async fn read_still(&self, source: &Source) -> Texts {
+    /// Reads the files until two readings agree.
+    async fn read_settled(&self, source: &Source) -> FilesRead {
         let mut before = self.read(source).await;
         loop {
-            tokio::time::sleep(STILL_AFTER).await;
+            tokio::time::sleep(SETTLED_AFTER).await;
             let texts = self.read(source).await;
             if texts.as_ref().ok() == before.as_ref().ok() {
                 return texts;
@@ -299,36 +298,37 @@ impl Running {
         }
     }
 
-    /// Puts what was read in force, if it is sound.
-    fn reload(&self, texts: Texts, users: &mut Users, is_forced: bool) -> Reloaded {
+    /// Puts the files in force, if they are valid.
+    fn reload(&self, texts: FilesRead, jwks_task: &mut JwksTask, is_forced: bool) -> Reloaded {
         let (config, seen) = match texts {
             Ok(mut texts) => (Config::of(&mut texts, &crate::environment), Some(texts)),
             Err(errors) => (Err(errors), None),
         };
-        *self.reloads.seen.lock() = seen;
+        *self.reloads.last_read.lock() = seen;
         let config = match config {
             Ok(config) => config,
             Err(errors) => return self.keep(&errors),
         };
         let contents = config.contents();
         if !is_forced {
-            let lost = self.lost(&config).map(|lost| lost.words());
-            if let Some(why) = lost.or_else(|| self.dropped(&config, &contents)) {
+            let missing_section =
+                self.missing_section(&config).map(|missing_section| missing_section.words());
+            if let Some(why) = missing_section.or_else(|| self.dropped(&config, &contents)) {
                 self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
                 error!("{why}");
                 return rejected(why);
             }
         }
-        if let Err(error) = self.passage.trust_for(&config.gateway) {
+        if let Err(error) = self.gateway.trust_for(&config.gateway) {
             return self.refuse(&error);
         }
-        let (log, fixed) = (config.log.clone(), Fixed::of(&config));
-        let settings = Users::follow(config.clients, config.access, config.answers, Some(users));
-        let (settings, new_users) = match settings {
+        let (log, restart_only) = (config.log.clone(), RestartOnly::of(&config));
+        let settings = JwksTask::start(config.clients, config.access, config.answers, Some(jwks_task));
+        let (settings, new_jwks_task) = match settings {
             Ok(settings) => settings,
             Err(error) => return self.refuse(&error),
         };
-        self.reloads.fixed.compare(&fixed);
+        self.reloads.restart_only.compare(&restart_only);
         log::change(&log);
         self.set_store_required(config.is_store_required);
         let mut changes = changes(&self.reloads.in_force.lock(), &contents);
@@ -341,9 +341,9 @@ impl Running {
         let dialect = Arc::clone(&settings.dialect);
         self.settings.store(Arc::new(settings));
         self.limiter.swap(config.policies);
-        self.rate_limits.replace(config.envoy.as_ref());
-        self.passage.replace(config.gateway, dialect, self.limiter.policies(), config.permits);
-        *users = new_users;
+        self.rls.replace(config.envoy.as_ref());
+        self.gateway.replace(config.gateway, dialect, self.limiter.policies(), config.permits);
+        *jwks_task = new_jwks_task;
         *self.reloads.in_force.lock() = contents;
         config.warnings.iter().for_each(ConfigError::log);
         for change in changes.iter().take(LOGGED_MAX) {
@@ -362,7 +362,7 @@ impl Running {
         }
     }
 
-    /// Why a file that drops most policies, or most rules for Envoy, is not put in force.
+    /// Why the file is rejected, if it drops most policies or most rules for Envoy.
     fn dropped(&self, config: &Config, new: &Contents) -> Option<String> {
         let old = self.reloads.in_force.lock();
         let has_no_policies = config.lists_policies && new.listed().is_empty() && !old.has_lost_list(new);
@@ -380,7 +380,7 @@ impl Running {
             (!is_meant && is_lost(before.len(), dropped.len())).then(|| {
                 let names = dropped.iter().take(3).copied().collect::<Vec<_>>().join(", ");
                 format!(
-                    "the policy file drops {} of {} {what} ({names}, …), as if a part of it were missing; the previous ones stay in force. If that is meant, run ratewright reload --force; to have none at all, write {none}",
+                    "policy file rejected: it drops {} of {} {what} ({names}, …) and may be incomplete; the previous file stays in force. To apply it anyway, run ratewright reload --force; to have no {what}, write {none}",
                     dropped.len(),
                     before.len()
                 )
@@ -388,59 +388,59 @@ impl Running {
         })
     }
 
-    /// What is in force and was left out without a word: half a file would lift all limits, or close all routes.
-    fn lost(&self, config: &Config) -> Option<Lost> {
-        let has_envoy = self.rate_limits.has_rules();
-        let has_policies = n_policies(&self.limiter.policies(), &self.passage.permits()) > 0;
-        let has_routes = !self.passage.settings().routes.is_empty();
+    /// A section that is in force and missing from the new file: a truncated file would lift all limits, or close all routes.
+    fn missing_section(&self, config: &Config) -> Option<MissingSection> {
+        let has_envoy = self.rls.has_rules();
+        let has_policies = n_policies(&self.limiter.policies(), &self.gateway.permits()) > 0;
+        let has_routes = !self.gateway.settings().routes.is_empty();
         match (config.lists_policies, config.lists_routes) {
             (false, _) if has_policies && config.is_enabled => {
-                Some(Lost { section: "policies", none: "policies: []" })
+                Some(MissingSection { section: "policies", none: "policies: []" })
             }
-            (_, false) if has_routes => Some(Lost { section: "routes", none: "routes: []" }),
+            (_, false) if has_routes => Some(MissingSection { section: "routes", none: "routes: []" }),
             _ if has_envoy && config.envoy.is_none() => {
-                Some(Lost { section: "envoy", none: "envoy: {files: []}" })
+                Some(MissingSection { section: "envoy", none: "envoy: {files: []}" })
             }
             _ => None,
         }
     }
 
-    /// Tells why what was read cannot be put in force.
+    /// Logs and returns why the files cannot be put in force.
     fn refuse(&self, error: &anyhow::Error) -> Reloaded {
         self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
-        let why = format!("the policy file is not put in force: {error:#}");
+        let why = format!("policy file rejected: {error:#}");
         error!("{why}");
         rejected(why)
     }
 
-    /// Tells what is wrong, and keeps the set in force.
+    /// Logs and returns the errors of the files. The configuration in force stays.
     fn keep(&self, errors: &[ConfigError]) -> Reloaded {
         self.reloads.n_failed.fetch_add(1, Ordering::Relaxed);
         for error in errors {
             error!("{error:#}");
         }
-        error!(problems = errors.len(), "the policy file is not put in force; the one before stays");
+        error!(problems = errors.len(), "policy file rejected; the previous file stays in force");
         Reloaded::Rejected { errors: errors.iter().map(|error| format!("{error:#}")).collect() }
     }
 }
 
 impl Unreported {
-    /// Remembers what was in force before edits that no command reports.
+    /// Remembers the contents before edits that no command has reported yet.
     fn keep(&mut self, before: Contents) {
         self.before.get_or_insert(before);
     }
 
-    /// What was in force when a command reported last: `before`, unless there were edits meanwhile.
+    /// The contents at the last report: `before`, unless edits were put in force since.
     fn take(&mut self, before: Contents) -> Contents {
         self.before.take().unwrap_or(before)
     }
 }
 
-impl Lost {
+impl MissingSection {
     fn words(&self) -> String {
         let Self { section, none } = self;
         format!(
-            "the policy file has no section {section} and may be truncated; the previous file stays in force. To have none, write {none}, or run ratewright reload --force"
+            "policy file rejected: section {section} is missing and the file may be truncated; the previous file stays in force. To remove it, write {none}, or run ratewright reload --force"
         )
     }
 }
@@ -449,17 +449,17 @@ fn rejected(why: String) -> Reloaded {
     Reloaded::Rejected { errors: vec![why] }
 }
 
-/// True for those behind ad hoc keys, which are always there.
+/// True for the built-in policies of ad hoc keys.
 fn is_ad_hoc(policy: &Policy) -> bool {
     Algorithm::named(policy.name()).is_some()
 }
 
-/// True for those that the policy file lists: neither behind ad hoc keys nor a rule for Envoy.
+/// True for policies that the policy file lists: neither built in nor a rule for Envoy.
 pub(crate) fn is_of_file(policy: &Policy) -> bool {
     !is_ad_hoc(policy) && !policy.name().starts_with(ratewright_rls_rules::PREFIX)
 }
 
-/// How many policies the policy file lists, those on requests in flight too.
+/// The number of policies that the policy file lists, including those with in_flight.
 pub(crate) fn n_policies(policies: &Policies, permits: &Policies) -> usize {
     policies.iter().filter(|policy| is_of_file(policy)).count() + permits.n_policies()
 }

@@ -1,9 +1,9 @@
-//! Opens the doors, and waits for the word to stop.
+//! Opens the listeners, and serves until a signal or an upgrade stops the process.
 //!
 //! ```text
-//!   Config ─► Running { limiter, settings, store, telemetry } ─► doors
+//!   Config ─► Running { limiter, settings, store, telemetry } ─► listeners
 //!                          ▲        ▲
-//!                          └────────┴── reload: another rule set and other settings, while doors stay open
+//!                          └────────┴── reload: a new rule set and new settings, while the listeners stay open
 //! ```
 
 use std::io::Write;
@@ -32,76 +32,76 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tracing::{error, info};
 
-use crate::buckets::Buckets;
 use crate::config::{Config, DoorConfig, ListenConfig, LogDenials, Source, StopConfig};
-use crate::envoy::RateLimits;
-use crate::figures;
-use crate::gateway::Passage;
-use crate::reload::{Following, Reloads, Users, is_of_file, n_policies};
+use crate::envoy::RlsHandle;
+use crate::gateway::GatewayHandle;
+use crate::metrics;
+use crate::reload::{JwksTask, ReloadInputs, Reloads, is_of_file, n_policies};
 use crate::sockets::{NamedListener, Sockets};
+use crate::store::ConfiguredStore;
 use crate::systemd;
 use crate::upgrade::{Control, TakeOver, Upgraded};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// What the doors share.
+/// The state that all listeners share.
 pub(crate) struct Running {
-    pub(crate) limiter: Arc<Limiter<Arc<Buckets>, TelemetryObserver<WallClock>>>,
+    pub(crate) limiter: Arc<Limiter<Arc<ConfiguredStore>, TelemetryObserver<WallClock>>>,
     pub(crate) settings: SharedSettings,
-    pub(crate) store: Arc<Buckets>,
+    pub(crate) store: Arc<ConfiguredStore>,
     pub(crate) reloads: Reloads,
-    pub(crate) passage: Passage<TelemetryObserver<WallClock>>,
-    pub(crate) rate_limits: RateLimits<TelemetryObserver<WallClock>>,
+    pub(crate) gateway: GatewayHandle<TelemetryObserver<WallClock>>,
+    pub(crate) rls: RlsHandle<TelemetryObserver<WallClock>>,
     telemetry: Arc<Telemetry<WallClock>>,
-    /// Of listeners with the PROXY protocol, by name.
+    /// The listeners with the PROXY protocol, by name.
     proxy_protocols: Vec<(&'static str, ProxyProtocol)>,
-    /// Of listeners with TLS, by name.
+    /// The listeners with TLS, by name.
     certificates: Vec<(&'static str, Tls)>,
     started_at: Timestamp,
     is_stopping: AtomicBool,
     is_store_required: AtomicBool,
 }
 
-/// A door that is bound, with its routes to come.
-struct Bound {
+/// A bound listener that does not serve yet.
+struct BoundListener {
     name: &'static str,
     listener: TcpListener,
     address: SocketAddr,
     config: DoorConfig,
 }
 
-/// All doors that are bound.
-struct Doors {
-    api: Bound,
-    admin: Option<Bound>,
-    gateway: Option<Bound>,
-    grpc: Option<(Bound, ratewright_rls::Listening)>,
+/// All bound listeners.
+struct BoundListeners {
+    api: BoundListener,
+    admin: Option<BoundListener>,
+    gateway: Option<BoundListener>,
+    grpc: Option<(BoundListener, ratewright_rls::Listening)>,
 }
 
-/// Doors that serve, each in a task of its own, and what stops them.
+/// The listeners that serve, each in its own task, and the triggers that stop them.
 struct Serving {
     running: Arc<Running>,
     stop_config: StopConfig,
-    doors: JoinSet<()>,
-    switch: ShutdownTrigger,
-    /// The admin door closes last, so that one can watch the others close.
+    tasks: JoinSet<()>,
+    shutdown_trigger: ShutdownTrigger,
+    /// The admin listener closes last, so that operators can watch the others drain.
     admin: JoinSet<()>,
-    admin_switch: ShutdownTrigger,
+    admin_shutdown_trigger: ShutdownTrigger,
     control: Option<Control>,
 }
 
 /// Why the program stops.
 #[derive(Clone, Copy, PartialEq)]
-enum Why {
+enum StopReason {
     Terminated,
     Interrupted,
     Replaced,
 }
 
-/// Runs until SIGTERM or ctrl-c, or until another process takes over.
+/// Runs until SIGTERM or Ctrl-C, or until another process takes over.
 ///
 /// # Errors
-/// If an address cannot be listened on, or the operating system refuses threads or signals.
+/// If an address is in use, or the operating system refuses threads or signals.
 pub(crate) fn run(
     config: Config,
     source: Source,
@@ -109,14 +109,14 @@ pub(crate) fn run(
     take_over: Option<TakeOver>,
 ) -> anyhow::Result<()> {
     let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start a thread")?;
     runtime.block_on(async {
-        let stopped = stopped()?;
+        let stop_signal = stop_signal()?;
         tokio::spawn(systemd::reap_orphans());
-        let mut stopped = Box::pin(stopped);
+        let mut stop_signal = Box::pin(stop_signal);
         let serving = tokio::select! {
             serving = Serving::start(config, source, sockets, take_over.as_ref()) => serving,
-            _ = &mut stopped => match &take_over {
+            _ = &mut stop_signal => match &take_over {
                 Some(_) => Err(anyhow!("stopped before it was ready")),
                 None => return Ok(()),
             },
@@ -133,51 +133,57 @@ pub(crate) fn run(
             opened => opened?,
         }
         systemd::ready();
-        serving.until_stopped(stopped).await
+        serving.until_stopped(stop_signal).await
     })
 }
 
 impl Serving {
-    /// Opens all doors. A process that takes over does not return before it is ready.
+    /// Opens all listeners. In a process that takes over, it returns only when the process is ready.
     async fn start(
         config: Config,
         source: Source,
         mut sockets: Sockets,
         take_over: Option<&TakeOver>,
     ) -> anyhow::Result<Self> {
-        let doors = Doors::bind(&config, &mut sockets)?;
+        let listeners = BoundListeners::bind(&config, &mut sockets)?;
         sockets.check_all_taken()?;
         let (labels, stop_config) = (config.labels.clone(), config.stop);
         let control = config.listen.control.clone();
-        let (running, follow) = Running::start(config)?;
-        if doors.gateway.is_some() {
-            running.passage.set_open();
+        let (running, reload_inputs) = Running::start(config)?;
+        if listeners.gateway.is_some() {
+            running.gateway.set_open();
         }
-        drop(tokio::spawn(running.clone().follow(source, follow)?));
-        let handed = doors.clones().context("cannot clone a socket")?;
-        greet(&doors, &running);
-        let (switch, stop) = ShutdownTrigger::new();
-        let (admin_switch, admin_stop) = ShutdownTrigger::new();
-        let (mut serving, mut admin) = (JoinSet::new(), JoinSet::new());
+        drop(tokio::spawn(running.clone().follow(source, reload_inputs)?));
+        let handed = listeners.clones().context("cannot clone a socket")?;
+        print_startup_line(&listeners, &running);
+        let (shutdown_trigger, shutdown) = ShutdownTrigger::new();
+        let (admin_shutdown_trigger, admin_shutdown) = ShutdownTrigger::new();
+        let (mut tasks, mut admin) = (JoinSet::new(), JoinSet::new());
         let old_path = take_over.map(TakeOver::path);
         let control = control.map(|path| Control::bind(&path, handed, old_path)).transpose()?;
         if take_over.is_some() {
-            // Until then the old process serves all clients.
+            // Until this process is ready, the old process serves all clients.
             running.until_ready().await?;
         }
-        doors.serve(&running, labels, stop_config, (&mut serving, stop), (&mut admin, admin_stop))?;
-        Ok(Self { running, stop_config, doors: serving, switch, admin, admin_switch, control })
+        listeners.serve(
+            &running,
+            labels,
+            stop_config,
+            (&mut tasks, shutdown),
+            (&mut admin, admin_shutdown),
+        )?;
+        Ok(Self { running, stop_config, tasks, shutdown_trigger, admin, admin_shutdown_trigger, control })
     }
 
-    /// Lets `ratewright upgrade` find this process: from now on, and not that which it replaces.
+    /// Publishes the control socket: from now on `ratewright upgrade` reaches this process, not the one that it replaced.
     fn open_control(&mut self) -> anyhow::Result<()> {
         self.control.as_mut().map_or(Ok(()), Control::publish)
     }
 
-    /// Serves until there is a reason to stop, and stops.
+    /// Serves until a signal or an upgrade, then drains.
     async fn until_stopped(
         mut self,
-        mut stopped: Pin<Box<impl Future<Output = Why> + Send + 'static>>,
+        mut stop_signal: Pin<Box<impl Future<Output = StopReason> + Send + 'static>>,
     ) -> anyhow::Result<()> {
         let control = self.control.take();
         let replaced = async {
@@ -186,143 +192,140 @@ impl Serving {
                 None => std::future::pending().await,
             }
         };
-        let why = tokio::select! {
-            why = &mut stopped => why,
-            Upgraded = replaced => Why::Replaced,
-            // A listener that ends by itself ends the program: load balancers must not take it for one that serves.
-            Some(served) = self.doors.join_next() => {
-                served.context("a listener failed")?;
-                bail!("a listener ended");
+        let reason = tokio::select! {
+            reason = &mut stop_signal => reason,
+            Upgraded = replaced => StopReason::Replaced,
+            // If a listener ends by itself, so does the program: load balancers must not send it requests.
+            Some(served) = self.tasks.join_next() => {
+                served.context("listener failed")?;
+                bail!("listener ended unexpectedly");
             }
         };
-        // While another process takes over, requests that still come here must not make a load balancer take the address out.
-        self.running.is_stopping.store(why != Why::Replaced, Ordering::Relaxed);
+        // After a hand-over this process stays ready: a probe that reaches it must not take the shared address out of a load balancer.
+        self.running.is_stopping.store(reason != StopReason::Replaced, Ordering::Relaxed);
         let StopConfig { delay, drain_timeout } = self.stop_config;
-        match why {
-            Why::Terminated => {
+        match reason {
+            StopReason::Terminated => {
                 systemd::stopping();
-                info!(
-                    "stopping: /ready answers 503; connections are accepted for {delay:?} more (stop_delay)"
-                );
-                self.switch.advance_to(ShutdownPhase::NotReady);
-                self.admin_switch.advance_to(ShutdownPhase::NotReady);
+                info!("stopping: /ready returns 503; still accepting connections for {delay:?} (stop_delay)");
+                self.shutdown_trigger.advance_to(ShutdownPhase::NotReady);
+                self.admin_shutdown_trigger.advance_to(ShutdownPhase::NotReady);
                 tokio::time::sleep(delay).await;
             }
-            Why::Interrupted => {
-                info!(
-                    "draining: requests in flight have {drain_timeout:?} to finish; press Ctrl-C again to force the end"
-                )
+            StopReason::Interrupted => {
+                info!("draining; press Ctrl-C again to force (drain_timeout {drain_timeout:?})")
             }
-            Why::Replaced => {
+            StopReason::Replaced => {
                 info!("replaced by a new process; draining");
-                self.switch.advance_to(ShutdownPhase::HandedOver);
-                self.admin_switch.advance_to(ShutdownPhase::HandedOver);
-                // Nobody waits for this process to end, so idle connections are kept: their clients may use them again.
+                self.shutdown_trigger.advance_to(ShutdownPhase::HandedOver);
+                self.admin_shutdown_trigger.advance_to(ShutdownPhase::HandedOver);
+                // Keep idle connections: clients may reuse them, and nothing waits for this process to end.
                 tokio::select! {
                     served = self.all_served() => served?,
-                    // From the first signal on, Ctrl-C ends the process at once.
-                    () = tokio::time::sleep(drain_timeout) => drop(tokio::spawn(stopped)),
-                    _ = &mut stopped => {}
+                    // After the first signal, Ctrl-C forces the process to end.
+                    () = tokio::time::sleep(drain_timeout) => drop(tokio::spawn(stop_signal)),
+                    _ = &mut stop_signal => {}
                 }
             }
         }
-        self.switch.advance_to(ShutdownPhase::Draining);
+        self.shutdown_trigger.advance_to(ShutdownPhase::Draining);
         self.all_served().await?;
-        self.admin_switch.advance_to(ShutdownPhase::Draining);
+        self.admin_shutdown_trigger.advance_to(ShutdownPhase::Draining);
         while let Some(served) = self.admin.join_next().await {
-            served.context("the admin listener failed")?;
+            served.context("admin listener failed")?;
         }
         Ok(())
     }
 }
 
 impl Serving {
-    /// Waits until all doors but the admin's have closed.
+    /// Waits until all listeners but the admin listener have closed.
     async fn all_served(&mut self) -> anyhow::Result<()> {
-        while let Some(served) = self.doors.join_next().await {
-            served.context("a listener failed")?;
+        while let Some(served) = self.tasks.join_next().await {
+            served.context("listener failed")?;
         }
         Ok(())
     }
 }
 
-impl Doors {
+impl BoundListeners {
     fn bind(config: &Config, sockets: &mut Sockets) -> anyhow::Result<Self> {
-        let mut bind = |name, door: &DoorConfig| Bound::bind(name, door.clone(), sockets);
+        let mut bind = |name, listener: &DoorConfig| BoundListener::bind(name, listener.clone(), sockets);
         let ListenConfig { api, admin, gateway, grpc, .. } = &config.listen;
         let gateway = (!config.gateway.routes.is_empty()).then_some(gateway);
         let grpc = config.envoy.as_ref().map(|envoy| (grpc, envoy.listening));
         Ok(Self {
             api: bind("api", api)?,
-            admin: admin.as_ref().map(|door| bind("admin", door)).transpose()?,
-            gateway: gateway.map(|door| bind("gateway", door)).transpose()?,
+            admin: admin.as_ref().map(|listener| bind("admin", listener)).transpose()?,
+            gateway: gateway.map(|listener| bind("gateway", listener)).transpose()?,
             grpc: grpc
-                .map(|(door, listening)| Ok::<_, anyhow::Error>((bind("grpc", door)?, listening)))
+                .map(|(listener, listening)| Ok::<_, anyhow::Error>((bind("grpc", listener)?, listening)))
                 .transpose()?,
         })
     }
 
-    fn each(&self) -> impl Iterator<Item = &Bound> {
+    fn each(&self) -> impl Iterator<Item = &BoundListener> {
         let grpc = self.grpc.as_ref().map(|(bound, _)| bound);
         std::iter::once(&self.api).chain(&self.admin).chain(&self.gateway).chain(grpc)
     }
 
-    /// Their sockets once more, to hand them over.
+    /// Clones of their sockets, for a hand-over.
     fn clones(&self) -> std::io::Result<Vec<NamedListener>> {
-        let clone = |bound: &Bound| {
+        let clone = |bound: &BoundListener| {
             let listener = bound.listener.as_fd().try_clone_to_owned()?.into();
             Ok(NamedListener { name: bound.name.to_owned(), listener })
         };
         self.each().map(clone).collect()
     }
 
-    /// Serves each in a task of its own.
+    /// Serves each listener in its own task.
     ///
     /// # Errors
-    /// If the operating system refuses threads. Then nobody has been served yet.
+    /// If the operating system refuses a thread. No listener has accepted a connection then.
     fn serve(
         self,
         running: &Arc<Running>,
         labels: Labels,
         StopConfig { drain_timeout, .. }: StopConfig,
-        (doors, stop): (&mut JoinSet<()>, Shutdown),
-        (admin, admin_stop): (&mut JoinSet<()>, Shutdown),
+        (tasks, shutdown): (&mut JoinSet<()>, Shutdown),
+        (admin, admin_shutdown): (&mut JoinSet<()>, Shutdown),
     ) -> anyhow::Result<()> {
-        if let Some(Bound { listener, config, .. }) = self.gateway {
+        if let Some(BoundListener { listener, config, .. }) = self.gateway {
             let (limiter, setup) = (running.limiter.clone(), config.connection_setup());
-            doors.spawn(running.passage.start(limiter, listener, setup, drain_timeout, stop.clone())?);
+            tasks.spawn(running.gateway.start(limiter, listener, setup, drain_timeout, shutdown.clone())?);
         }
-        let places = places(1 + u64::from(self.grpc.is_some()));
+        let connections_max = connections_max_per_listener(1 + u64::from(self.grpc.is_some()));
         let listening =
             move |connections_max| Listening { connections_max, drain_timeout, ..Listening::default() };
         if let Some(bound) = self.admin {
             let routes = running.admin_routes(labels);
-            let listening = Listening { drain_timeout: ADMIN_DRAIN_TIMEOUT, ..listening(ADMIN_PLACES) };
-            admin.spawn(bound.serve(routes, listening, admin_stop));
+            let listening =
+                Listening { drain_timeout: ADMIN_DRAIN_TIMEOUT, ..listening(ADMIN_CONNECTIONS_MAX) };
+            admin.spawn(bound.serve(routes, listening, admin_shutdown));
         }
-        if let Some((Bound { listener, config, .. }, listening)) = self.grpc {
-            let (running, stop) = (running.clone(), stop.clone());
-            let listening = ratewright_rls::Listening { connections_max: places, ..listening };
-            doors.spawn(async move {
-                running.rate_limits.serve(listener, listening, config.connection_setup(), stop).await;
+        if let Some((BoundListener { listener, config, .. }, listening)) = self.grpc {
+            let (running, shutdown) = (running.clone(), shutdown.clone());
+            let listening = ratewright_rls::Listening { connections_max, ..listening };
+            tasks.spawn(async move {
+                running.rls.serve(listener, listening, config.connection_setup(), shutdown).await;
             });
         }
         let routes = running.api_routes(self.api.config.is_exposed());
-        doors.spawn(self.api.serve(routes, listening(places), stop));
+        tasks.spawn(self.api.serve(routes, listening(connections_max), shutdown));
         Ok(())
     }
 }
 
-/// Tells where the doors are. Nobody may be reading; that is no reason not to serve.
-fn greet(doors: &Doors, running: &Running) {
-    let Doors { api, admin, gateway, grpc } = doors;
+/// Prints the addresses of the listeners to standard error. Ignores write errors: serving does not depend on it.
+fn print_startup_line(listeners: &BoundListeners, running: &Running) {
+    let BoundListeners { api, admin, gateway, grpc } = listeners;
     let grpc = grpc.as_ref().map(|(bound, _)| bound);
     let (url, place, options) = (api.url(), running.store.place(), api.curl_options());
     let admin = admin.as_ref().map_or(String::new(), |admin| format!(", admin on {}", admin.url()));
     let policies = running.limiter.policies();
     let is_rule = |policy: &Policy| policy.name().starts_with(ratewright_rls_rules::PREFIX);
     let n_rules = policies.iter().filter(|policy| is_rule(policy) && !is_override_policy(policy)).count();
-    let n_policies = n_policies(&policies, &running.passage.permits());
+    let n_policies = n_policies(&policies, &running.gateway.permits());
     let policies = match n_policies {
         0 => String::new(),
         1 => ", 1 policy".to_owned(),
@@ -344,7 +347,7 @@ fn greet(doors: &Doors, running: &Running) {
     let rules = if n_rules == 1 { "1 limit".to_owned() } else { format!("{n_rules} limits") };
     let grpc =
         grpc.map_or(String::new(), |grpc| format!("rate limits for Envoy on {}, {rules}, ", grpc.url()));
-    // Standard output is for the access log.
+    // Standard output is reserved for the access log.
     let _ = writeln!(
         std::io::stderr(),
         "ratewright {VERSION}: {gateway}{grpc}decisions on {url}{policies}, buckets in {place}{admin}; try: curl {call}",
@@ -367,8 +370,8 @@ pub(crate) fn found_route(routes: &Routes, host: Option<&str>, path: &str, metho
 }
 
 impl Running {
-    /// Starts what the doors need.
-    fn start(config: Config) -> anyhow::Result<(Arc<Self>, Following)> {
+    /// Creates the state that the listeners share.
+    fn start(config: Config) -> anyhow::Result<(Arc<Self>, ReloadInputs)> {
         let proxy_protocols = config
             .open_listeners()
             .filter_map(|(name, listener)| Some((name, listener.proxy_protocol.clone()?)));
@@ -377,23 +380,23 @@ impl Running {
         let certificates =
             config.open_listeners().filter_map(|(name, listener)| Some((name, listener.tls.clone()?)));
         let certificates = certificates.collect();
-        let store = Arc::new(Buckets::open(config.store));
+        let store = Arc::new(ConfiguredStore::open(config.store));
         let warnings = match config.log.denials {
             LogDenials::All => Warnings::All,
             LogDenials::PerSecond(n) => Warnings::PerSecond(n),
         };
         let telemetry = Arc::new(Telemetry::new(warnings, WallClock, Arc::new(SystemClock::new())));
-        let (settings, users) = Users::follow(config.clients, config.access, config.answers, None)?;
+        let (settings, jwks_task) = JwksTask::start(config.clients, config.access, config.answers, None)?;
         let dialect = Arc::clone(&settings.dialect);
-        let watcher = TelemetryObserver::Rates(telemetry.clone());
-        let limiter = Arc::new(Limiter::observed(config.policies, store.clone(), watcher));
+        let observer = TelemetryObserver::Rates(telemetry.clone());
+        let limiter = Arc::new(Limiter::observed(config.policies, store.clone(), observer));
         let policies = limiter.policies();
         let in_flight = TelemetryObserver::InFlight(telemetry.clone());
-        let passage = Passage::new(config.gateway, dialect, policies, config.permits, in_flight);
-        passage.trust_for(&passage.settings())?;
+        let gateway = GatewayHandle::new(config.gateway, dialect, policies, config.permits, in_flight);
+        gateway.trust_for(&gateway.settings())?;
         let running = Self {
-            passage,
-            rate_limits: RateLimits::new(limiter.clone(), config.envoy.as_ref()),
+            gateway,
+            rls: RlsHandle::new(limiter.clone(), config.envoy.as_ref()),
             limiter,
             settings: settings.shared(),
             store,
@@ -405,12 +408,12 @@ impl Running {
             is_stopping: AtomicBool::new(false),
             is_store_required: AtomicBool::new(config.is_store_required),
         };
-        Ok((Arc::new(running), Following { users, requests }))
+        Ok((Arc::new(running), ReloadInputs { jwks_task, requests }))
     }
 
     fn api_routes(self: &Arc<Self>, is_exposed: bool) -> Router {
-        let questions = self.rate_limits.routes();
-        let what = "a question of Envoy's";
+        let questions = self.rls.routes();
+        let what = "a rate limit request of Envoy";
         let questions = authorized(
             questions,
             self.settings.clone(),
@@ -419,7 +422,7 @@ impl Running {
         );
         let routes = rest::router(self.rest()).merge(questions);
         let routes = if is_exposed { guard(routes, self.settings.clone()) } else { routes };
-        // Where probes of the original ask, and get a yes or a no.
+        // envoyproxy/ratelimit has this path for probes.
         let ready = self.clone();
         let healthcheck = move || async move {
             match ready.readiness() {
@@ -433,44 +436,44 @@ impl Running {
         routes
     }
 
-    /// The admin door's routes. Those that only say yes or no are open to all; the others are guarded on loopback too, since
-    /// pages in a browser come from there.
+    /// The admin listener's routes. Health checks are open to all; the others are guarded on loopback too, since web pages in a
+    /// browser can send requests from there.
     fn admin_routes(self: &Arc<Self>, labels: Labels) -> Router {
         let admin = Arc::new(self.admin(labels));
         let guarded = admin::guarded(admin.clone()).merge(rest::key_router(self.rest(), is_of_file));
         admin::open(admin).merge(guard(guarded, self.settings.clone()))
     }
 
-    fn rest(self: &Arc<Self>) -> rest::Rest<Arc<Buckets>, TelemetryObserver<WallClock>, WallClock> {
+    fn rest(self: &Arc<Self>) -> rest::Rest<Arc<ConfiguredStore>, TelemetryObserver<WallClock>, WallClock> {
         let (limiter, settings) = (self.limiter.clone(), self.settings.clone());
         let [routes, permits, in_flight] = std::array::from_fn(|_| self.clone());
         let gateway = rest::GatewayView {
             route: Box::new(move |host, path, method| {
-                found_route(&routes.passage.settings().routes, host, path, method)
+                found_route(&routes.gateway.settings().routes, host, path, method)
             }),
-            permits: Box::new(move || permits.passage.permits()),
-            in_flight: Box::new(move |key| in_flight.passage.n_in_flight(key)),
+            permits: Box::new(move || permits.gateway.permits()),
+            in_flight: Box::new(move |key| in_flight.gateway.n_in_flight(key)),
         };
         rest::Rest { limiter, settings, clock: WallClock, gateway }
     }
 
-    /// What the admin door needs.
+    /// The dependencies of the admin listener.
     fn admin(self: &Arc<Self>, labels: Labels) -> Admin<WallClock> {
         let [store, policies, reloads, gateway, envoy, listeners] = std::array::from_fn(|_| self.clone());
         let [certificates, names, info, readiness, reload] = std::array::from_fn(|_| self.clone());
         Admin {
             telemetry: self.telemetry.clone(),
             metrics: Metrics::new(labels, self.telemetry.clone())
-                .with(move || figures::of_store(&store.store))
-                .with(move || figures::of_policies(&policies.limiter.policies(), &policies.passage.permits()))
-                .with(move || figures::of_reloads(&reloads.reloads))
-                .with(move || figures::of_gateway(&gateway.passage))
-                .with(move || figures::of_envoy(envoy.rate_limits.counts()))
-                .with(move || figures::of_proxy_protocols(&listeners.proxy_protocols))
-                .with(move || figures::of_certificates(&certificates.certificates)),
+                .with(move || metrics::of_store(&store.store))
+                .with(move || metrics::of_policies(&policies.limiter.policies(), &policies.gateway.permits()))
+                .with(move || metrics::of_reloads(&reloads.reloads))
+                .with(move || metrics::of_gateway(&gateway.gateway))
+                .with(move || metrics::of_envoy(envoy.rls.counts()))
+                .with(move || metrics::of_proxy_protocols(&listeners.proxy_protocols))
+                .with(move || metrics::of_certificates(&certificates.certificates)),
             is_policy: Box::new(move |name| {
                 names.limiter.policies().named(name).is_some()
-                    || names.passage.permits().named(name).is_some()
+                    || names.gateway.permits().named(name).is_some()
             }),
             info: Box::new(move || Info {
                 version: VERSION,
@@ -485,26 +488,26 @@ impl Running {
         }
     }
 
-    /// Says whether everything is denied without the store.
+    /// Sets whether the instance needs the store to be ready (store.on_failure: closed).
     pub(crate) fn set_store_required(&self, is_required: bool) {
         self.is_store_required.store(is_required, Ordering::Relaxed);
     }
 
-    /// Whether requests should come. Redis need not be there, unless everything is denied without it.
+    /// Whether the instance is ready for requests. It is ready without Redis, unless store.on_failure is closed.
     fn readiness(&self) -> Readiness {
         if self.is_stopping.load(Ordering::Relaxed) {
-            return Readiness::NotReady { reason: "it is stopping" };
+            return Readiness::NotReady { reason: "the instance is stopping" };
         }
         if self.is_store_required.load(Ordering::Relaxed) && !self.store.is_up() {
-            return Readiness::NotReady { reason: "Redis is out of reach, and store.on_failure is closed" };
+            return Readiness::NotReady { reason: "Redis is unreachable and store.on_failure is closed" };
         }
         Readiness::Ready
     }
 
-    /// Waits until requests should come.
+    /// Waits until the instance is ready.
     ///
     /// # Errors
-    /// If they should not come for too long.
+    /// If it is not ready after [`READY_TIMEOUT`].
     async fn until_ready(&self) -> anyhow::Result<()> {
         let began = tokio::time::Instant::now();
         while let Readiness::NotReady { reason } = self.readiness() {
@@ -517,7 +520,7 @@ impl Running {
     }
 }
 
-impl Bound {
+impl BoundListener {
     fn bind(name: &'static str, config: DoorConfig, sockets: &mut Sockets) -> anyhow::Result<Self> {
         let listener = sockets.take(name, config.address).and_then(TcpListener::from_std);
         let listener = listener.with_context(|| {
@@ -527,7 +530,7 @@ impl Bound {
                 None => format!("cannot listen on {address}; is another program using it? Set listen.{name} to another address"),
             }
         })?;
-        let address = listener.local_addr().context("cannot tell the address")?;
+        let address = listener.local_addr().context("cannot read the address of the socket")?;
         Ok(Self { name, listener, address, config })
     }
 
@@ -536,58 +539,58 @@ impl Bound {
         format!("{scheme}://{}", self.address)
     }
 
-    /// What curl needs to be heard, apart from the address.
+    /// The options that curl needs for this listener.
     fn curl_options(&self) -> &'static str {
         if self.config.proxy_protocol.is_some() { "--haproxy-clientip 192.0.2.1 " } else { "" }
     }
 
-    async fn serve(self, routes: Router, listening: Listening, stop: Shutdown) {
-        serve(self.listener, routes, listening, self.config.connection_setup(), stop).await;
+    async fn serve(self, routes: Router, listening: Listening, shutdown: Shutdown) {
+        serve(self.listener, routes, listening, self.config.connection_setup(), shutdown).await;
     }
 }
 
-/// Time for a process that takes over to become ready. The old process waits a little longer.
+/// How long a process that takes over may take to become ready. The old process waits longer.
 const READY_TIMEOUT: Duration = Duration::from_secs(50);
 
-/// Time for requests to the admin door to finish, after all others have.
+/// The drain timeout of the admin listener, which starts when the others have drained.
 const ADMIN_DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Connections to the admin door: those who run it, and their machines.
-const ADMIN_PLACES: usize = 256;
+/// The most connections to the admin listener: operators, probes and metric scrapers.
+const ADMIN_CONNECTIONS_MAX: usize = 256;
 
-/// How many connections each of so many doors takes: as many as there are file descriptors for, some left for everything else. The
-/// limit is raised as far as the system allows without asking.
-fn places(n_doors: u64) -> usize {
-    const LEFT_FOR_OTHERS: u64 = 512;
-    const PLACES_MAX: u64 = 20_000;
+/// The most connections of each of `n_listeners` listeners: three quarters of the file descriptors, shared evenly. Raises the soft
+/// limit of file descriptors to the hard limit first.
+fn connections_max_per_listener(n_listeners: u64) -> usize {
+    const FDS_RESERVED: u64 = 512;
+    const CONNECTIONS_MAX: u64 = 20_000;
     let limits = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limits.maximum, maximum: limits.maximum };
     let limit = match setrlimit(Resource::Nofile, raised) {
         Ok(()) => limits.maximum,
         Err(_) => limits.current,
     };
-    let places = limit.unwrap_or(PLACES_MAX).saturating_sub(LEFT_FOR_OTHERS) / 4 * 3 / n_doors;
-    usize::try_from(places.clamp(LEFT_FOR_OTHERS, PLACES_MAX)).unwrap_or(1_024)
+    let connections_max = limit.unwrap_or(CONNECTIONS_MAX).saturating_sub(FDS_RESERVED) / 4 * 3 / n_listeners;
+    usize::try_from(connections_max.clamp(FDS_RESERVED, CONNECTIONS_MAX)).unwrap_or(1_024)
 }
 
-/// Ready when SIGTERM or ctrl-c comes. From this call on, not from the first wait.
-fn stopped() -> anyhow::Result<impl Future<Output = Why>> {
+/// Resolves on SIGTERM or Ctrl-C. Signals count from this call on, not from the first poll.
+fn stop_signal() -> anyhow::Result<impl Future<Output = StopReason>> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for ctrl-c")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for Ctrl-C")?;
     Ok(async move {
-        let why = tokio::select! {
-            _ = terminate.recv() => Why::Terminated,
-            _ = interrupt.recv() => Why::Interrupted,
+        let reason = tokio::select! {
+            _ = terminate.recv() => StopReason::Terminated,
+            _ = interrupt.recv() => StopReason::Interrupted,
         };
-        // Who does not want to wait any longer says so again.
+        // A second Ctrl-C forces the process to end.
         tokio::spawn(async move {
             interrupt.recv().await;
-            #[expect(clippy::exit, reason = "nothing is to be finished any more")]
-            std::process::exit(CUT_OFF);
+            #[expect(clippy::exit, reason = "the user forces the process to end")]
+            std::process::exit(EXIT_FORCED);
         });
-        why
+        reason
     })
 }
 
-/// How the program ends when it is told to stop at once: as any other does that ctrl-c ends.
-const CUT_OFF: i32 = 130;
+/// Exit status after a second Ctrl-C: 128 + SIGINT, as a shell reports it.
+const EXIT_FORCED: i32 = 130;

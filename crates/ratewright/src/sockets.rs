@@ -1,4 +1,4 @@
-//! Where listening sockets come from: systemd, the process that is being replaced, or the system.
+//! The sources of listening sockets: systemd, the process that this one replaces, or a new socket.
 //!
 //! systemd passes sockets that it listens on itself (`LISTEN_FDS`), so that no connection is refused while no process runs. Each
 //! must have the address of a listener: the policy file was checked against its own addresses, and a socket that is open to
@@ -17,7 +17,7 @@ const BACKLOG: u32 = 4_096;
 /// The most sockets that systemd can pass.
 const LISTEN_FDS_MAX: u64 = 1_024;
 
-/// The sockets that this process was inherited, until its listeners take them.
+/// The sockets that this process inherited, until its listeners take them.
 #[derive(Debug, Default)]
 pub(crate) struct Sockets {
     inherited: Vec<InheritedSocket>,
@@ -33,7 +33,7 @@ struct InheritedSocket {
 #[derive(Debug, PartialEq)]
 enum SocketOrigin {
     Systemd,
-    /// The process that is being replaced, where a listener of this name has it.
+    /// The process that this one replaces, where it belongs to the listener of this name.
     OldProcess(String),
 }
 
@@ -45,22 +45,20 @@ pub(crate) struct NamedListener {
 }
 
 impl Sockets {
-    /// Those that systemd passes. To be called once.
+    /// The sockets that systemd passes. Call it once.
     pub(crate) fn from_systemd() -> anyhow::Result<Self> {
-        // A number that cannot be true would be counted up to.
+        // `ListenFd` would iterate up to any number.
         if let Some(n) = crate::environment("LISTEN_FDS").and_then(|n| n.parse::<u64>().ok())
             && n > LISTEN_FDS_MAX
         {
-            bail!("LISTEN_FDS={n} is not valid: at most {LISTEN_FDS_MAX} sockets can be passed; unset it");
+            bail!("invalid LISTEN_FDS={n}: at most {LISTEN_FDS_MAX} sockets can be passed; unset it");
         }
         let mut fds = ListenFd::from_env();
         let mut inherited = Vec::new();
         for n in 0..fds.len() {
-            let listener =
-                fds.take_tcp_listener(n).context("a socket from systemd (LISTEN_FDS) cannot be used")?;
+            let listener = fds.take_tcp_listener(n).context("systemd socket (LISTEN_FDS) cannot be used")?;
             let Some(listener) = listener else { continue };
-            let address =
-                listener.local_addr().context("a socket from systemd (LISTEN_FDS) has no address")?;
+            let address = listener.local_addr().context("systemd socket (LISTEN_FDS) has no address")?;
             if !socket_acceptconn(&listener).unwrap_or(false) {
                 bail!("systemd socket {address} is not listening; set Accept=no in the socket unit");
             }
@@ -69,10 +67,11 @@ impl Sockets {
         Ok(Self { inherited })
     }
 
-    /// Those of the process that is being replaced.
+    /// The sockets of the process that this one replaces.
     pub(crate) fn from_old_process(named: Vec<NamedListener>) -> anyhow::Result<Self> {
         let inherited = named.into_iter().map(|NamedListener { name, listener }| {
-            let address = listener.local_addr().context("a socket of the old process has no address")?;
+            let address =
+                listener.local_addr().context("inherited socket of the old process has no address")?;
             Ok(InheritedSocket { listener, address, origin: SocketOrigin::OldProcess(name) })
         });
         Ok(Self { inherited: inherited.collect::<anyhow::Result<_>>()? })
@@ -87,16 +86,16 @@ impl Sockets {
         Ok(listener)
     }
 
-    /// The address of a socket of the old process that has this port: it stands in the way of other addresses with the same.
+    /// The address of an inherited socket with this port. It prevents a new socket on another address with the same port.
     pub(crate) fn old_address_with_port(&self, port: u16) -> Option<SocketAddr> {
         let has_port = |socket: &&InheritedSocket| socket.address.port() == port;
         self.inherited.iter().find(has_port).map(|socket| socket.address)
     }
 
-    /// To be called when all listeners have theirs. Unused sockets of an old process are closed when this is dropped.
+    /// Call it when all listeners have their sockets. Dropping `self` closes unused sockets of an old process.
     ///
     /// # Errors
-    /// If a socket of systemd is left: connections to it would wait for ever.
+    /// If no listener took a systemd socket: connections to it would never be accepted.
     pub(crate) fn check_all_taken(&self) -> anyhow::Result<()> {
         let left = self.inherited.iter().find(|socket| socket.origin == SocketOrigin::Systemd);
         let Some(InheritedSocket { address, .. }) = left else { return Ok(()) };

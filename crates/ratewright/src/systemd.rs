@@ -1,4 +1,4 @@
-//! Notifies systemd of readiness, reloads and stops (`Type=notify`). Does nothing elsewhere.
+//! Notifies systemd of readiness, reloads and stops (`Type=notify`). Does nothing without systemd.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use rustix::process::getpid;
 use sd_notify::NotifyState;
 use tracing::warn;
 
-/// How long a notification may take. A service manager that reads none must not hold up a stop.
+/// How long a notification may take. A blocked service manager must not delay a stop.
 const NOTIFY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// All listeners serve.
+/// Reports that all listeners serve.
 pub(crate) fn ready() {
     notify(vec![NotifyState::Ready]);
 }
 
-/// The files are being read again, as somebody asked.
+/// Reports that a reload has begun.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => notify(vec![NotifyState::Reloading, now]),
@@ -23,17 +23,17 @@ pub(crate) fn reloading() {
     }
 }
 
-/// A stop has begun.
+/// Reports that a stop has begun.
 pub(crate) fn stopping() {
     notify(vec![NotifyState::Stopping]);
 }
 
-/// Another process is the service from now on.
+/// Reports that another process is now the main process of the service.
 pub(crate) fn hand_over_to(pid: u32) {
     notify(vec![NotifyState::MainPid(pid), NotifyState::Ready]);
 }
 
-/// Sends it on a thread of its own, since `send` blocks while the manager's queue is full.
+/// Sends a notification on its own thread, since `send` blocks while the manager's queue is full.
 fn notify(states: Vec<NotifyState<'static>>) {
     if crate::environment("NOTIFY_SOCKET").is_none() {
         return;
@@ -49,8 +49,7 @@ fn notify(states: Vec<NotifyState<'static>>) {
     }
 }
 
-/// Waits for processes that have nobody else to wait for them, if this is the first process of a container. Those that are
-/// never waited for would fill the process table.
+/// Reaps orphaned processes, if this is the first process (PID 1) of a container. Zombies would fill the process table.
 pub(crate) async fn reap_orphans() {
     use rustix::process::{WaitOptions, wait};
     use tokio::signal::unix::{SignalKind, signal};

@@ -1,10 +1,10 @@
 //! Traces of requests, for an OpenTelemetry collector.
 //!
-//! One span for each request to a door, under the trace of its `traceparent` if it has one. Spans are collected in memory and
-//! sent by a thread of their own; what a collector does not take is dropped, and no request waits for it.
+//! Each request to the REST API has one span, a child of its `traceparent` if it has one. A thread sends the spans from a buffer in
+//! memory. Spans that the collector does not accept are dropped; no request waits for it.
 //!
-//! A span is named after its method and the route that it took, of which there are a few. Paths and methods are whatever
-//! clients send, and a collector keeps statistics for each name.
+//! A span's name has the method and the matched route, not the path: clients choose paths and methods, and a collector keeps
+//! statistics for each name.
 
 use std::sync::OnceLock;
 
@@ -25,10 +25,10 @@ use tracing_subscriber::registry::LookupSpan;
 
 use crate::config::TracesConfig;
 
-/// Who sends spans, to send the last of them at the end.
+/// The exporter of spans, to flush it at the end.
 static PROVIDER: OnceLock<SdkTracerProvider> = OnceLock::new();
 
-/// What makes spans of the log's.
+/// The layer that exports spans.
 pub(crate) fn layer<S>(config: &TracesConfig) -> Option<Box<dyn Layer<S> + Send + Sync>>
 where
     S: Subscriber + for<'span> LookupSpan<'span> + Send + Sync,
@@ -50,15 +50,15 @@ where
     Some(tracing_opentelemetry::layer().with_tracer(tracer).boxed())
 }
 
-/// Sends what is left.
+/// Sends the remaining spans.
 pub(crate) fn finish() {
     if let Some(provider) = PROVIDER.get() {
-        // Who does not take the last spans does not keep the program.
+        // An unreachable collector does not keep the program from ending.
         let _ = provider.shutdown();
     }
 }
 
-/// Puts a span around a request.
+/// Wraps a request in a span.
 pub(crate) async fn trace(request: Request, next: Next) -> Response {
     let known = is_known(request.method());
     let route = request.extensions().get().map(MatchedPath::as_str);
@@ -71,23 +71,23 @@ pub(crate) async fn trace(request: Request, next: Next) -> Response {
         url.path = request.uri().path(),
         http.response.status_code = field::Empty,
     );
-    let parent = TraceContextPropagator::new().extract(&Headers(request.headers()));
+    let parent = TraceContextPropagator::new().extract(&HeaderExtractor(request.headers()));
     let _untraced = span.set_parent(parent);
     let response = next.run(request).instrument(span.clone()).await;
     span.record("http.response.status_code", response.status().as_u16());
     response
 }
 
-/// True if it is a method that has a name of its own; a client can make up any number of others.
+/// True for a standard method. Clients can send any number of other names.
 fn is_known(method: &Method) -> bool {
     use Method as M;
     [M::GET, M::HEAD, M::POST, M::PUT, M::DELETE, M::CONNECT, M::OPTIONS, M::TRACE, M::PATCH].contains(method)
 }
 
-/// Header fields, as the propagator reads them.
-struct Headers<'a>(&'a HeaderMap);
+/// Gives the propagator access to the headers.
+struct HeaderExtractor<'a>(&'a HeaderMap);
 
-impl Extractor for Headers<'_> {
+impl Extractor for HeaderExtractor<'_> {
     fn get(&self, key: &str) -> Option<&str> {
         self.0.get(key).and_then(|value| value.to_str().ok())
     }

@@ -1,4 +1,4 @@
-//! An upgrade: another process takes over the listening sockets, and no connection is refused meanwhile.
+//! An upgrade: a new process takes over the listening sockets, without refusing a connection.
 //!
 //! ```text
 //!   ratewright upgrade          old process                        new process
@@ -6,12 +6,12 @@
 //!                               ◄───────────────────── take over ──
 //!                               ── listening sockets ─────────────►  reads its files, serves
 //!                               ◄───────────────── ready │ failed ──
-//!   ◄──────── done │ failed ──  drains and ends         │ goes on
+//!   ◄──────── done │ failed ──  drains and ends         │ keeps serving
 //! ```
 //!
-//! All of it goes over the control socket, a unix socket for its owner only. The old process starts the new one, so that it has the
-//! same rights, environment, arguments and place under systemd. Until the new process says that it is ready, nothing has changed
-//! for the old one. While both run, both accept connections.
+//! All messages use the control socket, a Unix socket for its owner only. The old process starts the new one, which so inherits its
+//! rights, environment, arguments and systemd unit. The old process serves unchanged until the new one is ready. While both run,
+//! both accept connections.
 //!
 //! - `control`: the old process's side. `take_over`: the new one's. `command`: `ratewright upgrade`.
 
@@ -32,10 +32,10 @@ pub(crate) use take_over::TakeOver;
 /// The variable that tells a new process where the old one's control socket is.
 pub(crate) const TAKE_OVER: &str = "RATEWRIGHT_TAKE_OVER";
 
-/// What a command says first: this, and the program to start.
+/// The first message of a command: this, and the program to start.
 const MESSAGE_UPGRADE: &str = "upgrade ";
 
-/// What a new process says first.
+/// The first message of a new process.
 const MESSAGE_TAKE_OVER: &str = "take over";
 
 /// The new process serves.
@@ -53,7 +53,7 @@ const SOCKETS_MAX: usize = 8;
 /// The longest line, in bytes.
 const LINE_MAX: u64 = 8_192;
 
-/// Connects to a control socket. If its queue is full, that is an error: its owner may never accept.
+/// Connects to a control socket. A full queue is an error: the owner may never accept.
 fn connect_to(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -63,7 +63,7 @@ fn connect_to(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Makes one line of a text, short enough to be sent.
+/// Turns a text into one line that is short enough to send.
 fn one_line(text: &str) -> String {
     const KEPT: usize = 2_000;
     text.chars().take(KEPT).map(|char| if char.is_control() { ' ' } else { char }).collect()

@@ -1,7 +1,7 @@
-//! Variables of the environment that look like ours and are not: a limit must not be missing for a typo.
+//! Warns of mistyped environment variables: a typo must not switch off a limit.
 //!
-//! Only names that resemble one of ours are reported. In a cluster a service called `ratewright` puts others into every
-//! process: `RATEWRIGHT_PORT`, `RATEWRIGHT_SERVICE_HOST`.
+//! Only names that resemble a known one are reported. Kubernetes sets others in every pod if a Service is called `ratewright`:
+//! `RATEWRIGHT_PORT`, `RATEWRIGHT_SERVICE_HOST`.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::upgrade::TAKE_OVER;
 
 const PREFIX: &str = "RATEWRIGHT_";
 
-/// Warns of variables with a mistyped name. `asked` are those that the policy file uses.
+/// Warns of variables with a mistyped name. `asked` has the variables that the policy file uses.
 pub(crate) fn warn_of_typos(asked: &BTreeSet<String>) {
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
     for (name, meant) in typos(names.filter(|name| !asked.contains(name))) {
@@ -22,7 +22,7 @@ pub(crate) fn warn_of_typos(asked: &BTreeSet<String>) {
     }
 }
 
-/// Those names that resemble one of ours, with the one that is meant.
+/// The unknown names that resemble a known one, with the known one.
 fn typos(names: impl Iterator<Item = String>) -> Vec<(String, String)> {
     let ours = ours();
     let known: Vec<&str> = ours.iter().filter_map(|name| name.strip_prefix(PREFIX)).collect();
@@ -34,7 +34,7 @@ fn typos(names: impl Iterator<Item = String>) -> Vec<(String, String)> {
     names.filter_map(typo).collect()
 }
 
-/// The variables that the command line takes.
+/// The variables that the command line reads.
 fn ours() -> BTreeSet<String> {
     let cli = Cli::command();
     let commands = std::iter::once(&cli).chain(cli.get_subcommands());

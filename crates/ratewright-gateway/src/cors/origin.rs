@@ -200,7 +200,7 @@ mod tests {
     use expect_test::{Expect, expect};
     use proptest::prelude::*;
 
-    /// The form that is compared, or why there is none.
+    /// The normalised form for comparisons, or why the origin is invalid.
     #[track_caller]
     fn check(text: &str, expected: Expect) {
         let shown = text

@@ -91,7 +91,11 @@ async fn a_denied_request_never_reaches_the_upstream_and_keeps_its_connection() 
     assert_eq!(client.exchange(post).await.status, 200);
     for _ in 0..3 {
         let denied = client.exchange(post).await;
-        assert_eq!((denied.status, denied.headers.get("connection")), (429, None), "the body is no request");
+        assert_eq!(
+            (denied.status, denied.headers.get("connection")),
+            (429, None),
+            "the body is not parsed as a request"
+        );
     }
     // Too long to drain: the response arrives, and the connection closes.
     let head = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n";

@@ -153,7 +153,7 @@ async fn what_is_off_lets_pass_whatever_is_brought_along() {
     }
 }
 
-/// What is given back is told as it is then, whatever the algorithm: a log gives nothing back of another moment. A request that is denied
+/// The response to a refund shows the state after it, for every algorithm: a log gives nothing back of another moment. A request that is denied
 /// gives nothing back.
 #[tokio::test]
 async fn what_is_given_back_is_told_truly() {
@@ -262,7 +262,7 @@ async fn a_limit_that_a_request_brings_along_counts_in_place_of_the_configured_o
         assert_eq!(own().await, "OVER | OVER 1/HOUR left 0 in 2743");
         let zero = world.ask(vec![bringing(0, RateLimitUnit::Day, of(&[("a", "x")]))]).await;
         assert!(zero.starts_with("OVER | OVER 0/DAY left 0"), "{zero}");
-        // A unit that is none brings nothing along; the original dies of it.
+        // An unknown unit adds no limit; the original dies of it.
         let none = world.ask(vec![bringing(1, RateLimitUnit::Unknown, of(&[("a", "x")]))]).await;
         assert_eq!(none, "OK | OK 5/MINUTE left 4 in 43");
     }
@@ -362,7 +362,7 @@ async fn header_fields_are_added_as_configured() {
     );
     assert!(fields().await.ends_with("RateLimit-Reset: 43; Retry-After: 43"));
 
-    // Who must wait for several waits for the longest.
+    // A request that several limits deny waits for the longest of them.
     let rules = [limit("hour", "", 1, "hour"), limit("second", "", 1, "second")];
     let world = World::new(
         &rules,

@@ -255,9 +255,9 @@ async fn a_message_must_come_in_time_in_however_many_pieces() {
     }
 }
 
-/// Who is gone without a word, and who no longer listens, does not keep its place.
+/// A client that has vanished or stopped reading does not keep its connection slot.
 #[tokio::test]
-async fn who_does_not_answer_a_ping_is_cut_off() {
+async fn a_client_that_does_not_answer_a_ping_is_disconnected() {
     let keep_alive_every = Some(Duration::from_millis(20));
     let keep_alive_within = Duration::from_millis(20);
     let open = open(Listening { keep_alive_every, keep_alive_within, ..Listening::default() }).await;

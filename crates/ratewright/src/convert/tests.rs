@@ -1,4 +1,4 @@
-//! Policies that mean the same.
+//! Converted policies decide as the rules do.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -27,7 +27,7 @@ fn check(descriptors: &str, expected: Expect) {
 }
 
 #[test]
-fn policies_stand_as_requests_try_them() {
+fn policies_are_in_the_order_in_which_envoy_tries_rules() {
     check(
         "[{key: c, rate_limit: {unit: minute, requests_per_unit: 1}}, \
           {key: c, value: red, descriptors: [{key: m, value: get, rate_limit: {unit: second, unit_multiplier: 30, requests_per_unit: 2, algorithm: token_bucket, burst: 5}}]}, \
@@ -64,26 +64,26 @@ fn policies_stand_as_requests_try_them() {
 }
 
 #[test]
-fn what_cannot_be_said_is_told() {
+fn unsupported_rules_become_comments() {
     check(
         "[{key: a, rate_limit: {unit: day}, descriptors: [{key: a}]}, {key: 'b*'}, {key: c, value: '${X}'}, \
           {key: d, quota_mode: true, record_mode: true, rate_limit: {unit: day, requests_per_unit: 1, replaces: [{name: x}]}}]",
         expect![[r#"
             policies:
               # domain d
-              # cannot be said: a.a, and what is below it: an attribute has one value, and this key is there already
-              # cannot be said: b*, and what is below it: attributes have whole names, without stars
-              # cannot be said: c_${X}, and what is below it: ${ begins a variable
-              # none pass: who is counted by what nothing has is denied
+              # unsupported: a.a and its descriptors: an attribute has one value, and the path already has this key
+              # unsupported: b* and its descriptors: attribute names have no wildcards
+              # unsupported: c_${X} and its descriptors: ${ would be a variable
+              # denies all requests: no request has this attribute
               - name: "d.a"
                 group: "d"
                 when: {"attribute:a": "**"}
                 by: "attribute:nothing-has-this"
                 missing: deny
                 quota: {rate: 1/s}
-              # cannot be said: quota_mode, that all such descriptors must be over their limits to deny
-              # cannot be said: record_mode, that also what is denied is counted
-              # cannot be said: replaces
+              # unsupported: quota_mode (deny only if all such descriptors are over their limits)
+              # unsupported: record_mode (count denied requests too)
+              # unsupported: replaces
               - name: "d.d"
                 group: "d"
                 when: {"attribute:d": "**"}
@@ -101,11 +101,11 @@ fn what_cannot_be_said_is_told() {
 }
 
 #[test]
-fn several_domains_are_told_apart() {
+fn several_domains_are_kept_apart() {
     let descriptors = written("[{key: k, rate_limit: {unit: day, requests_per_unit: 1}}]").remove(0).1;
     let text = policies(&[("envoy".to_owned(), descriptors.clone()), ("Ä\n".to_owned(), descriptors)]);
     expect![[r##"
-        # There are several domains: a call tells its own as attributes.other.domain.
+        # There are several domains: a call names its domain as attributes.other.domain.
         policies:
           # domain envoy
           - name: "envoy-k"
@@ -127,14 +127,14 @@ fn several_domains_are_told_apart() {
 }
 
 #[test]
-fn a_file_of_rules_is_no_policy_file_and_the_other_way_round() {
+fn rules_are_not_accepted_as_a_policy_file_nor_the_reverse() {
     assert!(envoy_of_text(&policies(&written("[{key: a}]"))).is_err());
 }
 
 /// Keys in the order in which a request has them.
 const KEYS: [&str; 3] = ["k", "l", "m"];
 
-/// Descriptors for the keys from the nth on, with few values, so that they get in each other's way.
+/// Descriptors for the keys from the nth on, with few values, so that they overlap.
 fn trees(n: usize) -> BoxedStrategy<Vec<Descriptor>> {
     if n == KEYS.len() {
         return Just(Vec::new()).boxed();
@@ -169,14 +169,14 @@ fn trees(n: usize) -> BoxedStrategy<Vec<Descriptor>> {
         .boxed()
 }
 
-/// True if some descriptor is for these keys.
+/// True if a descriptor has these keys.
 fn is_known(descriptors: &[Descriptor], entries: &[Entry<'_>]) -> bool {
     let Some((first, rest)) = entries.split_first() else { return true };
     descriptors.iter().any(|one| one.key == first.key && is_known(&one.descriptors, rest))
 }
 
-/// What policies say of a request: whose bucket it meets, if it meets one.
-fn said(config: &Config, entries: &[Entry<'_>]) -> String {
+/// The bucket that the policies charge for a request, if any.
+fn by_policies(config: &Config, entries: &[Entry<'_>]) -> String {
     let attributes: Vec<_> = entries
         .iter()
         .map(|entry| Attribute { name: AttributeName::Named(entry.key), value: entry.value })
@@ -201,8 +201,8 @@ fn said(config: &Config, entries: &[Entry<'_>]) -> String {
     met.collect()
 }
 
-/// What the rules say.
-fn meant(domains: &Domains, entries: &[Entry<'_>]) -> String {
+/// The bucket that the rules charge for a request.
+fn by_rules(domains: &Domains, entries: &[Entry<'_>]) -> String {
     match domains.find("d", entries) {
         Matched::Nothing | Matched::Unlimited(_) => String::new(),
         Matched::Blocked(_) => "denied".to_owned(),
@@ -216,9 +216,9 @@ fn meant(domains: &Domains, entries: &[Entry<'_>]) -> String {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// For every request that has the keys of some descriptor: the same buckets, the same denials.
+    /// For every request with the keys of some descriptor, policies and rules charge the same buckets and deny the same requests.
     #[test]
-    fn policies_mean_what_the_rules_mean(tree in trees(0)) {
+    fn policies_decide_as_the_rules_do(tree in trees(0)) {
         let mut domains = Domains::default();
         domains.add("d", &tree, DuplicateDomains::Reject).expect("a valid tree");
         let text = policies(&[("d".to_owned(), tree.clone())]);
@@ -230,7 +230,7 @@ proptest! {
                 let entries: Vec<_> =
                     keys.iter().enumerate().map(|(at, key)| Entry { key, value: value(at) }).collect();
                 if is_known(&tree, &entries) {
-                    prop_assert_eq!(said(&config, &entries), meant(&domains, &entries), "{:?}\n{}", entries, text);
+                    prop_assert_eq!(by_policies(&config, &entries), by_rules(&domains, &entries), "{:?}\n{}", entries, text);
                 }
             }
         }

@@ -1,9 +1,9 @@
-//! What was found: differences, which fail the check, and warnings.
+//! The findings of a check: errors, which fail it, and warnings.
 
-use super::node::Node;
+use super::node::ManifestNode;
 use crate::config::{ConfigError, SourceFile};
 
-/// What was found so far.
+/// The findings so far.
 pub(super) struct Findings<'a> {
     files: &'a [SourceFile],
     pub(super) errors: Vec<ConfigError>,
@@ -15,23 +15,23 @@ impl<'a> Findings<'a> {
         Self { files, errors: Vec::new(), warnings: Vec::new() }
     }
 
-    /// Notes that something is wrong here.
-    pub(super) fn wrong(&mut self, node: &Node, problem: String) {
+    /// Adds an error at this node.
+    pub(super) fn error(&mut self, node: &ManifestNode, problem: String) {
         self.errors.push(self.at(node, problem));
     }
 
-    /// Notes something that works, and is probably not what was meant.
-    pub(super) fn warn(&mut self, node: &Node, problem: String) {
+    /// Adds a warning at this node: the setting works, but probably not as intended.
+    pub(super) fn warn(&mut self, node: &ManifestNode, problem: String) {
         self.warnings.push(self.at(node, problem));
     }
 
-    /// A problem at its place. Of a section the line is not shown: a variable's value may stand there too.
-    fn at(&self, node: &Node, problem: String) -> ConfigError {
+    /// A problem with its position. The line of a section is not shown: it may contain the value of a variable.
+    fn at(&self, node: &ManifestNode, problem: String) -> ConfigError {
         ConfigError::at(self.files, node.place, problem, node.text().is_none())
     }
 
-    /// Where something stands, for a message about something else: `expect.yaml:3`.
-    pub(super) fn whereabouts(&self, node: &Node) -> String {
+    /// A node's position, for a message about another node: `expect.yaml:3`.
+    pub(super) fn whereabouts(&self, node: &ManifestNode) -> String {
         let Some(place) = node.place else { return String::new() };
         let file = self.files.get(place.file).map(|file| file.path.display().to_string());
         format!("{}:{}", file.unwrap_or_default(), place.line)

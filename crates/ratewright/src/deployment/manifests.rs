@@ -1,27 +1,27 @@
-//! Reads manifests: a file, the files of a folder, or standard input. Each file may hold several documents, and a document a list of
-//! objects.
+//! Reads manifests: a file, the files of a folder, or standard input. A file may contain several documents, and a document may be a
+//! list of objects.
 //!
-//! Everything is bounded: bytes, files, folders in folders, and what aliases make of a small text.
+//! All sizes are bounded: bytes, files, nested folders, and the nodes that YAML aliases expand to.
 
 use std::collections::HashMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::node::Node;
+use super::node::ManifestNode;
 use crate::config::{ConfigError, Place, SourceFile, in_file, yaml_words};
 
-/// More than any repository has; a device is not read to its end.
+/// Larger than any repository; a device such as /dev/zero is not read for ever.
 const BYTES_MAX: u64 = 64 * 1024 * 1024;
 const FILES_MAX: usize = 10_000;
 const FOLDERS_DEEP_MAX: usize = 32;
 const DOCUMENTS_MAX: usize = 20_000;
 const NODES_MAX: usize = 1_000_000;
 
-/// Where standard input is read, and what it is called in messages.
+/// The path that means standard input, and its name in messages.
 const STDIN: &str = "-";
 const STDIN_NAME: &str = "stdin";
 
-/// Files that say that a folder's manifests are made by a tool, and how to make them.
+/// Files that show that a tool renders a folder's manifests, and the tool's command.
 const RENDERED: [(&str, &str); 4] = [
     ("kustomization.yaml", "kubectl kustomize"),
     ("kustomization.yml", "kubectl kustomize"),
@@ -29,26 +29,26 @@ const RENDERED: [(&str, &str); 4] = [
     ("Chart.yaml", "helm template"),
 ];
 
-/// All objects, and the files in which they stand.
+/// All objects, and their files.
 pub(super) struct Manifests {
     pub(super) files: Vec<SourceFile>,
-    pub(super) objects: Vec<Object>,
-    /// Where the first of each kind, namespace and name is among them.
+    pub(super) objects: Vec<ManifestObject>,
+    /// The index of the first object of each kind, namespace and name.
     places: HashMap<[String; 3], usize>,
 }
 
-/// One object.
+/// One Kubernetes object.
 #[derive(Debug)]
-pub(super) struct Object {
+pub(super) struct ManifestObject {
     pub(super) kind: String,
     pub(super) name: String,
-    /// Empty for `default`, and if the manifest does not name one.
+    /// Empty for `default`, and if the manifest has no namespace.
     pub(super) namespace: String,
-    pub(super) root: Node,
+    pub(super) root: ManifestNode,
 }
 
 impl Manifests {
-    /// Reads all manifests. `but` is a file to skip: the expectations, which may be in the same folder.
+    /// Reads all manifests. Skips the file `but`: the expectations may be in the same folder.
     pub(super) fn read(path: &Path, but: Option<&Path>) -> Result<Self, Vec<ConfigError>> {
         let paths = if path.is_dir() { Walk::over(path, but)? } else { vec![path.to_owned()] };
         let mut manifests = Self { files: Vec::new(), objects: Vec::new(), places: HashMap::new() };
@@ -68,8 +68,8 @@ impl Manifests {
         if errors.is_empty() { Ok(manifests) } else { Err(errors) }
     }
 
-    /// Reads one more file, and gives its documents.
-    pub(super) fn add(&mut self, path: &Path, n_bytes_max: u64) -> Result<Vec<Node>, ConfigError> {
+    /// Reads another file, and returns its documents.
+    pub(super) fn add(&mut self, path: &Path, n_bytes_max: u64) -> Result<Vec<ManifestNode>, ConfigError> {
         let file = text_of(path, n_bytes_max)?;
         let number = self.files.len();
         let documents = in_file(number, || {
@@ -79,28 +79,26 @@ impl Manifests {
             })
         });
         self.files.push(file);
-        // Nobody knows whether the line belongs to a Secret.
+        // The line is not shown: it may belong to a Secret.
         documents.map_err(|(place, problem)| ConfigError::at(&self.files, Some(place), problem, true))
     }
 
-    /// Reads one file that is no manifest, and gives its only document.
-    pub(super) fn add_one(&mut self, path: &Path) -> Result<Node, ConfigError> {
+    /// Reads a file that is not a manifest, and returns its only document.
+    pub(super) fn add_one(&mut self, path: &Path) -> Result<ManifestNode, ConfigError> {
         let documents = self.add(path, BYTES_MAX)?;
         let mut documents = documents.into_iter();
         match (documents.next(), documents.next()) {
             (Some(document), None) => Ok(document),
-            (None, _) => {
-                Err(ConfigError::of_file(path.to_owned(), "the file is empty; it says nothing".to_owned()))
-            }
+            (None, _) => Err(ConfigError::of_file(path.to_owned(), "file is empty".to_owned())),
             (Some(_), Some(second)) => {
-                let problem = "a second document begins here; leave the --- out".to_owned();
+                let problem = "second document in the file; remove the ---".to_owned();
                 Err(ConfigError::at(&self.files, second.place, problem, false))
             }
         }
     }
 
-    /// Takes a document in, or the objects of a list. What is no object, as values for a template, is passed over.
-    fn take(&mut self, document: Node) {
+    /// Adds a document, or the objects of a list. Skips documents that are not objects, such as values for a template.
+    fn take(&mut self, document: ManifestNode) {
         let Some(kind) = document.text_at("kind").map(str::to_owned) else { return };
         if kind.ends_with("List") && !document.items_at("items").is_empty() {
             document.into_items("items").into_iter().for_each(|item| self.take_object(item));
@@ -109,33 +107,33 @@ impl Manifests {
         }
     }
 
-    fn take_object(&mut self, root: Node) {
+    fn take_object(&mut self, root: ManifestNode) {
         let text = |path| root.text_at(path).unwrap_or_default().to_owned();
         let (kind, name, namespace) = (text("kind"), text("metadata.name"), text("metadata.namespace"));
         let namespace = if namespace == "default" { String::new() } else { namespace };
         if !kind.is_empty() {
             let id = [kind.clone(), namespace.clone(), name.clone()];
             self.places.entry(id).or_insert(self.objects.len());
-            self.objects.push(Object { kind, name, namespace, root });
+            self.objects.push(ManifestObject { kind, name, namespace, root });
         }
     }
 
-    /// Those of a kind in a namespace.
+    /// The objects of a kind in a namespace.
     pub(super) fn of_kind<'a>(
         &'a self,
         kind: &'a str,
         namespace: &'a str,
-    ) -> impl Iterator<Item = &'a Object> {
+    ) -> impl Iterator<Item = &'a ManifestObject> {
         self.objects.iter().filter(move |object| object.kind == kind && object.namespace == namespace)
     }
 
-    /// The one with this name.
-    pub(super) fn named(&self, kind: &str, namespace: &str, name: &str) -> Option<&Object> {
+    /// The object with this kind, namespace and name.
+    pub(super) fn named(&self, kind: &str, namespace: &str, name: &str) -> Option<&ManifestObject> {
         self.objects.get(*self.places.get(&[kind, namespace, name].map(str::to_owned))?)
     }
 
-    /// Those whose kind, namespace and name an earlier one has.
-    pub(super) fn repeated(&self) -> impl Iterator<Item = &Object> {
+    /// The objects whose kind, namespace and name an earlier object has.
+    pub(super) fn repeated(&self) -> impl Iterator<Item = &ManifestObject> {
         self.objects.iter().filter(|object| {
             let first = self.named(&object.kind, &object.namespace, &object.name);
             !first.is_some_and(|first| std::ptr::eq(first, *object))
@@ -163,19 +161,19 @@ fn text_of(path: &Path, n_bytes_max: u64) -> Result<SourceFile, ConfigError> {
         std::fs::File::open(path).and_then(|file| file.take(n_bytes_max + 1).read_to_end(&mut bytes))
     };
     let problem = match read {
-        Err(error) => format!("cannot read the file: {error}; is the name right?"),
+        Err(error) => format!("cannot read the file: {error}; check its name"),
         Ok(n_bytes) if n_bytes as u64 > n_bytes_max => {
-            format!("the manifests have more than {BYTES_MAX} bytes; name a smaller folder")
+            format!("manifests exceed {BYTES_MAX} bytes; use a smaller folder")
         }
         Ok(_) => match String::from_utf8(bytes) {
             Ok(text) => return Ok(SourceFile { path: name, text, is_profile: false }),
-            Err(_) => "the file is not text in UTF-8".to_owned(),
+            Err(_) => "file is not UTF-8".to_owned(),
         },
     };
     Err(ConfigError::of_file(name, problem))
 }
 
-/// A walk over a folder and its folders.
+/// A walk through a folder and its subfolders.
 struct Walk<'a> {
     but: Option<PathBuf>,
     root: &'a Path,
@@ -184,13 +182,13 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    /// The manifests in a folder, by name. Links to folders and names that begin with a dot are passed over.
+    /// The manifests in a folder, sorted by name. Skips links to folders and names that begin with a dot.
     fn over(root: &'a Path, but: Option<&Path>) -> Result<Vec<PathBuf>, Vec<ConfigError>> {
         let but = but.and_then(|path| path.canonicalize().ok());
         let mut walk = Self { but, root, paths: Vec::new(), errors: Vec::new() };
         walk.folder(root, 0);
         if walk.errors.is_empty() && walk.paths.is_empty() {
-            walk.fail(root, "the folder has no *.yaml, *.yml or *.json".to_owned());
+            walk.fail(root, "folder contains no *.yaml, *.yml or *.json".to_owned());
         }
         if walk.errors.is_empty() { Ok(walk.paths) } else { Err(walk.errors) }
     }
@@ -201,7 +199,7 @@ impl<'a> Walk<'a> {
 
     fn folder(&mut self, folder: &Path, depth: usize) {
         if depth > FOLDERS_DEEP_MAX {
-            return self.fail(folder, format!("folders are nested more than {FOLDERS_DEEP_MAX} deep"));
+            return self.fail(folder, format!("folders are nested more than {FOLDERS_DEEP_MAX} levels deep"));
         }
         let entries = std::fs::read_dir(folder).and_then(Iterator::collect::<std::io::Result<Vec<_>>>);
         let mut entries = match entries {
@@ -213,7 +211,7 @@ impl<'a> Walk<'a> {
         if let Some((name, tool)) = RENDERED.iter().find(|(name, _)| has(name)) {
             let command = format!("{tool} {} | ratewright check --deployment -", folder.display());
             let problem = "so its manifests must be rendered first; run";
-            return self.fail(folder, format!("the folder has a {name}, {problem}: {command}"));
+            return self.fail(folder, format!("folder contains {name}, {problem}: {command}"));
         }
         for entry in entries {
             self.entry(&entry, depth);
@@ -237,7 +235,7 @@ impl<'a> Walk<'a> {
         if self.paths.len() > FILES_MAX {
             self.fail(
                 self.root,
-                format!("the folder has more than {FILES_MAX} manifests; name a smaller one"),
+                format!("folder contains more than {FILES_MAX} manifests; use a smaller folder"),
             );
         }
     }

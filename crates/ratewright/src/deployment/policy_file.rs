@@ -1,39 +1,39 @@
-//! The policy file that a workload deploys: the files of a ConfigMap, read as the program in the container would read them.
+//! The policy file that a workload deploys: the files of a ConfigMap, read as the program in the container reads them.
 //!
-//! A value from a Secret is not known here. If this process has a variable of that name, it counts; otherwise the check uses a default
-//! from the policy file, or a stand-in that the setting accepts.
+//! The value of a Secret is unknown. The check uses the variable of that name in its own environment, or the default in the policy
+//! file, or a stand-in that the setting accepts.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::findings::Findings;
-use super::manifests::{Manifests, Object};
-use super::node::Node;
-use super::workload::{Started, Variable, Variables, Workload};
+use super::manifests::{ManifestObject, Manifests};
+use super::node::ManifestNode;
+use super::workload::{PolicyFileLocation, Variable, Variables, Workload};
 use crate::config::{Config, ConfigError, Environment, SourceFile, profile_beside};
 
 /// Values for variables that only the cluster knows. The first is an address, a token and a key of sufficient length.
 const STAND_INS: [&str; 4] =
     ["redis://stand-in-for-a-secret.invalid:6379", "http://stand-in-for-a-secret.invalid", "1", "1/s"];
 
-/// How many variables get a stand-in.
+/// The most variables that get a stand-in.
 const STAND_INS_MAX: usize = 64;
 
-/// The policy file, and the ConfigMap that holds it.
+/// The policy file, and the name of its ConfigMap.
 pub(super) struct PolicyFile {
     pub(super) config: Config,
     pub(super) config_map: String,
 }
 
-/// A file in the container.
+/// A file that a ConfigMap mounts in the container.
 struct Mounted<'a> {
     path: PathBuf,
     text: &'a str,
     config_map: &'a str,
 }
 
-/// Reads it. What is wrong is noted.
+/// Reads the policy file of a workload, and adds its errors to the findings.
 pub(super) fn read(
     workload: &Workload<'_>,
     manifests: &Manifests,
@@ -41,42 +41,41 @@ pub(super) fn read(
     findings: &mut Findings<'_>,
 ) -> Option<PolicyFile> {
     let variables = Variables::of(workload, manifests);
-    let started = match workload.started(&variables) {
-        Ok(started) => started,
+    let location = match workload.location(&variables) {
+        Ok(location) => location,
         Err(why) => {
-            let problem = format!("{}: the program does not start with these arguments", workload.label());
-            findings.wrong(workload.args_node(), format!("{problem}: {why}"));
+            let problem = format!("{}: Ratewright does not start with these arguments", workload.label());
+            findings.error(workload.args_node(), format!("{problem}: {why}"));
             return None;
         }
     };
-    if started.path.is_empty() {
-        let problem = "is started without a policy file; add args: [serve, -c, /etc/ratewright]";
-        findings.wrong(workload.container, format!("{} {problem}", workload.label()));
+    if location.path.is_empty() {
+        let problem = "has no policy file; add args: [serve, -c, /etc/ratewright]";
+        findings.error(workload.container, format!("{} {problem}", workload.label()));
         return None;
     }
-    let mounted = mounted(workload, manifests, &started, findings)?;
-    let (mut files, over) = chosen(&mounted, &started);
+    let mounted = mounted(workload, manifests, &location, findings)?;
+    let (mut files, over) = chosen(&mounted, &location);
     let Some(first) = files.first().and_then(|file| mounted.iter().find(|other| other.path == file.path))
     else {
-        let problem = format!("no ConfigMap is mounted with the policy file {}", started.path);
-        let advice =
-            "mount the ConfigMap that holds it, so that it can be checked and changed without a new image";
-        findings.wrong(workload.container, format!("{}: {problem}; {advice}", workload.label()));
+        let problem = format!("no mounted ConfigMap contains the policy file {}", location.path);
+        let advice = "mount a ConfigMap with it, so that it can be checked, and changed without a new image";
+        findings.error(workload.container, format!("{}: {problem}; {advice}", workload.label()));
         return None;
     };
     if let Some((path, profile)) = over {
         let of_profile = of_path(&mounted, &path, true);
         if of_profile.is_empty() {
-            let problem = format!("no ConfigMap is mounted with the profile {profile}");
+            let problem = format!("no mounted ConfigMap contains the profile {profile}");
             let advice = format!("add {}, or remove the profile", path.display());
-            findings.wrong(workload.args_node(), format!("{}: {problem}; {advice}", workload.label()));
+            findings.error(workload.args_node(), format!("{}: {problem}; {advice}", workload.label()));
             return None;
         }
         files.extend(of_profile);
     }
     let config_map = first.config_map.to_owned();
     let in_map = |file: SourceFile| SourceFile { path: shown(&config_map, &file.path), ..file };
-    match understand(files.into_iter().map(in_map).collect(), &variables, environment) {
+    match parse_in_container(files.into_iter().map(in_map).collect(), &variables, environment) {
         Ok(config) => Some(PolicyFile { config, config_map }),
         Err(errors) => {
             findings.errors.extend(errors);
@@ -85,8 +84,8 @@ pub(super) fn read(
     }
 }
 
-impl Started {
-    /// True if the policy file or its profile can be below this path, or the other way round.
+impl PolicyFileLocation {
+    /// True if the policy file or its profile can be below this path, or this path below them.
     fn reads(&self, at: &Path) -> bool {
         let path = Path::new(&self.path);
         let beside = self.profile.as_deref().map(|profile| profile_beside(path, profile));
@@ -95,17 +94,17 @@ impl Started {
     }
 }
 
-/// What a file of a ConfigMap is called in messages: lines count from its own beginning.
+/// A ConfigMap file's name in messages. Line numbers count within the file, not within the manifest.
 fn shown(config_map: &str, path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     PathBuf::from(format!("ConfigMap {config_map}/{name}"))
 }
 
-/// The files that ConfigMaps put where the policy file is.
+/// The files that ConfigMaps mount at the path of the policy file.
 fn mounted<'a>(
     workload: &Workload<'a>,
     manifests: &'a Manifests,
-    started: &Started,
+    location: &PolicyFileLocation,
     findings: &mut Findings<'_>,
 ) -> Option<Vec<Mounted<'a>>> {
     let mut files = Vec::new();
@@ -114,16 +113,16 @@ fn mounted<'a>(
         let at = Path::new(at);
         let volume =
             workload.pod.items_at("volumes").iter().find(|volume| volume.text_at("name") == Some(name));
-        let Some(volume) = volume.filter(|_| started.reads(at)) else { continue };
+        let Some(volume) = volume.filter(|_| location.reads(at)) else { continue };
         let single = [volume];
-        let sources = volume.at("projected.sources").map(Node::items);
-        let sources: Vec<&Node> = sources.map_or(single.to_vec(), |sources| sources.iter().collect());
+        let sources = volume.at("projected.sources").map(ManifestNode::items);
+        let sources: Vec<&ManifestNode> = sources.map_or(single.to_vec(), |sources| sources.iter().collect());
         let sub_path = mount.get("subPath");
         for source in sources {
             let Some(source) = config_map_of(source, workload, manifests, findings)? else { continue };
             for (inner, text) in source.files {
                 let config_map = &source.object.name;
-                let inner = match sub_path.and_then(Node::text) {
+                let inner = match sub_path.and_then(ManifestNode::text) {
                     None => Some(inner),
                     Some(sub_path) => inner.strip_prefix(sub_path).map(Path::to_owned).ok(),
                 };
@@ -133,23 +132,23 @@ fn mounted<'a>(
             }
         }
         if let Some(sub_path) = sub_path {
-            let problem = "the policy file is mounted by subPath, so changes of the ConfigMap need new pods";
-            let advice = "mount the whole folder, and Ratewright reloads them";
+            let problem = "policy file is mounted by subPath, so changes of the ConfigMap need new pods";
+            let advice = "mount the whole folder; Ratewright then reloads changes";
             findings.warn(sub_path, format!("{}: {problem}; {advice}", workload.label()));
         }
     }
     Some(files)
 }
 
-/// A ConfigMap that is mounted, with its files.
+/// A mounted ConfigMap and its files.
 struct MountedMap<'a> {
-    object: &'a Object,
+    object: &'a ManifestObject,
     files: Vec<(PathBuf, &'a str)>,
 }
 
-/// The ConfigMap of a volume. The outer nothing: it is noted why the policy file cannot be read.
+/// The ConfigMap of a volume, if it has one. The outer `None`: the ConfigMap is missing, and the findings say so.
 fn config_map_of<'a>(
-    source: &'a Node,
+    source: &'a ManifestNode,
     workload: &Workload<'a>,
     manifests: &'a Manifests,
     findings: &mut Findings<'_>,
@@ -158,31 +157,31 @@ fn config_map_of<'a>(
     let name = reference.text_at("name").unwrap_or_default();
     let Some(object) = manifests.named("ConfigMap", &workload.object.namespace, name) else {
         let problem = format!("ConfigMap {name} is not among these manifests");
-        findings
-            .wrong(reference, format!("{}: {problem}; add it, so that it can be checked", workload.label()));
+        findings.error(reference, format!("{}: {problem}; add it to have it checked", workload.label()));
         return None;
     };
-    let data = object.root.get("data").map(Node::entries).unwrap_or_default();
+    let data = object.root.get("data").map(ManifestNode::entries).unwrap_or_default();
     let text = |key: &str| data.iter().find(|(known, _)| known == key).and_then(|(_, node)| node.text());
     let files = match reference.get("items") {
         None => data.iter().filter_map(|(key, node)| Some((PathBuf::from(key), node.text()?))).collect(),
         Some(items) => {
-            let item = |item: &Node| Some((item.text_at("path")?.into(), text(item.text_at("key")?)?));
+            let item =
+                |item: &ManifestNode| Some((item.text_at("path")?.into(), text(item.text_at("key")?)?));
             items.items().iter().filter_map(item).collect()
         }
     };
     Some(Some(MountedMap { object, files }))
 }
 
-/// Those that the program reads: a file or the files of a folder; and where the profile is that lies over them, with its name.
+/// The mounted files that the program reads (a file, or the files of a folder), and the path and name of the profile.
 fn chosen<'a>(
     mounted: &[Mounted<'_>],
-    started: &'a Started,
+    location: &'a PolicyFileLocation,
 ) -> (Vec<SourceFile>, Option<(PathBuf, &'a str)>) {
-    let path = Path::new(&started.path);
+    let path = Path::new(&location.path);
     let is_file = mounted.iter().any(|file| file.path == path);
     let over = |profile: &str| if is_file { profile_beside(path, profile) } else { path.join(profile) };
-    let over = started.profile.as_deref().map(|profile| (over(profile), profile));
+    let over = location.profile.as_deref().map(|profile| (over(profile), profile));
     (of_path(mounted, path, false), over)
 }
 
@@ -198,8 +197,8 @@ fn of_path(mounted: &[Mounted<'_>], path: &Path, is_profile: bool) -> Vec<Source
     files
 }
 
-/// Reads the files in the container's environment.
-fn understand(
+/// Parses the files with the container's environment.
+fn parse_in_container(
     files: Vec<SourceFile>,
     variables: &Variables,
     environment: Environment<'_>,

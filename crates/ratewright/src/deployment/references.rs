@@ -1,11 +1,11 @@
-//! What a pod takes from ConfigMaps: a key that is missing keeps its containers from starting.
+//! A pod's references to ConfigMaps: a missing key prevents its containers from starting.
 
 use super::findings::Findings;
 use super::manifests::Manifests;
-use super::node::Node;
+use super::node::ManifestNode;
 use super::workload::Workload;
 
-/// Notes references of a workload's container to ConfigMaps and keys that are missing.
+/// Reports references of a container to missing ConfigMaps and keys.
 pub(super) fn check(workload: &Workload<'_>, manifests: &Manifests, findings: &mut Findings<'_>) {
     for volume in workload.pod.items_at("volumes") {
         let projected = volume.items_at("projected.sources").iter();
@@ -27,35 +27,40 @@ pub(super) fn check(workload: &Workload<'_>, manifests: &Manifests, findings: &m
 }
 
 /// Warns of a ConfigMap that is not among the manifests.
-fn check_map(workload: &Workload<'_>, map: &Node, manifests: &Manifests, findings: &mut Findings<'_>) {
+fn check_map(
+    workload: &Workload<'_>,
+    map: &ManifestNode,
+    manifests: &Manifests,
+    findings: &mut Findings<'_>,
+) {
     let name = map.text_at("name").unwrap_or_default();
     if !is_optional(map) && manifests.named("ConfigMap", &workload.object.namespace, name).is_none() {
         let problem = format!("ConfigMap {name} is not among these manifests");
-        let advice = "without it the container does not start; is the name right?";
+        let advice = "the container does not start without it; check the name";
         findings.warn(map, format!("{}: {problem}; {advice}", workload.label()));
     }
 }
 
-/// Notes a key that its ConfigMap does not have.
+/// Reports a key that its ConfigMap does not have.
 fn check_key(
     workload: &Workload<'_>,
-    map: &Node,
-    item: &Node,
+    map: &ManifestNode,
+    item: &ManifestNode,
     manifests: &Manifests,
     findings: &mut Findings<'_>,
 ) {
     let (name, key) = (map.text_at("name").unwrap_or_default(), item.text_at("key").unwrap_or_default());
     let Some(object) = manifests.named("ConfigMap", &workload.object.namespace, name) else { return };
     let has = |section: &str| {
-        let entries = object.root.get(section).map(Node::entries).unwrap_or_default();
+        let entries = object.root.get(section).map(ManifestNode::entries).unwrap_or_default();
         entries.iter().any(|(known, _)| known == key)
     };
     if !is_optional(map) && !has("data") && !has("binaryData") {
         let problem = format!("ConfigMap {name} has no key {key:?}, so the container does not start");
-        findings.wrong(item.get("key").unwrap_or(item), format!("{}: {problem}", workload.label()));
+        findings.error(item.get("key").unwrap_or(item), format!("{}: {problem}", workload.label()));
     }
 }
 
-fn is_optional(reference: &Node) -> bool {
+fn is_optional(reference: &ManifestNode) -> bool {
     reference.text_at("optional") == Some("true")
 }

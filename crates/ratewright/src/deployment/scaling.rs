@@ -1,40 +1,44 @@
-//! Replicas: how many there are, what starts more of them, and what a limit means with so many.
+//! Replicas: their number, the autoscaler that changes it, and its effect on limits.
 //!
 //! A HorizontalPodAutoscaler aims at `averageUtilization`: with n replicas at u % it wants n · u / target of them, rounded up, but does
 //! nothing while u / target ≤ 1 + tolerance. The tolerance is 0.1 unless the cluster or the manifest says otherwise. Of the
 //! recommendations in the stabilization window it follows the smallest when it adds replicas, so a load must last that long.
 
 use super::findings::Findings;
-use super::manifests::{Manifests, Object};
-use super::node::Node;
+use super::manifests::{ManifestObject, Manifests};
+use super::node::ManifestNode;
 use super::workload::Workload;
 use crate::config::{Config, StoreConfig};
 
-/// Millionths, so that figures are compared exactly.
+/// One, in millionths: integers compare exactly.
 pub(super) const ONE: u64 = 1_000_000;
 
-/// The tolerance of a cluster that says nothing else.
+/// The default tolerance of a cluster.
 const TOLERANCE: u64 = ONE / 10;
 
 /// A HorizontalPodAutoscaler.
 pub(super) struct Autoscaler<'a> {
-    pub(super) object: &'a Object,
+    pub(super) object: &'a ManifestObject,
     pub(super) min: u64,
     pub(super) max: u64,
-    /// The target in percent of what the containers request. Nothing, if it does not go by CPU.
+    /// The target in percent of the requested CPU; `None` without a CPU target.
     pub(super) cpu: Option<u64>,
-    /// How long a load must last, in seconds.
+    /// How long a load must last before replicas are added, in seconds.
     pub(super) sustained: u64,
     /// In millionths.
     pub(super) tolerance: u64,
-    /// True if its scale-up is disabled: then no load adds replicas.
+    /// True if scale-up is disabled: no load adds replicas.
     pub(super) is_disabled: bool,
 }
 
 impl<'a> Autoscaler<'a> {
-    /// That of a workload. A second one is noted.
-    pub(super) fn of(target: &Object, manifests: &'a Manifests, findings: &mut Findings<'_>) -> Option<Self> {
-        let is_for = |hpa: &&Object| {
+    /// The autoscaler of a workload. Reports a second one.
+    pub(super) fn of(
+        target: &ManifestObject,
+        manifests: &'a Manifests,
+        findings: &mut Findings<'_>,
+    ) -> Option<Self> {
+        let is_for = |hpa: &&ManifestObject| {
             let of = |name: &str| hpa.root.text_at(&format!("spec.scaleTargetRef.{name}"));
             hpa.namespace == target.namespace
                 && of("kind") == Some(&target.kind)
@@ -46,30 +50,30 @@ impl<'a> Autoscaler<'a> {
         if let Some(second) = all.next() {
             let problem =
                 format!("scales {}, as {} does; remove one of the two", target.label(), object.name);
-            findings.wrong(&second.root, format!("{} {problem}", second.label()));
+            findings.error(&second.root, format!("{} {problem}", second.label()));
         }
         Some(Self::read(object, findings))
     }
 
-    fn read(object: &'a Object, findings: &mut Findings<'_>) -> Self {
+    fn read(object: &'a ManifestObject, findings: &mut Findings<'_>) -> Self {
         let spec = |path: &str| object.root.at(&format!("spec.{path}"));
         let number = |path: &str| object.root.number_at(&format!("spec.{path}"));
         let (min, max) = (number("minReplicas").unwrap_or(1), number("maxReplicas").unwrap_or(0));
         if max < min {
             let node = spec("maxReplicas").unwrap_or(&object.root);
-            findings.wrong(node, format!("{}: maxReplicas {max} is less than {min}", object.label()));
+            findings.error(node, format!("{}: maxReplicas {max} is less than {min}", object.label()));
         }
         let version = object.root.text_at("apiVersion").unwrap_or_default();
         if version.starts_with("autoscaling/v2beta") {
             let node = object.root.get("apiVersion").unwrap_or(&object.root);
             let problem = "was removed in Kubernetes 1.26; use autoscaling/v2";
-            findings.wrong(node, format!("{}: {version} {problem}", object.label()));
+            findings.error(node, format!("{}: {version} {problem}", object.label()));
         }
         let written = spec("behavior.scaleUp.tolerance");
         let tolerance = written.and_then(|node| millionths(node.text()?));
         if let (Some(node), None) = (written, tolerance) {
-            let problem = "tolerance is not understood; write it as 0.05";
-            findings.wrong(node, format!("{}: {problem}", object.label()));
+            let problem = "invalid tolerance; write it as 0.05";
+            findings.error(node, format!("{}: {problem}", object.label()));
         }
         let metrics = object.root.items_at("spec.metrics").iter();
         let mut metrics = metrics.filter_map(cpu_target);
@@ -84,15 +88,15 @@ impl<'a> Autoscaler<'a> {
         }
     }
 
-    /// The node under a path of its spec, or the nearest around it that there is.
-    pub(super) fn node(&self, path: &str) -> &'a Node {
+    /// The node under a path of its spec, or its nearest parent that exists.
+    pub(super) fn node(&self, path: &str) -> &'a ManifestNode {
         let names: Vec<_> = ["spec"].into_iter().chain(path.split('.')).collect();
         let found = (1..=names.len()).rev().find_map(|n| self.object.root.at(&names.get(..n)?.join(".")));
         found.unwrap_or(&self.object.root)
     }
 
-    /// Where the CPU target stands.
-    pub(super) fn cpu_node(&self) -> &'a Node {
+    /// The node of the CPU target.
+    pub(super) fn cpu_node(&self) -> &'a ManifestNode {
         let metrics = self.object.root.items_at("spec.metrics").iter();
         let mut targets = metrics.filter(|metric| cpu_target(metric).is_some());
         let target = targets.next().and_then(|metric| {
@@ -108,7 +112,7 @@ impl<'a> Autoscaler<'a> {
         !self.is_disabled && usage.saturating_mul(ONE) > wanted
     }
 
-    /// Its figures in words.
+    /// Describes it in words.
     pub(super) fn words(&self) -> String {
         let replicas = format!("{} to {} replicas", self.min, self.max);
         let Some(cpu) = self.cpu else { return format!("{replicas}; not scaled by CPU utilization") };
@@ -127,12 +131,12 @@ impl<'a> Autoscaler<'a> {
 }
 
 /// The CPU target of a metric, in percent.
-fn cpu_target(metric: &Node) -> Option<u64> {
+fn cpu_target(metric: &ManifestNode) -> Option<u64> {
     let resource = metric.get("resource").or(metric.get("containerResource"))?;
     (resource.text_at("name") == Some("cpu")).then(|| resource.number_at("target.averageUtilization"))?
 }
 
-/// A quantity of Kubernetes in millionths: `0.05`, `50m`. Further digits are cut off.
+/// Parses a Kubernetes quantity into millionths: `0.05`, `50m`. Ignores further digits.
 pub(super) fn millionths(text: &str) -> Option<u64> {
     if let Some(thousandths) = text.strip_suffix('m') {
         return thousandths.parse::<u64>().ok()?.checked_mul(ONE / 1_000);
@@ -144,7 +148,7 @@ pub(super) fn millionths(text: &str) -> Option<u64> {
     whole.parse::<u64>().ok()?.checked_mul(ONE)?.checked_add(part)
 }
 
-/// Warns of autoscalers whose target is missing: a name may be mistyped.
+/// Warns of autoscalers with a missing target: its name may be mistyped.
 pub(super) fn check_targets(manifests: &Manifests, findings: &mut Findings<'_>) {
     for scaler in manifests.objects.iter().filter(|object| object.kind == "HorizontalPodAutoscaler") {
         let Some(target) = scaler.root.at("spec.scaleTargetRef") else { continue };
@@ -153,18 +157,18 @@ pub(super) fn check_targets(manifests: &Manifests, findings: &mut Findings<'_>) 
         if manifests.named(kind, &scaler.namespace, name).is_none() {
             let node = target.get("name").unwrap_or(target);
             let problem = format!("scales {kind} {name}, which is not among these manifests");
-            findings.warn(node, format!("{} {problem}; is the name right?", scaler.label()));
+            findings.warn(node, format!("{} {problem}; check the name", scaler.label()));
         }
     }
 }
 
-/// Checks what stands in the way of scaling.
+/// Reports settings that prevent scaling.
 pub(super) fn check(workload: &Workload<'_>, scaler: &Autoscaler<'_>, findings: &mut Findings<'_>) {
     let label = workload.label();
     if let Some(replicas) = workload.object.root.at("spec.replicas") {
         let scaler = scaler.object.label();
-        let problem = format!("replicas is set, though {scaler} sets it too: each apply would undo that");
-        findings.wrong(replicas, format!("{label}: {problem}; remove replicas"));
+        let problem = format!("replicas is set, and {scaler} sets it too: each apply would reset it");
+        findings.error(replicas, format!("{label}: {problem}; remove replicas"));
     }
     if scaler.cpu.is_none() {
         return;
@@ -174,15 +178,17 @@ pub(super) fn check(workload: &Workload<'_>, scaler: &Autoscaler<'_>, findings: 
             let name = container.text_at("name").unwrap_or_default();
             let problem =
                 format!("container {name} requests no CPU, and averageUtilization is a share of it");
-            findings.wrong(
+            findings.error(
                 container,
-                format!("{label}: {problem}; without it nothing is scaled. Set resources.requests.cpu"),
+                format!(
+                    "{label}: {problem}; the autoscaler does not work without it. Set resources.requests.cpu"
+                ),
             );
         }
     }
 }
 
-/// How many replicas there are at least and at most.
+/// The smallest and the largest number of replicas.
 pub(super) fn replicas(workload: &Workload<'_>, scaler: Option<&Autoscaler<'_>>) -> (u64, u64) {
     let written = workload.object.root.number_at("spec.replicas").unwrap_or(1);
     scaler.map_or((written, written), |scaler| (scaler.min, scaler.max))
@@ -191,12 +197,12 @@ pub(super) fn replicas(workload: &Workload<'_>, scaler: Option<&Autoscaler<'_>>)
 /// Warns of a workload that has no pods.
 pub(super) fn check_replicas(workload: &Workload<'_>, (_, n_max): (u64, u64), findings: &mut Findings<'_>) {
     if let Some(replicas) = workload.object.root.at("spec.replicas").filter(|_| n_max == 0) {
-        let problem = "replicas is 0, so Ratewright does not run; is that meant?";
+        let problem = "replicas is 0, so Ratewright does not run";
         findings.warn(replicas, format!("{}: {problem}", workload.label()));
     }
 }
 
-/// Notes limits that each replica would count by itself.
+/// Reports limits that each replica would count separately.
 pub(super) fn check_store(
     workload: &Workload<'_>,
     config: &Config,
@@ -220,22 +226,21 @@ pub(super) fn check_store(
             let all = u64::from(rate.units().get()).saturating_mul(n_max);
             let window = rate.to_string();
             let window = window.split_once('/').map(|(_, window)| window.to_owned()).unwrap_or_default();
-            format!("{n_max} replicas allow {all}/{window} in place of {rate}")
+            format!("{n_max} replicas allow {all}/{window} instead of {rate}")
         }
         None if !is_on_each_node => format!("{n_max} replicas allow {n_max} times the limits"),
         _ => "a pod on each node multiplies the limit".to_owned(),
     };
-    let problem = format!("buckets are in memory, so every replica counts by itself: under {name}, {figure}");
-    findings.wrong(workload.container, format!("{}: {problem}; set store.redis", workload.label()));
+    let problem = format!("buckets are in memory, so each replica counts separately: under {name}, {figure}");
+    findings.error(workload.container, format!("{}: {problem}; set store.redis", workload.label()));
 }
 
-/// True for a policy that somebody wrote, also if only routes name it; not for those behind ad hoc keys, nor for those that
-/// requests of Envoy bring along.
+/// True for a policy in the policy file; false for the built-in policies of ad hoc keys, and for limit overrides in Envoy's requests.
 fn is_written(policy: &ratewright_core::Policy) -> bool {
     !ratewright_core::Algorithm::NAMES.contains(&policy.name()) && !ratewright_rls::is_override_policy(policy)
 }
 
-/// Notes a budget that never lets a pod go.
+/// Reports a disruption budget that blocks every eviction.
 pub(super) fn check_disruption(
     workload: &Workload<'_>,
     manifests: &Manifests,
@@ -250,7 +255,7 @@ pub(super) fn check_disruption(
             continue;
         }
         let of = |name: &str| budget.root.at(&format!("spec.{name}"));
-        let blocking = |node: &&Node, n_blocks: u64, percent: &str| {
+        let blocking = |node: &&ManifestNode, n_blocks: u64, percent: &str| {
             let text = node.text().unwrap_or_default();
             text == percent || text.parse().is_ok_and(|n: u64| n == n_blocks)
         };
@@ -259,9 +264,8 @@ pub(super) fn check_disruption(
             blocking(node, n_min, "100%") || node.text().and_then(|text| text.parse().ok()) > Some(n_min)
         });
         if let Some(node) = unavailable.or(available) {
-            let problem =
-                format!("lets no pod go while there are {n_min} replicas, and so blocks every drain");
-            findings.wrong(node, format!("{} {problem} of a node; use maxUnavailable: 1", budget.label()));
+            let problem = format!("allows no eviction with {n_min} replicas, and so blocks every drain");
+            findings.error(node, format!("{} {problem} of a node; use maxUnavailable: 1", budget.label()));
         }
     }
 }

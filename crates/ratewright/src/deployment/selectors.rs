@@ -1,42 +1,42 @@
-//! Selectors of labels: which pods a workload, a Service or a budget means.
+//! Label selectors: which pods a workload, a Service or a disruption budget selects.
 
 use std::collections::HashMap;
 
 use super::findings::Findings;
-use super::manifests::{Manifests, Object};
-use super::node::Node;
+use super::manifests::{ManifestObject, Manifests};
+use super::node::ManifestNode;
 use super::workload::KINDS;
 
-/// True if these labels have all of a selector's. An empty selector selects everything.
-pub(super) fn has_all(labels: Option<&Node>, selector: &Node) -> bool {
-    let has = |(name, value): &(String, Node)| {
-        labels.and_then(|labels| labels.get(name)).and_then(Node::text) == value.text()
+/// True if these labels include all labels of the selector. An empty selector selects everything.
+pub(super) fn has_all(labels: Option<&ManifestNode>, selector: &ManifestNode) -> bool {
+    let has = |(name, value): &(String, ManifestNode)| {
+        labels.and_then(|labels| labels.get(name)).and_then(ManifestNode::text) == value.text()
     };
     selector.entries().iter().all(has)
 }
 
-/// Notes workloads that do not select their own pods, and warns of Services that select none.
+/// Reports workloads that do not select their own pods, and warns of Services that select no pod.
 pub(super) fn check(manifests: &Manifests, findings: &mut Findings<'_>) {
     for object in manifests.objects.iter().filter(|object| KINDS.contains(&object.kind.as_str())) {
         let Some(selector) = object.root.at("spec.selector.matchLabels") else { continue };
         if !has_all(object.root.at("spec.template.metadata.labels"), selector) {
             let problem = "spec.selector does not select its own pods, so Kubernetes rejects it";
             let advice = "use labels of spec.template.metadata.labels";
-            findings.wrong(selector, format!("{}: {problem}; {advice}", object.label()));
+            findings.error(selector, format!("{}: {problem}; {advice}", object.label()));
         }
     }
     let pods = Pods::of(manifests);
     for service in manifests.objects.iter().filter(|object| object.kind == "Service") {
         let Some(selector) = service.root.at("spec.selector") else { continue };
         if !pods.has(service, selector) {
-            let problem = "selects no pod of these manifests; are the labels right?";
+            let problem = "selects no pod of these manifests; check the labels";
             findings.warn(selector, format!("{} {problem}", service.label()));
         }
     }
 }
 
-/// The labels of all pods, by each of their labels with the namespace before it.
-struct Pods<'a>(HashMap<[&'a str; 3], Vec<&'a Node>>);
+/// The labels of all pods, indexed by namespace and each label.
+struct Pods<'a>(HashMap<[&'a str; 3], Vec<&'a ManifestNode>>);
 
 impl<'a> Pods<'a> {
     fn of(manifests: &'a Manifests) -> Self {
@@ -54,8 +54,8 @@ impl<'a> Pods<'a> {
         Self(pods)
     }
 
-    /// True if a Service selects one. One without labels to select by gets its endpoints elsewhere.
-    fn has(&self, service: &Object, selector: &Node) -> bool {
+    /// True if a Service selects a pod, or has an empty selector: its endpoints come from elsewhere.
+    fn has(&self, service: &ManifestObject, selector: &ManifestNode) -> bool {
         let Some((name, value)) = selector.entries().first() else { return true };
         let label = [service.namespace.as_str(), name, value.text().unwrap_or_default()];
         let pods = self.0.get(&label).map(Vec::as_slice).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Manifests that nobody meant: whatever stands in them, the check reports and does not panic.
+//! Invalid manifests: the check reports them, and never panics.
 
 mod pods;
 
@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A small deployment with everything that the check looks at.
-const SOUND: &str = r#"apiVersion: v1
+/// A small deployment with all parts that the check reads.
+const VALID: &str = r#"apiVersion: v1
 kind: List
 items:
 - {apiVersion: v1, kind: ConfigMap, metadata: {name: c}, data: {a.yaml: "policies: [{name: per-ip, by: ip, quota: {rate: 100/min}}]\nstore: {redis: {}}\nlisten: {admin: '0.0.0.0:8082'}\napi: {tokens: ['${TOKEN}']}\nclients: {user: {jwt: {secret: '${SECRET}'}}}"}}
@@ -62,26 +62,27 @@ fn checked(manifests: &str, expect: &str) -> Report {
 }
 
 #[test]
-fn the_sound_one_is_sound() {
-    let report = checked(SOUND, EXPECT);
-    let told: Vec<_> = report.errors.iter().chain(&report.warnings).map(ToString::to_string).collect();
-    assert_eq!(told, Vec::<String>::new());
-    let compared = "of policies they compare rate, burst, algorithm and that it is enforced, but not which requests a policy covers";
+fn the_valid_deployment_has_no_findings() {
+    let report = checked(VALID, EXPECT);
+    let reported: Vec<_> = report.errors.iter().chain(&report.warnings).map(ToString::to_string).collect();
+    assert_eq!(reported, Vec::<String>::new());
+    let compared =
+        "for policies they compare rate, burst, algorithm and mode, not which requests a policy covers";
     let end = format!("all 5 expectations hold; {compared}\n");
     assert!(report.words.ends_with(&end), "{}", report.words);
 }
 
-/// The program skips files whose names begin with a dot, as a ConfigMap may have them.
+/// The program skips files whose names begin with a dot, which a ConfigMap may contain.
 #[test]
 fn hidden_files_of_a_folder_are_not_read() {
-    let hidden = SOUND.replace("a.yaml: ", ".a.yaml: ");
+    let hidden = VALID.replace("a.yaml: ", ".a.yaml: ");
     assert!(!checked(&hidden, EXPECT).errors.is_empty(), "its policies are not in force");
-    let beside = SOUND.replace("data: {a.yaml: ", "data: {.broken.yaml: 'policies: [', a.yaml: ");
+    let beside = VALID.replace("data: {a.yaml: ", "data: {.broken.yaml: 'policies: [', a.yaml: ");
     let errors: Vec<_> = checked(&beside, EXPECT).errors.iter().map(ToString::to_string).collect();
     assert_eq!(errors, Vec::<String>::new());
 }
 
-/// Texts in the place of others.
+/// Values to put in place of others.
 fn odd() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec![
         "0",
@@ -120,7 +121,7 @@ proptest! {
     /// A word or number of the manifests or expectations is replaced by another.
     #[test]
     fn no_value_makes_the_check_panic(at in 0usize..200, other in odd(), in_expect in any::<bool>()) {
-        let text = if in_expect { EXPECT } else { SOUND };
+        let text = if in_expect { EXPECT } else { VALID };
         let is_part = |c: char| c.is_alphanumeric() || "/._%".contains(c);
         let mut words: Vec<&str> = text.split_inclusive(|c| !is_part(c)).collect();
         let at = at % words.len();
@@ -128,32 +129,32 @@ proptest! {
         let changed = format!("{other}{end}");
         words[at] = &changed;
         let changed = words.concat();
-        let (manifests, expect) = if in_expect { (SOUND, changed.as_str()) } else { (changed.as_str(), EXPECT) };
+        let (manifests, expect) = if in_expect { (VALID, changed.as_str()) } else { (changed.as_str(), EXPECT) };
         checked(manifests, expect);
     }
 
-    /// A text is cut off.
+    /// The file is truncated.
     #[test]
-    fn no_cut_makes_the_check_panic(at in 0..SOUND.len()) {
-        checked(SOUND.get(..at).unwrap_or_default(), EXPECT);
+    fn no_cut_makes_the_check_panic(at in 0..VALID.len()) {
+        checked(VALID.get(..at).unwrap_or_default(), EXPECT);
     }
 }
 
-/// Files that a policy file names are in the container, not here: each is told of, and nothing else is made of it.
+/// Files that a policy file names are in the container, not here: the check warns that it does not read them.
 #[test]
 fn files_of_the_container_are_not_read() {
     let file = "store: {redis: {url: 'rediss://r:6379', tls: {ca: /t/ca}}}\\nclients: {user: {jwt: {public_key: /t/jwt}}}\\nenvoy: {files: [/t/rules]}\\nroutes: [{id: a, match: {path: /**}, upstream: {servers: ['https://u'], tls: {ca: /t/up}}}]\\npolicies: [{name: per-user, by: user, quota: {rate: 1/s}}]\\nlisten: {admin: '0.0.0.0:8082', tls: {cert: /t/cert, key: /t/key, client_ca: /t/clients}}";
-    let (before, rest) = SOUND.split_once("a.yaml: \"").unwrap();
+    let (before, rest) = VALID.split_once("a.yaml: \"").unwrap();
     let (_, after) = rest.split_once('"').unwrap();
     let manifests = format!("{before}a.yaml: \"{file}\"{after}");
     let report = checked(&manifests, "policies: {per-user: 1/s}\n");
-    let is_of_probe = |error: &String| error.contains("listen.admin asks for a client certificate");
+    let is_of_probe = |error: &String| error.contains("listen.admin requires a client certificate");
     let errors: Vec<_> = report.errors.iter().map(ToString::to_string).collect();
     assert!(errors.iter().all(is_of_probe), "{errors:?}");
     let warnings: Vec<_> = report.warnings.iter().map(ToString::to_string).collect();
     for name in ["/t/ca", "/t/jwt", "/t/rules", "/t/up", "/t/clients"] {
-        let told = format!("{name} is not checked, since the file is in the container only");
-        assert!(warnings.iter().any(|warning| warning.contains(&told)), "{name}: {warnings:?}");
+        let reported = format!("{name} is not checked, since the file is in the container only");
+        assert!(warnings.iter().any(|warning| warning.contains(&reported)), "{name}: {warnings:?}");
     }
     assert_eq!(warnings.len(), 5, "{warnings:?}");
     assert!(report.words.contains("buckets in Redis"), "{}", report.words);

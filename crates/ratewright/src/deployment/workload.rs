@@ -1,55 +1,55 @@
-//! The workload that runs Ratewright: its pods, its container, and what that container is given.
+//! The workload that runs Ratewright: its pods, its container, and the container's arguments and environment.
 
 use std::collections::BTreeMap;
 
-use super::manifests::{Manifests, Object};
-use super::node::Node;
+use super::manifests::{ManifestObject, Manifests};
+use super::node::ManifestNode;
 use super::selectors::has_all;
 use crate::cli::{CONFIG, ServeArgs, SourceArgs, served_by};
 
-/// What pods come from.
+/// The kinds that create pods.
 pub(super) const KINDS: [&str; 3] = ["Deployment", "StatefulSet", "DaemonSet"];
 
-/// How the image starts the program, where the manifest does not say.
+/// The arguments of the image, if the manifest has none.
 const IMAGE_ARGS: [&str; 3] = ["serve", "-c", "/etc/ratewright"];
 
 /// A workload that runs Ratewright.
 #[derive(Clone, Copy)]
 pub(super) struct Workload<'a> {
-    pub(super) object: &'a Object,
+    pub(super) object: &'a ManifestObject,
     /// The spec of its pods.
-    pub(super) pod: &'a Node,
-    pub(super) container: &'a Node,
+    pub(super) pod: &'a ManifestNode,
+    pub(super) container: &'a ManifestNode,
     /// True if another container of its pods runs Ratewright too.
     has_others: bool,
 }
 
-/// What the container's environment says of a variable.
+/// A variable of the container's environment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Variable {
     Value(String),
-    /// It is set, to what only the cluster knows.
+    /// It is set; only the cluster knows its value.
     Unknown,
 }
 
 /// The container's environment.
 pub(super) struct Variables {
     known: BTreeMap<String, Variable>,
-    /// True if there is a source whose names only the cluster knows.
+    /// True if there may be further variables that only the cluster knows.
     has_others: bool,
 }
 
-/// Where the program finds its policy file.
-pub(super) struct Started {
+/// The path of the policy file, and the profile.
+pub(super) struct PolicyFileLocation {
     pub(super) path: String,
     pub(super) profile: Option<String>,
 }
 
 impl<'a> Workload<'a> {
-    /// Those that run Ratewright.
+    /// The workloads that run Ratewright.
     pub(super) fn all(manifests: &'a Manifests) -> Vec<Self> {
         let workloads = manifests.objects.iter().filter(|object| KINDS.contains(&object.kind.as_str()));
-        let of = |object: &'a Object| {
+        let of = |object: &'a ManifestObject| {
             let pod = object.root.at("spec.template.spec");
             let containers = pod.map(|pod| pod.items_at("containers")).unwrap_or_default().iter();
             let containers: Vec<_> = containers.filter(|container| runs_ratewright(container)).collect();
@@ -60,7 +60,7 @@ impl<'a> Workload<'a> {
         workloads.flat_map(of).collect()
     }
 
-    /// What it is called in messages.
+    /// Its name in messages.
     pub(super) fn label(&self) -> String {
         match self.container.text_at("name").filter(|_| self.has_others) {
             Some(container) => format!("{}, container {container}", self.object.label()),
@@ -76,13 +76,17 @@ impl<'a> Workload<'a> {
         ports.any(|port| [port.text_at("name"), port.text_at("containerPort")].contains(&Some(written)))
     }
 
-    /// Those of a kind in its namespace.
-    pub(super) fn beside(&self, manifests: &'a Manifests, kind: &'a str) -> impl Iterator<Item = &'a Object> {
+    /// The objects of a kind in its namespace.
+    pub(super) fn beside(
+        &self,
+        manifests: &'a Manifests,
+        kind: &'a str,
+    ) -> impl Iterator<Item = &'a ManifestObject> {
         manifests.of_kind(kind, &self.object.namespace)
     }
 
-    /// True if a selector of labels chooses its pods. An empty one chooses all.
-    pub(super) fn is_selected(&self, labels: Option<&Node>) -> bool {
+    /// True if a label selector selects its pods. An empty one selects all pods.
+    pub(super) fn is_selected(&self, labels: Option<&ManifestNode>) -> bool {
         let own = self.object.root.at("spec.template.metadata.labels");
         labels.is_some_and(|labels| has_all(own, labels))
     }
@@ -97,47 +101,47 @@ impl<'a> Workload<'a> {
         named.next()?.text_at("containerPort")?.parse().ok()
     }
 
-    /// How the program is started, or why it would not serve.
-    pub(super) fn started(&self, variables: &Variables) -> Result<Started, String> {
-        let of = |name| self.container.get(name).map(Node::words).unwrap_or_default();
+    /// The policy file that the arguments name, or why the program would not serve.
+    pub(super) fn location(&self, variables: &Variables) -> Result<PolicyFileLocation, String> {
+        let of = |name| self.container.get(name).map(ManifestNode::words).unwrap_or_default();
         let (command, args) = (of("command"), of("args"));
         let mut words = command.iter().skip(1).chain(&args).copied().collect::<Vec<_>>();
         if command.is_empty() && args.is_empty() {
             words = IMAGE_ARGS.to_vec();
         }
         let words: Vec<_> = words.into_iter().map(str::to_owned).collect();
-        // What only the cluster knows stays as it is written.
+        // References to unknown variables stay unchanged.
         let expanded = |word: &String| variables.expand(word).unwrap_or_else(|| word.clone());
         let served = served_by(&words.iter().map(expanded).collect::<Vec<_>>());
-        // A value of a variable may be a secret, so messages are about what is written.
-        let why = |_| served_by(&words).err().unwrap_or("the value of a variable is rejected".to_owned());
+        // The value of a variable may be a secret, so messages contain the unexpanded text.
+        let why = |_| served_by(&words).err().unwrap_or("invalid value of a variable".to_owned());
         let ServeArgs { file, source: SourceArgs { config, profile } } = served.map_err(why)?;
         let path = file.or(config).map(|path| path.to_string_lossy().into_owned());
-        Ok(Started {
+        Ok(PolicyFileLocation {
             path: path.or_else(|| variables.value(CONFIG)).unwrap_or_default(),
             profile: profile.or_else(|| variables.value("RATEWRIGHT_PROFILE")),
         })
     }
 
-    /// Where its arguments stand.
-    pub(super) fn args_node(&self) -> &'a Node {
+    /// The node of its arguments.
+    pub(super) fn args_node(&self) -> &'a ManifestNode {
         self.container.get("args").or(self.container.get("command")).unwrap_or(self.container)
     }
 }
 
-impl Object {
-    /// What it is called in messages.
+impl ManifestObject {
+    /// Its name in messages.
     pub(super) fn label(&self) -> String {
         format!("{} {}", self.kind, self.name)
     }
 }
 
 /// True if a container's image or command is Ratewright.
-fn runs_ratewright(container: &Node) -> bool {
+fn runs_ratewright(container: &ManifestNode) -> bool {
     let image = container.text_at("image").unwrap_or_default();
     let image = image.rsplit('/').next().unwrap_or_default();
     let image = image.split([':', '@']).next().unwrap_or_default();
-    let command = container.get("command").map(Node::words).unwrap_or_default();
+    let command = container.get("command").map(ManifestNode::words).unwrap_or_default();
     let program = command.first().and_then(|program| program.rsplit('/').next());
     program.unwrap_or(image) == "ratewright"
 }
@@ -172,8 +176,8 @@ impl Variables {
         variables
     }
 
-    /// A text with each `$(NAME)` replaced as Kubernetes does it: `$$` is a dollar sign, and names that are not set stay as they are. Nothing, if it
-    /// depends on what only the cluster knows.
+    /// Expands `$(NAME)` as Kubernetes does: `$$` is a dollar sign, and unset names stay unchanged. `None` if it depends on a variable that
+    /// only the cluster knows.
     pub(super) fn expand(&self, text: &str) -> Option<String> {
         let (mut expanded, mut rest) = (String::new(), text);
         while let Some((before, after)) = rest.split_once('$') {
@@ -198,12 +202,12 @@ impl Variables {
         Some(expanded + rest)
     }
 
-    /// What is known of a variable. Nothing, if it is not set.
+    /// A variable; `None` if it is not set.
     pub(super) fn get(&self, name: &str) -> Option<Variable> {
         self.known.get(name).cloned().or(self.has_others.then_some(Variable::Unknown))
     }
 
-    /// A variable's value, if that is known.
+    /// A variable's value, if it is known and not empty.
     pub(super) fn value(&self, name: &str) -> Option<String> {
         match self.known.get(name)? {
             Variable::Value(value) => Some(value.clone()).filter(|value| !value.is_empty()),
@@ -213,7 +217,7 @@ impl Variables {
 }
 
 /// The value of a key of a ConfigMap among the manifests.
-fn in_config_map(from: &Node, namespace: &str, manifests: &Manifests) -> Option<Variable> {
+fn in_config_map(from: &ManifestNode, namespace: &str, manifests: &Manifests) -> Option<Variable> {
     let reference = from.get("configMapKeyRef")?;
     let map = manifests.named("ConfigMap", namespace, reference.text_at("name")?)?;
     let value = map.root.get("data")?.get(reference.text_at("key")?)?.text()?;

@@ -4,21 +4,21 @@ use http::{HeaderValue, Request, StatusCode, Uri, header};
 use ratewright_http::jwt::{KeyError, KeySet};
 
 use super::JwksSource;
-use crate::fetch::{self, Bounds, Fetcher, TrustError};
+use crate::fetch::{self, FetchLimits, Fetcher, TrustError};
 
-/// Fetches the key set of one place.
+/// Fetches the key set of one URL.
 pub(super) struct KeyFetcher {
     fetcher: Fetcher,
     url: Uri,
 }
 
-/// Why no keys came.
+/// Why a fetch failed.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FetchError {
+pub(super) enum JwksError {
     #[error(transparent)]
-    Answer(#[from] fetch::FetchError),
+    Fetch(#[from] fetch::FetchError),
 
-    #[error("the answer is {status}, where 200 was due")]
+    #[error("unexpected status {status}, expected 200")]
     Status { status: StatusCode },
 
     #[error(transparent)]
@@ -27,21 +27,21 @@ pub(super) enum FetchError {
 
 impl KeyFetcher {
     pub(super) fn new(source: &JwksSource) -> Result<Self, TrustError> {
-        let bounds = Bounds { timeout: source.timeout, body_max: source.body_max };
+        let limits = FetchLimits { timeout: source.timeout, body_max: source.body_max };
         Ok(Self {
-            fetcher: Fetcher::new(&source.url, source.ca.as_deref(), None, bounds)?,
+            fetcher: Fetcher::new(&source.url, source.ca.as_deref(), None, limits)?,
             url: source.url.clone(),
         })
     }
 
-    pub(super) async fn fetch(&self) -> Result<KeySet, FetchError> {
+    pub(super) async fn fetch(&self) -> Result<KeySet, JwksError> {
         let mut request = Request::new(String::new());
         *request.uri_mut() = self.url.clone();
         request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static("application/json"));
-        let answer = self.fetcher.fetch(request).await?;
-        if answer.status() != StatusCode::OK {
-            return Err(FetchError::Status { status: answer.status() });
+        let response = self.fetcher.fetch(request).await?;
+        if response.status() != StatusCode::OK {
+            return Err(JwksError::Status { status: response.status() });
         }
-        Ok(KeySet::jwks(answer.body())?)
+        Ok(KeySet::jwks(response.body())?)
     }
 }

@@ -1,5 +1,5 @@
-//! Keys from a real server, which rotates them, misbehaves, goes away and comes back. Nothing sleeps to pass:
-//! what must happen is waited for, with a deadline.
+//! Keys from a real server that rotates them, misbehaves, stops and restarts. No test sleeps: each waits for its event, with a
+//! deadline.
 
 use std::io;
 use std::sync::Mutex;
@@ -22,7 +22,7 @@ const NOW: Timestamp = Timestamp::from_micros(1_700_000_000 * 1_000_000);
 const HOUR: Duration = Duration::from_secs(3600);
 const MOMENT: Duration = Duration::from_millis(5);
 
-/// Waits until it is so.
+/// Waits until the condition holds.
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let wait = async {
         while !is_so() {
@@ -32,7 +32,7 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap_or_else(|_| panic!("never: {what}"));
 }
 
-/// One who signs tokens.
+/// An issuer, which signs tokens.
 struct Signer {
     id: &'static str,
     pair: rcgen::KeyPair,
@@ -50,7 +50,7 @@ impl Signer {
         Answer::Body(json!({ "keys": [jwk] }).to_string())
     }
 
-    /// What the verifier says to a token of this one.
+    /// Verifies a token of this issuer.
     fn try_at(&self, verifier: &Verifier) -> Result<(), TokenError> {
         let header = Header { kid: Some(self.id.to_owned()), ..Header::new(Algorithm::ES256) };
         let key = EncodingKey::from_ec_pem(self.pair.serialize_pem().as_bytes()).unwrap();
@@ -63,7 +63,7 @@ impl Signer {
     }
 }
 
-/// What the server does with a request.
+/// How the server responds to a request.
 #[derive(Clone)]
 enum Answer {
     Body(String),
@@ -112,7 +112,7 @@ impl Server {
         self.state.n_requests.load(SeqCst)
     }
 
-    /// Waits for two more requests: the first of them may have seen the answer before.
+    /// Waits for two more requests: the first of them may have got the previous response.
     async fn is_asked_twice(&self) {
         let before = self.n_requests();
         until("asked twice", || self.n_requests() >= before + 2).await;
@@ -124,7 +124,7 @@ async fn accept(listener: TcpListener, tls: Option<TlsAcceptor>, state: Arc<Stat
         let (stream, _) = listener.accept().await.unwrap();
         let (tls, state) = (tls.clone(), Arc::clone(&state));
         tokio::spawn(async move {
-            // A client that goes away, or does not trust us, ends the connection; that is all.
+            // A client that disconnects, or rejects the certificate, ends its connection only.
             let _ = match tls {
                 None => state.serve(stream).await,
                 Some(tls) => match tls.accept(stream).await {
@@ -176,7 +176,7 @@ impl State {
     }
 }
 
-/// The log of this thread, from here on.
+/// Captures the log of this thread.
 #[derive(Clone, Default)]
 struct Lines(Arc<Mutex<Vec<u8>>>);
 
@@ -199,7 +199,7 @@ impl Lines {
         (lines, tracing::subscriber::set_default(log))
     }
 
-    /// What was logged at a level.
+    /// The lines of a level.
     fn at(&self, level: &str) -> Vec<String> {
         let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
         assert!(!text.contains("s3cret"), "{text}");
@@ -207,13 +207,13 @@ impl Lines {
     }
 }
 
-/// A source that looks all the time.
+/// A source that fetches continuously.
 fn eager(server: &Server) -> JwksSource {
     let source = JwksSource::new(&server.url).unwrap();
     JwksSource { refresh: MOMENT, retry: MOMENT, asked_pause: MOMENT, ..source }
 }
 
-/// A source that looks when it is asked to.
+/// A source that fetches on request.
 fn lazy(server: &Server) -> JwksSource {
     JwksSource {
         refresh: HOUR,
@@ -223,7 +223,7 @@ fn lazy(server: &Server) -> JwksSource {
     }
 }
 
-/// Follows a source with a verifier that has no keys yet.
+/// Starts fetching for a verifier that has no keys yet.
 fn follow(source: JwksSource) -> (Arc<Verifier>, Refresh) {
     let verifier = Arc::new(Verifier::new(KeySet::default(), TokenRules::default()));
     let (refresh, task) = source.follow(Arc::clone(&verifier)).unwrap();
@@ -232,7 +232,7 @@ fn follow(source: JwksSource) -> (Arc<Verifier>, Refresh) {
 }
 
 #[tokio::test]
-async fn until_the_first_fetch_nobody_is_verified() {
+async fn no_token_is_valid_before_the_first_fetch() {
     let signer = Signer::new("a");
     let server = Server::start(Answer::HangUp, None).await;
     let (verifier, _refresh) = follow(eager(&server));
@@ -243,7 +243,7 @@ async fn until_the_first_fetch_nobody_is_verified() {
 }
 
 #[tokio::test]
-async fn keys_follow_the_issuer() {
+async fn rotated_keys_are_fetched() {
     let (old, new) = (Signer::new("old"), Signer::new("new"));
     let server = Server::start(old.published(), None).await;
     let (verifier, _refresh) = follow(eager(&server));
@@ -254,7 +254,7 @@ async fn keys_follow_the_issuer() {
 }
 
 #[tokio::test]
-async fn an_unknown_key_asks_for_newer_ones() {
+async fn an_unknown_key_requests_a_fetch() {
     let (old, new) = (Signer::new("old"), Signer::new("new"));
     let server = Server::start(old.published(), None).await;
     let (verifier, refresh) = follow(lazy(&server));
@@ -266,7 +266,7 @@ async fn an_unknown_key_asks_for_newer_ones() {
 }
 
 #[tokio::test]
-async fn there_is_one_fetch_at_a_time_however_many_ask() {
+async fn many_requests_cause_one_fetch_at_a_time() {
     let server = Server::start(Signer::new("a").published(), None).await;
     let (_verifier, refresh) = follow(lazy(&server));
     until("fetched often", || {
@@ -277,7 +277,7 @@ async fn there_is_one_fetch_at_a_time_however_many_ask() {
     assert_eq!(server.state.n_at_once_max.load(SeqCst), 1);
 }
 
-/// How long the pause is after so many failures, if somebody asks after a while. Time is moved, not waited for.
+/// The pause after `n_failures`, if a fetch is requested after a while. Time is simulated.
 async fn pause(source: &JwksSource, n_failures: u32, asked_after: Option<Duration>) -> Duration {
     let asked = Notify::new();
     let start = Instant::now();
@@ -292,7 +292,7 @@ async fn pause(source: &JwksSource, n_failures: u32, asked_after: Option<Duratio
 }
 
 #[tokio::test(start_paused = true)]
-async fn asking_shortens_a_pause_but_never_below_half_a_minute() {
+async fn a_request_shortens_a_pause_to_half_a_minute_at_least() {
     let source = JwksSource::new("https://issuer.example/keys").unwrap();
     let seconds = |seconds| Some(Duration::from_secs(seconds));
     assert_eq!(seconds(pause(&source, 0, None).await.as_secs()), seconds(300));
@@ -311,17 +311,17 @@ fn pauses_double_with_each_failure_up_to_the_refresh() {
     assert_eq!(seconds(0), 300);
 }
 
-/// An outage of this kind begins and ends: the old keys count throughout, and the log says each once.
-async fn survives(trouble: Answer, cause: &str) {
+/// An outage of this kind begins and ends: the old keys stay valid, and the log reports the begin and the end once.
+async fn survives(failure: Answer, cause: &str) {
     let (log, _guard) = Lines::begin();
     let (old, new) = (Signer::new("old"), Signer::new("new"));
     let server = Server::start(old.published(), None).await;
-    let stalls = matches!(trouble, Answer::Stall);
+    let stalls = matches!(failure, Answer::Stall);
     let timeout = Duration::from_secs(if stalls { 1 } else { 30 });
     let (verifier, _refresh) = follow(JwksSource { timeout, ..eager(&server) });
     until("the old key counts", || old.counts(&verifier)).await;
 
-    server.answers(trouble);
+    server.answers(failure);
     server.is_asked_twice().await;
     server.is_asked_twice().await;
     assert!(old.counts(&verifier), "old keys are better than none");
@@ -335,27 +335,27 @@ async fn survives(trouble: Answer, cause: &str) {
 }
 
 #[tokio::test]
-async fn a_server_that_hangs_up_is_survived() {
+async fn keys_survive_a_closed_connection() {
     survives(Answer::HangUp, "cannot reach the server").await;
 }
 
 #[tokio::test]
-async fn a_server_that_stalls_is_survived() {
-    survives(Answer::Stall, "no answer within 1s").await;
+async fn keys_survive_a_stalled_response() {
+    survives(Answer::Stall, "no response within 1s").await;
 }
 
 #[tokio::test]
-async fn a_server_that_sends_too_much_is_survived() {
-    survives(Answer::HundredMegabytes, "the answer is longer than 1048576 bytes").await;
+async fn keys_survive_a_response_that_is_too_long() {
+    survives(Answer::HundredMegabytes, "response is longer than 1048576 bytes").await;
 }
 
 #[tokio::test]
-async fn a_server_that_sends_something_else_is_survived() {
+async fn keys_survive_a_response_that_is_not_json() {
     survives(Answer::Body("<html>".to_owned()), "this is not a JSON Web Key Set").await;
 }
 
 #[tokio::test]
-async fn a_server_that_sends_no_keys_is_survived() {
+async fn keys_survive_a_response_without_keys() {
     survives(
         Answer::Body(r#"{"keys":[]}"#.to_owned()),
         "the set has no key for RS256, ES256 or EdDSA among its 0 keys",
@@ -364,28 +364,31 @@ async fn a_server_that_sends_no_keys_is_survived() {
 }
 
 #[tokio::test]
-async fn a_server_that_fails_is_survived() {
-    survives(Answer::Raw("HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n"), "the answer is 500").await;
+async fn keys_survive_a_status_500() {
+    survives(Answer::Raw("HTTP/1.1 500 Oops\r\ncontent-length: 0\r\n\r\n"), "unexpected status 500").await;
 }
 
 #[tokio::test]
-async fn a_server_that_sends_us_elsewhere_is_not_followed() {
+async fn redirects_are_not_followed() {
     let elsewhere = "HTTP/1.1 302 Found\r\nlocation: http://127.0.0.1:9/\r\ncontent-length: 0\r\n\r\n";
-    survives(Answer::Raw(elsewhere), "the answer is 302").await;
+    survives(Answer::Raw(elsewhere), "unexpected status 302").await;
 }
 
 #[tokio::test]
-async fn a_server_that_breaks_off_is_survived() {
-    survives(Answer::Raw("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{\"keys\""), "the answer broke off")
-        .await;
+async fn keys_survive_a_truncated_response() {
+    survives(
+        Answer::Raw("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{\"keys\""),
+        "connection closed before the response was complete",
+    )
+    .await;
 }
 
 #[tokio::test]
-async fn a_server_that_speaks_another_language_is_survived() {
+async fn keys_survive_a_response_that_is_not_http() {
     survives(Answer::Raw("SSH-2.0-OpenSSH\r\n"), "cannot reach the server").await;
 }
 
-/// A certificate for our server, and how the server shows it.
+/// A certificate, and the TLS acceptor of the test server that uses it.
 fn certificate() -> (String, TlsAcceptor) {
     let names = vec!["127.0.0.1".to_owned()];
     let rcgen::CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed(names).unwrap();
@@ -397,7 +400,7 @@ fn certificate() -> (String, TlsAcceptor) {
 }
 
 #[tokio::test]
-async fn a_server_is_held_against_our_own_ca() {
+async fn the_configured_ca_verifies_the_server() {
     let (log, _guard) = Lines::begin();
     let signer = Signer::new("a");
     let (ca, tls) = certificate();
@@ -415,7 +418,7 @@ async fn a_server_is_held_against_our_own_ca() {
 }
 
 #[test]
-fn only_places_that_can_be_asked_are_sources() {
+fn invalid_urls_are_rejected() {
     for odd in [
         "",
         "/keys",
@@ -435,7 +438,7 @@ fn only_places_that_can_be_asked_are_sources() {
 }
 
 #[test]
-fn plain_http_to_another_machine_is_warned_of() {
+fn plain_http_to_another_machine_logs_a_warning() {
     let (log, _guard) = Lines::begin();
     for (url, n_warnings) in [
         ("http://127.0.0.1/keys", 0),

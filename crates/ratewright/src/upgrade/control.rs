@@ -1,4 +1,4 @@
-//! The control socket of a running process, and how it starts the one that replaces it.
+//! The control socket of a running process: starts the new process, and hands over the listening sockets.
 
 use std::io::{ErrorKind, IoSlice};
 use std::mem::MaybeUninit;
@@ -32,13 +32,13 @@ use crate::sockets::NamedListener;
 /// Time for a new process to become ready.
 const READY_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Time for the last message of a process that has ended.
-const LAST_WORDS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time to read the last message of a process that has ended.
+const LAST_MESSAGE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Time for a client to send its command.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the socket is called until it is published.
+/// The file name of the socket until it is published.
 const HIDDEN: &str = "s";
 
 /// Connections to the control socket at once.
@@ -49,44 +49,44 @@ const CONNECTIONS_MAX: usize = 8;
 pub(crate) struct Control {
     path: PathBuf,
     listener: UnixListener,
-    /// The folder in which it is until it is published.
+    /// The folder that holds it until it is published.
     hidden_in: Option<PathBuf>,
     /// Device and inode of the published file: by now another process may have put its own there.
     file: Mutex<Option<(u64, u64)>>,
     sockets: Vec<NamedListener>,
-    upgrade: Mutex<Upgrade>,
+    upgrade: Mutex<UpgradeState>,
 }
 
 /// Whether an upgrade is in progress.
 #[derive(Debug, Default)]
-enum Upgrade {
+enum UpgradeState {
     #[default]
     None,
     Starting,
     /// The process with this id may take over.
     Started {
         pid: u32,
-        taker: oneshot::Sender<Connection>,
+        taker: oneshot::Sender<ControlConnection>,
     },
     TakingOver,
 }
 
-/// A process that is to replace this one. It is killed unless it becomes ready.
+/// A new process that is not ready yet. Dropping it kills the process.
 struct PendingProcess(Option<Child>);
 
 /// Another process has taken over.
 #[derive(Debug)]
 pub(crate) struct Upgraded;
 
-/// A connection to the control socket, from somebody who may use it.
-type Connection = BufReader<UnixStream>;
+/// An authorised connection to the control socket.
+type ControlConnection = BufReader<UnixStream>;
 
 impl Control {
-    /// Makes a control socket that nobody can find yet.
+    /// Binds a control socket that is not published yet.
     ///
     /// # Errors
-    /// If the path cannot be used, or a process has its control socket there that is not being replaced. `old_path` is the path of
-    /// the one that is.
+    /// If the path cannot be used, or is the control socket of another process. `old_path`, the control socket of the process that this
+    /// one replaces, may be the same.
     pub(crate) fn bind(
         path: &Path,
         sockets: Vec<NamedListener>,
@@ -106,7 +106,7 @@ impl Control {
         Ok(Self { path, listener, hidden_in: Some(folder), file, sockets, upgrade: Mutex::default() })
     }
 
-    /// Puts the socket at its path, in place of one that is there.
+    /// Moves the socket to its path, and replaces a socket there.
     ///
     /// # Errors
     /// If the folder has changed meanwhile.
@@ -123,15 +123,15 @@ impl Control {
 
     /// Serves the control socket until another process has taken over.
     pub(crate) async fn serve(self: Arc<Self>) -> Upgraded {
-        let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
         let (upgraded, mut is_upgraded) = mpsc::channel(1);
         let mut connections = JoinSet::new(); // dropped, and so closed, when this function returns
         loop {
             let accepted = async {
-                let place = Arc::clone(&places).acquire_owned().await;
-                (place, self.listener.accept().await)
+                let slot = Arc::clone(&slots).acquire_owned().await;
+                (slot, self.listener.accept().await)
             };
-            let (place, accepted) = tokio::select! {
+            let (slot, accepted) = tokio::select! {
                 accepted = accepted => accepted,
                 Some(Upgraded) = is_upgraded.recv() => {
                     *self.file.lock() = None; // the new process puts its own socket there
@@ -145,7 +145,7 @@ impl Control {
             let (control, upgraded) = (Arc::clone(&self), upgraded.clone());
             connections.spawn(async move {
                 control.answer(stream, upgraded).await;
-                drop(place);
+                drop(slot);
             });
             while connections.try_join_next().is_some() {}
         }
@@ -181,36 +181,39 @@ impl Control {
         }
     }
 
-    /// Gives a connection to the upgrade in progress, if it comes from the process that was started.
-    fn accept_take_over(&self, peer: Option<i32>, connection: Connection) {
+    /// Passes a connection to the upgrade in progress, if it comes from the new process.
+    fn accept_take_over(&self, peer: Option<i32>, connection: ControlConnection) {
         let mut upgrade = self.upgrade.lock();
         let peer = peer.and_then(|pid| u32::try_from(pid).ok());
-        match std::mem::replace(&mut *upgrade, Upgrade::TakingOver) {
-            Upgrade::Started { pid, taker } if Some(pid) == peer => drop(taker.send(connection)),
-            other @ (Upgrade::None | Upgrade::Starting | Upgrade::Started { .. } | Upgrade::TakingOver) => {
+        match std::mem::replace(&mut *upgrade, UpgradeState::TakingOver) {
+            UpgradeState::Started { pid, taker } if Some(pid) == peer => drop(taker.send(connection)),
+            other @ (UpgradeState::None
+            | UpgradeState::Starting
+            | UpgradeState::Started { .. }
+            | UpgradeState::TakingOver) => {
                 *upgrade = other;
                 warn!(pid = peer, "socket hand-over rejected: the process was not started by this upgrade");
             }
         }
     }
 
-    /// Starts a program in place of this process. Its process's id, once it is ready.
+    /// Starts a program as the new process, and returns its process id once it is ready.
     async fn upgrade(&self, program: &Path) -> anyhow::Result<u32> {
         if getpid().is_init() {
             bail!(
-                "this is the first process of its container, which ends with it; start a container with the new version instead"
+                "cannot upgrade PID 1 of a container, which ends with it; start a container with the new version instead"
             );
         }
         {
             let mut upgrade = self.upgrade.lock();
-            if !matches!(*upgrade, Upgrade::None) {
+            if !matches!(*upgrade, UpgradeState::None) {
                 bail!("another upgrade is in progress; wait until it has ended");
             }
-            *upgrade = Upgrade::Starting;
+            *upgrade = UpgradeState::Starting;
         }
         let upgraded = self.start(program).await;
         if upgraded.is_err() {
-            *self.upgrade.lock() = Upgrade::None;
+            *self.upgrade.lock() = UpgradeState::None;
         }
         upgraded
     }
@@ -220,22 +223,21 @@ impl Control {
         let mut command = Command::new(program);
         command.args(std::env::args_os().skip(1)).env(TAKE_OVER, &self.path).stdin(Stdio::null());
         for variable in ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"] {
-            command.env_remove(variable); // ours; the new process gets its sockets from us
+            command.env_remove(variable); // the new process inherits its sockets from this one
         }
         let (mut child, pid, taken) = {
             // The new process may ask for the sockets before we know its id: it waits for the lock.
             let mut upgrade = self.upgrade.lock();
-            let child =
-                command.spawn().with_context(|| format!("{} cannot be started", program.display()))?;
+            let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
             let child = PendingProcess(Some(child));
             let pid = child.id().context("the new process ended at once")?;
             let (taker, taken) = oneshot::channel();
-            *upgrade = Upgrade::Started { pid, taker };
+            *upgrade = UpgradeState::Started { pid, taker };
             (child, pid, taken)
         };
         let ready = async {
             let mut connection = taken.await.context("the new process did not ask for the sockets")?;
-            self.hand_over(connection.get_ref()).await.context("the sockets cannot be handed over")?;
+            self.hand_over(connection.get_ref()).await.context("socket hand-over failed")?;
             match read_line(&mut connection).await.as_deref() {
                 Some(READY) => Ok(()),
                 Some(said) => bail!("{}", said.strip_prefix(FAILED).unwrap_or(said)),
@@ -247,8 +249,8 @@ impl Control {
             became_ready = timeout(READY_TIMEOUT, &mut ready) => {
                 became_ready.unwrap_or_else(|_| bail!("the new process was not ready after {READY_TIMEOUT:?}"))
             }
-            // It may have said why before it ended.
-            status = child.ended() => match timeout(LAST_WORDS_TIMEOUT, &mut ready).await {
+            // The process may have sent a reason before it ended.
+            status = child.ended() => match timeout(LAST_MESSAGE_TIMEOUT, &mut ready).await {
                 Ok(Err(why)) => Err(why),
                 Ok(Ok(())) | Err(_) => {
                     bail!("the new process ended before it was ready ({status}); its log says why")
@@ -285,7 +287,7 @@ impl PendingProcess {
         self.0.as_ref().and_then(Child::id)
     }
 
-    /// Waits until the process has ended, and tells how.
+    /// Waits until the process has ended, and returns its status.
     async fn ended(&mut self) -> String {
         match &mut self.0 {
             Some(child) => {
@@ -316,8 +318,8 @@ impl Drop for Control {
     }
 }
 
-/// The next line; nothing if there is none, or if it is too long or no text.
-async fn read_line(connection: &mut Connection) -> Option<String> {
+/// The next line; `None` at the end, or if it is too long or not UTF-8.
+async fn read_line(connection: &mut ControlConnection) -> Option<String> {
     let mut line = String::new();
     let read = connection.take(LINE_MAX).read_line(&mut line).await;
     read.ok().filter(|n| *n > 0)?;
@@ -330,7 +332,7 @@ fn check_unused(path: &Path) -> anyhow::Result<()> {
     if !metadata.file_type().is_socket() {
         bail!("listen.control {} exists and is not a socket; choose another path", path.display());
     }
-    // One whose queue is full is in use, too.
+    // A socket with a full queue is in use, too.
     let is_in_use = connect_to(path).map_or_else(|error| error.kind() == ErrorKind::WouldBlock, |_| true);
     if is_in_use {
         bail!(
@@ -393,7 +395,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_in_use_and_a_file_that_is_no_socket_stay() {
+    async fn a_socket_in_use_and_other_files_are_not_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("control.sock");
         let control = open(&path).unwrap();

@@ -20,7 +20,7 @@ use crate::sockets::{NamedListener, Sockets};
 /// Time for the old process to hand over its sockets.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The connection to the old process, which waits until we are ready.
+/// The connection to the old process, which waits until this process is ready.
 #[derive(Debug)]
 pub(crate) struct TakeOver {
     stream: UnixStream,
@@ -33,7 +33,7 @@ impl TakeOver {
     pub(crate) fn begin() -> anyhow::Result<Option<(Self, Sockets)>> {
         let Some(path) = crate::environment(TAKE_OVER) else { return Ok(None) };
         let (take_over, named) = Self::connect(Path::new(&path))
-            .with_context(|| format!("cannot take over from the process at {path} ({TAKE_OVER})"))?;
+            .with_context(|| format!("take-over failed from the process at {path} ({TAKE_OVER})"))?;
         Ok(Some((take_over, Sockets::from_old_process(named)?)))
     }
 
@@ -49,7 +49,7 @@ impl TakeOver {
         Ok((Self { stream, path: path.to_owned() }, named))
     }
 
-    /// Where the old process's control socket is.
+    /// The path of the old process's control socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -67,7 +67,7 @@ impl TakeOver {
     }
 }
 
-/// The sockets, which come with the first byte, and the names of their listeners in one line.
+/// Receives the sockets, which come with the first byte, and the names of their listeners in one line.
 fn receive(stream: &UnixStream) -> anyhow::Result<Vec<NamedListener>> {
     let (mut line, mut fds) = (Vec::new(), Vec::<OwnedFd>::new());
     while !line.ends_with(b"\n") {

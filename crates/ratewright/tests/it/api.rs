@@ -1,4 +1,4 @@
-//! The REST door, by requirement id.
+//! The REST API, by requirement id.
 
 use std::io::{Read, Write};
 
@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::process::{Answer, Ratewright, run};
 
-/// Limits that no test outlives: what is spent stays spent.
+/// Limits that refill more slowly than any test runs.
 const SLOW: &str = "
 api:
   defaults:
@@ -40,7 +40,7 @@ fn c1_check_consumes_remaining_only_looks_and_reset_clears() {
 }
 
 #[test]
-fn c2_an_allowed_answer_has_the_exact_fields() {
+fn c2_an_allowed_response_has_the_exact_fields() {
     let ratewright = Ratewright::start(SLOW);
     let answer = ratewright.get("check?algorithm=TOKEN_BUCKET&key=user:123");
     assert_eq!(answer.status, 200);
@@ -59,7 +59,7 @@ fn c2_an_allowed_answer_has_the_exact_fields() {
 }
 
 #[test]
-fn c2_a_denied_answer_says_when_to_come_back() {
+fn c2_a_denied_response_says_when_to_retry() {
     let ratewright = Ratewright::start(SLOW);
     assert_eq!(ratewright.get("check?key=user:123&permits=5").status, 200);
     let answer = ratewright.get("check?key=user:123");
@@ -144,7 +144,7 @@ fn c4_more_permits_than_the_capacity_are_an_error_not_a_wait_for_ever() {
 }
 
 #[test]
-fn c6_without_a_key_the_callers_address_is_meant() {
+fn c6_without_a_key_the_callers_address_is_the_key() {
     let ratewright = Ratewright::start(SLOW);
     assert_eq!(ratewright.get("check").json()["key"], "127.0.0.1");
     assert_eq!(ratewright.get("check?key=127.0.0.1").json()["remaining"], 3, "it is the same bucket");
@@ -153,7 +153,7 @@ fn c6_without_a_key_the_callers_address_is_meant() {
 }
 
 #[test]
-fn c6_bad_keys_are_refused_and_odd_ones_kept_apart() {
+fn c6_invalid_keys_are_rejected_and_unusual_ones_are_distinct() {
     let ratewright = Ratewright::start(SLOW);
     for bad in ["key=", "key=%0a", "key=%7f", "key=%ff", "key=a&key=b", "Key=a", "key=a&x=1"] {
         let answer = ratewright.get(&format!("check?{bad}"));
@@ -176,7 +176,7 @@ fn c6_bad_keys_are_refused_and_odd_ones_kept_apart() {
 }
 
 #[test]
-fn what_is_not_there_is_a_problem_too() {
+fn unknown_paths_return_a_problem() {
     let ratewright = Ratewright::start("");
     let problem = |answer: Answer| {
         assert_eq!(answer.headers["content-type"], "application/problem+json");
@@ -191,7 +191,7 @@ fn what_is_not_there_is_a_problem_too() {
 }
 
 #[test]
-fn hostile_bytes_do_not_stop_it() {
+fn invalid_bytes_do_not_stop_the_listener() {
     let ratewright = Ratewright::start(SLOW);
     let long = format!(
         "GET /api/v1/rate-limit/check?key={} HTTP/1.1\r\nHost: localhost\r\n\r\n",
@@ -215,7 +215,7 @@ fn hostile_bytes_do_not_stop_it() {
 }
 
 #[test]
-fn switched_off_it_allows_and_counts_nothing() {
+fn with_enabled_false_everything_passes_uncounted() {
     let ratewright = Ratewright::start(&format!("enabled: false\n{SLOW}"));
     for _ in 0..10 {
         let answer = ratewright.get("check?key=k&permits=3");
@@ -256,12 +256,12 @@ fn the_banner_shows_a_curl_to_try() {
 }
 
 #[test]
-fn sigterm_and_ctrl_c_stop_it_gracefully() {
+fn sigterm_and_ctrl_c_drain() {
     for signal in ["TERM", "INT"] {
         let ratewright = Ratewright::start("");
         let mut idle = ratewright.connect();
         let mut busy = ratewright.connect();
-        // A request whose head has begun to arrive may be in hand already: then it is answered, and whole.
+        // A request whose head has begun to arrive may be in flight already: then it gets a complete response.
         busy.write_all(b"GET /api/v1/rate-limit/check?key=k HTTP/1.1\r\nHo").unwrap();
         assert_eq!(ratewright.get("check?key=other").status, 200, "both are accepted by now");
         ratewright.signal(signal);
@@ -276,7 +276,7 @@ fn sigterm_and_ctrl_c_stop_it_gracefully() {
 }
 
 #[test]
-fn what_is_wrong_is_told_with_its_place_and_exit_code() {
+fn configuration_errors_have_a_position_and_exit_code_2() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     writeln!(file, "enabled: maybe").unwrap();
     let output = run(&["serve", "-c", file.path().to_str().unwrap()]);
@@ -299,15 +299,15 @@ fn what_is_wrong_is_told_with_its_place_and_exit_code() {
     assert!(help.contains("Examples:") && help.contains("Exit status:"), "{help}");
 }
 
-/// A method that does not go with a path is told as every other mistake is, with those that do.
+/// A wrong method returns a problem like every other error, and names the allowed methods.
 #[test]
-fn a_wrong_method_is_a_problem_that_says_which_are_right() {
+fn a_wrong_method_returns_405_with_the_allowed_methods() {
     let ratewright = Ratewright::start("");
     let api = |method: &str, path: &str| ratewright.ask(method, path);
     let admin = |method: &str, path: &str| ratewright.ask_admin(method, path);
     type Ask<'a> = &'a dyn Fn(&str, &str) -> Answer;
     let (api, admin): (Ask<'_>, Ask<'_>) = (&api, &admin);
-    for (door, path, allowed) in [
+    for (listener, path, allowed) in [
         (api, "/api/v1/rate-limit/check", "GET,POST"),
         (api, "/api/v1/rate-limit/remaining", "GET"),
         (api, "/api/v1/rate-limit/reset", "DELETE"),
@@ -327,7 +327,7 @@ fn a_wrong_method_is_a_problem_that_says_which_are_right() {
     ] {
         let methods = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "BREW"];
         for method in methods.iter().filter(|method| !allowed.split(',').any(|right| right == **method)) {
-            let refused = door(method, path);
+            let refused = listener(method, path);
             let field = |name: &str| refused.headers.get(name).map(String::as_str);
             assert_eq!((refused.status, field("allow")), (405, Some(allowed)), "{method} {path}");
             assert_eq!(field("content-type"), Some("application/problem+json"), "{method} {path}");
@@ -339,13 +339,13 @@ fn a_wrong_method_is_a_problem_that_says_which_are_right() {
     }
 }
 
-/// A browser on this machine runs pages of strangers too, and they reach doors that ask nobody for a token.
+/// A browser on this machine also runs pages of other origins, which can reach listeners that need no token.
 #[test]
-fn a_web_page_may_ask_about_itself_and_nothing_else() {
+fn a_web_page_may_only_ask_about_itself() {
     let ratewright = Ratewright::start("policies: [{name: all, quota: {rate: 1/h}}]\n");
-    let ask = |door: &str, call: &str, fields: &str| {
+    let ask = |listener: &str, call: &str, fields: &str| {
         let request = format!("{call} HTTP/1.1\r\n{fields}Connection: close\r\n\r\n");
-        if door == "api" { ratewright.ask_raw(&request) } else { ratewright.ask_admin_raw(&request) }
+        if listener == "api" { ratewright.ask_raw(&request) } else { ratewright.ask_admin_raw(&request) }
     };
     let (api, admin) = ("api", "admin");
     let ours = "Host: localhost\r\n";
@@ -355,7 +355,7 @@ fn a_web_page_may_ask_about_itself_and_nothing_else() {
         "Host: 127.0.0.1:8080\r\nOrigin: https://evil.example\r\n",
         "Host: evil.example\r\n",
     ];
-    for (door, call) in [
+    for (listener, call) in [
         (api, "POST /api/v1/rate-limit/check?key=a"),
         (api, "GET /api/v1/rate-limit/remaining?key=a"),
         (api, "DELETE /api/v1/rate-limit/reset?key=a"),
@@ -366,9 +366,9 @@ fn a_web_page_may_ask_about_itself_and_nothing_else() {
         (admin, "GET /metrics"),
         (admin, "GET /actuator/info"),
     ] {
-        assert_eq!(ask(door, call, ours).status, 200, "{call}");
+        assert_eq!(ask(listener, call, ours).status, 200, "{call}");
         for page in pages {
-            let refused = ask(door, call, page);
+            let refused = ask(listener, call, page);
             assert_eq!(refused.status, 403, "{call} {page}");
             let detail = refused.json()["detail"].as_str().unwrap().to_owned();
             assert!(detail.contains("may come from a web page of another site; set api.tokens"), "{detail}");
@@ -384,8 +384,8 @@ fn a_web_page_may_ask_about_itself_and_nothing_else() {
             (admin, "/health"),
             (admin, "/ready"),
         ];
-        for (door, path) in open {
-            assert_eq!(ask(door, &format!("GET {path}"), page).status, 200, "{path} {page}");
+        for (listener, path) in open {
+            assert_eq!(ask(listener, &format!("GET {path}"), page).status, 200, "{path} {page}");
         }
     }
 }

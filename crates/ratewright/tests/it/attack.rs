@@ -1,4 +1,4 @@
-//! Under attack: whatever some clients do, the others are answered, and memory stays bounded.
+//! Attacks: whatever some clients do, the others are served, and memory stays bounded.
 //!
 //! `make chaos` plays it at full size, with ten thousand idle connections and a million keys, and prints the rows of
 //! docs/reliability.md.
@@ -21,7 +21,7 @@ policies:
 - {name: strict, by: user, quota: {algorithm: fixed_window, rate: 5/100d}}
 ";
 
-/// Memory that no attack may take: 100,000 keys, and the connections.
+/// The most memory that an attack may take: 100,000 keys, and the connections.
 const RESIDENT_MAX: u64 = 400 << 20;
 
 /// True for the full size.
@@ -37,8 +37,8 @@ fn connect(ratewright: &Ratewright) -> Option<TcpStream> {
     Some(stream)
 }
 
-/// Asks all the while that `attack` lasts; each answer must be right. Who is over its limit before stays so. Tells how many
-/// answers there were, and the slowest.
+/// Sends requests during `attack`; each response must be right. A client over its limit stays denied. Returns the number of
+/// responses and the slowest.
 fn besieged(name: &str, attack: impl Fn(&Ratewright) + Sync) {
     let ratewright = Ratewright::start(FILE);
     let offender = || ratewright.decide(&json!({ "user": "offender" })).status;
@@ -95,7 +95,7 @@ fn a_flood_of_unique_keys() {
 }
 
 #[test]
-fn bodies_that_never_end() {
+fn endless_request_bodies() {
     let (n, mib) = if is_full() { (20, 100) } else { (5, 20) };
     besieged(&format!("{n} bodies of {mib} MiB"), |ratewright| {
         let chunk = vec![b' '; 1 << 20];
@@ -120,7 +120,7 @@ fn bodies_that_never_end() {
 }
 
 #[test]
-fn heads_without_end_and_slow_ones() {
+fn endless_and_slow_request_heads() {
     let n = if is_full() { 2_000 } else { 100 };
     besieged(&format!("{n} slow heads and {n} of 1 MB"), |ratewright| {
         let slow: Vec<_> = (0..n)

@@ -1,4 +1,4 @@
-//! The commands that start nothing: `check` and `schema`.
+//! The commands that start no listener: `check`, `convert`, `schema` and `--help`.
 
 use std::path::Path;
 use std::process::Output;
@@ -7,7 +7,7 @@ use expect_test::{Expect, expect};
 
 use crate::process::run_in;
 
-/// Runs the program in a folder with these files, and tells how it ended and what it said.
+/// Runs the program in a folder with these files, and checks its output and exit status.
 #[track_caller]
 fn check(files: &[(&str, &str)], args: &[&str], expected: Expect) {
     let folder = tempfile::tempdir().unwrap();
@@ -16,10 +16,10 @@ fn check(files: &[(&str, &str)], args: &[&str], expected: Expect) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, text).unwrap();
     }
-    expected.assert_eq(&told(&run_in(folder.path(), args)));
+    expected.assert_eq(&printed(&run_in(folder.path(), args)));
 }
 
-fn told(output: &Output) -> String {
+fn printed(output: &Output) -> String {
     // Some lines of the help end with blanks, which editors take away.
     let line = |line: &str| line.trim_end().to_owned() + "\n";
     let text = |bytes: &[u8]| str::from_utf8(bytes).unwrap().lines().map(line).collect::<String>();
@@ -33,7 +33,7 @@ const LOGIN: (&str, &str) = (
 );
 
 #[test]
-fn check_says_what_a_file_means() {
+fn check_describes_a_file() {
     check(
         &[LOGIN],
         &["check", "login.yaml"],
@@ -48,13 +48,13 @@ fn check_says_what_a_file_means() {
         &[],
         &["check"],
         expect![[r#"
-            no file: the defaults count; buckets in memory
+            no file: defaults; buckets in memory
               no policies: only keys that callers name are limited, by the defaults
             exit 0"#]],
     );
 }
 
-/// What is converted is checked as it comes out.
+/// The converted file passes `check` unchanged.
 #[test]
 fn convert_writes_policies_that_check_accepts() {
     let rules = (
@@ -75,9 +75,9 @@ fn convert_writes_policies_that_check_accepts() {
     let converted = run_in(folder.path(), &["convert", "envoy", "r.yaml"]);
     std::fs::write(folder.path().join("t.yaml"), &converted.stdout).unwrap();
     expect![[r##"
-        # Made from rules for Envoy. These policies are for callers of POST /api/v1/decide: one call for each descriptor, with its entries
-        # as attributes.other, and with no others. They cannot see in which order entries stand, nor that there are more of them than any
-        # descriptor has. Names for metrics, metadata and replaces are left out.
+        # Converted from rules for Envoy. These policies are for callers of POST /api/v1/decide: one call for each descriptor, with its entries
+        # as the only attributes.other. Policies ignore the order of entries, and match a request with more entries than a descriptor has.
+        # Metric names, metadata and replaces are not converted.
         policies:
           # domain shop
           - name: "shop.client"
@@ -85,13 +85,13 @@ fn convert_writes_policies_that_check_accepts() {
             when: {"attribute:client": "**"}
             by: ["attribute:client"]
             quota: {algorithm: fixed_window, rate: 5/min}
-        exit 0"##]].assert_eq(&told(&converted));
+        exit 0"##]].assert_eq(&printed(&converted));
     expect![[r#"
         t.yaml is valid; buckets in memory
           of shop, the first that matches:
             shop.client  5 in each 60 s by the clock, for each attribute client; with attribute client **; without attribute client: not limited
           never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
-        exit 0"#]].assert_eq(&told(&run_in(folder.path(), &["check", "t.yaml"])));
+        exit 0"#]].assert_eq(&printed(&run_in(folder.path(), &["check", "t.yaml"])));
     check(
         &[("r.yaml", "domain: ''\n")],
         &["convert", "envoy", "r.yaml", "none"],
@@ -109,13 +109,13 @@ fn convert_writes_policies_that_check_accepts() {
         expect![[r#"
             From the files of envoyproxy/ratelimit: a policy for each limit
 
-            The policies are for callers of POST /api/v1/decide, with a descriptor's entries as attributes.other. What policies cannot say stands in comments. Envoy itself needs no conversion: name the files in envoy.files.
+            The policies are for callers of POST /api/v1/decide that send a descriptor's entries as attributes.other. Comments name the rules that policies cannot express. Envoy itself needs no conversion: name the files in envoy.files.
 
             Usage: ratewright convert envoy <FILE>...
 
             Arguments:
               <FILE>...
-                      Files with a domain and its descriptors, or folders of them; files of the same domain are one
+                      Files with a domain and its descriptors, or folders of them; files of the same domain are merged
 
             Options:
               -h, --help
@@ -152,7 +152,7 @@ fn check_takes_several_files_and_a_profile_of_each() {
 }
 
 #[test]
-fn check_says_all_that_is_wrong_and_ends_with_two() {
+fn check_reports_all_errors_and_exits_with_2() {
     let files = [("a.yaml", "policies:\n- {name: a, quota: {rate: soon}}\nlog: {level: loud}\n"), LOGIN];
     check(
         &files,
@@ -194,7 +194,7 @@ fn the_schema_is_json_and_the_reference_is_markdown() {
     assert!(String::from_utf8(output.stdout).unwrap().contains("### `policies.quota`"));
 }
 
-/// The short form is for programs, the long one for reports of errors.
+/// The short form is for programs, the long one for bug reports.
 #[test]
 fn the_version_has_a_short_and_a_long_form() {
     let version = |flag| String::from_utf8(run_in(Path::new("."), &[flag]).stdout).unwrap();
@@ -207,22 +207,22 @@ fn the_version_has_a_short_and_a_long_form() {
 }
 
 #[test]
-fn help_tells_exit_codes_and_examples() {
+fn help_has_exit_codes_and_examples() {
     check(
         &[],
         &["check", "--help"],
         expect![[r#"
             Validate policy files, and describe their limits in words
 
-            Nothing is started and nothing is sent. Variables come from the environment, as for `serve`. Files that a policy file names are checked too: certificates, keys, and rules for Envoy, which can also be checked by themselves.
+            It starts and sends nothing. Variables come from the environment, as for `serve`. It also checks the files that a policy file names: certificates, keys, and rules for Envoy. Rules for Envoy can also be checked by themselves.
 
-            With --deployment, Kubernetes manifests are checked: the policy file in the ConfigMap, and whether probes, ports, grace period, replicas and disruption budgets fit it. --expect names a file with figures that must hold: `scaling: {ratewright: {cpu: 70, sustained: 2min, replicas: 2..10, scale_up_at: 75}}` and `policies: {per-ip: 100/min}`.
+            With --deployment, it checks Kubernetes manifests: the policy file in the ConfigMap, and whether probes, ports, grace period, replicas and disruption budgets fit it. --expect names a file with values that the manifests must have: `scaling: {ratewright: {cpu: 70, sustained: 2min, replicas: 2..10, scale_up_at: 75}}` and `policies: {per-ip: 100/min}`.
 
             Usage: ratewright check [OPTIONS] [FILE]...
 
             Arguments:
               [FILE]...
-                      Policy files in YAML, or folders of them, each by itself; without any, the defaults [env: RATEWRIGHT_CONFIG]
+                      Policy files in YAML, or folders of them, each checked by itself; if none is given, the defaults [env: RATEWRIGHT_CONFIG]
 
             Options:
               -c, --config <FILE>
@@ -237,14 +237,14 @@ fn help_tells_exit_codes_and_examples() {
                       Compare Kubernetes manifests with the policy file that they deploy: a folder of rendered manifests, a file, or `-` for standard input
 
                   --expect <FILE>
-                      With --deployment: a YAML file of figures that the manifests must have
+                      With --deployment: a YAML file of values that the manifests must have
 
               -h, --help
                       Print help (see a summary with '-h')
 
             Exit status:
               0  all files are valid; each policy is described on standard output
-              2  an option or a file is invalid, or manifests do not fit what they deploy; every error is on standard error, with its position
+              2  an option or a file is invalid, or the manifests do not fit the policy file; every error is on standard error, with its position
 
             Examples:
               ratewright check ratewright.yaml
@@ -258,23 +258,23 @@ fn help_tells_exit_codes_and_examples() {
         &[],
         &["schema", "--help"],
         expect![[r#"
-        Print the JSON Schema of the policy file, for editors
+            Print the JSON Schema of the policy file, for editors
 
-        Usage: ratewright schema [OPTIONS]
+            Usage: ratewright schema [OPTIONS]
 
-        Options:
-              --reference  Print a reference in Markdown instead
-          -h, --help       Print help
+            Options:
+                  --reference  Print a reference in Markdown instead
+              -h, --help       Print help
 
-        Exit status:
-          0  it is on standard output
+            Exit status:
+              0  the schema is on standard output
 
-        Examples:
-          ratewright schema > ratewright.schema.json
-          ratewright schema --reference | less
+            Examples:
+              ratewright schema > ratewright.schema.json
+              ratewright schema --reference | less
 
-        An editor with a YAML language server reads the schema if the file begins with
-          # yaml-language-server: $schema=ratewright.schema.json
-        exit 0"#]],
+            An editor with a YAML language server reads the schema if the file begins with
+              # yaml-language-server: $schema=ratewright.schema.json
+            exit 0"#]],
     );
 }

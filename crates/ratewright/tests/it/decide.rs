@@ -1,11 +1,11 @@
 //! `POST /api/v1/decide`, by requirement id.
 
+mod authorization;
 mod batch;
+mod canonical_keys;
+mod invalid_bodies;
 mod outage;
 mod refund;
-mod refused;
-mod spellings;
-mod strangers;
 
 use serde_json::{Value, json};
 
@@ -28,8 +28,8 @@ fn policies(answer: &Answer) -> Vec<String> {
     limits.map(|limit| limit["policy"].as_str().unwrap().to_owned()).collect()
 }
 
-/// B2: the figures of seed 001. All of it is there at once; it is all back after the time that the fields tell, and who
-/// is denied waits at least as long as is configured.
+/// B2: the numbers of seed 001. A full bucket allows the whole burst; it is full again after the time in the headers, and a denied
+/// client waits at least the configured minimum.
 #[test]
 fn b2_named_limits_have_their_figures() {
     for (name, quota, capacity, refill, retry_after) in [
@@ -51,12 +51,12 @@ fn b2_named_limits_have_their_figures() {
             assert_eq!(paid.headers["ratelimit-policy"], format!("\"{name}\";q={capacity};w={refill}"));
             let denied = ask(&ratewright, &all);
             assert_eq!(denied.status, 429, "{name} {quota}");
-            let told: u64 = denied.headers["retry-after"].parse().unwrap();
+            let sent_wait: u64 = denied.headers["retry-after"].parse().unwrap();
             // The test takes some time itself, during which some of it comes back.
             let most: u64 = refill.max(retry_after);
             assert!(
-                (most.saturating_sub(5).max(retry_after)..=most).contains(&told),
-                "{name} {quota}: {told}"
+                (most.saturating_sub(5).max(retry_after)..=most).contains(&sent_wait),
+                "{name} {quota}: {sent_wait}"
             );
         }
     }
@@ -92,7 +92,7 @@ policies:
 - {name: everybody, quota: {rate: 100000/h}}
 "#;
 
-/// B3, B4: the first match of a group decides, for every method; what is exempt falls under no policy at all.
+/// B3, B4: the first match of a group applies, for every method; no policy covers an exempt path.
 #[test]
 fn b3_paths_choose_the_limit_for_every_method() {
     let ratewright = Ratewright::start(ENDPOINTS);
@@ -155,8 +155,8 @@ fn by_user_or_address(more: &str) -> String {
     )
 }
 
-/// B5: the key is `user:…` for who proved to be somebody, and `ip:…` otherwise. Who asks for a decision is trusted, so
-/// it may say who the user is; a token is verified all the same.
+/// B5: the key is `user:…` for a verified user, and `ip:…` otherwise. Callers of `/decide` are trusted, so they may name the user; a
+/// token is still verified.
 #[test]
 fn b5_a_client_is_its_user_or_else_its_address() {
     let ratewright = Ratewright::start(&by_user_or_address("10.0.0.0/8"));
@@ -181,12 +181,12 @@ fn b5_a_client_is_its_user_or_else_its_address() {
     assert_eq!(
         (left("ip:192.0.2.1"), left("user:ip:192.0.2.1")),
         (json!(1), json!(4)),
-        "a name is no address"
+        "a name is not an address"
     );
 }
 
-/// B5, C11: a caller that asks about itself is believed nothing: neither who it is nor from where, unless it is a
-/// trusted proxy. Then the address is the one that the last proxy which is not ours has seen.
+/// B5, C11: a caller that asks about itself can name neither a user nor an address, unless it is a trusted proxy. Then the address
+/// is the last one in X-Forwarded-For that is not a trusted proxy.
 #[test]
 fn b5_c11_headers_count_from_trusted_proxies_only() {
     let check = |ratewright: &Ratewright, headers: &[(&str, &str)]| {
@@ -208,7 +208,7 @@ fn b5_c11_headers_count_from_trusted_proxies_only() {
     assert_eq!(check(&proxy, &[]), "ip:127.0.0.1");
 }
 
-/// B6, A7: a denial says all that there is to say, and nothing else.
+/// B6, A7: a denial has exactly these members.
 #[test]
 fn b6_a_denial_is_a_problem_with_these_members() {
     let problem = "problem: {type: 'https://example.org/problems/{name}'}\n";
@@ -264,7 +264,7 @@ fn b6_a_denial_is_a_problem_with_these_members() {
     );
 }
 
-/// B7: one warning for each denial, with all that a person wants to know.
+/// B7: one warning for each denial, with all its details.
 #[test]
 fn b7_each_denial_is_one_warning() {
     let ratewright = Ratewright::start(&format!(
@@ -291,9 +291,9 @@ fn b7_each_denial_is_one_warning() {
     }
 }
 
-/// A6: both families, either, or none; and what scripts of other origins may read.
+/// A6: both header families, one, or none; and which headers scripts of other origins may read.
 #[test]
-fn answers_carry_the_families_that_are_configured() {
+fn responses_have_the_configured_header_families() {
     let x_ratelimit = ["x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"];
     let ietf = ["ratelimit", "ratelimit-policy"];
     for (headers, has_x, has_ietf) in [
@@ -328,7 +328,7 @@ fn answers_carry_the_families_that_are_configured() {
 }
 
 #[test]
-fn an_answer_carries_the_id_of_its_request_or_a_new_one() {
+fn a_response_has_the_id_of_its_request_or_a_new_one() {
     let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 1}", ""));
     let id = |headers: &[(&str, &str)]| {
         let answer = ratewright.post("/api/v1/decide", headers, r#"{"attributes": {"ip": "192.0.2.1"}}"#);
@@ -347,7 +347,7 @@ fn an_answer_carries_the_id_of_its_request_or_a_new_one() {
 }
 
 #[test]
-fn overrides_are_other_terms_for_some() {
+fn overrides_change_the_quota_of_matching_requests() {
     let overrides = "overrides: [{match: {ip: 192.0.2.0/25}, quota: {rate: 1/h, burst: 9}}, {match: {header:X-Plan: free*}, mode: shadow}, {match: {ip: 203.0.113.7}, mode: off}]";
     let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 2}", overrides));
     let limit = |attributes: Value| ratewright.decide(&attributes).json()["limits"][0].clone();
@@ -359,7 +359,7 @@ fn overrides_are_other_terms_for_some() {
 }
 
 #[test]
-fn a_request_costs_what_its_policy_and_its_asker_say() {
+fn cost_is_set_by_the_policy_and_the_caller() {
     let by_header = Ratewright::start(&policy("api", "{rate: 1/h, burst: 100}", "cost: {header: X-Cost}"));
     let spent = |ratewright: &Ratewright, body: Value| {
         ratewright.ask("DELETE", "/api/v1/rate-limit/reset?policy=api&key=192.0.2.1");
@@ -381,7 +381,7 @@ fn a_request_costs_what_its_policy_and_its_asker_say() {
 }
 
 #[test]
-fn who_lacks_what_is_counted_by_is_skipped_counted_by_address_or_refused() {
+fn a_missing_key_attribute_skips_falls_back_or_denies() {
     let with = |missing: &str| {
         Ratewright::start(&format!(
             "policies: [{{name: users, by: user, missing: {missing}, quota: {{rate: 1/h, burst: 5}}}}, \
@@ -407,7 +407,7 @@ fn who_lacks_what_is_counted_by_is_skipped_counted_by_address_or_refused() {
     assert_eq!((named.status, named.remaining("all")), (200, Some(4)), "who was refused was not charged");
 }
 
-/// E6: what is in shadow is counted and shown, and never denies: not alone, and not beside one that does.
+/// E6: a shadow policy is counted and shown, and never denies: neither alone nor beside an enforced policy.
 #[test]
 fn e6_shadow_never_denies() {
     let ratewright = Ratewright::start(
@@ -419,7 +419,7 @@ fn e6_shadow_never_denies() {
     let outcomes = answers.each_ref().map(|answer| answer.json()["limits"][0]["outcome"].clone());
     assert_eq!(outcomes, ["charged", "denied", "denied", "denied"]);
     assert_eq!(answers[3].json()["violated-policies"], json!(["api"]));
-    assert!(!answers[0].headers["ratelimit-policy"].contains("trial"), "clients are not told of it");
+    assert!(!answers[0].headers["ratelimit-policy"].contains("trial"), "responses do not name it");
     let series = |verdict: &str| {
         ratewright.metric(&format!(
             r#"ratewright_decisions_total{{policy="trial",entrypoint="rest",verdict="{verdict}",basis="local",mode="shadow"}}"#
@@ -445,7 +445,7 @@ fn policies_can_be_named_besides_those_that_cover_the_request() {
     }
 }
 
-/// A look says what would happen, and changes nothing: no bucket, no figure, no line in the log.
+/// A look returns the decision, and changes nothing: no bucket, no metric, no log line.
 #[test]
 fn a_look_spends_nothing_and_is_not_counted() {
     let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 2}", ""));

@@ -1,4 +1,4 @@
-//! The pages say what the program does.
+//! The pages in docs/ against the program: transcripts are replayed, files are checked.
 
 mod markdown;
 mod operations;
@@ -45,20 +45,20 @@ fn the_page_on_configuration_has_the_reference_that_the_program_prints() {
 }
 
 #[test]
-fn every_file_on_the_page_on_configuration_is_sound() {
+fn every_file_on_the_page_on_configuration_is_valid() {
     let page = page("configuration.md");
     let files = files(&page);
     assert!(files.len() > 8, "{} files", files.len());
     for file in files {
-        // There is no environment here.
+        // Without environment variables.
         let file = file.replace("${JWT_SECRET}", "a secret for tests, long enough for HS256");
-        assert_eq!(ratewright::understand(&file), Ok(()), "{file}");
+        assert_eq!(ratewright::parse_policy_file(&file), Ok(()), "{file}");
     }
 }
 
 /// Each command on the page is run, in order. With UPDATE_EXPECT=1 what they print is written anew.
 #[test]
-fn the_page_on_the_api_shows_what_the_program_answers() {
+fn the_page_on_the_api_shows_real_responses() {
     let page = page("api.md");
     let (ratewright, folder) = (Ratewright::start(files(&page)[0]), TempDir::new().unwrap());
     let described = ratewright.ask("GET", "/openapi.json").json();
@@ -102,12 +102,12 @@ fn the_page_on_the_gateway_shows_what_a_newcomer_sees() {
 }
 
 #[test]
-fn every_file_on_the_page_on_the_gateway_is_sound() {
+fn every_file_on_the_page_on_the_gateway_is_valid() {
     let page = page("gateway.md");
     let files = files(&page);
     assert!(files.len() > 2, "{} files", files.len());
     for file in files {
-        assert_eq!(ratewright::understand(file), Ok(()), "{file}");
+        assert_eq!(ratewright::parse_policy_file(file), Ok(()), "{file}");
     }
 }
 
@@ -127,7 +127,7 @@ fn the_page_on_installation_shows_what_an_operator_sees() {
     expect_file!["../../../../docs/install.md"].assert_eq(&replay(&page, &stage));
     for file in files {
         let file = file.replace("${RATEWRIGHT_TOKEN}", "a-token-for-tests");
-        assert_eq!(ratewright::understand(&file), Ok(()), "{file}");
+        assert_eq!(ratewright::parse_policy_file(&file), Ok(()), "{file}");
     }
 }
 
@@ -148,7 +148,7 @@ fn e5_the_page_on_clients_shows_a_limited_response() {
 }
 
 #[test]
-fn the_page_on_the_gateway_tells_what_becomes_of_paths() {
+fn the_page_on_the_gateway_describes_path_normalisation() {
     let page = page("gateway.md");
     let (_, rest) = page.split_once("| written | forwarded | |\n|---|---|---|\n").unwrap();
     let rows: Vec<_> = rest.lines().take_while(|line| line.starts_with('|')).collect();
@@ -163,7 +163,7 @@ fn the_page_on_the_gateway_tells_what_becomes_of_paths() {
     }
 }
 
-/// A reader's three files, with Envoy itself if it is there.
+/// The page's three files, with Envoy if it is installed.
 #[test]
 fn the_page_on_envoy_limits_a_route() {
     let page = page("envoy.md");
@@ -171,7 +171,7 @@ fn the_page_on_envoy_limits_a_route() {
     let [rules, config, envoy, listen, open, more] = &files[..] else { panic!("{} files", files.len()) };
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name);
-    // A minute may turn while we ask; a day hardly.
+    // A minute may end during the test; a day hardly ever does.
     std::fs::write(path("edge.yaml"), rules.replace("unit: minute", "unit: day")).unwrap();
     for (name, text) in [("more.yaml", more), ("open.yaml", open)] {
         std::fs::write(path(name), text).unwrap();
@@ -192,7 +192,7 @@ fn the_page_on_envoy_limits_a_route() {
             text.replace(&format!("port_value: {written}"), &format!("port_value: {real}"))
         });
     let envoy = Envoy::serve(&text, port);
-    let told = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let printed = page.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let get = |path: &str| {
         let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
         http(&envoy.address(), &request)
@@ -203,7 +203,7 @@ fn the_page_on_envoy_limits_a_route() {
             format!("{} {}\n", answer.status, answer.headers["x-ratelimit-remaining"])
         })
         .collect();
-    assert_eq!(seen, told);
+    assert_eq!(seen, printed);
     for spelling in ["/login?x=1", "//login", "/%6Cogin", "/x/../login", "/x%2f..%2flogin?y=2"] {
         assert_eq!(get(spelling).status, 429, "{spelling}");
     }

@@ -1,6 +1,6 @@
-//! Envoy itself, with its rate limit filter, in front of nginx: what its clients see.
+//! A real Envoy with its rate limit filter, in front of nginx: what its clients see.
 
-mod no_way_around;
+mod ambiguous_requests;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,7 +17,7 @@ const BY: &str = "\
 - actions: [{request_headers: {header_name: ':path', descriptor_key: path}}]
 ";
 
-/// By what a header says, as much as another says; and by tokens, of which the answer tells how many they were.
+/// By one header's value, with the cost in another; and by tokens, whose number is in the response.
 const BY_COST: &str = "\
 - actions: [{request_headers: {header_name: x-batch, descriptor_key: batch}}]
   hits_addend: {format: '%REQ(x-size)%'}
@@ -57,12 +57,12 @@ impl Edge {
         Self::of(folder, ratewright)
     }
 
-    /// The program with these doors.
-    fn opening(doors: &str) -> Self {
+    /// The program with these listeners.
+    fn opening(listeners: &str) -> Self {
         let folder = tempfile::TempDir::new().unwrap();
         let [rules, file] = ["edge.yaml", "ratewright.yaml"].map(|name| folder.path().join(name));
         std::fs::write(&rules, RULES).unwrap();
-        let config = format!("listen: {{{doors}}}\nenvoy: {{files: [{}]}}\n", rules.display());
+        let config = format!("listen: {{{listeners}}}\nenvoy: {{files: [{}]}}\n", rules.display());
         std::fs::write(&file, config).unwrap();
         Self::of(folder, Ratewright::serve(&["-c".as_ref(), file.as_path()]))
     }
@@ -81,7 +81,7 @@ impl Edge {
         Envoy::start(&Filter { service: &self.ratewright.grpc, upstream: &upstream, ..filter })
     }
 
-    /// The same question in JSON.
+    /// The same request in JSON.
     fn ask(&self, body: &str) -> Answer {
         let (address, length) = (&self.ratewright.address, body.len());
         let head = format!("POST /json HTTP/1.1\r\nHost: {address}\r\nContent-Length: {length}\r\n");
@@ -118,7 +118,7 @@ descriptors:
 ";
 
 #[test]
-fn envoys_clients_are_limited_and_told() {
+fn envoys_clients_get_429_and_rate_limit_headers() {
     if !has_envoy() {
         return;
     }
@@ -134,12 +134,12 @@ fn envoys_clients_are_limited_and_told() {
     assert_eq!(statuses(&envoy, "/shadow", 5), BTreeMap::from([(200, 5)]));
     assert_eq!(statuses(&envoy, "/free", 5), BTreeMap::from([(200, 5)]));
     assert_eq!(statuses(&envoy, "/bucket", 5), BTreeMap::from([(200, 3), (429, 2)]));
-    // What was denied has cost the address nothing: 14 of 17 passed.
+    // Denied requests do not charge the address: 14 of 17 passed.
     assert_eq!(get(&envoy, "/other").headers["x-ratelimit-remaining"], "985");
 }
 
 #[test]
-fn rules_are_changed_while_envoy_asks_and_counters_stay() {
+fn a_reload_of_rules_keeps_counters() {
     if !has_envoy() {
         return;
     }
@@ -161,15 +161,15 @@ fn rules_are_changed_while_envoy_asks_and_counters_stay() {
     std::fs::write(edge.folder.path().join("edge.yaml"), both).unwrap();
     wait_until("it is in force", || edge.ratewright.metric("ratewright_reloads_total") == 2.0);
     assert_eq!(get(&envoy, "/once").status, 429);
-    // What is no policy is told too.
+    // An invalid file is reported too.
     let free = more.replace("value: /free, rate_limit: {unlimited: true}", "value: /free");
     std::fs::write(edge.folder.path().join("edge.yaml"), free).unwrap();
     edge.ratewright.wait_for_line(&["policies reloaded", "~envoy"]);
 }
 
-/// While clients ask without a pause, rules are replaced over and over: nobody gets an error, and not one more passes than may.
+/// Rules are replaced repeatedly under load: no request fails, and no more pass than the limit allows.
 #[test]
-fn rules_are_changed_under_load_and_the_limit_stays_exact() {
+fn reloads_of_rules_under_load_keep_the_limit_exact() {
     if !has_envoy() {
         return;
     }
@@ -203,7 +203,7 @@ fn rules_are_changed_under_load_and_the_limit_stays_exact() {
 }
 
 #[test]
-fn a_request_costs_what_it_says_and_an_answer_what_it_turned_out_to_be() {
+fn costs_come_from_request_and_response_headers() {
     if !has_envoy() {
         return;
     }
@@ -228,9 +228,9 @@ descriptors:
     assert_eq!(model(), 429);
 }
 
-/// Envoy and Ratewright show each other certificates. One that shows none gets no answers.
+/// Envoy and Ratewright use mutual TLS. A client without a certificate gets no response.
 #[test]
-fn only_who_shows_a_certificate_is_answered() {
+fn only_clients_with_a_certificate_are_served() {
     if !has_envoy() {
         return;
     }
@@ -247,8 +247,8 @@ fn only_who_shows_a_certificate_is_answered() {
         (&*mutual, Trust::Mutual(folder), 200),
     ] {
         let tls = format!("tls: {{cert: {cert}, key: {key}{more}}}");
-        let doors = format!("api: '127.0.0.1:0', admin: off, grpc: {{address: '127.0.0.1:0', {tls}}}");
-        let edge = Edge::opening(&doors);
+        let listeners = format!("api: '127.0.0.1:0', admin: off, grpc: {{address: '127.0.0.1:0', {tls}}}");
+        let edge = Edge::opening(&listeners);
         let filter = Filter { failure_mode_deny: true, rate_limits: BY, trust, ..Filter::PATIENT };
         let status = get(&edge.envoy_with(filter), "/once").status;
         assert_eq!(status, expected, "{trust:?} {more}");
@@ -258,9 +258,9 @@ fn only_who_shows_a_certificate_is_answered() {
     }
 }
 
-/// Envoy must not notice that Redis is gone; that Ratewright is, it handles as it was told.
+/// Envoy does not notice an outage of Redis. During an outage of Ratewright it follows failure_mode_deny.
 #[test]
-fn without_redis_envoy_notices_nothing_and_without_ratewright_it_does_as_it_was_told() {
+fn envoy_survives_an_outage_of_redis_and_of_ratewright() {
     if !has_envoy() {
         return;
     }
@@ -280,7 +280,7 @@ fn without_redis_envoy_notices_nothing_and_without_ratewright_it_does_as_it_was_
 }
 
 #[test]
-fn the_same_can_be_asked_in_json() {
+fn post_json_decides_as_grpc_does() {
     let edge = Edge::with("headers: retry-after", RULES, "");
     let body = r#"{"domain": "edge", "descriptors": [{"entries": [{"key": "path", "value": "/once"}]}]}"#;
     let (first, second) = (edge.ask(body), edge.ask(body));
@@ -298,7 +298,7 @@ fn the_same_can_be_asked_in_json() {
     assert_eq!(edge.ask("{").status, 400);
 }
 
-/// Also what was charged although it did not fit.
+/// Including charges over the limit (record mode).
 #[test]
 fn denials_are_counted_for_the_rule_that_denies() {
     for compat in ["all_or_nothing", "strict"] {
@@ -317,12 +317,12 @@ fn denials_are_counted_for_the_rule_that_denies() {
     }
 }
 
-/// A name that is written wrong looks like one that has no limit. It can be seen.
+/// A mistyped name looks like one without a limit. The metrics show it.
 #[test]
-fn what_meets_no_rule_is_counted_and_told() {
+fn unmatched_requests_are_counted_and_logged() {
     let edge = Edge::start(&format!("{RULES}- {{key: open}}\n"), "");
     assert!(edge.ratewright.banner.contains("4 limits, "), "{}", edge.ratewright.banner);
-    // What is written without a limit is meant so.
+    // A rule without a limit is intended.
     for (domain, key) in [("egde", "path"), ("edge", "paht"), ("edge", "path"), ("edge", "open")] {
         let body = format!(
             r#"{{"domain": "{domain}", "descriptors": [{{"entries": [{{"key": "{key}", "value": "/free"}}]}}]}}"#
@@ -335,7 +335,7 @@ fn what_meets_no_rule_is_counted_and_told() {
     assert_eq!(edge.ratewright.ask("GET", "/healthcheck").body, "OK");
 }
 
-/// By the rule as it is written, and by values of requests where the file asks for that.
+/// By rule, and by values of requests if the file says so (detailed_metric).
 #[test]
 fn hits_are_counted_by_rule() {
     let rules = "domain: edge\ndescriptors:
@@ -357,9 +357,9 @@ fn hits_are_counted_by_rule() {
     }
 }
 
-/// Envoy can send any header field as a value. What sounds like a secret is not shown.
+/// Envoy can send any header as a value. Values under secret-like names are not shown.
 #[test]
-fn what_sounds_like_a_secret_stays_out_of_the_log() {
+fn secret_values_stay_out_of_the_log() {
     let limit = "rate_limit: {unit: day, requests_per_unit: 1}";
     let rules = format!("domain: edge\ndescriptors: [{{key: X-Api-Key, {limit}}}, {{key: user, {limit}}}]\n");
     let edge = Edge::start(&rules, "");
@@ -378,9 +378,9 @@ fn what_sounds_like_a_secret_stays_out_of_the_log() {
     );
 }
 
-/// Hits that are told after an answer deny nobody, and are counted so; who looks then is denied.
+/// Hits reported after a response deny no request, and are not counted as denials; the next request is denied.
 #[test]
-fn a_report_is_no_denial() {
+fn hits_reported_after_a_response_are_not_denials() {
     let rules = "domain: edge\ndescriptors: [{key: model, record_mode: true, rate_limit: {unit: day, requests_per_unit: 10}}]\n";
     let edge = Edge::start(rules, "");
     let ask = |hits: u32| {
@@ -405,9 +405,9 @@ fn a_report_is_no_denial() {
     assert!(left <= retry_after && retry_after <= left + 60, "{retry_after} s, until the day ends: {left} s");
 }
 
-/// With Redis, and with one that stalls: what a decision waits for is one question, whatever the modes of its rules are.
+/// With Redis, and with a stalled Redis: a decision waits for one call, whatever the modes of its rules.
 #[test]
-fn a_decision_waits_for_redis_once_and_corrects_afterwards() {
+fn a_decision_makes_one_redis_call_and_settles_afterwards() {
     let limit = |n: u32| format!("rate_limit: {{unit: day, requests_per_unit: {n}}}");
     let (one, ten) = (limit(1), limit(10));
     let rules = format!(
@@ -456,7 +456,7 @@ fn a_decision_waits_for_redis_once_and_corrects_afterwards() {
         let status = ask(asked).status;
         proxy.set(Fault::None);
         assert!([200, 429].contains(&status), "{asked:?}: {status}");
-        wait_until("it is told that Redis did not answer", || n_unanswered() > n_before);
+        wait_until("the outage of Redis is logged", || n_unanswered() > n_before);
         assert_eq!(n_unanswered() - n_before, 1.0, "{asked:?}");
         edge.ratewright.wait_for_redis();
     }

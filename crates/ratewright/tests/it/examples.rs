@@ -1,9 +1,8 @@
-//! The files in `examples/`: they are sound, they mean what the documents they come from say, and editors are told the
-//! same of them as the program finds.
+//! The files in `examples/`: they are valid, they have the numbers of their requirements, and the JSON Schema agrees with the program.
 //!
-//! What the program does with each, request by request, is in `played`.
+//! `requests` sends requests to each of them.
 
-mod played;
+mod requests;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -28,7 +27,7 @@ fn folder() -> PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
 }
 
-/// What `ratewright check` says of an example, without the line of what is never limited.
+/// The output of `ratewright check` for an example, without the line on exempt paths.
 fn words(name: &str, profile: Option<&str>) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
     command.args(["check", name]).args(profile.iter().flat_map(|profile| ["--profile", profile]));
@@ -37,9 +36,9 @@ fn words(name: &str, profile: Option<&str>) -> String {
         .env("JWT_SECRET", "a secret for tests, long enough for HS256")
         .output()
         .unwrap();
-    let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-    assert!(output.status.success(), "{told}");
-    told.lines().filter(|line| !line.contains("never limited")).map(|line| format!("{line}\n")).collect()
+    let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    assert!(output.status.success(), "{printed}");
+    printed.lines().filter(|line| !line.contains("never limited")).map(|line| format!("{line}\n")).collect()
 }
 
 #[track_caller]
@@ -51,7 +50,7 @@ fn check(name: &str, profile: Option<&str>, expected: Expect) {
 fn schema() -> Validator {
     let output = Command::new(env!("CARGO_BIN_EXE_ratewright")).arg("schema").output().unwrap();
     let schema: Value = serde_json::from_slice(&output.stdout).unwrap();
-    jsonschema::meta::validate(&schema).unwrap_or_else(|error| panic!("the schema is no schema: {error}"));
+    jsonschema::meta::validate(&schema).unwrap_or_else(|error| panic!("invalid schema: {error}"));
     jsonschema::validator_for(&schema).unwrap()
 }
 
@@ -74,7 +73,7 @@ fn every_example_is_listed_here() {
 }
 
 #[test]
-fn every_example_is_sound_for_the_program_and_for_editors() {
+fn every_example_is_valid_for_the_program_and_for_editors() {
     let schema = schema();
     for (name, profile) in EXAMPLES {
         words(name, profile);
@@ -89,7 +88,7 @@ fn every_example_is_sound_for_the_program_and_for_editors() {
     }
 }
 
-/// What editors are told is what the program finds, on both sides.
+/// The schema and the program accept the same files.
 #[test]
 fn the_schema_accepts_what_the_program_accepts() {
     let schema = schema();
@@ -117,14 +116,14 @@ fn the_schema_accepts_what_the_program_accepts() {
         "log: {level: debug, modules: {h2: off}, denials: 5}",
         "headers: {families: []}",
     ] {
-        assert_eq!(ratewright::understand(good), Ok(()), "{good}");
+        assert_eq!(ratewright::parse_policy_file(good), Ok(()), "{good}");
         let errors: Vec<_> = schema.iter_errors(&json(good)).map(|error| error.to_string()).collect();
         assert!(errors.is_empty(), "{good}: {errors:?}");
     }
 }
 
 #[test]
-fn the_schema_refuses_what_the_program_refuses() {
+fn the_schema_rejects_what_the_program_rejects() {
     let schema = schema();
     for bad in [
         "polices: []",
@@ -184,14 +183,14 @@ fn the_schema_refuses_what_the_program_refuses() {
         "log: {denials: many}",
         "api: {defaults: {tokenbucket: {rate: 1/s}}}",
     ] {
-        assert!(ratewright::understand(bad).is_err(), "the program accepts {bad}");
+        assert!(ratewright::parse_policy_file(bad).is_err(), "the program accepts {bad}");
         assert!(!schema.is_valid(&json(bad)), "the schema accepts {bad}");
     }
 }
 
 /// A1, A6, A9.
 #[test]
-fn the_gateway_has_the_figures_of_its_document() {
+fn the_gateway_example_has_the_required_numbers() {
     check(
         "gateway.yaml",
         None,
@@ -209,7 +208,7 @@ fn the_gateway_has_the_figures_of_its_document() {
 
 /// B1, B2, B3.
 #[test]
-fn endpoints_have_the_figures_of_their_document() {
+fn the_endpoints_example_has_the_required_numbers() {
     check(
         "endpoints.yaml",
         None,
@@ -257,7 +256,7 @@ fn endpoints_have_the_figures_of_their_document() {
 
 /// C3, C7.
 #[test]
-fn decisions_have_the_figures_of_their_document() {
+fn the_decisions_example_has_the_required_numbers() {
     check(
         "decisions.yaml",
         None,
@@ -274,7 +273,7 @@ fn decisions_have_the_figures_of_their_document() {
 
 /// E1.
 #[test]
-fn availability_has_the_figures_of_its_document() {
+fn the_availability_example_has_the_required_numbers() {
     check(
         "availability.yaml",
         None,

@@ -1,4 +1,4 @@
-//! Why a request is limited, or not: over the API, over the admin listener, and by a file alone.
+//! Explanations of a request: from the API, from the admin listener, and from a policy file.
 
 use expect_test::{Expect, expect};
 use serde_json::Value;
@@ -51,7 +51,7 @@ fn check_origins(ratewright: &Ratewright, attributes: &str, expected: Expect) {
 }
 
 #[test]
-fn every_policy_says_why_it_applies_or_not() {
+fn each_policy_is_explained() {
     let ratewright = Ratewright::start(CONFIG);
     let login = r#"{"ip": "192.0.2.1", "method": "POST", "path": "/api/login", "user": "g-1"}"#;
     check(
@@ -142,7 +142,7 @@ fn explaining_spends_nothing_and_agrees_with_the_decision() {
 }
 
 #[test]
-fn the_origin_of_every_attribute_is_told() {
+fn the_origin_of_each_attribute_is_shown() {
     let ratewright = Ratewright::start(CONFIG);
     check_origins(
         &ratewright,
@@ -186,7 +186,7 @@ fn the_origin_of_every_attribute_is_told() {
 }
 
 #[test]
-fn the_command_explains_by_a_running_program_and_by_a_file() {
+fn the_command_asks_an_instance_or_reads_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("ratewright.yaml");
     std::fs::write(&file, CONFIG).unwrap();

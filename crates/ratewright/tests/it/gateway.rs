@@ -1,16 +1,16 @@
-//! The gateway as its users meet it: the examples with a real nginx behind them, asked with real clients.
+//! The gateway as users run it: the examples, a real nginx as upstream, real clients.
 
 mod access_log;
-mod clients;
+mod ambiguous_requests;
 mod cors;
-mod many;
-mod named_limits;
-mod no_way_around;
+mod limits_by_route;
+mod many_connections;
 mod proxy_protocol;
+mod real_clients;
 mod scenarios;
-mod shared;
+mod shared_redis;
+mod troubleshooting;
 mod websocket;
-mod why;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ fn application() -> Nginx {
     Nginx::start(1, "", &server)
 }
 
-/// A gateway with these policies before the application.
+/// A gateway with these policies in front of the application.
 fn gateway(application: &Nginx, config: &str) -> Ratewright {
     Ratewright::start(&with_routes(application, config))
 }

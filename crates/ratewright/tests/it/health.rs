@@ -1,4 +1,4 @@
-//! `ratewright health`, against a program that is ready, stopping, without its Redis, and not there.
+//! `ratewright health` against an instance that is ready, stopping, without Redis, and unreachable.
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -45,7 +45,7 @@ fn a_running_program_is_ready_and_alive() {
 }
 
 #[test]
-fn a_program_that_drains_is_alive_and_not_ready() {
+fn a_draining_instance_is_alive_but_not_ready() {
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = upstream.local_addr().unwrap();
     let ratewright = Ratewright::start(&format!(
@@ -59,7 +59,7 @@ fn a_program_that_drains_is_alive_and_not_ready() {
     check(
         &ask(&ratewright, &[]),
         expect![[r#"
-        not ready: it is stopping
+        not ready: the instance is stopping
         exit 1"#]],
     );
     check(
@@ -80,7 +80,7 @@ fn a_program_that_drains_is_alive_and_not_ready() {
 }
 
 #[test]
-fn a_program_that_denies_everything_without_redis_is_not_ready() {
+fn an_instance_that_needs_redis_is_not_ready_without_it() {
     let port = free_port();
     let ratewright = Ratewright::start(&format!(
         "store: {{redis: {{url: 'redis://127.0.0.1:{port}'}}, on_failure: closed}}\n"
@@ -88,24 +88,24 @@ fn a_program_that_denies_everything_without_redis_is_not_ready() {
     check(
         &ask(&ratewright, &[]),
         expect![[r#"
-        not ready: Redis is out of reach, and store.on_failure is closed
+        not ready: Redis is unreachable and store.on_failure is closed
         exit 1"#]],
     );
 }
 
 #[test]
-fn a_program_that_is_not_there_is_reported() {
+fn an_unreachable_instance_is_reported() {
     let admin = format!("http://127.0.0.1:{}", free_port());
     let output = command(&["health"]).env("RATEWRIGHT_ADMIN", &admin).output().unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.starts_with(&format!("error: cannot reach {admin} (Connection refused")), "{told}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(printed.starts_with(&format!("error: cannot reach {admin} (Connection refused")), "{printed}");
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
-    assert_eq!(run(&["health", "--admin", "8082"]).status.code(), Some(2), "an option is wrong");
+    assert_eq!(run(&["health", "--admin", "8082"]).status.code(), Some(2), "an option is invalid");
 }
 
 /// Readiness is open to all: the token is not sent, so that no probe needs it and none can leak it.
 #[test]
-fn health_is_asked_over_tls_and_without_a_token() {
+fn health_uses_tls_and_sends_no_token() {
     let folder = TempDir::new().unwrap();
     write_certificates(folder.path());
     let path = |name: &str| folder.path().join(name).display().to_string();
@@ -129,9 +129,12 @@ fn health_is_asked_over_tls_and_without_a_token() {
 #[test]
 fn help_has_exit_status_and_examples() {
     let help = String::from_utf8(run(&["health", "--help"]).stdout).unwrap();
-    for part in
-        ["--live", "Exit status:\n  0  it is ready", "Examples:\n  ratewright health\n", "RATEWRIGHT_ADMIN"]
-    {
+    for part in [
+        "--live",
+        "Exit status:\n  0  the instance is ready",
+        "Examples:\n  ratewright health\n",
+        "RATEWRIGHT_ADMIN",
+    ] {
         assert!(help.contains(part), "{part} is not in {help}");
     }
 }

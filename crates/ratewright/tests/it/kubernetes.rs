@@ -1,5 +1,5 @@
-//! The manifests in `deploy/kubernetes`: rendered by kubectl, held to the schemas of several versions of Kubernetes, checked by
-//! `ratewright check --deployment`, and run as a pod would run them. There is no cluster in tests.
+//! The manifests in `deploy/kubernetes`: rendered by kubectl, validated with the schemas of several versions of
+//! Kubernetes, checked by `ratewright check --deployment`, and run as in a pod. Tests need no cluster.
 
 mod check;
 mod inputs;

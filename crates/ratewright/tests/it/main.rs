@@ -1,35 +1,35 @@
-//! The program as its users meet it: started as a process, asked over sockets, stopped by signals.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on may stop")]
+//! Tests of the program as users run it: a process, requests over sockets, signals.
+#![expect(clippy::unwrap_used, reason = "a failed step fails the test")]
 
-mod admin;
+mod admin_client;
 mod api;
 mod attack;
 mod client_loops;
 mod commands;
-mod cost;
+mod cost_by_path;
 mod curl;
 mod decide;
 mod docs;
 mod envoy;
 mod examples;
 mod explain;
-mod files;
 mod gateway;
 mod health;
 mod kubernetes;
-mod log;
+mod log_levels;
+mod monitoring;
 mod openapi;
 mod packages;
+mod policy_file_argument;
 mod process;
 mod prometheus;
 mod redis;
 mod reload;
 mod restart;
-mod retrying;
+mod retry_clients;
 mod rollback;
 mod scaling;
 mod tidy;
 mod tls;
 #[cfg(feature = "otel")]
 mod traces;
-mod watching;

@@ -1,5 +1,5 @@
-//! What `/openapi.json` says, held against what the program does: schemathesis makes requests of it, sound and unsound
-//! ones, and looks at each answer. Real denials are compared with their descriptions here, header by header.
+//! `/openapi.json` against the program: schemathesis generates valid and invalid requests, and checks each response. Real denials are
+//! compared with their descriptions, header by header.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -22,7 +22,7 @@ policies:
 /// All that it checks, except that what fits the schema is accepted: a schema cannot say which policies there are, that two
 /// parameters exclude each other, or what a receipt holds.
 #[test]
-fn the_program_does_what_its_description_says() {
+fn responses_match_the_openapi_description() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
     let program = root.join("target/venv/bin/schemathesis");
     assert!(program.exists(), "schemathesis is missing; `make deps` installs it");

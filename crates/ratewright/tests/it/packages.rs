@@ -1,5 +1,5 @@
-//! What users install: the Debian package, the tarball, the image, and the man pages and completions in them. All are made from the
-//! binary that the tests have, by the scripts in `deploy/`.
+//! The packages: Debian package, tarball, image, and the man pages and completions in them. The scripts in `deploy/` build them from
+//! the binary of the tests.
 
 mod debian;
 mod image;
@@ -26,11 +26,11 @@ pub(crate) fn text_of(path: &str) -> String {
 #[track_caller]
 pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    assert!(output.status.success(), "{command:?}: {}", told(&output));
+    assert!(output.status.success(), "{command:?}: {}", output_of(&output));
     String::from_utf8(output.stdout).unwrap()
 }
 
-pub(crate) fn told(output: &Output) -> String {
+pub(crate) fn output_of(output: &Output) -> String {
     String::from_utf8_lossy(&[&*output.stdout, &*output.stderr].concat()).into_owned()
 }
 

@@ -1,4 +1,4 @@
-//! Starts the program on free ports, asks it over sockets, edits its file, reads its log, stops it.
+//! A running program for tests: starts it on free ports, sends requests, edits its file, reads its log, stops it.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -14,7 +14,7 @@ use ratewright_lab::{skip, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// What a file needs so that programs do not meet.
+/// Settings that put all listeners on free ports.
 const FREE_PORTS: &str = "listen: {gateway: '127.0.0.1:0', api: '127.0.0.1:0', grpc: '127.0.0.1:0', admin: '127.0.0.1:0'}\nstop_delay: 0s\n";
 
 /// A running program. Ends with the test.
@@ -22,11 +22,11 @@ pub(crate) struct Ratewright {
     child: Child,
     pub(crate) banner: String,
     pub(crate) address: String,
-    /// Where its admin door is.
+    /// The address of its admin listener.
     pub(crate) admin: String,
-    /// Where its gateway is, if it has routes.
+    /// The address of its gateway, if it has routes.
     pub(crate) gateway: String,
-    /// Where Envoy asks. Empty if it cannot.
+    /// The address of its gRPC listener; empty without rules for Envoy.
     pub(crate) grpc: String,
     lines: Arc<Mutex<Vec<String>>>,
     reading: Option<JoinHandle<()>>,
@@ -37,7 +37,7 @@ pub(crate) struct Ratewright {
 /// A process that ends with the test, even if the test fails.
 pub(crate) struct Guarded(pub(crate) Child);
 
-/// An answer, read to its end.
+/// A whole response.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -45,7 +45,7 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// A policy file's text, with doors on free ports.
+/// A policy file's text, with listeners on free ports.
 pub(crate) fn on_free_ports(config: &str) -> String {
     format!("{FREE_PORTS}{config}")
 }
@@ -69,7 +69,7 @@ impl Ratewright {
 
     /// Starts it under a wall clock that is so many seconds off.
     pub(crate) fn start_off_by(seconds: i64, config: &str) -> Self {
-        // `faketime` itself would stay between the program and who ends it; all it does is to set these.
+        // Not the command `faketime`, which would stay the parent of the program: it only sets these variables.
         let asks = ["-f", "+0s", "printenv", "LD_PRELOAD"];
         let library = Command::new("faketime").args(asks).output().unwrap().stdout;
         let mut command = Command::new(env!("CARGO_BIN_EXE_ratewright"));
@@ -135,8 +135,8 @@ impl Ratewright {
             reading.join().unwrap();
             panic!("it does not start: {:#?}", lines.lock().unwrap());
         };
-        let address = |door: &str| {
-            let (_, rest) = banner.split_once(&format!("{door} on http")).unwrap_or_default();
+        let address = |listener: &str| {
+            let (_, rest) = banner.split_once(&format!("{listener} on http")).unwrap_or_default();
             let (_, rest) = rest.split_once("://").unwrap_or_default();
             rest.split([',', ';']).next().unwrap().to_owned()
         };
@@ -245,23 +245,23 @@ impl Ratewright {
         self.post("/api/v1/decide", &[], &body.to_string())
     }
 
-    /// Asks the admin door by another method than GET.
+    /// Sends a request to the admin listener with another method than GET.
     pub(crate) fn ask_admin(&self, method: &str, path: &str) -> Answer {
         let request = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         self.ask_admin_raw(&request)
     }
 
-    /// Sends bytes to the admin door, and reads one answer.
+    /// Sends bytes to the admin listener, and reads one response.
     pub(crate) fn ask_admin_raw(&self, request: &str) -> Answer {
         exchange(connect(&self.admin), request)
     }
 
-    /// Asks the admin door.
+    /// Sends a GET to the admin listener.
     pub(crate) fn admin(&self, path: &str) -> Answer {
         self.ask_admin("GET", path)
     }
 
-    /// Asks the admin door, with a token.
+    /// Sends a GET to the admin listener, with a token.
     pub(crate) fn admin_with(&self, path: &str, token: &str) -> Answer {
         let token = format!("Authorization: Bearer {token}\r\n");
         let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{token}\r\n");
@@ -292,7 +292,7 @@ impl Ratewright {
         stat.is_ok_and(|stat| !stat.contains(") Z "))
     }
 
-    /// Waits until it has ended, and stays to be asked where it was.
+    /// Waits until it has ended, and keeps its addresses.
     #[track_caller]
     pub(crate) fn wait_until_ended(&mut self) -> ExitStatus {
         let mut status = None;

@@ -1,11 +1,11 @@
-//! The admin door, and what a real Prometheus makes of it.
+//! The admin listener's metrics, scraped by a real Prometheus.
 
 use ratewright_lab::{Prometheus, Sample, wait_until};
 use serde_json::{Value, json};
 
 use crate::process::Ratewright;
 
-/// Limits that no test outlives: what is spent stays spent.
+/// Limits that refill more slowly than any test runs.
 const SLOW: &str = "
 api: {defaults: {token_bucket: {rate: 1/h, burst: 5}, fixed_window: {rate: 5/100d}}}
 metrics: {labels: {application: shop}}
@@ -90,7 +90,7 @@ fn c8_the_three_queries_work_as_written() {
 }
 
 #[test]
-fn c8_the_admin_door_tells_how_things_are() {
+fn c8_the_admin_listener_reports_health_and_metrics() {
     let ratewright = Ratewright::start(SLOW);
     for _ in 0..7 {
         ratewright.get("check?key=somebody");
@@ -136,14 +136,14 @@ fn the_number_of_policies_is_that_of_the_policy_file_in_force() {
 }
 
 #[test]
-fn b7_a_denial_is_a_warning_and_a_flood_of_them_is_not_a_flood_of_lines() {
+fn b7_denials_are_warnings_and_their_log_lines_are_limited() {
     let ratewright = Ratewright::start(SLOW);
     for _ in 0..105 {
         ratewright.get("check?key=somebody");
     }
-    let told = ratewright.log();
-    let told: Vec<_> = told.iter().filter(|line| line.contains("denied")).collect();
-    let first = told.first().expect("a warning");
+    let denial_lines = ratewright.log();
+    let denial_lines: Vec<_> = denial_lines.iter().filter(|line| line.contains("denied")).collect();
+    let first = denial_lines.first().expect("a warning");
     let first: Value = serde_json::from_str(first).unwrap();
     for (member, expected) in [
         ("level", json!("WARN")),
@@ -154,12 +154,12 @@ fn b7_a_denial_is_a_warning_and_a_flood_of_them_is_not_a_flood_of_lines() {
     ] {
         assert_eq!(first[member], expected, "{first}");
     }
-    assert!((10..100).contains(&told.len()), "{} lines for 100 denials", told.len());
+    assert!((10..100).contains(&denial_lines.len()), "{} lines for 100 denials", denial_lines.len());
 }
 
-/// B7: who is denied is told in one line, whatever it calls itself.
+/// B7: a denial is one log line, whatever the client sends as its name.
 #[test]
-fn b7_what_a_client_sends_forges_no_line_of_the_log() {
+fn b7_clients_cannot_forge_log_lines() {
     let policy = "policies: [{name: p, by: user, quota: {rate: 1/h}}]";
     for format in ["text", "json"] {
         let ratewright = Ratewright::start(&format!("{policy}\nlog: {{format: {format}}}\n"));

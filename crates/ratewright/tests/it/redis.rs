@@ -47,7 +47,7 @@ fn c5_keys_are_prefix_algorithm_and_key() {
 }
 
 #[test]
-fn c12_instances_share_what_is_left_and_one_that_dies_loses_nothing() {
+fn c12_instances_share_buckets_and_a_crash_loses_none() {
     let server = Redis::start();
     let (first, second) = (start(&server, "", SLOW), start(&server, "", SLOW));
     assert_eq!(first.get("check?key=c&permits=4").json()["remaining"], 6);
@@ -58,7 +58,7 @@ fn c12_instances_share_what_is_left_and_one_that_dies_loses_nothing() {
 }
 
 #[test]
-fn c7_the_answer_says_how_it_was_made_without_redis() {
+fn c7_the_response_has_the_basis_without_redis() {
     for (on_failure, basis, statuses) in [
         ("local", "local", [200, 200, 200, 200, 200, 429]),
         ("open", "fail_open", [200; 6]),
@@ -139,7 +139,7 @@ fn c8_the_traffic_with_redis_is_in_the_metrics() {
 
 /// C10: allowed decisions at DEBUG, with the key.
 #[test]
-fn c10_decisions_are_logged_for_who_asks() {
+fn c10_decisions_are_logged_at_debug() {
     let server = Redis::start();
     let ratewright = start(&server, "", "log: {level: debug}\n");
     ratewright.get("check?key=user:123");
@@ -149,7 +149,7 @@ fn c10_decisions_are_logged_for_who_asks() {
 }
 
 #[test]
-fn it_starts_without_redis_and_joins_when_it_appears() {
+fn the_program_starts_without_redis_and_connects_later() {
     let mut server = Redis::start();
     server.kill();
     let url = server.url();
@@ -160,7 +160,7 @@ fn it_starts_without_redis_and_joins_when_it_appears() {
 }
 
 #[test]
-fn a_store_that_is_written_wrong_is_told_with_its_place() {
+fn invalid_store_settings_are_reported_with_their_position() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(
         file.path(),
@@ -171,7 +171,7 @@ fn a_store_that_is_written_wrong_is_told_with_its_place() {
     assert_eq!(output.status.code(), Some(2));
     let errors = String::from_utf8(output.stderr).unwrap();
     assert!(!errors.contains("s3cret"), "{errors}");
-    for told in [
+    for expected_error in [
         ":3:10: store.redis.url: address 1 is not understood",
         ":4:15: store.redis.deadline is \"soon\"; use a whole number and us, ms, s, min, h or d: 5ms, 60s",
         ":5:13: store.redis.prefix is \"a b\"; use 1 to 64 visible characters without blanks and braces",
@@ -179,7 +179,7 @@ fn a_store_that_is_written_wrong_is_told_with_its_place() {
         ":6:31: store.local.max_keys is \"0\"; use a whole number from 1 to 4294967295",
         ":6:39: store.local.ttl is \"1 fortnight\"",
     ] {
-        assert!(errors.contains(told), "{told}\n{errors}");
+        assert!(errors.contains(expected_error), "{expected_error}\n{errors}");
     }
     std::fs::write(file.path(), "store: {redis: {url: 'redis://:${NO_SUCH_VARIABLE}@127.0.0.1'}}\n").unwrap();
     let output = run(&["serve", "-c", file.path().to_str().unwrap()]);
@@ -190,7 +190,7 @@ fn a_store_that_is_written_wrong_is_told_with_its_place() {
 /// C9: four instances whose clocks are far apart, far more load than the limit allows. What passes is the limit,
 /// exactly at most and to one per cent at least.
 #[test]
-fn c9_four_instances_admit_what_one_would() {
+fn c9_four_instances_admit_as_much_as_one() {
     let server = Redis::start();
     let limits = "api: {defaults: {token_bucket: {rate: 100/s, burst: 200}}}\n";
     let instances = [0, 0, 3_600, -86_400];

@@ -1,6 +1,6 @@
-//! Another policy file, put in force while the program runs: by an edit, by SIGHUP, by Kubernetes.
+//! Reloads of the policy file: by an edit, by SIGHUP, by Kubernetes.
 
-mod named;
+mod referenced_files;
 mod routes;
 
 use std::io::Write;
@@ -33,7 +33,7 @@ const FAILURES: &str = "ratewright_reload_failures_total";
 
 /// The rate is the same in both files, so units mean the same: what was spent can be read off.
 #[test]
-fn a_changed_quota_holds_for_known_clients_and_what_they_spent_stays_spent() {
+fn a_changed_quota_keeps_spent_units() {
     // A bucket keeps the share that was spent, a window its count.
     for (algorithm, before, after, left) in [
         ("token_bucket", "rate: 1/h, burst: 10", "rate: 1/h, burst: 20", [11, 19, 5]),
@@ -56,7 +56,7 @@ fn a_changed_quota_holds_for_known_clients_and_what_they_spent_stays_spent() {
 }
 
 #[test]
-fn policies_come_and_go_and_a_name_that_comes_back_goes_on_where_it_was() {
+fn a_policy_that_returns_keeps_its_counts() {
     const QUOTA: &str = "{rate: 1/h, burst: 10}";
     let ratewright = Ratewright::start(&policy("old", QUOTA, ""));
     assert_eq!(decide(&ratewright, "192.0.2.1").remaining("old"), Some(9));
@@ -79,12 +79,12 @@ fn policies_come_and_go_and_a_name_that_comes_back_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_broken_file_is_told_and_the_one_before_stays_until_it_is_repaired() {
+fn an_invalid_file_is_reported_and_ignored() {
     let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 3}", ""));
     assert_eq!(ratewright.metric(FAILURES), 0.0);
     assert_eq!(decide(&ratewright, "192.0.2.1").remaining("api"), Some(2));
     let file = ratewright.file().display().to_string();
-    for (n, (broken, told)) in [
+    for (n, (broken, expected_error)) in [
         (policy("api", "{rate: 1/h, burst: 0}", ""), ":3:58: policies.api.quota.burst is"),
         ("policies: [\n".to_owned(), ":3:11: "),
         ("polices: []\n".to_owned(), ":3:1: there is no setting \\\"polices\\\" here"),
@@ -95,8 +95,8 @@ fn a_broken_file_is_told_and_the_one_before_stays_until_it_is_repaired() {
         ratewright.rewrite(&broken);
         let failures = n as f64 + 1.0;
         wait_until("it is refused", || ratewright.metric(FAILURES) == failures);
-        ratewright.wait_for_line(&["ERROR", &format!("{file}{told}")]);
-        ratewright.wait_for_line(&["ERROR", "the policy file is not put in force; the one before stays"]);
+        ratewright.wait_for_line(&["ERROR", &format!("{file}{expected_error}")]);
+        ratewright.wait_for_line(&["ERROR", "policy file rejected; the previous file stays in force"]);
         assert_eq!(look(&ratewright, "192.0.2.1", "api"), Some(2), "{broken}");
     }
     std::fs::remove_file(ratewright.file()).unwrap();
@@ -109,35 +109,43 @@ fn a_broken_file_is_told_and_the_one_before_stays_until_it_is_repaired() {
     assert_eq!(ratewright.metric(FAILURES), 4.0);
 }
 
-/// A file that was emptied, or is not written to its end, does not lift the limits.
+/// An emptied or incomplete file does not lift the limits.
 #[test]
-fn policies_do_not_go_by_being_left_out() {
+fn a_file_without_policies_is_rejected() {
     let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 3}", ""));
     ratewright.rewrite("log: {level: info}\n");
-    ratewright.wait_for_line(&["ERROR", "the policy file has no section policies", "write policies: []"]);
+    ratewright.wait_for_line(&[
+        "ERROR",
+        "policy file rejected: section policies is missing",
+        "write policies: []",
+    ]);
     assert_eq!(ratewright.metric(FAILURES), 1.0);
     assert_eq!(look(&ratewright, "192.0.2.1", "api"), Some(3));
     ratewright.reload("policies: []\n");
     assert_eq!(look(&ratewright, "192.0.2.1", "api"), None);
 }
 
-/// A file that was cut off before its routes would close all of them.
+/// A file that is truncated before its routes would close all of them.
 #[test]
-fn routes_do_not_go_by_being_left_out() {
+fn a_file_without_routes_is_rejected() {
     let policies = "policies: [{name: api, by: ip, quota: {rate: 1/h, burst: 3}}]\n";
     let routes = "routes: [{id: all, match: {path: /**}, upstream: 'http://127.0.0.1:9'}]\n";
     let ratewright = Ratewright::start(&format!("{policies}{routes}"));
     assert_eq!(ratewright.pass("/", &[]).status, 502);
     ratewright.rewrite(policies);
-    ratewright.wait_for_line(&["ERROR", "the policy file has no section routes", "write routes: []"]);
+    ratewright.wait_for_line(&[
+        "ERROR",
+        "policy file rejected: section routes is missing",
+        "write routes: []",
+    ]);
     assert_eq!(ratewright.pass("/", &[]).status, 502);
     ratewright.reload(&format!("{policies}routes: []\n"));
     assert_eq!(ratewright.pass("/", &[]).status, 404);
 }
 
-/// Most editors put another file in the old one's place; some, and `cp`, write into it.
+/// Most editors replace the file; some, and `cp`, write into it.
 #[test]
-fn a_file_that_is_written_into_is_read_when_it_holds_still() {
+fn a_file_written_in_place_is_read_when_complete() {
     let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 3}", ""));
     let mut file = std::fs::File::create(ratewright.file()).unwrap();
     let text = on_free_ports(&policy("api", "{rate: 1/h, burst: 4}", ""));
@@ -147,7 +155,7 @@ fn a_file_that_is_written_into_is_read_when_it_holds_still() {
     wait_until("it is in force", || look(&ratewright, "192.0.2.1", "api") == Some(4));
 }
 
-/// A file that did not change is read again when somebody says so.
+/// SIGHUP reloads even an unchanged file.
 #[test]
 fn sighup_reads_everything_again() {
     let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 3}", ""));
@@ -188,7 +196,7 @@ fn kubernetes_swaps_a_whole_folder() {
 }
 
 #[test]
-fn of_a_folder_files_can_be_added_changed_and_taken_away() {
+fn files_of_a_folder_can_be_added_changed_and_removed() {
     let folder = TempDir::new().unwrap();
     let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
     write("a-listen.yaml", &on_free_ports(""));
@@ -208,7 +216,7 @@ fn of_a_folder_files_can_be_added_changed_and_taken_away() {
     wait_until("what was taken away is gone", || left() == [None, Some(7)]);
 }
 
-/// E6: every step of the way back is an edit of the file. What was counted meanwhile stays counted.
+/// E6: every step of a rollback is an edit of the file. Counts are kept.
 #[test]
 fn e6_limits_are_rolled_back_without_a_rebuild() {
     let tight = |more: &str| policy("api", "{rate: 1/h, burst: 2}", more);
@@ -300,29 +308,30 @@ fn with_redis_the_counts_survive_a_reload() {
     assert_eq!(look(&ratewright, "192.0.2.1", "api"), Some(19), "7 of 20 are 10.5 of 30");
 }
 
-/// What a door or the store is made of waits for a restart, and that is told.
+/// Changes of listeners and of the store need a restart, and are logged.
 #[test]
-fn what_cannot_change_while_it_is_in_use_is_told() {
+fn restart_only_changes_are_logged() {
     let ratewright = Ratewright::start("");
     ratewright.reload("store: {local: {max_keys: 5}}\n");
-    ratewright.wait_for_line(&["WARN", "store has changed, and stays as it was until a restart"]);
+    ratewright.wait_for_line(&["WARN", "settings changed: store; restart to apply"]);
     ratewright.reload("log: {format: text, denials: all}\nmetrics: {labels: {application: t}}\n");
     ratewright.reload("");
     let n_lines = |part: &str| ratewright.logged().iter().filter(|line| line.contains(part)).count();
     wait_until("all is logged", || n_lines("policies reloaded") == 3);
-    let names = "metrics.labels, log.format, log.denials have changed, and stay as they were until a restart";
-    assert_eq!((n_lines(names), n_lines("until a restart")), (1, 2), "once for each reload");
+    let names = "settings changed: metrics.labels, log.format, log.denials; restart to apply";
+    assert_eq!((n_lines(names), n_lines("settings changed: ")), (1, 2), "once for each reload");
     let file = ratewright.file();
     std::fs::write(&file, "listen: {api: '127.0.0.1:0', admin: off}\n").unwrap();
-    ratewright.wait_for_line(&["WARN", "listen.admin is off, and stays open until a restart"]);
+    ratewright.wait_for_line(&["WARN", "listener removed: listen.admin; it stays open until a restart"]);
     std::fs::write(&file, "listen: {api: '127.0.0.1:1', admin: '127.0.0.1:0'}\n").unwrap();
-    ratewright
-        .wait_for_line(&["WARN", "listen.api is now 127.0.0.1:1, and stays 127.0.0.1:0 until a restart"]);
+    ratewright.wait_for_line(&[
+        "WARN",
+        "listener address changed: listen.api from 127.0.0.1:0 to 127.0.0.1:1; restart to apply",
+    ]);
     assert_eq!(decide(&ratewright, "192.0.2.1").status, 200, "it still listens");
 }
 
-/// Fifty reloads under load: every request is answered, on old and new connections, and each under one rule set as a
-/// whole.
+/// Fifty reloads under load: no request fails, on old and new connections, and each is decided by one whole rule set.
 #[test]
 fn reloads_disturb_no_request() {
     /// Two policies that belong together.

@@ -1,4 +1,4 @@
-//! Stopping, restarting and upgrading the program, while clients go on.
+//! Stops, restarts and upgrades under load.
 
 mod load;
 mod pid_1;
@@ -45,7 +45,7 @@ fn ask(stream: &mut TcpStream, request: &[u8]) -> Answer {
     }
 }
 
-/// A balancer must have time to see that the program stops, before connections are refused.
+/// A load balancer must see that the instance is not ready before connections are refused.
 #[test]
 fn after_sigterm_readiness_fails_at_once_and_connections_are_accepted_for_the_delay() {
     let application = ratewright_lab::Nginx::start(1, "", "location / { return 200 'app'; }\n");
@@ -73,16 +73,16 @@ fn after_sigterm_readiness_fails_at_once_and_connections_are_accepted_for_the_de
     assert!(TcpStream::connect(gateway).is_err());
 }
 
-/// Who presses ctrl-c has no balancer.
+/// Ctrl-C is for developers, who have no load balancer.
 #[test]
 fn after_ctrl_c_there_is_no_delay() {
     let ratewright = Ratewright::start_stopping_after("1h", "policies: []\n");
     assert_eq!(ratewright.stop("INT").code(), Some(0));
 }
 
-/// What is not finished within `drain_timeout` is cut off.
+/// Requests that do not finish within `drain_timeout` are aborted.
 #[test]
-fn requests_that_do_not_finish_are_cut_off_after_the_timeout() {
+fn requests_are_aborted_after_drain_timeout() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let config = format!(
         "drain_timeout: 300ms\nroutes: [{{id: app, match: {{path: /**}}, upstream: 'http://{}'}}]\n",

@@ -1,5 +1,5 @@
-//! The way back, as an operator goes it: edit the file, `ratewright diff`, `ratewright reload`, and see it in responses. And the guard against a
-//! file that has lost most of its policies.
+//! A rollback as an operator does it: edit the file, `ratewright diff`, `ratewright reload`, and check responses. Also the guard against
+//! a file that drops most policies.
 
 use std::path::Path;
 use std::process::Output;
@@ -88,7 +88,7 @@ impl Site {
 
 /// E6: each step back is an edit, seen in responses of the gateway and of REST, without a restart, a failed request or a lost count.
 #[test]
-fn e6_a_policy_is_switched_softened_and_brought_back_without_a_restart() {
+fn e6_a_policy_is_shadowed_raised_and_restored_without_a_restart() {
     let policy = |rate: &str, mode: &str| {
         let quota = format!("{{algorithm: sliding_window, rate: {rate}}}");
         format!("policies: [{{name: per-ip, by: ip, quota: {quota}, mode: {mode}}}]\n")
@@ -165,20 +165,20 @@ fn allowed_once_more(site: &Site) {
 }
 
 #[test]
-fn a_file_that_drops_most_policies_is_refused_unless_it_is_forced() {
+fn a_file_that_drops_most_policies_is_rejected_unless_forced() {
     let (all, few) = (policies(numbered(12)), policies(numbered(1)));
     let ratewright = Ratewright::start(&all);
     let n_policies = || ratewright.metric("ratewright_policies");
     ratewright.rewrite(&few);
     let reason = "drops 11 of 12 policies (p01, p02, p03, …)";
     ratewright.wait_for_line(&["ERROR", reason, "ratewright reload --force"]);
-    assert_eq!((n_policies(), ratewright.metric(FAILURES)), (12.0, 1.0), "the watcher refuses it");
+    assert_eq!((n_policies(), ratewright.metric(FAILURES)), (12.0, 1.0), "the watcher rejects it");
     ratewright.signal("HUP");
     wait_until("SIGHUP is refused", || ratewright.metric(FAILURES) == 2.0);
     let refused = reload(&ratewright, &[]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(
-        stderr(&refused).starts_with("error: the policy file ") && stderr(&refused).contains(reason),
+        stderr(&refused).starts_with("error: policy file rejected: ") && stderr(&refused).contains(reason),
         "{refused:?}"
     );
     let answer = ratewright.ask_admin("POST", "/api/v1/admin/reload?force=false");
@@ -192,7 +192,7 @@ fn a_file_that_drops_most_policies_is_refused_unless_it_is_forced() {
     ratewright.reload(&all);
     assert_eq!(n_policies(), 12.0, "a good file after a refused one");
     ratewright.rewrite(&few);
-    wait_until("that it was forced once is no licence", || ratewright.metric(FAILURES) == 5.0);
+    wait_until("an earlier forced reload does not allow this one", || ratewright.metric(FAILURES) == 5.0);
     ratewright.rewrite("policies: [\n");
     wait_until("an invalid file is refused", || ratewright.metric(FAILURES) == 6.0);
     let invalid = reload(&ratewright, &["--force"]);
@@ -203,7 +203,7 @@ fn a_file_that_drops_most_policies_is_refused_unless_it_is_forced() {
 
 /// Which files pass: `(before, after, is it put in force)`.
 #[test]
-fn the_guard_stops_what_looks_like_a_lost_file_and_nothing_else() {
+fn the_guard_rejects_only_probably_incomplete_files() {
     let cases = [
         ("9 of 10 are not more than 90 %", policies(numbered(10)), policies(numbered(1)), true),
         ("10 of 11 are", policies(numbered(11)), policies(numbered(1)), false),
@@ -259,7 +259,7 @@ fn a_reload_reports_the_net_change_since_the_last_report() {
 
 /// Some settings stay as they were at the start, so they are compared with that.
 #[test]
-fn changes_that_wait_for_a_restart_are_reported_until_they_are_undone() {
+fn changes_that_need_a_restart_are_reported_until_reverted() {
     let config = |timeout: &str| format!("drain_timeout: {timeout}\npolicies: []\n");
     let ratewright = Ratewright::start(&config("20s"));
     let report = || stdout(&reload(&ratewright, &[]));
@@ -267,9 +267,8 @@ fn changes_that_wait_for_a_restart_are_reported_until_they_are_undone() {
         [("7s", "7 s instead of 20 s"), ("7s", "7 s instead of 20 s"), ("9s", "9 s instead of 20 s")]
     {
         ratewright.rewrite(&config(timeout));
-        let expected = format!(
-            "in force; these changes wait for a restart\n  drain_timeout: {words}; needs a restart\n"
-        );
+        let expected =
+            format!("in force; these changes need a restart\n  drain_timeout: {words}; needs a restart\n");
         assert_eq!(report(), expected);
     }
     ratewright.rewrite(&config("20s"));
@@ -308,7 +307,7 @@ fn the_guard_counts_rules_for_envoy_by_themselves() {
 
 /// A ConfigMap of several files, one of which is gone; and a profile that renames nothing.
 #[test]
-fn a_folder_from_which_a_file_disappears_is_refused_and_a_start_with_it_is_not() {
+fn a_missing_file_of_a_folder_is_rejected_by_a_reload_but_not_at_a_start() {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::create_dir(path("production")).unwrap();
@@ -333,12 +332,12 @@ fn a_folder_from_which_a_file_disappears_is_refused_and_a_start_with_it_is_not()
     ratewright.wait_for_line(&["ERROR", "drops 29 of 30 policies"]);
     drop(ratewright);
     let started = Ratewright::serve(&args);
-    assert_eq!(started.metric("ratewright_policies"), 1.0, "a start is no reload: {}", started.banner);
+    assert_eq!(started.metric("ratewright_policies"), 1.0, "a start is not guarded: {}", started.banner);
 }
 
 /// `policies: []` in one file says nothing of a file that is gone. In a file of its own it is meant.
 #[test]
-fn an_empty_list_in_one_file_does_not_excuse_a_file_that_is_gone() {
+fn an_empty_list_in_one_file_does_not_allow_a_missing_file() {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name);
     std::fs::write(path("listen.yaml"), on_free_ports("policies: []\n")).unwrap();
@@ -386,7 +385,7 @@ fn the_guard_counts_rules_with_a_limit_of_zero() {
 
 /// SIGHUP, edits and commands at once are taken one after the other, and the last good file counts.
 #[test]
-fn reloads_from_all_sides_at_once_do_not_get_in_each_others_way() {
+fn concurrent_reloads_are_serialised() {
     let (all, few) = (policies(numbered(12)), policies(numbered(1)));
     let ratewright = Ratewright::start(&all);
     std::thread::scope(|threads| {
@@ -408,8 +407,8 @@ fn reloads_from_all_sides_at_once_do_not_get_in_each_others_way() {
     ratewright.rewrite(&softer);
     assert!(reload(&ratewright, &[]).status.success());
     assert!(ratewright.metric(RELOADS) >= 1.0);
-    let told: Value = serde_json::from_str(&stdout(&reload(&ratewright, &["--json"]))).unwrap();
-    assert_eq!(told["changes"], json!([]), "nothing is left to tell");
+    let reply: Value = serde_json::from_str(&stdout(&reload(&ratewright, &["--json"]))).unwrap();
+    assert_eq!(reply["changes"], json!([]), "nothing is left to tell");
 }
 
 #[test]
@@ -432,7 +431,7 @@ fn a_reload_needs_the_same_authorisation_as_a_reset() {
 }
 
 #[test]
-fn diff_exits_as_diff_does_and_reads_standard_input() {
+fn diff_has_the_exit_status_of_diff_and_reads_standard_input() {
     let folder = TempDir::new().unwrap();
     let write = |name: &str, text: &str| {
         std::fs::write(folder.path().join(name), text).unwrap();
@@ -455,9 +454,9 @@ fn diff_exits_as_diff_does_and_reads_standard_input() {
     );
     assert_eq!(run(&["diff", "-", "-"]).status.code(), Some(2));
     let piped = from_standard_input(&new, &["diff", "-", &old, "--json"]);
-    let told: Value = serde_json::from_str(&stdout(&piped)).unwrap();
+    let reply: Value = serde_json::from_str(&stdout(&piped)).unwrap();
     assert_eq!(
-        (&told["changes"][0]["kind"], &told["changes"][0]["effect"]),
+        (&reply["changes"][0]["kind"], &reply["changes"][0]["effect"]),
         (&json!("added"), &json!("stricter"))
     );
     write("new.over.yaml", "policies: [{name: p00, mode: shadow}]\n");

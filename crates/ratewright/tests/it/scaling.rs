@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   clients ──► HAProxy (TCP) ──► 2, 3, 5, 3, 2 gateways ──► HAProxy (TCP) ──► as many applications (nginx)
-//!                  │ asks /ready        │
+//!                  │ GET /ready         │
 //!                  └────────────────────┴──► Redis
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! Doors with certificates, and doors that others can reach.
+//! Listeners with TLS, and listeners that other machines can reach.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
@@ -21,7 +21,7 @@ struct House {
     folder: TempDir,
 }
 
-/// What a client shows.
+/// A client's certificate.
 #[derive(Clone, Copy, PartialEq)]
 enum Shows {
     Nothing,
@@ -39,7 +39,7 @@ impl House {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// The `tls` section of a door.
+    /// The `tls` section of a listener.
     fn tls(&self, shows: Shows) -> String {
         let [cert, key, ca] = ["server.pem", "server.key", "ca.pem"].map(|name| self.path(name));
         let client_ca =
@@ -54,7 +54,7 @@ impl House {
         Ratewright::serve(&["-c", &file])
     }
 
-    /// Asks over TLS. Who is not let in is told by an error.
+    /// Sends a request over TLS. Returns an error if the server rejects the connection.
     fn ask(&self, address: &str, request: &str, shows: Shows) -> std::io::Result<Answer> {
         let read = |name: &str| std::fs::read(self.folder.path().join(name)).unwrap();
         let mut roots = RootCertStore::empty();
@@ -102,7 +102,7 @@ fn plainly(address: &str, path: &str) -> String {
 }
 
 #[test]
-fn one_certificate_serves_both_doors() {
+fn one_certificate_serves_all_listeners() {
     let (house, other) = (House::new(), House::new());
     let tls = house.tls(Shows::Nothing);
     let ratewright =
@@ -124,7 +124,7 @@ fn one_certificate_serves_both_doors() {
 }
 
 #[test]
-fn each_door_can_ask_its_clients_for_a_certificate() {
+fn each_listener_can_require_client_certificates() {
     let (house, other) = (House::new(), House::new());
     for (asks_api, asks_admin) in [(Shows::Certificate, Shows::Nothing), (Shows::Nothing, Shows::Certificate)]
     {
@@ -159,9 +159,9 @@ fn each_door_can_ask_its_clients_for_a_certificate() {
     assert_eq!(house.status(&ratewright.address, &get(CHECK), Shows::Certificate), None);
 }
 
-/// Certificates end, so they can be renewed without a restart. Nobody who is connected notices.
+/// Certificates can be renewed without a restart. Open connections stay open.
 #[test]
-fn a_renewed_certificate_is_shown_without_a_word() {
+fn a_renewed_certificate_is_used_without_a_restart() {
     let (house, renewed) = (House::new(), House::new());
     let tls = house.tls(Shows::Nothing);
     let ratewright =
@@ -182,22 +182,22 @@ fn a_renewed_certificate_is_shown_without_a_word() {
     assert_eq!(renewed.status(&ratewright.address, &get(CHECK), Shows::Nothing), Some(200));
 }
 
-/// What a door on that address needs to be reached from elsewhere.
+/// A listener on that address, with what it needs to be reachable from other machines.
 fn listen(address: IpAddr, more: &str) -> String {
     format!("listen: {{api: '{address}:0', admin: '{address}:0'{more}}}\n")
 }
 
 #[test]
-fn a_door_that_others_can_reach_is_not_opened_unprotected() {
+fn an_exposed_listener_without_protection_is_rejected() {
     let folder = TempDir::new().unwrap();
-    let refused = |listen: &str, told: &str| {
+    let refused = |listen: &str, expected_error: &str| {
         let file = folder.path().join("ratewright.yaml");
         std::fs::write(&file, format!("{listen}{POLICIES}")).unwrap();
         let output = run(&["serve", "-c", file.to_str().unwrap()]);
         let error = String::from_utf8(output.stderr).unwrap();
         assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{error}");
         let advice = "; set api.tokens, set tls with client_ca, or listen on 127.0.0.1";
-        assert!(error.contains(&format!("{told}{advice}")), "{error}");
+        assert!(error.contains(&format!("{expected_error}{advice}")), "{error}");
     };
     refused(
         "listen: {api: '0.0.0.0:0', admin: '127.0.0.1:0'}\n",
@@ -215,9 +215,9 @@ fn a_door_that_others_can_reach_is_not_opened_unprotected() {
     );
 }
 
-/// Who probes has no token; all others need one.
+/// Probes need no token; all other requests do.
 #[test]
-fn an_exposed_admin_door_tells_strangers_that_it_lives_and_nothing_else() {
+fn an_exposed_admin_listener_serves_only_health_without_a_token() {
     let Some(address) = own_address() else { return };
     let house = House::new();
     let ratewright = house.start(&format!("{}api: {{tokens: [first, second]}}\n", listen(address, "")));
@@ -245,9 +245,9 @@ fn an_exposed_admin_door_tells_strangers_that_it_lives_and_nothing_else() {
     }
 }
 
-/// Where there are no tokens, the certificate says who may ask, and it may ask anything; where there are, both are needed.
+/// Without tokens, a client certificate authorises every request; with tokens, both are needed.
 #[test]
-fn at_an_exposed_door_a_certificate_is_enough_unless_there_are_tokens() {
+fn a_client_certificate_authorises_unless_tokens_are_set() {
     let Some(address) = own_address() else { return };
     let house = House::new();
     let tls = format!(", tls: {}", house.tls(Shows::Certificate));
@@ -274,10 +274,9 @@ fn at_an_exposed_door_a_certificate_is_enough_unless_there_are_tokens() {
     assert_eq!(house.status(&ratewright.address, &with_token, Shows::Nothing), None);
 }
 
-/// Routes to an https server come by a reload, to a program that needed nobody's certificates before. Whom the machine trusts is
-/// found out then, or the file is refused.
+/// A reload adds the first https upstream. The machine's root certificates are loaded then, or the file is rejected.
 #[test]
-fn an_https_server_may_come_by_a_reload() {
+fn a_reload_may_add_an_https_upstream() {
     let house = House::new();
     let server = house.start(&format!(
         "listen: {{api: '127.0.0.1:0', admin: {{address: '127.0.0.1:0', tls: {}}}}}\n",
@@ -295,19 +294,15 @@ fn an_https_server_may_come_by_a_reload() {
     let variables = [("SSL_CERT_FILE", nowhere.as_str()), ("SSL_CERT_DIR", nowhere.as_str())];
     let stranger = Ratewright::start_profile(&before, None, &variables);
     stranger.rewrite(&route(&url));
-    stranger.wait_for_line(&[
-        "ERROR",
-        "is not put in force: no trusted certificates found",
-        "upstream.tls.ca",
-    ]);
+    stranger.wait_for_line(&["ERROR", "policy file rejected: no root certificates found", "upstream.tls.ca"]);
     assert_eq!(stranger.metric("ratewright_reloads_total"), 0.0);
     stranger.reload(&route(&format!("{{servers: {url}, tls: {{ca: {ca}}}}}")));
     assert_eq!(stranger.pass("/health", &[]).status, 200);
 }
 
-/// Nobody must take a gateway that cannot open for one that is there.
+/// The program must not start without its gateway.
 #[test]
-fn without_certificates_a_route_over_tls_keeps_the_program_from_starting() {
+fn an_https_upstream_needs_root_certificates_at_the_start() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("ratewright.yaml");
     let route = "routes: [{id: all, match: {path: /**}, upstream: 'https://127.0.0.1:9'}]\n";

@@ -1,4 +1,4 @@
-//! Traces, in a build that has them.
+//! Traces (feature otel).
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::process::Ratewright;
 
-/// A collector of one: takes what is sent, and passes it on.
+/// A collector: accepts spans, and passes them to the test.
 fn collector() -> (String, Receiver<Value>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());
@@ -58,7 +58,7 @@ fn a_request_is_a_span_under_the_trace_it_came_with() {
     assert_eq!(spans[0]["name"], "GET /api/v1/rate-limit/check");
 }
 
-/// What clients make up is told, but names no span.
+/// Paths and methods of clients are attributes of a span, not part of its name.
 #[test]
 fn a_span_is_named_after_its_route() {
     let (address, received) = collector();
@@ -72,8 +72,8 @@ fn a_span_is_named_after_its_route() {
         ratewright.ask(method, path);
     }
     ratewright.stop("TERM");
-    let mut told = Vec::new();
-    while told.len() < 4 {
+    let mut span_names = Vec::new();
+    while span_names.len() < 4 {
         let sent = received.recv_timeout(Duration::from_secs(20)).expect("all spans are sent");
         for span in sent["resourceSpans"][0]["scopeSpans"][0]["spans"].as_array().unwrap() {
             let attributes = span["attributes"].as_array().unwrap();
@@ -82,12 +82,12 @@ fn a_span_is_named_after_its_route() {
                 attribute.map_or("-", |attribute| attribute["value"]["stringValue"].as_str().unwrap())
             };
             let [method, route, path] = ["http.request.method", "http.route", "url.path"].map(value);
-            told.push(format!("{}: {method} {route} {path}", span["name"].as_str().unwrap()));
+            span_names.push(format!("{}: {method} {route} {path}", span["name"].as_str().unwrap()));
         }
     }
-    told.sort();
+    span_names.sort();
     assert_eq!(
-        told,
+        span_names,
         [
             "GET /api/v1/rate-limit/check: GET /api/v1/rate-limit/check /api/v1/rate-limit/check",
             "GET: GET - /made/up/4711",

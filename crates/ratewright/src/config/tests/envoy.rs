@@ -146,7 +146,7 @@ fn what_cannot_be_read_at_all_is_told_too() {
     "#]],
     );
     let deep = format!("domain: d\ndescriptors: {}\n", "[{key: a, descriptors: ".repeat(5000));
-    let Err(errors) = crate::understand_envoy(&deep) else { panic!("it has no end") };
+    let Err(errors) = crate::parse_envoy_rules(&deep) else { panic!("it has no end") };
     assert_eq!(errors.len(), 1, "{errors:?}");
 }
 

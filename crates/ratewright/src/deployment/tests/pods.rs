@@ -1,11 +1,11 @@
-//! Manifests that Kubernetes accepts and whose pods do not start, or do not do what they should; and those that are fine.
+//! Manifests that Kubernetes accepts, but whose pods do not start or do not work as intended; and valid ones.
 
 use super::*;
 
-/// What is noted of the sound manifests with texts replaced: errors, then warnings.
+/// The errors and warnings of the valid manifests with some texts replaced.
 #[track_caller]
-fn noted(replaced: &[(&str, &str)], expect: &str) -> [Vec<String>; 2] {
-    let manifests = replaced.iter().fold(SOUND.to_owned(), |text, (from, to)| {
+fn findings(replaced: &[(&str, &str)], expect: &str) -> [Vec<String>; 2] {
+    let manifests = replaced.iter().fold(VALID.to_owned(), |text, (from, to)| {
         assert!(text.contains(from), "the manifests have no {from:?}");
         text.replace(from, to)
     });
@@ -14,19 +14,19 @@ fn noted(replaced: &[(&str, &str)], expect: &str) -> [Vec<String>; 2] {
 }
 
 #[track_caller]
-fn is_wrong(replaced: &[(&str, &str)], problem: &str) {
-    let [errors, _] = noted(replaced, EXPECT);
-    assert!(errors.iter().any(|error| error.contains(problem)), "{problem:?} is not noted: {errors:?}");
+fn is_error(replaced: &[(&str, &str)], problem: &str) {
+    let [errors, _] = findings(replaced, EXPECT);
+    assert!(errors.iter().any(|error| error.contains(problem)), "{problem:?} is not reported: {errors:?}");
 }
 
 #[track_caller]
-fn is_fine(replaced: &[(&str, &str)]) {
-    assert_eq!(noted(replaced, EXPECT), [Vec::<String>::new(), Vec::new()], "{replaced:?}");
+fn is_valid(replaced: &[(&str, &str)]) {
+    assert_eq!(findings(replaced, EXPECT), [Vec::<String>::new(), Vec::new()], "{replaced:?}");
 }
 
 #[track_caller]
 fn is_warned_of(replaced: &[(&str, &str)], problem: &str) {
-    let [errors, warnings] = noted(replaced, EXPECT);
+    let [errors, warnings] = findings(replaced, EXPECT);
     assert_eq!(errors, Vec::<String>::new());
     assert!(warnings.iter().any(|warning| warning.contains(problem)), "{problem:?}: {warnings:?}");
 }
@@ -39,24 +39,24 @@ const CONTAINER: &str = "      volumes:";
 const STORE: &str = "store: {redis: {}}\\n";
 const POLICIES: &str = "policies: [{name: per-ip, by: ip, quota: {rate: 100/min}}]\\n";
 
-/// Arguments mean what they mean to the program.
+/// The check parses arguments as the program does.
 #[test]
 fn arguments_are_read_as_the_program_reads_them() {
     for args in ["[serve, -c/etc/r]", "[serve, /etc/r]", "[-c, /etc/r]", "[serve, --config=/etc/r]"] {
-        is_fine(&[(ARGS, &format!("args: {args}"))]);
+        is_valid(&[(ARGS, &format!("args: {args}"))]);
     }
-    let start = "the program does not start with these arguments: ";
+    let start = "Ratewright does not start with these arguments: ";
     for (args, problem) in [
         ("[serve, -c, /etc/r, --nonsense]", "unexpected argument '--nonsense' found"),
         ("[serve, /etc/r, -c, /etc/r]", "the argument '[FILE]' cannot be used with '--config <FILE>'"),
         ("[check, -c, /etc/r]", "they run the command check, which does not serve"),
-        ("[--version]", "they only print a text"),
+        ("[--version]", "they only print help or the version"),
     ] {
-        is_wrong(&[(ARGS, &format!("args: {args}"))], &format!("{start}{problem}"));
+        is_error(&[(ARGS, &format!("args: {args}"))], &format!("{start}{problem}"));
     }
 }
 
-/// A variable may hold a secret.
+/// A variable may contain a secret.
 #[test]
 fn arguments_are_reported_without_the_values_of_their_variables() {
     let variable = (ENV, "env: [{name: X, value: s3cret}, {name: TOKEN,");
@@ -65,8 +65,8 @@ fn arguments_are_reported_without_the_values_of_their_variables() {
         ("[serve, -c, /etc/r, --profile, dev, --$(X)]", "unexpected argument '--$(X)' found"),
     ] {
         let replaced = [variable, (ARGS, &*format!("args: {args}"))];
-        is_wrong(&replaced, problem);
-        let [errors, warnings] = noted(&replaced, EXPECT);
+        is_error(&replaced, problem);
+        let [errors, warnings] = findings(&replaced, EXPECT);
         assert!(!errors.concat().contains("s3cret") && !warnings.concat().contains("s3cret"), "{errors:?}");
     }
 }
@@ -74,85 +74,89 @@ fn arguments_are_reported_without_the_values_of_their_variables() {
 #[test]
 fn a_profile_needs_a_file() {
     let args = "args: [serve, -c, /etc/r, --profile, prod]";
-    let problem = "no ConfigMap is mounted with the profile prod; add /etc/r/prod, or remove the profile";
-    is_wrong(&[(ARGS, args)], problem);
-    is_wrong(&[(ENV, "env: [{name: RATEWRIGHT_PROFILE, value: prod}, {name: TOKEN,")], problem);
+    let problem = "no mounted ConfigMap contains the profile prod; add /etc/r/prod, or remove the profile";
+    is_error(&[(ARGS, args)], problem);
+    is_error(&[(ENV, "env: [{name: RATEWRIGHT_PROFILE, value: prod}, {name: TOKEN,")], problem);
     let file = [("a.yaml: \"", "prod.yaml: 'stop_delay: 1s', a.yaml: \"")];
     let items =
         "configMap: {name: c, items: [{key: a.yaml, path: a.yaml}, {key: prod.yaml, path: prod/p.yaml}]}}]";
-    is_fine(&[(ARGS, args), file[0], (VOLUME, items)]);
+    is_valid(&[(ARGS, args), file[0], (VOLUME, items)]);
     let one = "args: [serve, -c, /etc/r/a.yaml, --profile, prod]";
-    is_wrong(&[(ARGS, one)], "add /etc/r/a.prod.yaml, or remove the profile");
-    is_fine(&[(ARGS, one), ("a.yaml: \"", "a.prod.yaml: 'stop_delay: 1s', a.yaml: \"")]);
+    is_error(&[(ARGS, one)], "add /etc/r/a.prod.yaml, or remove the profile");
+    is_valid(&[(ARGS, one), ("a.yaml: \"", "a.prod.yaml: 'stop_delay: 1s', a.yaml: \"")]);
 }
 
 #[test]
-fn a_key_that_a_config_map_does_not_have_is_noted_unless_it_is_optional() {
+fn a_missing_key_of_a_config_map_is_an_error_unless_it_is_optional() {
     let items = "configMap: {name: c, items: [{key: a.yaml, path: a.yaml}, {key: b.yaml, path: b.yaml}]}}]";
-    is_wrong(&[(VOLUME, items)], "ConfigMap c has no key \"b.yaml\", so the container does not start");
-    is_fine(&[(VOLUME, &items.replace("name: c,", "name: c, optional: true,"))]);
+    is_error(&[(VOLUME, items)], "ConfigMap c has no key \"b.yaml\", so the container does not start");
+    is_valid(&[(VOLUME, &items.replace("name: c,", "name: c, optional: true,"))]);
     let variable = "env: [{name: X, valueFrom: {configMapKeyRef: {name: c, key: x}}}, {name: TOKEN,";
-    is_wrong(&[(ENV, variable)], "ConfigMap c has no key \"x\", so the container does not start");
-    is_fine(&[(ENV, &variable.replace("key: x", "key: x, optional: true"))]);
+    is_error(&[(ENV, variable)], "ConfigMap c has no key \"x\", so the container does not start");
+    is_valid(&[(ENV, &variable.replace("key: x", "key: x, optional: true"))]);
     let all = "envFrom: [{secretRef: {name: s}}, {configMapRef: {name: other}}]";
-    is_warned_of(&[(ENV_FROM, all)], "ConfigMap other is not among these manifests; without it");
-    is_fine(&[(ENV_FROM, &all.replace("name: other", "name: other, optional: true"))]);
+    is_warned_of(
+        &[(ENV_FROM, all)],
+        "ConfigMap other is not among these manifests; the container does not start without it",
+    );
+    is_valid(&[(ENV_FROM, &all.replace("name: other", "name: other, optional: true"))]);
 }
 
 #[test]
 fn each_container_that_runs_the_program_is_checked() {
     let second = "      - {name: second, image: ratewright, args: [serve, --nonsense], resources: {requests: {cpu: 1}}}\n";
-    let problem = "Deployment r, container second: the program does not start with these arguments";
-    is_wrong(&[(CONTAINER, &format!("{second}{CONTAINER}"))], problem);
+    let problem = "Deployment r, container second: Ratewright does not start with these arguments";
+    is_error(&[(CONTAINER, &format!("{second}{CONTAINER}"))], problem);
     let other = second.replace("image: ratewright", "image: exporter");
-    is_fine(&[(CONTAINER, &format!("{other}{CONTAINER}"))]);
+    is_valid(&[(CONTAINER, &format!("{other}{CONTAINER}"))]);
 }
 
-/// Rules for Envoy are in files of the container, but they are counted all the same.
+/// Rules for Envoy are in files of the container, which the check cannot read.
 #[test]
 fn rules_for_envoy_need_a_shared_store_too() {
     let rules = "envoy: {files: [/etc/r/rules]}\\n";
     let problem = "under the rules for Envoy, 10 replicas allow 10 times the limits; set store.redis";
-    is_wrong(&[(POLICIES, rules), (STORE, "")], problem);
-    let [errors, _] = noted(&[(POLICIES, rules)], "scaling: {r: {cpu: 70}}\n");
+    is_error(&[(POLICIES, rules), (STORE, "")], problem);
+    let [errors, _] = findings(&[(POLICIES, rules)], "scaling: {r: {cpu: 70}}\n");
     assert_eq!(errors, Vec::<String>::new(), "they are in Redis");
-    let [errors, _] = noted(&[(POLICIES, "envoy: {files: []}\\n"), (STORE, "")], "scaling: {r: {cpu: 70}}\n");
+    let [errors, _] =
+        findings(&[(POLICIES, "envoy: {files: []}\\n"), (STORE, "")], "scaling: {r: {cpu: 70}}\n");
     assert_eq!(errors, Vec::<String>::new(), "there are none");
 }
 
-/// An expectation that compares nothing does not hold.
+/// An expectation that compares nothing is an error.
 #[test]
-fn expectations_of_another_shape_are_wrong() {
+fn expectations_of_another_shape_are_errors() {
     for (expect, problem) in [
         ("scaling: {r: 70}", "scaling.r compares nothing; write scaling: {ratewright: {cpu: 70}}"),
         ("scaling: {r: [cpu, 70]}", "scaling.r compares nothing"),
         ("scaling: {r: {}}", "scaling.r compares nothing"),
         ("scaling: {r: ~}", "scaling.r compares nothing"),
-        ("scaling: nothing", "scaling has no expectations by name"),
-        ("scaling: ~", "scaling has no expectations by name"),
+        ("scaling: nothing", "scaling contains no expectations"),
+        ("scaling: ~", "scaling contains no expectations"),
         ("scaling: {r: {cpu: ~}}", "scaling.r.cpu is not a single value"),
         ("scaling: {r: {cpu: 70, replicas: ~}}", "scaling.r.replicas is not a single value"),
         ("scaling: {r: {cpu: [70]}}", "scaling.r.cpu is not a single value"),
     ] {
-        let [errors, _] = noted(&[], &format!("policies: {{per-ip: 100/min}}\n{expect}\n"));
+        let [errors, _] = findings(&[], &format!("policies: {{per-ip: 100/min}}\n{expect}\n"));
         assert!(errors.iter().any(|error| error.contains(problem)), "{expect}: {errors:?}");
     }
     for (expect, problem) in [
-        ("policies: []", "policies has no expectations by name"),
+        ("policies: []", "policies contains no expectations"),
         ("policies: {per-ip: ~}", "policies.per-ip compares nothing"),
         ("policies: {per-ip: {rate: 100/min, burst: ~}}", "policies.per-ip.burst is not a single value"),
     ] {
-        let [errors, _] = noted(&[], &format!("scaling: {{r: {{cpu: 70}}}}\n{expect}\n"));
+        let [errors, _] = findings(&[], &format!("scaling: {{r: {{cpu: 70}}}}\n{expect}\n"));
         assert!(errors.iter().any(|error| error.contains(problem)), "{expect}: {errors:?}");
     }
 }
 
-/// Each object was compared with all before it, which took minutes.
+/// A comparison of each object with all earlier ones took minutes.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the test is about time")]
 fn sixty_thousand_objects_take_seconds() {
     let objects = (0..60_000).map(|n| format!("- {{kind: A, metadata: {{name: n{n}}}}}\n"));
-    let all = format!("kind: List\nitems:\n{}---\n{SOUND}", objects.collect::<String>());
+    let all = format!("kind: List\nitems:\n{}---\n{VALID}", objects.collect::<String>());
     let began = std::time::Instant::now();
     let report = checked(&all, EXPECT);
     assert!(report.errors.is_empty(), "{}", report.errors[0]);
@@ -162,9 +166,9 @@ fn sixty_thousand_objects_take_seconds() {
 
 const SERVICE: &str = "---\napiVersion: v1\nkind: Service\nmetadata: {name: r}\nspec: {selector: {app: r}, ports: [{port: 8082}]}\n";
 
-/// The sound manifests with another document at their end.
+/// The valid manifests with another document appended.
 fn with_document<'a>(document: &'a str, replaced: &[(&'a str, &'a str)]) -> Report {
-    let text = replaced.iter().fold(format!("{SOUND}{document}"), |text, (from, to)| text.replace(from, to));
+    let text = replaced.iter().fold(format!("{VALID}{document}"), |text, (from, to)| text.replace(from, to));
     checked(&text, EXPECT)
 }
 
@@ -176,15 +180,15 @@ fn labels_are_compared_with_selectors() {
     let fine = with_document(SERVICE, &[]);
     assert_eq!((fine.errors.len(), fine.warnings.len()), (0, 0));
     let selector = "spec:\n  selector: {matchLabels: {app: typo}}\n  template:";
-    is_wrong(&[("spec:\n  template:", selector)], "Deployment r: spec.selector does not select its own pods");
-    is_fine(&[("spec:\n  template:", &selector.replace("typo", "r"))]);
+    is_error(&[("spec:\n  template:", selector)], "Deployment r: spec.selector does not select its own pods");
+    is_valid(&[("spec:\n  template:", &selector.replace("typo", "r"))]);
     let all = "maxUnavailable: 0, selector: {}";
-    is_wrong(&[("maxUnavailable: 1, selector: {matchLabels: {app: r}}", all)], "lets no pod go");
+    is_error(&[("maxUnavailable: 1, selector: {matchLabels: {app: r}}", all)], "allows no eviction");
     let other = "maxUnavailable: 0, selector: {matchLabels: {app: other}}";
-    is_fine(&[("maxUnavailable: 1, selector: {matchLabels: {app: r}}", other)]);
+    is_valid(&[("maxUnavailable: 1, selector: {matchLabels: {app: r}}", other)]);
 }
 
-/// A port of another container is not one on which nothing listens.
+/// A port of another container needs no listener of Ratewright.
 #[test]
 fn a_service_may_name_a_port_of_another_container() {
     let sidecar = "      - {name: e, image: e, ports: [{name: e, containerPort: 9121}], resources: {requests: {cpu: 1}}}\n";
@@ -198,40 +202,40 @@ fn a_service_may_name_a_port_of_another_container() {
 }
 
 #[test]
-fn the_namespace_default_is_that_of_manifests_without_one() {
-    is_fine(&[(
+fn manifests_without_a_namespace_are_in_default() {
+    is_valid(&[(
         "kind: Deployment\nmetadata: {name: r}",
         "kind: Deployment\nmetadata: {name: r, namespace: default}",
     )]);
     let other = "kind: Deployment\nmetadata: {name: r, namespace: other}";
-    is_wrong(&[("kind: Deployment\nmetadata: {name: r}", other)], "ConfigMap c is not among these manifests");
+    is_error(&[("kind: Deployment\nmetadata: {name: r}", other)], "ConfigMap c is not among these manifests");
 }
 
 #[test]
 fn probes_may_use_a_shell_or_a_query() {
     let live = "command: [ratewright, health, --live]";
-    is_fine(&[(live, "command: [sh, -c, 'exec /usr/bin/ratewright health --live; true']")]);
-    is_fine(&[("path: /ready,", "path: '/ready?from=kubelet',")]);
-    is_wrong(&[(live, "command: [echo, health, --live]")], "livenessProbe must run ratewright health --live");
+    is_valid(&[(live, "command: [sh, -c, 'exec /usr/bin/ratewright health --live; true']")]);
+    is_valid(&[("path: /ready,", "path: '/ready?from=kubelet',")]);
+    is_error(&[(live, "command: [echo, health, --live]")], "livenessProbe must run ratewright health --live");
 }
 
-/// The sound manifests leave 4 s for preStop.
+/// The valid manifests leave 4 s for preStop.
 #[test]
-fn times_of_sleep_are_read_as_sleep_reads_them() {
+fn durations_of_sleep_are_parsed_as_sleep_does() {
     let sleep = "command: [sleep, \"1\"]";
     for (command, time) in [
         ("[sleep, 1m]", "preStop 60s"),
         ("[sleep, '9.5']", "preStop 9.5s"),
         ("[sh, -c, 'sleep 3; /bin/sleep 25s']", "preStop 28s"),
     ] {
-        is_wrong(&[(sleep, &format!("command: {command}"))], time);
+        is_error(&[(sleep, &format!("command: {command}"))], time);
     }
-    is_fine(&[(sleep, "command: [sh, -c, 'sleep 0.5 && sleep 2']")]);
+    is_valid(&[(sleep, "command: [sh, -c, 'sleep 0.5 && sleep 2']")]);
 }
 
 #[test]
-fn no_replicas_are_a_warning() {
-    let (before, _) = SOUND.split_once("---\napiVersion: autoscaling/v2").unwrap();
+fn zero_replicas_are_a_warning() {
+    let (before, _) = VALID.split_once("---\napiVersion: autoscaling/v2").unwrap();
     let text = before.replace("spec:\n  template:", "spec:\n  replicas: 0\n  template:");
     let report = checked(&text, "policies: {per-ip: 100/min}\n");
     assert_eq!(report.errors.len(), 0);

@@ -21,13 +21,13 @@ fn decisions_come_in_the_order_of_their_queries() {
     let answer = batch(&ratewright, &queries);
     assert_eq!(answer.status, 200);
     let decisions = answer.json()["decisions"].as_array().unwrap().clone();
-    let told: Vec<_> = decisions
+    let outcomes: Vec<_> = decisions
         .iter()
         .map(|decision| {
             (decision["status"].as_u64().unwrap(), decision["limits"][0]["remaining"].as_u64().unwrap())
         })
         .collect();
-    assert_eq!(told, [(200, 1), (200, 1), (200, 0), (200, 1), (429, 0), (200, 0)]);
+    assert_eq!(outcomes, [(200, 1), (200, 1), (200, 0), (200, 1), (429, 0), (200, 0)]);
     assert_eq!(decisions[4]["allowed"], false);
     assert_eq!(decisions[4]["message"], "Rate limit exceeded");
     let checks = |allowed: bool| {
@@ -53,11 +53,11 @@ fn a_batch_holds_a_thousand() {
     assert_eq!(batch(&ratewright, &[]).json(), json!({"decisions": []}));
 }
 
-/// One that is not understood refuses all, and nobody is charged.
+/// One invalid query rejects the whole batch, and charges nothing.
 #[test]
 fn one_malformed_query_refuses_the_whole_batch() {
     let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 2}", ""));
-    for (bad, told) in [
+    for (bad, expected_detail) in [
         (json!({"cost": 0}), "expected a nonzero u32 at line 1 column"),
         (json!({"attributes": {"ip": "nowhere"}}), "invalid IP address syntax at line 1 column"),
         (json!({"attribute": {}}), "unknown field `attribute`"),
@@ -71,7 +71,7 @@ fn one_malformed_query_refuses_the_whole_batch() {
             "{bad}"
         );
         let detail = refused.json()["detail"].as_str().unwrap().to_owned();
-        assert!(detail.contains(told), "{bad}: {detail}");
+        assert!(detail.contains(expected_detail), "{bad}: {detail}");
     }
     let left = batch(&ratewright, &[query(1), query(2)]).json();
     let left = [0, 1].map(|n| left["decisions"][n]["limits"][0]["remaining"].clone());

@@ -1,4 +1,4 @@
-//! Decisions while a real Redis is away.
+//! Decisions during an outage of a real Redis.
 
 use ratewright_lab::{Redis, wait_until};
 use serde_json::{Value, json};
@@ -23,13 +23,13 @@ fn decide(ratewright: &Ratewright, path: &str) -> Answer {
     ratewright.decide(&json!({"ip": "192.0.2.1", "path": path}))
 }
 
-/// Waits until looks at the path rest on that.
+/// Waits until decisions on the path have this basis.
 fn wait_for_basis(ratewright: &Ratewright, path: &str, basis: &str) {
     let look = json!({"attributes": {"ip": "192.0.2.9", "path": path}, "look": true}).to_string();
     wait_until(basis, || ratewright.post("/api/v1/decide", &[], &look).json()["basis"] == basis);
 }
 
-/// C7: each policy says what happens without Redis; the answer and the metrics say what did.
+/// C7: each policy's on_failure applies without Redis; the response and the metrics show it.
 #[test]
 fn c7_each_policy_says_what_happens_without_redis() {
     let mut server = Redis::start();
@@ -59,7 +59,7 @@ fn c7_each_policy_says_what_happens_without_redis() {
                 "{path}"
             );
         }
-        let n = |status| statuses.iter().filter(|told| **told == status).count() as f64;
+        let n = |status| statuses.iter().filter(|found_status| **found_status == status).count() as f64;
         assert_eq!(series(policy, "allowed", basis), n(200), "{path}");
         assert_eq!(series(policy, "denied", basis), n(429), "{path}");
         assert!(ratewright.metric(&format!("ratewright_store_standings_total{{basis=\"{basis}\"}}")) >= 3.0);
@@ -79,9 +79,9 @@ fn c7_each_policy_says_what_happens_without_redis() {
     assert_eq!(decide(&ratewright, "/closed").remaining("closes"), Some(3), "nothing was charged meanwhile");
 }
 
-/// C7: a request under several policies: what is denied for want of Redis is charged nowhere else.
+/// C7: a request under several policies: a denial by on_failure: closed charges no other policy.
 #[test]
-fn c7_a_policy_that_closes_spares_the_others() {
+fn c7_a_denial_without_redis_charges_no_other_policy() {
     let mut server = Redis::start();
     let store = format!("store: {{redis: {{url: '{}', deadline: 1s}}}}\n", server.url());
     let ratewright = Ratewright::start(&format!(
@@ -98,7 +98,7 @@ fn c7_a_policy_that_closes_spares_the_others() {
     assert_eq!(decide(&ratewright, "/open").remaining("halves"), Some(1), "the share of four is two");
 }
 
-/// C10: who is allowed at DEBUG, that Redis is away at WARN, once, with the cause.
+/// C10: allowed requests are logged at DEBUG, the outage of Redis at WARN, once, with its cause.
 #[test]
 fn c10_allowed_at_debug_and_substitutes_at_warn() {
     let mut server = Redis::start();
@@ -127,7 +127,7 @@ fn c10_allowed_at_debug_and_substitutes_at_warn() {
     assert_eq!(outages.count(), 1, "{log:#?}");
 }
 
-/// C10: a script that stumbles is a failure at ERROR, with the key. Here Redis does not know a command that it needs.
+/// C10: a failed script is logged at ERROR, with the key. Here Redis lacks a command that the script needs.
 #[test]
 fn c10_failures_are_errors_with_the_key() {
     let server = Redis::start_with(&["--rename-command", "HSET", ""]);

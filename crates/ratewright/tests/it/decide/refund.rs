@@ -1,4 +1,4 @@
-//! What a decision charged, given back.
+//! Refunds of charged units.
 
 use ratewright_lab::{Redis, wait_until};
 use serde_json::{Value, json};
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{ask, policy};
 use crate::process::{Answer, Ratewright};
 
-/// Spends, and gives the receipt.
+/// Spends units, and returns the receipt.
 fn spend(ratewright: &Ratewright, cost: u32) -> String {
     let answer = ask(ratewright, &json!({"attributes": {"ip": "192.0.2.1"}, "cost": cost, "receipt": true}));
     assert_eq!(answer.status, 200);
@@ -17,7 +17,7 @@ fn refund(ratewright: &Ratewright, receipt: &str) -> Answer {
     ratewright.post("/api/v1/refund", &[], &json!({ "receipt": receipt }).to_string())
 }
 
-/// The response to a receipt that gives nothing.
+/// The response to a receipt that refunds nothing.
 fn nothing() -> Value {
     let message = "nothing to refund: the receipt was used before, its limit has changed, or another instance issued it";
     json!({"refunded": 0, "message": message})
@@ -29,7 +29,7 @@ fn left(ratewright: &Ratewright) -> u64 {
 }
 
 #[test]
-fn a_refund_gives_back_what_was_charged() {
+fn a_refund_returns_the_charged_units() {
     for quota in [
         "{rate: 1/h, burst: 10}",
         "{algorithm: leaky_bucket, rate: 1/h, burst: 10}",
@@ -54,9 +54,9 @@ fn a_refund_gives_back_what_was_charged() {
     }
 }
 
-/// A receipt is good for one refund: brought back again, it gives nothing.
+/// A receipt is valid for one refund.
 #[test]
-fn a_receipt_that_is_brought_back_again_gives_nothing() {
+fn a_receipt_can_be_refunded_once() {
     for quota in [
         "{rate: 1/h, burst: 10}",
         "{algorithm: sliding_window, rate: 10/d}",
@@ -77,9 +77,9 @@ fn a_receipt_that_is_brought_back_again_gives_nothing() {
     }
 }
 
-/// What a unit was worth then says nothing of what it is worth now.
+/// A unit of the old quota does not equal one of the new quota.
 #[test]
-fn a_receipt_for_a_changed_quota_gives_nothing() {
+fn a_receipt_for_a_changed_quota_refunds_nothing() {
     let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 10}", ""));
     let receipt = spend(&ratewright, 4);
     ratewright.reload(&policy("api", "{rate: 1/h, burst: 20}", ""));
@@ -90,9 +90,9 @@ fn a_receipt_for_a_changed_quota_gives_nothing() {
     assert_eq!(refund(&ratewright, &receipt).json()["refunded"], 0);
 }
 
-/// A receipt is good once, wherever it is brought back: Redis remembers. What another instance's memory was paid is not here.
+/// A receipt is valid once for all instances that share Redis. Charges in another instance's memory cannot be refunded here.
 #[test]
-fn a_receipt_is_good_once_for_all_instances() {
+fn a_receipt_can_be_refunded_once_across_instances() {
     let server = Redis::start();
     for (algorithm, rate) in [
         ("token_bucket", "10/h"),
@@ -130,7 +130,7 @@ fn a_receipt_is_good_once_for_all_instances() {
     assert_eq!((left(&b), refund(&a, &receipt).json()["refunded"].as_u64(), left(&a)), (6, Some(1), 10));
 }
 
-/// What Redis was paid, this instance's memory does not give back, and nobody gives it back later.
+/// A charge in Redis is not refunded by this instance's memory, nor later.
 #[test]
 fn without_redis_a_shared_charge_is_not_refunded() {
     let mut server = Redis::start();
@@ -155,7 +155,7 @@ fn without_redis_a_shared_charge_is_not_refunded() {
 }
 
 #[test]
-fn a_denied_query_has_no_receipt_and_neither_has_a_look() {
+fn denied_queries_and_looks_have_no_receipt() {
     let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 1}", ""));
     let receipt = |more: Value| {
         let mut body = json!({"attributes": {"ip": "192.0.2.1"}, "receipt": true});
@@ -173,7 +173,7 @@ fn a_denied_query_has_no_receipt_and_neither_has_a_look() {
 }
 
 #[test]
-fn garbage_is_no_receipt() {
+fn invalid_receipts_are_rejected() {
     let ratewright = Ratewright::start(&policy("api", "{rate: 1/h, burst: 10}", ""));
     let receipt = spend(&ratewright, 4);
     let shortened = receipt.split_at(receipt.len() - 4).0;

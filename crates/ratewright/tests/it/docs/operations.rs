@@ -1,4 +1,4 @@
-//! The page on operations: each of its parts has a program of its own.
+//! The page on operations: each section is replayed with its own instance.
 
 use expect_test::expect_file;
 use ratewright_lab::Prometheus;
@@ -22,7 +22,7 @@ fn d7_e2_e4_e6_the_page_on_operations_shows_what_an_operator_sees() {
     let made: String = sections(&page)
         .map(|section| match section.lines().next() {
             Some("## Kubernetes" | "## Scaling") => replay(section, &Stage::new(&common, &root())),
-            Some("## Watching") => replay_watching(section),
+            Some("## Watching") => replay_monitoring(section),
             Some("## Roll back") => replay_rollback(section),
             _ => replay(section, &Stage::new(&common, common.file().parent().unwrap())),
         })
@@ -31,7 +31,7 @@ fn d7_e2_e4_e6_the_page_on_operations_shows_what_an_operator_sees() {
 }
 
 /// With a real Prometheus.
-fn replay_watching(section: &str) -> String {
+fn replay_monitoring(section: &str) -> String {
     let (files, folder) = (files(section), TempDir::new().unwrap());
     let [scrapes, policies] = &files[..] else { panic!("{} files", files.len()) };
     assert!(scrapes.contains("job_name: ratewright"), "{scrapes}");

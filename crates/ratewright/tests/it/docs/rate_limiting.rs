@@ -1,17 +1,17 @@
-//! The page on rate limiting, in two languages. The English one is played; the Russian one must have the same commands,
-//! outputs and figures.
+//! The page on rate limiting, in two languages. The English page is replayed; the Russian one must have the same commands, outputs and
+//! numbers.
 //!
-//! - `worked`: the examples of the algorithms are calculated.
-//! - `stored`: the keys and fields that the page names are those that Redis has.
-//! - `references`: whatever the page names is there.
-//! - `commands`: commands that are not run name what exists; links lead somewhere.
+//! - `worked_examples`: the tables of the algorithms are calculated.
+//! - `redis_keys`: the keys and fields on the page are those in Redis.
+//! - `references`: every file, symbol, setting and metric on the page exists.
+//! - `commands`: commands that are not run name existing targets; link targets exist.
 //! - `production`: the values of the examples, and nginx in front.
 
 mod commands;
 mod production;
+mod redis_keys;
 mod references;
-mod stored;
-mod worked;
+mod worked_examples;
 
 use std::os::unix::fs::symlink;
 
@@ -225,9 +225,11 @@ fn d1_of_two_instances_one_gets_the_last_token() {
 /// The answer about a command, on the page: it stays true if only time has passed.
 #[test]
 fn d8_a_wrong_figure_is_noticed() {
-    let told = r#"{"key":"203.0.113.9","remaining":4,"resetAfterSeconds":3600,"basis":"shared"}"#;
-    assert!(is_alike("curl", told, &told.replace("3600", "3599"), 1));
-    for wrong in [told.replace(":4,", ":3,"), told.replace("3600", "1800"), told.replace("shared", "local")] {
-        assert!(!is_alike("curl", told, &wrong, 1), "{wrong}");
+    let printed = r#"{"key":"203.0.113.9","remaining":4,"resetAfterSeconds":3600,"basis":"shared"}"#;
+    assert!(is_alike("curl", printed, &printed.replace("3600", "3599"), 1));
+    for wrong in
+        [printed.replace(":4,", ":3,"), printed.replace("3600", "1800"), printed.replace("shared", "local")]
+    {
+        assert!(!is_alike("curl", printed, &wrong, 1), "{wrong}");
     }
 }

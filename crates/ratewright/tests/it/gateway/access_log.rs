@@ -1,4 +1,4 @@
-//! The access log, as whoever reads standard output finds it.
+//! The access log on standard output.
 
 use std::io::{BufRead, Read};
 
@@ -14,7 +14,7 @@ fn value(line: &str) -> Value {
 }
 
 #[test]
-fn every_request_is_a_json_object_on_a_line_whatever_it_has_in_it() {
+fn each_request_is_one_line_of_json() {
     let application = application();
     let mut ratewright = gateway(&application, LOGGED);
     let mut lines = ratewright.stdout().lines();
@@ -44,7 +44,7 @@ fn every_request_is_a_json_object_on_a_line_whatever_it_has_in_it() {
 }
 
 #[test]
-fn who_does_not_read_standard_output_stops_no_request() {
+fn a_blocked_standard_output_delays_no_request() {
     let application = application();
     let ratewright = gateway(&application, LOGGED);
     let path = format!("/{}", "x".repeat(2_000));
@@ -58,7 +58,7 @@ fn who_does_not_read_standard_output_stops_no_request() {
 }
 
 #[test]
-fn a_reload_switches_it_and_a_stop_loses_nothing() {
+fn a_reload_switches_the_log_and_a_stop_loses_no_line() {
     let application = application();
     let mut ratewright = gateway(&application, "policies: []\n");
     let mut out = ratewright.stdout();
@@ -76,7 +76,7 @@ fn a_reload_switches_it_and_a_stop_loses_nothing() {
 }
 
 #[test]
-fn it_stops_also_if_nobody_reads() {
+fn a_blocked_standard_output_does_not_prevent_a_stop() {
     let application = application();
     let ratewright = gateway(&application, LOGGED);
     let path = format!("/{}", "x".repeat(2_000));

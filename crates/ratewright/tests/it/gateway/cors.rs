@@ -1,4 +1,4 @@
-//! A page of another origin, as its browser asks: preflights, responses, denials, and a reload that takes it all back.
+//! CORS as a browser sees it: preflights, responses, denials, and a reload that removes it.
 
 use super::{application, with_routes};
 use crate::process::{Answer, Ratewright};

@@ -1,4 +1,4 @@
-//! HAProxy in front, which announces its clients; and what an operator sees of it.
+//! The PROXY protocol, with a real HAProxy in front; its logs and metrics.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -40,14 +40,14 @@ impl Balanced {
         Self { _folder: folder, file, application, ratewright }
     }
 
-    /// What comes back for these bytes.
-    fn heard(&self, bytes: &str) -> String {
+    /// The response to these bytes.
+    fn response_to(&self, bytes: &str) -> String {
         let mut stream = TcpStream::connect(&self.ratewright.gateway).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let _ = stream.write_all(bytes.as_bytes());
-        let mut heard = Vec::new();
-        let _ = stream.read_to_end(&mut heard);
-        String::from_utf8_lossy(&heard).into_owned()
+        let mut response = Vec::new();
+        let _ = stream.read_to_end(&mut response);
+        String::from_utf8_lossy(&response).into_owned()
     }
 
     fn refused(&self, reason: &str) -> f64 {
@@ -88,18 +88,18 @@ fn behind_haproxy(send: &str) {
 }
 
 #[test]
-fn haproxy_announces_its_clients_by_version_1() {
+fn haproxy_sends_client_addresses_by_version_1() {
     behind_haproxy("send-proxy");
 }
 
 #[test]
-fn haproxy_announces_its_clients_by_version_2() {
+fn haproxy_sends_client_addresses_by_version_2() {
     behind_haproxy("send-proxy-v2");
 }
 
 /// With a checksum, and another TLV.
 #[test]
-fn haproxy_announces_its_clients_by_version_2_with_a_checksum() {
+fn haproxy_sends_client_addresses_by_version_2_with_a_checksum() {
     behind_haproxy("send-proxy-v2 proxy-v2-options crc32c,unique-id");
 }
 
@@ -107,14 +107,14 @@ fn haproxy_announces_its_clients_by_version_2_with_a_checksum() {
 fn refused_connections_are_counted_and_logged() {
     let balanced = Balanced::start();
     let announced = |client: &str| format!("PROXY TCP4 {client} 10.0.0.9 40000 8000\r\n{GET}");
-    assert!(balanced.heard(&announced("198.51.100.7")).starts_with("HTTP/1.1 200 "));
-    assert!(balanced.heard(&announced("198.51.100.7")).starts_with("HTTP/1.1 429 "));
-    assert!(balanced.heard(&announced("198.51.100.8")).starts_with("HTTP/1.1 200 "));
+    assert!(balanced.response_to(&announced("198.51.100.7")).starts_with("HTTP/1.1 200 "));
+    assert!(balanced.response_to(&announced("198.51.100.7")).starts_with("HTTP/1.1 429 "));
+    assert!(balanced.response_to(&announced("198.51.100.8")).starts_with("HTTP/1.1 200 "));
     for _ in 0..3 {
-        assert_eq!(balanced.heard(GET), "");
+        assert_eq!(balanced.response_to(GET), "");
     }
-    assert_eq!(balanced.heard(&announced("127.0.0.1")), "");
-    assert_eq!(balanced.heard("PROXY TCP4\r\n"), "");
+    assert_eq!(balanced.response_to(&announced("127.0.0.1")), "");
+    assert_eq!(balanced.response_to("PROXY TCP4\r\n"), "");
     let refused = ["peer", "missing", "malformed", "address"].map(|reason| balanced.refused(reason));
     assert_eq!(refused, [0.0, 3.0, 1.0, 1.0]);
     let line =
@@ -125,9 +125,9 @@ fn refused_connections_are_counted_and_logged() {
     assert_eq!(n_logged, 3, "once for each reason: {lines:?}");
 }
 
-/// Listeners stay as they are, so a change waits for a restart and that is told.
+/// Listeners cannot change at a reload, so a change is logged, and needs a restart.
 #[test]
-fn a_change_of_load_balancers_waits_for_a_restart() {
+fn a_change_of_proxy_protocol_needs_a_restart() {
     let balanced = Balanced::start();
     let (ratewright, application) = (&balanced.ratewright, &balanced.application);
     let reload = |text: &str| {
@@ -139,17 +139,18 @@ fn a_change_of_load_balancers_waits_for_a_restart() {
     reload(&same.replace("burst: 1}", "burst: 2}"));
     assert!(!ratewright.logged().iter().any(|line| line.contains("restart")), "{:?}", ratewright.logged());
     reload(&text(application, "10.0.0.0/8"));
-    ratewright.wait_for_line(&["WARN", "listen.gateway changes its proxy_protocol at a restart"]);
+    ratewright.wait_for_line(&["WARN", "listener proxy_protocol changed: listen.gateway; restart to apply"]);
     let client = format!("PROXY TCP4 198.51.100.7 10.0.0.9 40000 8000\r\n{GET}");
-    assert!(balanced.heard(&client).starts_with("HTTP/1.1 200 "), "the old networks count");
+    assert!(balanced.response_to(&client).starts_with("HTTP/1.1 200 "), "the old networks count");
     reload(&same.replace("proxy_protocol: {from: 127.0.0.0/8}", "open: false").replace(", open: false", ""));
-    let n_lines = || ratewright.logged().iter().filter(|line| line.contains("its proxy_protocol at")).count();
-    wait_until("it is told again", || n_lines() == 2);
-    assert_eq!(balanced.heard(GET), "", "a header is still required");
+    let n_lines =
+        || ratewright.logged().iter().filter(|line| line.contains("listener proxy_protocol changed")).count();
+    wait_until("the change is logged again", || n_lines() == 2);
+    assert_eq!(balanced.response_to(GET), "", "a header is still required");
 }
 
 #[test]
-fn check_says_which_load_balancers_announce_clients() {
+fn check_lists_the_trusted_load_balancers() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("ratewright.yaml");
     let application = application();
@@ -159,10 +160,10 @@ fn check_says_which_load_balancers_announce_clients() {
         let [out, err] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
         format!("{out}{err}")
     };
-    let told = check("10.0.0.0/8");
+    let printed = check("10.0.0.0/8");
     let line =
         "listen.gateway requires a PROXY protocol header, and accepts connections from 10.0.0.0/8 only\n";
-    assert!(told.contains(line), "{told}");
-    let told = check("0.0.0.0/0");
-    assert!(told.contains("0.0.0.0/0 includes every address, so anyone"), "{told}");
+    assert!(printed.contains(line), "{printed}");
+    let printed = check("0.0.0.0/0");
+    assert!(printed.contains("0.0.0.0/0 includes every address, so anyone"), "{printed}");
 }

@@ -58,7 +58,7 @@ fn a13_twenty_curls_in_a_row_print_200s_and_then_429s() {
 }
 
 #[test]
-fn a6_a7_a10_answers_carry_the_fields_and_a_route_without_a_policy_passes_untouched() {
+fn a6_a7_a10_responses_have_the_headers_and_routes_without_policies_have_none() {
     let (ratewright, _application, _redis) = start("gateway.yaml", None);
     let first = ratewright.pass("/api/reports/today", &[("X-Request-Id", "r-1")]);
     assert_eq!(first.status, 200);
@@ -82,7 +82,7 @@ fn a6_a7_a10_answers_carry_the_fields_and_a_route_without_a_policy_passes_untouc
 }
 
 #[test]
-fn a11_c11_only_trusted_proxies_say_for_whom_they_ask() {
+fn a11_c11_only_trusted_proxies_name_the_client() {
     let application = application();
     let policies = "policies: [{name: once, by: ip, quota: {rate: 1/h}}]\n";
     let forged = |ratewright: &Ratewright, n: usize| {
@@ -138,7 +138,7 @@ fn b3_b6_b8_fifteen_logins_at_once_ten_reach_the_application_and_five_do_not() {
 }
 
 #[test]
-fn b4_what_is_excluded_is_never_limited() {
+fn b4_exempt_paths_are_never_limited() {
     let (ratewright, _application, _redis) = start("endpoints.yaml", None);
     for path in ["/actuator/x", "/healthz", "/metrics", "/static/a", "/css/a", "/js/a", "/images/a"] {
         let answers = statuses(120, |_| ratewright.pass(path, &[]));

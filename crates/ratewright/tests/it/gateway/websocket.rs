@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use super::python;
 use crate::process::{Guarded, Ratewright};
 
-/// Starts an echo, says its port, is told where the gateway is, and then goes there three times.
+/// Starts an echo server, prints its port, reads the gateway's address, and connects to it three times.
 const PROGRAM: &str = r#"
 import asyncio, sys
 from websockets.asyncio.client import connect
@@ -40,7 +40,7 @@ asyncio.run(main())
 "#;
 
 #[test]
-fn a_websocket_client_speaks_with_its_server_and_is_limited_at_the_handshake() {
+fn websockets_pass_and_are_limited_at_the_handshake() {
     let mut python = Command::new(python());
     python.args(["-c", PROGRAM]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut python = Guarded(python.spawn().unwrap());

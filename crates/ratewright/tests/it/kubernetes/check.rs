@@ -1,4 +1,4 @@
-//! `ratewright check --deployment` on our own manifests, as they are and with a figure changed.
+//! `ratewright check --deployment` on our own manifests, unchanged and with one value changed.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -17,17 +17,17 @@ pub(super) fn checked(manifests: &str, args: &[&str]) -> (String, Option<i32>) {
     // It may end before it has read everything.
     let _ = child.stdin.take().unwrap().write_all(manifests.as_bytes());
     let output = child.wait_with_output().unwrap();
-    let told = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-    (told, output.status.code())
+    let printed = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    (printed, output.status.code())
 }
 
 const EXPECT: [&str; 2] = ["--expect", "deploy/kubernetes/expect.yaml"];
 
 /// E2: CPU 70 % for 2 minutes, 2 to 10 replicas, the third at 75 %, for both services; 100 and 250 in a minute.
 #[test]
-fn e2_our_manifests_hold_the_figures() {
+fn e2_our_manifests_meet_the_expectations() {
     let Some(text) = rendered(PRODUCTION) else { return };
-    let (told, code) = checked(&text, &EXPECT);
+    let (printed, code) = checked(&text, &EXPECT);
     expect![[r#"
         Deployment ratewright, ConfigMap ratewright; buckets in Redis
           per-ip    100 in any 60 s, for each client address
@@ -35,9 +35,9 @@ fn e2_our_manifests_hold_the_figures() {
           never limited: on /actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**; with method OPTIONS
           route app: /** to http://wishlist:8080
           scaling: 2 to 10 replicas; CPU target 70 % of requests; more than 73.5 % for 120 s adds replicas
-          stopping: 25s of 30s are used at most
-        all 10 expectations hold; of policies they compare rate, burst, algorithm and that it is enforced, but not which requests a policy covers
-    "#]].assert_eq(&told);
+          stopping: takes at most 25s of 30s
+        all 10 expectations hold; for policies they compare rate, burst, algorithm and mode, not which requests a policy covers
+    "#]].assert_eq(&printed);
     assert_eq!(code, Some(0));
 }
 
@@ -57,9 +57,9 @@ fn e2_the_expectations_are_those_of_the_requirement() {
 fn every_overlay_fits_its_policy_file() {
     for overlay in [DEV, BEFORE_1_35, PRODUCTION] {
         let Some(text) = rendered(overlay) else { return };
-        let (told, code) = checked(&text, &[]);
-        assert_eq!(code, Some(0), "{overlay}: {told}");
-        assert!(!told.contains("warning"), "{overlay}: {told}");
+        let (printed, code) = checked(&text, &[]);
+        assert_eq!(code, Some(0), "{overlay}: {printed}");
+        assert!(!printed.contains("warning"), "{overlay}: {printed}");
     }
 }
 
@@ -67,16 +67,16 @@ fn every_overlay_fits_its_policy_file() {
 #[track_caller]
 fn differs(rendered: &str, from: &str, to: &str, difference: &str) {
     assert!(rendered.contains(from), "the manifests have no {from:?}");
-    let (told, code) = checked(&rendered.replace(from, to), &EXPECT);
+    let (printed, code) = checked(&rendered.replace(from, to), &EXPECT);
     assert!(
-        told.contains(difference),
-        "{from:?} became {to:?}, and the difference {difference:?} is not told: {told}"
+        printed.contains(difference),
+        "{from:?} became {to:?}, and the difference {difference:?} is missing: {printed}"
     );
-    assert_eq!(code, Some(2), "{told}");
+    assert_eq!(code, Some(2), "{printed}");
 }
 
 #[test]
-fn e2_a_changed_figure_fails_with_the_difference() {
+fn e2_a_changed_value_fails_with_the_difference() {
     let Some(text) = rendered(PRODUCTION) else { return };
     let at = "(deploy/kubernetes/expect.yaml:6)";
     for (from, to, difference) in [
@@ -105,46 +105,46 @@ fn e2_a_changed_figure_fails_with_the_difference() {
 fn manifests_that_do_not_fit_their_policy_file_fail_with_the_difference() {
     let Some(text) = rendered(PRODUCTION) else { return };
     for (from, to, difference) in [
-        ("path: /ready", "path: /health", "readinessProbe asks /health; it must ask /ready"),
+        ("path: /ready", "path: /health", "readinessProbe requests /health; it must request /ready"),
         (
             "    listen:\n",
             "    listen:\n      tls: {cert: /c, key: /k}\n",
-            "readinessProbe asks by HTTP, and listen.admin has TLS; set scheme: HTTPS",
+            "readinessProbe uses HTTP, and listen.admin has TLS; set scheme: HTTPS",
         ),
         (
             "    listen:\n",
             "    listen:\n      tls: {cert: /c, key: /k, client_ca: /a}\n",
-            "listen.admin asks for a client certificate, and the kubelet has none",
+            "listen.admin requires a client certificate, and the kubelet has none",
         ),
         (
             "path: /ready\n            port: admin",
             "path: /ready\n            port: admin\n            scheme: HTTPS",
-            "readinessProbe asks by HTTPS, and listen.admin has no TLS; remove scheme",
+            "readinessProbe uses HTTPS, and listen.admin has no TLS; remove scheme",
         ),
         (
             "admin: 0.0.0.0:8082 ",
             "admin: {address: '0.0.0.0:8082', proxy_protocol: {from: [10.0.0.0/8]}} ",
-            "listen.admin has proxy_protocol, and the kubelet sends no such header",
+            "listen.admin has proxy_protocol, and the kubelet sends no PROXY header",
         ),
         (
             "kind: ConfigMap\n",
             "kind: ConfigMap\nmetadata: {name: ratewright, namespace: ratewright}\n---\napiVersion: v1\nkind: ConfigMap\n",
-            "ConfigMap ratewright is there twice",
+            "duplicate ConfigMap ratewright",
         ),
         (
             "path: /health\n            port: admin\n          periodSeconds: 10",
             "path: /ready\n            port: admin\n          periodSeconds: 10",
-            "livenessProbe asks /ready; it must ask /health",
+            "livenessProbe requests /ready; it must request /health",
         ),
         (
             "path: /ready\n            port: admin",
             "path: /ready\n            port: 8000",
-            "readinessProbe asks port 8000; listen.admin is on 8082",
+            "readinessProbe uses port 8000; listen.admin is on 8082",
         ),
         (
             "path: /ready\n            port: admin",
             "path: /ready\n            port: health",
-            "readinessProbe asks port \"health\", which the container does not name",
+            "readinessProbe uses port \"health\", which the container does not declare",
         ),
         (
             "        readinessProbe:\n",
@@ -154,28 +154,28 @@ fn manifests_that_do_not_fit_their_policy_file_fail_with_the_difference() {
         (
             "httpGet:\n            path: /ready\n            port: admin",
             "tcpSocket:\n            port: admin",
-            "readinessProbe must ask /ready by httpGet",
+            "readinessProbe must request /ready by httpGet",
         ),
         (
             "admin: 0.0.0.0:8082",
             "admin: 127.0.0.1:8082",
-            "listen.admin is 127.0.0.1:8082, which only the container itself reaches",
+            "listen.admin is 127.0.0.1:8082, reachable only inside the container",
         ),
         ("admin: 0.0.0.0:8082", "admin: off", "listen.admin, which is off"),
         (
             "containerPort: 8000",
             "containerPort: 8001",
-            "containerPort is 8001, where nothing listens; listeners are gateway 8000, api 8080, admin 8082",
+            "containerPort is 8001, which has no listener; listeners are gateway 8000, api 8080, admin 8082",
         ),
         (
             "targetPort: gateway",
             "targetPort: 8080",
-            "Service ratewright: targetPort is 8080; listen.api is 127.0.0.1:8080, which only the pod itself reaches",
+            "Service ratewright: targetPort is 8080; listen.api is 127.0.0.1:8080, reachable only inside the pod",
         ),
         (
             "targetPort: gateway",
             "targetPort: web",
-            "Service ratewright: targetPort is web, where nothing listens",
+            "Service ratewright: targetPort is web, which has no listener",
         ),
         (
             "terminationGracePeriodSeconds: 30",
@@ -185,7 +185,7 @@ fn manifests_that_do_not_fit_their_policy_file_fail_with_the_difference() {
         (
             "drain_timeout: 20s",
             "drain_timeout: 40s",
-            "stop_delay 5s + drain_timeout 40s = 45s are needed, or requests are cut off; set at least 45",
+            "stop_delay 5s + drain_timeout 40s = 45s are needed, or requests are aborted; set at least 45",
         ),
         (
             "        name: ratewright\n        ports:",
@@ -200,23 +200,23 @@ fn manifests_that_do_not_fit_their_policy_file_fail_with_the_difference() {
         (
             "spec:\n  selector:\n    matchLabels:\n      app.kubernetes.io/name: ratewright\n  strategy",
             "spec:\n  replicas: 3\n  selector:\n    matchLabels:\n      app.kubernetes.io/name: ratewright\n  strategy",
-            "replicas is set, though HorizontalPodAutoscaler ratewright sets it too",
+            "replicas is set, and HorizontalPodAutoscaler ratewright sets it too",
         ),
         ("            cpu: 500m\n", "", "container ratewright requests no CPU"),
         (
             "  maxUnavailable: 1\n",
             "  maxUnavailable: 0\n",
-            "PodDisruptionBudget ratewright lets no pod go while there are 2 replicas",
+            "PodDisruptionBudget ratewright allows no eviction with 2 replicas",
         ),
         (
             "  maxUnavailable: 1\n",
             "  minAvailable: 2\n",
-            "PodDisruptionBudget ratewright lets no pod go while there are 2 replicas",
+            "PodDisruptionBudget ratewright allows no eviction with 2 replicas",
         ),
         (
             "    store:\n      redis:\n        url: ${REDIS_URL:-redis://127.0.0.1:6379}\n",
             "",
-            "buckets are in memory, so every replica counts by itself: under per-ip, 10 replicas allow 1000/min in place of 100/min; set store.redis",
+            "buckets are in memory, so each replica counts separately: under per-ip, 10 replicas allow 1000/min instead of 100/min; set store.redis",
         ),
         (
             "        - name: JWT_SECRET\n",
@@ -236,28 +236,28 @@ fn manifests_that_do_not_fit_their_policy_file_fail_with_the_difference() {
         (
             "- mountPath: /etc/ratewright\n",
             "- mountPath: /etc/other\n",
-            "no ConfigMap is mounted with the policy file /etc/ratewright",
+            "no mounted ConfigMap contains the policy file /etc/ratewright",
         ),
         (
             "apiVersion: autoscaling/v2\n",
             "apiVersion: autoscaling/v2beta2\n",
             "autoscaling/v2beta2 was removed in Kubernetes 1.26",
         ),
-        ("image: ratewright:0.1.0", "image: nginx:1", "none of the 16 objects runs Ratewright"),
+        ("image: ratewright:0.1.0", "image: nginx:1", "no workload runs Ratewright (16 objects read)"),
     ] {
         differs(&text, from, to, difference);
     }
 }
 
 #[test]
-fn what_works_but_is_hardly_meant_is_a_warning() {
+fn probable_mistakes_are_warnings() {
     let Some(text) = rendered(PRODUCTION) else { return };
     let sub_path = "- mountPath: /etc/ratewright/availability-strict.yaml\n          subPath: availability-strict.yaml\n          name: config\n        - mountPath: /etc/ratewright/kubernetes.yaml\n          subPath: kubernetes.yaml\n";
     for (from, to, warning) in [
         (
             "- mountPath: /etc/ratewright\n",
             sub_path,
-            "the policy file is mounted by subPath, so changes of the ConfigMap need new pods",
+            "policy file is mounted by subPath, so changes of the ConfigMap need new pods",
         ),
         (
             "        livenessProbe:\n",
@@ -276,8 +276,11 @@ fn what_works_but_is_hardly_meant_is_a_warning() {
         ),
     ] {
         assert!(text.contains(from), "the manifests have no {from:?}");
-        let (told, code) = checked(&text.replace(from, to), &[]);
-        assert!(told.contains("warning: ") && told.contains(warning), "{warning:?} is not told: {told}");
-        assert_eq!(code, Some(0), "{told}");
+        let (printed, code) = checked(&text.replace(from, to), &[]);
+        assert!(
+            printed.contains("warning: ") && printed.contains(warning),
+            "{warning:?} is missing: {printed}"
+        );
+        assert_eq!(code, Some(0), "{printed}");
     }
 }

@@ -1,4 +1,4 @@
-//! What `ratewright check --deployment` takes, and what it says of everything else.
+//! The inputs of `ratewright check --deployment`: files, folders, standard input, and errors for everything else.
 
 use std::path::Path;
 
@@ -45,17 +45,18 @@ fn manifests_may_be_many_files_one_file_json_or_a_list() {
 fn a_folder_that_must_be_rendered_is_rejected_with_the_command() {
     for (name, command) in [("kustomization.yaml", "kubectl kustomize"), ("Chart.yaml", "helm template")] {
         let file = format!("overlays/production/{name}");
-        let (told, code) = checked_folder(&[(&file, "a: b\n"), ("overlays/production/x.yaml", "{{ if }}\n")]);
+        let (printed, code) =
+            checked_folder(&[(&file, "a: b\n"), ("overlays/production/x.yaml", "{{ if }}\n")]);
         let expected = format!(
-            "error: manifests/overlays/production: the folder has a {name}, so its manifests must be rendered first; \
+            "error: manifests/overlays/production: folder contains {name}, so its manifests must be rendered first; \
              run: {command} manifests/overlays/production | ratewright check --deployment -\n"
         );
-        assert_eq!((told, code), (expected, Some(2)));
+        assert_eq!((printed, code), (expected, Some(2)));
     }
 }
 
 #[test]
-fn input_that_cannot_be_read_is_told_with_its_place() {
+fn unreadable_input_is_reported_with_its_position() {
     let bomb: String = (0..9)
         .map(|n| {
             let item = if n == 0 { "x".to_owned() } else { format!("*a{}", n - 1) };
@@ -63,54 +64,60 @@ fn input_that_cannot_be_read_is_told_with_its_place() {
         })
         .collect();
     for (text, expected) in [
-        (String::new(), "error: -: none of the 0 objects runs Ratewright"),
-        ("a: b\n---\n- c\n".to_owned(), "error: -: none of the 0 objects runs Ratewright"),
+        (String::new(), "error: -: no workload runs Ratewright (0 objects read)"),
+        ("a: b\n---\n- c\n".to_owned(), "error: -: no workload runs Ratewright (0 objects read)"),
         ("kind: Secret\ndata: {a: b\n".to_owned(), "error: stdin:2:"),
         ("kind: A\n---\nkind: [\n".to_owned(), "error: stdin:"),
         ("kind: A\nkind: B\n".to_owned(), "error: stdin:2:1: the name \"kind\" stands here twice"),
         ("[".repeat(100_000), "error: stdin:1:"),
         (bomb, "error: stdin:"),
     ] {
-        let (told, code) = checked(&text, &[]);
-        assert!(told.starts_with(expected), "{:?}: {told}", text.get(..40).unwrap_or(&text));
-        assert_eq!((told.lines().count(), code), (1, Some(2)), "{told}");
+        let (printed, code) = checked(&text, &[]);
+        assert!(printed.starts_with(expected), "{:?}: {printed}", text.get(..40).unwrap_or(&text));
+        assert_eq!((printed.lines().count(), code), (1, Some(2)), "{printed}");
     }
     let run = |path: &str| run_in(Path::new("/"), &["check", "--deployment", path]);
     for (path, expected) in [
         ("/nowhere", "error: /nowhere: cannot read the file"),
-        ("/dev/zero", "error: /dev/zero: the manifests have more than 67108864 bytes"),
+        ("/dev/zero", "error: /dev/zero: manifests exceed 67108864 bytes"),
     ] {
         let output = run(path);
-        let told = String::from_utf8(output.stderr).unwrap();
-        assert!(told.starts_with(expected) && output.status.code() == Some(2), "{told}");
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert!(printed.starts_with(expected) && output.status.code() == Some(2), "{printed}");
     }
-    let (told, code) = checked_folder(&[("notes.txt", "")]);
-    assert_eq!(told, "error: manifests: the folder has no *.yaml, *.yml or *.json\n");
+    let (printed, code) = checked_folder(&[("notes.txt", "")]);
+    assert_eq!(printed, "error: manifests: folder contains no *.yaml, *.yml or *.json\n");
     assert_eq!(code, Some(2));
 }
 
 #[test]
-fn an_expectation_that_means_nothing_is_told() {
+fn invalid_expectations_are_reported() {
     let Some(text) = rendered(PRODUCTION) else { return };
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("expect.yaml");
     for (expect, expected) in [
-        ("scalling: {}\n", "expect.yaml:1:11: there is no expectation \"scalling\"; use scaling, policies"),
+        ("scalling: {}\n", "expect.yaml:1:11: unknown expectation \"scalling\"; use scaling, policies"),
         (
             "scaling: {ratewright: {cpus: 1}}\n",
-            "there is no expectation \"cpus\"; use cpu, sustained, replicas, scale_up_at",
+            "unknown expectation \"cpus\"; use cpu, sustained, replicas, scale_up_at",
         ),
-        ("scaling: {ratewright: {sustained: soon}}\n", "sustained is a time, for example 2min or 120s"),
-        ("scaling: {ratewright: {replicas: many}}\n", "replicas is a number or a range, for example 2..10"),
-        ("scaling: {ratewright: {scale_up_at: all}}\n", "scale_up_at is a percentage"),
-        ("scaling: {nobody: {cpu: 1}}\n", "there is no Deployment nobody in these manifests"),
-        ("policies: {per-ip: often}\n", "an expected rate is \"often\"; a rate is units/time"),
-        ("", "the file is empty"),
-        ("a: b\n---\nc: d\n", "a second document begins here"),
+        (
+            "scaling: {ratewright: {sustained: soon}}\n",
+            "invalid sustained: use a duration, for example 2min or 120s",
+        ),
+        (
+            "scaling: {ratewright: {replicas: many}}\n",
+            "invalid replicas: use a number or a range, for example 2..10",
+        ),
+        ("scaling: {ratewright: {scale_up_at: all}}\n", "invalid scale_up_at: use a percentage"),
+        ("scaling: {nobody: {cpu: 1}}\n", "Deployment nobody not found in these manifests"),
+        ("policies: {per-ip: often}\n", "invalid expected rate \"often\"; a rate is units/time"),
+        ("", "file is empty"),
+        ("a: b\n---\nc: d\n", "second document in the file"),
     ] {
         std::fs::write(&file, expect).unwrap();
-        let (told, code) = checked(&text, &["--expect", file.to_str().unwrap()]);
-        assert!(told.contains(expected), "{expect:?}: {told}");
+        let (printed, code) = checked(&text, &["--expect", file.to_str().unwrap()]);
+        assert!(printed.contains(expected), "{expect:?}: {printed}");
         assert_eq!(code, Some(2));
     }
 }
@@ -120,12 +127,12 @@ fn an_expectation_that_means_nothing_is_told() {
 fn values_of_variables_are_not_shown() {
     let deployment = "kind: Deployment\nmetadata: {name: a}\nspec: {template: {spec: {containers: [\n\
          {image: ratewright, args: [serve], env: [{name: A, value: hidden}]}\n]}}}\n";
-    let (told, code) = checked(deployment, &[]);
+    let (printed, code) = checked(deployment, &[]);
     assert_eq!(
-        told,
-        "error: stdin:4:1: Deployment a is started without a policy file; add args: [serve, -c, /etc/ratewright]\n"
+        printed,
+        "error: stdin:4:1: Deployment a has no policy file; add args: [serve, -c, /etc/ratewright]\n"
     );
     assert_eq!(code, Some(2));
-    let (told, code) = checked("kind: Secret\nstringData: {password: hidden\n", &[]);
-    assert!(!told.contains("hidden") && code == Some(2), "{told}");
+    let (printed, code) = checked("kind: Secret\nstringData: {password: hidden\n", &[]);
+    assert!(!printed.contains("hidden") && code == Some(2), "{printed}");
 }

@@ -1,4 +1,4 @@
-//! What the manifests say.
+//! The manifests follow their schemas and fit together.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{BEFORE_1_35, DEV, PRODUCTION, documents, object, rendered};
-use crate::packages::{python_tool, root, run, text_of, told};
+use crate::packages::{output_of, python_tool, root, run, text_of};
 
 /// Kinds that Kubernetes does not know, with a schema of ours.
 const CUSTOM: [(&str, &str); 2] = [
@@ -38,21 +38,21 @@ fn e2_every_document_follows_the_schemas_of_its_versions() {
         let file = written(&folder, &text);
         for version in versions {
             let Some(output) = validated(version, &file) else { return };
-            let told = told(&output);
-            assert!(output.status.success(), "{overlay} {version}: {told}");
-            let unknown = told.lines().filter(|line| !line.starts_with("INFO"));
+            let printed = output_of(&output);
+            assert!(output.status.success(), "{overlay} {version}: {printed}");
+            let unknown = printed.lines().filter(|line| !line.starts_with("INFO"));
             let unknown: Vec<_> =
                 unknown.filter(|line| !CUSTOM.iter().any(|(kind, _)| line.contains(kind))).collect();
             assert!(unknown.is_empty(), "{overlay} {version}: {unknown:?}");
-            let n_objects = told.lines().filter(|line| line.starts_with("INFO")).count();
+            let n_objects = printed.lines().filter(|line| line.starts_with("INFO")).count();
             let documents = documents(&text);
             let is_custom = |object: &&Value| CUSTOM.iter().any(|(kind, _)| object["kind"] == *kind);
-            assert_eq!(n_objects + documents.iter().filter(is_custom).count(), documents.len(), "{told}");
+            assert_eq!(n_objects + documents.iter().filter(is_custom).count(), documents.len(), "{printed}");
         }
         for (kind, schema) in CUSTOM {
             for object in documents(&text).iter().filter(|object| object["kind"] == kind) {
                 let Some(output) = follows(schema, object, &folder) else { return };
-                assert!(output.status.success(), "{overlay}: {}", told(&output));
+                assert!(output.status.success(), "{overlay}: {}", output_of(&output));
             }
         }
     }
@@ -76,15 +76,15 @@ fn a_misspelt_field_is_rejected() {
         let file = written(&folder, &text.replace(right, wrong));
         let Some(output) = validated("1.37", &file) else { return };
         assert!(
-            !output.status.success() && told(&output).contains("Additional properties"),
+            !output.status.success() && output_of(&output).contains("Additional properties"),
             "{}",
-            told(&output)
+            output_of(&output)
         );
     }
     let monitor = object(&documents(&text), "ServiceMonitor", "ratewright").to_string();
     let monitor: Value = serde_json::from_str(&monitor.replace("\"interval\"", "\"intervall\"")).unwrap();
     let Some(output) = follows(CUSTOM[0].1, &monitor, &folder) else { return };
-    assert!(!output.status.success() && told(&output).contains("intervall"), "{}", told(&output));
+    assert!(!output.status.success() && output_of(&output).contains("intervall"), "{}", output_of(&output));
 }
 
 /// Why there are two overlays for production: an older cluster rejects the field.
@@ -94,9 +94,9 @@ fn e2_only_the_overlay_for_new_clusters_sets_a_tolerance() {
     let folder = TempDir::new().unwrap();
     let Some(output) = validated("1.32", &written(&folder, &new)) else { return };
     assert!(
-        !output.status.success() && told(&output).contains("'tolerance' was unexpected"),
+        !output.status.success() && output_of(&output).contains("'tolerance' was unexpected"),
         "{}",
-        told(&output)
+        output_of(&output)
     );
     let scalers = |text: &str| {
         ["ratewright", "wishlist"]

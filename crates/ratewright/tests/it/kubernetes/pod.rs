@@ -1,4 +1,4 @@
-//! The deployed policy file at work: started as the container would be, with the ConfigMap as the kubelet mounts it.
+//! The deployed policy file in use: the program started as in the container, with the ConfigMap as the kubelet mounts it.
 
 use std::path::Path;
 use std::process::Command;

@@ -8,7 +8,7 @@ use expect_test::expect;
 use ratewright_lab::wait_until;
 use tempfile::TempDir;
 
-use super::{BINARY, has, is_root, on_other_ports, root, run, text_of, told};
+use super::{BINARY, has, is_root, on_other_ports, output_of, root, run, text_of};
 use crate::process::Guarded;
 use ratewright_lab::skip;
 
@@ -189,7 +189,7 @@ fn units() -> TempDir {
 }
 
 #[test]
-fn systemd_finds_nothing_wrong_with_the_units() {
+fn systemd_analyze_accepts_the_units() {
     if !has("systemd-analyze") {
         return;
     }
@@ -198,7 +198,7 @@ fn systemd_finds_nothing_wrong_with_the_units() {
         let mut verify = Command::new("systemd-analyze");
         verify.args(["verify", "--recursive-errors=yes"]).arg(folder.path().join(name));
         let output = verify.env("MANPATH", folder.path().join("man")).output().unwrap();
-        assert!(output.status.success() && told(&output).is_empty(), "{name}: {}", told(&output));
+        assert!(output.status.success() && output_of(&output).is_empty(), "{name}: {}", output_of(&output));
     }
 }
 
@@ -213,7 +213,7 @@ fn the_service_is_exposed_by_2_0_at_most() {
         .args(["security", "--offline=true", "--threshold=20"])
         .arg(folder.path().join("ratewright.service"));
     let output = security.output().unwrap();
-    let exposure = told(&output);
+    let exposure = output_of(&output);
     assert!(output.status.success(), "{exposure}");
     assert!(exposure.contains("Overall exposure level for ratewright.service: 1."), "{exposure}");
 }

@@ -1,5 +1,5 @@
-//! The image and the compose file. There is no container engine in tests: the final stage's files are put together as the
-//! Dockerfile says, with the libraries that its base image has, and the program runs with that folder as its root.
+//! The image and the compose file. Tests have no container engine: they assemble the files of the final stage as the
+//! Dockerfile does, with the libraries of its base image, and run the program with that folder as its root.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use ratewright_lab::{Prometheus, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{BINARY, is_root, on_other_ports, python_tool, root, run, text_of, told};
+use super::{BINARY, is_root, on_other_ports, output_of, python_tool, root, run, text_of};
 use crate::process::{Guarded, Ratewright};
 
 /// The final stage of the Dockerfile: its instructions with their arguments, continued lines joined.
@@ -116,10 +116,10 @@ fn the_image_opens_the_gateway_only() {
 }
 
 #[test]
-fn hadolint_finds_nothing_wrong_with_the_dockerfile() {
+fn hadolint_accepts_the_dockerfile() {
     let Some(mut hadolint) = python_tool("hadolint") else { return };
     let output = hadolint.args(["--failure-threshold", "style", "Dockerfile"]).output().unwrap();
-    assert!(output.status.success() && told(&output).is_empty(), "{}", told(&output));
+    assert!(output.status.success() && output_of(&output).is_empty(), "{}", output_of(&output));
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn compose() -> Value {
 }
 
 #[test]
-fn every_service_is_pinned_hardened_and_watched() {
+fn every_service_is_pinned_hardened_and_monitored() {
     let compose = compose();
     for (name, service) in compose["services"].as_object().unwrap() {
         let of = |setting: &str| {

@@ -1,10 +1,10 @@
-//! Man pages and completions, read by those who read them: man, bash, fish and zsh.
+//! Man pages and completions, read by man, bash, fish and zsh.
 
 use std::process::Command;
 
 use tempfile::TempDir;
 
-use super::{BINARY, has, run, told};
+use super::{BINARY, has, output_of, run};
 
 #[test]
 fn man_reads_every_page_without_a_warning_and_shows_the_examples() {
@@ -24,16 +24,19 @@ fn man_reads_every_page_without_a_warning_and_shows_the_examples() {
             .envs([("MANWIDTH", "200"), ("LC_ALL", "C.UTF-8"), ("MAN_KEEP_FORMATTING", "")])
             .output()
             .unwrap();
-        assert!(man.status.success() && man.stderr.is_empty(), "{}: {}", page.display(), told(&man));
+        assert!(man.status.success() && man.stderr.is_empty(), "{}: {}", page.display(), output_of(&man));
     }
     let shown = run(Command::new("man")
         .arg("-l")
         .arg(folder.path().join("ratewright-health.1"))
         .env("LC_ALL", "C.UTF-8"));
     let has_line = |part: &str| shown.lines().any(|line| line.trim() == part);
-    for line in
-        ["EXIT STATUS", "0  it is ready; with --live, it is alive", "EXAMPLES", "ratewright health --live"]
-    {
+    for line in [
+        "EXIT STATUS",
+        "0  the instance is ready; with --live, alive",
+        "EXAMPLES",
+        "ratewright health --live",
+    ] {
         assert!(has_line(line), "{line:?} is not a line of its own in {shown}");
     }
     assert!(shown.contains("RATEWRIGHT_ADMIN"), "{shown}");
@@ -46,7 +49,11 @@ fn one_page_goes_to_standard_output_and_a_folder_that_cannot_be_written_is_repor
     assert!(page.starts_with(".TH \"RATEWRIGHT\" \"1\""), "{page}");
     let output = Command::new(BINARY).args(["man", "--folder", "/dev/null/man"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
-    assert!(told(&output).starts_with("error: cannot write to /dev/null/man: "), "{}", told(&output));
+    assert!(
+        output_of(&output).starts_with("error: cannot write to /dev/null/man: "),
+        "{}",
+        output_of(&output)
+    );
 }
 
 fn script(shell: &str, folder: &TempDir) -> String {

@@ -1,4 +1,4 @@
-//! Which commit a build reports: `build.rs`, compiled alone and run where a build may run.
+//! The commit that a build reports: `build.rs`, compiled alone and run in several folders.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -80,7 +80,7 @@ fn without_git_the_commit_is_named_by_the_environment_or_unknown() {
 
 /// Sources that were unpacked in somebody else's repository are not of its commit.
 #[test]
-fn a_repository_around_the_sources_is_not_ours() {
+fn a_parent_repository_is_ignored() {
     let folder = repository();
     let inner = folder.path().join("vendor");
     std::fs::create_dir(&inner).unwrap();

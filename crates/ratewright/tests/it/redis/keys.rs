@@ -1,4 +1,4 @@
-//! What stands in Redis keys for values that are long or secret, and how `ratewright key` finds it.
+//! Digests of long and secret values in Redis keys, and `ratewright key`, which prints them.
 
 use std::collections::BTreeSet;
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! Reloads that replace routes and the policies that they name, while requests come.
+//! Reloads that replace routes and their policies under load.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -7,12 +7,12 @@ use ratewright_lab::{Nginx, wait_until};
 use super::FAILURES;
 use crate::process::Ratewright;
 
-/// A server that says this.
+/// An upstream whose responses have this body.
 fn saying(text: &str) -> Nginx {
     Nginx::start(1, "", &format!("location / {{ return 200 '{text}'; }}\n"))
 }
 
-/// A file whose route leads to this server, under a policy of this name.
+/// A policy file with a route to this upstream, under a policy of this name.
 fn file(name: &str, server: &Nginx) -> String {
     let address = server.address();
     format!(
@@ -21,7 +21,7 @@ fn file(name: &str, server: &Nginx) -> String {
     )
 }
 
-/// Each file's server says the name of the file's policy, so a response shows both.
+/// Each file's upstream responds with the name of the file's policy, so a response shows both.
 #[test]
 fn no_request_is_routed_by_one_file_and_counted_by_another() {
     let servers = [saying("a"), saying("b")];

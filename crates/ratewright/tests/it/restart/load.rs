@@ -1,5 +1,5 @@
-//! Clients that go on whatever happens to the program, and count what failed. They are strict: a connection that ends without
-//! notice is a failure, and nothing is sent twice.
+//! Load from clients that count every failure. They are strict: a connection that closes without notice is a failure, and no request
+//! is retried.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -66,13 +66,13 @@ impl Behind {
     }
 }
 
-/// Clients of all kinds, until they are told to stop.
+/// Clients of all kinds, which run until `stop`.
 pub(super) struct Load {
     kinds: Vec<Arc<Kind>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the clients of one kind have come to.
+/// The counts of one kind of client.
 #[derive(Default)]
 struct Kind {
     name: &'static str,
@@ -267,7 +267,7 @@ fn speaks_websocket(kind: &Kind, address: &str) {
     }
 }
 
-/// A call of Envoy's: domain `d`, one descriptor with the entry `k=v`.
+/// A request of Envoy: domain `d`, one descriptor with the entry `k=v`.
 const CALL: &[u8] = b"\0\0\0\0\x0d\x0a\x01d\x12\x08\x0a\x06\x0a\x01k\x12\x01v";
 
 /// Has four requests in flight on one connection.

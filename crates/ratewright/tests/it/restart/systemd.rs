@@ -1,5 +1,5 @@
-//! Under systemd: sockets that it passes, and what it is told. Systemd itself cannot run in a test; a small program in its place
-//! does what systemd.exec and sd_listen_fds say.
+//! Under systemd: socket activation and notifications. Systemd itself cannot run in a test; a small program behaves as systemd.exec and
+//! sd_listen_fds specify.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::net::UnixDatagram;
@@ -15,7 +15,7 @@ use super::n_restarts;
 use crate::gateway::python;
 use crate::process::Guarded;
 
-/// Listens on some sockets, says where, and starts and stops a program as it is told.
+/// Listens on some sockets, prints their addresses, and starts and stops the program on command.
 const MANAGER: &str = r#"
 import os, signal, socket, sys
 
@@ -47,7 +47,7 @@ for line in sys.stdin:
 struct Manager {
     _process: Guarded,
     said: BufReader<ChildStdout>,
-    told: ChildStdin,
+    command_pipe: ChildStdin,
     addresses: Vec<String>,
 }
 
@@ -56,9 +56,13 @@ impl Manager {
         let mut command = Command::new(python());
         command.args(["-c", MANAGER, &n_sockets.to_string(), env!("CARGO_BIN_EXE_ratewright")]);
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (said, told) = (process.stdout.take().unwrap(), process.stdin.take().unwrap());
-        let mut manager =
-            Self { _process: Guarded(process), said: BufReader::new(said), told, addresses: Vec::new() };
+        let (said, command_pipe) = (process.stdout.take().unwrap(), process.stdin.take().unwrap());
+        let mut manager = Self {
+            _process: Guarded(process),
+            said: BufReader::new(said),
+            command_pipe,
+            addresses: Vec::new(),
+        };
         manager.addresses = manager.line().split(' ').map(str::to_owned).collect();
         manager
     }
@@ -70,18 +74,18 @@ impl Manager {
     }
 
     fn start(&mut self, file: &Path) {
-        writeln!(self.told, "start {}", file.display()).unwrap();
+        writeln!(self.command_pipe, "start {}", file.display()).unwrap();
     }
 
     /// Waits until the program has ended. Its exit status.
     fn wait(&mut self) -> String {
-        writeln!(self.told, "wait").unwrap();
+        writeln!(self.command_pipe, "wait").unwrap();
         self.line()
     }
 
     /// Stops the program. Its exit status.
     fn stop(&mut self) -> String {
-        writeln!(self.told, "stop").unwrap();
+        writeln!(self.command_pipe, "stop").unwrap();
         self.line()
     }
 }
@@ -107,10 +111,10 @@ fn restarts_under_socket_activation_lose_no_request() {
     assert_eq!(manager.stop(), "0");
 }
 
-/// A socket that no listener wants would take connections and never answer; and one that is open to other machines must not
-/// stand in for a listener that is not.
+/// A socket without a listener would queue connections for ever; and a socket that other machines reach must not replace one that they
+/// do not.
 #[test]
-fn a_socket_that_no_listener_has_is_an_error() {
+fn a_systemd_socket_without_a_listener_is_an_error() {
     let folder = TempDir::new().unwrap();
     let mut manager = Manager::listen_on(1);
     let file = folder.path().join("ratewright.yaml");
@@ -132,7 +136,7 @@ fn a_socket_that_no_listener_has_is_an_error() {
     assert_eq!(manager.stop(), "0");
 }
 
-/// A socket to which the program tells how it is.
+/// The notification socket.
 fn notified(folder: &TempDir) -> (UnixDatagram, std::path::PathBuf) {
     let path = folder.path().join("notify.sock");
     let socket = UnixDatagram::bind(&path).unwrap();
@@ -147,7 +151,7 @@ fn heard(socket: &UnixDatagram) -> String {
 }
 
 #[test]
-fn systemd_is_told_of_start_reload_upgrade_and_stop() {
+fn systemd_is_notified_of_start_reload_upgrade_and_stop() {
     let folder = TempDir::new().unwrap();
     let (socket, path) = notified(&folder);
     let (file, control) = (folder.path().join("ratewright.yaml"), folder.path().join("control.sock"));
@@ -178,9 +182,9 @@ fn systemd_is_told_of_start_reload_upgrade_and_stop() {
     wait_until("it says that it stops", || heard(&socket) == "STOPPING=1\n");
 }
 
-/// A service manager that reads no notifications holds up neither the start nor the stop.
+/// A service manager that reads no notifications delays neither the start nor the stop.
 #[test]
-fn a_full_notification_queue_does_not_hold_up_a_stop() {
+fn a_full_notification_queue_does_not_delay_a_stop() {
     let folder = TempDir::new().unwrap();
     let (_unread, path) = notified(&folder);
     let filling = UnixDatagram::unbound().unwrap();
@@ -207,5 +211,5 @@ fn an_impossible_number_of_sockets_is_rejected() {
     let output = command.env("LISTEN_FDS", "2000000000").arg("serve").output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");
-    assert!(error.contains("LISTEN_FDS=2000000000 is not valid: at most 1024"), "{error}");
+    assert!(error.contains("invalid LISTEN_FDS=2000000000: at most 1024"), "{error}");
 }

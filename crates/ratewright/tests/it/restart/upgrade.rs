@@ -1,4 +1,4 @@
-//! `ratewright upgrade`: another process takes over the sockets.
+//! `ratewright upgrade`: a new process takes over the sockets.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -53,8 +53,8 @@ impl Replaceable {
         let output = self.upgrade();
         let printed = String::from_utf8(output.stdout).unwrap();
         let pid = printed.strip_prefix("process ").and_then(|rest| rest.split(' ').next());
-        let said = String::from_utf8_lossy(&output.stderr);
-        let pid = pid.unwrap_or_else(|| panic!("{said} {:#?}", self.ratewright.logged()));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        let pid = pid.unwrap_or_else(|| panic!("{stderr} {:#?}", self.ratewright.logged()));
         let before = self.pid.replace(pid.to_owned());
         match before {
             Some(before) => wait_until("the old process ends", || !is_running(&before)),
@@ -65,11 +65,11 @@ impl Replaceable {
     /// An upgrade that fails, and leaves everything as it is.
     #[track_caller]
     fn cannot_upgrade(&self, output: &Output, why: &str) {
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
         assert!(
-            said.contains("upgrade failed, the old process keeps serving") && said.contains(why),
-            "{said}"
+            stderr.contains("upgrade failed, the old process keeps serving") && stderr.contains(why),
+            "{stderr}"
         );
         assert_eq!(self.ratewright.admin("/ready").status, 200);
         assert!(self.ratewright.is_running());
@@ -92,7 +92,7 @@ fn is_running(pid: &str) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
-/// The whole point: restarts in a row under load, and not one request fails.
+/// Consecutive upgrades under load: no request fails.
 #[test]
 fn upgrades_in_a_row_lose_no_request() {
     let behind = Behind::start();
@@ -105,7 +105,7 @@ fn upgrades_in_a_row_lose_no_request() {
     load.stop();
 }
 
-/// Nobody waits for the old process to end, so a client may come back to its connection late, and is told then.
+/// The old process keeps idle connections: a client may use one late, and its response then closes it.
 #[test]
 fn an_idle_connection_outlives_an_upgrade_until_its_next_response() {
     let application = ratewright_lab::Nginx::start(1, "", "location / { return 200 'app'; }\n");
@@ -136,18 +136,18 @@ fn an_idle_connection_outlives_an_upgrade_until_its_next_response() {
     program.ratewright.wait_until_ended();
 }
 
-/// A file that is wrong, a file with an address in use: the old process goes on under its own.
+/// With an invalid file, or an address in use, the old process keeps serving with its own file.
 #[test]
 fn a_new_process_that_cannot_start_changes_nothing() {
     let program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
     let before = std::fs::read_to_string(program.file()).unwrap();
     std::fs::write(program.file(), format!("{before}nonsense: 1\n")).unwrap();
-    program.cannot_upgrade(&program.upgrade(), "the policy file is not valid");
+    program.cannot_upgrade(&program.upgrade(), "invalid policy file: ");
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().unwrap().to_string();
     std::fs::write(program.file(), before.replace("api: '127.0.0.1:0'", &format!("api: '{taken}'"))).unwrap();
     program.cannot_upgrade(&program.upgrade(), &format!("cannot listen on {taken}"));
-    // The old process itself is in the way of the same port on all addresses.
+    // The old process itself uses the same port, on one address.
     let (old, port) = (&program.ratewright.address, program.ratewright.address.rsplit(':').next().unwrap());
     let widened = before.replace("api: '127.0.0.1:0'", &format!("api: '0.0.0.0:{port}'"))
         + "\napi: {tokens: [0123456789abcdef]}\n";
@@ -159,19 +159,19 @@ fn a_new_process_that_cannot_start_changes_nothing() {
     program.replace();
 }
 
-/// Programs that are none, end at once, or never say anything.
+/// Programs that do not exist, exit at once, or never become ready.
 #[test]
 fn a_new_process_that_does_not_become_ready_changes_nothing() {
     let program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
     let ask = |path: &str| {
         use std::io::{BufRead as _, BufReader, Write as _};
         let mut stream = std::os::unix::net::UnixStream::connect(program.control()).unwrap();
-        let _ = writeln!(stream, "{path}"); // it may have heard enough
+        let _ = writeln!(stream, "{path}"); // the process may have closed the connection
         let mut said = String::new();
         let _ = BufReader::new(stream).read_line(&mut said);
         said
     };
-    assert!(ask("upgrade /nowhere/ratewright").starts_with("failed /nowhere/ratewright cannot be started"));
+    assert!(ask("upgrade /nowhere/ratewright").starts_with("failed cannot start /nowhere/ratewright"));
     assert!(ask("upgrade /bin/false").starts_with("failed the new process ended before it was ready"));
     assert!(ask("dance").starts_with("failed unknown command"));
     assert_eq!(ask("take over"), "", "who was not started gets no sockets");
@@ -186,16 +186,16 @@ fn a_new_process_that_does_not_become_ready_changes_nothing() {
         let first = threads.spawn(|| ask(&format!("upgrade {}", script.display())));
         wait_until("the new process runs", is_asleep);
         assert!(ask("upgrade /bin/false").starts_with("failed another upgrade is in progress"));
-        // Whoever is stopped meanwhile takes the one that is not ready along.
+        // A process that is stopped during an upgrade ends the new process too.
         program.ratewright.signal("TERM");
         assert_eq!(first.join().unwrap(), "");
         wait_until("it ends with the old one", || !is_asleep());
     });
 }
 
-/// Until the new process is ready, the old one serves every client; and one that is stopped meanwhile changes nothing.
+/// Until the new process is ready, the old one serves all clients; stopping the new one changes nothing.
 #[test]
-fn a_new_process_serves_nobody_before_it_is_ready() {
+fn a_new_process_accepts_no_connection_before_it_is_ready() {
     let program = Replaceable::start(|_| "stop_delay: 0s\npolicies: []\n".to_owned());
     let closed = ratewright_lab::free_port();
     let before = std::fs::read_to_string(program.file()).unwrap();
@@ -348,10 +348,13 @@ fn a_control_socket_with_a_full_queue_is_reported() {
         let output = Command::new(env!("CARGO_BIN_EXE_ratewright")).args(args).arg(path).output().unwrap();
         (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
-    let (code, said) = run(&["serve"], &file);
-    assert!(code == Some(1) && said.contains("another process has its control socket"), "{code:?} {said}");
-    let (code, said) = run(&["upgrade", "--control"], &control);
-    assert!(code == Some(3) && said.contains("cannot connect to control socket"), "{code:?} {said}");
+    let (code, stderr) = run(&["serve"], &file);
+    assert!(
+        code == Some(1) && stderr.contains("another process has its control socket"),
+        "{code:?} {stderr}"
+    );
+    let (code, stderr) = run(&["upgrade", "--control"], &control);
+    assert!(code == Some(3) && stderr.contains("cannot connect to control socket"), "{code:?} {stderr}");
 }
 
 /// The socket is its owner's. One that was opened to all by mistake still serves nobody else.
@@ -402,10 +405,10 @@ fn without_a_running_process_it_says_what_to_look_at() {
         .args(["upgrade", "--control", "/nowhere/control.sock"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(3));
-    assert!(said.contains("cannot connect to control socket /nowhere/control.sock"), "{said}");
-    assert!(said.contains("listen.control"), "{said}");
+    assert!(stderr.contains("cannot connect to control socket /nowhere/control.sock"), "{stderr}");
+    assert!(stderr.contains("listen.control"), "{stderr}");
 }
 
 fn is_root() -> bool {

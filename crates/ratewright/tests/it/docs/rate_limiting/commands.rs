@@ -55,7 +55,7 @@ fn d4_the_commands_for_tests_name_tests_that_exist() {
 
 /// D8: links lead to files and headings that exist, from the README and the architecture page too.
 #[test]
-fn d8_links_lead_somewhere() {
+fn d8_link_targets_exist() {
     for name in PAGES {
         let page_text = page(name);
         for target in page_text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {

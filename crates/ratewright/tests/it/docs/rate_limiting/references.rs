@@ -1,4 +1,4 @@
-//! Whatever the page names is there: files, symbols, tests, settings, metrics, commands.
+//! Every name on the page exists: files, symbols, tests, settings, metrics, commands.
 //!
 //! Every text in backticks must be one of these, or stand in one of the page's blocks, which are run or read elsewhere.
 
@@ -10,7 +10,7 @@ use ratewright_http::RateLimitHeaders;
 use ratewright_lab::Redis;
 use serde_json::Value;
 
-use super::stored::PREFIXES;
+use super::redis_keys::PREFIXES;
 use super::{PAGES, config};
 use crate::docs::markdown::{Block, blocks, paragraphs, quoted, tables};
 use crate::docs::{Site, page};
@@ -56,7 +56,7 @@ impl Book {
         Self { page, blocks, schema, schema_text, metrics, server }
     }
 
-    /// Nothing if a text in backticks is what it looks like, or else what is wrong.
+    /// Why a text in backticks does not exist; `None` if it does.
     fn objection(&self, text: &str, paragraph: &str) -> Option<&'static str> {
         let first = text.split(' ').next().unwrap();
         let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -69,7 +69,7 @@ impl Book {
             return (!root().join(text).exists()).then_some("no such file");
         }
         if PREFIXES.iter().chain(&["spent of "]).any(|prefix| text.starts_with(prefix)) {
-            return None; // see `stored`
+            return None; // see `redis_keys`
         }
         if ["ratewright_", "rate_limiter_", "gateway_"].iter().any(|prefix| text.starts_with(prefix)) {
             return (!self.has_metric(text)).then_some("no such metric");
@@ -110,7 +110,7 @@ impl Book {
             || text.parse::<Rate>().is_ok()
             || self.is_setting(&format!("retry_after: {text}"))
             || (text.starts_with('{')
-                && ratewright::understand(&format!("policies: [{{name: a, quota: {text}}}]")).is_ok())
+                && ratewright::parse_policy_file(&format!("policies: [{{name: a, quota: {text}}}]")).is_ok())
     }
 
     /// True for a command that the page runs, or whose name is known.
@@ -176,7 +176,7 @@ fn collect<'a>(part: &'a Value, name: &str, whole: &'a Value, deep: bool, found:
     }
 }
 
-/// True for a part of a key, which `stored` looks at, or of a command.
+/// True for a part of a key, which `redis_keys` checks, or of a command.
 fn is_part(text: &str, other: &str) -> bool {
     let has_more =
         text.len() < other.len() && (other.starts_with("ratelimit:") || other.starts_with("ratewright "));
@@ -216,7 +216,7 @@ fn is_defined(symbol: &str, paragraph: &str) -> bool {
 
 /// D5, D8: all that stands in backticks, on both pages.
 #[test]
-fn d5_d8_whatever_the_page_names_is_there() {
+fn d5_d8_every_name_on_the_page_exists() {
     let objections: BTreeSet<String> = PAGES
         .iter()
         .flat_map(|name| {
