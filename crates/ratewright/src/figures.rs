@@ -8,7 +8,8 @@ use ratewright_gateway::RouteMetrics;
 use ratewright_listen::{ProxyProtocol, Tls};
 use ratewright_rls::{HitCounts, HitsOf, Unmatched};
 use ratewright_server::admin::Figure;
-use ratewright_store::{FailoverStatus, MemoryStats, Peers as _, Traffic};
+use ratewright_store::redis::Traffic;
+use ratewright_store::{FailoverStatus, MemoryStats, Peers as _};
 
 use crate::buckets::Buckets;
 use crate::gateway::Passage;

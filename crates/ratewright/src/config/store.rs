@@ -3,7 +3,8 @@
 use std::hash::Hash as _;
 
 use ratewright_core::Micros;
-use ratewright_store::{Certificates, FailoverSettings, LocalShare, RedisSettings, Servers, ServersError};
+use ratewright_store::redis::{Certificates, ServersError};
+use ratewright_store::{FailoverSettings, LocalShare, RedisSettings, Servers};
 
 use super::file;
 use super::reader::Reader;

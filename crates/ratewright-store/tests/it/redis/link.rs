@@ -7,7 +7,8 @@ use ratewright_core::{
     Standings, Store,
 };
 use ratewright_lab::{Redis, wait_until};
-use ratewright_store::{FailureKind, Peers, RedisSettings, RedisStore, Servers, StoreError, Traffic};
+use ratewright_store::redis::{FailureKind, Traffic};
+use ratewright_store::{Peers, RedisSettings, RedisStore, Servers, StoreError};
 
 use super::{TOKEN, apply, connected, quota, reset, settings, store_on};
 use crate::world::{RUNTIME, take};
