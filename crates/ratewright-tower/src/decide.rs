@@ -241,6 +241,8 @@ fn warn_of_ignored(header: &'static str, peer: IpAddr) {
 /// The program does not say who the peer is: a mistake that must not leave requests unlimited.
 #[cold]
 fn unknown_peer() -> Problem {
-    error!("request rejected: no peer address to count by; set RequestReader::peer");
+    error!(
+        "request rejected with 500: no peer address to count by; with axum, serve the router with into_make_service_with_connect_info::<SocketAddr>(), otherwise set RequestReader::peer"
+    );
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "peer address of the request is unknown")
 }
