@@ -59,3 +59,8 @@ pub use {
     problem::{Problem, ProblemContext, iso},
     request_context::{BodyLength, DecisionReport, RequestContext, VerifiedToken},
 };
+
+/// The README's code is compiled with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -26,3 +26,8 @@ pub use keyed::{Allowed, Denied, KeyedLimiter};
 pub use memory::{MemoryStats, MemoryStore};
 #[cfg(feature = "redis")]
 pub use redis::{RedisSettings, RedisStore, Servers, StoreError};
+
+/// The README's code is compiled with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

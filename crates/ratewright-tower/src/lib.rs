@@ -65,3 +65,8 @@ pub use permit_body::PermitBody;
 pub use permits::{Permit, Permits};
 pub use ratewright_core::Quota;
 pub use request_reader::{Peer, RequestReader};
+
+/// The README's code is compiled with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

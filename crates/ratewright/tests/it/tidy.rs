@@ -6,16 +6,19 @@ use std::process::Command;
 
 use toml::Table;
 
-/// Who may depend on whom, among our own. Development dependencies count too.
+/// Who may depend on whom, among our own. Development dependencies count too; by one on itself a crate tests its features.
 const ARROWS: [(&str, &[&str]); 14] = [
     ("ratewright-core", &[]),
-    ("ratewright-store", &["ratewright-core", "ratewright-lab"]),
+    ("ratewright-store", &["ratewright-core", "ratewright-lab", "ratewright-store"]),
     ("ratewright-http", &["ratewright-core"]),
     ("ratewright-client", &["ratewright-http", "ratewright-lab"]),
     ("ratewright-rls-rules", &["ratewright-core"]),
     ("ratewright-listen", &[]),
     ("ratewright-server", &["ratewright-core", "ratewright-http", "ratewright-listen", "ratewright-store"]),
-    ("ratewright-tower", &["ratewright-core", "ratewright-http", "ratewright-lab", "ratewright-store"]),
+    (
+        "ratewright-tower",
+        &["ratewright-core", "ratewright-http", "ratewright-lab", "ratewright-store", "ratewright-tower"],
+    ),
     ("ratewright-rls", &["ratewright-core", "ratewright-listen", "ratewright-rls-rules", "ratewright-store"]),
     (
         "ratewright-example-axum",
@@ -110,16 +113,31 @@ fn the_rules_of_envoy_see_no_wire_and_no_file() {
     assert_eq!(seen, ["ratewright-core", "smallvec", "thiserror"]);
 }
 
+/// The packages that a program builds which depends on this one, with all of the package's features.
+fn built_with(package: &str, features: &str) -> BTreeSet<String> {
+    let arguments = ["tree", "--locked", "--edges", "normal", "--prefix", "none", "--format", "{p}", "--package"];
+    let cargo = Command::new(env!("CARGO"))
+        .args(arguments)
+        .args([package, "--features", features])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
+    let lines = String::from_utf8(cargo.stdout).unwrap();
+    lines.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
+/// docs/decisions/0033-memory-without-redis.md: mio and socket2 are what sockets of tokio need.
 #[test]
-fn the_layer_has_no_store_and_no_server() {
-    let manifest: Table =
-        std::fs::read_to_string(root().join("crates/ratewright-tower/Cargo.toml")).unwrap().parse().unwrap();
-    for name in manifest["dependencies"].as_table().unwrap().keys() {
-        assert!(
-            !["ratewright-store", "hyper", "axum", "redis"].contains(&name.as_str()),
-            "it must not depend on {name}"
-        );
+fn a_program_that_limits_in_memory_builds_no_redis_no_tls_and_no_server() {
+    for package in ["ratewright-store", "ratewright-tower"] {
+        let built = built_with(package, "");
+        assert!(built.contains("ratewright-store"), "{built:?}");
+        for other in ["redis", "rustls", "tokio-rustls", "hyper", "axum", "mio", "socket2"] {
+            assert!(!built.contains(other), "{package} must not bring {other}");
+        }
     }
+    assert!(built_with("ratewright-tower", "axum").contains("axum"));
 }
 
 #[test]
