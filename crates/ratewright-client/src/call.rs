@@ -19,13 +19,16 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderName, HeaderValue, StatusCode};
 
+pub use crate::body::{BodyFactory, ReplayBody};
 use crate::budget::RetryBudget;
 use crate::decide::{Cause, Failure, NextStep, Now, Seen, State, Why, decide};
 use crate::event::{Event, EventKind};
 use crate::gate::{LaneKey, Permit, ThrottleTimes};
-use crate::response::ResponseHead;
-use crate::retry::{RequestInfo, Shared};
+pub use crate::response::ResponseHead;
+use crate::retry::Shared;
+pub use crate::retry::{Partition, RequestInfo};
 use crate::summary::{DeadlineError, RetrySummary, WaitedFor};
+pub use crate::timer::Timer;
 
 /// The header that tells servers which attempt a request is, from the second on.
 pub const ATTEMPT: HeaderName = HeaderName::from_static("ratewright-attempt");

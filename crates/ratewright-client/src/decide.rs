@@ -20,7 +20,8 @@ use http::{HeaderMap, Method, StatusCode, header};
 
 use crate::budget::RETRY_COST;
 use crate::policy::{RetryPolicy, millis};
-use crate::server_wait::{Source, server_wait};
+pub use crate::server_wait::Source;
+use crate::server_wait::server_wait;
 
 /// A request, as far as sending it twice is concerned.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -18,6 +18,9 @@ use crate::call::Next;
 use crate::decide::BodyKind;
 use crate::retry::{RequestInfo, Retry};
 
+/// The traits of [`RetryLayer`] and [`RetryService`], in the versions that they take.
+pub use {tower_layer, tower_service};
+
 /// Puts retries around a client, which must take requests with a [`ReplayBody`]. Errors are boxed.
 ///
 /// Bodies of a known length up to [`replay_max`](crate::RetryPolicy::replay_max) are read before they are sent, and kept to be sent

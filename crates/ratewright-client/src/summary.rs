@@ -58,7 +58,8 @@ impl RetrySummary {
     /// ```
     /// use ratewright_client::{Retry, RetrySummary, Why};
     /// # use http::{HeaderMap, Method, Response};
-    /// # use ratewright_client::{BodyKind, RequestInfo};
+    /// # use ratewright_client::call::RequestInfo;
+    /// # use ratewright_client::decide::BodyKind;
     /// # async fn send() -> Result<Response<String>, std::io::Error> { Ok(Response::new(String::new())) }
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// # let uri = "https://api.example.com/items".parse().unwrap();

@@ -15,9 +15,10 @@ use ratewright_core::{
 };
 use ratewright_http::address::{AddressOrigin, newly_ignored};
 use ratewright_http::explain::{Explain, IdentitySources};
+use ratewright_http::identify::identify_with_context;
+use ratewright_http::request_context::{BodyLength, DecisionReport};
 use ratewright_http::{
-    BodyLength, CorrelationId, DecisionReport, Dialect, Facts, HeaderStyle, Problem, ProblemContext,
-    RateLimitHeaders, RequestContext, identify_with_context,
+    CorrelationId, Dialect, Facts, HeaderStyle, Problem, ProblemContext, RateLimitHeaders, RequestContext,
 };
 use smallvec::SmallVec;
 use tracing::{debug, error, warn};

@@ -175,7 +175,7 @@ impl Writing {
 impl AccessLog for Lines {
     fn record(&self, entry: &AccessLogEntry<'_>) {
         let line = Line {
-            time: ratewright_http::iso(entry.at),
+            time: ratewright_http::problem::iso(entry.at),
             client: entry.client,
             method: cut(entry.method.as_str().as_bytes(), METHOD_MAX),
             host: entry.host.map(|host| cut(host.as_bytes(), HOST_MAX)),

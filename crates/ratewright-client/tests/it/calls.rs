@@ -6,10 +6,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderValue, Method};
-use ratewright_client::{
-    BodyKind, BudgetSize, Cause, EventKind, Partition, Repeat, RequestInfo, Retry, RetryPolicy, RetrySummary,
-    Source, Why,
-};
+use ratewright_client::call::{Partition, RequestInfo};
+use ratewright_client::decide::{BodyKind, Cause, Repeat, Source};
+use ratewright_client::{BudgetSize, EventKind, Retry, RetryPolicy, RetrySummary, Why};
 use tokio::time::Instant;
 
 use crate::script::{Reply, call, get, play, recorded, request, respond, secs, settle, status, with};
@@ -191,7 +190,7 @@ impl LateTimer {
     }
 }
 
-impl ratewright_client::Timer for LateTimer {
+impl ratewright_client::call::Timer for LateTimer {
     fn now(&self) -> Duration {
         self.start.elapsed()
     }

@@ -11,7 +11,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::StatusCode;
-use ratewright_client::{BodyKind, RequestInfo, Retry, RetryPolicy};
+use ratewright_client::call::RequestInfo;
+use ratewright_client::decide::BodyKind;
+use ratewright_client::{Retry, RetryPolicy};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 

@@ -4,10 +4,11 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use proptest::prelude::*;
-use ratewright_client::{
-    Backoff, BodyKind, Cause, Failure, Lane, NextStep, Now, Repeat, RequestKind, RetryPolicy, Seen, Source,
-    State, Throttle, Turn, decide,
+use ratewright_client::decide::{
+    BodyKind, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, Source, State, decide,
 };
+use ratewright_client::lane::{Lane, Throttle, Turn};
+use ratewright_client::{Backoff, RetryPolicy};
 
 prop_compose! {
     fn policies()(

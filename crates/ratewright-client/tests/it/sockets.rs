@@ -9,9 +9,8 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{Full, StreamBody};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::rt::TokioExecutor;
-use ratewright_client::{
-    ATTEMPT, Backoff, BodyFactory, Client, ReplayBody, Retry, RetryLayer, RetryPolicy, RetrySummary, Why,
-};
+use ratewright_client::call::{ATTEMPT, BodyFactory, ReplayBody};
+use ratewright_client::{Backoff, Client, Retry, RetryLayer, RetryPolicy, RetrySummary, Why};
 use reqwest::redirect::Policy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};

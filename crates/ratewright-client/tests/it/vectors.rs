@@ -5,10 +5,11 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use ratewright_client::{
-    Backoff, BodyKind, Cause, Failure, Lane, NextStep, Now, Repeat, RequestKind, RetryPolicy, Seen, Source,
-    State, Throttle, Turn, Why, decide,
+use ratewright_client::decide::{
+    BodyKind, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, Source, State, decide,
 };
+use ratewright_client::lane::{Lane, Throttle, Turn};
+use ratewright_client::{Backoff, RetryPolicy, Why};
 use serde_json::{Value, json};
 
 fn folder() -> PathBuf {

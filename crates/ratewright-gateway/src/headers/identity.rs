@@ -12,7 +12,8 @@ use http::header::{AUTHORIZATION, CONNECTION, COOKIE, FORWARDED, HOST};
 use http::request::Parts;
 use http::{HeaderName, Method};
 use ratewright_core::{AttributeName, Policies};
-use ratewright_http::{Dialect, IdentityRules, METHOD_OVERRIDES};
+use ratewright_http::identify::METHOD_OVERRIDES;
+use ratewright_http::{Dialect, IdentityRules};
 
 use super::hop_by_hop::{connection_options, hop_by_hop, is_alias_of};
 use crate::explain::EXPLAIN;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use ratewright_core::{
     Algorithm, AttributeName, Counted, Micros, Policy, Quota, Refill, Selector, WindowStart,
 };
+use ratewright_http::identify::TokenUser;
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
-use ratewright_http::{Dialect, IdentityRules, TokenUser};
+use ratewright_http::{Dialect, IdentityRules};
 
 use crate::harness::{Client, ScriptedServer, Setup, TestGateway, route, settings, text, wait_until};
 

@@ -250,8 +250,9 @@ const TOKEN: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIiwiZXhwIjo0MDAwMDAwMD
 /// token, and not at all if none does.
 #[tokio::test]
 async fn a_token_is_verified_once_for_each_decision() {
+    use ratewright_http::identify::TokenUser;
     use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
-    use ratewright_http::{Dialect, IdentityRules, TokenUser};
+    use ratewright_http::{Dialect, IdentityRules};
     let by = |name: &str, by: AttributeName<&str>| {
         let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "9/h".parse().unwrap()).unwrap();
         Policy::new(name, quota).unwrap().by(&[by])

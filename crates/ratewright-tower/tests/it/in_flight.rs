@@ -272,8 +272,9 @@ async fn an_address_is_derived_once_for_all_layers() {
 /// Both layers count by user: the first verifies the token for both, unless they have different rules.
 #[tokio::test]
 async fn a_token_is_verified_once_for_all_layers() {
+    use ratewright_http::identify::TokenUser;
     use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
-    use ratewright_http::{Dialect, IdentityRules, TokenUser};
+    use ratewright_http::{Dialect, IdentityRules};
     let by_user = |policy: Policy| policy.by(&[AttributeName::User]);
     let verifier = || {
         let keys = KeySet::secret(b"a secret of at least thirty-two bytes").unwrap();

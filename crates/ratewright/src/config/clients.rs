@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ratewright_http::IdentityRules;
 use ratewright_http::address::{Forwarding, Proxies};
+use ratewright_http::identify::TokenUser;
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
-use ratewright_http::{IdentityRules, TokenUser};
 
 use super::file;
 use super::meaning::FileName;
