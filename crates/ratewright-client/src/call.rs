@@ -34,6 +34,18 @@ pub use crate::timer::Timer;
 pub const ATTEMPT: HeaderName = HeaderName::from_static("ratewright-attempt");
 
 /// A call in progress.
+///
+/// ```
+/// use http::{HeaderMap, Method, Uri};
+/// use ratewright_client::Retry;
+/// use ratewright_client::call::RequestInfo;
+/// use ratewright_client::decide::BodyKind;
+///
+/// let uri = Uri::from_static("https://api.example.com/items");
+/// let request = RequestInfo::new(&Method::GET, &uri, &HeaderMap::new(), BodyKind::None);
+/// let call = Retry::new().call(request);
+/// assert!(!call.is_last());
+/// ```
 #[derive(Debug)]
 pub struct Call {
     shared: Arc<Shared>,

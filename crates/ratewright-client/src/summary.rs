@@ -11,6 +11,7 @@ use crate::decide::Why;
 
 /// How a call ended. It is in the extensions of the response; [`RetrySummary::of`] finds it there, and in errors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct RetrySummary {
     /// How many times the request was sent.
     pub attempts: u32,

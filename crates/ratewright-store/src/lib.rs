@@ -7,6 +7,20 @@
 //! - `Failover`: the shared store, and this process's memory when that gives no answer. Feature `redis`.
 //! - [`SystemClock`]: the real time, cheap to read and never going back.
 //!
+//! A limiter with policies, over any store:
+//!
+//! ```
+//! use ratewright_core::{AttributeName, Limiter, Policies, Policy, Quota};
+//! use ratewright_store::{MemoryStore, SystemClock};
+//!
+//! # fn main() -> Result<(), ratewright_core::PolicyError> {
+//! let policy = Policy::new("per-client", Quota::per_second(10).burst(50))?.by(&[AttributeName::Ip]);
+//! let store = MemoryStore::new(SystemClock::new(), 100_000);
+//! let limiter = Limiter::new(Policies::new(vec![policy])?, store);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! `tests/it/laws.rs` holds the laws that every store must keep; it plays the same histories through each.
 
 mod clock;

@@ -41,7 +41,8 @@ impl RateLimitLayer<MemoryStore<SystemClock>, Unobserved> {
     #[must_use]
     pub fn per_ip(quota: Quota) -> Self {
         let policy = Policy::new(PER_IP, quota).expect("a valid name").by(&[AttributeName::Ip]);
-        Self::in_memory([policy]).expect("a single policy has no conflict")
+        let layer = Self::in_memory([policy]).expect("a single policy has no conflict");
+        layer.with_reader(RequestReader::without_decisions)
     }
 
     /// Any policies, counted in memory: by other attributes than the address, under names of your own, several at once.
@@ -81,7 +82,7 @@ impl RateLimitLayer<MemoryStore<SystemClock>, Unobserved> {
     #[must_use]
     pub fn trusted_proxies(self, networks: impl IntoIterator<Item = IpNet>) -> Self {
         let mut dialect = Dialect::default();
-        dialect.rules.proxies = Proxies { trusted: networks.into_iter().collect(), ..Proxies::default() };
+        dialect.rules.proxies = Proxies::default().trusted(networks.into_iter().collect());
         self.with_reader(|reader| reader.dialect(dialect.shared()))
     }
 }

@@ -12,10 +12,25 @@ use ratewright_core::{Clock, Entrypoint, Micros, Policies};
 use ratewright_http::{Dialect, SharedDialect};
 
 /// The peer of a connection, as an extension of its requests: for programs whose framework has none.
+///
+/// ```
+/// # use ratewright_tower::Peer;
+/// let request = http::Request::get("/").extension(Peer([192, 0, 2, 1].into())).body(())?;
+/// # Ok::<(), http::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer(pub IpAddr);
 
 /// How requests are read: the peer, further attributes to count by, the cost, and how long a request may wait.
+///
+/// ```
+/// use ratewright_store::WallClock;
+/// use ratewright_tower::RequestReader;
+///
+/// let reader = RequestReader::new(WallClock)
+///     .attribute("tenant", |request| request.uri.host().map(str::to_owned)) // policies name it attribute:tenant
+///     .cost(|request| if request.uri.path() == "/export" { 10 } else { 1 }.try_into().expect("not zero"));
+/// ```
 #[derive(Clone)]
 pub struct RequestReader {
     pub(crate) dialect: SharedDialect,

@@ -48,7 +48,7 @@ fn of_mode(FailoverStatus { is_out, lasts, .. }: FailoverStatus) -> Figure {
 }
 
 fn of_traffic(traffic: Traffic) -> [Figure; 3] {
-    let Traffic { calls, failures, n_outages } = traffic;
+    let Traffic { calls, failures, n_outages, .. } = traffic;
     let help = "Decisions and commands to which Redis gave no answer, by why";
     let unanswered = Figure::counter("ratewright_store_failures", help);
     [

@@ -20,15 +20,7 @@ prop_compose! {
     ) -> RetryPolicy {
         let ms = Duration::from_millis;
         let backoff = Backoff { first: ms(first), max: ms(max) };
-        RetryPolicy {
-            attempts,
-            deadline: ms(deadline),
-            server_wait_max: ms(wait_max),
-            failure_backoff: backoff,
-            throttle_backoff: backoff,
-            spread: backoff,
-            ..RetryPolicy::default()
-        }
+        RetryPolicy::default().attempts(attempts).deadline(ms(deadline)).server_wait_max(ms(wait_max)).failure_backoff(backoff).throttle_backoff(backoff).spread(backoff)
     }
 }
 

@@ -62,7 +62,7 @@ fn get(path: &str) -> Request<Full<Bytes>> {
 /// A policy whose failures are retried after one second, with chance 0.5.
 fn slow() -> RetryPolicy {
     let failure_backoff = Backoff { first: secs(2), max: secs(2) };
-    RetryPolicy { deadline: secs(20), failure_backoff, ..RetryPolicy::default() }
+    RetryPolicy::default().deadline(secs(20)).failure_backoff(failure_backoff)
 }
 
 /// A request that waits in the gate holds nothing of the client below: others may use it.

@@ -92,6 +92,7 @@ fn outcome(step: NextStep) -> Value {
                 Why::ServerWait => "server-wait",
                 Why::Deadline => "deadline",
                 Why::Budget => "budget",
+                _ => panic!("{why:?} has no name in the vectors"),
             };
             let mut out = json!({ "why": why });
             if let Some(at) = retry_at {
@@ -109,6 +110,7 @@ fn outcome(step: NextStep) -> Value {
                 Cause::Throttled => "throttled",
                 Cause::ServerError => "server-error",
                 Cause::Connection => "connection",
+                _ => panic!("{cause:?} has no name in the vectors"),
             };
             let at = u64::try_from(at.as_millis()).unwrap();
             json!({ "retry": { "atMs": at, "cause": cause, "cost": cost } })

@@ -42,7 +42,7 @@ fn gateway(application: &Nginx, config: &str) -> Ratewright {
 /// Two minutes of patience, for machines that are busy.
 fn patient() -> Retry {
     let deadline = Duration::from_secs(120);
-    Retry::builder().policy(RetryPolicy { deadline, attempts: 20, ..RetryPolicy::default() }).build()
+    Retry::builder().policy(RetryPolicy::default().deadline(deadline).attempts(20)).build()
 }
 
 /// A way to send a `GET`: its status, its body and its attempts.
