@@ -110,7 +110,7 @@ fn outcome(step: NextStep) -> Value {
                 Cause::Throttled => "throttled",
                 Cause::ServerError => "server-error",
                 Cause::Connection => "connection",
-                _ => panic!("{cause:?} has no name in the vectors"),
+                Cause::Server(_) | _ => panic!("{cause:?} has no name in the vectors"),
             };
             let at = u64::try_from(at.as_millis()).unwrap();
             json!({ "retry": { "atMs": at, "cause": cause, "cost": cost } })
