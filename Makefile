@@ -1,6 +1,6 @@
 # The words that people and CI use. `make test` is the whole gate.
 
-.PHONY: run test test-all chaos scaling lint docs deny deps bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client footprint package deb dist mutants fuzz
+.PHONY: run test test-all chaos scaling lint docs deny deps bench-memory bench-policies bench-redis bench-api bench-gateway bench-grpc bench-client bench-tower footprint package publishable deb dist mutants fuzz
 
 run: ## run Ratewright on its defaults
 	cargo run --release
@@ -17,6 +17,7 @@ test-all: test ## the same laws over many more histories: half an hour more
 	cargo test --package ratewright --features otel --test it --quiet traces::
 	cargo clippy --package ratewright --all-targets --features otel --quiet -- --deny warnings
 	cargo check --manifest-path fuzz/Cargo.toml --quiet
+	$(MAKE) --no-print-directory publishable
 	RESTARTS=20 cargo test --package ratewright --test it --quiet lose_no_request
 	PROPTEST_CASES=50000 cargo test --package ratewright-store --release --test it --quiet on_memory::
 	PROPTEST_CASES=5000 cargo test --package ratewright-store --release --test it --quiet -- on_redis:: twins:: redis::
@@ -37,9 +38,17 @@ lint: ## formatting, and clippy without warnings
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --workspace --all-targets --quiet -- --deny warnings
 	cargo clippy --package ratewright-store --all-targets --features shuttle --quiet -- --deny warnings
+	cargo clippy --package ratewright-store --package ratewright-tower --quiet -- --deny warnings # without features
 
-package: ## the Rust client as it would be published, with the crates that it needs: packed and built alone
-	cargo package --quiet --allow-dirty --package ratewright-core --package ratewright-http --package ratewright-client
+# Every crate that is published, each after those that it needs.
+PUBLISHED = ratewright-core ratewright-store ratewright-http ratewright-rls-rules ratewright-listen ratewright-rls \
+	ratewright-server ratewright-tower ratewright-gateway ratewright-client ratewright
+
+package: ## all crates as they would be published, without building them; `make publishable` builds each alone
+	cargo publish --dry-run --quiet --allow-dirty --no-verify $(PUBLISHED:%=--package %)
+
+publishable: ## the same, each crate built from nothing but its package
+	cargo publish --dry-run --quiet --allow-dirty $(PUBLISHED:%=--package %)
 
 docs: ## the libraries' documentation, without warnings
 	RUSTDOCFLAGS="--deny warnings" cargo doc --workspace --no-deps --document-private-items --quiet
@@ -71,6 +80,10 @@ bench-client: deps-client ## CPU and instructions that the retry clients add to 
 	cargo run --release --quiet --package ratewright-bench -- client
 	./.ci/node npm run --silent build
 	./.ci/node npm run --silent bench
+
+bench-tower: deps-bench ## CPU of a request under the layer for axum, against tower_governor
+	cargo build --release --quiet --manifest-path bench/tower/Cargo.toml --target-dir bench/tower/target
+	cargo run --release --quiet --package ratewright-bench -- tower bench/tower/target/release/tower-peer
 
 footprint: deps-bench ## size, start time and memory, against nginx: the table of docs/install.md
 	cargo build --release --quiet --package ratewright

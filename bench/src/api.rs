@@ -42,7 +42,7 @@ const SECOND: &str = "- {name: per-key, by: 'header:X-Api-Key', when: {path: /ap
 ";
 
 /// A server in hand. Ends with the benchmark.
-struct Server {
+pub(crate) struct Server {
     running: Running,
     address: String,
 }
@@ -92,7 +92,7 @@ pub(crate) fn serve_constant() {
 }
 
 impl Server {
-    fn start(command: &mut Command) -> Self {
+    pub(crate) fn start(command: &mut Command) -> Self {
         let mut child = command.stderr(Stdio::piped()).spawn().expect("the server starts");
         let mut banner = String::new();
         let mut stderr = BufReader::new(child.stderr.take().expect("its output is ours"));
@@ -103,7 +103,7 @@ impl Server {
     }
 
     /// CPU time of one request, in microseconds, over some seconds of load.
-    fn micros_per_request(&self, path: &str, script: Option<&str>) -> f64 {
+    pub(crate) fn micros_per_request(&self, path: &str, script: Option<&str>) -> f64 {
         let url = format!("http://{}{path}", self.address);
         let script = script.iter().flat_map(|script| ["-s", script]);
         let arguments: Vec<&str> = ["-t1", "-c32", "-d1s"].into_iter().chain(script).chain([&*url]).collect();

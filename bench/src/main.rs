@@ -15,12 +15,13 @@ mod openloop;
 mod policies;
 mod redis;
 mod rounds;
+mod tower;
 mod worst;
 
 use std::process::ExitCode;
 
 const USAGE: &str = "usage: ratewright-bench \
-    memory | policies | redis [LIMITADOR-PEER] | redis-worst | api | client | footprint | gateway [peers] | grpc [THROTTLECRAB-SERVER]";
+    memory | policies | redis [LIMITADOR-PEER] | redis-worst | api | client | footprint | gateway [peers] | grpc [THROTTLECRAB-SERVER] | tower TOWER-PEER";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -46,6 +47,7 @@ fn run(arguments: &[&str]) -> Result<(), String> {
         ["client-play", side, calls] => client::play(side == "ours", calls.parse().unwrap_or(1)),
         ["footprint"] => return footprint::run(),
         ["gateway", ref only @ ..] => return gateway::run(only.first().copied()),
+        ["tower", servers] => tower::run(servers),
         ["grpc", ref peer @ ..] => return grpc::run(peer.first().copied()),
         ["constant"] => api::serve_constant(),
         ["constant-grpc", address, n_descriptors, reset] => {

@@ -157,7 +157,7 @@ fn wait(runtime: &Runtime, store: &RedisStore) {
 }
 
 fn store_with(server: &Redis, readable: bool) -> Arc<RedisStore> {
-    let settings = RedisSettings { deadline: Duration::from_secs(10), readable, ..RedisSettings::default() };
+    let settings = RedisSettings::default().deadline(Duration::from_secs(10)).readable(readable);
     Arc::new(RedisStore::new(Servers::single(&server.url()).expect("an address"), settings))
 }
 

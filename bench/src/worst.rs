@@ -43,12 +43,10 @@ const MICROS_MAX: u64 = 1_000;
 pub(crate) fn run(runtime: &Runtime, server: &Redis) -> Result<(), String> {
     let clock = ManualClock::at(START);
     let store = runtime.block_on(async {
-        let settings = RedisSettings {
-            deadline: Duration::from_secs(10),
-            min_ttl: Micros::from_secs(600),
-            clock: Some(clock.clone()),
-            ..RedisSettings::default()
-        };
+        let settings = RedisSettings::default()
+            .deadline(Duration::from_secs(10))
+            .min_ttl(Micros::from_secs(600))
+            .clock(Some(clock.clone()));
         let store = RedisStore::new(Servers::single(&server.url()).expect("an address"), settings);
         while !store.status().is_up {
             tokio::time::sleep(Duration::from_millis(1)).await;

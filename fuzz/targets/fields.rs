@@ -14,9 +14,8 @@ use ratewright_core::{
     Algorithm, Ask, Decision, Entrypoint, Leak, Limiter, ManualClock, Micros, Policies, Policy, Query, Quota,
     Refill, Select, Timestamp, Verdict, WindowStart,
 };
-use ratewright_http::{
-    HeaderStyle, QuotaPolicy, RateLimitHeaders, ReceivedHeaders, ServiceLimit, ShownLimit,
-};
+use ratewright_http::headers::{QuotaPolicy, ReceivedHeaders, ServiceLimit, ShownLimit};
+use ratewright_http::{HeaderStyle, RateLimitHeaders};
 use ratewright_store::MemoryStore;
 
 const NAMES: [&str; 6] = [

@@ -16,7 +16,7 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         _ => Forwarding::Forwarded,
     };
     let trusted = ["10.0.0.0/8", "fd00::/8"].map(|network| network.parse().expect("a network"));
-    let rules = Proxies { trusted: trusted.to_vec(), source };
+    let rules = Proxies::default().trusted(trusted.to_vec()).source(source);
     let mut headers = HeaderMap::new();
     for line in data.split(|&byte| byte == b'\n').take(16) {
         if let [which, value @ ..] = line

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use libfuzzer_sys::{Corpus, fuzz_target};
-use ratewright_client::{BodyKind, NextStep, Now, Repeat, RequestKind, RetryPolicy, Seen, State, decide};
+use ratewright_client::RetryPolicy;
+use ratewright_client::decide::{BodyKind, NextStep, Now, Repeat, RequestKind, Seen, State, decide};
 
 const NAMES: [&str; 8] = [
     "retry-after",

@@ -12,7 +12,7 @@ use http_body::{Body, Frame, SizeHint};
 /// Makes a request's body, for each attempt anew. Put it into a request's extensions.
 ///
 /// ```
-/// use ratewright_client::BodyFactory;
+/// use ratewright_client::call::BodyFactory;
 /// # let file = bytes::Bytes::from_static(b"a large file");
 /// let body = BodyFactory::new(move || http_body_util::Full::new(file.clone()));
 /// ```

@@ -27,6 +27,13 @@ pub struct BudgetSize {
 }
 
 /// What is left for retries to one origin, in thousandths of a retry.
+///
+/// ```
+/// use ratewright_client::{BudgetSize, RetryBudget};
+///
+/// let budget = RetryBudget::new(BudgetSize { retries_max: 1, per_success: 0.1 });
+/// assert!(budget.take(1_000) && !budget.take(1_000));
+/// ```
 #[derive(Debug)]
 pub struct RetryBudget {
     full: u64,

@@ -19,18 +19,33 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderName, HeaderValue, StatusCode};
 
+pub use crate::body::{BodyFactory, ReplayBody};
 use crate::budget::RetryBudget;
 use crate::decide::{Cause, Failure, NextStep, Now, Seen, State, Why, decide};
 use crate::event::{Event, EventKind};
 use crate::gate::{LaneKey, Permit, ThrottleTimes};
-use crate::response::ResponseHead;
-use crate::retry::{RequestInfo, Shared};
+pub use crate::response::ResponseHead;
+use crate::retry::Shared;
+pub use crate::retry::{Partition, RequestInfo};
 use crate::summary::{DeadlineError, RetrySummary, WaitedFor};
+pub use crate::timer::Timer;
 
 /// The header that tells servers which attempt a request is, from the second on.
 pub const ATTEMPT: HeaderName = HeaderName::from_static("ratewright-attempt");
 
 /// A call in progress.
+///
+/// ```
+/// use http::{HeaderMap, Method, Uri};
+/// use ratewright_client::Retry;
+/// use ratewright_client::call::RequestInfo;
+/// use ratewright_client::decide::BodyKind;
+///
+/// let uri = Uri::from_static("https://api.example.com/items");
+/// let request = RequestInfo::new(&Method::GET, &uri, &HeaderMap::new(), BodyKind::None);
+/// let call = Retry::new().call(request);
+/// assert!(!call.is_last());
+/// ```
 #[derive(Debug)]
 pub struct Call {
     shared: Arc<Shared>,

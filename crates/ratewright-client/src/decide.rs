@@ -20,7 +20,8 @@ use http::{HeaderMap, Method, StatusCode, header};
 
 use crate::budget::RETRY_COST;
 use crate::policy::{RetryPolicy, millis};
-use crate::server_wait::{Source, server_wait};
+pub use crate::server_wait::Source;
+use crate::server_wait::server_wait;
 
 /// A request, as far as sending it twice is concerned.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -84,6 +85,7 @@ pub enum Seen<'a> {
 
 /// Why there is no response, as far as it matters here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Failure {
     /// The server has certainly not processed the request.
     NotSent,
@@ -123,6 +125,7 @@ pub enum NextStep {
 
 /// Why a result goes back to the caller.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum Why {
     /// Nothing to retry. In [`EventKind::Failed`](crate::EventKind::Failed): the service inside the tower layer broke.
     Done,
@@ -144,6 +147,7 @@ pub enum Why {
 
 /// Why a request is sent again, and where the wait comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum Cause {
     /// The server said how long to wait.
     Server(Source),

@@ -23,7 +23,8 @@ use std::time::Duration;
 use http::uri::Authority;
 use http::{HeaderMap, HeaderName, Method, Uri};
 use parking_lot::Mutex;
-use ratewright_http::{RateLimitHeaders, ServiceLimit};
+use ratewright_http::RateLimitHeaders;
+use ratewright_http::headers::ServiceLimit;
 use tokio::sync::Notify;
 
 use crate::budget::{BudgetSize, RetryBudget};

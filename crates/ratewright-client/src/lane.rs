@@ -31,6 +31,13 @@ const IN_FLIGHT: u32 = 10;
 const CATCH_UP: f64 = 20.0;
 
 /// The state of a lane.
+///
+/// ```
+/// use ratewright_client::lane::{Lane, Turn};
+///
+/// let mut lane = Lane::default();
+/// assert_eq!(lane.enter(0.0, true), Turn::Go); // nothing was throttled yet
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Lane {
     in_flight: u32,

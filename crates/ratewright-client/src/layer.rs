@@ -18,7 +18,25 @@ use crate::call::Next;
 use crate::decide::BodyKind;
 use crate::retry::{RequestInfo, Retry};
 
-/// Puts retries around a client, which must take requests with a [`ReplayBody`]. Errors are boxed.
+/// The traits of [`RetryLayer`] and [`RetryService`], in the versions that they take.
+pub use {tower_layer, tower_service};
+
+/// Puts retries around a client.
+///
+/// ```
+/// # use std::convert::Infallible;
+/// use ratewright_client::call::ReplayBody;
+/// use ratewright_client::layer::tower_layer::Layer;
+/// use ratewright_client::{Retry, RetryLayer};
+/// # type Body = http_body_util::Empty<bytes::Bytes>;
+/// # let client = tower::service_fn(|_: http::Request<ReplayBody<Body>>| async {
+/// #     Ok::<_, Infallible>(http::Response::new(Body::new()))
+/// # });
+///
+/// let client = RetryLayer::new(Retry::new()).layer(client);
+/// ```
+///
+/// The client must take requests with a [`ReplayBody`]. Errors are boxed.
 ///
 /// Bodies of a known length up to [`replay_max`](crate::RetryPolicy::replay_max) are read before they are sent, and kept to be sent
 /// again. A longer one, or one of unknown length, is sent once, unless a [`BodyFactory`] is among the request's extensions.

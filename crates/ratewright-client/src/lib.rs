@@ -14,25 +14,25 @@
 //! # Layout
 //! - [`Client`]: reqwest with retries. [`Retry`] is also a middleware for `reqwest-middleware`, and
 //!   [`RetryLayer`] a layer for any tower client; [`Retry::send`] takes a plain function.
-//! - [`decide()`]: the decision after an attempt. Pure.
+//! - [`decide`](decide::decide): the decision after an attempt. Pure.
 //! - [`RetryPolicy`]: how patient a caller is.
 //! - [`RetryBudget`]: how many retries an origin can be asked to bear.
-//! - [`Lane`]: the pace of requests under one limit.
-//! - [`Call`]: one call, for adapters of your own.
+//! - [`Lane`](lane::Lane): the pace of requests under one limit.
+//! - [`Call`](call::Call): one call, for adapters of your own.
 //! - [`RetrySummary`]: how a call ended. [`Event`]: what happens, for metrics and logs.
 //!
 //! `clients/vectors` of the repository defines all of this for other languages.
 
 mod body;
 mod budget;
-mod call;
-mod decide;
+pub mod call;
+pub mod decide;
 mod event;
 mod failure;
 mod gate;
-mod lane;
+pub mod lane;
 #[cfg(feature = "tower")]
-mod layer;
+pub mod layer;
 mod policy;
 #[cfg(feature = "reqwest")]
 mod reqwest_client;
@@ -42,28 +42,19 @@ mod server_wait;
 mod summary;
 mod timer;
 
-pub use body::{BodyFactory, ReplayBody};
 pub use budget::{BudgetSize, RetryBudget};
-pub use call::{ATTEMPT, Call, CallError, Next};
-pub use decide::{BodyKind, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, State, Why, decide};
+pub use decide::Why;
 pub use event::{Event, EventKind};
-pub use lane::{Lane, Throttle, Turn};
 #[cfg(feature = "tower")]
-pub use layer::{RetryLayer, RetryService};
+pub use layer::RetryLayer;
 pub use policy::{Backoff, RetryPolicy};
 #[cfg(feature = "reqwest")]
 pub use reqwest_client::Client;
-pub use response::ResponseHead;
-pub use retry::{Partition, RequestInfo, Retry, RetryBuilder};
-pub use server_wait::Source;
+pub use retry::{Retry, RetryBuilder};
 pub use summary::{DeadlineError, HasRetrySummary, RetrySummary};
-pub use timer::Timer;
 /// What [`Client`] is made of, in the versions that it takes; requests and errors are theirs.
 #[cfg(feature = "reqwest")]
 pub use {reqwest, reqwest_middleware};
-/// The traits of [`RetryLayer`] and [`RetryService`], in the versions that they take.
-#[cfg(feature = "tower")]
-pub use {tower_layer, tower_service};
 
 /// The README's code is compiled with the documentation's.
 #[cfg(doctest)]

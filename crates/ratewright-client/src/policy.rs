@@ -8,10 +8,11 @@ use std::time::Duration;
 /// use ratewright_client::RetryPolicy;
 /// use std::time::Duration;
 ///
-/// let patient = RetryPolicy { deadline: Duration::from_secs(120), ..RetryPolicy::default() };
+/// let patient = RetryPolicy::default().deadline(Duration::from_secs(120));
 /// assert_eq!(patient.attempts, 4);
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct RetryPolicy {
     /// The most sends for a call, the first included.
     pub attempts: u32,
@@ -56,6 +57,65 @@ impl Default for RetryPolicy {
             replay_max: 64 * 1024,
             trust_429: true,
         }
+    }
+}
+
+/// Setters, to be chained after `RetryPolicy::default()`.
+impl RetryPolicy {
+    /// Sets `attempts`: the most sends for a call, the first included.
+    #[must_use]
+    pub fn attempts(mut self, attempts: u32) -> Self {
+        self.attempts = attempts;
+        self
+    }
+
+    /// Sets `deadline`: no send starts later than this after the call began. The deadline does not end a send that has started: give your …
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Sets `server_wait_max`: the longest wait that is accepted from a server. A longer one gives the response back at once; it is never …
+    #[must_use]
+    pub fn server_wait_max(mut self, server_wait_max: Duration) -> Self {
+        self.server_wait_max = server_wait_max;
+        self
+    }
+
+    /// Sets `failure_backoff`: after 408, 5xx and connection failures.
+    #[must_use]
+    pub fn failure_backoff(mut self, failure_backoff: Backoff) -> Self {
+        self.failure_backoff = failure_backoff;
+        self
+    }
+
+    /// Sets `throttle_backoff`: after 429 and 503 that do not say how long to wait.
+    #[must_use]
+    pub fn throttle_backoff(mut self, throttle_backoff: Backoff) -> Self {
+        self.throttle_backoff = throttle_backoff;
+        self
+    }
+
+    /// Sets `spread`: what is added to a server's wait, so that clients that were denied together do not return together.
+    #[must_use]
+    pub fn spread(mut self, spread: Backoff) -> Self {
+        self.spread = spread;
+        self
+    }
+
+    /// Sets `replay_max`: the longest body, in bytes, that is kept to be sent again.
+    #[must_use]
+    pub fn replay_max(mut self, replay_max: usize) -> Self {
+        self.replay_max = replay_max;
+        self
+    }
+
+    /// Sets `trust_429`: true if a 429 with a limiter's own headers means that the request was not processed, so that any method may be sent …
+    #[must_use]
+    pub fn trust_429(mut self, trust_429: bool) -> Self {
+        self.trust_429 = trust_429;
+        self
     }
 }
 

@@ -106,7 +106,9 @@ impl Retry {
     /// Sends until there is something to return. `send` gets the number of the attempt, from 1, and makes the request.
     ///
     /// ```
-    /// use ratewright_client::{BodyKind, RequestInfo, Retry};
+    /// use ratewright_client::call::RequestInfo;
+    /// use ratewright_client::decide::BodyKind;
+    /// use ratewright_client::Retry;
     /// # use http::{HeaderMap, Method, Response};
     /// # async fn my_http_client() -> Result<Response<String>, std::io::Error> { Ok(Response::new(String::new())) }
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {

@@ -29,6 +29,7 @@ const X_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining")
 
 /// Which header a wait comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum Source {
     /// `Retry-After`.
     RetryAfter,

@@ -11,6 +11,7 @@ use crate::decide::Why;
 
 /// How a call ended. It is in the extensions of the response; [`RetrySummary::of`] finds it there, and in errors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct RetrySummary {
     /// How many times the request was sent.
     pub attempts: u32,
@@ -58,7 +59,8 @@ impl RetrySummary {
     /// ```
     /// use ratewright_client::{Retry, RetrySummary, Why};
     /// # use http::{HeaderMap, Method, Response};
-    /// # use ratewright_client::{BodyKind, RequestInfo};
+    /// # use ratewright_client::call::RequestInfo;
+    /// # use ratewright_client::decide::BodyKind;
     /// # async fn send() -> Result<Response<String>, std::io::Error> { Ok(Response::new(String::new())) }
     /// # tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(async {
     /// # let uri = "https://api.example.com/items".parse().unwrap();

@@ -61,3 +61,8 @@ pub use secret::sounds_secret;
 pub use selector::{Condition, Selector};
 pub use standing::{Basis, Outcome, Receipt, Standing, Standings};
 pub use store::Store;
+
+/// The README's code is compiled with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -10,7 +10,9 @@ use http::header::USER_AGENT;
 use http::request::Parts;
 use http::{HeaderValue, Method, StatusCode, Version};
 use ratewright_core::{Clock, Micros, Timestamp};
-use ratewright_http::{DecisionReport, given_id, parts};
+use ratewright_http::correlation::given_id;
+use ratewright_http::parts;
+use ratewright_http::request_context::DecisionReport;
 
 /// A log of requests. It is called only if `has_access_log` is set.
 pub trait AccessLog: Send + Sync {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use http::header::CACHE_CONTROL;
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Response};
-use ratewright_http::DecisionReport;
+use ratewright_http::request_context::DecisionReport;
 
 /// The header, in requests and in responses.
 pub(crate) const EXPLAIN: HeaderName = HeaderName::from_static("x-ratewright-explain");

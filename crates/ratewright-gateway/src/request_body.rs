@@ -16,7 +16,7 @@ use http::request::Parts;
 use http_body::{Body as _, Frame};
 use hyper::body::Incoming;
 use ratewright_core::{Micros, Taken};
-use ratewright_http::BodyLength;
+use ratewright_http::request_context::BodyLength;
 use ratewright_tower::{BodyMeter, TakeFuture};
 
 use crate::backlog::{Backlog, UnreadBody};

@@ -14,7 +14,9 @@ use http::header::{ALLOW, CONNECTION, VARY};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode, Uri, Version};
 use ratewright_core::{Observe, Store};
-use ratewright_http::{METHOD_OVERRIDES, Problem, ProblemContext, given_id, parts};
+use ratewright_http::correlation::given_id;
+use ratewright_http::identify::METHOD_OVERRIDES;
+use ratewright_http::{Problem, ProblemContext, parts};
 
 use crate::body::Body;
 use crate::cors::{Cors, PREFLIGHT_VARY, PreflightError, is_preflight, requested_method};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   1  metrics    count by status, duration, requests in flight   metrics.rs, access_log.rs
-//!   2  id         a request id                                    ratewright_http::given_id
+//!   2  id         a request id                                    ratewright_http::correlation::given_id
 //!   3  framing    reject ambiguous framing                        framing_guard.rs, headers/framing.rs
 //!   4  identity   reject ambiguous identity                       headers/identity.rs
 //!   5  target     the one path: matched, limited, forwarded       target.rs
@@ -27,7 +27,8 @@ use hyper::body::Incoming;
 use ratewright_core::{Observe, Store, Timestamp};
 use ratewright_http::address::client_address;
 use ratewright_http::path::{Case, is_plain};
-use ratewright_http::{DecisionReport, IdentityRules, RequestContext};
+use ratewright_http::request_context::DecisionReport;
+use ratewright_http::{IdentityRules, RequestContext};
 use ratewright_listen::Shutdown;
 use ratewright_tower::{InFlight, RateLimit};
 use tower_service::Service;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use ratewright_core::{Micros, Timestamp};
-use ratewright_http::given_id;
+use ratewright_http::correlation::given_id;
 use ratewright_listen::LogThrottle;
 use tracing::{info, warn};
 

@@ -12,7 +12,8 @@ use http::request::Parts;
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use ratewright_core::{Clock, Entrypoint, Limiter, Observe, Store};
-use ratewright_http::{ProblemContext, SharedDialect, given_id};
+use ratewright_http::correlation::given_id;
+use ratewright_http::{ProblemContext, SharedDialect};
 use ratewright_tower::{InFlightLayer, Permits, RateLimitLayer, RequestReader};
 use tower_layer::Layer;
 

@@ -46,6 +46,7 @@ pub const IPV6_PREFIX: u8 = 64;
 
 /// Which proxies are trusted to name the client's address, and in which header. By default none.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct Proxies {
     /// Networks of trusted proxies. An IPv4 network is written as IPv4.
     pub trusted: Vec<IpNet>,
@@ -53,8 +54,26 @@ pub struct Proxies {
     pub source: Forwarding,
 }
 
+/// Setters, to be chained after `Proxies::default()`.
+impl Proxies {
+    /// Sets `trusted`: networks of trusted proxies. An IPv4 network is written as IPv4.
+    #[must_use]
+    pub fn trusted(mut self, trusted: Vec<IpNet>) -> Self {
+        self.trusted = trusted;
+        self
+    }
+
+    /// Sets `source`: the header that they write.
+    #[must_use]
+    pub fn source(mut self, source: Forwarding) -> Self {
+        self.source = source;
+        self
+    }
+}
+
 /// The header in which proxies name the address that connected to them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Forwarding {
     /// `X-Forwarded-For`; where it is absent, `X-Real-IP`.
     #[default]

@@ -13,6 +13,7 @@ use crate::jwt::TokenError;
 use crate::problem::Problem;
 
 /// Which identities to trust, and what responses carry.
+#[non_exhaustive]
 pub struct Dialect {
     /// Which identities to trust.
     pub rules: IdentityRules,
@@ -49,6 +50,37 @@ impl Default for Dialect {
             problem_type: Problem::BLANK.to_owned(),
             unknown_key: None,
         }
+    }
+}
+
+/// Setters, to be chained after `Dialect::default()`.
+impl Dialect {
+    /// Sets `rules`: which identities to trust.
+    #[must_use]
+    pub fn rules(mut self, rules: IdentityRules) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    /// Sets `headers`: which rate limit headers responses carry.
+    #[must_use]
+    pub fn headers(mut self, headers: HeaderStyle) -> Self {
+        self.headers = headers;
+        self
+    }
+
+    /// Sets `problem_type`: the type of a denial, a URI in which `{name}` stands for the policy.
+    #[must_use]
+    pub fn problem_type(mut self, problem_type: impl Into<String>) -> Self {
+        self.problem_type = problem_type.into();
+        self
+    }
+
+    /// Sets `unknown_key`: called when a token was signed with an unknown key: a newer key set may exist.
+    #[must_use]
+    pub fn unknown_key(mut self, unknown_key: Option<Box<dyn Fn() + Send + Sync>>) -> Self {
+        self.unknown_key = unknown_key;
+        self
     }
 }
 

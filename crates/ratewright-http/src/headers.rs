@@ -30,6 +30,7 @@ use ratewright_core::{Decision, Limit, Micros, Standing, Timestamp, Uncountable,
 use smallvec::SmallVec;
 
 pub use parse::{QuotaPolicy, ReceivedHeaders, ServiceLimit};
+pub use render::WrittenHeaders;
 pub use shown_limit::ShownLimit;
 
 const X_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
@@ -45,6 +46,7 @@ const EXPOSED: HeaderValue = HeaderValue::from_static(EXPOSED_NAMES);
 
 /// Which rate limit headers responses carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct HeaderStyle {
     /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
     pub x_ratelimit: bool,
@@ -58,6 +60,7 @@ pub struct HeaderStyle {
 
 /// The meaning of `X-RateLimit-Limit`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum LimitMeaning {
     /// What the limit holds when full, so that `remaining` never exceeds it.
     #[default]
@@ -79,6 +82,37 @@ pub struct RateLimitHeaders<'a> {
 impl Default for HeaderStyle {
     fn default() -> Self {
         Self { x_ratelimit: true, ietf: true, retry_after: true, limit: LimitMeaning::default() }
+    }
+}
+
+/// Setters, to be chained after `HeaderStyle::default()`.
+impl HeaderStyle {
+    /// Sets `x_ratelimit`: `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
+    #[must_use]
+    pub fn x_ratelimit(mut self, x_ratelimit: bool) -> Self {
+        self.x_ratelimit = x_ratelimit;
+        self
+    }
+
+    /// Sets `ietf`: `RateLimit-Policy` and `RateLimit`.
+    #[must_use]
+    pub fn ietf(mut self, ietf: bool) -> Self {
+        self.ietf = ietf;
+        self
+    }
+
+    /// Sets `retry_after`: `Retry-After` on denials.
+    #[must_use]
+    pub fn retry_after(mut self, retry_after: bool) -> Self {
+        self.retry_after = retry_after;
+        self
+    }
+
+    /// Sets `limit`: the meaning of `X-RateLimit-Limit`.
+    #[must_use]
+    pub fn limit(mut self, limit: LimitMeaning) -> Self {
+        self.limit = limit;
+        self
     }
 }
 
@@ -143,7 +177,12 @@ impl<'a> RateLimitHeaders<'a> {
 
     /// Adds the headers to a response.
     pub fn render(&self, style: HeaderStyle, headers: &mut HeaderMap) {
-        render::render(self, style, headers);
+        self.write(style).put_into(headers);
+    }
+
+    /// Writes the headers for a response that does not exist yet.
+    pub fn write(&self, style: HeaderStyle) -> WrittenHeaders {
+        render::write(self, style)
     }
 
     /// Parses the headers of any server's response.

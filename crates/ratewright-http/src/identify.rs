@@ -42,6 +42,7 @@ pub static METHOD_OVERRIDES: [HeaderName; 3] = [
 
 /// Which identities to trust, and how to read paths.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct IdentityRules {
     /// The proxies whose forwarding headers count.
     pub proxies: Proxies,
@@ -59,6 +60,7 @@ pub struct IdentityRules {
 
 /// What happens to a path with more than one interpretation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum AmbiguousPaths {
     /// It falls under the policies of every reading.
     #[default]
@@ -105,6 +107,51 @@ impl Default for IdentityRules {
             token: None,
             user_header: None,
         }
+    }
+}
+
+/// Setters, to be chained after `IdentityRules::default()`.
+impl IdentityRules {
+    /// Sets `proxies`: the proxies whose forwarding headers count.
+    #[must_use]
+    pub fn proxies(mut self, proxies: Proxies) -> Self {
+        self.proxies = proxies;
+        self
+    }
+
+    /// Sets `ipv6_prefix`: how many bits of an IPv6 address identify one client.
+    #[must_use]
+    pub fn ipv6_prefix(mut self, ipv6_prefix: u8) -> Self {
+        self.ipv6_prefix = ipv6_prefix;
+        self
+    }
+
+    /// Sets `case`: whether paths differ by case.
+    #[must_use]
+    pub fn case(mut self, case: Case) -> Self {
+        self.case = case;
+        self
+    }
+
+    /// Sets `ambiguous_paths`: what happens to an ambiguous path.
+    #[must_use]
+    pub fn ambiguous_paths(mut self, ambiguous_paths: AmbiguousPaths) -> Self {
+        self.ambiguous_paths = ambiguous_paths;
+        self
+    }
+
+    /// Sets `token`: the token that names the user.
+    #[must_use]
+    pub fn token(mut self, token: Option<TokenUser>) -> Self {
+        self.token = token;
+        self
+    }
+
+    /// Sets `user_header`: the header in which trusted proxies name the user.
+    #[must_use]
+    pub fn user_header(mut self, user_header: Option<HeaderName>) -> Self {
+        self.user_header = user_header;
+        self
     }
 }
 

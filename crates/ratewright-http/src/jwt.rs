@@ -52,6 +52,7 @@ pub struct Verifier {
 
 /// Requirements for a token, besides its signature.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct TokenRules {
     /// The accepted algorithms. All by default, since each key has its own.
     pub algorithms: Vec<TokenAlgorithm>,
@@ -67,6 +68,7 @@ pub struct TokenRules {
 
 /// Whether a token must expire (`exp`). An expiry, if present, is always checked.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum Expiry {
     /// A token without `exp` is rejected.
     #[default]
@@ -341,6 +343,44 @@ impl Default for TokenRules {
             expiry: Expiry::Required,
             leeway: Micros::from_secs(60),
         }
+    }
+}
+
+/// Setters, to be chained after `TokenRules::default()`.
+impl TokenRules {
+    /// Sets `algorithms`: the accepted algorithms. All by default, since each key has its own.
+    #[must_use]
+    pub fn algorithms(mut self, algorithms: Vec<TokenAlgorithm>) -> Self {
+        self.algorithms = algorithms;
+        self
+    }
+
+    /// Sets `issuers`: the accepted issuers (`iss`); empty: any issuer that has a key.
+    #[must_use]
+    pub fn issuers(mut self, issuers: Vec<String>) -> Self {
+        self.issuers = issuers;
+        self
+    }
+
+    /// Sets `audiences`: the accepted audiences (`aud`); empty: any.
+    #[must_use]
+    pub fn audiences(mut self, audiences: Vec<String>) -> Self {
+        self.audiences = audiences;
+        self
+    }
+
+    /// Sets `expiry`: whether it must expire.
+    #[must_use]
+    pub fn expiry(mut self, expiry: Expiry) -> Self {
+        self.expiry = expiry;
+        self
+    }
+
+    /// Sets `leeway`: the tolerated clock difference to the issuer. A minute by default.
+    #[must_use]
+    pub fn leeway(mut self, leeway: Micros) -> Self {
+        self.leeway = leeway;
+        self
     }
 }
 

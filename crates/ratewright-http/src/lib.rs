@@ -3,31 +3,31 @@
 //! # Layout
 //! - [`RateLimitHeaders`] renders and parses both families of rate limit headers, and does their rounding;
 //!   [`HeaderStyle`] chooses which of them a response carries.
-//! - [`identify()`] turns a request into the attributes of a query: the client and what it requests.
+//! - [`identify`](identify()) turns a request into the attributes of a query: the client and what it requests.
 //! - [`Dialect`] holds the trust rules and the response format; a reload replaces it as a whole.
 //! - [`address`] finds the client's address, and the bucket that it belongs to.
 //! - [`jwt`] finds the user in a signed token.
 //! - [`parts`] reads headers, cookies, query parameters and the host.
 //! - [`path`] gives each resource one path.
 //! - [`explain`] says in words why a request is limited or not.
-//! - [`Problem`] renders error bodies of RFC 9457, including denials; [`iso`] formats their timestamps.
-//! - [`correlation_id`] finds or makes the id of a request.
+//! - [`Problem`] renders error bodies of RFC 9457, including denials; [`problem::iso`] formats their timestamps.
+//! - [`correlation`] finds or makes the id of a request.
 //!
-//! Without the feature `identify`, the crate contains [`RateLimitHeaders`] only, for clients.
+//! Without the feature `identify`, the crate contains [`headers`] only, for clients.
 //!
 //! **Invariant:** no other crate derives a status code or a rate limit header from a decision.
 
 #[cfg(feature = "identify")]
 pub mod address;
 #[cfg(feature = "identify")]
-mod correlation;
+pub mod correlation;
 #[cfg(feature = "identify")]
 mod dialect;
 #[cfg(feature = "identify")]
 pub mod explain;
-mod headers;
+pub mod headers;
 #[cfg(feature = "identify")]
-mod identify;
+pub mod identify;
 #[cfg(feature = "identify")]
 pub mod jwt;
 #[cfg(feature = "identify")]
@@ -37,25 +37,24 @@ pub mod parts;
 #[cfg(feature = "identify")]
 pub mod path;
 #[cfg(feature = "identify")]
-mod problem;
+pub mod problem;
 #[cfg(feature = "identify")]
-mod request_context;
+pub mod request_context;
 #[cfg(test)]
 #[cfg(feature = "identify")]
 mod testing;
 
-pub use headers::{
-    HeaderStyle, LimitMeaning, QuotaPolicy, RateLimitHeaders, ReceivedHeaders, ServiceLimit, ShownLimit,
-};
+pub use headers::{HeaderStyle, RateLimitHeaders};
 #[cfg(feature = "identify")]
 pub use {
-    correlation::{CorrelationId, correlation_id, given_id, given_id_in},
+    correlation::CorrelationId,
     dialect::{Dialect, SharedDialect},
-    identify::{
-        AmbiguousPaths, Attributes, Facts, IdentityRules, METHOD_OVERRIDES, Token, TokenUser, identify,
-        identify_with_context, is_by_token,
-    },
-    parts::{VALUE_MAX, Values},
-    problem::{Problem, ProblemContext, iso},
-    request_context::{BodyLength, DecisionReport, RequestContext, VerifiedToken},
+    identify::{Facts, IdentityRules, identify},
+    problem::{Problem, ProblemContext},
+    request_context::RequestContext,
 };
+
+/// The README's code is compiled with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -23,7 +23,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
-use ratewright_http::{Problem, given_id};
+use ratewright_http::Problem;
+use ratewright_http::correlation::given_id;
 use ratewright_listen::{
     Alpn, ConnectionSetup, LazyTimer, ParseErrorLog, ParseErrors, ProxyProtocol, RenderParseError, Shutdown,
     Tls, WriteTimeout, accept_queued,

@@ -38,7 +38,8 @@ use axum::routing::{MethodRouter, delete, get, post};
 use axum::{Extension, Router};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use ratewright_core::{Ask, Clock, Limiter, Observe, Store, Verdict};
-use ratewright_http::{CorrelationId, Problem, RateLimitHeaders, given_id};
+use ratewright_http::correlation::given_id;
+use ratewright_http::{CorrelationId, Problem, RateLimitHeaders};
 
 use crate::access::Caller;
 use crate::response::{HandlerResult, ProblemResponse, json, method_not_allowed, not_found};

@@ -27,6 +27,14 @@ const CORRECTED_EVERY: u64 = 10_000;
 const SLOWER_BY_BITS: u32 = 10;
 
 /// The time since the epoch as it was at the start, plus what has passed since.
+///
+/// ```
+/// use ratewright_core::Clock;
+/// use ratewright_store::SystemClock;
+///
+/// let clock = SystemClock::new();
+/// assert!(clock.now() <= clock.now());
+/// ```
 #[derive(Debug)]
 pub struct SystemClock {
     ticks: quanta::Clock,

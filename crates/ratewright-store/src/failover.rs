@@ -42,6 +42,18 @@ const TWO: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
 const CALM: Micros = Micros::from_secs(1);
 
 /// A store that always answers.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use ratewright_store::{Failover, FailoverSettings, RedisSettings, RedisStore, Servers, SystemClock};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let redis = RedisStore::new(Servers::single("redis://127.0.0.1:6379")?, RedisSettings::default());
+/// let store = Failover::new(redis, Arc::new(SystemClock::new()), FailoverSettings::default());
+/// # Ok(())
+/// # }
+/// ```
 pub struct Failover<S, C> {
     shared: S,
     local: MemoryStore<C>,
@@ -56,6 +68,7 @@ pub struct Failover<S, C> {
 
 /// How an instance stands in for the shared store.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct FailoverSettings {
     /// How much of each quota this instance grants.
     pub share: LocalShare,
@@ -68,6 +81,7 @@ pub struct FailoverSettings {
 
 /// How much of each quota an instance grants by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum LocalShare {
     /// A fixed share.
     Fixed(Share),
@@ -83,6 +97,7 @@ pub trait Peers {
 
 /// How decisions are being made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct FailoverStatus {
     /// True while decisions are made without the shared store.
     pub is_out: bool,
@@ -108,6 +123,30 @@ impl Default for FailoverSettings {
     fn default() -> Self {
         let half = Share { part: 1, of: TWO };
         Self { share: LocalShare::Fixed(half), ttl: None, n_keys_max: 1_000_000 }
+    }
+}
+
+/// Setters, to be chained after `FailoverSettings::default()`.
+impl FailoverSettings {
+    /// Sets `share`: how much of each quota this instance grants.
+    #[must_use]
+    pub fn share(mut self, share: LocalShare) -> Self {
+        self.share = share;
+        self
+    }
+
+    /// Sets `ttl`: how long after the shared store is back local charges are forgiven. Without it they never are: each bucket is …
+    #[must_use]
+    pub fn ttl(mut self, ttl: Option<Micros>) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Sets `n_keys_max`: the most keys in memory.
+    #[must_use]
+    pub fn n_keys_max(mut self, n_keys_max: usize) -> Self {
+        self.n_keys_max = n_keys_max;
+        self
     }
 }
 

@@ -3,25 +3,45 @@
 //! # Layout
 //! - [`KeyedLimiter`]: one quota for each key, in this process's memory: the shortest way to a limit.
 //! - [`MemoryStore`]: a sharded table in this process's memory, bounded in keys.
-//! - [`RedisStore`]: in Redis, shared by any number of instances.
-//! - [`Failover`]: the shared store, and this process's memory when that gives no answer.
+//! - `RedisStore`: in Redis, shared by any number of instances. Feature `redis`.
+//! - `Failover`: the shared store, and this process's memory when that gives no answer. Feature `redis`.
 //! - [`SystemClock`]: the real time, cheap to read and never going back.
+//!
+//! A limiter with policies, over any store:
+//!
+//! ```
+//! use ratewright_core::{AttributeName, Limiter, Policies, Policy, Quota};
+//! use ratewright_store::{MemoryStore, SystemClock};
+//!
+//! # fn main() -> Result<(), ratewright_core::PolicyError> {
+//! let policy = Policy::new("per-client", Quota::per_second(10).burst(50))?.by(&[AttributeName::Ip]);
+//! let store = MemoryStore::new(SystemClock::new(), 100_000);
+//! let limiter = Limiter::new(Policies::new(vec![policy])?, store);
+//! # Ok(())
+//! # }
+//! ```
 //!
 //! `tests/it/laws.rs` holds the laws that every store must keep; it plays the same histories through each.
 
 mod clock;
+#[cfg(feature = "redis")]
 mod failover;
 mod keyed;
 mod memory;
-mod redis;
+#[cfg(feature = "redis")]
+pub mod redis;
 mod settle;
 mod time_seen;
 
 pub use clock::{SystemClock, WallClock};
+#[cfg(feature = "redis")]
 pub use failover::{Failover, FailoverSettings, FailoverStatus, LocalShare, Peers};
 pub use keyed::{Allowed, Denied, KeyedLimiter};
 pub use memory::{MemoryStats, MemoryStore};
-pub use redis::{
-    Certificates, Endpoint, FailureKind, LinkStatus, RedisSettings, RedisStore, Servers, ServersError,
-    StoreError, Traffic, digest_of,
-};
+#[cfg(feature = "redis")]
+pub use redis::{RedisSettings, RedisStore, Servers, StoreError};
+
+/// The README's code is compiled with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -43,6 +43,7 @@ use times_seen::TimesSeen;
 
 /// How the store uses Redis.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct RedisSettings {
     /// What all keys begin with.
     pub prefix: String,
@@ -58,7 +59,18 @@ pub struct RedisSettings {
     pub clock: Option<ManualClock>,
 }
 
-/// Holds buckets in Redis.
+/// Holds buckets in Redis. Decisions need a [`Failover`](crate::Failover) around it, which says what happens without Redis.
+///
+/// ```
+/// use ratewright_store::{RedisSettings, RedisStore, Servers};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let servers = Servers::single("redis://127.0.0.1:6379")?;
+/// let store = RedisStore::new(servers, RedisSettings::default().prefix("shop"));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct RedisStore {
     shared: Arc<Shared>,
@@ -83,6 +95,51 @@ impl Default for RedisSettings {
             announces: false,
             clock: None,
         }
+    }
+}
+
+/// Setters, to be chained after `RedisSettings::default()`.
+impl RedisSettings {
+    /// Sets `prefix`: what all keys begin with.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets `deadline`: how long a decision may wait for Redis.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Sets `min_ttl`: keys live at least so long. Zero: one second longer than they mean something.
+    #[must_use]
+    pub fn min_ttl(mut self, min_ttl: Micros) -> Self {
+        self.min_ttl = min_ttl;
+        self
+    }
+
+    /// Sets `readable`: whether buckets also show `tokens` and `lastRefill`, for people.
+    #[must_use]
+    pub fn readable(mut self, readable: bool) -> Self {
+        self.readable = readable;
+        self
+    }
+
+    /// Sets `announces`: whether this instance announces itself, and learns how many there are.
+    #[must_use]
+    pub fn announces(mut self, announces: bool) -> Self {
+        self.announces = announces;
+        self
+    }
+
+    /// Sets `clock`: the time, for tests that move it. Redis' own if nothing.
+    #[must_use]
+    pub fn clock(mut self, clock: Option<ManualClock>) -> Self {
+        self.clock = clock;
+        self
     }
 }
 

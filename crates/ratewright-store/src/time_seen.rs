@@ -48,6 +48,7 @@ impl TimeSeen {
     }
 
     /// The latest time that was noted.
+    #[cfg(feature = "redis")]
     pub(crate) fn latest(&self) -> Timestamp {
         Timestamp::from_micros(self.latest.load(Relaxed))
     }

@@ -12,6 +12,17 @@ use crate::refund_guard::{OwnedQuery, take_more};
 
 /// Charges the bytes of a request body as they arrive. Requests of unknown length that pass a policy with
 /// `cost: {bytes: request}` carry it as an extension; the service must call [`BodyMeter::take`] for every chunk.
+///
+/// ```
+/// use ratewright_core::Taken;
+/// use ratewright_tower::BodyMeter;
+///
+/// /// True if the chunk may be used.
+/// async fn is_paid(request: &http::request::Parts, chunk: &[u8]) -> bool {
+///     let Some(meter) = request.extensions.get::<BodyMeter>() else { return true }; // the length was known
+///     meter.take(chunk.len()).await == Taken::Paid
+/// }
+/// ```
 #[derive(Clone)]
 pub struct BodyMeter(Arc<ChargeFn>);
 

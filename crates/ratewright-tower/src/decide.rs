@@ -15,9 +15,11 @@ use ratewright_core::{
 };
 use ratewright_http::address::{AddressOrigin, newly_ignored};
 use ratewright_http::explain::{Explain, IdentitySources};
+use ratewright_http::headers::WrittenHeaders;
+use ratewright_http::identify::identify_with_context;
+use ratewright_http::request_context::{BodyLength, DecisionReport};
 use ratewright_http::{
-    BodyLength, CorrelationId, DecisionReport, Dialect, Facts, HeaderStyle, Problem, ProblemContext,
-    RateLimitHeaders, RequestContext, identify_with_context,
+    CorrelationId, Dialect, Facts, HeaderStyle, Problem, ProblemContext, RateLimitHeaders, RequestContext,
 };
 use smallvec::SmallVec;
 use tracing::{debug, error, warn};
@@ -50,6 +52,13 @@ pub(crate) struct RenderContext {
     /// The correlation id, if the request has none.
     generated_id: u128,
     style: HeaderStyle,
+    is_cross_origin: bool,
+}
+
+/// The rate limit headers of a response. None are written if no enforced limit applies.
+#[derive(Debug)]
+pub(crate) struct ResponseHeaders {
+    written: Option<WrittenHeaders>,
     is_cross_origin: bool,
 }
 
@@ -120,8 +129,9 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
             self.report(report, request, known, &facts, (&query, &decision));
         }
         let kept = keep(&query, &decision);
-        let rendering =
-            RenderContext { now, generated_id, style, is_cross_origin: request.headers.contains_key(ORIGIN) };
+        // Cheaper than a lookup.
+        let is_cross_origin = request.headers.keys().any(|name| *name == ORIGIN);
+        let rendering = RenderContext { now, generated_id, style, is_cross_origin };
         Ok(RequestDecision { decision, kept, rendering })
     }
 
@@ -170,7 +180,7 @@ impl<S: Store<Error = Infallible>, O: Observe> Decider<S, O> {
         let dialect = self.reader.dialect.load();
         let id = CorrelationId::new(&request.headers, decided.rendering.generated_id).text();
         let mut response = denial(request, &id, decided, &dialect);
-        decided.render(response.headers_mut());
+        decided.headers().put_into(response.headers_mut());
         if request.method == Method::HEAD {
             // In HTTP/2 a body would be a protocol error.
             let length = response.body().len();
@@ -190,6 +200,17 @@ impl<S, O> Decider<S, O> {
     }
 }
 
+impl ResponseHeaders {
+    /// Adds them to a response.
+    pub(crate) fn put_into(self, headers: &mut HeaderMap) {
+        let Some(written) = self.written else { return };
+        written.put_into(headers);
+        if self.is_cross_origin {
+            RateLimitHeaders::expose(headers);
+        }
+    }
+}
+
 impl<K> RequestDecision<K> {
     pub(crate) fn is_denied(&self) -> bool {
         self.decision.verdict() == Verdict::Deny
@@ -198,18 +219,15 @@ impl<K> RequestDecision<K> {
     /// The same without rate limit headers other than `Retry-After`.
     #[must_use]
     pub(crate) fn with_retry_after_only(mut self) -> Self {
-        self.rendering.style = HeaderStyle { x_ratelimit: false, ietf: false, ..self.rendering.style };
+        self.rendering.style = self.rendering.style.x_ratelimit(false).ietf(false);
         self
     }
 
-    /// Adds the rate limit headers to a response.
-    pub(crate) fn render(&self, headers: &mut HeaderMap) {
+    /// The rate limit headers of the response.
+    pub(crate) fn headers(&self) -> ResponseHeaders {
         let RenderContext { now, style, is_cross_origin, .. } = self.rendering;
-        let Some(fields) = RateLimitHeaders::of(&self.decision, now) else { return };
-        fields.render(style, headers);
-        if is_cross_origin {
-            RateLimitHeaders::expose(headers);
-        }
+        let written = RateLimitHeaders::of(&self.decision, now).map(|headers| headers.write(style));
+        ResponseHeaders { written, is_cross_origin }
     }
 }
 
@@ -241,6 +259,8 @@ fn warn_of_ignored(header: &'static str, peer: IpAddr) {
 /// The program does not say who the peer is: a mistake that must not leave requests unlimited.
 #[cold]
 fn unknown_peer() -> Problem {
-    error!("request rejected: no peer address to count by; set RequestReader::peer");
+    error!(
+        "request rejected with 500: no peer address to count by; with axum, serve the router with into_make_service_with_connect_info::<SocketAddr>(), otherwise set RequestReader::peer"
+    );
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "peer address of the request is unknown")
 }

@@ -19,14 +19,14 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use ratewright_core::{Micros, Observe, Store};
+use ratewright_core::{Decision, Micros, Observe, Store};
 use ratewright_http::{Problem, RequestContext};
 use tokio::runtime::Handle;
 use tokio::time::{Sleep, sleep};
 use tower_service::Service;
 
 use crate::body_meter::BodyMeter;
-use crate::decide::{Decider, RenderContext, RequestDecision, now_or_never};
+use crate::decide::{Decider, RenderContext, RequestDecision, ResponseHeaders, now_or_never};
 use crate::refund_guard::{OwnedQuery, RefundGuard, refund_uncounted};
 
 /// The decision on a request, with its query if the charge may be refunded.
@@ -62,14 +62,30 @@ pin_project! {
         // Waits for the store.
         Deciding { deciding: Boxed<(Parts, Result<RateDecision, Problem>)>, ready: Option<(T, B)> },
         // Waits for its turn in the queue of a leaky bucket.
-        Waiting { sleep: Pin<Box<Sleep>>, guard: Option<(RefundGuard<S, O>, RenderContext)>, ready: Option<(T, Request<B>)> },
+        Waiting { sleep: Pin<Box<Sleep>>, waiting: Option<Box<Queued<T, B, S, O>>> },
         // Waits for the service.
-        Calling { #[pin] response: F, decided: Option<RateDecision> },
+        Calling { #[pin] response: F, settled: Option<Settled> },
         // The response does not count.
         Refunding { refunding: Boxed<RateDecision>, response: Option<A> },
         // The service is not called.
-        Rejected { response: Option<Response<String>> },
+        Rejected { response: Option<Box<Response<String>>> },
     }
+}
+
+/// A request in a queue. Futures are moved often and queues are rare, so it is boxed.
+struct Queued<T, B, S: Store<Error = Infallible> + 'static, O: Observe + 'static> {
+    guard: RefundGuard<S, O>,
+    rendering: RenderContext,
+    inner: T,
+    request: Request<B>,
+}
+
+/// What is left to do with the response.
+enum Settled {
+    /// Only headers and the extension: whatever the service answers, the charge stays.
+    Charged { headers: ResponseHeaders, decision: Option<Arc<Decision>> },
+    /// The charge may be refunded.
+    Open(Box<RateDecision>),
 }
 
 impl<T, B, S, O> RateLimitFuture<T, B, S, O>
@@ -122,10 +138,10 @@ where
 {
     let mut decided = match decided {
         Ok(decided) if decided.is_denied() => {
-            return Stage::Rejected { response: Some(decider.deny(&parts, &decided)) };
+            return Stage::Rejected { response: Some(Box::new(decider.deny(&parts, &decided))) };
         }
         Ok(decided) => decided,
-        Err(problem) => return Stage::Rejected { response: Some(decider.reject(&parts, problem)) },
+        Err(problem) => return Stage::Rejected { response: Some(Box::new(decider.reject(&parts, problem))) },
     };
     let wait = decided.decision.wait();
     let mut request = Request::from_parts(parts, body);
@@ -133,20 +149,26 @@ where
         let meter = BodyMeter::new(Arc::clone(&decider.limiter), query.clone(), open);
         request.extensions_mut().insert(meter);
     }
-    decided.decision = decided.decision.kept();
     match decided.kept {
         Some(query) if !wait.is_zero() => {
-            let guard = RefundGuard::new(Arc::clone(&decider.limiter), query, decided.decision);
-            let ready = std::mem::replace(inner, inner.clone());
+            let guard = RefundGuard::new(Arc::clone(&decider.limiter), query, decided.decision.kept());
+            let inner = std::mem::replace(inner, inner.clone());
+            let queued = Queued { guard, rendering: decided.rendering, inner, request };
             Stage::Waiting {
                 sleep: Box::pin(sleep(whole_milliseconds(wait))),
-                guard: Some((guard, decided.rendering)),
-                ready: Some((ready, request)),
+                waiting: Some(Box::new(queued)),
             }
         }
-        kept => {
-            let decided = RequestDecision { kept, ..decided };
-            Stage::Calling { response: inner.call(request), decided: Some(decided) }
+        Some(_) => {
+            decided.decision = decided.decision.kept();
+            let settled = Settled::Open(Box::new(decided));
+            Stage::Calling { response: inner.call(request), settled: Some(settled) }
+        }
+        None => {
+            let headers = decided.headers();
+            let decision = decider.reader.keeps_decisions.then(|| Arc::new(decided.decision.kept()));
+            let settled = Settled::Charged { headers, decision };
+            Stage::Calling { response: inner.call(request), settled: Some(settled) }
         }
     }
 }
@@ -175,32 +197,33 @@ where
                     let (mut inner, body) = ready.take().expect(ONCE);
                     after_decision(this.decider, decided, &mut inner, parts, body)
                 }
-                StageProjection::Waiting { sleep, guard, ready } => {
+                StageProjection::Waiting { sleep, waiting } => {
                     ready!(sleep.as_mut().poll(context));
-                    let (guard, rendering) = guard.take().expect(ONCE);
-                    let (mut inner, request) = ready.take().expect(ONCE);
-                    let decided = guard.disarm().map(|(query, decision)| RequestDecision {
-                        decision,
-                        kept: Some(query),
-                        rendering,
+                    let Queued { guard, rendering, mut inner, request } = *waiting.take().expect(ONCE);
+                    let settled = guard.disarm().map(|(query, decision)| {
+                        Settled::Open(Box::new(RequestDecision { decision, kept: Some(query), rendering }))
                     });
-                    Stage::Calling { response: inner.call(request), decided }
+                    Stage::Calling { response: inner.call(request), settled }
                 }
-                StageProjection::Calling { response, decided } => {
+                StageProjection::Calling { response, settled } => {
                     let response = ready!(response.poll(context))?;
-                    let decided = decided.take().expect(ONCE);
+                    let decided = match settled.take().expect(ONCE) {
+                        Settled::Charged { headers, decision } => {
+                            return Poll::Ready(Ok(with_headers(response, headers, decision)));
+                        }
+                        Settled::Open(decided) => *decided,
+                    };
                     match refund_uncounted_charges(this.decider, decided, response.status().as_u16()) {
-                        Ok(decided) => return Poll::Ready(Ok(with_headers(this.decider, response, decided))),
+                        Ok(decided) => {
+                            return Poll::Ready(Ok(with_decision(this.decider, response, decided)));
+                        }
                         Err(refunding) => Stage::Refunding { refunding, response: Some(response) },
                     }
                 }
                 StageProjection::Refunding { refunding, response } => {
                     let decided = ready!(refunding.as_mut().poll(context));
-                    return Poll::Ready(Ok(with_headers(
-                        this.decider,
-                        response.take().expect(ONCE),
-                        decided,
-                    )));
+                    let response = response.take().expect(ONCE);
+                    return Poll::Ready(Ok(with_decision(this.decider, response, decided)));
                 }
                 StageProjection::Rejected { response } => {
                     return Poll::Ready(Ok(response.take().expect(ONCE).map(R::from)));
@@ -246,15 +269,24 @@ where
     }
 }
 
-/// Adds the rate limit headers, and the decision as an extension.
-fn with_headers<S, O, R>(
+/// Adds the rate limit headers of a decision, and the decision as an extension.
+fn with_decision<S, O, R>(
     decider: &Decider<S, O>,
-    mut response: Response<R>,
+    response: Response<R>,
     decided: RateDecision,
 ) -> Response<R> {
-    decided.render(response.headers_mut());
-    if decider.reader.keeps_decisions {
-        response.extensions_mut().insert(Arc::new(decided.decision));
+    let headers = decided.headers();
+    with_headers(response, headers, decider.reader.keeps_decisions.then(|| Arc::new(decided.decision)))
+}
+
+fn with_headers<R>(
+    mut response: Response<R>,
+    headers: ResponseHeaders,
+    decision: Option<Arc<Decision>>,
+) -> Response<R> {
+    headers.put_into(response.headers_mut());
+    if let Some(decision) = decision {
+        response.extensions_mut().insert(decision);
     }
     response
 }

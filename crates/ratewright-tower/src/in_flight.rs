@@ -20,6 +20,22 @@ use crate::permits::{Permit, Permits};
 use crate::request_reader::RequestReader;
 
 /// Limits how many requests are in flight.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use axum::{Router, routing::get};
+/// use ratewright_core::{AttributeName, Limiter, Policies, Policy};
+/// use ratewright_store::WallClock;
+/// use ratewright_tower::{InFlightLayer, Permits, Quota, RequestReader};
+///
+/// # fn main() -> Result<(), ratewright_core::PolicyError> {
+/// let four_at_once = Policy::new("in-flight", Quota::per_second(4))?.by(&[AttributeName::Ip]);
+/// let limiter = Limiter::new(Policies::new(vec![four_at_once])?, Arc::new(Permits::default()));
+/// let layer = InFlightLayer::new(Arc::new(limiter), RequestReader::new(WallClock));
+/// # let service = tower_layer::Layer::layer(&layer, Router::<()>::new().route("/", get(|| async {})));
+/// # Ok(())
+/// # }
+/// ```
 pub struct InFlightLayer<O = Unobserved> {
     decider: Arc<Decider<Arc<Permits>, O>>,
 }

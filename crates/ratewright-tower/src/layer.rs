@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use ratewright_core::{Limiter, Observe, Store, Unobserved};
 use ratewright_http::RequestContext;
+use ratewright_store::{MemoryStore, SystemClock};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -17,12 +18,15 @@ use crate::refund_guard::OwnedQuery;
 use crate::request_reader::RequestReader;
 
 /// Puts a rate limiter in front of services.
-pub struct RateLimitLayer<S, O = Unobserved> {
+///
+/// [`RateLimitLayer::per_ip`] is the shortest way to a limit, [`RateLimitLayer::in_memory`] takes any policies, and
+/// [`RateLimitLayer::new`] takes a limiter with any store. Clones of a layer share one limiter.
+pub struct RateLimitLayer<S = MemoryStore<SystemClock>, O = Unobserved> {
     decider: Arc<Decider<S, O>>,
 }
 
 /// A service behind a rate limiter.
-pub struct RateLimit<T, S, O = Unobserved> {
+pub struct RateLimit<T, S = MemoryStore<SystemClock>, O = Unobserved> {
     inner: T,
     decider: Arc<Decider<S, O>>,
 }
@@ -31,6 +35,14 @@ impl<S: Store<Error = Infallible>, O: Observe> RateLimitLayer<S, O> {
     /// A layer that has `limiter` decide on each request, as read by `reader`.
     pub fn new(limiter: Arc<Limiter<S, O>>, reader: RequestReader) -> Self {
         Self { decider: Arc::new(Decider { limiter, reader }) }
+    }
+
+    /// The same limiter, with requests read in another way. `change` gets the current reader:
+    /// `layer.with_reader(|reader| reader.patience(Duration::ZERO))`.
+    #[must_use]
+    pub fn with_reader(self, change: impl FnOnce(RequestReader) -> RequestReader) -> Self {
+        let Decider { limiter, reader } = &*self.decider;
+        Self::new(Arc::clone(limiter), change(reader.clone()))
     }
 }
 

@@ -8,15 +8,25 @@
 //! ```
 //!
 //! ```
+//! # use axum::{Router, routing::get};
+//! # async fn hello() -> &'static str { "hello" }
+//! use ratewright_tower::{Quota, RateLimitLayer};
+//!
+//! let app: Router = Router::new().route("/", get(hello)).layer(RateLimitLayer::per_ip(Quota::per_minute(100)));
+//! ```
+//!
+//! With the feature `axum`, the layer finds the client's address in `ConnectInfo<SocketAddr>`; serve the router with
+//! `into_make_service_with_connect_info::<SocketAddr>()`. Other stores, attributes and observers, in full:
+//!
+//! ```
 //! # use std::net::SocketAddr; use std::sync::Arc;
 //! # use axum::{Router, extract::ConnectInfo, routing::get};
-//! use ratewright_core::{Algorithm, AttributeName, Limiter, Policies, Policy, Quota, Refill};
+//! use ratewright_core::{AttributeName, Limiter, Policies, Policy, Quota};
 //! use ratewright_store::{MemoryStore, SystemClock, WallClock};
 //! use ratewright_tower::{RequestReader, RateLimitLayer};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "10/s".parse()?)?.with_burst(50.try_into()?)?;
-//! let per_client = Policy::new("per-client", quota)?.by(&[AttributeName::Ip]);
+//! let per_client = Policy::new("per-client", Quota::per_second(10).burst(50))?.by(&[AttributeName::Ip]);
 //! let store = MemoryStore::new(SystemClock::new(), 100_000);
 //! let limiter = Arc::new(Limiter::new(Policies::new(vec![per_client])?, store));
 //! let reader = RequestReader::new(WallClock).peer(|request| {
@@ -28,18 +38,19 @@
 //!
 //! # Layout
 //! - [`RequestReader`]: how requests are read: the peer, further attributes to count by, the cost.
-//! - [`RateLimitLayer`]: identify, decide, render. A request in a leaky bucket's queue waits for its turn; a charge
+//! - [`RateLimitLayer`]: identify, decide, render; [`RateLimitLayer::per_ip`] in one line. A request in a leaky bucket's queue waits for its turn; a charge
 //!   whose response does not count is refunded.
 //! - [`BodyMeter`]: charges the bytes of bodies of unknown length as they arrive.
 //! - [`InFlightLayer`]: limits on requests in flight, by [`Permits`] that are held until the response body ends.
 //!
-//! **Invariants:** no store and no server; bodies and errors of the service pass unchanged; a store that never waits
+//! **Invariants:** no Redis and no server, so that a program that limits in memory builds neither; bodies and errors of the service pass unchanged; a store that never waits
 //! needs no boxed future; a request without a known peer never passes unlimited.
 
 mod body_meter;
 mod decide;
 mod future;
 mod in_flight;
+mod in_memory;
 mod layer;
 mod permit_body;
 mod permits;
@@ -52,4 +63,10 @@ pub use in_flight::{InFlight, InFlightFuture, InFlightLayer};
 pub use layer::{RateLimit, RateLimitLayer};
 pub use permit_body::PermitBody;
 pub use permits::{Permit, Permits};
+pub use ratewright_core::Quota;
 pub use request_reader::{Peer, RequestReader};
+
+/// The README's code is compiled with the documentation's.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -12,10 +12,25 @@ use ratewright_core::{Clock, Entrypoint, Micros, Policies};
 use ratewright_http::{Dialect, SharedDialect};
 
 /// The peer of a connection, as an extension of its requests: for programs whose framework has none.
+///
+/// ```
+/// # use ratewright_tower::Peer;
+/// let request = http::Request::get("/").extension(Peer([192, 0, 2, 1].into())).body(())?;
+/// # Ok::<(), http::Error>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Peer(pub IpAddr);
 
 /// How requests are read: the peer, further attributes to count by, the cost, and how long a request may wait.
+///
+/// ```
+/// use ratewright_store::WallClock;
+/// use ratewright_tower::RequestReader;
+///
+/// let reader = RequestReader::new(WallClock)
+///     .attribute("tenant", |request| request.uri.host().map(str::to_owned)) // policies name it attribute:tenant
+///     .cost(|request| if request.uri.path() == "/export" { 10 } else { 1 }.try_into().expect("not zero"));
+/// ```
 #[derive(Clone)]
 pub struct RequestReader {
     pub(crate) dialect: SharedDialect,
@@ -41,13 +56,14 @@ impl RequestReader {
     /// The default of [`RequestReader::patience`].
     pub const PATIENCE: Duration = Duration::from_secs(30);
 
-    /// A reader that takes the peer from the extension [`Peer`], trusts no proxy and renders all rate limit headers.
+    /// A reader that takes the peer from the extension [`Peer`] or, with the feature `axum`, from `ConnectInfo<SocketAddr>`.
+    /// It trusts no proxy and renders all rate limit headers.
     /// `clock` is the wall clock: for timestamps in responses, and for the expiry of tokens.
     pub fn new(clock: impl Clock + 'static) -> Self {
         Self {
             dialect: Dialect::default().shared(),
             clock: Arc::new(clock),
-            peer: Arc::new(|request| request.extensions.get::<Peer>().map(|Peer(address)| *address)),
+            peer: Arc::new(peer_of),
             route: None,
             policies: Vec::new(),
             rule_set: None,
@@ -146,6 +162,24 @@ impl RequestReader {
         self.keeps_decisions = false;
         self
     }
+}
+
+/// The peer, if the program or its framework has put it into the request's extensions.
+fn peer_of(request: &Parts) -> Option<IpAddr> {
+    if let Some(Peer(address)) = request.extensions.get() {
+        return Some(*address);
+    }
+    #[cfg(feature = "axum")]
+    {
+        use axum::extract::connect_info::{ConnectInfo, MockConnectInfo};
+        use std::net::SocketAddr;
+
+        let connected = request.extensions.get().map(|ConnectInfo::<SocketAddr>(peer)| peer);
+        let mocked = || request.extensions.get().map(|MockConnectInfo::<SocketAddr>(peer)| peer);
+        connected.or_else(mocked).map(SocketAddr::ip)
+    }
+    #[cfg(not(feature = "axum"))]
+    None
 }
 
 impl fmt::Debug for RequestReader {

@@ -178,7 +178,7 @@ impl AccessLogWriter {
 impl AccessLog for AccessLogBuffer {
     fn record(&self, entry: &AccessLogEntry<'_>) {
         let line = AccessLogLine {
-            time: ratewright_http::iso(entry.at),
+            time: ratewright_http::problem::iso(entry.at),
             client: entry.client,
             method: cut(entry.method.as_str().as_bytes(), METHOD_MAX),
             host: entry.host.map(|host| cut(host.as_bytes(), HOST_MAX)),

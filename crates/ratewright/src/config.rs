@@ -397,14 +397,13 @@ impl Reader<'_> {
         let default = HeaderStyle::default();
         let families = self.read_all("headers.families", &headers.families);
         let has = |family| families.as_ref().is_none_or(|families| families.contains(&family));
-        let fields = HeaderStyle {
-            x_ratelimit: has(Family::XRateLimit),
-            ietf: has(Family::Ietf),
-            retry_after: self
-                .read_if("headers.retry_after", &headers.retry_after)
-                .unwrap_or(default.retry_after),
-            limit: self.read_if("headers.limit", &headers.limit).unwrap_or(default.limit),
-        };
+        let fields = HeaderStyle::default()
+            .x_ratelimit(has(Family::XRateLimit))
+            .ietf(has(Family::Ietf))
+            .retry_after(
+                self.read_if("headers.retry_after", &headers.retry_after).unwrap_or(default.retry_after),
+            )
+            .limit(self.read_if("headers.limit", &headers.limit).unwrap_or(default.limit));
         let kind = self.read_if("problem.type", &problem.kind);
         AnswersConfig { fields, problem_type: kind.unwrap_or_else(|| Problem::BLANK.to_owned()) }
     }

@@ -124,12 +124,11 @@ fn body(args: &ExplainArgs) -> anyhow::Result<Value> {
 
 /// Explains a request by a policy file, with full buckets. Contacts no running instance.
 fn by_file(config: Config, body: &Value) -> anyhow::Result<Value> {
-    let dialect = Dialect {
-        rules: config.clients.rules,
-        headers: config.answers.fields,
-        problem_type: config.answers.problem_type,
-        unknown_key: None,
-    };
+    let dialect = Dialect::default()
+        .rules(config.clients.rules)
+        .headers(config.answers.fields)
+        .problem_type(config.answers.problem_type)
+        .unknown_key(None);
     let settings = Settings { dialect: Arc::new(dialect), access: config.access };
     let limiter = Limiter::new(config.policies, MemoryStore::new(SystemClock::new(), KEYS_MAX));
     let (routes, permits) = (config.gateway.routes, Arc::new(config.permits));

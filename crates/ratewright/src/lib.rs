@@ -91,7 +91,7 @@ fn key(mut value: String) -> ExitCode {
             return ExitCode::FAILURE;
         }
     }
-    print(&format!("{}\n", ratewright_store::digest_of(&value)));
+    print(&format!("{}\n", ratewright_store::redis::digest_of(&value)));
     ExitCode::SUCCESS
 }
 

@@ -8,7 +8,8 @@ use ratewright_gateway::RouteMetrics;
 use ratewright_listen::{ProxyProtocol, Tls};
 use ratewright_rls::{HitCounts, HitsOf, Unmatched};
 use ratewright_server::admin::Figure;
-use ratewright_store::{FailoverStatus, MemoryStats, Peers as _, Traffic};
+use ratewright_store::redis::Traffic;
+use ratewright_store::{FailoverStatus, MemoryStats, Peers as _};
 
 use crate::gateway::GatewayHandle;
 use crate::reload::{Reloads, n_policies};
@@ -47,7 +48,7 @@ fn of_mode(FailoverStatus { is_out, lasts, .. }: FailoverStatus) -> Figure {
 }
 
 fn of_traffic(traffic: Traffic) -> [Figure; 3] {
-    let Traffic { calls, failures, n_outages } = traffic;
+    let Traffic { calls, failures, n_outages, .. } = traffic;
     let help = "Decisions and commands without a reply from Redis, by reason";
     let failed = Figure::counter("ratewright_store_failures", help);
     [

@@ -144,7 +144,13 @@ impl JwksTask {
             unknown_key = Some(Box::new(move || refresh.ask()));
         }
         let AnswersConfig { fields, problem_type } = answers;
-        let dialect = Arc::new(Dialect { rules, headers: fields, problem_type, unknown_key });
+        let dialect = Arc::new(
+            Dialect::default()
+                .rules(rules)
+                .headers(fields)
+                .problem_type(problem_type)
+                .unknown_key(unknown_key),
+        );
         Ok((Settings { dialect, access }, jwks_task))
     }
 }

@@ -13,8 +13,10 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 use super::*;
+use crate::call::RequestInfo;
+use crate::decide::BodyKind;
 use crate::timer::TokioTimer;
-use crate::{BodyKind, EventKind, RequestInfo, Retry, RetryPolicy};
+use crate::{EventKind, Retry, RetryPolicy};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 

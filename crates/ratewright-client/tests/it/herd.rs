@@ -11,7 +11,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::StatusCode;
-use ratewright_client::{BodyKind, RequestInfo, Retry, RetryPolicy};
+use ratewright_client::call::RequestInfo;
+use ratewright_client::decide::BodyKind;
+use ratewright_client::{Retry, RetryPolicy};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
@@ -102,8 +104,7 @@ fn play(rule: Rule, limit: Limit, seed: u64) -> Outcome {
 /// Our client, patient enough to see the end.
 fn retry(seed: u64) -> Retry {
     let hour = Duration::from_secs(3_600);
-    let policy =
-        RetryPolicy { attempts: 10_000, deadline: hour, server_wait_max: hour, ..RetryPolicy::default() };
+    let policy = RetryPolicy::default().attempts(10_000).deadline(hour).server_wait_max(hour);
     let random = parking_lot::Mutex::new(fastrand::Rng::with_seed(seed));
     Retry::builder().policy(policy).random(move || random.lock().f64()).build()
 }

@@ -4,10 +4,11 @@ use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use proptest::prelude::*;
-use ratewright_client::{
-    Backoff, BodyKind, Cause, Failure, Lane, NextStep, Now, Repeat, RequestKind, RetryPolicy, Seen, Source,
-    State, Throttle, Turn, decide,
+use ratewright_client::decide::{
+    BodyKind, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, Source, State, decide,
 };
+use ratewright_client::lane::{Lane, Throttle, Turn};
+use ratewright_client::{Backoff, RetryPolicy};
 
 prop_compose! {
     fn policies()(
@@ -19,15 +20,7 @@ prop_compose! {
     ) -> RetryPolicy {
         let ms = Duration::from_millis;
         let backoff = Backoff { first: ms(first), max: ms(max) };
-        RetryPolicy {
-            attempts,
-            deadline: ms(deadline),
-            server_wait_max: ms(wait_max),
-            failure_backoff: backoff,
-            throttle_backoff: backoff,
-            spread: backoff,
-            ..RetryPolicy::default()
-        }
+        RetryPolicy::default().attempts(attempts).deadline(ms(deadline)).server_wait_max(ms(wait_max)).failure_backoff(backoff).throttle_backoff(backoff).spread(backoff)
     }
 }
 

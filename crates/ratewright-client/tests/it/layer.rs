@@ -10,7 +10,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body_util::Full;
-use ratewright_client::{Backoff, EventKind, ReplayBody, Retry, RetryLayer, RetryPolicy, RetrySummary, Why};
+use ratewright_client::call::ReplayBody;
+use ratewright_client::{Backoff, EventKind, Retry, RetryLayer, RetryPolicy, RetrySummary, Why};
 use tokio::time::Instant;
 use tower::limit::ConcurrencyLimit;
 use tower::{Service, ServiceExt};
@@ -61,7 +62,7 @@ fn get(path: &str) -> Request<Full<Bytes>> {
 /// A policy whose failures are retried after one second, with chance 0.5.
 fn slow() -> RetryPolicy {
     let failure_backoff = Backoff { first: secs(2), max: secs(2) };
-    RetryPolicy { deadline: secs(20), failure_backoff, ..RetryPolicy::default() }
+    RetryPolicy::default().deadline(secs(20)).failure_backoff(failure_backoff)
 }
 
 /// A request that waits in the gate holds nothing of the client below: others may use it.

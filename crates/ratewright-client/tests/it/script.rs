@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::{HeaderMap, Method, Response, StatusCode};
-use ratewright_client::{BodyKind, CallError, EventKind, RequestInfo, Retry, RetryBuilder, RetrySummary};
+use ratewright_client::call::{CallError, RequestInfo};
+use ratewright_client::decide::BodyKind;
+use ratewright_client::{EventKind, Retry, RetryBuilder, RetrySummary};
 use tokio::time::Instant;
 
 /// What the server does with an attempt.

@@ -9,9 +9,8 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{Full, StreamBody};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::rt::TokioExecutor;
-use ratewright_client::{
-    ATTEMPT, Backoff, BodyFactory, Client, ReplayBody, Retry, RetryLayer, RetryPolicy, RetrySummary, Why,
-};
+use ratewright_client::call::{ATTEMPT, BodyFactory, ReplayBody};
+use ratewright_client::{Backoff, Client, Retry, RetryLayer, RetryPolicy, RetrySummary, Why};
 use reqwest::redirect::Policy;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -111,12 +110,7 @@ async fn read_request(stream: &mut TcpStream, buffer: &mut Vec<u8>) -> Option<(S
 /// The default policy with short backoffs, where the server does not say how long.
 pub(crate) fn quick() -> RetryPolicy {
     let backoff = Backoff { first: Duration::from_millis(5), max: Duration::from_millis(20) };
-    RetryPolicy {
-        failure_backoff: backoff,
-        throttle_backoff: backoff,
-        spread: backoff,
-        ..RetryPolicy::default()
-    }
+    RetryPolicy::default().failure_backoff(backoff).throttle_backoff(backoff).spread(backoff)
 }
 
 fn client() -> Client {
@@ -408,7 +402,7 @@ async fn the_example_waits_and_gets_its_response() {
 /// A policy for one attempt, whose deadline leaves room for one send after a wait of one second.
 fn short() -> Retry {
     let deadline = Duration::from_millis(1_200);
-    Retry::builder().policy(RetryPolicy { attempts: 1, deadline, ..quick() }).build()
+    Retry::builder().policy(quick().attempts(1).deadline(deadline)).build()
 }
 
 fn is_unsent(end: RetrySummary) -> bool {

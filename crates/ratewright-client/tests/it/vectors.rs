@@ -5,10 +5,11 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use ratewright_client::{
-    Backoff, BodyKind, Cause, Failure, Lane, NextStep, Now, Repeat, RequestKind, RetryPolicy, Seen, Source,
-    State, Throttle, Turn, Why, decide,
+use ratewright_client::decide::{
+    BodyKind, Cause, Failure, NextStep, Now, Repeat, RequestKind, Seen, Source, State, decide,
 };
+use ratewright_client::lane::{Lane, Throttle, Turn};
+use ratewright_client::{Backoff, RetryPolicy, Why};
 use serde_json::{Value, json};
 
 fn folder() -> PathBuf {
@@ -91,6 +92,7 @@ fn outcome(step: NextStep) -> Value {
                 Why::ServerWait => "server-wait",
                 Why::Deadline => "deadline",
                 Why::Budget => "budget",
+                _ => panic!("{why:?} has no name in the vectors"),
             };
             let mut out = json!({ "why": why });
             if let Some(at) = retry_at {
@@ -108,6 +110,7 @@ fn outcome(step: NextStep) -> Value {
                 Cause::Throttled => "throttled",
                 Cause::ServerError => "server-error",
                 Cause::Connection => "connection",
+                Cause::Server(_) | _ => panic!("{cause:?} has no name in the vectors"),
             };
             let at = u64::try_from(at.as_millis()).unwrap();
             json!({ "retry": { "atMs": at, "cause": cause, "cost": cost } })

@@ -12,7 +12,8 @@ use http::header::{AUTHORIZATION, CONNECTION, COOKIE, FORWARDED, HOST};
 use http::request::Parts;
 use http::{HeaderName, Method};
 use ratewright_core::{AttributeName, Policies};
-use ratewright_http::{Dialect, IdentityRules, METHOD_OVERRIDES};
+use ratewright_http::identify::METHOD_OVERRIDES;
+use ratewright_http::{Dialect, IdentityRules};
 
 use super::hop_by_hop::{connection_options, hop_by_hop, is_alias_of};
 use crate::explain::EXPLAIN;
@@ -120,10 +121,7 @@ mod tests {
         let policy = Policy::new("p", quota).unwrap();
         let policy = policy.by(&[AttributeName::Header("X-Api-Key"), AttributeName::Header("upgrade")]);
         let policy = policy.costing(Cost::Of(AttributeName::Header("x-cost".to_owned())));
-        let rules = IdentityRules {
-            user_header: Some(HeaderName::from_static("x-user-id")),
-            ..IdentityRules::default()
-        };
+        let rules = IdentityRules::default().user_header(Some(HeaderName::from_static("x-user-id")));
         PolicyHeaders::of([&Policies::new(vec![policy]).unwrap()], &rules)
     }
 

@@ -72,10 +72,7 @@ mod tests {
 
     #[test]
     fn trailers_contain_no_head_only_headers() {
-        let rules = IdentityRules {
-            user_header: Some(HeaderName::from_static("x-user-id")),
-            ..IdentityRules::default()
-        };
+        let rules = IdentityRules::default().user_header(Some(HeaderName::from_static("x-user-id")));
         let quota = Quota::new(Algorithm::SlidingWindow, "1/h".parse().unwrap()).unwrap();
         let policy = Policy::new("p", quota).unwrap().by(&[AttributeName::Header("x-api-key")]);
         let read = PolicyHeaders::of([&Policies::new(vec![policy]).unwrap()], &rules);

@@ -32,13 +32,12 @@ async fn showing_heads() -> ScriptedServer {
 
 async fn gateway(server: &ScriptedServer, policies: Vec<Policy>, trusted: &[&str]) -> TestGateway {
     let trusted = trusted.iter().map(|network| network.parse().unwrap()).collect();
-    let rules =
-        IdentityRules { proxies: Proxies { trusted, ..Proxies::default() }, ..IdentityRules::default() };
+    let rules = IdentityRules::default().proxies(Proxies::default().trusted(trusted));
     let settings = Settings {
         explain_tokens: Some(ExplainTokens::new(|token| token == "s3cret")),
         ..settings(route(&[server.address]))
     };
-    let dialect = Dialect { rules, ..Dialect::default() };
+    let dialect = Dialect::default().rules(rules);
     TestGateway::start(Setup { policies, settings, dialect, ..Setup::default() }).await
 }
 

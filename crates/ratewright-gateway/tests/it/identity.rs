@@ -32,9 +32,8 @@ async fn showing() -> ScriptedServer {
 async fn counting(server: &ScriptedServer) -> TestGateway {
     let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "1000/h".parse().unwrap()).unwrap();
     let policy = Policy::new("key", quota).unwrap().by(&[AttributeName::Header("x-api-key")]);
-    let rules =
-        IdentityRules { user_header: Some(HeaderName::from_static("x-user-id")), ..IdentityRules::default() };
-    let dialect = Dialect { rules, ..Dialect::default() };
+    let rules = IdentityRules::default().user_header(Some(HeaderName::from_static("x-user-id")));
+    let dialect = Dialect::default().rules(rules);
     let settings = settings(route(&[server.address]));
     TestGateway::start(Setup { policies: vec![policy], settings, dialect, ..Setup::default() }).await
 }

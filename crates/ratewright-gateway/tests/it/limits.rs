@@ -6,8 +6,9 @@ use std::sync::Arc;
 use ratewright_core::{
     Algorithm, AttributeName, Counted, Micros, Policy, Quota, Refill, Selector, WindowStart,
 };
+use ratewright_http::identify::TokenUser;
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
-use ratewright_http::{Dialect, IdentityRules, TokenUser};
+use ratewright_http::{Dialect, IdentityRules};
 
 use crate::harness::{Client, ScriptedServer, Setup, TestGateway, route, settings, text, wait_until};
 
@@ -164,12 +165,12 @@ async fn a_token_is_verified_once_for_each_request() {
         let keys = KeySet::secret(b"a secret of at least thirty-two bytes").unwrap();
         let verifier = Arc::new(Verifier::new(keys, TokenRules::default()));
         let token = TokenUser { verifier: Arc::clone(&verifier), claim: "sub".to_owned() };
-        let rules = IdentityRules { token: Some(token), ..IdentityRules::default() };
+        let rules = IdentityRules::default().token(Some(token));
         let gateway = TestGateway::start(Setup {
             policies: vec![bucket("rate", "1/h", 2).by(&[by]), bucket("more", "1/h", 9).by(&[by])],
             permits: vec![at_once.clone().by(&[by])],
             settings: settings(route(&[server.address])),
-            dialect: Dialect { rules, ..Dialect::default() },
+            dialect: Dialect::default().rules(rules),
             ..Setup::default()
         })
         .await;

@@ -74,7 +74,7 @@ impl ProxiedGateway {
         let quota = quota.with_burst(options.burst.unwrap_or(100).try_into().unwrap()).unwrap();
         let policy = Policy::new("each", quota).unwrap().by(&[AttributeName::Ip]);
         let trusted = options.trusted.into_iter().map(|network| network.parse().unwrap()).collect();
-        let proxies = Proxies { trusted, ..Proxies::default() };
+        let proxies = Proxies::default().trusted(trusted);
         let settings = Settings {
             has_access_log: options.access_log.is_some(),
             connections_per_address: options.connections_per_address,
@@ -82,8 +82,7 @@ impl ProxiedGateway {
             ..settings(route(&[server.address]))
         };
         let connections = ConnectionSetup { proxy_protocol: Some(proxy.clone()), tls: options.tls };
-        let dialect =
-            Dialect { rules: IdentityRules { proxies, ..IdentityRules::default() }, ..Dialect::default() };
+        let dialect = Dialect::default().rules(IdentityRules::default().proxies(proxies));
         let (policies, access_log) = (vec![policy], options.access_log);
         let setup = Setup { policies, settings, dialect, access_log, connections, ..Setup::default() };
         Self { gateway: TestGateway::start(setup).await, proxy }

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use http::{HeaderMap, header};
+use http::{HeaderMap, HeaderName, header};
 use ratewright_core::{Micros, Timestamp};
 
 use super::{Forwarding, Proxies, X_FORWARDED_FOR, X_REAL_IP, network};
@@ -37,6 +37,12 @@ pub fn newly_ignored(
     rules: &Proxies,
     now: Timestamp,
 ) -> Option<&'static str> {
+    // Comparing all names once is cheaper than a lookup, and most requests have none of them.
+    let is_forwarding =
+        |name: &HeaderName| *name == X_FORWARDED_FOR || *name == X_REAL_IP || *name == header::FORWARDED;
+    if !headers.keys().any(is_forwarding) {
+        return None;
+    }
     let header = match rules.source {
         Forwarding::Forwarded => headers.contains_key(header::FORWARDED).then_some("Forwarded"),
         Forwarding::XForwardedFor if headers.contains_key(X_FORWARDED_FOR) => Some("X-Forwarded-For"),

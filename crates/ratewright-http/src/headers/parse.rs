@@ -14,6 +14,7 @@ const LIST_MAX: usize = 8_192;
 
 /// The rate limit headers of a response. Missing and malformed headers are `None` or empty.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub struct ReceivedHeaders {
     /// `X-RateLimit-Limit`.
     pub limit: Option<u64>,
@@ -31,6 +32,7 @@ pub struct ReceivedHeaders {
 
 /// An item of `RateLimit-Policy`: what is allowed.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct QuotaPolicy {
     /// Its name.
     pub name: String,
@@ -42,6 +44,7 @@ pub struct QuotaPolicy {
 
 /// An item of `RateLimit`: what is left.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct ServiceLimit {
     /// The name of its policy.
     pub name: String,

@@ -3,100 +3,105 @@
 //! Rendering never loosens what the upstream has set: lists are appended to, and of two `X-RateLimit-` families the
 //! tighter stays.
 
-use std::ops::Range;
-
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header};
-use smallvec::SmallVec;
 
 use super::{
     HeaderStyle, LIMIT, LimitMeaning, POLICY, RateLimitHeaders, ShownLimit, X_LIMIT, X_REMAINING, X_RESET,
 };
 
-/// The header values of a response while they are written.
-struct HeaderValues {
+/// The names, in the order of the values.
+static NAMES: [HeaderName; 6] = [X_LIMIT, X_REMAINING, X_RESET, POLICY, LIMIT, header::RETRY_AFTER];
+
+/// How many of the names are `X-RateLimit-`.
+const N_X: usize = 3;
+
+/// The headers of a response, written before there is a response: they are small, and do not keep the decision.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WrittenHeaders {
     bytes: Vec<u8>,
-    /// Which range is the value of which header.
-    parts: SmallVec<[(HeaderName, Range<usize>); 6]>,
+    /// Where the value of each header ends. One that begins where it ends is not sent.
+    ends: [u32; NAMES.len()],
+    remaining: u32,
 }
 
-pub(super) fn render(rate_limit: &RateLimitHeaders<'_>, style: HeaderStyle, headers: &mut HeaderMap) {
-    let mut values = HeaderValues::with_room_for(&rate_limit.shown);
-    if style.x_ratelimit && !says_less(headers, rate_limit.tightest.remaining) {
-        let tightest = &rate_limit.tightest;
+pub(super) fn write(rate_limit: &RateLimitHeaders<'_>, style: HeaderStyle) -> WrittenHeaders {
+    let RateLimitHeaders { tightest, shown, reset_at, retry_after, .. } = rate_limit;
+    let mut bytes = with_room_for(shown);
+    let mut ends = [0; NAMES.len()];
+    let mut end = |n: usize, bytes: &Vec<u8>| ends[n] = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+    if style.x_ratelimit {
         let limit = match style.limit {
             LimitMeaning::Capacity => tightest.capacity,
             LimitMeaning::Rate => tightest.units,
         };
-        values.header(X_LIMIT, |bytes| number(bytes, limit.into()));
-        values.header(X_REMAINING, |bytes| number(bytes, tightest.remaining.into()));
-        values.header(X_RESET, |bytes| number(bytes, rate_limit.reset_at));
+        for (n, value) in [limit.into(), tightest.remaining.into(), *reset_at].into_iter().enumerate() {
+            number(&mut bytes, value);
+            end(n, &bytes);
+        }
     }
     if style.ietf {
-        values.list(POLICY, &rate_limit.shown, |bytes, shown| {
+        list(&mut bytes, shown, |bytes, shown| {
             parameter(bytes, b";q=", shown.capacity.into());
             parameter(bytes, b";w=", shown.refill_within);
         });
-        values.list(LIMIT, &rate_limit.shown, |bytes, shown| {
+        end(3, &bytes);
+        list(&mut bytes, shown, |bytes, shown| {
             parameter(bytes, b";r=", shown.remaining.into());
             if let Some(seconds) = shown.more_after {
                 parameter(bytes, b";t=", seconds);
             }
         });
+        end(4, &bytes);
     }
-    if let Some(seconds) = rate_limit.retry_after
+    if let Some(seconds) = retry_after
         && style.retry_after
     {
-        values.header(header::RETRY_AFTER, |bytes| number(bytes, seconds.max(1)));
+        number(&mut bytes, (*seconds).max(1));
+        end(5, &bytes);
     }
-    values.put_into(headers);
+    WrittenHeaders { bytes, ends, remaining: tightest.remaining }
 }
 
-impl HeaderValues {
-    fn with_room_for(shown: &[ShownLimit<'_>]) -> Self {
-        let name = |shown: &ShownLimit<'_>| shown.policy.len() + shown.quota.map_or(0, str::len);
-        let room: usize = shown.iter().map(|shown| 2 * (name(shown) + 32)).sum();
-        Self { bytes: Vec::with_capacity(48 + room), parts: SmallVec::new() }
-    }
-
-    /// Writes one value.
-    fn header(&mut self, name: HeaderName, value: impl FnOnce(&mut Vec<u8>)) {
-        let begin = self.bytes.len();
-        value(&mut self.bytes);
-        self.parts.push((name, begin..self.bytes.len()));
-    }
-
-    /// Writes a list with one item for each limit.
-    fn list(
-        &mut self,
-        name: HeaderName,
-        shown: &[ShownLimit<'_>],
-        parameters: impl Fn(&mut Vec<u8>, &ShownLimit<'_>),
-    ) {
-        self.header(name, |bytes| {
-            for (n, shown) in shown.iter().enumerate() {
-                if n > 0 {
-                    bytes.extend_from_slice(b", ");
-                }
-                item(bytes, shown);
-                parameters(bytes, shown);
-            }
-        });
-    }
-
-    #[inline(always)]
-    fn put_into(&mut self, headers: &mut HeaderMap) {
-        let bytes = Bytes::from(std::mem::take(&mut self.bytes));
-        headers.reserve(self.parts.len());
-        for (name, part) in self.parts.drain(..) {
+impl WrittenHeaders {
+    /// Adds the headers to a response.
+    pub fn put_into(self, headers: &mut HeaderMap) {
+        let Self { bytes, ends, remaining } = self;
+        let bytes = Bytes::from(bytes);
+        headers.reserve(ends.iter().filter(|end| **end > 0).count());
+        let skipped = if ends[0] > 0 && says_less(headers, remaining) { N_X } else { 0 };
+        let mut begin = 0;
+        for (n, (name, end)) in NAMES.iter().zip(ends.map(|end| end as usize)).enumerate() {
             // Names consist of a-z 0-9 . _ - only, so the value is always valid.
-            let Ok(value) = HeaderValue::from_maybe_shared(bytes.slice(part)) else { continue };
-            if name == POLICY || name == LIMIT {
-                headers.append(name, value);
-            } else {
-                headers.insert(name, value);
+            if begin < end
+                && n >= skipped
+                && let Ok(value) = HeaderValue::from_maybe_shared(bytes.slice(begin..end))
+            {
+                if name == POLICY || name == LIMIT {
+                    headers.append(name, value);
+                } else {
+                    headers.insert(name, value);
+                }
             }
+            begin = begin.max(end);
         }
+    }
+}
+
+fn with_room_for(shown: &[ShownLimit<'_>]) -> Vec<u8> {
+    let name = |shown: &ShownLimit<'_>| shown.policy.len() + shown.quota.map_or(0, str::len);
+    let room: usize = shown.iter().map(|shown| 2 * (name(shown) + 32)).sum();
+    Vec::with_capacity(48 + room)
+}
+
+/// Writes a list with one item for each limit.
+fn list(bytes: &mut Vec<u8>, shown: &[ShownLimit<'_>], parameters: impl Fn(&mut Vec<u8>, &ShownLimit<'_>)) {
+    for (n, shown) in shown.iter().enumerate() {
+        if n > 0 {
+            bytes.extend_from_slice(b", ");
+        }
+        item(bytes, shown);
+        parameters(bytes, shown);
     }
 }
 

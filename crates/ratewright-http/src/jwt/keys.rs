@@ -30,6 +30,7 @@ pub struct KeySet {
 
 /// How a token is signed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum TokenAlgorithm {
     /// HMAC with SHA-256 and a shared secret.
     Hs256,

@@ -250,8 +250,9 @@ const TOKEN: &str = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhbm5hIiwiZXhwIjo0MDAwMDAwMD
 /// token, and not at all if none does.
 #[tokio::test]
 async fn a_token_is_verified_once_for_each_decision() {
+    use ratewright_http::identify::TokenUser;
     use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
-    use ratewright_http::{Dialect, IdentityRules, TokenUser};
+    use ratewright_http::{Dialect, IdentityRules};
     let by = |name: &str, by: AttributeName<&str>| {
         let quota = Quota::new(Algorithm::TokenBucket(Refill::Smooth), "9/h".parse().unwrap()).unwrap();
         Policy::new(name, quota).unwrap().by(&[by])
@@ -265,8 +266,7 @@ async fn a_token_is_verified_once_for_each_decision() {
         let keys = KeySet::secret(b"a secret of at least thirty-two bytes").unwrap();
         let verifier = Arc::new(Verifier::new(keys, TokenRules::default()));
         let token = Some(TokenUser { verifier: Arc::clone(&verifier), claim: "sub".to_owned() });
-        let dialect =
-            Dialect { rules: IdentityRules { token, ..IdentityRules::default() }, ..Dialect::default() };
+        let dialect = Dialect::default().rules(IdentityRules::default().token(token));
         let api = api_of(policies, Settings { dialect: Arc::new(dialect), ..Settings::default() });
         let about = |token: &str| {
             let headers = serde_json::json!({ "Authorization": format!("Bearer {token}") });

@@ -71,6 +71,7 @@ pub enum StoreError {
 
 /// A [`StoreError`] in one word, as metrics write it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum FailureKind {
     /// Nothing was sent.
     Unreachable,

@@ -80,6 +80,7 @@ pub(super) struct Link {
 
 /// How a link stands.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct LinkStatus {
     /// True if Redis is in reach.
     pub is_up: bool,

@@ -49,6 +49,7 @@ pub struct Certificates {
 
 /// A text that names no Redis.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum ServersError {
     /// There is no address at all.
     #[error("there is no address; use for example redis://127.0.0.1:6379")]

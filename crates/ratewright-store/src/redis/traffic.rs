@@ -17,6 +17,7 @@ use super::error::{FailureKind, StoreError};
 
 /// What became of the traffic with Redis so far.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub struct Traffic {
     /// How many calls there were and how long they took, also those that were not answered and those that only tried the
     /// link.

@@ -82,7 +82,7 @@ fn play(name: &'static str, servers: Servers, plan: Plan, begin: impl FnOnce(), 
     let instances: Vec<Arc<Instance>> = (0..2)
         .map(|_| {
             let _in_it = runtime.enter();
-            let settings = RedisSettings { deadline: DEADLINE, ..RedisSettings::default() };
+            let settings = RedisSettings::default().deadline(DEADLINE);
             let shared = RedisStore::new(servers.clone(), settings);
             Arc::new(Failover::new(shared, Arc::new(SystemClock::new()), FailoverSettings::default()))
         })

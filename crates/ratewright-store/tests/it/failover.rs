@@ -10,9 +10,7 @@ use ratewright_core::{
     Timestamp, Verdict, WindowStart,
 };
 use ratewright_lab::{Fault, Proxy, Redis, wait_until};
-use ratewright_store::{
-    Failover, FailoverSettings, LocalShare, Peers, RedisSettings, RedisStore, Servers, StoreError,
-};
+use ratewright_store::{Failover, FailoverSettings, LocalShare, Peers, RedisStore, Servers, StoreError};
 
 use crate::redis::{connected, quota, settings};
 use crate::world::{RUNTIME, take, trial};
@@ -121,7 +119,7 @@ fn apply_one(store: &Tested, quota: &Quota, act: Act, on_failure: OnFailure) -> 
 
 fn share(part: u32, of: u32) -> FailoverSettings {
     let share = LocalShare::Fixed(Share { part, of: NonZeroU32::new(of).unwrap() });
-    FailoverSettings { share, ..FailoverSettings::default() }
+    FailoverSettings::default().share(share)
 }
 
 #[test]
@@ -311,7 +309,7 @@ impl Instance {
 
     fn behind_a_proxy(server: &Redis) -> Self {
         let proxy = Proxy::start(server.port());
-        let settings = RedisSettings { deadline: Self::DEADLINE, ..settings("ratelimit") };
+        let settings = settings("ratelimit").deadline(Self::DEADLINE);
         let shared = connected(Servers::single(&proxy.url()).unwrap(), settings);
         let clock = ManualClock::at(START);
         Self { proxy, store: Failover::new(shared, clock.clone(), FailoverSettings::default()), clock }
@@ -362,7 +360,7 @@ fn a8_redis_goes_and_comes_back() {
 fn a9_local_charges_are_forgiven_after_the_ttl() {
     let mut server = Redis::start();
     let ttl = Some(Micros::from_secs(60));
-    let (store, clock) = store_on(&server, FailoverSettings { ttl, ..FailoverSettings::default() });
+    let (store, clock) = store_on(&server, FailoverSettings::default().ttl(ttl));
     let quota = quota(TOKEN, "4/d");
     let mut outage = |pause: u64| {
         wait_until("Redis decides", || {
@@ -389,12 +387,12 @@ fn a9_local_charges_are_forgiven_after_the_ttl() {
 #[test]
 fn share_auto_is_one_part_for_each_instance() {
     let mut server = Redis::start();
-    let announcing = || ratewright_store::RedisSettings { announces: true, ..settings("ratelimit") };
+    let announcing = || settings("ratelimit").announces(true);
     let servers = || Servers::single(&server.url()).unwrap();
     let stores: Vec<_> = (0..3)
         .map(|_| {
             let shared = connected(servers(), announcing());
-            let settings = FailoverSettings { share: LocalShare::Auto, ..FailoverSettings::default() };
+            let settings = FailoverSettings::default().share(LocalShare::Auto);
             Failover::new(shared, ManualClock::at(START), settings)
         })
         .collect();

@@ -34,9 +34,13 @@ const HOUR: Micros = Micros::from_secs(3_600);
 const MIDNIGHT: Timestamp = Timestamp::from_micros(19_675 * 86_400_000_000);
 
 /// `share: auto`, and no `ttl`.
-const AUTO: FailoverSettings = FailoverSettings { share: LocalShare::Auto, ttl: None, n_keys_max: 10_000 };
+fn auto() -> FailoverSettings {
+    FailoverSettings::default().share(LocalShare::Auto).n_keys_max(10_000)
+}
 
-const FORGIVING: FailoverSettings = FailoverSettings { ttl: Some(Micros::from_secs(60)), ..AUTO };
+fn forgiving() -> FailoverSettings {
+    auto().ttl(Some(Micros::from_secs(60)))
+}
 
 impl Peers for Flaky {
     fn n_instances(&self) -> Option<u32> {
@@ -154,16 +158,16 @@ fn a9_outages_within_a_day_grant_the_share_of_a_daily_quota_once() {
     for algorithm in ALGORITHMS {
         let quota = quota(algorithm, "4/d");
         assert_eq!(granted(FailoverSettings::default(), &quota), [2, 0, 0, 0, 0], "{algorithm:?}");
-        assert_eq!(granted(AUTO, &quota), [2, 0, 0, 0, 0], "{algorithm:?}, share: auto");
+        assert_eq!(granted(auto(), &quota), [2, 0, 0, 0, 0], "{algorithm:?}, share: auto");
     }
 }
 
 #[test]
 fn a9_with_a_ttl_each_outage_grants_the_share_again() {
     for algorithm in ALGORITHMS {
-        assert_eq!(granted(FORGIVING, &quota(algorithm, "4/d")), [2; 5], "{algorithm:?}");
+        assert_eq!(granted(forgiving(), &quota(algorithm, "4/d")), [2; 5], "{algorithm:?}");
     }
-    let long = FailoverSettings { ttl: Some(Micros::from_secs(2 * 3_600)), ..AUTO };
+    let long = auto().ttl(Some(Micros::from_secs(2 * 3_600)));
     assert_eq!(
         granted(long, &quota(WINDOW, "4/d")),
         [2, 0, 0, 0, 0],
@@ -175,7 +179,7 @@ fn a9_with_a_ttl_each_outage_grants_the_share_again() {
 #[test]
 fn a_local_bucket_is_repaid_by_its_own_quota() {
     for algorithm in [WINDOW, LOG, TOKEN] {
-        let (world, quota) = (World::new(AUTO), quota(algorithm, "4/d"));
+        let (world, quota) = (World::new(auto()), quota(algorithm, "4/d"));
         assert_eq!(world.outage(&quota).len(), 2);
         world.clock.set(MIDNIGHT + Micros::from_secs(86_400));
         assert_eq!(world.outage(&quota).len(), 2, "{algorithm:?}");
@@ -190,7 +194,7 @@ fn another_share_does_not_grant_what_was_spent() {
     for (algorithm, expected) in
         [(WINDOW, [4, 0, 0, 4, 0, 0]), (LOG, [4, 0, 0, 4, 0, 0]), (TOKEN, [4, 0, 0, 0, 0, 0])]
     {
-        let (world, quota) = (World::new(AUTO), quota(algorithm, "8/30d"));
+        let (world, quota) = (World::new(auto()), quota(algorithm, "8/30d"));
         let granted = [2, 4, 2, 1, 2, 1].map(|n| world.instances(n).outage(&quota).len());
         assert_eq!(granted, expected, "{algorithm:?}");
     }
@@ -199,7 +203,7 @@ fn another_share_does_not_grant_what_was_spent() {
 #[test]
 fn a_reload_between_outages_does_not_grant_what_was_spent() {
     for (algorithm, expected) in [(WINDOW, [2, 2, 0, 0]), (LOG, [2, 2, 0, 0]), (TOKEN, [2, 0, 0, 0])] {
-        let world = World::new(AUTO);
+        let world = World::new(auto());
         let granted = ["4/d", "8/d", "4/d", "8/d"].map(|rate| world.outage(&quota(algorithm, rate)).len());
         assert_eq!(granted, expected, "{algorithm:?}");
     }
@@ -208,7 +212,7 @@ fn a_reload_between_outages_does_not_grant_what_was_spent() {
 #[test]
 fn a_local_charge_that_is_refunded_after_the_outage_is_granted_in_the_next() {
     for algorithm in [WINDOW, LOG] {
-        let (world, quota) = (World::new(AUTO), quota(algorithm, "4/d"));
+        let (world, quota) = (World::new(auto()), quota(algorithm, "4/d"));
         let mut receipts = world.outage(&quota);
         assert_eq!(world.refund(&quota, receipts.remove(0)), 1);
         assert_eq!(world.outage(&quota).len(), 1, "{algorithm:?}");
@@ -222,7 +226,7 @@ fn a_local_charge_that_is_refunded_after_the_outage_is_granted_in_the_next() {
 #[test]
 fn a_local_charge_that_was_forgiven_is_not_refunded_too() {
     for algorithm in [WINDOW, LOG, TOKEN] {
-        let (world, quota) = (World::new(FORGIVING), quota(algorithm, "4/d"));
+        let (world, quota) = (World::new(forgiving()), quota(algorithm, "4/d"));
         let earlier = world.outage(&quota);
         world.outage_of(|| {
             let mut receipts = world.take_all(&quota);
@@ -244,8 +248,7 @@ fn a_local_charge_that_was_forgiven_is_not_refunded_too() {
 #[test]
 fn local_memory_stays_within_max_keys_over_many_outages() {
     for algorithm in [WINDOW, LOG, TOKEN] {
-        let (world, quota) =
-            (World::new(FailoverSettings { n_keys_max: 100, ..AUTO }), quota(algorithm, "4/d"));
+        let (world, quota) = (World::new(auto().n_keys_max(100)), quota(algorithm, "4/d"));
         assert_eq!(world.outage(&quota).len(), 2);
         for n_outage in 0..5 {
             world.outage_of(|| {

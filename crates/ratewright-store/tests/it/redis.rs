@@ -22,7 +22,7 @@ const TOKEN: Algorithm = Algorithm::TokenBucket(Refill::Smooth);
 const PATIENT: Duration = Duration::from_secs(20);
 
 pub(crate) fn settings(prefix: &str) -> RedisSettings {
-    RedisSettings { prefix: prefix.to_owned(), deadline: PATIENT, ..RedisSettings::default() }
+    RedisSettings::default().prefix(prefix.to_owned()).deadline(PATIENT)
 }
 
 /// A store that is connected.

@@ -10,7 +10,8 @@ use ratewright_core::{
     Part, Quota, Refill, Standings, Store,
 };
 use ratewright_lab::{Cluster, Redis, Sentinel, wait_until, write_certificates};
-use ratewright_store::{Certificates, RedisStore, Servers, StoreError};
+use ratewright_store::redis::Certificates;
+use ratewright_store::{RedisStore, Servers, StoreError};
 
 use crate::redis::{apply, connected, quota, settings};
 use crate::world::{RUNTIME, take, trial};

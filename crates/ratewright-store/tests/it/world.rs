@@ -78,12 +78,10 @@ impl RedisWorld {
 fn redis_store() -> (Arc<RedisStore>, ManualClock) {
     let _in_it = RUNTIME.enter();
     let clock = ManualClock::default();
-    let settings = RedisSettings {
-        deadline: Duration::from_secs(20),
-        min_ttl: Micros::from_secs(600),
-        clock: Some(clock.clone()),
-        ..RedisSettings::default()
-    };
+    let settings = RedisSettings::default()
+        .deadline(Duration::from_secs(20))
+        .min_ttl(Micros::from_secs(600))
+        .clock(Some(clock.clone()));
     let store = RedisStore::new(Servers::single(&SERVER.url()).unwrap(), settings);
     ratewright_lab::wait_until("the link is up", || store.status().is_up);
     (Arc::new(store), clock)

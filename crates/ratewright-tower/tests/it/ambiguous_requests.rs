@@ -7,10 +7,11 @@ use http::{HeaderName, HeaderValue, Method, Request, Response};
 use jsonwebtoken::{EncodingKey, Header, encode};
 use ratewright_core::{AttributeName, Condition, Cost, Limiter, Pattern, Policies, Policy, Selector};
 use ratewright_http::address::Proxies;
+use ratewright_http::identify::{AmbiguousPaths, TokenUser};
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
 use ratewright_http::parts::credentials_pattern;
 use ratewright_http::path::Case;
-use ratewright_http::{AmbiguousPaths, Dialect, IdentityRules, TokenUser};
+use ratewright_http::{Dialect, IdentityRules};
 use ratewright_store::MemoryStore;
 use ratewright_tower::RateLimitLayer;
 use serde_json::json;
@@ -35,7 +36,7 @@ async fn statuses_under(policies: Policies, rules: IdentityRules, requests: Vec<
 
 async fn statuses_of(policies: Policies, rules: IdentityRules, requests: Vec<Request<Body>>) -> Vec<u16> {
     let limiter = Arc::new(Limiter::new(policies, MemoryStore::new(clock(), 1_000)));
-    let dialect = Dialect { rules, ..Dialect::default() }.shared();
+    let dialect = Dialect::default().rules(rules).shared();
     let layer = RateLimitLayer::new(limiter, reader().dialect(dialect));
     let hello = tower::service_fn(|_: Request<Body>| async {
         Ok::<_, Infallible>(Response::new(Body::from("hello")))
@@ -78,7 +79,7 @@ fn costing(costs: &[(&str, u32)]) -> Policy {
 async fn statuses_by_user(requests: &[&[&str]]) -> Vec<u16> {
     let verifier = Verifier::new(KeySet::secret(SECRET).unwrap(), TokenRules::default());
     let token = TokenUser { verifier: Arc::new(verifier), claim: "sub".to_owned() };
-    let rules = IdentityRules { token: Some(token), ..IdentityRules::default() };
+    let rules = IdentityRules::default().token(Some(token));
     let policies = Policies::new(vec![bucket("p", "1/h").by(&[AttributeName::User])]).unwrap();
     let requests = requests.iter().map(|lines| {
         let headers: Vec<_> = lines.iter().map(|line| ("authorization", *line)).collect();
@@ -258,9 +259,9 @@ async fn cookies_in_several_headers_are_all_charged() {
 
 #[tokio::test]
 async fn two_user_headers_of_a_trusted_proxy_are_rejected() {
-    let proxies = Proxies { trusted: vec!["192.0.2.0/24".parse().unwrap()], ..Proxies::default() };
+    let proxies = Proxies::default().trusted(vec!["192.0.2.0/24".parse().unwrap()]);
     let user_header = Some(HeaderName::from_static("x-user"));
-    let rules = IdentityRules { proxies, user_header, ..IdentityRules::default() };
+    let rules = IdentityRules::default().proxies(proxies).user_header(user_header);
     let policies = Policies::new(vec![bucket("p", "1/h").by(&[AttributeName::User])]).unwrap();
     let requests = vec![
         with("GET", "/", &[("x-user", "anna"), ("x-user", "bert")]),
@@ -313,7 +314,7 @@ async fn an_ambiguous_path_counts_in_every_interpretation() {
         let first = plain.map_or_else(ambiguous, |path| with("GET", path, &[]));
         assert_eq!(statuses(policy, vec![first, ambiguous()]).await, [200, 429], "{pattern}");
     }
-    let rejecting = IdentityRules { ambiguous_paths: AmbiguousPaths::Reject, ..IdentityRules::default() };
+    let rejecting = IdentityRules::default().ambiguous_paths(AmbiguousPaths::Reject);
     let nothing = Policies::new(Vec::new()).unwrap();
     let requests = vec![ambiguous(), with("GET", "/api/y", &[])];
     assert_eq!(statuses_under(nothing, rejecting, requests).await, [400, 200]);
@@ -339,7 +340,7 @@ async fn paths_are_case_insensitive_if_configured() {
     for (case, expected) in [(Case::Sensitive, [200, 200]), (Case::Insensitive, [200, 429])] {
         let policy = bucket("p", "1/h").covering(Selector::When(path_is("/login")));
         let requests = ["/login", "/Login"].map(|path| with("GET", path, &[])).into();
-        let rules = IdentityRules { case, ..IdentityRules::default() };
+        let rules = IdentityRules::default().case(case);
         assert_eq!(statuses_under(Policies::new(vec![policy]).unwrap(), rules, requests).await, expected);
     }
 }

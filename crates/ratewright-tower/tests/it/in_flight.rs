@@ -236,10 +236,8 @@ impl http_body::Body for Stream {
 async fn an_address_is_derived_once_for_all_layers() {
     use ratewright_http::address::Proxies;
     use ratewright_http::{Dialect, IdentityRules};
-    let proxies = Proxies { trusted: vec!["192.0.2.0/24".parse().unwrap()], ..Proxies::default() };
-    let dialect =
-        Dialect { rules: IdentityRules { proxies, ..IdentityRules::default() }, ..Dialect::default() }
-            .shared();
+    let proxies = Proxies::default().trusted(vec!["192.0.2.0/24".parse().unwrap()]);
+    let dialect = Dialect::default().rules(IdentityRules::default().proxies(proxies)).shared();
     let n_asked = Arc::new(AtomicUsize::new(0));
     let reader = || {
         let n_asked = Arc::clone(&n_asked);
@@ -272,8 +270,9 @@ async fn an_address_is_derived_once_for_all_layers() {
 /// Both layers count by user: the first verifies the token for both, unless they have different rules.
 #[tokio::test]
 async fn a_token_is_verified_once_for_all_layers() {
+    use ratewright_http::identify::TokenUser;
     use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
-    use ratewright_http::{Dialect, IdentityRules, TokenUser};
+    use ratewright_http::{Dialect, IdentityRules};
     let by_user = |policy: Policy| policy.by(&[AttributeName::User]);
     let verifier = || {
         let keys = KeySet::secret(b"a secret of at least thirty-two bytes").unwrap();
@@ -281,7 +280,7 @@ async fn a_token_is_verified_once_for_all_layers() {
     };
     let dialect_of = |verifier: &Arc<Verifier>| {
         let token = Some(TokenUser { verifier: Arc::clone(verifier), claim: "sub".to_owned() });
-        Dialect { rules: IdentityRules { token, ..IdentityRules::default() }, ..Dialect::default() }.shared()
+        Dialect::default().rules(IdentityRules::default().token(token)).shared()
     };
     for (same, expected) in [(true, [1, 0]), (false, [1, 1])] {
         let verifiers = [verifier(), verifier()];

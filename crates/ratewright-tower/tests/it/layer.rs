@@ -158,10 +158,9 @@ async fn a11_forwarded_addresses_count_only_from_trusted_proxies() {
         request
     };
     for (trusted, expected) in [(vec![], [200, 429]), (vec!["192.0.2.0/24".parse().unwrap()], [200, 200])] {
-        let rules =
-            IdentityRules { proxies: Proxies { trusted, ..Proxies::default() }, ..IdentityRules::default() };
+        let rules = IdentityRules::default().proxies(Proxies::default().trusted(trusted));
         let (limiter, _) = limiter([bucket("api", "1/h")]);
-        let dialect = Dialect { rules, ..Dialect::default() }.shared();
+        let dialect = Dialect::default().rules(rules).shared();
         let layer = RateLimitLayer::new(limiter, reader().dialect(dialect));
         let mut statuses = [0; 2];
         for (client, status) in (7..).zip(&mut statuses) {

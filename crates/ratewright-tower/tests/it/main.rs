@@ -6,6 +6,7 @@ mod counted_statuses;
 mod in_flight;
 mod layer;
 mod ordinary_requests;
+mod per_ip;
 mod queue;
 mod request_bytes;
 mod world;

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use http::{Method, Request, Response, StatusCode};
 use jsonwebtoken::{EncodingKey, Header, encode};
 use ratewright_core::{AttributeName, Condition, Limiter, Pattern, Policies, Policy, Selector};
+use ratewright_http::identify::TokenUser;
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
-use ratewright_http::{Dialect, IdentityRules, TokenUser};
+use ratewright_http::{Dialect, IdentityRules};
 use ratewright_lab::{LIMITS, OrdinaryRequest, ordinary_requests};
 use ratewright_store::MemoryStore;
 use ratewright_tower::RateLimitLayer;
@@ -39,8 +40,8 @@ fn layer() -> RateLimitLayer<Memory> {
     let limiter = Arc::new(Limiter::new(one_an_hour(), MemoryStore::new(clock(), 100_000)));
     let verifier = Verifier::new(KeySet::secret(SECRET).unwrap(), TokenRules::default());
     let token = TokenUser { verifier: Arc::new(verifier), claim: "sub".to_owned() };
-    let rules = IdentityRules { token: Some(token), ..IdentityRules::default() };
-    RateLimitLayer::new(limiter, reader().dialect(Dialect { rules, ..Dialect::default() }.shared()))
+    let rules = IdentityRules::default().token(Some(token));
+    RateLimitLayer::new(limiter, reader().dialect(Dialect::default().rules(rules).shared()))
 }
 
 fn token(user: &str) -> String {

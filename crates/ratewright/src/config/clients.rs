@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use ratewright_http::IdentityRules;
 use ratewright_http::address::{Forwarding, Proxies};
+use ratewright_http::identify::TokenUser;
 use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
-use ratewright_http::{IdentityRules, TokenUser};
 
 use super::file;
 use super::meaning::FileName;
@@ -44,8 +45,14 @@ impl Reader<'_> {
         let ambiguous_paths =
             self.read_if("clients.ambiguous_paths", &written.ambiguous_paths).unwrap_or_default();
         let ipv6_prefix = self.ipv6_prefix(&written.ipv6_prefix);
-        let proxies = Proxies { trusted, source };
-        let rules = IdentityRules { proxies, ipv6_prefix, case, ambiguous_paths, token, user_header };
+        let proxies = Proxies::default().trusted(trusted).source(source);
+        let rules = IdentityRules::default()
+            .proxies(proxies)
+            .ipv6_prefix(ipv6_prefix)
+            .case(case)
+            .ambiguous_paths(ambiguous_paths)
+            .token(token)
+            .user_header(user_header);
         ClientsConfig { rules, jwks: jwks.flatten() }
     }
 
@@ -68,15 +75,14 @@ impl Reader<'_> {
     fn jwt(&mut self, jwt: &file::Jwt) -> Option<(TokenUser, Option<JwksSource>)> {
         const PATH: &str = "clients.user.jwt";
         let default = TokenRules::default();
-        let rules = TokenRules {
-            algorithms: self
-                .read_all(&format!("{PATH}.algorithms"), &jwt.algorithms)
-                .unwrap_or(default.algorithms),
-            issuers: self.read_all(&format!("{PATH}.issuer"), &jwt.issuer).unwrap_or_default(),
-            audiences: self.read_all(&format!("{PATH}.audience"), &jwt.audience).unwrap_or_default(),
-            leeway: self.read_if(&format!("{PATH}.leeway"), &jwt.leeway).unwrap_or(default.leeway),
-            expiry: default.expiry,
-        };
+        let rules = TokenRules::default()
+            .algorithms(
+                self.read_all(&format!("{PATH}.algorithms"), &jwt.algorithms).unwrap_or(default.algorithms),
+            )
+            .issuers(self.read_all(&format!("{PATH}.issuer"), &jwt.issuer).unwrap_or_default())
+            .audiences(self.read_all(&format!("{PATH}.audience"), &jwt.audience).unwrap_or_default())
+            .leeway(self.read_if(&format!("{PATH}.leeway"), &jwt.leeway).unwrap_or(default.leeway))
+            .expiry(default.expiry);
         let claim = self.read_if(&format!("{PATH}.claim"), &jwt.claim).unwrap_or_else(|| "sub".to_owned());
         let refresh = self.read_if(&format!("{PATH}.refresh"), &jwt.refresh);
         let (keys, jwks) = match self.keys(jwt)? {

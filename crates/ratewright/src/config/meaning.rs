@@ -14,9 +14,10 @@ use ratewright_core::{
 };
 use ratewright_gateway::{Balance, Protocol};
 use ratewright_http::address::Forwarding;
+use ratewright_http::headers::LimitMeaning;
+use ratewright_http::identify::AmbiguousPaths;
 use ratewright_http::jwt::TokenAlgorithm;
 use ratewright_http::path::Case;
-use ratewright_http::{AmbiguousPaths, LimitMeaning};
 use ratewright_rls::{Compat, HeaderFamily};
 use ratewright_store::LocalShare;
 use schemars::{Schema, json_schema};

@@ -3,7 +3,8 @@
 use std::hash::Hash as _;
 
 use ratewright_core::Micros;
-use ratewright_store::{Certificates, FailoverSettings, LocalShare, RedisSettings, Servers, ServersError};
+use ratewright_store::redis::{Certificates, ServersError};
+use ratewright_store::{FailoverSettings, LocalShare, RedisSettings, Servers};
 
 use super::file;
 use super::reader::Reader;
@@ -55,11 +56,10 @@ impl Reader<'_> {
     fn failover(&mut self, written: &file::Local) -> FailoverSettings {
         let default = FailoverSettings::default();
         let max_keys = self.read_if("store.local.max_keys", &written.max_keys);
-        FailoverSettings {
-            share: self.read_if("store.local.share", &written.share).unwrap_or(default.share),
-            ttl: self.read_if("store.local.ttl", &written.ttl).or(default.ttl),
-            n_keys_max: max_keys.and_then(|n| usize::try_from(n.get()).ok()).unwrap_or(KEYS_MAX),
-        }
+        FailoverSettings::default()
+            .share(self.read_if("store.local.share", &written.share).unwrap_or(default.share))
+            .ttl(self.read_if("store.local.ttl", &written.ttl).or(default.ttl))
+            .n_keys_max(max_keys.and_then(|n| usize::try_from(n.get()).ok()).unwrap_or(KEYS_MAX))
     }
 
     fn settings(&mut self, redis: &file::Redis, announces: bool) -> RedisSettings {
@@ -82,14 +82,13 @@ impl Reader<'_> {
             }
             is_sound
         });
-        RedisSettings {
-            prefix: prefix.unwrap_or(default.prefix),
-            deadline: deadline.map_or(default.deadline, Into::into),
-            min_ttl: self.read_if("store.redis.min_ttl", &redis.min_ttl).unwrap_or(default.min_ttl),
-            readable: self.read_if("store.redis.readable", &redis.readable).unwrap_or(default.readable),
-            announces,
-            clock: None,
-        }
+        RedisSettings::default()
+            .prefix(prefix.unwrap_or(default.prefix))
+            .deadline(deadline.map_or(default.deadline, Into::into))
+            .min_ttl(self.read_if("store.redis.min_ttl", &redis.min_ttl).unwrap_or(default.min_ttl))
+            .readable(self.read_if("store.redis.readable", &redis.readable).unwrap_or(default.readable))
+            .announces(announces)
+            .clock(None)
     }
 
     fn servers(&mut self, redis: file::Redis) -> Option<Servers> {

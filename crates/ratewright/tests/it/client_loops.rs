@@ -15,7 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
 use ratewright_core::Timestamp;
-use ratewright_http::iso;
+use ratewright_http::problem::iso;
 use ratewright_lab::{skip, wait_until};
 use tempfile::TempDir;
 

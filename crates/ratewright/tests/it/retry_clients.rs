@@ -12,11 +12,11 @@ use http::{Extensions, HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::Client as HyperClient;
 use hyper_util::rt::TokioExecutor;
-use ratewright_client::tower_layer::Layer;
-use ratewright_client::tower_service::Service;
-use ratewright_client::{
-    BodyKind, Client, ReplayBody, RequestInfo, Retry, RetryLayer, RetryPolicy, RetrySummary,
-};
+use ratewright_client::call::{ReplayBody, RequestInfo};
+use ratewright_client::decide::BodyKind;
+use ratewright_client::layer::tower_layer::Layer;
+use ratewright_client::layer::tower_service::Service;
+use ratewright_client::{Client, Retry, RetryLayer, RetryPolicy, RetrySummary};
 use ratewright_lab::{Nginx, skip, wait_until};
 use serde_json::Value;
 
@@ -42,7 +42,7 @@ fn gateway(application: &Nginx, config: &str) -> Ratewright {
 /// Two minutes of patience, for machines that are busy.
 fn patient() -> Retry {
     let deadline = Duration::from_secs(120);
-    Retry::builder().policy(RetryPolicy { deadline, attempts: 20, ..RetryPolicy::default() }).build()
+    Retry::builder().policy(RetryPolicy::default().deadline(deadline).attempts(20)).build()
 }
 
 /// A way to send a `GET`: its status, its body and its attempts.

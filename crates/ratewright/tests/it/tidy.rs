@@ -9,16 +9,19 @@ use std::process::Command;
 
 use toml::Table;
 
-/// The allowed dependencies between our crates, including development dependencies.
+/// The allowed dependencies between our crates, including development dependencies. A crate depends on itself to test its features.
 const ARROWS: [(&str, &[&str]); 14] = [
     ("ratewright-core", &[]),
-    ("ratewright-store", &["ratewright-core", "ratewright-lab"]),
+    ("ratewright-store", &["ratewright-core", "ratewright-lab", "ratewright-store"]),
     ("ratewright-http", &["ratewright-core"]),
     ("ratewright-client", &["ratewright-http", "ratewright-lab"]),
     ("ratewright-rls-rules", &["ratewright-core"]),
     ("ratewright-listen", &[]),
     ("ratewright-server", &["ratewright-core", "ratewright-http", "ratewright-listen", "ratewright-store"]),
-    ("ratewright-tower", &["ratewright-core", "ratewright-http", "ratewright-lab", "ratewright-store"]),
+    (
+        "ratewright-tower",
+        &["ratewright-core", "ratewright-http", "ratewright-lab", "ratewright-store", "ratewright-tower"],
+    ),
     ("ratewright-rls", &["ratewright-core", "ratewright-listen", "ratewright-rls-rules", "ratewright-store"]),
     (
         "ratewright-example-axum",
@@ -113,16 +116,118 @@ fn the_rules_of_envoy_see_no_wire_and_no_file() {
     assert_eq!(seen, ["ratewright-core", "smallvec", "thiserror"]);
 }
 
+/// The packages that a program builds which depends on this one, with all of the package's features.
+fn built_with(package: &str, features: &str) -> BTreeSet<String> {
+    let arguments =
+        ["tree", "--locked", "--edges", "normal", "--prefix", "none", "--format", "{p}", "--package"];
+    let cargo = Command::new(env!("CARGO"))
+        .args(arguments)
+        .args([package, "--features", features])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
+    let lines = String::from_utf8(cargo.stdout).unwrap();
+    lines.lines().filter_map(|line| line.split(' ').next()).map(str::to_owned).collect()
+}
+
+/// docs/decisions/0033-memory-without-redis.md: mio and socket2 are what sockets of tokio need.
 #[test]
-fn the_layer_has_no_store_and_no_server() {
-    let manifest: Table =
-        std::fs::read_to_string(root().join("crates/ratewright-tower/Cargo.toml")).unwrap().parse().unwrap();
-    for name in manifest["dependencies"].as_table().unwrap().keys() {
-        assert!(
-            !["ratewright-store", "hyper", "axum", "redis"].contains(&name.as_str()),
-            "it must not depend on {name}"
+fn a_program_that_limits_in_memory_builds_no_redis_no_tls_and_no_server() {
+    for package in ["ratewright-store", "ratewright-tower"] {
+        let built = built_with(package, "");
+        assert!(built.contains("ratewright-store"), "{built:?}");
+        for other in ["redis", "rustls", "tokio-rustls", "hyper", "axum", "mio", "socket2"] {
+            assert!(!built.contains(other), "{package} must not bring {other}");
+        }
+    }
+    assert!(built_with("ratewright-tower", "axum").contains("axum"));
+}
+
+/// The most names at the root of a crate: what a reader of its documentation sees at once.
+const ROOT_NAMES_MAX: usize = 20;
+
+/// Crates whose roots still have more names.
+const CROWDED_ROOTS: [&str; 2] = ["ratewright-core", "ratewright-gateway"];
+
+/// The names that a crate's root offers: modules, items and re-exports. Hidden ones do not count.
+fn root_names(source: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let pieces: Vec<&str> = source.split("\npub ").collect();
+    for pair in pieces.windows(2) {
+        let (before, item) = (pair[0], pair[1]);
+        if before.ends_with("#[doc(hidden)]") {
+            continue;
+        }
+        let (kind, rest) = item.split_once(' ').unwrap_or_default();
+        if kind == "use" {
+            let paths = rest.split(';').next().unwrap_or_default();
+            let leaves = paths.split(['{', '}', ',']).map(str::trim);
+            let leaves = leaves.filter(|path| !path.is_empty() && !path.ends_with("::"));
+            names.extend(leaves.filter_map(|path| path.rsplit([':', ' ']).next()).map(str::to_owned));
+        } else {
+            names.extend(rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().map(str::to_owned));
+        }
+    }
+    names
+}
+
+#[test]
+fn a_crates_root_has_at_most_20_names() {
+    let example = "//! a\npub mod m;\n#[doc(hidden)]\npub mod h;\npub use a::{b::{C, D as E}, f};\npub use g;\npub fn n() {}\n";
+    assert_eq!(root_names(example).into_iter().collect::<Vec<_>>(), ["C", "E", "f", "g", "m", "n"]);
+    for entry in std::fs::read_dir(root().join("crates")).unwrap() {
+        let folder = entry.unwrap().path();
+        let name = folder.file_name().unwrap().to_str().unwrap();
+        let names = root_names(&std::fs::read_to_string(folder.join("src/lib.rs")).unwrap());
+        let is_crowded = names.len() > ROOT_NAMES_MAX;
+        assert_eq!(
+            is_crowded,
+            CROWDED_ROOTS.contains(&name),
+            "{name} has {} names at its root: group them into modules, or take it off the list: {names:?}",
+            names.len()
         );
     }
+}
+
+/// The crates that `make package` names, and those that a user can depend on.
+#[test]
+fn every_crate_is_published_with_a_readme_and_metadata() {
+    let makefile = text("Makefile").replace("\\\n", " ");
+    let listed = makefile.lines().find_map(|line| line.strip_prefix("PUBLISHED = ")).unwrap();
+    let listed: BTreeSet<&str> = listed.split_whitespace().collect();
+    let crates: Vec<_> =
+        std::fs::read_dir(root().join("crates")).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let names: BTreeSet<&str> =
+        crates.iter().map(|folder| folder.file_name().unwrap().to_str().unwrap()).collect();
+    assert_eq!(listed, names, "PUBLISHED in the Makefile");
+    for folder in &crates {
+        let manifest: Table = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap().parse().unwrap();
+        let package = manifest["package"].as_table().unwrap();
+        for key in ["description", "license", "readme", "keywords", "categories", "rust-version"] {
+            assert!(package.contains_key(key), "{} has no {key}", folder.display());
+        }
+        let readme = folder.join(package["readme"].as_str().unwrap());
+        assert!(readme.is_file(), "{} is missing", readme.display());
+    }
+}
+
+/// `rust-version` is what is promised, the toolchain file what is tested: the two must not drift apart unnoticed. Only this
+/// toolchain is tested, so the promise is this version; clippy's `incompatible_msrv` reads it too.
+#[test]
+fn the_oldest_rust_is_the_one_that_is_tested_and_the_docs_name_it() {
+    let manifest: Table = text("Cargo.toml").parse().unwrap();
+    let promised = manifest["workspace"]["package"]["rust-version"].as_str().unwrap().to_owned();
+    let toolchain: Table = text("rust-toolchain.toml").parse().unwrap();
+    let tested = toolchain["toolchain"]["channel"].as_str().unwrap();
+    assert!(tested.starts_with(&format!("{promised}.")), "{promised} is promised, {tested} is tested");
+    for page in ["README.md", "CONTRIBUTING.md", "docs/install.md"] {
+        assert!(text(page).contains(&format!("Rust {promised}")), "{page} does not name Rust {promised}");
+    }
+    assert!(
+        text("Dockerfile").contains(&format!("FROM rust:{promised}-")),
+        "the image is built with Rust {promised}"
+    );
 }
 
 #[test]

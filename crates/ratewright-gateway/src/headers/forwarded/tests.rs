@@ -3,11 +3,9 @@ use proptest::prelude::*;
 use ratewright_http::address::{Proxies, client_address};
 
 fn rules(source: Forwarding) -> IdentityRules {
-    IdentityRules {
-        proxies: Proxies { trusted: vec!["10.0.0.0/8".parse().unwrap()], source },
-        user_header: Some(HeaderName::from_static("x-user-id")),
-        ..IdentityRules::default()
-    }
+    IdentityRules::default()
+        .proxies(Proxies::default().trusted(vec!["10.0.0.0/8".parse().unwrap()]).source(source))
+        .user_header(Some(HeaderName::from_static("x-user-id")))
 }
 
 fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {

@@ -9,12 +9,12 @@ use std::net::IpAddr;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use ratewright_core::{AttributeName, Timestamp};
 use ratewright_http::address::{AddressOrigin, client_address};
+use ratewright_http::correlation::given_id_in;
+use ratewright_http::identify::{AmbiguousPaths, METHOD_OVERRIDES, Token, is_by_token};
 use ratewright_http::parts::NameMatch;
+use ratewright_http::parts::Values;
 use ratewright_http::path::{Case, normalise};
-use ratewright_http::{
-    AmbiguousPaths, Facts, IdentityRules, METHOD_OVERRIDES, Problem, Token, Values, explain, given_id_in,
-    is_by_token, parts,
-};
+use ratewright_http::{Facts, IdentityRules, Problem, explain, parts};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 

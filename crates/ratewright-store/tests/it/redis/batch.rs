@@ -6,7 +6,7 @@ use ratewright_core::{
     OnFailure, Part, Quota, Refill, Standing, Standings, Store, Timestamp, WindowStart,
 };
 use ratewright_lab::Redis;
-use ratewright_store::{MemoryStore, RedisSettings, RedisStore, Servers};
+use ratewright_store::{MemoryStore, RedisStore, Servers};
 
 use super::{TOKEN, connected, is_paid, quota, settings, store_on};
 use crate::world::{RUNTIME, take};
@@ -71,7 +71,7 @@ fn quotas_that_alternate_within_a_call_keep_what_each_spent() {
     let server = Redis::start();
     let clock = ManualClock::at(Timestamp::from_micros(1_700_002_800_000_000));
     let min_ttl = Micros::from_secs(600);
-    let settings = RedisSettings { clock: Some(clock.clone()), min_ttl, ..settings("ratelimit") };
+    let settings = settings("ratelimit").clock(Some(clock.clone())).min_ttl(min_ttl);
     let store = connected(Servers::single(&server.url()).unwrap(), settings);
     let algorithms = [
         TOKEN,

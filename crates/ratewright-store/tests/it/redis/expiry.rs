@@ -9,7 +9,7 @@ use ratewright_core::{
     Outcome, Part, Quota, Receipt, Refill, Refund, Store, Timestamp, WindowStart,
 };
 use ratewright_lab::Redis;
-use ratewright_store::{RedisSettings, RedisStore, Servers};
+use ratewright_store::{RedisStore, Servers};
 
 use super::stored::key_of;
 use super::{TOKEN, apply, connected, is_paid, quota, settings};
@@ -25,7 +25,7 @@ const ALGORITHMS: [Algorithm; 4] = [
 ];
 
 fn store_with(server: &Redis, min_ttl: Micros) -> RedisStore {
-    connected(Servers::single(&server.url()).unwrap(), RedisSettings { min_ttl, ..settings("ratelimit") })
+    connected(Servers::single(&server.url()).unwrap(), settings("ratelimit").min_ttl(min_ttl))
 }
 
 /// When a key expires, in microseconds of Redis' clock. 0 if it is not there.
@@ -154,7 +154,7 @@ fn the_mark_of_a_used_receipt_lives_until_the_receipt_is_worth_nothing() {
         for quota in [Some(quota), deep].into_iter().flatten() {
             server.cli(&["FLUSHALL"]);
             let clock = ManualClock::at(Timestamp::from_micros(server.now()));
-            let settings = RedisSettings { clock: Some(clock.clone()), ..settings("ratelimit") };
+            let settings = settings("ratelimit").clock(Some(clock.clone()));
             let store = connected(Servers::single(&server.url()).unwrap(), settings);
             let (capacity, key) = (quota.capacity().get(), key_of(&quota, "c"));
             let Outcome::Paid(receipt) = apply(&store, &quota, "c", take(capacity)).unwrap().outcome else {
@@ -203,7 +203,7 @@ proptest! {
         LAB.with(|server| {
             let clock = ManualClock::at(start);
             let min_ttl = Micros::from_secs(min_ttl);
-            let settings = RedisSettings { min_ttl, clock: Some(clock.clone()), ..settings("ratelimit") };
+            let settings = settings("ratelimit").min_ttl(min_ttl).clock(Some(clock.clone()));
             let store = connected(Servers::single(&server.url()).unwrap(), settings);
             server.cli(&["FLUSHALL"]);
             let (key, quotas, begun) = (key_of(&first, "c"), [first, second], server.now());

@@ -7,7 +7,8 @@ use ratewright_core::{
     Standings, Store,
 };
 use ratewright_lab::{Redis, wait_until};
-use ratewright_store::{FailureKind, Peers, RedisSettings, RedisStore, Servers, StoreError, Traffic};
+use ratewright_store::redis::{FailureKind, Traffic};
+use ratewright_store::{Peers, RedisStore, Servers, StoreError};
 
 use super::{TOKEN, apply, connected, quota, reset, settings, store_on};
 use crate::world::{RUNTIME, take};
@@ -72,7 +73,7 @@ fn redis_may_come_later() {
 #[test]
 fn a_late_reply_is_not_taken_for_another_call() {
     let server = Redis::start();
-    let hasty = RedisSettings { deadline: Duration::from_millis(20), ..settings("ratelimit") };
+    let hasty = settings("ratelimit").deadline(Duration::from_millis(20));
     let store = connected(Servers::single(&server.url()).unwrap(), hasty);
     let quotas: Vec<_> = (10..40).map(|n| quota(TOKEN, &format!("{n}/h"))).collect();
     for round in 0..10 {
@@ -96,7 +97,7 @@ fn a_late_reply_is_not_taken_for_another_call() {
 #[test]
 fn a_server_that_stands_still_is_given_up_and_found_again() {
     let server = Redis::start();
-    let hasty = RedisSettings { deadline: Duration::from_millis(5), ..settings("ratelimit") };
+    let hasty = settings("ratelimit").deadline(Duration::from_millis(5));
     let store = connected(Servers::single(&server.url()).unwrap(), hasty);
     let quota = quota(TOKEN, "1000/h");
     server.pause();
@@ -181,7 +182,7 @@ fn a_unix_socket_will_do() {
 #[test]
 fn instances_know_how_many_they_are() {
     let server = Redis::start();
-    let announcing = || RedisSettings { announces: true, ..settings("ratelimit") };
+    let announcing = || settings("ratelimit").announces(true);
     let first = connected(Servers::single(&server.url()).unwrap(), announcing());
     wait_until("there is one", || {
         first.n_instances() == Some(1) && server.cli(&["ZCARD", "ratelimit:@instances"]) == "1"
@@ -217,10 +218,7 @@ fn c9_calls_failures_and_outages_are_counted() {
 fn c9_a_call_that_is_not_answered_took_as_long_as_its_deadline() {
     let server = Redis::start();
     let deadline = Duration::from_millis(30);
-    let store = connected(
-        Servers::single(&server.url()).unwrap(),
-        RedisSettings { deadline, ..settings("ratelimit") },
-    );
+    let store = connected(Servers::single(&server.url()).unwrap(), settings("ratelimit").deadline(deadline));
     server.cli(&["CLIENT", "PAUSE", "5000"]);
     let error = apply(&store, &quota(TOKEN, "5/h"), "c", take(1)).unwrap_err();
     assert_eq!(error.kind(), FailureKind::TimedOut, "{error}");

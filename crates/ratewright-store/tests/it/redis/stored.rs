@@ -9,7 +9,7 @@ use ratewright_core::{
     Refund, Select, Standings, Store, Timestamp, WindowStart,
 };
 use ratewright_lab::Redis;
-use ratewright_store::{MemoryStore, RedisSettings, RedisStore, Servers};
+use ratewright_store::{MemoryStore, RedisStore, Servers};
 
 use super::{TOKEN, apply, connected, is_paid, quota, reset, settings, store_on};
 use crate::world::{RUNTIME, take};
@@ -129,7 +129,7 @@ fn c5_a_key_expires_one_second_after_its_bucket_is_back_in_its_initial_state() {
 #[test]
 fn a5_min_ttl_is_renewed_at_each_request_also_a_denied_one() {
     let server = Redis::start();
-    let settings = RedisSettings { min_ttl: Micros::from_secs(120), ..settings("ratelimit") };
+    let settings = settings("ratelimit").min_ttl(Micros::from_secs(120));
     let store = connected(Servers::single(&server.url()).unwrap(), settings);
     for (algorithm, rate) in [
         (TOKEN, "1/s"),
@@ -339,7 +339,7 @@ proptest! {
         LAB.with(|server| {
             let clock = ratewright_core::ManualClock::at(start);
             let min_ttl = Micros::from_secs(min_ttl);
-            let settings = RedisSettings { min_ttl, clock: Some(clock.clone()), ..settings("ratelimit") };
+            let settings = settings("ratelimit").min_ttl(min_ttl).clock(Some(clock.clone()));
             let store = connected(Servers::single(&server.url()).unwrap(), settings);
             server.cli(&["FLUSHALL"]);
             // For a bucket, also one whose window is another: that keeps its state.
@@ -429,11 +429,7 @@ fn an_override_of_another_kind_does_not_wipe_the_policys_bucket() {
 fn a_log_is_kept_in_few_chunks_of_few_charges() {
     let server = Redis::start();
     let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
-    let settings = RedisSettings {
-        clock: Some(clock.clone()),
-        min_ttl: Micros::from_secs(600),
-        ..settings("ratelimit")
-    };
+    let settings = settings("ratelimit").clock(Some(clock.clone())).min_ttl(Micros::from_secs(600));
     let store = connected(Servers::single(&server.url()).unwrap(), settings);
     let quota = quota(Algorithm::SlidingWindow, "1500/h");
     let mut receipts = Vec::new();

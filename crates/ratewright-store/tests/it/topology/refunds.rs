@@ -5,7 +5,7 @@ use ratewright_core::{
     Timestamp,
 };
 use ratewright_lab::{Cluster, Redis, wait_until};
-use ratewright_store::{RedisSettings, RedisStore, Servers};
+use ratewright_store::{RedisStore, Servers};
 
 use super::{CLUSTER, TOKEN, ask, cluster_store, left};
 use crate::redis::{connected, quota, settings};
@@ -139,7 +139,7 @@ fn a_denial_does_not_wait_for_the_refund() {
     // Longer than this test waits for anything.
     let deadline = std::time::Duration::from_secs(90);
     let servers = Servers::cluster(&cluster.urls()).unwrap();
-    let store = connected(servers, RedisSettings { deadline, ..settings("order") });
+    let store = connected(servers, settings("order").deadline(deadline));
     let (wide, one) = (quota(TOKEN, "100/1000d"), quota(TOKEN, "1/1000d"));
     let of = |key: &str| cluster.master_of(key).unwrap();
     let everybody = of("order:everybody");

@@ -1,0 +1,34 @@
+//! The same axum handler under two layers: `tower-peer ours` and `tower-peer governor`.
+//!
+//! Both limit each client address, send rate limit headers, and deny nothing: a million requests a second are allowed.
+
+use std::net::SocketAddr;
+
+use axum::Router;
+use axum::routing::get;
+use ratewright_tower::{Quota, RateLimitLayer};
+use tower_governor::GovernorLayer;
+use tower_governor::governor::GovernorConfigBuilder;
+
+const BURST: u32 = 1_000_000;
+
+fn main() {
+    let router = Router::new().route("/", get(|| async { "hello" }));
+    let router = match std::env::args().nth(1).as_deref() {
+        Some("ours") => router.layer(RateLimitLayer::per_ip(Quota::per_second(1_000_000).burst(BURST))),
+        Some("governor") => {
+            let mut config = GovernorConfigBuilder::default();
+            let config = config.per_nanosecond(1_000).burst_size(BURST).use_headers().finish();
+            router.layer(GovernorLayer::new(config.expect("a quota that is not zero")))
+        }
+        Some("bare") => router,
+        _ => panic!("usage: tower-peer ours | governor | bare"),
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
+    runtime.block_on(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        eprintln!("tower-peer on http://{}, for comparison", listener.local_addr().expect("an address"));
+        let router = router.into_make_service_with_connect_info::<SocketAddr>();
+        let _ = axum::serve(listener, router).await;
+    });
+}

@@ -1,0 +1,88 @@
+//! Layers with one line: limits in this process's memory, for services that need no other store.
+
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use ratewright_core::{AttributeName, Limiter, Policies, Policy, PolicyError, Quota, Unobserved};
+use ratewright_http::Dialect;
+use ratewright_http::address::Proxies;
+use ratewright_store::{MemoryStore, SystemClock, WallClock};
+
+use crate::layer::RateLimitLayer;
+use crate::request_reader::RequestReader;
+
+/// The name of the policy of [`RateLimitLayer::per_ip`], in headers and in problem bodies.
+const PER_IP: &str = "per-ip";
+
+/// Keys that a layer's store holds. At the cap, the keys that have spent the least of their quota are dropped first. A key takes about
+/// 50 bytes.
+const KEYS_MAX: usize = 1_000_000;
+
+impl RateLimitLayer<MemoryStore<SystemClock>, Unobserved> {
+    /// A quota for each client address.
+    ///
+    /// ```
+    /// # use axum::{Router, routing::get};
+    /// # use ratewright_tower::{Quota, RateLimitLayer};
+    /// # async fn hello() -> &'static str { "hello" }
+    /// let app: Router = Router::new().route("/", get(hello)).layer(RateLimitLayer::per_ip(Quota::per_minute(100)));
+    /// ```
+    ///
+    /// The address is that of the connection's peer. With the feature `axum`, the layer finds it in
+    /// `ConnectInfo<SocketAddr>`, so serve the router with `into_make_service_with_connect_info::<SocketAddr>()`; without
+    /// it, add the extension [`Peer`](crate::Peer) to each request. A request without either gets 500 and never passes unlimited.
+    ///
+    /// No header is trusted: behind a proxy, set [`trusted_proxies`](Self::trusted_proxies), or all clients count as one.
+    /// An IPv6 network of 64 bits is one client.
+    ///
+    /// Denied requests get 429 with `Retry-After` and a problem body; all responses carry the rate limit headers.
+    ///
+    /// Clones of a layer share their buckets; two layers never do. At most 1,000,000 clients are held in memory.
+    #[must_use]
+    pub fn per_ip(quota: Quota) -> Self {
+        let policy = Policy::new(PER_IP, quota).expect("a valid name").by(&[AttributeName::Ip]);
+        let layer = Self::in_memory([policy]).expect("a single policy has no conflict");
+        layer.with_reader(RequestReader::without_decisions)
+    }
+
+    /// Any policies, counted in memory: by other attributes than the address, under names of your own, several at once.
+    ///
+    /// ```
+    /// use ratewright_core::{AttributeName, Missing, Policy};
+    /// # use ratewright_tower::{Quota, RateLimitLayer};
+    ///
+    /// # fn main() -> Result<(), ratewright_core::PolicyError> {
+    /// let by_key = [AttributeName::Header("x-api-key")];
+    /// let policy = Policy::new("per-key", Quota::per_second(10).burst(50))?.by(&by_key).with_missing(Missing::Deny);
+    /// let layer = RateLimitLayer::in_memory([policy])?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If two policies have the same name.
+    pub fn in_memory(policies: impl IntoIterator<Item = Policy>) -> Result<Self, PolicyError> {
+        let policies = Policies::new(policies.into_iter().collect())?;
+        let store = MemoryStore::new(SystemClock::new(), KEYS_MAX);
+        Ok(Self::new(Arc::new(Limiter::new(policies, store)), RequestReader::new(WallClock)))
+    }
+
+    /// Sets the proxies in front of the service, as `clients.trusted_proxies` of the policy file: requests from these networks
+    /// count for the address in `X-Forwarded-For`, or else in `X-Real-IP`. From other peers both are ignored.
+    ///
+    /// ```
+    /// # use ratewright_tower::{Quota, RateLimitLayer};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let layer = RateLimitLayer::per_ip(Quota::per_minute(100)).trusted_proxies(["10.0.0.0/8".parse()?]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// For the header `Forwarded`, set a [`Dialect`] with [`RequestReader::dialect`].
+    #[must_use]
+    pub fn trusted_proxies(self, networks: impl IntoIterator<Item = IpNet>) -> Self {
+        let mut dialect = Dialect::default();
+        dialect.rules.proxies = Proxies::default().trusted(networks.into_iter().collect());
+        self.with_reader(|reader| reader.dialect(dialect.shared()))
+    }
+}
