@@ -14,7 +14,7 @@ use ratewright_gateway::{
 use ratewright_http::Dialect;
 use ratewright_listen::{ConnectionSetup, Shutdown};
 use ratewright_store::{SystemClock, WallClock};
-use ratewright_tower::Permits;
+use ratewright_tower::PermitLimiter;
 use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use tokio::net::TcpListener;
@@ -27,7 +27,7 @@ const TAKEN_WITHIN: Duration = Duration::from_secs(5);
 /// What the gateway goes by while it is open.
 pub(crate) struct Passage<O> {
     snapshot: SharedSnapshot,
-    permits: Arc<Limiter<Arc<Permits>, O>>,
+    permits: PermitLimiter<O>,
     counts: Arc<RequestMetrics>,
     access_log: Arc<Lines>,
     client_tls: ClientTls,
@@ -45,7 +45,7 @@ impl<O: Observe + 'static> Passage<O> {
         permits: Policies,
         observer: O,
     ) -> Self {
-        let permits = Arc::new(Limiter::observed(permits, Arc::default(), observer));
+        let permits = PermitLimiter::observed(permits, observer);
         let settings = Arc::new(settings);
         Self {
             snapshot: Snapshot { settings, policies, permits: permits.policies(), dialect }.shared(),
@@ -65,7 +65,7 @@ impl<O: Observe + 'static> Passage<O> {
 
     /// How much of a key is in flight. None: the gateway is not open.
     pub(crate) fn n_in_flight(&self, key: &Key<'_>) -> Option<u32> {
-        self.is_open.load(Ordering::Relaxed).then(|| self.permits.store().n_in_flight(key))
+        self.is_open.load(Ordering::Relaxed).then(|| self.permits.permits().n_in_flight(key))
     }
 
     /// Finds out whom the machine trusts, if these routes need it and nobody has asked before. They must not be put in force
@@ -128,7 +128,7 @@ impl<O: Observe + 'static> Passage<O> {
     ) -> anyhow::Result<impl Future<Output = ()> + Send + use<S, O>> {
         let gateway = Gateway {
             limiter,
-            permits: Arc::clone(&self.permits),
+            permits: self.permits.clone(),
             snapshot: Arc::clone(&self.snapshot),
             clock: Arc::new(SystemClock::new()),
             wall: Arc::new(WallClock),
