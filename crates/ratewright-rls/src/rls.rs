@@ -8,7 +8,7 @@
 //! # Laws
 //! - There is one status for each descriptor, in their order.
 //! - The overall code is never UNKNOWN.
-//! - A response waits for one call to the store, so for one deadline of the store, in every mode.
+//! - A response waits for one call to the store, so for one deadline of the store, in every mode: see [`ratewright_core::joint`].
 //! - [`Compat::AllOrNothing`](crate::Compat::AllOrNothing): a denied request charges nothing but rules in record mode; what it was
 //!   charged before that was known is given back. [`Compat::Strict`](crate::Compat::Strict): every descriptor is charged.
 
@@ -114,8 +114,7 @@ where
         self.report_ignored(request, refunds);
         let names = bucket_names(&request.domain, &matches);
         let queries = queries(&matches, &names, settings.compat, entrypoint);
-        let terms = terms(&matches, settings);
-        let decision = self.limiter.decide_all(&rules.policies, &queries, terms).await;
+        let decision = self.limiter.decide_all(&rules.policies, &queries, terms(&matches, settings)).await;
         let now = self.clock.now();
         let outcomes = status::outcomes(&matches, &decision, now);
         self.count(&rules, request, &matches, &outcomes);

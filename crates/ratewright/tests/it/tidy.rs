@@ -7,14 +7,24 @@ use std::process::Command;
 use toml::Table;
 
 /// Who may depend on whom, among our own. Development dependencies count too.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("ratewright-core", &[]),
-    ("ratewright-store", &["ratewright-core", "ratewright-lab"]),
-    ("ratewright-http", &["ratewright-core"]),
+    ("ratewright-telemetry", &["ratewright-core"]),
+    ("ratewright-store", &["ratewright-core", "ratewright-lab", "ratewright-telemetry"]),
+    ("ratewright-http", &["ratewright-core", "ratewright-telemetry"]),
     ("ratewright-client", &["ratewright-http", "ratewright-lab"]),
-    ("ratewright-rls-rules", &["ratewright-core"]),
+    ("ratewright-rls-rules", &["ratewright-core", "ratewright-telemetry"]),
     ("ratewright-listen", &[]),
-    ("ratewright-server", &["ratewright-core", "ratewright-http", "ratewright-listen", "ratewright-store"]),
+    (
+        "ratewright-server",
+        &[
+            "ratewright-core",
+            "ratewright-http",
+            "ratewright-listen",
+            "ratewright-store",
+            "ratewright-telemetry",
+        ],
+    ),
     ("ratewright-tower", &["ratewright-core", "ratewright-http", "ratewright-lab", "ratewright-store"]),
     ("ratewright-rls", &["ratewright-core", "ratewright-listen", "ratewright-rls-rules", "ratewright-store"]),
     (
@@ -29,6 +39,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "ratewright-lab",
             "ratewright-listen",
             "ratewright-store",
+            "ratewright-telemetry",
             "ratewright-tower",
         ],
     ),
@@ -45,6 +56,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "ratewright-rls-rules",
             "ratewright-server",
             "ratewright-store",
+            "ratewright-telemetry",
             "ratewright-tower",
         ],
     ),
@@ -107,7 +119,7 @@ fn the_rules_of_envoy_see_no_wire_and_no_file() {
         .parse()
         .unwrap();
     let seen: Vec<_> = manifest["dependencies"].as_table().unwrap().keys().collect();
-    assert_eq!(seen, ["ratewright-core", "smallvec", "thiserror"]);
+    assert_eq!(seen, ["ratewright-core", "ratewright-telemetry", "smallvec", "thiserror"]);
 }
 
 #[test]
