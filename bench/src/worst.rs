@@ -160,7 +160,7 @@ async fn apply(store: &RedisStore, quota: &Quota, client: &str, act: Act) -> Opt
     let mut standings = Standings::new();
     let charge = Charge { limit, key, quota, act, patience, on_failure };
     store.apply(&[charge], &mut standings).await.expect("Redis answers");
-    match standings.pop()?.outcome {
+    match standings.remove(0).outcome {
         Outcome::Paid(receipt) => Some(receipt),
         Outcome::Fits | Outcome::Short { .. } | Outcome::Never | Outcome::Unknown => None,
     }

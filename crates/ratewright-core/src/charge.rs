@@ -2,8 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use smallvec::SmallVec;
-
+use crate::inline_vec::InlineVec;
 use crate::key::Key;
 use crate::policies::LimitId;
 use crate::quantity::{Micros, Timestamp};
@@ -54,7 +53,7 @@ pub struct Charge<'a> {
 }
 
 /// The charges of one decision.
-pub type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
+pub type Charges<'a> = InlineVec<Charge<'a>>;
 
 /// A paid charge to be given back.
 #[derive(Debug)]

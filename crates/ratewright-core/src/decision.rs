@@ -5,18 +5,17 @@
 
 use std::sync::Arc;
 
-use arc_swap::Guard;
-
 use crate::charge::Charge;
 use crate::policies::{LimitId, Policies, Refused, Uncountable};
 use crate::policy::{Cost, Limit, Mode, Policy};
 use crate::quantity::Micros;
+use crate::shared_policies::LoadedPolicies;
 use crate::standing::{Basis, Outcome, Standing, Standings};
 
 /// The answer to a query.
 #[derive(Debug)]
 pub struct Decision {
-    pub(crate) policies: Guard<Arc<Policies>>,
+    pub(crate) policies: LoadedPolicies,
     pub(crate) verdict: Verdict,
     pub(crate) standings: Standings,
     pub(crate) refused: Option<Refused>,
@@ -64,7 +63,7 @@ impl Verdict {
 impl Decision {
     /// Nothing charged and nothing against it, under a rule set.
     #[inline(always)]
-    pub(crate) fn under(policies: Guard<Arc<Policies>>) -> Self {
+    pub(crate) fn under(policies: LoadedPolicies) -> Self {
         Self { policies, verdict: Verdict::Allow, standings: Standings::new(), refused: None }
     }
 
@@ -164,7 +163,7 @@ impl Decision {
     /// make reading the rule set cheap.
     #[must_use]
     pub fn kept(mut self) -> Self {
-        self.policies = Guard::from_inner(Guard::into_inner(self.policies));
+        self.policies = self.policies.kept();
         self
     }
 

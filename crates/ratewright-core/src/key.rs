@@ -11,8 +11,8 @@ use std::fmt;
 use std::hash::Hash;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
-use smallvec::SmallVec;
 
+use crate::inline_vec::InlineVec;
 use crate::quantity::Micros;
 use crate::query::{Attribute, AttributeName};
 use crate::quota::{Algorithm, Quota};
@@ -118,11 +118,11 @@ impl BucketName {
 
     /// The attributes of a query that would meet the bucket with these values, as [`Value::exact`] tells them. Nothing if
     /// there are too many or too few, or one lacks its tag.
-    pub fn attributes<'a>(&'a self, values: &[&'a str]) -> Option<SmallVec<[Attribute<'a>; 2]>> {
+    pub fn attributes<'a>(&'a self, values: &[&'a str]) -> Option<InlineVec<Attribute<'a>>> {
         if values.len() != self.partition.len() {
             return None;
         }
-        let mut attributes = SmallVec::new();
+        let mut attributes = InlineVec::new();
         for (part, value) in self.partition.iter().zip(values) {
             match value.strip_prefix(STAND_IN) {
                 Some(value) => {
@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(key(&[]), None);
         for attribute in [ip, user, header] {
             let value = Key::new(&name, &[attribute]).unwrap().values().next().unwrap().to_string();
-            assert_eq!(name.attributes(&[&value]).unwrap().as_slice(), [attribute], "and back");
+            assert_eq!(name.attributes(&[&value]).unwrap()[..], [attribute], "and back");
         }
         assert_eq!(name.attributes(&["10.0.0.1"]), None);
         assert_eq!(name.attributes(&[]), None);

@@ -8,12 +8,11 @@
 //! ```
 //!
 //! # Layout, in reading order
-//! - [`Limiter`] is the middle: the whole engine on one screen.
+//! - [`Limiter`] is the middle: the whole engine on one screen. [`joint`] is several queries at once.
 //! - [`Query`] is what a door asks; [`Policies`] select the [`Charge`]s it brings about.
 //! - [`Quota`] says how much; [`algorithm`] holds the arithmetic, pure functions over small states.
 //! - [`Store`] holds buckets and applies charges; [`Standing`] is how a key stands afterwards.
 //! - [`Decision`] is the judgement over all standings.
-//! - [`Histogram`] counts how long things took; who measures reads the clock.
 //! - [`quantity`] has the units in its types: a [`Timestamp`] is not a [`Micros`] is not a count.
 //!
 //! **Invariant:** this crate reads no clock, does no I/O, and has no floats, no serde, no http.
@@ -25,7 +24,8 @@ mod clock;
 mod counted;
 mod decision;
 mod explain;
-mod histogram;
+mod inline_vec;
+pub mod joint;
 mod key;
 mod limiter;
 mod observe;
@@ -36,8 +36,8 @@ pub mod quantity;
 mod query;
 mod quota;
 mod rate;
-mod secret;
 mod selector;
+mod shared_policies;
 mod standing;
 mod store;
 
@@ -46,7 +46,7 @@ pub use clock::{Clock, ManualClock};
 pub use counted::Counted;
 pub use decision::{Decision, OpenCharges, Taken, Verdict};
 pub use explain::{Explained, FailedTest, Finding};
-pub use histogram::{Histogram, Reading};
+pub use inline_vec::InlineVec;
 pub use key::{BucketName, Key, Part, Value};
 pub use limiter::Limiter;
 pub use observe::{Observe, Unobserved};
@@ -57,8 +57,8 @@ pub use quantity::{Micros, Timestamp};
 pub use query::{Ask, Attribute, AttributeName, Entrypoint, Query, RequestId, Select};
 pub use quota::{Algorithm, Leak, Quota, QuotaError, Refill, Share, WindowStart};
 pub use rate::{Rate, RateError};
-pub use secret::sounds_secret;
 pub use selector::{Condition, Selector};
+pub use shared_policies::{LoadedPolicies, SharedPolicies};
 pub use standing::{Basis, Outcome, Receipt, Standing, Standings};
 pub use store::Store;
 

@@ -1,10 +1,10 @@
 //! The middle: policies, a store, and nothing else.
 
+mod decide_all;
+
 use std::convert::Infallible;
 use std::num::NonZeroU32;
 use std::sync::Arc;
-
-use arc_swap::{ArcSwap, Guard};
 
 use crate::charge::{Act, Charge, Charges, Paid, Refund};
 use crate::decision::{Decision, OpenCharges, Taken, Verdict};
@@ -12,15 +12,16 @@ use crate::key::Key;
 use crate::observe::{Observe, Unobserved};
 use crate::policies::Policies;
 use crate::policy::{Mode, Policy};
-use crate::quantity::{Micros, Timestamp};
+use crate::quantity::Micros;
 use crate::query::Query;
+use crate::shared_policies::{LoadedPolicies, SharedPolicies};
 use crate::standing::{Basis, Receipt, Standing, Standings};
 use crate::store::Store;
 
 /// Answers queries.
 #[derive(Debug)]
 pub struct Limiter<S, O = Unobserved> {
-    policies: ArcSwap<Policies>,
+    policies: SharedPolicies,
     store: S,
     observer: O,
 }
@@ -35,7 +36,7 @@ impl<S: Store<Error = Infallible>> Limiter<S> {
 impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
     /// A limiter that tells `observer` of each decision.
     pub fn observed(policies: Policies, store: S, observer: O) -> Self {
-        Self { policies: ArcSwap::from_pointee(policies), store, observer }
+        Self { policies: SharedPolicies::new(Arc::new(policies)), store, observer }
     }
 
     /// Answers one query. Cannot fail: what to do without the store is part of the store.
@@ -48,8 +49,8 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
 
     /// Answers one query under the rule set that it was made for: see [`Limiter::load`].
     #[inline(always)]
-    pub async fn decide_under(&self, policies: Guard<Arc<Policies>>, query: &Query<'_>) -> Decision {
-        let mut decision = Decision::under(policies);
+    pub async fn decide_under(&self, policies: impl Into<LoadedPolicies>, query: &Query<'_>) -> Decision {
+        let mut decision = Decision::under(policies.into());
         self.settle(query, &mut decision).await;
         decision
     }
@@ -70,34 +71,12 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         self.observer.observe(query, decision, begun_at);
     }
 
-    /// Applies charges that a door selected itself, by the rule set that it loaded: several queries at once, for example, of which
-    /// all are charged or none. Nobody is told of it before [`Limiter::conclude`].
-    pub async fn apply(&self, charges: &[Charge<'_>]) -> Standings {
+    /// Applies charges. The observer does not see them.
+    async fn apply(&self, charges: &[Charge<'_>]) -> Standings {
         let mut standings = Standings::new();
         let Ok(()) = self.store.apply(charges, &mut standings).await;
         Standing::complete(charges, &mut standings);
         standings
-    }
-
-    /// The time by the observer's clock, for [`Limiter::conclude`].
-    pub fn begin(&self) -> Timestamp {
-        self.observer.now()
-    }
-
-    /// The decision over charges that were applied, under the rule set that selected them. The observer is told of it; `query` is the
-    /// one that it should speak of, if it can speak of one only. `begun_at` is what [`Limiter::begin`] told before they were applied.
-    pub fn conclude(
-        &self,
-        policies: Guard<Arc<Policies>>,
-        verdict: Verdict,
-        standings: Standings,
-        query: &Query<'_>,
-        begun_at: Timestamp,
-    ) -> Decision {
-        let mut decision = Decision::under(policies);
-        (decision.verdict, decision.standings) = (verdict, standings);
-        self.observer.observe(query, &decision, begun_at);
-        decision
     }
 
     /// Takes more units for a request that was let through before all of its cost was known: the bytes of a body, as they come. `query` is
@@ -117,14 +96,15 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
                 Some(Charge { limit, key, quota, act, patience, on_failure })
             })
             .collect();
-        let begun_at = self.begin();
+        let begun_at = self.observer.now();
         let standings = self.apply(&charges).await;
         if Verdict::judge(&charges, &standings) == Verdict::Allow {
             return Taken::Paid;
         }
         drop(charges);
-        let policies = Guard::from_inner(Arc::clone(policies));
-        let decision = self.conclude(policies, Verdict::Deny, standings, query, begun_at);
+        let mut decision = Decision::under(policies.into());
+        (decision.verdict, decision.standings) = (Verdict::Deny, standings);
+        self.observer.observe(query, &decision, begun_at);
         Taken::Denied { retry_after: decision.retry_after() }
     }
 
@@ -201,14 +181,9 @@ impl<S: Store<Error = Infallible>, O: Observe> Limiter<S, O> {
         self.store.never_waits()
     }
 
-    /// The store.
-    pub fn store(&self) -> &S {
-        &self.store
-    }
-
     /// The rule set in force, for one decision: it says which attributes a query must tell.
     #[inline(always)]
-    pub fn load(&self) -> Guard<Arc<Policies>> {
+    pub fn load(&self) -> LoadedPolicies {
         self.policies.load()
     }
 

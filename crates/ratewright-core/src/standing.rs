@@ -1,9 +1,8 @@
 //! How a key stands after a charge.
 
-use smallvec::SmallVec;
-
 use crate::algorithm::{Fit, Level};
 use crate::charge::{Charge, OnFailure};
+use crate::inline_vec::InlineVec;
 use crate::policies::LimitId;
 use crate::quantity::{Micros, Timestamp};
 use crate::quota::Quota;
@@ -68,7 +67,7 @@ pub enum Basis {
 }
 
 /// The standings of one decision, in the order of its charges.
-pub type Standings = SmallVec<[Standing; 4]>;
+pub type Standings = InlineVec<Standing>;
 
 impl Receipt {
     /// The receipt for units that were counted. What was recorded beyond a capacity is not given back.

@@ -32,6 +32,7 @@ use ratewright_http::address::network;
 use ratewright_listen::{
     Alpn, LazyTimer, ParseErrors, ProxyProtocol, Shutdown, ShutdownPhase, Tls, WriteTimeout, accept_queued,
 };
+use ratewright_tower::PermitLimiter;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{mpsc, oneshot};
@@ -50,7 +51,7 @@ use crate::snapshot::SharedSnapshot;
 use crate::stages::ConnectionContext;
 use crate::stalled_stream::StreamExecutor;
 use crate::tunnel::TunnelSlot;
-use crate::worker::{PermitLimiter, Worker};
+use crate::worker::Worker;
 
 /// How often idle upstream connections are checked per idle timeout.
 const N_SWEEPS: u32 = 6;
@@ -63,7 +64,7 @@ pub struct Gateway<S, O> {
     /// Decides by the snapshot's policies on rates.
     pub limiter: Arc<Limiter<S, O>>,
     /// Decides by the snapshot's policies on concurrency.
-    pub permits: Arc<PermitLimiter<O>>,
+    pub permits: PermitLimiter<O>,
     /// Settings, routes and policies.
     pub snapshot: SharedSnapshot,
     /// A monotonic clock, for durations.

@@ -12,7 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::StatusCode;
 use parking_lot::RwLock;
-use ratewright_core::{Clock, Histogram, Micros, Reading, Timestamp};
+use ratewright_core::{Clock, Micros, Timestamp};
+use ratewright_telemetry::{Histogram, Reading};
 
 /// The label of requests without a route.
 pub const NO_ROUTE: &str = "none";

@@ -11,10 +11,10 @@ use arc_swap::ArcSwap;
 use http::request::Parts;
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
-use ratewright_core::{Clock, Entrypoint, Limiter, Observe, Store};
+use ratewright_core::{Clock, Entrypoint, Observe, Store};
 use ratewright_http::correlation::given_id;
 use ratewright_http::{ProblemContext, SharedDialect};
-use ratewright_tower::{InFlightLayer, Permits, RateLimitLayer, RequestReader};
+use ratewright_tower::{InFlightLayer, RateLimitLayer, RequestReader};
 use tower_layer::Layer;
 
 use crate::body::Body;
@@ -151,7 +151,7 @@ where
             return RouteStages::RateOnly(rated);
         }
         let reader = reader.rule_set(Arc::clone(permits));
-        RouteStages::WithPermit(InFlightLayer::new(Arc::clone(&self.gateway.permits), reader).layer(rated))
+        RouteStages::WithPermit(InFlightLayer::new(&self.gateway.permits, reader).layer(rated))
     }
 }
 
@@ -163,6 +163,3 @@ impl WorkerContext {
         error.render(&ProblemContext { kind: "", instance: path, correlation_id: id, now: self.wall.now() })
     }
 }
-
-/// The limiter of concurrency.
-pub(crate) type PermitLimiter<O> = Limiter<Arc<Permits>, O>;

@@ -4,8 +4,9 @@ use std::fmt::Write as _;
 
 use ratewright_core::{
     Algorithm, AttributeName, Condition, Decision, Explained, FailedTest, Finding, Mode, Part, Policy, Query,
-    Uncountable, Verdict, sounds_secret,
+    Uncountable, Verdict,
 };
+use ratewright_telemetry::sounds_secret;
 
 use crate::address::AddressOrigin;
 use crate::identify::{Facts, IdentityRules};

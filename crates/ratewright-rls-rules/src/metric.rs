@@ -1,9 +1,8 @@
 //! The name of a descriptor's metric, for one request.
 
-use ratewright_core::sounds_secret;
-
 use crate::domains::Domains;
 use crate::level::{Entry, MatchKind, Node};
+use ratewright_telemetry::sounds_secret;
 
 impl Domains {
     /// The name of the metric of a request's descriptor: domain and levels, with the request's values where the file

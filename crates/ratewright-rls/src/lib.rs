@@ -14,7 +14,6 @@
 //! - [`json`] is the same in JSON.
 //! - [`serve`] accepts connections.
 
-mod corrections;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -32,7 +31,6 @@ mod rls;
 mod rules;
 mod run_to_completion;
 mod service;
-mod settlement;
 mod status;
 mod unary;
 mod unmatched;

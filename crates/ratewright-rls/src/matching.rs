@@ -2,13 +2,14 @@
 
 use std::num::NonZeroU32;
 
-use ratewright_core::{Act, Ask, Attribute, AttributeName, Charges, Entrypoint, Micros, Query, Select};
+use ratewright_core::joint::{GiveBack, JointQuery, JointQuota, JointTerms, Veto};
+use ratewright_core::{Ask, Attribute, AttributeName, Entrypoint, Micros, Mode, Query, Select};
 use ratewright_rls_rules::{Entry, Matched, Rule, replace};
 use smallvec::SmallVec;
 
 use crate::limit_override::{self, LimitOverride};
 use crate::refunds::Refunds;
-use crate::rules::{Compat, RuleSet};
+use crate::rules::{Compat, RlsSettings, RuleSet};
 use crate::wire::{RateLimitDescriptor, RateLimitRequest};
 
 /// The longest part of a value that names a bucket, in bytes: it is part of the Redis key.
@@ -36,38 +37,34 @@ pub(crate) enum Hits {
     GiveBack(u32),
 }
 
-/// A descriptor that is charged.
-pub(crate) struct ChargedDescriptor<'a> {
-    /// Its index in the request.
-    pub(crate) number: usize,
-    policy: [&'a str; 1],
+/// The buckets of a descriptor.
+pub(crate) struct BucketNames<'a> {
+    /// The policy that has them. `None`: nothing is charged.
+    policy: Option<&'a str>,
     attributes: SmallVec<[Attribute<'a>; 4]>,
 }
 
 impl DescriptorMatch<'_> {
     /// True if it is counted even past its limit.
-    pub(crate) fn is_record(&self) -> bool {
+    fn is_record(&self) -> bool {
         self.matched.rule().is_some_and(Rule::is_record)
     }
 
     /// True if it reports the cost of a response that was already sent: a rule in record mode, and hits of its own.
-    pub(crate) fn is_report(&self) -> bool {
+    fn is_report(&self) -> bool {
         self.is_record() && self.has_own_hits && matches!(self.hits, Hits::Spend(1..))
     }
 
-    /// True if being over its limit denies the request, whatever the others say.
-    pub(crate) fn can_deny(&self) -> bool {
-        let is_shadow = self.matched.rule().is_some_and(Rule::is_shadow);
-        matches!(self.hits, Hits::Spend(_)) && !self.is_quota && !is_shadow
-    }
-
-    /// True if its limit is zero, so that it always denies.
-    pub(crate) fn is_lost(&self) -> bool {
-        let is_zero = match &self.limit_override {
-            Some(limit_override) => limit_override.quota.is_none(),
-            None => matches!(self.matched, Matched::Blocked(_)),
-        };
-        is_zero && self.can_deny()
+    /// The quota that it is charged under.
+    fn quota(&self) -> JointQuota<'_> {
+        match (&self.limit_override, &self.matched) {
+            (Some(limit_override), _) => {
+                limit_override.quota.as_ref().map_or(JointQuota::Zero(Mode::Enforce), JointQuota::Instead)
+            }
+            (None, Matched::Blocked(rule)) if rule.is_shadow() => JointQuota::Zero(Mode::Shadow),
+            (None, Matched::Blocked(_)) => JointQuota::Zero(Mode::Enforce),
+            (None, Matched::Nothing | Matched::Unlimited(_) | Matched::Limited(_)) => JointQuota::OfPolicy,
+        }
     }
 }
 
@@ -127,73 +124,69 @@ fn shortened(value: &str) -> &str {
     value.split_at(value.floor_char_boundary(VALUE_MAX)).0
 }
 
-/// The descriptors that are charged.
-pub(crate) fn charged<'a>(
+/// The buckets of each descriptor.
+pub(crate) fn bucket_names<'a>(
     domain: &'a str,
     matches: &'a [DescriptorMatch<'_>],
-) -> SmallVec<[ChargedDescriptor<'a>; 4]> {
-    let charged = matches.iter().enumerate().filter_map(|(number, matches)| {
-        match (&matches.limit_override, &matches.matched) {
-            (Some(limit_override), _) => limit_override.quota.as_ref().map(|_| ChargedDescriptor {
-                number,
-                policy: [limit_override.policy()],
-                attributes: [
-                    (limit_override::DOMAIN, domain),
-                    (limit_override::ENTRIES, &*limit_override.entries),
-                ]
-                .map(|(name, value)| Attribute { name: AttributeName::Named(name), value: shortened(value) })
-                .into_iter()
-                .collect(),
-            }),
-            (None, Matched::Limited(limited)) => {
-                let mut attributes = limited.attributes();
-                attributes.iter_mut().for_each(|attribute| attribute.value = shortened(attribute.value));
-                Some(ChargedDescriptor { number, policy: [limited.policy()], attributes })
+) -> SmallVec<[BucketNames<'a>; 4]> {
+    let names = matches.iter().map(|matches| match (&matches.limit_override, &matches.matched) {
+        (Some(limit_override), _) => {
+            let named =
+                [(limit_override::DOMAIN, domain), (limit_override::ENTRIES, &*limit_override.entries)];
+            let attributes = named
+                .map(|(name, value)| Attribute { name: AttributeName::Named(name), value: shortened(value) });
+            BucketNames {
+                policy: Some(limit_override.policy()),
+                attributes: attributes.into_iter().collect(),
             }
-            (None, Matched::Nothing | Matched::Unlimited(_) | Matched::Blocked(_)) => None,
+        }
+        (None, Matched::Limited(limited)) => {
+            let mut attributes = limited.attributes();
+            attributes.iter_mut().for_each(|attribute| attribute.value = shortened(attribute.value));
+            BucketNames { policy: Some(limited.policy()), attributes }
+        }
+        (None, Matched::Nothing | Matched::Unlimited(_) | Matched::Blocked(_)) => {
+            BucketNames { policy: None, attributes: SmallVec::new() }
         }
     });
-    charged.collect()
+    names.collect()
 }
 
-/// The query of a descriptor.
-pub(crate) fn query<'a>(
-    charged: &'a ChargedDescriptor<'_>,
-    matches: &DescriptorMatch<'_>,
+/// The query of each descriptor.
+pub(crate) fn queries<'a>(
+    matches: &'a [DescriptorMatch<'_>],
+    names: &'a [BucketNames<'_>],
     compat: Compat,
     entrypoint: Entrypoint,
-) -> Query<'a> {
-    let ask = match matches.hits {
-        Hits::GiveBack(0) => Ask::Look(0),
-        Hits::GiveBack(_) => Ask::Record(0), // its standing has the time of the store's clock
-        Hits::Spend(hits) if compat == Compat::Strict || matches.is_record() => Ask::Record(hits),
-        Hits::Spend(hits) => NonZeroU32::new(hits).map_or(Ask::Look(0), Ask::Spend),
+) -> SmallVec<[JointQuery<'a>; 4]> {
+    let query = |(matches, names): (&'a DescriptorMatch<'_>, &'a BucketNames<'_>)| {
+        let (ask, gives_back) = ask(matches, compat);
+        let (select, attributes) = (Select::Named(names.policy.as_slice()), &*names.attributes);
+        let query =
+            Query { select, attributes, address: None, ask, patience: Micros::ZERO, id: None, entrypoint };
+        let veto = if matches.is_quota { Veto::Together } else { Veto::Alone };
+        JointQuery { query, quota: matches.quota(), veto, gives_back }
     };
-    let (select, attributes) = (Select::Named(&charged.policy), &*charged.attributes);
-    Query { select, attributes, address: None, ask, patience: Micros::ZERO, id: None, entrypoint }
+    matches.iter().zip(names).map(query).collect()
 }
 
-/// Adds the charges of a descriptor.
-pub(crate) fn charge<'a>(
-    rules: &'a RuleSet,
-    matches: &'a DescriptorMatch<'_>,
-    query: &Query<'a>,
-    charges: &mut Charges<'a>,
-) {
-    let mut own = Charges::new();
-    rules.policies.select(query, &mut own);
-    for charge in &mut own {
-        if let Some(quota) =
-            matches.limit_override.as_ref().and_then(|limit_override| limit_override.quota.as_ref())
-        {
-            charge.quota = quota;
-        }
-        // A quota never denies by itself.
-        if let Act::Take(cost) = charge.act
-            && matches.is_quota
-        {
-            charge.act = Act::Try(cost);
+/// What a descriptor asks. In strict mode every descriptor is charged, even past its limit, and even if another one denies.
+fn ask(matches: &DescriptorMatch<'_>, compat: Compat) -> (Ask, Option<GiveBack>) {
+    match (matches.hits, compat) {
+        (Hits::GiveBack(0), _) => (Ask::Look(0), Some(GiveBack::IfAllowed(0))),
+        // Its standing has the time of the store's clock.
+        (Hits::GiveBack(hits), Compat::AllOrNothing) => (Ask::Record(0), Some(GiveBack::IfAllowed(hits))),
+        (Hits::GiveBack(hits), Compat::Strict) => (Ask::Record(0), Some(GiveBack::Always(hits))),
+        (Hits::Spend(hits), Compat::Strict) => (Ask::Record(hits), None),
+        (Hits::Spend(hits), Compat::AllOrNothing) if matches.is_record() => (Ask::Record(hits), None),
+        (Hits::Spend(hits), Compat::AllOrNothing) => {
+            (NonZeroU32::new(hits).map_or(Ask::Look(0), Ask::Spend), None)
         }
     }
-    charges.extend(own);
+}
+
+/// What holds for the whole request.
+pub(crate) fn terms(matches: &[DescriptorMatch<'_>], settings: &RlsSettings) -> JointTerms {
+    let mode = if settings.shadow_mode { Mode::Shadow } else { Mode::Enforce };
+    JointTerms { mode, is_report: matches.iter().all(DescriptorMatch::is_report) }
 }

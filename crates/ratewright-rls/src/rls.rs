@@ -1,36 +1,29 @@
 //! Answers requests: matches each descriptor with a rule, charges all of them in one step, and renders their statuses.
 //!
 //! ```text
-//!   descriptors ─Domains::find─► rules ─charges─► Limiter ─standings─► statuses ─► overall code ─► response
-//!                                                    ▲                                               │
-//!                                                    └── corrections: refunds, records ◄── then ─────┘
+//!   descriptors ─match→ rules, queries ─Limiter::decide_all→ JointDecision ─render→ statuses, overall code
+//!                                                                 └── then Limiter::correct: refunds, records
 //! ```
 //!
 //! # Laws
 //! - There is one status for each descriptor, in their order.
 //! - The overall code is never UNKNOWN.
-//! - A response waits for one call to the store, so for one deadline of the store, in every mode.
+//! - A response waits for one call to the store, so for one deadline of the store, in every mode: see [`ratewright_core::joint`].
 //! - [`Compat::AllOrNothing`](crate::Compat::AllOrNothing): a denied request charges nothing but rules in record mode; what it was
 //!   charged before that was known is given back. [`Compat::Strict`](crate::Compat::Strict): every descriptor is charged.
 
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use arc_swap::Guard;
-use ratewright_core::{
-    Ask, Clock, Entrypoint, Limiter, Micros, Mode, Observe, Outcome, Query, Standing, Standings, Store,
-    Timestamp, Verdict,
-};
+use ratewright_core::{Clock, Entrypoint, Limiter, Observe, Store, Timestamp, Verdict};
 use ratewright_rls_rules::Entry;
 use smallvec::SmallVec;
 
-use crate::corrections::Corrections;
 use crate::headers;
 use crate::hits::{HitCounts, NameSource};
-use crate::matching::{ChargedDescriptor, DescriptorMatch, Hits, charged, entries, match_descriptors, query};
+use crate::matching::{DescriptorMatch, Hits, bucket_names, entries, match_descriptors, queries, terms};
 use crate::refunds::{IgnoredRefunds, Refunds};
 use crate::rules::{RlsSettings, RuleSet, SharedRuleSet};
-use crate::settlement::Settlement;
 use crate::status::{self, DescriptorOutcome};
 use crate::unmatched::Unmatched;
 use crate::wire::{Code, RateLimitRequest, RateLimitResponse};
@@ -118,76 +111,27 @@ where
             return reply(Ok(status::all_pass(request.descriptors.len())));
         }
         let matches = match_descriptors(&rules, request, refunds);
-        self.count_unmatched(&rules, &request.domain, &matches);
         self.report_ignored(request, refunds);
-        let charged = charged(&request.domain, &matches);
-        let query = |charged| query(charged, &matches[charged.number], settings.compat, entrypoint);
-        let queries: SmallVec<[Query<'_>; 4]> = charged.iter().map(query).collect();
-        let mut settlement = Settlement::new(&rules, &matches, &charged, &queries);
-        let begun_at = self.limiter.begin();
-        let mut standings = settlement.settle(&self.limiter, settings.compat).await;
-        let mut outcomes = settlement.outcomes(&standings, self.clock.now());
-        let is_over = status::is_over(&outcomes);
-        let is_denied = is_over && !settings.shadow_mode;
-        let corrections = Corrections::of(&settlement, &mut standings, is_over, settings.compat);
-        if !corrections.is_empty() {
-            outcomes = settlement.outcomes(&standings, self.clock.now());
-        }
-        self.count_hits(&rules, request, &matches, &outcomes);
-        if matches.iter().all(DescriptorMatch::is_report) {
-            forgive(&mut standings);
-        }
-        self.conclude(&rules, (&charged, &queries), (&settlement, begun_at), standings, is_denied);
-        reply(Ok(self.response(settings, outcomes, is_denied)));
-        corrections.apply(&self.limiter).await;
+        let names = bucket_names(&request.domain, &matches);
+        let queries = queries(&matches, &names, settings.compat, entrypoint);
+        let decision = self.limiter.decide_all(&rules.policies, &queries, terms(&matches, settings)).await;
+        let now = self.clock.now();
+        let outcomes = status::outcomes(&matches, &decision, now);
+        self.count(&rules, request, &matches, &outcomes);
+        reply(Ok(render(settings, outcomes, decision.verdict(), now)));
+        self.limiter.correct(&queries, decision).await;
     }
 
-    /// Reports the decision to the observer.
-    fn conclude(
+    /// Counts the hits of each rule, and what matched none.
+    fn count(
         &self,
         rules: &RuleSet,
-        (charged, queries): (&[ChargedDescriptor<'_>], &[Query<'_>]),
-        (settlement, begun_at): (&Settlement<'_, '_>, Timestamp),
-        standings: Standings,
-        is_denied: bool,
+        request: &RateLimitRequest,
+        matches: &[DescriptorMatch<'_>],
+        outcomes: &[DescriptorOutcome],
     ) {
-        // The descriptor that the decision names: the last of those with the longest wait.
-        let over =
-            standings.iter().zip(&settlement.descriptor_numbers).filter(|(standing, _)| is_denial(standing));
-        let against = over
-            .max_by_key(|(standing, _)| longest(standing))
-            .map(|(_, descriptor_number)| *descriptor_number);
-        // A limit of zero has no policy, and no other policy denied the request.
-        let verdict = if is_denied && against.is_some() { Verdict::Deny } else { Verdict::Allow };
-        let speaks = |(charged, query): &(&ChargedDescriptor<'_>, &Query<'_>)| match against {
-            Some(against) => charged.number == against,
-            None => !matches!(query.ask, Ask::Look(_)), // looks are not counted
-        };
-        let query = charged.iter().zip(queries).find(speaks).map(|(_, query)| query);
-        if let Some(query) = query.or(queries.first()) {
-            let policies = Guard::from_inner(Arc::clone(&rules.policies));
-            self.limiter.conclude(policies, verdict, standings, query, begun_at);
-        }
-    }
-
-    fn response(
-        &self,
-        settings: &RlsSettings,
-        outcomes: SmallVec<[DescriptorOutcome; 4]>,
-        is_denied: bool,
-    ) -> RateLimitResponse {
-        let overall_code = if is_denied { Code::OverLimit } else { Code::Ok };
-        RateLimitResponse {
-            overall_code: overall_code.into(),
-            response_headers_to_add: headers::render(
-                &settings.headers,
-                &outcomes,
-                is_denied,
-                self.clock.now(),
-            ),
-            statuses: outcomes.into_iter().map(|outcomes| outcomes.status).collect(),
-            ..RateLimitResponse::default()
-        }
+        self.count_unmatched(rules, &request.domain, matches);
+        self.count_hits(rules, request, matches, outcomes);
     }
 
     fn count_unmatched(&self, rules: &RuleSet, domain: &str, matches: &[DescriptorMatch<'_>]) {
@@ -239,21 +183,18 @@ fn check(request: &RateLimitRequest) -> Result<(), Refusal> {
     }
 }
 
-/// A cost that is reported after the response denies nobody, so it must not count as a denial.
-fn forgive(standings: &mut Standings) {
-    for standing in standings {
-        if let Outcome::Paid(receipt) = &mut standing.outcome {
-            receipt.is_past = false;
-        }
+/// The response.
+fn render(
+    settings: &RlsSettings,
+    outcomes: SmallVec<[DescriptorOutcome; 4]>,
+    verdict: Verdict,
+    now: Timestamp,
+) -> RateLimitResponse {
+    let is_denied = verdict == Verdict::Deny;
+    RateLimitResponse {
+        overall_code: if is_denied { Code::OverLimit } else { Code::Ok }.into(),
+        response_headers_to_add: headers::render(&settings.headers, &outcomes, is_denied, now),
+        statuses: outcomes.into_iter().map(|outcome| outcome.status).collect(),
+        ..RateLimitResponse::default()
     }
-}
-
-/// True if it is over an enforced limit.
-fn is_denial(standing: &Standing) -> bool {
-    standing.is_over() && standing.limit.mode() == Mode::Enforce
-}
-
-/// Its wait; never sorts last.
-fn longest(standing: &Standing) -> (bool, Micros) {
-    standing.retry_after().map_or((true, Micros::ZERO), |wait| (false, wait))
 }

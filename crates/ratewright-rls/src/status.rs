@@ -1,9 +1,11 @@
 //! The status of a descriptor, as responses show it.
 
-use ratewright_core::{Algorithm, Charge, Standing, Timestamp};
-use ratewright_rls_rules::{CurrentLimit, Matched, Rule, Unit};
+use ratewright_core::joint::JointDecision;
+use ratewright_core::{Algorithm, Limit, Standing, Timestamp};
+use ratewright_rls_rules::{CurrentLimit, Matched, Unit};
+use smallvec::SmallVec;
 
-use crate::matching::{DescriptorMatch, Hits};
+use crate::matching::DescriptorMatch;
 use crate::wire::{self, Code, DescriptorStatus, RateLimit, RateLimitResponse};
 
 /// The status of a descriptor, and whether it denies.
@@ -26,20 +28,14 @@ struct LimitShown<'a> {
     name: &'a str,
 }
 
-/// True if a request is over its limits: one limit outside quota mode is exceeded, or all quotas are.
-pub(crate) fn is_over(outcomes: &[DescriptorOutcome]) -> bool {
-    let (mut n_quotas, mut n_left) = (0, 0);
-    for outcomes in outcomes {
-        match (outcomes.is_quota, outcomes.is_over) {
-            (false, true) => return true,
-            (false, false) => {}
-            (true, is_over) => {
-                n_quotas += 1;
-                n_left += u32::from(!is_over);
-            }
-        }
-    }
-    n_quotas > 0 && n_left == 0
+/// The outcome of each descriptor.
+pub(crate) fn outcomes(
+    matches: &[DescriptorMatch<'_>],
+    decision: &JointDecision,
+    now: Timestamp,
+) -> SmallVec<[DescriptorOutcome; 4]> {
+    let each = matches.iter().enumerate();
+    each.map(|(number, matches)| DescriptorOutcome::of(matches, decision, number, now)).collect()
 }
 
 /// The response when everything is off.
@@ -49,27 +45,22 @@ pub(crate) fn all_pass(n_descriptors: usize) -> RateLimitResponse {
 }
 
 impl DescriptorOutcome {
-    /// The outcome of a descriptor with these charges and standings.
-    pub(crate) fn of(
-        matches: &DescriptorMatch<'_>,
-        charges: &[Charge<'_>],
-        standings: &[Standing],
-        now: Timestamp,
-    ) -> Self {
-        let mut outcomes = Self::of_limit(matches, charges, standings, now);
-        outcomes.is_quota = matches.is_quota && outcomes.status.current_limit.is_some();
-        match matches.hits {
-            Hits::Spend(_) => outcomes,
-            Hits::GiveBack(_) => outcomes.allowed(),
-        }
+    /// The outcome of the descriptor of this number.
+    fn of(matches: &DescriptorMatch<'_>, decision: &JointDecision, number: usize, now: Timestamp) -> Self {
+        let mut outcome = Self::of_limit(matches, decision, number, now);
+        outcome.is_quota = matches.is_quota && outcome.status.current_limit.is_some();
+        outcome.is_over = decision.is_over(number);
+        outcome.status.code = if outcome.is_over { Code::OverLimit } else { Code::Ok }.into();
+        outcome
     }
 
     fn of_limit(
         matches: &DescriptorMatch<'_>,
-        charges: &[Charge<'_>],
-        standings: &[Standing],
+        decision: &JointDecision,
+        number: usize,
         now: Timestamp,
     ) -> Self {
+        let mut standings = decision.standings(number).map(|(_, limit, standing)| (limit, standing));
         if let Some(limit_override) = &matches.limit_override {
             let shown = LimitShown {
                 requests_per_unit: limit_override.requests_per_unit,
@@ -77,10 +68,10 @@ impl DescriptorOutcome {
                 unit_multiplier: 1,
                 name: "",
             };
-            return match (charges.first(), standings.first()) {
-                (Some(charge), Some(standing)) => Self::counted(shown, charge, standing, now),
-                _ if limit_override.quota.is_none() => Self::blocked(shown, now),
-                _ => Self::unlimited(0), // its policy is off
+            return match standings.next() {
+                Some(counted) => Self::counted(shown, counted, now),
+                None if limit_override.quota.is_none() => Self::blocked(shown, now),
+                None => Self::unlimited(0), // its policy is off
             };
         }
         match &matches.matched {
@@ -89,18 +80,15 @@ impl DescriptorOutcome {
             Matched::Blocked(rule) => {
                 let zero = rule.limits().iter().find(|limit| limit.requests_per_unit == 0);
                 let shown = zero.or(rule.limits().first()).map_or(LimitShown::NONE, LimitShown::of);
-                Self::blocked(shown, now).under(rule)
+                Self::blocked(shown, now)
             }
             Matched::Limited(limited) => {
-                let rule = limited.rule();
-                let each = rule.limits().iter().zip(charges.iter().zip(standings));
+                let each = limited.rule().limits().iter().zip(standings);
                 let tightest = each.min_by_key(|(_, (_, standing))| {
                     (!standing.is_over(), standing.remaining, std::cmp::Reverse(standing.reset_after))
                 });
                 match tightest {
-                    Some((limit, (charge, standing))) => {
-                        Self::counted(LimitShown::of(limit), charge, standing, now).under(rule)
-                    }
+                    Some((limit, counted)) => Self::counted(LimitShown::of(limit), counted, now),
                     None => Self::unlimited(0), // its policy is off
                 }
             }
@@ -120,21 +108,20 @@ impl DescriptorOutcome {
     }
 
     /// A limit that the store was asked about.
-    fn counted(shown: LimitShown<'_>, charge: &Charge<'_>, standing: &Standing, now: Timestamp) -> Self {
+    fn counted(shown: LimitShown<'_>, (limit, standing): (&Limit, &Standing), now: Timestamp) -> Self {
         let is_over = standing.is_over();
-        let outcomes = match (is_over, standing.retry_after()) {
+        let wait = match (is_over, standing.retry_after()) {
             (true, Some(wait)) if !wait.is_zero() => wait,
             _ => standing.reset_after,
         };
         // A fixed window ends at its time, whether units were spent or not.
-        let goes_on = matches!(charge.quota.algorithm(), Algorithm::FixedWindow(_));
-        let seconds =
-            if goes_on && outcomes.is_zero() { shown.until_reset(now) } else { outcomes.as_secs_ceil() };
+        let goes_on = matches!(limit.quota().algorithm(), Algorithm::FixedWindow(_));
+        let seconds = if goes_on && wait.is_zero() { shown.until_reset(now) } else { wait.as_secs_ceil() };
         let remaining = if is_over { 0 } else { standing.remaining };
         Self::new(shown, is_over, remaining, seconds)
     }
 
-    fn new(shown: LimitShown<'_>, is_over: bool, limit_remaining: u32, seconds: u64) -> Self {
+    fn new(shown: LimitShown<'_>, has_no_room: bool, limit_remaining: u32, seconds: u64) -> Self {
         let current_limit = RateLimit {
             requests_per_unit: shown.requests_per_unit,
             unit: shown.unit().into(),
@@ -142,24 +129,12 @@ impl DescriptorOutcome {
         };
         let duration = prost_types::Duration { seconds: seconds.try_into().unwrap_or(i64::MAX), nanos: 0 };
         let status = DescriptorStatus {
-            code: if is_over { Code::OverLimit } else { Code::Ok }.into(),
+            code: Code::Ok.into(),
             current_limit: Some(current_limit),
             limit_remaining,
             duration_until_reset: Some(duration),
         };
-        Self { status, has_no_room: is_over, is_over, is_quota: false }
-    }
-
-    /// The same under a rule, which may be in shadow mode.
-    fn under(self, rule: &Rule) -> Self {
-        if rule.is_shadow() { self.allowed() } else { self }
-    }
-
-    /// The same, which denies nobody.
-    fn allowed(mut self) -> Self {
-        self.is_over = false;
-        self.status.code = Code::Ok.into();
-        self
+        Self { status, has_no_room, is_over: false, is_quota: false }
     }
 }
 

@@ -36,8 +36,9 @@ use crate::key::Escaped;
 use aws_lc_rs::digest::{SHA256, digest};
 use ratewright_core::{
     Algorithm, Ask, Attribute, AttributeName, Basis, Clock, Decision, Key, Limit, Micros, Mode, Observe,
-    Outcome, Policy, Query, Standing, Timestamp, Verdict, sounds_secret,
+    Outcome, Policy, Query, Standing, Timestamp, Verdict,
 };
+use ratewright_telemetry::sounds_secret;
 
 pub use checks::{Check, Checks};
 pub use decision_log::{WarnLimit, Warnings};

@@ -10,12 +10,13 @@ use std::task::{Context, Poll, ready};
 
 use http::{Request, Response};
 use pin_project_lite::pin_project;
-use ratewright_core::{Limiter, Observe, Unobserved};
+use ratewright_core::{Observe, Unobserved};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::decide::{Decider, now_or_never};
 use crate::permit_body::PermitBody;
+use crate::permit_limiter::PermitLimiter;
 use crate::permits::{Permit, Permits};
 use crate::request_reader::RequestReader;
 
@@ -37,12 +38,14 @@ use crate::request_reader::RequestReader;
 /// # }
 /// ```
 pub struct InFlightLayer<O = Unobserved> {
+    permits: Arc<Permits>,
     decider: Arc<Decider<Arc<Permits>, O>>,
 }
 
 /// A service with a limit on requests in flight.
 pub struct InFlight<T, O = Unobserved> {
     inner: T,
+    permits: Arc<Permits>,
     decider: Arc<Decider<Arc<Permits>, O>>,
 }
 
@@ -65,10 +68,10 @@ pin_project! {
 }
 
 impl<O: Observe> InFlightLayer<O> {
-    /// A layer that takes a permit from `limiter` for each request, as read by `reader`. The capacity of a policy is
-    /// the most requests that may be in flight at once; its rate is ignored.
-    pub fn new(limiter: Arc<Limiter<Arc<Permits>, O>>, reader: RequestReader) -> Self {
-        Self { decider: Arc::new(Decider { limiter, reader }) }
+    /// A layer that takes a permit from `limiter` for each request, as read by `reader`.
+    pub fn new(limiter: &PermitLimiter<O>, reader: RequestReader) -> Self {
+        let PermitLimiter { permits, limiter } = limiter.clone();
+        Self { permits, decider: Arc::new(Decider { limiter, reader }) }
     }
 }
 
@@ -76,7 +79,7 @@ impl<T, O> Layer<T> for InFlightLayer<O> {
     type Service = InFlight<T, O>;
 
     fn layer(&self, inner: T) -> Self::Service {
-        InFlight { inner, decider: Arc::clone(&self.decider) }
+        InFlight { inner, permits: Arc::clone(&self.permits), decider: Arc::clone(&self.decider) }
     }
 }
 
@@ -96,7 +99,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
-        let permits = self.decider.limiter.store();
+        let permits = &self.permits;
         let dialect = self.decider.reader.dialect.load_full();
         let mut known = None;
         let deciding =
@@ -144,13 +147,17 @@ where
 
 impl<O> Clone for InFlightLayer<O> {
     fn clone(&self) -> Self {
-        Self { decider: Arc::clone(&self.decider) }
+        Self { permits: Arc::clone(&self.permits), decider: Arc::clone(&self.decider) }
     }
 }
 
 impl<T: Clone, O> Clone for InFlight<T, O> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), decider: Arc::clone(&self.decider) }
+        Self {
+            inner: self.inner.clone(),
+            permits: Arc::clone(&self.permits),
+            decider: Arc::clone(&self.decider),
+        }
     }
 }
 

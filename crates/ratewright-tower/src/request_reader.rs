@@ -6,9 +6,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
 use http::request::Parts;
-use ratewright_core::{Clock, Entrypoint, Micros, Policies};
+use ratewright_core::{Clock, Entrypoint, Micros, Policies, SharedPolicies};
 use ratewright_http::{Dialect, SharedDialect};
 
 /// The peer of a connection, as an extension of its requests: for programs whose framework has none.
@@ -39,7 +38,7 @@ pub struct RequestReader {
     pub(crate) route: Option<Arc<str>>,
     pub(crate) policies: Vec<Arc<str>>,
     /// The rule set to decide by. None: the limiter's current one.
-    pub(crate) rule_set: Option<Arc<ArcSwap<Policies>>>,
+    pub(crate) rule_set: Option<Arc<SharedPolicies>>,
     pub(crate) attributes: Vec<(Arc<str>, Arc<ValueOf>)>,
     pub(crate) cost: Option<Arc<CostOf>>,
     pub(crate) patience: Micros,
@@ -138,7 +137,7 @@ impl RequestReader {
     /// policies that it names together, so that no request sees one without the other.
     #[must_use]
     pub fn rule_set(mut self, policies: Arc<Policies>) -> Self {
-        self.rule_set = Some(Arc::new(ArcSwap::new(policies)));
+        self.rule_set = Some(Arc::new(SharedPolicies::new(policies)));
         self
     }
 

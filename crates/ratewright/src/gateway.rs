@@ -14,7 +14,7 @@ use ratewright_gateway::{
 use ratewright_http::Dialect;
 use ratewright_listen::{ConnectionSetup, Shutdown};
 use ratewright_store::{SystemClock, WallClock};
-use ratewright_tower::Permits;
+use ratewright_tower::PermitLimiter;
 use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, ConfigBuilder, RootCertStore, WantsVerifier};
 use tokio::net::TcpListener;
@@ -27,7 +27,7 @@ const FINISH_TIMEOUT: Duration = Duration::from_secs(5);
 /// The state that the gateway and the rest of the program share.
 pub(crate) struct GatewayHandle<O> {
     snapshot: SharedSnapshot,
-    permits: Arc<Limiter<Arc<Permits>, O>>,
+    permits: PermitLimiter<O>,
     counts: Arc<RequestMetrics>,
     access_log: Arc<AccessLogBuffer>,
     client_tls: ClientTls,
@@ -45,7 +45,7 @@ impl<O: Observe + 'static> GatewayHandle<O> {
         permits: Policies,
         observer: O,
     ) -> Self {
-        let permits = Arc::new(Limiter::observed(permits, Arc::default(), observer));
+        let permits = PermitLimiter::observed(permits, observer);
         let settings = Arc::new(settings);
         Self {
             snapshot: Snapshot { settings, policies, permits: permits.policies(), dialect }.shared(),
@@ -65,7 +65,7 @@ impl<O: Observe + 'static> GatewayHandle<O> {
 
     /// The number of requests of a key in flight; `None` if the gateway has no listener.
     pub(crate) fn n_in_flight(&self, key: &Key<'_>) -> Option<u32> {
-        self.is_open.load(Ordering::Relaxed).then(|| self.permits.store().n_in_flight(key))
+        self.is_open.load(Ordering::Relaxed).then(|| self.permits.permits().n_in_flight(key))
     }
 
     /// Loads the machine's root certificates, if these routes need them and they are not loaded yet.
@@ -130,7 +130,7 @@ impl<O: Observe + 'static> GatewayHandle<O> {
     ) -> anyhow::Result<impl Future<Output = ()> + Send + use<S, O>> {
         let gateway = Gateway {
             limiter,
-            permits: Arc::clone(&self.permits),
+            permits: self.permits.clone(),
             snapshot: Arc::clone(&self.snapshot),
             clock: Arc::new(SystemClock::new()),
             wall: Arc::new(WallClock),

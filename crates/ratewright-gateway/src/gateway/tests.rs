@@ -14,7 +14,7 @@ use hyper_util::rt::TokioExecutor;
 use ratewright_core::{ManualClock, Policies, Unobserved};
 use ratewright_http::Dialect;
 use ratewright_listen::ShutdownTrigger;
-use ratewright_tower::Permits;
+use ratewright_tower::{PermitLimiter, Permits};
 use std::net::Ipv4Addr;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, copy, split};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
@@ -36,15 +36,16 @@ impl TestGateway {
         let settings = Settings { routes: routes(listener.local_addr().unwrap()), ..Settings::default() };
         tokio::spawn(serve(listener, Arc::clone(&seen)));
         let limiter = Arc::new(Limiter::new(Policies::new(Vec::new()).unwrap(), Arc::default()));
+        let permits = PermitLimiter::new(Policies::default());
         let snapshot = Snapshot {
             settings: Arc::new(settings),
             policies: limiter.policies(),
-            permits: limiter.policies(),
+            permits: permits.policies(),
             dialect: Arc::new(Dialect::default()),
         };
         let gateway = Gateway {
-            limiter: Arc::clone(&limiter),
-            permits: limiter,
+            limiter,
+            permits,
             snapshot: snapshot.shared(),
             clock: Arc::new(ManualClock::default()),
             wall: Arc::new(ManualClock::default()),

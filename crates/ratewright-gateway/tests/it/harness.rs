@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ratewright_core::{Limiter, ManualClock, Policies, Policy, Timestamp, Unobserved};
+use ratewright_core::{Limiter, ManualClock, Policies, Policy, Timestamp};
 use ratewright_gateway::{
     AccessLog, Balance, ClientTls, Gateway, GatewayOptions, Health, HostPolicy, Match, NoAccessLog,
     PathPattern, Protocol, RequestMetrics, Route, RouteMetrics, Routes, Server, Settings, SharedSnapshot,
@@ -18,7 +18,7 @@ use ratewright_http::Dialect;
 use ratewright_http::path::Case;
 use ratewright_listen::{ConnectionSetup, ShutdownPhase, ShutdownTrigger};
 use ratewright_store::{MemoryStore, SystemClock};
-use ratewright_tower::Permits;
+use ratewright_tower::{PermitLimiter, Permits};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -102,7 +102,6 @@ impl TestGateway {
     pub(crate) async fn start(setup: Setup) -> Self {
         let clock = ManualClock::at(Timestamp::from_micros(1_700_000_000_000_000));
         let store = MemoryStore::new(clock.clone(), 10_000);
-        let permits = Arc::<Permits>::default();
         let provider = Arc::new(aws_lc_rs::default_provider());
         let tls =
             ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
@@ -111,8 +110,8 @@ impl TestGateway {
             .with_no_client_auth();
         let metrics = Arc::<RequestMetrics>::default();
         let limiter = Arc::new(Limiter::new(Policies::new(setup.policies).unwrap(), store));
-        let permitting = Policies::new(setup.permits).unwrap();
-        let permitting = Arc::new(Limiter::<_, Unobserved>::new(permitting, Arc::clone(&permits)));
+        let permitting = PermitLimiter::new(Policies::new(setup.permits).unwrap());
+        let permits = Arc::clone(permitting.permits());
         let snapshot = Snapshot {
             settings: Arc::new(setup.settings),
             policies: limiter.policies(),

@@ -191,7 +191,7 @@ fn world(compat: Compat, pace: Pace) -> World<Slow> {
 
 impl World<Slow> {
     fn n_calls(&self) -> u32 {
-        self.rls.limiter.store().n_calls.load(Ordering::SeqCst)
+        self.store.n_calls.load(Ordering::SeqCst)
     }
 
     /// The answer, when it was there and after how many calls.
@@ -269,7 +269,7 @@ async fn a_store_that_stalls_is_waited_for_once_in_every_mode() {
 async fn a_call_is_answered_before_its_corrections_and_a_stop_waits_for_them() {
     let world = world(Compat::AllOrNothing, Pace::Permits(Semaphore::new(2)));
     let rls = world.rls.clone();
-    let permits = || match &rls.limiter.store().pace {
+    let permits = || match &world.store.pace {
         Pace::Permits(permits) => permits,
         Pace::Steady | Pace::Stalled(_) => unreachable!(),
     };

@@ -7,4 +7,5 @@ mod generated;
 mod grpc;
 mod json;
 mod refunds;
+mod requests;
 mod world;

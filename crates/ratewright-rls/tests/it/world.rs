@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use ratewright_core::{
-    Ask, Attribute, AttributeName, Charges, Entrypoint, Limiter, ManualClock, Micros, Policies, Query,
-    Select, Standings, Store, Timestamp, Unobserved,
+    Ask, Attribute, AttributeName, Entrypoint, Limiter, ManualClock, Micros, Policies, Query, Select, Store,
+    Timestamp, Unobserved,
 };
 use ratewright_rls::wire::{
     Code, DescriptorStatus, Entry, RateLimitDescriptor, RateLimitOverride, RateLimitRequest,
@@ -22,7 +22,8 @@ pub(crate) type Memory = MemoryStore<ManualClock>;
 pub(crate) const NOW: Timestamp = Timestamp::from_micros(1_700_000_057_000_000);
 
 pub(crate) struct World<S = Memory> {
-    pub(crate) rls: Arc<Rls<S, Unobserved, ManualClock>>,
+    pub(crate) rls: Arc<Rls<Arc<S>, Unobserved, ManualClock>>,
+    pub(crate) store: Arc<S>,
     pub(crate) clock: ManualClock,
 }
 
@@ -54,15 +55,15 @@ impl<S: Store<Error = Infallible>> World<S> {
         domains.add("shop", descriptors, DuplicateDomains::Reject).unwrap();
         let all = domains.policies().iter().cloned().chain(override_policies()).collect();
         let clock = ManualClock::at(NOW);
-        let store = store(MemoryStore::new(clock.clone(), 10_000));
-        let limiter = Arc::new(Limiter::new(Policies::new(all).unwrap(), store));
+        let store = Arc::new(store(MemoryStore::new(clock.clone(), 10_000)));
+        let limiter = Arc::new(Limiter::new(Policies::new(all).unwrap(), store.clone()));
         let rules = RuleSet { domains: Arc::new(domains), policies: limiter.policies(), settings };
         let rules = Arc::new(ArcSwap::from_pointee(rules));
-        Self { rls: Arc::new(Rls::new(limiter, rules, clock.clone())), clock }
+        Self { rls: Arc::new(Rls::new(limiter, rules, clock.clone())), store, clock }
     }
 
-    /// How all limits of a rule stand for a value.
-    pub(crate) async fn standings(&self, policy: &str, name: &str, value: &str) -> Standings {
+    /// How many units all limits of a rule have left for a value.
+    pub(crate) async fn remaining(&self, policy: &str, name: &str, value: &str) -> Vec<u32> {
         let attributes = [Attribute { name: AttributeName::Named(name), value }];
         let (select, ask) = ([policy], Ask::Look(0));
         let query = Query {
@@ -74,9 +75,8 @@ impl<S: Store<Error = Infallible>> World<S> {
             id: None,
             entrypoint: Entrypoint::Tower,
         };
-        let (policies, mut charges) = (self.rls.limiter.policies(), Charges::new());
-        policies.select(&query, &mut charges);
-        self.rls.limiter.apply(&charges).await
+        let decision = self.rls.limiter.decide(&query).await;
+        decision.standings().map(|(_, _, standing)| standing.remaining).collect()
     }
 
     /// Asks with these descriptors, and tells the answer in words: `OVER | OK 10/MINUTE left 3 in 43 | OK`.

@@ -14,7 +14,8 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
-use ratewright_core::{Clock, Micros, Reading, Verdict};
+use ratewright_core::{Clock, Micros, Verdict};
+use ratewright_telemetry::Reading;
 
 use super::labels::Labels;
 use crate::telemetry::{Check, NearLimit, Telemetry, basis_name};

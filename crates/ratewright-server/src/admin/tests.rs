@@ -5,10 +5,11 @@ use std::num::NonZeroU32;
 use expect_test::{Expect, expect};
 use http::Method;
 use ratewright_core::{
-    Algorithm, Ask, Attribute, AttributeName, Entrypoint, Histogram, Limiter, ManualClock, Policies, Policy,
-    Query, Quota, Refill, Select, Timestamp, Verdict,
+    Algorithm, Ask, Attribute, AttributeName, Entrypoint, Limiter, ManualClock, Policies, Policy, Query,
+    Quota, Refill, Select, Timestamp, Verdict,
 };
 use ratewright_store::MemoryStore;
+use ratewright_telemetry::Histogram;
 use tower::ServiceExt;
 
 use super::*;

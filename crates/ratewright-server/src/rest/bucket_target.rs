@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use arc_swap::Guard;
 use axum::extract::Request;
 use http::StatusCode;
 use http_body::Body as _;
@@ -120,7 +119,6 @@ impl<'a> BucketTarget<'a> {
         S: Store<Error = Infallible>,
         O: Observe,
     {
-        let policies = Guard::from_inner(Arc::clone(policies));
         let attributes = self.attributes();
         let select = Select::EveryBucket(self.policy[0]);
         limiter.decide_under(policies, &Query { select, ..self.query(&attributes, Ask::Look(0)) }).await
@@ -138,7 +136,6 @@ impl<'a> BucketTarget<'a> {
         S: Store<Error = Infallible>,
         O: Observe,
     {
-        let policies = Guard::from_inner(Arc::clone(policies));
         let attributes = self.attributes();
         limiter.decide_under(policies, &Query { id: Some(id), ..self.query(&attributes, ask) }).await
     }

@@ -14,7 +14,6 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use arc_swap::Guard;
 use futures_util::future::join_all;
 use http::{Response, StatusCode};
 use ratewright_core::{
@@ -155,7 +154,7 @@ impl Client {
             id: None,
             entrypoint: Entrypoint::Rest,
         };
-        Some(limiter.decide_under(Guard::from_inner(Arc::clone(policies)), &query).await)
+        Some(limiter.decide_under(policies, &query).await)
     }
 
     /// The attributes that name a bucket of the policy. If the policy counts by another attribute, those of a request in which

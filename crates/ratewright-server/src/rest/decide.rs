@@ -15,14 +15,12 @@ mod explain;
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::num::NonZeroU32;
-use std::sync::Arc;
 
-use arc_swap::Guard;
 use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode, header};
 use ratewright_core::{
-    Algorithm, Ask, AttributeName, Decision, Entrypoint, Limit, Limiter, Micros, Observe, Outcome, Policies,
-    Policy, Query, RequestId, Standing, Store, Timestamp, Verdict,
+    Algorithm, Ask, AttributeName, Decision, Entrypoint, Limit, Limiter, LoadedPolicies, Micros, Observe,
+    Outcome, Policies, Policy, Query, RequestId, Standing, Store, Timestamp, Verdict,
 };
 use ratewright_http::{Problem, ProblemContext, RateLimitHeaders};
 use schemars::JsonSchema;
@@ -203,7 +201,7 @@ where
         for (n, request) in requests.iter().enumerate() {
             request.check(&policies, self.settings, &format!("queries[{n}]: "))?;
         }
-        let decide = |request| self.decide_under(Guard::from_inner(policies.clone()), request);
+        let decide = |request| self.decide_under((&policies).into(), request);
         let mut outcomes = Vec::with_capacity(requests.len());
         for some in requests.chunks(AT_ONCE) {
             outcomes.extend(join_all(some.iter().map(decide)).await);
@@ -213,11 +211,7 @@ where
         Ok(outcomes)
     }
 
-    async fn decide_under(
-        &self,
-        policies: Guard<Arc<Policies>>,
-        request: &DecideRequest<'_>,
-    ) -> DecidedQuery {
+    async fn decide_under(&self, policies: LoadedPolicies, request: &DecideRequest<'_>) -> DecidedQuery {
         let needs = policies.needs().clone();
         let facts = request.attributes.0.facts(self.settings, &needs, self.now);
         self.settings.dialect.report_unknown_key(&facts);

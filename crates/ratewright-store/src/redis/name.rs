@@ -22,7 +22,8 @@
 
 use aws_lc_rs::digest::{SHA256, digest};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
-use ratewright_core::{AttributeName, Key, Part, Value, sounds_secret};
+use ratewright_core::{AttributeName, Key, Part, Value};
+use ratewright_telemetry::sounds_secret;
 
 /// What is encoded in a value.
 const ENCODED: &AsciiSet =

@@ -11,7 +11,8 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use ratewright_core::{Histogram, Micros, Reading};
+use ratewright_core::Micros;
+use ratewright_telemetry::{Histogram, Reading};
 
 use super::error::{FailureKind, StoreError};
 

@@ -10,6 +10,7 @@
 //! Besides:
 //! - `twins`: the memory store and Redis give the same answers to the same history.
 //! - `limiter`: the engine over a store: decisions, refunds, reloads.
+//! - `decide_all`: several queries that are decided together.
 //! - `memory`: caps, floods and threads of the memory store.
 //! - `redis`: keys, times to live and instances of the Redis store.
 //! - `topology`: Redis as a Cluster, behind a Sentinel, and behind TLS.
@@ -23,6 +24,7 @@
 
 mod bounds;
 mod chaos;
+mod decide_all;
 mod exact;
 mod failover;
 mod generate;

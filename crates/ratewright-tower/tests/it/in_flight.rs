@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
-use ratewright_core::{Algorithm, AttributeName, Condition, Limiter, Mode, Policies, Policy, WindowStart};
-use ratewright_tower::{InFlightLayer, Peer, PermitBody, Permits, RateLimitLayer};
+use ratewright_core::{Algorithm, AttributeName, Condition, Mode, Policies, Policy, WindowStart};
+use ratewright_tower::{InFlightLayer, Peer, PermitBody, PermitLimiter, Permits, RateLimitLayer};
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceBuilder, ServiceExt};
 
@@ -20,9 +20,8 @@ fn in_flight_max(n: u32) -> Policy {
 }
 
 fn permits(policies: Vec<Policy>) -> (InFlightLayer, Arc<Permits>) {
-    let permits = Arc::new(Permits::default());
-    let limiter = Limiter::new(Policies::new(policies).unwrap(), permits.clone());
-    (InFlightLayer::new(Arc::new(limiter), reader()), permits)
+    let limiter = PermitLimiter::new(Policies::new(policies).unwrap());
+    (InFlightLayer::new(&limiter, reader()), limiter.permits().clone())
 }
 
 async fn ask(layer: &InFlightLayer, client: u8) -> Response<PermitBody<Body>> {
@@ -246,16 +245,15 @@ async fn an_address_is_derived_once_for_all_layers() {
             request.extensions.get::<Peer>().map(|Peer(address)| *address)
         })
     };
-    let permitting =
-        Limiter::new(Policies::new(vec![in_flight_max(9)]).unwrap(), Arc::new(Permits::default()));
-    let (permitting, (rating, _)) = (Arc::new(permitting), limiter([bucket("rate", "1/h")]));
+    let permitting = PermitLimiter::new(Policies::new(vec![in_flight_max(9)]).unwrap());
+    let (rating, _) = limiter([bucket("rate", "1/h")]);
     let forwarded = |mut request: Request<Body>, client: String| {
         request.headers_mut().insert("x-forwarded-for", client.parse().unwrap());
         request
     };
     for (n, client, status) in [(1, 7, 200), (2, 7, 429), (3, 8, 200), (4, 8, 429)] {
         let hello = ServiceBuilder::new()
-            .layer(InFlightLayer::new(Arc::clone(&permitting), reader()))
+            .layer(InFlightLayer::new(&permitting, reader()))
             .map_request(|request| forwarded(request, format!("203.0.113.{n}")))
             .layer(RateLimitLayer::new(Arc::clone(&rating), reader()))
             .service(tower::service_fn(|_: Request<Body>| async {
@@ -286,11 +284,10 @@ async fn a_token_is_verified_once_for_all_layers() {
         let verifiers = [verifier(), verifier()];
         let dialect = dialect_of(&verifiers[0]);
         let other = if same { Arc::clone(&dialect) } else { dialect_of(&verifiers[1]) };
-        let permits = Arc::new(Permits::default());
-        let permitting = Limiter::new(Policies::new(vec![by_user(in_flight_max(9))]).unwrap(), permits);
+        let permitting = PermitLimiter::new(Policies::new(vec![by_user(in_flight_max(9))]).unwrap());
         let (rating, _) = limiter([by_user(bucket("rate", "9/s"))]);
         let hello = ServiceBuilder::new()
-            .layer(InFlightLayer::new(Arc::new(permitting), reader().dialect(dialect)))
+            .layer(InFlightLayer::new(&permitting, reader().dialect(dialect)))
             .layer(RateLimitLayer::new(rating, reader().dialect(other)))
             .service(tower::service_fn(|_: Request<Body>| async {
                 Ok::<_, Infallible>(Response::new(Body::from("hello")))

@@ -12,8 +12,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use ratewright_core::sounds_secret;
 use ratewright_gateway::Server;
+use ratewright_telemetry::sounds_secret;
 
 use super::file::{
     By, Condition, Cors, CorsSection, Cost, CostEntry, Count, File, Health, ListenProxyProtocol, Listener,

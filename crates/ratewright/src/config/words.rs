@@ -16,10 +16,11 @@ use std::ops::RangeInclusive;
 
 use ratewright_core::{
     Algorithm, AttributeName, Condition, Cost, Leak, Limit, Micros, Missing, Mode, OnFailure, OtherTerms,
-    Part, Policies, Policy, Quota, Refill, Selector, WindowStart, sounds_secret,
+    Part, Policies, Policy, Quota, Refill, Selector, WindowStart,
 };
 use ratewright_gateway::Routes;
 use ratewright_http::path::Case;
+use ratewright_telemetry::sounds_secret;
 
 use super::never::{is_always_there, may_skip};
 use super::{Config, DoorConfig, StoreConfig};

@@ -10,14 +10,27 @@ use std::process::Command;
 use toml::Table;
 
 /// The allowed dependencies between our crates, including development dependencies. A crate depends on itself to test its features.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("ratewright-core", &[]),
-    ("ratewright-store", &["ratewright-core", "ratewright-lab", "ratewright-store"]),
-    ("ratewright-http", &["ratewright-core"]),
+    ("ratewright-telemetry", &["ratewright-core"]),
+    (
+        "ratewright-store",
+        &["ratewright-core", "ratewright-lab", "ratewright-store", "ratewright-telemetry"],
+    ),
+    ("ratewright-http", &["ratewright-core", "ratewright-telemetry"]),
     ("ratewright-client", &["ratewright-http", "ratewright-lab"]),
-    ("ratewright-rls-rules", &["ratewright-core"]),
+    ("ratewright-rls-rules", &["ratewright-core", "ratewright-telemetry"]),
     ("ratewright-listen", &[]),
-    ("ratewright-server", &["ratewright-core", "ratewright-http", "ratewright-listen", "ratewright-store"]),
+    (
+        "ratewright-server",
+        &[
+            "ratewright-core",
+            "ratewright-http",
+            "ratewright-listen",
+            "ratewright-store",
+            "ratewright-telemetry",
+        ],
+    ),
     (
         "ratewright-tower",
         &["ratewright-core", "ratewright-http", "ratewright-lab", "ratewright-store", "ratewright-tower"],
@@ -35,6 +48,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "ratewright-lab",
             "ratewright-listen",
             "ratewright-store",
+            "ratewright-telemetry",
             "ratewright-tower",
         ],
     ),
@@ -51,6 +65,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "ratewright-rls-rules",
             "ratewright-server",
             "ratewright-store",
+            "ratewright-telemetry",
             "ratewright-tower",
         ],
     ),
@@ -113,7 +128,7 @@ fn the_rules_of_envoy_see_no_wire_and_no_file() {
         .parse()
         .unwrap();
     let seen: Vec<_> = manifest["dependencies"].as_table().unwrap().keys().collect();
-    assert_eq!(seen, ["ratewright-core", "smallvec", "thiserror"]);
+    assert_eq!(seen, ["ratewright-core", "ratewright-telemetry", "smallvec", "thiserror"]);
 }
 
 /// The packages that a program builds which depends on this one, with all of the package's features.

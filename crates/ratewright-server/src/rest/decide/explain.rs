@@ -11,7 +11,6 @@ use std::convert::Infallible;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use arc_swap::Guard;
 use http::{HeaderMap, Response, StatusCode};
 use ratewright_core::{
     Ask, AttributeName, Decision, Entrypoint, Explained, Finding, Key, Micros, Mode, Observe, Outcome,
@@ -194,7 +193,7 @@ where
             id: None,
             entrypoint: Entrypoint::Rest,
         };
-        let decision = self.limiter.decide_under(Guard::from_inner(policies.clone()), &query).await;
+        let decision = self.limiter.decide_under(&policies, &query).await;
         let standings: Vec<_> = decision.standings().collect();
         let rates = policies.explain(&query);
         let rates = rates.iter().map(|explained| ExplainedPolicy::of(explained, &query, &standings));

@@ -1,7 +1,7 @@
 //! Which values are not to be shown.
 
-/// True for names that people give to secrets: whoever asks can put any header field under any name. What stands under such a name is told
-/// from others in logs and lists, and not shown.
+/// True for names that people give to secrets: a policy may count by any header, cookie or attribute. Logs, lists and keys show a digest of
+/// such a value, not the value.
 pub fn sounds_secret(name: &str) -> bool {
     const WORDS: [&str; 14] = [
         "apikey",

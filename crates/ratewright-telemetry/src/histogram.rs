@@ -1,11 +1,11 @@
 //! How long things take, counted in fixed steps.
 //!
-//! An observation is two additions and takes no lock. Who reads meanwhile may find one that is counted and not yet
-//! summed up; both only ever grow.
+//! An observation is two additions and takes no lock. A reading taken meanwhile may have it in the count and not yet in
+//! the sum; both only ever grow.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::quantity::Micros;
+use ratewright_core::Micros;
 
 /// The steps, in microseconds. A decision in memory takes one or two, a call to Redis a few hundred; at 5 and
 /// 10 milliseconds lie the promises.

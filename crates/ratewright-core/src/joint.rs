@@ -1,0 +1,147 @@
+//! Several queries that are decided together: [`Limiter::decide_all`](crate::Limiter::decide_all).
+//!
+//! Envoy sends a request with several descriptors. Each becomes a query; the request passes if none of them denies it.
+//!
+//! | a query that | is charged by | denies the request |
+//! |---|---|---|
+//! | spends, [`Veto::Alone`] | [`Act::Take`] | if it does not fit |
+//! | spends, [`Veto::Together`] | [`Act::Try`] | if it does not fit, and no other query with this veto has room |
+//! | records | [`Act::Record`] | if it is past its limit; it is charged all the same |
+//! | looks | [`Act::Look`] | if it would not fit |
+//! | gives back | [`Act::Record`] of 0, then a refund | never |
+//!
+//! A policy in shadow mode never denies. A limit of zero always does, and asks no store.
+//!
+//! # Laws
+//! - The decision makes one call to the store. What that call could not know follows it:
+//!   [`Limiter::correct`](crate::Limiter::correct).
+//! - A denied request charges nothing but what its queries record.
+//! - The observer sees one decision, or none if no query has a limit.
+//!
+//! [`Act::Take`]: crate::Act::Take
+//! [`Act::Try`]: crate::Act::Try
+//! [`Act::Record`]: crate::Act::Record
+//! [`Act::Look`]: crate::Act::Look
+
+mod charges;
+mod corrections;
+
+pub(crate) use charges::{JointCharges, hide_past, show_past};
+pub(crate) use corrections::Corrections;
+
+use smallvec::SmallVec;
+
+use crate::decision::{Decision, Verdict};
+use crate::policy::{Limit, Mode, Policy};
+use crate::query::Query;
+use crate::quota::Quota;
+use crate::standing::Standing;
+
+/// One of several queries that are decided together.
+#[derive(Clone, Debug)]
+pub struct JointQuery<'a> {
+    /// The query.
+    pub query: Query<'a>,
+    /// Which quota it is charged under.
+    pub quota: JointQuota<'a>,
+    /// Whether it denies the request by itself.
+    pub veto: Veto,
+    /// Units that it gives back. Such a query asks to record 0 units, or to look at 0 if it gives back none.
+    pub gives_back: Option<GiveBack>,
+}
+
+/// Which quota a query is charged under.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum JointQuota<'a> {
+    /// That of each limit that the query selects.
+    OfPolicy,
+    /// This one, in place of the policy's.
+    Instead(&'a Quota),
+    /// A limit of zero in this mode. The query selects nothing; if the limit is enforced, the query is over it.
+    Zero(Mode),
+}
+
+/// How a query that is over its limit denies the request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Veto {
+    /// By itself.
+    Alone,
+    /// Only if all queries with this veto that have a limit are over it.
+    Together,
+}
+
+/// Units that a query gives back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GiveBack {
+    /// Unless the request is denied.
+    IfAllowed(u32),
+    /// Whatever becomes of the request.
+    Always(u32),
+}
+
+/// What holds for all queries of a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct JointTerms {
+    /// Whether the request can be denied. In shadow mode it is charged as if it could.
+    pub mode: Mode,
+    /// True if the request reports what a response has cost that was already sent. The verdict says whether it is past a
+    /// limit; the observer sees no denial.
+    pub is_report: bool,
+}
+
+/// The answer to several queries.
+#[must_use = "`Limiter::correct` gives back what a denied request was charged"]
+#[derive(Debug)]
+pub struct JointDecision {
+    pub(crate) decision: Decision,
+    pub(crate) verdict: Verdict,
+    pub(crate) members: Members,
+    pub(crate) corrections: Corrections,
+}
+
+/// What became of each query.
+pub(crate) type Members = SmallVec<[Member; 4]>;
+
+/// What became of a query.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Member {
+    /// Its charges end before this one.
+    pub(crate) end: usize,
+    /// Whether it has a limit.
+    pub(crate) has_limit: bool,
+    /// Whether it is over it, which denies the request if its veto says so.
+    pub(crate) is_over: bool,
+}
+
+impl JointDecision {
+    /// Whether the request may pass.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// True if the query of this number is over its limit. False in shadow mode, and for a query that gives back.
+    pub fn is_over(&self, number: usize) -> bool {
+        self.members.get(number).is_some_and(|member| member.is_over)
+    }
+
+    /// How the keys of one query stand after its corrections, with policy and limit, in the order of selection.
+    pub fn standings(&self, number: usize) -> impl Iterator<Item = (&Policy, &Limit, &Standing)> {
+        let end = |number: usize| self.members.get(number).map_or(0, |member| member.end);
+        let begin = number.checked_sub(1).map_or(0, end);
+        let standings = self.decision.standings.get(begin..end(number)).unwrap_or_default();
+        standings.iter().filter_map(|standing| {
+            let (policy, limit) = self.decision.policies.limit(standing.limit)?;
+            Some((policy, limit, standing))
+        })
+    }
+}
+
+impl GiveBack {
+    /// The units to give back after a request that is over its limits, or is not.
+    pub(crate) fn units(self, is_over: bool) -> u32 {
+        match self {
+            Self::IfAllowed(_) if is_over => 0,
+            Self::IfAllowed(units) | Self::Always(units) => units,
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Corrections that follow a decision over several queries.
+//!
+//! The decision makes one call to the store, so it waits for one deadline at most. What that call could not know is corrected
+//! afterwards:
+//!
+//! | what the call found | what follows |
+//! |---|---|
+//! | the request is denied, by a record past its limit or because all vetoes together are over, and others were charged | their units are given back |
+//! | one of several limits of a query is used up, and the others were charged | their units are given back |
+//! | the request is denied by a veto, which kept records from being counted | they are recorded |
+//! | units that a query gives back | they are given back |
+//!
+//! The decision shows the standings after these corrections, as far as they are known, and never more units than are left. Until the
+//! corrections are applied, a bucket that is owed a refund holds too few units, and one whose record is still to come too many.
+
+use smallvec::SmallVec;
+
+use super::{GiveBack, JointCharges, JointQuery, JointQuota};
+use crate::charge::{Act, Charge, Charges, Refund};
+use crate::policies::{LimitId, Policies};
+use crate::quantity::Micros;
+use crate::quota::{Algorithm, Quota, Refill};
+use crate::standing::{Basis, Outcome, Receipt, Standing, Standings};
+
+/// Refunds and records that follow a decision.
+#[derive(Debug, Default)]
+pub(crate) struct Corrections {
+    refunds: Vec<DueRefund>,
+    records: Vec<DueRecord>,
+}
+
+/// Units to give back.
+#[derive(Debug)]
+struct DueRefund {
+    /// The number of the query that was charged.
+    number: usize,
+    limit: LimitId,
+    receipt: Receipt,
+    basis: Basis,
+}
+
+/// Units to record.
+#[derive(Debug)]
+struct DueRecord {
+    /// The number of the query that records them.
+    number: usize,
+    limit: LimitId,
+    units: u32,
+}
+
+impl Corrections {
+    /// Finds the corrections, and updates the standings to what they will be.
+    pub(crate) fn of(joint: &JointCharges<'_>, standings: &mut Standings, is_over: bool) -> Self {
+        let due: SmallVec<[u32; 4]> = joint
+            .numbers()
+            .enumerate()
+            .map(|(n, number)| units_due(joint, standings, (n, number), is_over))
+            .collect();
+        let mut corrections = Self::default();
+        for (n, (number, units)) in joint.numbers().zip(due).enumerate() {
+            let (charge, standing) = (&joint.charges[n], &mut standings[n]);
+            if units > 0
+                && let Some(receipt) = standing.take_receipt()
+            {
+                if is_known_to_return(charge, &receipt, joint.queries[number].gives_back) {
+                    give_back(standing, charge.quota, units);
+                }
+                let (limit, basis) = (charge.limit, standing.basis);
+                let receipt = Receipt { cost: units, ..receipt };
+                corrections.refunds.push(DueRefund { number, limit, receipt, basis });
+            }
+            if let Act::Record(units @ 1..) = charge.act
+                && was_not_applied(standing)
+            {
+                record(standing, charge.quota, units);
+                corrections.records.push(DueRecord { number, limit: charge.limit, units });
+            }
+        }
+        corrections
+    }
+
+    /// The refunds, for the queries that were decided. Each is there once.
+    pub(crate) fn take_refunds<'a>(
+        &mut self,
+        policies: &'a Policies,
+        queries: &'a [JointQuery<'a>],
+    ) -> Vec<Refund<'a>> {
+        let due = std::mem::take(&mut self.refunds).into_iter();
+        let refunds = due.filter_map(|DueRefund { number, limit, receipt, basis }| {
+            let Charge { key, quota, .. } = charge(policies, queries.get(number)?, limit, Act::Record(0))?;
+            Some(Refund { key, quota, receipt, basis, id: None })
+        });
+        refunds.collect()
+    }
+
+    /// The records, for the queries that were decided.
+    pub(crate) fn records<'a>(&self, policies: &'a Policies, queries: &'a [JointQuery<'a>]) -> Charges<'a> {
+        let records = self.records.iter().filter_map(|DueRecord { number, limit, units }| {
+            charge(policies, queries.get(*number)?, *limit, Act::Record(*units))
+        });
+        records.collect()
+    }
+}
+
+/// The charge of a query under one limit.
+fn charge<'a>(
+    policies: &'a Policies,
+    joint: &'a JointQuery<'a>,
+    limit: LimitId,
+    act: Act,
+) -> Option<Charge<'a>> {
+    let (policy, found) = policies.limit(limit)?;
+    let quota = match joint.quota {
+        JointQuota::Instead(quota) => quota,
+        JointQuota::OfPolicy | JointQuota::Zero(_) => found.quota(),
+    };
+    let key = joint.query.key(found.name(), limit)?;
+    let (patience, on_failure) = (joint.query.patience, policy.on_failure());
+    Some(Charge { limit, key, quota, act, patience, on_failure })
+}
+
+/// How many units of a charge are given back: those that a denied request was charged, and those that its query gives back. `n` is
+/// the number of the charge, `number` that of its query.
+fn units_due(
+    joint: &JointCharges<'_>,
+    standings: &[Standing],
+    (n, number): (usize, usize),
+    is_over: bool,
+) -> u32 {
+    let Outcome::Paid(receipt) = &standings[n].outcome else { return 0 };
+    match (joint.queries[number].gives_back, joint.charges[n].act) {
+        (Some(gives_back), _) => gives_back.units(is_over),
+        (None, Act::Record(_) | Act::Look(_)) => 0,
+        (None, Act::Take(_) | Act::Try(_)) => {
+            let mut own = joint.numbers().zip(standings).filter(|(other, _)| *other == number);
+            let is_in_vain = is_over || own.any(|(_, standing)| standing.is_over());
+            if is_in_vain { receipt.cost } else { 0 }
+        }
+    }
+}
+
+/// True if a record was not applied because another charge vetoed. One without a response from the store may have been applied.
+fn was_not_applied(standing: &Standing) -> bool {
+    match standing.outcome {
+        Outcome::Paid(_) => false,
+        Outcome::Fits | Outcome::Short { .. } | Outcome::Never => true,
+        Outcome::Unknown => standing.basis == Basis::Shared,
+    }
+}
+
+/// True if all units are sure to return. Units that a query gives back return to a counter or a bucket that is within its limit; a
+/// sliding window needs to know when they were spent.
+fn is_known_to_return(charge: &Charge<'_>, receipt: &Receipt, gives_back: Option<GiveBack>) -> bool {
+    match (gives_back, charge.quota.algorithm()) {
+        (None, _) => true,
+        (Some(_), Algorithm::SlidingWindow | Algorithm::SlidingWindowCounter) => false,
+        (Some(_), Algorithm::FixedWindow(_) | Algorithm::TokenBucket(_) | Algorithm::LeakyBucket(_)) => {
+            !receipt.is_past
+        }
+    }
+}
+
+/// Updates a standing for units that are given back.
+fn give_back(standing: &mut Standing, quota: &Quota, units: u32) {
+    let capacity = quota.capacity().get();
+    standing.remaining = standing.remaining.saturating_add(units).min(capacity);
+    if standing.remaining == capacity {
+        standing.reset_after = Micros::ZERO;
+    } else if is_continuous(quota) {
+        let earned = quota.time_to_earn(units.into()).micros(); // rounded down: waiting so long is always enough
+        standing.reset_after = standing.reset_after.saturating_sub(Micros::new(earned));
+    }
+}
+
+/// Updates a standing for units that are recorded.
+fn record(standing: &mut Standing, quota: &Quota, units: u32) {
+    standing.remaining = standing.remaining.saturating_sub(units);
+    if is_continuous(quota) {
+        standing.reset_after = standing.reset_after + quota.time_to_earn(units.into()).ceil();
+    } else if standing.reset_after.is_zero() && !matches!(quota.algorithm(), Algorithm::FixedWindow(_)) {
+        standing.reset_after = quota.window();
+    }
+}
+
+/// True for a bucket to which each unit returns as soon as it is due.
+fn is_continuous(quota: &Quota) -> bool {
+    match quota.algorithm() {
+        Algorithm::TokenBucket(Refill::Smooth) | Algorithm::LeakyBucket(_) => true,
+        Algorithm::TokenBucket(Refill::Stepped)
+        | Algorithm::SlidingWindow
+        | Algorithm::SlidingWindowCounter
+        | Algorithm::FixedWindow(_) => false,
+    }
+}

@@ -1,0 +1,12 @@
+//! What the crates need to report on themselves, in metrics, logs and lists.
+//!
+//! - [`Histogram`] counts durations. The caller reads the clock.
+//! - [`sounds_secret`] says which values must not be shown.
+//!
+//! Stores and entrypoints both report, and must not see each other; the model does not report.
+
+mod histogram;
+mod secret;
+
+pub use histogram::{Histogram, Reading};
+pub use secret::sounds_secret;
