@@ -17,6 +17,7 @@ mod files;
 mod gateway;
 mod health;
 mod kubernetes;
+mod listeners;
 mod log;
 mod openapi;
 mod packages;
