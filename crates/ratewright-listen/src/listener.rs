@@ -1,14 +1,13 @@
 //! A listener: from the kernel's queue of connections to a stream on which HTTP begins, and to the end of the last one.
 //!
 //! ```text
-//!   accept ─► slot free? total, per client ─► shortest queue ─► task: [PROXY protocol] ─► [TLS] ─► the entrypoint's
-//!      │                                                              └ handshake_timeout ┘           handler
+//!   accept ─► slot free? total, per client ─► [shortest queue] ─► task: [PROXY protocol] ─► [TLS] ─► the entrypoint's
+//!      │                                                                └ handshake_timeout ┘           handler
 //!      └─ stop: the kernel's queue is emptied, the listener closes, connections end within `drain_timeout`
 //! ```
 //!
 //! The entrypoint passes a handler, which serves one connection. Each connection has its own task, so that a slow
-//! handshake delays no other client. A listener has one queue for each runtime that serves its connections: usually one,
-//! in the gateway one for each core.
+//! handshake delays no other client. If other runtimes serve the connections, as in the gateway, each has a queue.
 //!
 //! With the PROXY protocol, the client's address is known only after the header, so the limit per client is checked
 //! then.
@@ -38,6 +37,7 @@ use crate::connection_setup::ConnectionSetup;
 use crate::log_throttle::LogThrottle;
 use crate::shutdown::Shutdown;
 use crate::tls::Alpn;
+use queue::Connections;
 pub use queue::{Accepted, ConnectionQueue};
 use slots::{ConnectionSlot, ConnectionSlots};
 pub use stream::ClientStream;
@@ -104,23 +104,15 @@ pub struct FixedLimits {
     pub handshake_timeout: Duration,
 }
 
-/// Accepts connections, and gives each to a queue.
+/// Accepts connections, and serves them or gives each to a queue.
 ///
 /// ```
-/// # async fn example(stop: ratewright_listen::Shutdown) -> std::io::Result<()> {
-/// use std::time::Duration;
-/// use ratewright_listen::listener::{Accepted, FixedLimits, Listener, ListenerOptions, WhenFull};
-/// use ratewright_listen::{Alpn, ConnectionSetup};
-///
-/// let options = ListenerOptions {
-///     setup: ConnectionSetup::default(),
-///     alpn: Alpn::Http1,
-///     when_full: WhenFull::Wait,
-///     write_timeout: Duration::from_secs(10),
-///     drain_timeout: Duration::from_secs(20),
-/// };
-/// let limits = FixedLimits { connections_max: 1_000, handshake_timeout: Duration::from_secs(10) };
+/// # use std::time::Duration;
+/// # use ratewright_listen::Shutdown;
+/// # use ratewright_listen::listener::{Accepted, FixedLimits, Listener, ListenerOptions};
+/// # async fn example(options: ListenerOptions, stop: Shutdown) -> std::io::Result<()> {
 /// let socket = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+/// let limits = FixedLimits { connections_max: 1_000, handshake_timeout: Duration::from_secs(10) };
 /// let serve = |accepted: Accepted| async move { println!("connection from {}", accepted.client) };
 /// Listener::new(options, limits, stop).serve(socket, serve).await;
 /// # Ok(())
@@ -130,8 +122,6 @@ pub struct Listener {
     shared: Arc<Shared>,
     slots: Arc<ConnectionSlots>,
     queues: Vec<QueueHandle>,
-    /// True if the queue belongs to the runtime that accepts connections.
-    is_queue_here: bool,
     /// Limits the log of failed accepts.
     failures: LogThrottle,
 }
@@ -169,7 +159,7 @@ impl Listener {
     pub fn new(options: ListenerOptions, limits: impl ConnectionLimits + 'static, stop: Shutdown) -> Self {
         let shared = Arc::new(Shared { options, limits: Box::new(limits), stop });
         let failures = LogThrottle::new(LOGGED_EVERY);
-        Self { shared, slots: Arc::default(), queues: Vec::new(), is_queue_here: false, failures }
+        Self { shared, slots: Arc::default(), queues: Vec::new(), failures }
     }
 
     /// A queue of connections, to be served by the runtime that takes it.
@@ -180,59 +170,75 @@ impl Listener {
         ConnectionQueue { shared: Arc::clone(&self.shared), receiver }
     }
 
-    /// Serves connections on the current runtime until a stop has drained them.
-    pub async fn serve<F>(
-        mut self,
-        socket: TcpListener,
-        handler: impl Fn(Accepted) -> F + Send + Sync + 'static,
-    ) where
+    /// Serves connections on the current runtime until a stop has drained them. No queue is needed.
+    pub async fn serve<F>(self, socket: TcpListener, handler: impl Fn(Accepted) -> F + Send + Sync + 'static)
+    where
         F: Future<Output = ()> + Send + 'static,
     {
-        let queue = self.queue();
-        self.is_queue_here = true;
-        tokio::join!(self.accept(socket), queue.serve(handler));
-    }
-
-    /// Accepts connections until a stop. Then it empties the kernel's queue, closes the socket, and ends the queues.
-    pub async fn accept(self, socket: TcpListener) {
-        tokio::select! {
-            () = self.accept_each(&socket) => {}
-            () = self.shared.stop.accepting_ended() => {}
-        }
-        for (stream, peer) in accept_queued(socket) {
-            self.admit(Socket::Unregistered(stream), peer);
-        }
-    }
-
-    async fn accept_each(&self, socket: &TcpListener) {
-        let Shared { options, limits, .. } = &*self.shared;
-        loop {
-            if options.when_full == WhenFull::Wait {
-                self.slots.any_free(|| limits.connections_max()).await;
+        let mut connections = Connections::new(Arc::clone(&self.shared), handler);
+        let serve = |socket, peer| {
+            if let Some(incoming) = self.admit(socket, peer, None) {
+                connections.spawn(incoming);
             }
-            match socket.accept().await {
-                Ok((stream, peer)) => self.admit(Socket::Registered(stream), peer),
-                Err(error) => {
-                    self.report(socket, &error);
-                    tokio::time::sleep(RETRY_ACCEPT_AFTER).await;
+        };
+        self.accept_each(socket, serve).await;
+        connections.drain().await;
+    }
+
+    /// Accepts connections until a stop, and gives each to the queue with the fewest. Then the queues end.
+    pub async fn accept(self, socket: TcpListener) {
+        let enqueue = |socket, peer| {
+            let fewest = self.queues.iter().min_by_key(|queue| queue.n_connections.load(Ordering::Relaxed));
+            let Some(queue) = fewest else { return };
+            let incoming = self.admit(socket, peer, Some(&queue.n_connections));
+            if let Some(Ok(incoming)) = incoming.map(Incoming::detached) {
+                let _ = queue.sender.send(incoming);
+            }
+        };
+        self.accept_each(socket, enqueue).await;
+    }
+
+    /// Accepts connections until a stop. Then it empties the kernel's queue, and closes the socket.
+    async fn accept_each(&self, socket: TcpListener, mut give: impl FnMut(Socket, SocketAddr)) {
+        let Shared { options, limits, stop } = &*self.shared;
+        let accepting = async {
+            loop {
+                if options.when_full == WhenFull::Wait {
+                    self.slots.any_free(|| limits.connections_max()).await;
+                }
+                match socket.accept().await {
+                    Ok((stream, peer)) => give(Socket::Registered(stream), peer),
+                    Err(error) => {
+                        self.report(&socket, &error);
+                        tokio::time::sleep(RETRY_ACCEPT_AFTER).await;
+                    }
                 }
             }
+        };
+        tokio::select! {
+            () = accepting => {}
+            () = stop.accepting_ended() => {}
+        }
+        for (stream, peer) in accept_queued(socket) {
+            give(Socket::Unregistered(stream), peer);
         }
     }
 
-    /// Gives a connection to the queue with the fewest, or closes it if no slot is free.
-    fn admit(&self, socket: Socket, peer: SocketAddr) {
-        let fewest = self.queues.iter().min_by_key(|queue| queue.n_connections.load(Ordering::Relaxed));
-        let Some(queue) = fewest else { return };
+    /// Takes a slot for a connection. None: no slot is free; the connection is closed.
+    fn admit(
+        &self,
+        socket: Socket,
+        peer: SocketAddr,
+        n_queue_connections: Option<&Arc<AtomicUsize>>,
+    ) -> Option<Incoming> {
         let Shared { options, limits, .. } = &*self.shared;
-        let slot = self.slots.take(limits.connections_max(), &queue.n_connections);
-        let Some(mut slot) = slot else { return };
+        let mut slot = self.slots.take(limits.connections_max(), n_queue_connections)?;
         let is_client_known = options.setup.proxy_protocol.is_none();
         if is_client_known && !slot.take_for(limits.client(peer.ip())) {
-            return;
+            return None;
         }
-        let Ok(socket) = socket.prepare(self.is_queue_here) else { return };
-        let _ = queue.sender.send(Incoming { socket, peer, slot });
+        socket.set_nodelay();
+        Some(Incoming { socket, peer, slot })
     }
 
     #[cold]
@@ -244,18 +250,25 @@ impl Listener {
     }
 }
 
+impl Incoming {
+    /// The same connection, known to no runtime.
+    fn detached(self) -> io::Result<Self> {
+        let Self { socket, peer, slot } = self;
+        let socket = match socket {
+            Socket::Registered(stream) => Socket::Unregistered(stream.into_std()?),
+            detached @ Socket::Unregistered(_) => detached,
+        };
+        Ok(Self { socket, peer, slot })
+    }
+}
+
 impl Socket {
-    /// Sets its options, and makes it ready for the runtime that serves it.
-    fn prepare(self, is_queue_here: bool) -> io::Result<Self> {
-        // Waiting to fill a packet only adds latency. An error here does no harm.
-        let _ = match &self {
+    /// Waiting to fill a packet only adds latency. An error here does no harm.
+    fn set_nodelay(&self) {
+        let _ = match self {
             Self::Registered(stream) => stream.set_nodelay(true),
             Self::Unregistered(stream) => stream.set_nodelay(true),
         };
-        match self {
-            Self::Registered(stream) if !is_queue_here => stream.into_std().map(Self::Unregistered),
-            ready @ (Self::Registered(_) | Self::Unregistered(_)) => Ok(ready),
-        }
     }
 }
 

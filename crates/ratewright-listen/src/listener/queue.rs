@@ -32,33 +32,64 @@ pub struct Accepted {
     pub stop: Shutdown,
 }
 
+/// The connections that a runtime serves, each in its own task.
+pub(super) struct Connections<H> {
+    shared: Arc<Shared>,
+    handler: Arc<H>,
+    tasks: JoinSet<()>,
+}
+
 impl ConnectionQueue {
-    /// Serves each connection in its own task, until the listener has stopped and all connections have ended. After
-    /// the drain timeout the rest are cut off.
+    /// Serves connections until the listener has stopped and all connections have ended. After the drain timeout the
+    /// rest are cut off.
     pub async fn serve<F>(mut self, handler: impl Fn(Accepted) -> F + Send + Sync + 'static)
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let (handler, mut connections) = (Arc::new(handler), JoinSet::new());
+        let mut connections = Connections::new(self.shared, handler);
         loop {
             tokio::select! {
-                incoming = self.receiver.recv() => {
-                    let Some(Incoming { socket, peer, slot }) = incoming else { break };
-                    let (shared, handler) = (Arc::clone(&self.shared), Arc::clone(&handler));
-                    connections.spawn(async move {
-                        let mut slot = slot;
-                        if let Some(accepted) = shared.prepare((socket, peer), &mut slot).await {
-                            handler(accepted).await;
-                        }
-                    });
-                }
-                _ = connections.join_next(), if !connections.is_empty() => {}
+                incoming = self.receiver.recv() => match incoming {
+                    Some(incoming) => connections.spawn(incoming),
+                    None => break,
+                },
+                // Releases its memory.
+                _ = connections.tasks.join_next(), if !connections.tasks.is_empty() => {}
             }
         }
+        connections.drain().await;
+    }
+}
+
+impl<H, F> Connections<H>
+where
+    H: Fn(Accepted) -> F + Send + Sync + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    pub(super) fn new(shared: Arc<Shared>, handler: H) -> Self {
+        Self { shared, handler: Arc::new(handler), tasks: JoinSet::new() }
+    }
+
+    /// Prepares a connection, and serves it. Also releases the memory of connections that have ended: on a runtime with
+    /// several threads, waiting for each of them would wake another thread.
+    pub(super) fn spawn(&mut self, incoming: Incoming) {
+        while self.tasks.try_join_next().is_some() {}
+        let (shared, handler) = (Arc::clone(&self.shared), Arc::clone(&self.handler));
+        self.tasks.spawn(async move {
+            let Incoming { socket, peer, mut slot } = incoming;
+            if let Some(accepted) = shared.prepare((socket, peer), &mut slot).await {
+                handler(accepted).await;
+            }
+        });
+    }
+
+    /// Waits until all connections have ended, or until the drain timeout. Then the rest are cut off.
+    pub(super) async fn drain(self) {
+        let Self { shared, handler, mut tasks } = self;
         drop(handler);
         tokio::select! {
-            () = async { while connections.join_next().await.is_some() {} } => {}
-            () = self.shared.stop.drain_timeout(self.shared.options.drain_timeout) => {}
+            () = async { while tasks.join_next().await.is_some() {} } => {}
+            () = shared.stop.drain_timeout(shared.options.drain_timeout) => {}
         }
     }
 }

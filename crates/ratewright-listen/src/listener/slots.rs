@@ -24,7 +24,8 @@ pub(super) struct ConnectionSlot {
     slots: Arc<ConnectionSlots>,
     /// None: not known yet, or not counted.
     client: Option<IpAddr>,
-    n_queue_connections: Arc<AtomicUsize>,
+    /// None: the listener has no queues.
+    n_queue_connections: Option<Arc<AtomicUsize>>,
 }
 
 impl ConnectionSlots {
@@ -39,18 +40,17 @@ impl ConnectionSlots {
     pub(super) fn take(
         self: &Arc<Self>,
         max: usize,
-        n_queue_connections: &Arc<AtomicUsize>,
+        n_queue_connections: Option<&Arc<AtomicUsize>>,
     ) -> Option<ConnectionSlot> {
         if self.n.load(Ordering::Relaxed) >= max {
             return None;
         }
         self.n.fetch_add(1, Ordering::Relaxed);
-        n_queue_connections.fetch_add(1, Ordering::Relaxed);
-        Some(ConnectionSlot {
-            slots: Arc::clone(self),
-            client: None,
-            n_queue_connections: Arc::clone(n_queue_connections),
-        })
+        let n_queue_connections = n_queue_connections.cloned();
+        if let Some(n) = &n_queue_connections {
+            n.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(ConnectionSlot { slots: Arc::clone(self), client: None, n_queue_connections })
     }
 }
 
@@ -80,7 +80,9 @@ impl Drop for ConnectionSlot {
                 }
             }
         }
-        self.n_queue_connections.fetch_sub(1, Ordering::Relaxed);
+        if let Some(n) = &self.n_queue_connections {
+            n.fetch_sub(1, Ordering::Relaxed);
+        }
         self.slots.n.fetch_sub(1, Ordering::Release);
         self.slots.released.notify_one();
     }
