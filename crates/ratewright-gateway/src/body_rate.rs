@@ -15,9 +15,8 @@
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use ratewright_listen::LazyTimer;
 use tokio::time::Instant;
-
-use crate::idle_timer::LazyTimer;
 
 /// The minimum rate of a request body: `n_bytes` in each window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

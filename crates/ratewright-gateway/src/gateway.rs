@@ -1,11 +1,8 @@
-//! The gateway: accepts connections and gives each to a worker.
+//! The gateway: a listener whose connections are served by workers.
 //!
 //! ```text
-//!   accept ─► slot free? total, per address ─► least loaded worker ─► [PROXY protocol] ─► [TLS] ─► HTTP/1.1, HTTP/2
+//!   listener ─► worker with the fewest connections ─► [PROXY protocol] ─► [TLS] ─► HTTP/1.1, HTTP/2
 //! ```
-//!
-//! With the PROXY protocol, the client's address is known only after the header, so the limit per address is checked
-//! then.
 //!
 //! Each core has one runtime, because moving work between threads costs more than it helps: one thread reads, limits
 //! and forwards a request and sends its response.
@@ -13,12 +10,10 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::header::{CONNECTION, HeaderValue};
@@ -26,17 +21,18 @@ use http::{Request, StatusCode, Version};
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use parking_lot::Mutex;
 use ratewright_core::{Clock, Limiter, Observe, Store};
 use ratewright_http::address::network;
+use ratewright_listen::listener::{
+    Accepted, ClientLimit, ConnectionLimits, ConnectionQueue, Listener, ListenerOptions, WhenFull,
+};
 use ratewright_listen::{
-    Alpn, LazyTimer, ParseErrors, ProxyProtocol, Shutdown, ShutdownPhase, Tls, WriteTimeout, accept_queued,
+    Alpn, ConnectionSetup, HyperTimer, ParseErrors, ProxyProtocol, Shutdown, ShutdownPhase, Tls,
 };
 use ratewright_tower::PermitLimiter;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 
 use crate::access_log::AccessLog;
 use crate::backlog::Backlog;
@@ -104,42 +100,15 @@ impl GatewayOptions {
     pub const POOL_IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 }
 
-/// An accepted connection and its slot.
-struct Accepted {
-    stream: std::net::TcpStream,
-    peer: SocketAddr,
-    slot: ConnectionSlot,
-}
-
-/// The number of connections, in total and per address. An IPv6 client is a network.
-#[derive(Debug, Default)]
-struct ConnectionSlots {
-    by_address: Mutex<HashMap<IpAddr, u32>>,
-    n: AtomicUsize,
-}
-
-/// A slot that is released when dropped.
-struct ConnectionSlot {
-    slots: Arc<ConnectionSlots>,
-    /// None: not known yet.
-    address: Option<IpAddr>,
-    n_worker_connections: Arc<AtomicUsize>,
-}
+/// The limits of the current snapshot.
+struct SnapshotLimits(SharedSnapshot);
 
 /// A gateway with running workers, ready to accept connections. Dropping it stops the workers.
-pub struct StartedGateway<S, O> {
-    gateway: Arc<Gateway<S, O>>,
-    options: GatewayOptions,
-    stop: Shutdown,
-    workers: Vec<WorkerHandle>,
+#[derive(Debug)]
+pub struct StartedGateway {
+    listener: Listener,
     /// Ready when the worker has ended.
     finished: Vec<oneshot::Receiver<()>>,
-}
-
-/// Sends connections to a worker.
-struct WorkerHandle {
-    sender: mpsc::UnboundedSender<Accepted>,
-    n_connections: Arc<AtomicUsize>,
 }
 
 impl<S, O> Gateway<S, O>
@@ -155,13 +124,13 @@ where
         self: Arc<Self>,
         options: GatewayOptions,
         stop: Shutdown,
-    ) -> std::io::Result<StartedGateway<S, O>> {
-        let (mut workers, mut finished) = (Vec::new(), Vec::new());
-        for n in 0..options.n_workers.get() {
-            let (sender, receiver) = mpsc::unbounded_channel();
-            let n_connections = Arc::default();
-            workers.push(WorkerHandle { sender, n_connections });
-            let (gateway, options, stop) = (Arc::clone(&self), options.clone(), stop.clone());
+    ) -> std::io::Result<StartedGateway> {
+        let GatewayOptions { n_workers, pool_idle_timeout, .. } = options;
+        let limits = SnapshotLimits(Arc::clone(&self.snapshot));
+        let mut listener = Listener::new(options.into(), limits, stop);
+        let mut finished = Vec::new();
+        for n in 0..n_workers.get() {
+            let (gateway, queue) = (Arc::clone(&self), listener.queue());
             let (begun, has_begun) = std::sync::mpsc::channel();
             let (done, is_done) = oneshot::channel();
             // The thread creates its runtime: a runtime that is dropped here, in an async context, would panic.
@@ -171,7 +140,7 @@ where
                     Err(error) => return drop(begun.send(Err(error))),
                 };
                 drop(begun.send(Ok(())));
-                runtime.block_on(work(gateway, receiver, options, stop));
+                runtime.block_on(work(gateway, queue, pool_idle_timeout));
                 runtime.shutdown_background(); // drop unfinished tasks before reporting the end
                 let _ = done.send(());
             };
@@ -181,226 +150,77 @@ where
                 .unwrap_or_else(|_| Err(std::io::Error::other("worker thread ended at start")))?;
             finished.push(is_done);
         }
-        Ok(StartedGateway { gateway: self, options, stop, workers, finished })
+        Ok(StartedGateway { listener, finished })
     }
 }
 
-impl<S, O> StartedGateway<S, O>
-where
-    S: Store<Error = Infallible> + 'static,
-    O: Observe + 'static,
-{
+impl StartedGateway {
     /// Serves until a stop. Then it accepts no more connections, and requests in flight finish.
-    pub async fn serve(self, listener: TcpListener) {
-        let Self { gateway, options, stop, workers, finished } = self;
-        let slots = Arc::new(ConnectionSlots::default());
-        let proxy = options.proxy_protocol.as_ref();
-        let accepting = async {
-            loop {
-                match listener.accept().await {
-                    Ok(accepted) => gateway.admit(accepted, &slots, &workers, proxy),
-                    // Out of file descriptors, for example. This passes, but not at once.
-                    Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-                }
-            }
-        };
-        tokio::select! {
-            () = accepting => {}
-            () = stop.accepting_ended() => {}
-        }
-        for accepted in accept_queued(listener) {
-            gateway.admit(accepted, &slots, &workers, proxy);
-        }
-        drop(workers);
-        for is_done in finished {
+    pub async fn serve(self, socket: TcpListener) {
+        self.listener.accept(socket).await;
+        for is_done in self.finished {
             let _ = is_done.await;
         }
     }
 }
 
-impl<S, O> Gateway<S, O> {
-    /// Gives a connection to a worker, or closes it if no slot is free. With the PROXY protocol, the slot of its
-    /// address is taken later.
-    fn admit(
-        &self,
-        (stream, peer): (TcpStream, SocketAddr),
-        slots: &Arc<ConnectionSlots>,
-        workers: &[WorkerHandle],
-        proxy: Option<&ProxyProtocol>,
-    ) {
-        let fewest = workers.iter().min_by_key(|worker| worker.n_connections.load(Ordering::Relaxed));
-        let Some(worker) = fewest else { return };
-        let snapshot = self.snapshot.load();
-        let settings = &snapshot.settings;
-        let per_address_max = settings.connections_per_address.map_or(u32::MAX, u32::from);
-        let total_max = usize::try_from(settings.connections_max.get()).unwrap_or(usize::MAX);
-        let client = proxy.is_none().then(|| network(peer.ip(), snapshot.dialect.rules.ipv6_prefix));
-        let Some(slot) = slots.take(client, per_address_max, total_max, &worker.n_connections) else {
-            return;
-        };
-        let _ = stream.set_nodelay(true);
-        if let Ok(stream) = stream.into_std() {
-            let _ = worker.sender.send(Accepted { stream, peer, slot });
-        }
+impl From<GatewayOptions> for ListenerOptions {
+    fn from(options: GatewayOptions) -> Self {
+        let GatewayOptions { tls, proxy_protocol, write_timeout, drain_timeout, .. } = options;
+        let setup = ConnectionSetup { proxy_protocol, tls };
+        Self { setup, alpn: Alpn::Http2, when_full: WhenFull::Close, write_timeout, drain_timeout }
     }
 }
 
-impl ConnectionSlots {
-    fn take(
-        self: &Arc<Self>,
-        address: Option<IpAddr>,
-        per_address_max: u32,
-        total_max: usize,
-        n_worker_connections: &Arc<AtomicUsize>,
-    ) -> Option<ConnectionSlot> {
-        if self.n.load(Ordering::Relaxed) >= total_max {
-            return None;
-        }
-        self.n.fetch_add(1, Ordering::Relaxed);
-        n_worker_connections.fetch_add(1, Ordering::Relaxed);
-        let mut slot = ConnectionSlot {
-            slots: Arc::clone(self),
-            address: None,
-            n_worker_connections: Arc::clone(n_worker_connections),
-        };
-        let is_taken = address.is_none_or(|address| slot.take_for(address, per_address_max));
-        is_taken.then_some(slot)
+impl ConnectionLimits for SnapshotLimits {
+    fn connections_max(&self) -> usize {
+        usize::try_from(self.0.load().settings.connections_max.get()).unwrap_or(usize::MAX)
     }
-}
 
-impl ConnectionSlot {
-    /// Takes a slot of the client's address. False: none is free.
-    fn take_for(&mut self, address: IpAddr, per_address_max: u32) -> bool {
-        let mut by_address = self.slots.by_address.lock();
-        let n = by_address.entry(address).or_insert(0);
-        if *n >= per_address_max {
-            return false;
-        }
-        *n += 1;
-        self.address = Some(address);
-        true
+    fn handshake_timeout(&self) -> Duration {
+        self.0.load().settings.request_header
     }
-}
 
-impl Drop for ConnectionSlot {
-    fn drop(&mut self) {
-        self.n_worker_connections.fetch_sub(1, Ordering::Relaxed);
-        self.slots.n.fetch_sub(1, Ordering::Relaxed);
-        let Some(address) = self.address else { return };
-        let mut by_address = self.slots.by_address.lock();
-        if let Some(n) = by_address.get_mut(&address) {
-            *n = n.saturating_sub(1);
-            if *n == 0 {
-                by_address.remove(&address);
-            }
-        }
+    /// An IPv6 client is a network.
+    fn client(&self, address: IpAddr) -> Option<ClientLimit> {
+        let snapshot = self.0.load();
+        let client = network(address, snapshot.dialect.rules.ipv6_prefix);
+        // Counted even without a limit: a reload may set one.
+        let connections_max = snapshot.settings.connections_per_address.map_or(u32::MAX, u32::from);
+        Some(ClientLimit { client, connections_max })
     }
 }
 
 /// Runs one worker.
-async fn work<S, O>(
-    gateway: Arc<Gateway<S, O>>,
-    mut receiver: mpsc::UnboundedReceiver<Accepted>,
-    options: GatewayOptions,
-    stop: Shutdown,
-) where
-    S: Store<Error = Infallible> + 'static,
-    O: Observe + 'static,
-{
-    let worker = Arc::new(Worker::new(gateway, options.pool_idle_timeout));
-    let mut connections = JoinSet::new();
-    let mut sweep = tokio::time::interval(options.pool_idle_timeout / N_SWEEPS);
-    loop {
-        tokio::select! {
-            accepted = receiver.recv() => {
-                let Some(accepted) = accepted else { break };
-                let (worker, options, stop) = (Arc::clone(&worker), options.clone(), stop.clone());
-                connections.spawn(async move {
-                    serve_accepted(&worker, accepted, options, stop).await;
-                });
-            }
-            _ = connections.join_next(), if !connections.is_empty() => {}
-            _ = sweep.tick() => {
-                worker.shared.pool.sweep();
-                worker.live(); // drops an old snapshot, even without requests
-            }
-        }
-    }
-    let finish = async { while connections.join_next().await.is_some() {} };
-    let timeout = async {
-        stop.reached(ShutdownPhase::Draining).await;
-        tokio::time::sleep(options.drain_timeout).await;
-    };
-    tokio::select! {
-        () = finish => {}
-        () = timeout => {}
-    }
-}
-
-/// Serves one connection.
-async fn serve_accepted<S, O>(
-    worker: &Arc<Worker<S, O>>,
-    accepted: Accepted,
-    options: GatewayOptions,
-    stop: Shutdown,
-) where
-    S: Store<Error = Infallible> + 'static,
-    O: Observe + 'static,
-{
-    let Accepted { stream, peer, mut slot } = accepted;
-    let Ok(mut stream) = TcpStream::from_std(stream) else { return };
-    let peer = match &options.proxy_protocol {
-        None => peer.ip(),
-        Some(proxy) => {
-            // Boxed to keep the future of other connections small.
-            let announcement = Box::pin(announced_client(worker, proxy, (&mut stream, peer), &mut slot));
-            let client = tokio::select! {
-                client = announcement => client,
-                () = stop.first_request_timeout() => None,
-            };
-            let Some(client) = client else { return };
-            client
-        }
-    };
-    let stream = WriteTimeout::new(stream, options.write_timeout);
-    match options.tls {
-        None => serve_connection(worker, (peer, Scheme::Http), stream, stop).await,
-        Some(tls) => {
-            let within = worker.gateway.snapshot.load().settings.request_header;
-            let stream = tokio::select! {
-                stream = tls.accept(stream, peer, Alpn::Http2, within) => stream,
-                () = stop.first_request_timeout() => None,
-            };
-            if let Some(stream) = stream {
-                serve_connection(worker, (peer, Scheme::Https), stream, stop).await;
-            }
-        }
-    }
-    drop(slot);
-}
-
-/// The client that a load balancer announces. None: there is no valid header, or its address has no free slot.
-async fn announced_client<S, O>(
-    worker: &Worker<S, O>,
-    proxy: &ProxyProtocol,
-    (stream, peer): (&mut TcpStream, SocketAddr),
-    slot: &mut ConnectionSlot,
-) -> Option<IpAddr>
+async fn work<S, O>(gateway: Arc<Gateway<S, O>>, queue: ConnectionQueue, pool_idle_timeout: Duration)
 where
     S: Store<Error = Infallible> + 'static,
     O: Observe + 'static,
 {
-    let within = worker.gateway.snapshot.load().settings.request_header;
-    let client = proxy.client(stream, peer, within).await?.ip();
-    let snapshot = worker.gateway.snapshot.load();
-    let per_address_max = snapshot.settings.connections_per_address.map_or(u32::MAX, u32::from);
-    let address = network(client, snapshot.dialect.rules.ipv6_prefix);
-    slot.take_for(address, per_address_max).then_some(client)
+    let worker = Arc::new(Worker::new(gateway, pool_idle_timeout));
+    let sweeps = async {
+        let mut sweep = tokio::time::interval(pool_idle_timeout / N_SWEEPS);
+        loop {
+            sweep.tick().await;
+            worker.shared.pool.sweep();
+            worker.live(); // drops an old snapshot, even without requests
+        }
+    };
+    let of_connection = Arc::clone(&worker);
+    let serving = queue.serve(move |accepted: Accepted| {
+        let Accepted { stream, client, stop, .. } = accepted;
+        let scheme = if stream.is_tls() { Scheme::Https } else { Scheme::Http };
+        serve_connection(Arc::clone(&of_connection), (client.ip(), scheme), stream, stop)
+    });
+    tokio::select! {
+        () = serving => {}
+        () = sweeps => {}
+    }
 }
 
 /// Serves HTTP on a connection until either side ends it.
 async fn serve_connection<S, O>(
-    worker: &Arc<Worker<S, O>>,
+    worker: Arc<Worker<S, O>>,
     (peer, scheme): (IpAddr, Scheme),
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     stop: Shutdown,
@@ -422,7 +242,7 @@ async fn serve_connection<S, O>(
         backlog,
         stop: stop.clone(),
     };
-    let context = Arc::new((Arc::clone(worker), client));
+    let context = Arc::new((Arc::clone(&worker), client));
     let idle = until_idle(Arc::downgrade(&context), stream.handle(), settings.request_header);
     let idle_timeout = settings.timeouts.idle;
     let stalled = until_idle(Arc::downgrade(&context), stream.handle(), idle_timeout);
@@ -455,7 +275,7 @@ async fn serve_connection<S, O>(
     let mut builder = auto::Builder::new(StreamExecutor);
     builder
         .http1()
-        .timer(LazyTimer::default())
+        .timer(HyperTimer::default())
         .header_read_timeout(settings.request_header)
         .max_buf_size(header_max);
     builder
@@ -509,12 +329,6 @@ async fn until_stop(stop: &Shutdown, guard: &GuardHandle) {
             }
             () = again => {}
         }
-    }
-}
-
-impl<S, O> std::fmt::Debug for StartedGateway<S, O> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StartedGateway").field("gateway", &self.gateway).finish_non_exhaustive()
     }
 }
 

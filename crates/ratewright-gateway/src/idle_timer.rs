@@ -1,34 +1,10 @@
-//! Idle timeouts.
-//!
-//! Setting a timer for every frame of a body would cost more than forwarding the frame. So one timer keeps running:
-//! when it fires, it checks when the last frame arrived, and is mostly set again.
+//! Idle timeouts, at almost no cost for each frame of a body.
 
-use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tokio::time::{Instant, Sleep, sleep_until};
-
-/// A timer that is created on first use, and keeps running while its deadline moves later.
-#[derive(Debug, Default)]
-pub(crate) struct LazyTimer(Option<Pin<Box<Sleep>>>);
-
-impl LazyTimer {
-    /// Ready at `until`.
-    pub(crate) fn poll_at(&mut self, context: &mut Context<'_>, until: Instant) -> Poll<()> {
-        let timer = self.0.get_or_insert_with(|| Box::pin(sleep_until(until)));
-        if until < timer.deadline() {
-            timer.as_mut().reset(until);
-        }
-        loop {
-            ready!(timer.as_mut().poll(context));
-            if until <= timer.deadline() {
-                return Poll::Ready(());
-            }
-            timer.as_mut().reset(until);
-        }
-    }
-}
+use ratewright_listen::LazyTimer;
+use tokio::time::Instant;
 
 /// Measures how long nothing has arrived.
 #[derive(Debug, Default)]

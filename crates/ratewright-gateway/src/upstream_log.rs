@@ -37,7 +37,7 @@ impl UpstreamLog {
         request: &Parts,
         now: Timestamp,
     ) {
-        let Some(suppressed) = self.0.admit(now.as_micros()) else { return };
+        let Some(suppressed) = self.0.admit_at(now.as_micros()) else { return };
         let (cause, request_id) = (cause(error), given_id(&request.headers));
         warn!(
             route = %route.id, %server, %error, cause, request_id, suppressed,

@@ -19,7 +19,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Instant;
 use tracing::info;
 
 use crate::log_throttle::LogThrottle;
@@ -54,22 +53,15 @@ impl<I, R> ParseErrors<I, R> {
 
 /// Logs parse errors, at most one a second.
 #[derive(Debug)]
-pub struct ParseErrorLog {
-    throttle: LogThrottle,
-    began_at: Instant,
-}
+pub struct ParseErrorLog;
 
 /// Shared by all listeners of the process, so that the limit holds for all together.
-static LOG: LazyLock<ParseErrorLog> = LazyLock::new(|| {
-    // Tokio's clock, as for all times in this crate.
-    ParseErrorLog { throttle: LogThrottle::new(LOGGED_EVERY), began_at: Instant::now() }
-});
+static THROTTLE: LazyLock<LogThrottle> = LazyLock::new(|| LogThrottle::new(LOGGED_EVERY));
 
 impl ParseErrorLog {
     /// Logs that a request of `peer` could not be parsed, with the correlation id of its response.
     pub fn report(peer: IpAddr, status: u16, id: &str) {
-        let since = u64::try_from(LOG.began_at.elapsed().as_micros()).unwrap_or(u64::MAX);
-        if let Some(suppressed) = LOG.throttle.admit(since.saturating_add(1)) {
+        if let Some(suppressed) = THROTTLE.admit() {
             let reason = match status {
                 431 => "head too large",
                 414 => "request target too long",

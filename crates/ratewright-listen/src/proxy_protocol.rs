@@ -20,7 +20,6 @@ use std::time::Duration;
 use ipnet::IpNet;
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
-use tokio::time::Instant;
 use tracing::info;
 
 use crate::log_throttle::LogThrottle;
@@ -46,7 +45,6 @@ struct Shared {
     from: Vec<IpNet>,
     /// In the order of [`RefusalReason::ALL`].
     refusals: [RefusalCount; RefusalReason::ALL.len()],
-    began_at: Instant,
 }
 
 /// How many connections were refused for one reason.
@@ -84,8 +82,7 @@ impl ProxyProtocol {
     pub fn new(listener: &'static str, from: Vec<IpNet>) -> Self {
         let refusals = RefusalReason::ALL
             .map(|_| RefusalCount { n: AtomicU64::new(0), log: LogThrottle::new(LOGGED_EVERY) });
-        // Tokio's clock, as for all times in this crate.
-        Self { shared: Arc::new(Shared { listener, from, refusals, began_at: Instant::now() }) }
+        Self { shared: Arc::new(Shared { listener, from, refusals }) }
     }
 
     /// The networks of the load balancers.
@@ -135,12 +132,11 @@ impl ProxyProtocol {
 
     #[cold]
     fn refuse(&self, reason: RefusalReason, peer: IpAddr) {
-        let Shared { listener, refusals, began_at, .. } = &*self.shared;
+        let Shared { listener, refusals, .. } = &*self.shared;
         let position = RefusalReason::ALL.iter().position(|known| *known == reason);
         let Some(refusal) = position.and_then(|at| refusals.get(at)) else { return };
         refusal.n.fetch_add(1, Ordering::Relaxed);
-        let now = u64::try_from(began_at.elapsed().as_micros()).unwrap_or(u64::MAX);
-        if let Some(suppressed) = refusal.log.admit(now.saturating_add(1)) {
+        if let Some(suppressed) = refusal.log.admit() {
             let (reason, advice) = (reason.name(), reason.advice());
             info!(%peer, listener, reason, suppressed, "connection refused by proxy_protocol: {advice}");
         }

@@ -11,11 +11,8 @@
 //! Closing an idle HTTP/1.1 connection races with the client's next request on it. So the next response carries
 //! `Connection: close`, and the listener closes only the connections that are still idle when draining begins.
 
-use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 /// How long a new connection may take to send its first request, handshakes included, once listeners drain.
@@ -96,29 +93,12 @@ impl Shutdown {
         self.reached(ShutdownPhase::Draining).await;
         tokio::time::sleep(FIRST_REQUEST_TIMEOUT).await;
     }
-}
 
-/// Accepts the connections in the kernel's queue, then closes the listener. The kernel has completed their handshakes,
-/// and closing the listener first would reset them. Calls `accept` directly: the runtime may not know of them yet.
-pub fn accept_queued(listener: TcpListener) -> impl Iterator<Item = (TcpStream, SocketAddr)> {
-    let listener = listener.into_std();
-    std::iter::from_fn(move || {
-        let listener = listener.as_ref().ok()?;
-        loop {
-            match listener.accept() {
-                Ok((stream, peer)) => {
-                    let stream = stream.set_nonblocking(true).and_then(|()| TcpStream::from_std(stream));
-                    if let Ok(stream) = stream {
-                        return Some((stream, peer));
-                    }
-                }
-                // The client closed this one; others may be queued behind it.
-                Err(error)
-                    if matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::Interrupted) => {}
-                Err(_) => return None,
-            }
-        }
-    })
+    /// Waits until requests in flight are cut off: `drain_timeout` after draining begins.
+    pub async fn drain_timeout(&self, drain_timeout: Duration) {
+        self.reached(ShutdownPhase::Draining).await;
+        tokio::time::sleep(drain_timeout).await;
+    }
 }
 
 #[cfg(test)]
@@ -137,16 +117,6 @@ mod tests {
         assert!(drains.await.is_err());
         trigger.advance_to(ShutdownPhase::Draining);
         shutdown.reached(ShutdownPhase::Draining).await;
-    }
-
-    /// The runtime does not run in between, so it cannot know of any connection.
-    #[tokio::test]
-    async fn queued_connections_are_accepted_before_a_listener_closes() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let clients: Vec<_> = (0..100).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
-        assert_eq!(accept_queued(listener).count(), clients.len());
-        assert!(std::net::TcpStream::connect(address).is_err());
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::Instant;
 use tokio_rustls::rustls::crypto::{CryptoProvider, aws_lc_rs};
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -31,7 +30,6 @@ const LOGGED_EVERY: Duration = Duration::from_secs(10);
 pub struct Tls {
     configs: Arc<ArcSwap<Configs>>,
     failures: Arc<LogThrottle>,
-    began_at: Instant,
 }
 
 /// The same certificates for each [`Alpn`].
@@ -116,7 +114,7 @@ impl Tls {
         config.alpn_protocols.insert(0, b"h2".to_vec());
         let configs = Configs { http1, http2: Arc::new(config), expires_at };
         let failures = Arc::new(LogThrottle::new(LOGGED_EVERY));
-        Ok(Self { configs: Arc::new(ArcSwap::from_pointee(configs)), failures, began_at: Instant::now() })
+        Ok(Self { configs: Arc::new(ArcSwap::from_pointee(configs)), failures })
     }
 
     /// Replaces the certificates with those of `other`, in all clones.
@@ -154,8 +152,7 @@ impl Tls {
 
     #[cold]
     fn log_failure(&self, peer: IpAddr, cause: &str) {
-        let now = u64::try_from(self.began_at.elapsed().as_micros()).unwrap_or(u64::MAX);
-        if let Some(suppressed) = self.failures.admit(now) {
+        if let Some(suppressed) = self.failures.admit() {
             info!(%peer, cause, suppressed, "TLS handshake failed");
         }
     }

@@ -43,7 +43,7 @@ impl Refunds {
 impl IgnoredRefunds {
     #[cold]
     pub(crate) fn report(&self, peer: IpAddr, now: Timestamp) {
-        if let Some(suppressed) = self.0.admit(now.as_micros()) {
+        if let Some(suppressed) = self.0.admit_at(now.as_micros()) {
             warn!(
                 %peer,
                 suppressed,

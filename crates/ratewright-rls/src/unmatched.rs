@@ -32,7 +32,7 @@ impl Unmatched {
     #[cold]
     pub(crate) fn domain(&self, domain: &str, now: Timestamp) {
         self.n_requests.fetch_add(1, Ordering::Relaxed);
-        if let Some(suppressed) = self.warnings.admit(now.as_micros()) {
+        if let Some(suppressed) = self.warnings.admit_at(now.as_micros()) {
             let domain = domain.split_at(domain.floor_char_boundary(NAME_MAX)).0;
             warn!(
                 domain,

@@ -1,17 +1,16 @@
-//! Accepts HTTP connections until the program stops.
+//! Serves HTTP/1.1 on the connections of a listener.
 //!
 //! Everything is bounded: the number of connections, the size of a request's head and the time to send it, the time
-//! for the client to read a response, and the time to finish after a stop. A TLS handshake has the time of a head, and
-//! runs in the connection's own task, so that a slow one delays no other client.
+//! for the client to read a response, and the time to finish after a stop. A TLS handshake has the time of a head.
 //!
 //! ```text
-//!   accept ─ slot? ─► task:  [PROXY protocol] ─► [TLS handshake] ─► head ─► response ─┐
-//!                             head_within         head_within       ▲  head_within   │ read_within
-//!                                                                   └────────────────┘
+//!   slot ─► [PROXY protocol] ─► [TLS handshake] ─► head ─► response ─┐
+//!            head_within         head_within       ▲  head_within   │ read_within
+//!                                                  └────────────────┘
 //! ```
 
 use std::convert::Infallible;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,16 +21,13 @@ use http::{HeaderValue, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::TokioIo;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use ratewright_http::Problem;
 use ratewright_http::correlation::given_id;
+use ratewright_listen::listener::{Accepted, FixedLimits, Listener, ListenerOptions, WhenFull};
 use ratewright_listen::{
-    Alpn, ConnectionSetup, LazyTimer, ParseErrorLog, ParseErrors, ProxyProtocol, RenderParseError, Shutdown,
-    Tls, WriteTimeout, accept_queued,
+    Alpn, ConnectionSetup, HyperTimer, ParseErrorLog, ParseErrors, RenderParseError, Shutdown,
 };
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::net::TcpListener;
 use tower::{Service, ServiceExt};
 
 use crate::access::{BehindLoadBalancer, ClientCertified};
@@ -64,159 +60,71 @@ impl Default for Listening {
     }
 }
 
-/// An accepted connection.
-struct ClientConnection {
-    peer: SocketAddr,
-    router: Router,
-    listening: Listening,
-    /// Signals a graceful shutdown, and is dropped with the connection.
-    watcher: Watcher,
-    stop: Shutdown,
-    client_certified: Option<ClientCertified>,
-    /// Set if the listener requires the PROXY protocol.
-    behind_load_balancer: Option<BehindLoadBalancer>,
-}
-
 /// Serves until `stop`. Then no more connections are accepted, handshakes end, and requests in flight finish.
 pub async fn serve(
-    listener: TcpListener,
+    socket: TcpListener,
     router: Router,
     listening: Listening,
     setup: impl Into<ConnectionSetup>,
     stop: Shutdown,
 ) {
-    let ConnectionSetup { proxy_protocol, tls } = setup.into();
-    let behind_load_balancer = proxy_protocol.as_ref().map(|_| BehindLoadBalancer);
-    let slots = Arc::new(Semaphore::new(listening.connections_max));
-    let graceful = GracefulShutdown::new();
-    let admit = |(mut stream, peer): (TcpStream, SocketAddr), slot: Option<OwnedSemaphorePermit>| {
-        // Responses are small, so waiting to fill a packet only adds latency. An error here does no harm.
-        let _ = stream.set_nodelay(true);
-        let (router, watcher, stop) = (router.clone(), graceful.watcher(), stop.clone());
-        let mut connection = ClientConnection {
-            peer,
-            router,
-            listening,
-            watcher,
-            stop,
-            client_certified: None,
-            behind_load_balancer,
-        };
-        let (proxy_protocol, tls) = (proxy_protocol.clone(), tls.clone());
-        tokio::spawn(async move {
-            // Boxed, so that connections without it stay small.
-            if let Some(proxy) = proxy_protocol
-                && !Box::pin(connection.read_proxy_header(&mut stream, proxy)).await
-            {
-                return;
-            }
-            let stream = WriteTimeout::new(stream, listening.read_within);
-            match tls {
-                None => connection.serve(stream).await,
-                // Boxed, so that connections without TLS stay small.
-                Some(tls) => Box::pin(connection.serve_tls(stream, tls)).await,
-            }
-            drop(slot);
-        });
+    let options = ListenerOptions {
+        setup: setup.into(),
+        alpn: Alpn::Http1,
+        when_full: WhenFull::Wait,
+        write_timeout: listening.read_within,
+        drain_timeout: listening.drain_timeout,
     };
-    let accepting = async {
-        loop {
-            let slot = Arc::clone(&slots).acquire_owned().await.ok();
-            admit(accept(&listener).await, slot);
+    let Listening { connections_max, head_within: handshake_timeout, .. } = listening;
+    let listener = Listener::new(options, FixedLimits { connections_max, handshake_timeout }, stop);
+    listener.serve(socket, move |accepted| serve_connection(accepted, router.clone(), listening)).await;
+}
+
+/// Serves requests until the client closes the connection or the listener stops.
+async fn serve_connection(accepted: Accepted, router: Router, listening: Listening) {
+    let Accepted { stream, client, is_announced, stop } = accepted;
+    let client_certified = stream.has_client_certificate().then_some(ClientCertified);
+    let behind_load_balancer = is_announced.then_some(BehindLoadBalancer);
+    let stop = Arc::new(stop); // cheaper to clone for each request
+    let of_request = Arc::clone(&stop);
+    let router = router.into_service::<Incoming>();
+    let service = hyper::service::service_fn(move |mut request: http::Request<Incoming>| {
+        request.extensions_mut().insert(ConnectInfo(client));
+        if let Some(client_certified) = client_certified {
+            request.extensions_mut().insert(client_certified);
         }
-    };
-    tokio::select! {
-        () = accepting => {}
-        () = stop.accepting_ended() => {}
-    }
-    for accepted in accept_queued(listener) {
-        let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { break };
-        admit(accepted, Some(slot));
-    }
-    let finished = async {
-        while graceful.count() > 0 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
+        if let Some(behind_load_balancer) = behind_load_balancer {
+            request.extensions_mut().insert(behind_load_balancer);
         }
-    };
+        let (mut router, stop) = (router.clone(), Arc::clone(&of_request));
+        async move {
+            // Cloning a URI shares its text.
+            let (uri, given) = (request.uri().clone(), given_id(request.headers()).map(str::to_owned));
+            let mut response = router.ready().await?.call(request).await?;
+            if stop.has_begun() {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            let status = response.status();
+            if !status.is_client_error() && !status.is_server_error() {
+                return Ok::<_, Infallible>(response);
+            }
+            Ok(add_request_id(response, uri.path(), &given.unwrap_or_else(new_id)))
+        }
+    });
+    let stream = ParseErrors::new(stream, ParseErrorResponder { peer: client.ip() });
+    let http = http1::Builder::new()
+        .timer(HyperTimer::default())
+        .header_read_timeout(listening.head_within)
+        .max_buf_size(listening.head_bytes_max.max(8 * 1024))
+        .serve_connection(TokioIo::new(stream), service);
+    let mut http = std::pin::pin!(http);
+    // Connection errors concern the client only.
     tokio::select! {
-        () = finished => {}
+        _ = http.as_mut() => return,
         () = stop.first_request_timeout() => {}
     }
-    let _ = tokio::time::timeout(listening.drain_timeout, graceful.shutdown()).await;
-}
-
-/// The next connection. Running out of file descriptors passes; trying without a pause would not help.
-async fn accept(listener: &TcpListener) -> (TcpStream, SocketAddr) {
-    loop {
-        match listener.accept().await {
-            Ok(accepted) => return accepted,
-            Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
-        }
-    }
-}
-
-impl ClientConnection {
-    /// Reads the client's address from the PROXY protocol header. False: the header is invalid, or the listener stops.
-    async fn read_proxy_header(&mut self, stream: &mut TcpStream, proxy: ProxyProtocol) -> bool {
-        let client = tokio::select! {
-            client = proxy.client(stream, self.peer, self.listening.head_within) => client,
-            () = self.stop.first_request_timeout() => None,
-        };
-        self.peer = client.unwrap_or(self.peer);
-        client.is_some()
-    }
-
-    /// Does the TLS handshake, then serves. A stop ends an unfinished handshake.
-    async fn serve_tls(mut self, stream: WriteTimeout, tls: Tls) {
-        let stop = self.stop.clone();
-        let stream = tokio::select! {
-            stream = tls.accept(stream, self.peer.ip(), Alpn::Http1, self.listening.head_within) => stream,
-            () = stop.first_request_timeout() => None,
-        };
-        if let Some(stream) = stream {
-            // A presented certificate is verified: TLS requests one only if a client CA is configured.
-            self.client_certified = stream.get_ref().1.peer_certificates().map(|_| ClientCertified);
-            self.serve(stream).await;
-        }
-    }
-
-    /// Serves requests until the client closes the connection or the listener stops.
-    async fn serve(self, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
-        let Self { peer, router, listening, watcher, stop, client_certified, behind_load_balancer } = self;
-        let stop = Arc::new(stop); // cheaper to clone for each request
-        let router = router.into_service::<Incoming>();
-        let service = hyper::service::service_fn(move |mut request: http::Request<Incoming>| {
-            request.extensions_mut().insert(ConnectInfo(peer));
-            if let Some(client_certified) = client_certified {
-                request.extensions_mut().insert(client_certified);
-            }
-            if let Some(behind_load_balancer) = behind_load_balancer {
-                request.extensions_mut().insert(behind_load_balancer);
-            }
-            let (mut router, stop) = (router.clone(), Arc::clone(&stop));
-            async move {
-                // Cloning a URI shares its text.
-                let (uri, given) = (request.uri().clone(), given_id(request.headers()).map(str::to_owned));
-                let mut response = router.ready().await?.call(request).await?;
-                if stop.has_begun() {
-                    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
-                }
-                let status = response.status();
-                if !status.is_client_error() && !status.is_server_error() {
-                    return Ok::<_, Infallible>(response);
-                }
-                Ok(add_request_id(response, uri.path(), &given.unwrap_or_else(new_id)))
-            }
-        });
-        let stream = ParseErrors::new(stream, ParseErrorResponder { peer: peer.ip() });
-        let http = http1::Builder::new()
-            .timer(LazyTimer::default())
-            .header_read_timeout(listening.head_within)
-            .max_buf_size(listening.head_bytes_max.max(8 * 1024))
-            .serve_connection(TokioIo::new(stream), service);
-        // Connection errors concern the client only.
-        let _ = watcher.watch(http).await;
-    }
+    http.as_mut().graceful_shutdown();
+    let _ = http.await;
 }
 
 /// Responds to requests that hyper cannot parse.
@@ -243,6 +151,7 @@ mod tests {
     use super::*;
     use axum::routing::get;
     use tokio::io::AsyncWriteExt;
+    use tokio::net::TcpStream;
 
     /// A client that never reads loses its connection, which frees the slot for the next client.
     #[tokio::test]

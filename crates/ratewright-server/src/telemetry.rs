@@ -38,10 +38,11 @@ use ratewright_core::{
     Algorithm, Ask, Attribute, AttributeName, Basis, Clock, Decision, Key, Limit, Micros, Mode, Observe,
     Outcome, Policy, Query, Standing, Timestamp, Verdict,
 };
+use ratewright_listen::LogThrottle;
 use ratewright_telemetry::sounds_secret;
 
 pub use checks::{Check, Checks};
-pub use decision_log::{WarnLimit, Warnings};
+pub use decision_log::Warnings;
 pub use decisions::{DecisionCount, Decisions, NearLimit};
 pub use denials::{Denial, Denials, DeniedClient};
 
@@ -53,9 +54,9 @@ pub struct Telemetry<C> {
     checks: Checks,
     decisions: Decisions,
     denials: Denials,
-    warnings: WarnLimit,
+    warnings: LogThrottle,
     /// Separate, so that a flood of shadow denials does not suppress other warnings.
-    shadow_warnings: WarnLimit,
+    shadow_warnings: LogThrottle,
     /// The wall clock, for the time of denials.
     clock: C,
     /// Measures how long decisions take.
@@ -102,8 +103,8 @@ impl<C: Clock> Telemetry<C> {
             checks: Checks::default(),
             decisions: Decisions::default(),
             denials: Denials::default(),
-            warnings: WarnLimit::new(warnings),
-            shadow_warnings: WarnLimit::new(warnings),
+            warnings: warnings.throttle(),
+            shadow_warnings: warnings.throttle(),
             clock,
             timer,
         }
@@ -183,7 +184,7 @@ impl<C: Clock> Telemetry<C> {
             Verdict::Deny => &self.warnings,
             Verdict::Allow => &self.shadow_warnings,
         };
-        if let Some(suppressed) = warnings.admit(now) {
+        if let Some(suppressed) = warnings.admit_at(now.as_micros()) {
             decision_log::denied(query, decision, suppressed);
         }
     }

@@ -11,11 +11,12 @@ use http::Response;
 use http::header::UPGRADE;
 use http_body::Body as _;
 use hyper_util::rt::TokioExecutor;
+use parking_lot::Mutex;
 use ratewright_core::{ManualClock, Policies, Unobserved};
 use ratewright_http::Dialect;
 use ratewright_listen::ShutdownTrigger;
 use ratewright_tower::{PermitLimiter, Permits};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, copy, split};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs};
 
@@ -63,7 +64,7 @@ impl TestGateway {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let (worker, stop) = (Arc::clone(&self.worker), self.stop.clone());
         let peer = IpAddr::from([192, 0, 2, 1]);
-        tokio::spawn(async move { serve_connection(&worker, (peer, Scheme::Http), theirs, stop).await });
+        tokio::spawn(serve_connection(worker, (peer, Scheme::Http), theirs, stop));
         ours
     }
 

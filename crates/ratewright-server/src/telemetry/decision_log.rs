@@ -4,10 +4,11 @@
 //! how many were suppressed. `Warnings::All` logs every denial.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
-use parking_lot::Mutex;
-use ratewright_core::{AttributeName, Decision, Mode, Query, Timestamp, quantity::SECOND};
+use ratewright_core::{AttributeName, Decision, Mode, Query};
 use ratewright_http::RateLimitHeaders;
+use ratewright_listen::LogThrottle;
 use tracing::{Level, debug, warn};
 
 use super::{basis_name, deciding_policy, denial_summary, write_client};
@@ -21,20 +22,6 @@ pub enum Warnings {
     PerSecond(NonZeroU32),
 }
 
-/// Bounds the rate of warnings.
-#[derive(Debug)]
-pub struct WarnLimit {
-    warnings: Warnings,
-    logged: Mutex<LoggedInSecond>,
-}
-
-#[derive(Debug, Default)]
-struct LoggedInSecond {
-    second: u64,
-    n: u32,
-    n_suppressed: u64,
-}
-
 impl Default for Warnings {
     /// Ten: enough to see what happens, and at most a gigabyte a week.
     fn default() -> Self {
@@ -42,26 +29,14 @@ impl Default for Warnings {
     }
 }
 
-impl WarnLimit {
-    /// No denial logged yet.
-    pub fn new(warnings: Warnings) -> Self {
-        Self { warnings, logged: Mutex::default() }
-    }
-
-    /// Whether to log a denial now, and how many were suppressed since the last one.
-    pub fn admit(&self, now: Timestamp) -> Option<u64> {
-        let Warnings::PerSecond(n_max) = self.warnings else { return Some(0) };
-        let second = now.as_micros() / SECOND;
-        let mut logged = self.logged.lock();
-        if logged.second != second {
-            (logged.second, logged.n) = (second, 0);
-        }
-        if logged.n >= n_max.get() {
-            logged.n_suppressed += 1;
-            return None;
-        }
-        logged.n += 1;
-        Some(std::mem::take(&mut logged.n_suppressed))
+impl Warnings {
+    /// Limits the log accordingly.
+    pub(super) fn throttle(self) -> LogThrottle {
+        let n_max = match self {
+            Self::All => NonZeroU32::MAX, // nobody writes so many lines in a second
+            Self::PerSecond(n_max) => n_max,
+        };
+        LogThrottle::several(n_max, Duration::from_secs(1))
     }
 }
 
@@ -118,27 +93,14 @@ fn client(query: &Query<'_>, decision: &Decision) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ratewright_core::Micros;
 
     #[test]
-    fn b7_the_first_denials_of_a_second_are_logged_and_the_next_line_counts_the_rest() {
-        let limit = WarnLimit::new(Warnings::PerSecond(NonZeroU32::new(2).unwrap()));
-        let at = |millis| Timestamp::default() + Micros::from_millis(millis);
-        let logged =
-            [0, 10, 20, 999, 1_000, 1_001, 1_002, 5_000, 5_000].map(|millis| limit.admit(at(millis)));
-        assert_eq!(logged, [Some(0), Some(0), None, None, Some(2), Some(0), None, Some(1), Some(0)]);
-    }
-
-    #[test]
-    fn b7_all_denials_are_logged_if_configured() {
-        let limit = WarnLimit::new(Warnings::All);
-        assert!((0..1_000).all(|_| limit.admit(Timestamp::default()) == Some(0)));
-    }
-
-    #[test]
-    fn a_clock_that_is_set_back_does_not_silence_the_log() {
-        let limit = WarnLimit::new(Warnings::PerSecond(NonZeroU32::MIN));
-        let [late, early] = [100, 1].map(|secs| Timestamp::default() + Micros::from_secs(secs));
-        assert_eq!([late, early, early].map(|at| limit.admit(at)), [Some(0), Some(0), None]);
+    fn b7_a_flood_of_denials_is_throttled_unless_all_are_to_be_logged() {
+        let n_logged = |warnings: Warnings| {
+            let throttle = warnings.throttle();
+            (0..1_000).filter(|_| throttle.admit_at(0).is_some()).count()
+        };
+        assert_eq!(n_logged(Warnings::default()), 10);
+        assert_eq!(n_logged(Warnings::All), 1_000);
     }
 }

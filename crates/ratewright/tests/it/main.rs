@@ -16,6 +16,7 @@ mod explain;
 mod gateway;
 mod health;
 mod kubernetes;
+mod listeners;
 mod log_levels;
 mod monitoring;
 mod openapi;
