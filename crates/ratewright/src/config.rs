@@ -15,26 +15,26 @@ mod conditions;
 mod cors;
 mod envoy;
 mod error;
+mod explain;
 mod file;
 mod gateway;
 mod in_flight;
-mod lay;
+mod ineffective;
 mod listen;
-mod meaning;
-mod named;
-mod never;
+mod merge;
 mod outline;
-mod plain;
 mod policies;
 mod quotas;
+mod raw_value;
 mod reader;
 mod reference;
+mod referenced_files;
 mod routes;
 mod source;
 mod store;
 mod upstream;
-mod words;
-mod written;
+mod values;
+mod yaml_errors;
 
 use std::collections::BTreeMap;
 use std::hash::Hasher as _;
@@ -51,28 +51,28 @@ use tracing::level_filters::LevelFilter;
 
 pub(crate) use changes::{Change, Contents, changes, short as changes_in_short};
 pub(crate) use clients::ClientsConfig;
-pub(crate) use envoy::{EnvoyConfig, of_text as envoy_of_text, written as envoy_written};
+pub(crate) use envoy::{EnvoyConfig, descriptors as envoy_descriptors, of_text as envoy_of_text};
 pub(crate) use error::ConfigError;
+pub(crate) use explain::{explain, explain_envoy};
 use file::File;
-use lay::{How, Lay, Laying};
-use listen::Doors;
-pub(crate) use listen::{DoorConfig, ListenConfig};
-use meaning::Family;
-pub(crate) use meaning::{LogDenials, LogFormat};
-use named::Named;
+use listen::EnabledListeners;
+pub(crate) use listen::{ListenConfig, ListenerConfig};
+use merge::{Merge, MergeMode, Merging};
 use outline::Outline;
-pub(crate) use plain::likest;
-use plain::unknown_of;
-pub(crate) use plain::words as yaml_words;
-use policies::{RuleSets, Whole};
+use policies::{PolicyContext, RuleSets};
+use raw_value::RawValue;
+pub(crate) use raw_value::{Position, in_file};
 pub(crate) use reader::Environment;
-use reader::{Reader, Told};
+use reader::{AvailableAttributes, Reader};
 pub(crate) use reference::{reference, schema};
+use referenced_files::ReferencedFiles;
 pub(crate) use source::{Source, SourceFile, beside as profile_beside};
 pub(crate) use store::{RedisConfig, StoreConfig};
-pub(crate) use words::{envoy as envoy_words, words};
-use written::Written;
-pub(crate) use written::{Place, in_file};
+use values::Family;
+pub(crate) use values::{LogDenials, LogFormat};
+pub(crate) use yaml_errors::closest;
+pub(crate) use yaml_errors::describe as describe_yaml_error;
+use yaml_errors::unknown_name;
 
 /// What the program runs with.
 pub(crate) struct Config {
@@ -107,7 +107,7 @@ pub(crate) struct Config {
     /// Where traces go, if anywhere.
     pub(crate) traces: Option<TracesConfig>,
     /// The store section in words, to tell whether it has changed.
-    pub(crate) store_words: String,
+    pub(crate) store_digest: String,
     /// True if all is denied while the store is out of reach.
     pub(crate) is_store_required: bool,
     /// What is valid, but can never act, or is probably not what was meant.
@@ -179,7 +179,7 @@ pub(crate) struct TracesConfig {
 #[derive(Clone, PartialEq, Eq, Default)]
 pub(crate) struct Fingerprint {
     files: Vec<SourceFile>,
-    named: Named,
+    referenced: ReferencedFiles,
 }
 
 impl Config {
@@ -198,10 +198,10 @@ impl Config {
         texts: &mut Fingerprint,
         environment: Environment<'_>,
     ) -> Result<Self, Vec<ConfigError>> {
-        let mut reader = Reader::new(&texts.files, std::mem::take(&mut texts.named), environment);
-        let config = reader.one_of_all().map(|file| reader.config(file));
-        let Reader { mut errors, mut warnings, named, .. } = reader;
-        texts.named = named.settle();
+        let mut reader = Reader::new(&texts.files, std::mem::take(&mut texts.referenced), environment);
+        let config = reader.merged_file().map(|file| reader.config(file));
+        let Reader { mut errors, mut warnings, referenced, .. } = reader;
+        texts.referenced = referenced.forget_unused();
         errors.sort_by_key(ConfigError::order);
         warnings.sort_by_key(ConfigError::order);
         match config {
@@ -211,7 +211,7 @@ impl Config {
     }
 
     /// The listeners that are opened, by name.
-    pub(crate) fn open_listeners(&self) -> impl Iterator<Item = (&'static str, &DoorConfig)> {
+    pub(crate) fn open_listeners(&self) -> impl Iterator<Item = (&'static str, &ListenerConfig)> {
         let ListenConfig { gateway, api, grpc, admin, control: _ } = &self.listen;
         let gateway = (!self.gateway.routes.is_empty()).then_some(("gateway", gateway));
         let grpc = self.envoy.is_some().then_some(("grpc", grpc));
@@ -221,7 +221,7 @@ impl Config {
 
     /// The defaults, with the rules for Envoy in this file or folder.
     pub(crate) fn of_envoy(path: &Path) -> Result<Self, Vec<ConfigError>> {
-        let mut reader = Reader::new(&[], Named::default(), &|_| None);
+        let mut reader = Reader::new(&[], ReferencedFiles::default(), &|_| None);
         let config = reader.config(File { envoy: Some(file::Envoy::naming(path)), ..File::default() });
         reader.errors.sort_by_key(ConfigError::order);
         if reader.errors.is_empty() { Ok(config) } else { Err(reader.errors) }
@@ -232,7 +232,7 @@ impl Config {
         files: Vec<SourceFile>,
         environment: Environment<'_>,
     ) -> Result<Self, Vec<ConfigError>> {
-        Self::of(&mut Fingerprint { files, named: Named::elsewhere() }, environment)
+        Self::of(&mut Fingerprint { files, referenced: ReferencedFiles::elsewhere() }, environment)
     }
 
     /// The configuration that a text describes, without an environment.
@@ -256,54 +256,57 @@ impl Fingerprint {
     pub(crate) fn again(&self, source: &Source) -> Result<Self, Vec<ConfigError>> {
         let files = source.read();
         let files = files.map_err(|error| vec![ConfigError::of_file(error.path, error.problem)])?;
-        Ok(Self { files, named: self.named.again() })
+        Ok(Self { files, referenced: self.referenced.reread() })
     }
 
     /// The folders in which a change of the files that are named shows.
     pub(crate) fn folders(&self) -> impl Iterator<Item = PathBuf> {
-        self.named.folders()
+        self.referenced.folders()
     }
 }
 
 impl Reader<'_> {
     /// All files as one. Nothing, if one of them cannot be read: what the others lack may stand in that one.
-    fn one_of_all(&mut self) -> Option<File> {
-        let mut whole = File::default();
-        let mut is_whole = true;
+    fn merged_file(&mut self) -> Option<File> {
+        let mut merged = File::default();
+        let mut is_complete = true;
         for (number, source) in self.files.iter().enumerate() {
-            let parsed = written::in_file(number, || {
+            let parsed = raw_value::in_file(number, || {
                 file::parse(&source.text)
-                    .map_err(|error| (error.location().and_then(Place::of), plain::words(&error)))
+                    .map_err(|error| (error.location().and_then(Position::of), yaml_errors::describe(&error)))
             });
             match parsed {
-                Err((place, problem)) => {
-                    is_whole = false;
-                    let place = place.unwrap_or(Place { file: number, line: 1, column: 1 });
+                Err((position, problem)) => {
+                    is_complete = false;
+                    let position = position.unwrap_or(Position { file: number, line: 1, column: 1 });
                     // Nobody knows what is a secret in a file that cannot be read.
-                    if error::may_hold_secrets(&source.text, place.line) {
-                        self.secret.insert((number, place.line));
+                    if error::may_hold_secrets(&source.text, position.line) {
+                        self.secret.insert((number, position.line));
                     }
-                    self.wrong(Some(place), problem);
+                    self.error(Some(position), problem);
                 }
                 Ok(file) => {
-                    self.secret.extend(file.secrets().map(|place| (place.file, place.line)));
+                    self.secret.extend(file.secrets().map(|position| (position.file, position.line)));
                     let n_listed = file.policies.as_ref().map(Vec::len);
                     self.listing.extend(n_listed.map(|n| (source.path.clone(), n)));
-                    let how = if source.is_profile { How::Over } else { How::Beside };
-                    let mut laying = Laying { how, twice: Vec::new() };
-                    whole.lay(file, &mut laying);
-                    laying.twice.into_iter().for_each(|(place, other)| self.twice(place, other));
+                    let mode = if source.is_profile { MergeMode::Override } else { MergeMode::Beside };
+                    let mut merging = Merging { mode, duplicates: Vec::new() };
+                    merged.merge(file, &mut merging);
+                    merging
+                        .duplicates
+                        .into_iter()
+                        .for_each(|(position, other)| self.set_in_two_files(position, other));
                 }
             }
         }
-        is_whole.then_some(whole)
+        is_complete.then_some(merged)
     }
 
     /// Notes that a setting stands in two files of a folder.
-    fn twice(&mut self, place: Option<Place>, other: Option<Place>) {
-        let other = self.whereabouts(other, place);
-        self.wrong(
-            place,
+    fn set_in_two_files(&mut self, position: Option<Position>, other: Option<Position>) {
+        let other = self.describe_position(other, position);
+        self.error(
+            position,
             format!("this is set {other} too; set it once, or put one of the two into a profile"),
         );
     }
@@ -319,18 +322,18 @@ impl Reader<'_> {
         let (lists_policies, lists_routes) = (file.policies.is_some(), file.routes.is_some());
         let routes = self.routes(file.routes, &gateway, clients.rules.case);
         let routed = routes::named(&routes);
-        let written = policies::written_names(file.policies.as_deref());
+        let raw = policies::policy_names(file.policies.as_deref());
         let enabled = self.read_if("enabled", &file.enabled).unwrap_or(true);
-        let envoy = file.envoy.map(|written| self.envoy(written, enabled));
+        let envoy = file.envoy.map(|raw| self.envoy(raw, enabled));
         let others = envoy.iter().flat_map(|envoy: &EnvoyConfig| envoy.domains.policies()).cloned();
         let brought = envoy.iter().flat_map(|_| ratewright_rls::override_policies());
         let others: Vec<_> = others.chain(brought).collect();
-        self.told = Told {
+        self.available = AvailableAttributes {
             routes: routes::ids(&routes),
-            has_tokens: clients.rules.token.is_some() || (has_jwt && self.named.are_elsewhere()),
+            has_tokens: clients.rules.token.is_some() || (has_jwt && self.referenced.are_elsewhere()),
             has_user_header: clients.rules.user_header.is_some(),
         };
-        let whole = Whole {
+        let context = PolicyContext {
             others: &others,
             routed: &routed,
             enabled,
@@ -342,27 +345,27 @@ impl Reader<'_> {
         let exempt = file.exempt.unwrap_or_default();
         let defaults = api.defaults.unwrap_or_default();
         let store = self.store(store);
-        let ad_hoc = defaults.written();
-        let doors = Doors {
+        let ad_hoc = defaults.names_set();
+        let enabled = EnabledListeners {
             has_tokens: access.has_tokens(),
             has_routes: !routes.is_empty(),
             has_envoy: envoy.is_some(),
         };
-        let RuleSets { policies, permits } = self.rule_sets(file.policies, defaults, exempt, whole);
+        let RuleSets { policies, permits } = self.rule_sets(file.policies, defaults, exempt, context);
         Config {
-            is_enabled: whole.enabled,
+            is_enabled: context.enabled,
             envoy,
             lists_policies,
             listing: std::mem::take(&mut self.listing),
             lists_routes,
             ad_hoc,
-            store_words: format!("{store:?} {:x}", self.unshown.finish()),
+            store_digest: format!("{store:?} {:x}", self.hidden_settings.finish()),
             is_store_required: matches!(store, StoreConfig::Redis(_))
-                && whole.on_failure == OnFailure::Closed,
-            listen: self.listen(file.listen.unwrap_or_default(), doors),
+                && context.on_failure == OnFailure::Closed,
+            listen: self.listen(file.listen.unwrap_or_default(), enabled),
             stop: self.stop(&file.stop_delay, &file.drain_timeout),
             gateway: Settings {
-                routes: self.all_routes(routes, written, [&policies, &permits]),
+                routes: self.all_routes(routes, raw, [&policies, &permits]),
                 explain_tokens: explain_tokens(&access),
                 ..gateway
             },
@@ -383,8 +386,8 @@ impl Reader<'_> {
 
     fn stop(
         &mut self,
-        delay: &Option<Written<Micros>>,
-        drain_timeout: &Option<Written<Micros>>,
+        delay: &Option<RawValue<Micros>>,
+        drain_timeout: &Option<RawValue<Micros>>,
     ) -> StopConfig {
         let default = StopConfig::default();
         StopConfig {
@@ -409,49 +412,49 @@ impl Reader<'_> {
         AnswersConfig { fields, problem_type: kind.unwrap_or_else(|| Problem::BLANK.to_owned()) }
     }
 
-    fn labels(&mut self, written: file::Metrics) -> Labels {
+    fn labels(&mut self, raw: file::Metrics) -> Labels {
         let mut labels = BTreeMap::new();
-        for (name, value) in written.labels.unwrap_or_default() {
+        for (name, value) in raw.labels.unwrap_or_default() {
             let Some(text) = self.read(&format!("metrics.labels.{name}"), &value) else { continue };
             match Labels::new([(name.clone(), text.clone())].into()) {
                 Ok(_) => drop(labels.insert(name, text)),
-                Err(error) => self.wrong(value.place, format!("metrics.labels: {error}")),
+                Err(error) => self.error(value.position, format!("metrics.labels: {error}")),
             }
         }
         let labels = Labels::new(labels);
-        labels.map_err(|error| self.wrong(None, format!("metrics.labels: {error}"))).unwrap_or_default()
+        labels.map_err(|error| self.error(None, format!("metrics.labels: {error}"))).unwrap_or_default()
     }
 
-    fn traces(&mut self, written: &file::Traces) -> Option<TracesConfig> {
-        let place = written.endpoint.as_ref().and_then(|endpoint| endpoint.place);
-        let endpoint = self.read_if("traces.endpoint", &written.endpoint);
-        let ratio = self.read_if("traces.ratio", &written.ratio).map_or(0.01, |ratio| ratio.0);
+    fn traces(&mut self, raw: &file::Traces) -> Option<TracesConfig> {
+        let position = raw.endpoint.as_ref().and_then(|endpoint| endpoint.position);
+        let endpoint = self.read_if("traces.endpoint", &raw.endpoint);
+        let ratio = self.read_if("traces.ratio", &raw.ratio).map_or(0.01, |ratio| ratio.0);
         let Some(endpoint) = endpoint.filter(|endpoint| endpoint.starts_with("http://")) else {
             let problem =
                 "traces.endpoint must be a collector's http:// address, for example http://127.0.0.1:4318";
-            self.wrong(place, problem.to_owned());
+            self.error(position, problem.to_owned());
             return None;
         };
         if !cfg!(feature = "otel") {
             let problem = "traces: this program is built without them; build it with --features otel, or leave traces out";
-            self.wrong(place, problem.to_owned());
+            self.error(position, problem.to_owned());
         }
         Some(TracesConfig { endpoint, ratio })
     }
 
-    fn log(&mut self, written: file::Log) -> LogConfig {
-        for (module, level) in written.modules.iter().flatten() {
+    fn log(&mut self, raw: file::Log) -> LogConfig {
+        for (module, level) in raw.modules.iter().flatten() {
             let name = module.split("::").next().unwrap_or_default();
             if !LOGGING.contains(&name) {
                 let problem = format!("log.modules: unknown module {name:?}");
-                self.wrong(level.place, unknown_of(&problem, name, &LOGGING));
+                self.error(level.position, unknown_name(&problem, name, &LOGGING));
             }
         }
         LogConfig {
-            level: self.read_if("log.level", &written.level).unwrap_or(LevelFilter::INFO),
-            modules: self.read_table("log.modules", written.modules),
-            format: self.read_if("log.format", &written.format).unwrap_or(LogFormat::Auto),
-            denials: self.read_if("log.denials", &written.denials).unwrap_or(LogDenials::PerSecond(DENIALS)),
+            level: self.read_if("log.level", &raw.level).unwrap_or(LevelFilter::INFO),
+            modules: self.read_table("log.modules", raw.modules),
+            format: self.read_if("log.format", &raw.format).unwrap_or(LogFormat::Auto),
+            denials: self.read_if("log.denials", &raw.denials).unwrap_or(LogDenials::PerSecond(DENIALS)),
         }
     }
 }

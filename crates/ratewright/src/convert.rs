@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use ratewright_core::{Pattern, Policy};
 use ratewright_rls_rules::{Descriptor, RateLimit};
 
-use crate::config::{ConfigError, envoy_written};
+use crate::config::{ConfigError, envoy_descriptors};
 use plan::{Line, Said, Terms};
 
 /// What a group of policies is written with at its head.
@@ -37,7 +37,7 @@ const NOBODY: &str = "nothing-has-this";
 
 /// The policies that mean the same as the rules in these files and folders, as a policy file.
 pub(crate) fn envoy(paths: &[PathBuf]) -> Result<String, Vec<ConfigError>> {
-    Ok(policies(&envoy_written(paths)?))
+    Ok(policies(&envoy_descriptors(paths)?))
 }
 
 /// A policy file for some domains.

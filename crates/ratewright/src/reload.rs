@@ -199,7 +199,7 @@ impl Reloads {
     fn report(&self, before: &Contents) -> Vec<Value> {
         let now = self.in_force.lock();
         let in_force = changes(before, &now).into_iter().filter(|change| !change.needs_restart);
-        in_force.chain(self.pending(&now)).map(|change| change.told()).collect()
+        in_force.chain(self.pending(&now)).map(|change| change.to_json()).collect()
     }
 
     /// True if the last one put its file in force, or there was none.
@@ -357,7 +357,7 @@ impl Running {
         info!(generation, changes = changes_in_short(&changes), "policies reloaded");
         Reloaded::Done {
             generation,
-            changes: changes.iter().map(|change| change.told()).collect(),
+            changes: changes.iter().map(|change| change.to_json()).collect(),
             warnings: config.warnings.iter().map(|warning| format!("{warning:#}")).collect(),
         }
     }

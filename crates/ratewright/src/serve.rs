@@ -33,7 +33,7 @@ use tokio::task::JoinSet;
 use tracing::{error, info};
 
 use crate::buckets::Buckets;
-use crate::config::{Config, DoorConfig, ListenConfig, LogDenials, Source, StopConfig};
+use crate::config::{Config, ListenConfig, ListenerConfig, LogDenials, Source, StopConfig};
 use crate::envoy::RateLimits;
 use crate::figures;
 use crate::gateway::Passage;
@@ -67,7 +67,7 @@ struct Bound {
     name: &'static str,
     listener: TcpListener,
     address: SocketAddr,
-    config: DoorConfig,
+    config: ListenerConfig,
 }
 
 /// All doors that are bound.
@@ -248,7 +248,7 @@ impl Serving {
 
 impl Doors {
     fn bind(config: &Config, sockets: &mut Sockets) -> anyhow::Result<Self> {
-        let mut bind = |name, door: &DoorConfig| Bound::bind(name, door.clone(), sockets);
+        let mut bind = |name, door: &ListenerConfig| Bound::bind(name, door.clone(), sockets);
         let ListenConfig { api, admin, gateway, grpc, .. } = &config.listen;
         let gateway = (!config.gateway.routes.is_empty()).then_some(gateway);
         let grpc = config.envoy.as_ref().map(|envoy| (grpc, envoy.listening));
@@ -518,7 +518,7 @@ impl Running {
 }
 
 impl Bound {
-    fn bind(name: &'static str, config: DoorConfig, sockets: &mut Sockets) -> anyhow::Result<Self> {
+    fn bind(name: &'static str, config: ListenerConfig, sockets: &mut Sockets) -> anyhow::Result<Self> {
         let listener = sockets.take(name, config.address).and_then(TcpListener::from_std);
         let listener = listener.with_context(|| {
             let address = config.address;

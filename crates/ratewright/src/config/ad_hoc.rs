@@ -5,46 +5,55 @@ use std::num::NonZeroU32;
 use ratewright_core::{Algorithm, AttributeName, Mode, Policy, Selector};
 
 use super::file;
-use super::policies::Whole;
+use super::policies::PolicyContext;
+use super::raw_value::{Located, RawValue};
 use super::reader::Reader;
-use super::written::{At, Written};
 
 impl Reader<'_> {
     /// The policies behind ad hoc keys: one for each algorithm, under the algorithm's name.
-    pub(super) fn ad_hoc(&mut self, written: file::Defaults, whole: Whole<'_>) -> Vec<Policy> {
-        let bucket: fn() -> At<file::Quota> = || file::Quota::of("10/s", Some(100));
-        let window: fn() -> At<file::Quota> = || file::Quota::of("100/60s", None);
-        let quotas = written.each().into_iter().zip([bucket, bucket, window, window, window]);
+    pub(super) fn ad_hoc(&mut self, raw: file::Defaults, context: PolicyContext<'_>) -> Vec<Policy> {
+        let bucket: fn() -> Located<file::Quota> = || file::Quota::of("10/s", Some(100));
+        let window: fn() -> Located<file::Quota> = || file::Quota::of("100/60s", None);
+        let quotas = raw.each().into_iter().zip([bucket, bucket, window, window, window]);
         let policies = quotas
-            .map(|((name, written), default)| (name, written.cloned().unwrap_or_else(default)))
-            .filter_map(|(name, quota)| self.ad_hoc_policy(name, &quota, whole));
+            .map(|((name, raw), default)| (name, raw.cloned().unwrap_or_else(default)))
+            .filter_map(|(name, quota)| self.ad_hoc_policy(name, &quota, context));
         policies.collect()
     }
 
-    fn ad_hoc_policy(&mut self, name: &str, written: &At<file::Quota>, whole: Whole<'_>) -> Option<Policy> {
+    fn ad_hoc_policy(
+        &mut self,
+        name: &str,
+        raw: &Located<file::Quota>,
+        context: PolicyContext<'_>,
+    ) -> Option<Policy> {
         let path = format!("api.defaults.{name}");
-        if let Some(algorithm) = &written.value.algorithm {
-            self.wrong(algorithm.place, format!("{path}.algorithm is {name} already; leave it out"));
+        if let Some(algorithm) = &raw.value.algorithm {
+            self.error(algorithm.position, format!("{path}.algorithm is {name} already; leave it out"));
             return None;
         }
-        let quota = self.quota(&path, &written.value, written.place, Algorithm::named(name))?;
+        let quota = self.quota(&path, &raw.value, raw.position, Algorithm::named(name))?;
         let policy =
-            Policy::new(name, quota).map_err(|error| self.wrong(written.place, error.to_string())).ok()?;
-        let mode = if whole.enabled { Mode::Enforce } else { Mode::Off };
+            Policy::new(name, quota).map_err(|error| self.error(raw.position, error.to_string())).ok()?;
+        let mode = if context.enabled { Mode::Enforce } else { Mode::Off };
         Some(
             policy
                 .covering(Selector::Named)
                 .by(&[AttributeName::Key])
                 .in_mode(mode)
-                .with_on_failure(whole.on_failure),
+                .with_on_failure(context.on_failure),
         )
     }
 }
 
 impl file::Quota {
     /// A quota that nobody wrote.
-    fn of(rate: &str, burst: Option<u32>) -> At<Self> {
-        let burst = burst.and_then(NonZeroU32::new).map(|burst| Written::unwritten(&burst.to_string()));
-        At { value: Self { rate: Some(Written::unwritten(rate)), burst, ..Self::default() }, place: None }
+    fn of(rate: &str, burst: Option<u32>) -> Located<Self> {
+        let burst =
+            burst.and_then(NonZeroU32::new).map(|burst| RawValue::without_position(&burst.to_string()));
+        Located {
+            value: Self { rate: Some(RawValue::without_position(rate)), burst, ..Self::default() },
+            position: None,
+        }
     }
 }

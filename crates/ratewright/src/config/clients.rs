@@ -8,9 +8,9 @@ use ratewright_http::jwt::{KeySet, TokenRules, Verifier};
 use ratewright_http::{IdentityRules, TokenUser};
 
 use super::file;
-use super::meaning::FileName;
+use super::raw_value::{Position, RawValue};
 use super::reader::Reader;
-use super::written::{Place, Written};
+use super::values::FileName;
 use crate::jwks::JwksSource;
 
 /// Whom to believe.
@@ -27,36 +27,36 @@ enum Keys {
 }
 
 impl Reader<'_> {
-    pub(super) fn clients(&mut self, written: file::Clients) -> ClientsConfig {
-        let trusted = self.read_all("clients.trusted_proxies", &written.trusted_proxies).unwrap_or_default();
+    pub(super) fn clients(&mut self, raw: file::Clients) -> ClientsConfig {
+        let trusted = self.read_all("clients.trusted_proxies", &raw.trusted_proxies).unwrap_or_default();
         let source =
-            self.read_if("clients.forwarded_by", &written.forwarded_by).unwrap_or(Forwarding::XForwardedFor);
-        let user = written.user.unwrap_or_default();
+            self.read_if("clients.forwarded_by", &raw.forwarded_by).unwrap_or(Forwarding::XForwardedFor);
+        let user = raw.user.unwrap_or_default();
         let (token, jwks) = user.jwt.and_then(|jwt| self.jwt(&jwt)).unzip();
         let user_header = self.read_if("clients.user.header", &user.header);
         if let (Some(header), true) =
             (user.header.as_ref().filter(|_| user_header.is_some()), trusted.is_empty())
         {
             let problem = "clients.user.header is believed from trusted proxies only, and there are none; set clients.trusted_proxies";
-            self.wrong(header.place, problem.to_owned());
+            self.error(header.position, problem.to_owned());
         }
-        let case = self.read_if("clients.case", &written.case).unwrap_or_default();
+        let case = self.read_if("clients.case", &raw.case).unwrap_or_default();
         let ambiguous_paths =
-            self.read_if("clients.ambiguous_paths", &written.ambiguous_paths).unwrap_or_default();
-        let ipv6_prefix = self.ipv6_prefix(&written.ipv6_prefix);
+            self.read_if("clients.ambiguous_paths", &raw.ambiguous_paths).unwrap_or_default();
+        let ipv6_prefix = self.ipv6_prefix(&raw.ipv6_prefix);
         let proxies = Proxies { trusted, source };
         let rules = IdentityRules { proxies, ipv6_prefix, case, ambiguous_paths, token, user_header };
         ClientsConfig { rules, jwks: jwks.flatten() }
     }
 
-    fn ipv6_prefix(&mut self, written: &Option<Written<u32>>) -> u8 {
-        let bits = self.read_if("clients.ipv6_prefix", written).unwrap_or(64);
+    fn ipv6_prefix(&mut self, raw: &Option<RawValue<u32>>) -> u8 {
+        let bits = self.read_if("clients.ipv6_prefix", raw).unwrap_or(64);
         match u8::try_from(bits) {
             Ok(bits @ 16..=128) => bits,
             _ => {
-                let place = written.as_ref().and_then(|written| written.place);
-                self.wrong(
-                    place,
+                let position = raw.as_ref().and_then(|raw| raw.position);
+                self.error(
+                    position,
                     format!("clients.ipv6_prefix is {bits}; use 16 to 128, for example 64 or 56"),
                 );
                 64
@@ -93,58 +93,61 @@ impl Reader<'_> {
 
     fn keys(&mut self, jwt: &file::Jwt) -> Option<Keys> {
         const PATH: &str = "clients.user.jwt";
-        let places = [
-            jwt.secret.as_ref().and_then(|written| written.place),
-            jwt.public_key.as_ref().and_then(|written| written.place),
-            jwt.jwks.as_ref().and_then(|written| written.place),
+        let positions = [
+            jwt.secret.as_ref().and_then(|raw| raw.position),
+            jwt.public_key.as_ref().and_then(|raw| raw.position),
+            jwt.jwks.as_ref().and_then(|raw| raw.position),
         ];
         let n_given = [jwt.secret.is_some(), jwt.public_key.is_some(), jwt.jwks.is_some()]
             .iter()
             .filter(|is| **is)
             .count();
         if n_given != 1 {
-            let place =
-                places.into_iter().flatten().last().or(jwt.claim.as_ref().and_then(|claim| claim.place));
+            let position = positions
+                .into_iter()
+                .flatten()
+                .last()
+                .or(jwt.claim.as_ref().and_then(|claim| claim.position));
             let problem = if n_given == 0 {
                 "has no key to verify tokens with; give one of secret, public_key and jwks"
             } else {
                 "has several keys to verify tokens with; leave one of secret, public_key and jwks"
             };
-            self.wrong(place, format!("{PATH} {problem}"));
+            self.error(position, format!("{PATH} {problem}"));
             return None;
         }
-        if let Some(written) = &jwt.secret {
-            let secret = self.read(&format!("{PATH}.secret"), written)?;
+        if let Some(raw) = &jwt.secret {
+            let secret = self.read(&format!("{PATH}.secret"), raw)?;
             return self.key_set(
                 &format!("{PATH}.secret"),
-                written.place,
+                raw.position,
                 KeySet::secret(secret.0.as_bytes()),
             );
         }
-        if let Some(written) = &jwt.public_key {
-            let pem = self.content(&format!("{PATH}.public_key"), written)?;
-            return self.key_set(&format!("{PATH}.public_key"), written.place, KeySet::pem(&pem));
+        if let Some(raw) = &jwt.public_key {
+            let pem = self.content(&format!("{PATH}.public_key"), raw)?;
+            return self.key_set(&format!("{PATH}.public_key"), raw.position, KeySet::pem(&pem));
         }
-        let written = jwt.jwks.as_ref()?;
+        let raw = jwt.jwks.as_ref()?;
         let path = format!("{PATH}.jwks");
-        let text = self.read(&path, written)?;
+        let text = self.read(&path, raw)?;
         if text.contains("://") {
             let source = JwksSource::new(&text);
             return source
-                .map_err(|error| self.wrong(written.place, format!("{path}: {error}")))
+                .map_err(|error| self.error(raw.position, format!("{path}: {error}")))
                 .ok()
                 .map(Keys::Fetched);
         }
-        let json = self.content(&path, &written.meaning::<FileName>())?;
-        self.key_set(&path, written.place, KeySet::jwks(&json))
+        let json = self.content(&path, &raw.cast::<FileName>())?;
+        self.key_set(&path, raw.position, KeySet::jwks(&json))
     }
 
     fn key_set(
         &mut self,
         path: &str,
-        place: Option<Place>,
+        position: Option<Position>,
         keys: Result<KeySet, ratewright_http::jwt::KeyError>,
     ) -> Option<Keys> {
-        keys.map_err(|error| self.wrong(place, format!("{path}: {error}"))).ok().map(Keys::Here)
+        keys.map_err(|error| self.error(position, format!("{path}: {error}"))).ok().map(Keys::Here)
     }
 }

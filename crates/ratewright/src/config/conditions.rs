@@ -5,10 +5,10 @@ use ratewright_core::{AttributeName, Condition, Pattern};
 use ratewright_http::path::{Case, normalise};
 
 use super::file;
-use super::never::Untold;
-use super::plain::likest;
+use super::ineffective::UnavailableEffect;
+use super::raw_value::{ConfigValue, Position, RawList, RawValue};
 use super::reader::Reader;
-use super::written::{Meaning, Place, Several, Written};
+use super::yaml_errors::closest;
 
 /// What is never charged, unless the file says otherwise.
 const EXEMPT_PATHS: [&str; 11] = [
@@ -91,24 +91,19 @@ fn looks_like_regex(text: &str) -> Option<&'static str> {
 
 impl Reader<'_> {
     /// Tests that must all hold.
-    pub(super) fn condition(
-        &mut self,
-        path: &str,
-        written: &file::Condition,
-        case: Case,
-    ) -> Option<Condition> {
+    pub(super) fn condition(&mut self, path: &str, raw: &file::Condition, case: Case) -> Option<Condition> {
         let mut condition = Condition::default();
-        let mut is_sound = true;
-        for (name, patterns) in &written.0 {
+        let mut is_valid = true;
+        for (name, patterns) in &raw.0 {
             let path = format!("{path}.{name}");
-            let added = match AttributeName::understand(name) {
+            let added = match AttributeName::from_text(name) {
                 Err(why) => {
-                    self.wrong(patterns.place, format!("{path}: {name:?} is no attribute; {why}"));
+                    self.error(patterns.position, format!("{path}: {name:?} is no attribute; {why}"));
                     None
                 }
                 Ok(_) if patterns.items.is_empty() => {
-                    self.wrong(
-                        patterns.place,
+                    self.error(
+                        patterns.position,
                         format!("{path} is an empty list, which nothing fits; leave it out"),
                     );
                     None
@@ -117,32 +112,32 @@ impl Reader<'_> {
                     self.networks(&path, patterns).map(|networks| condition.clone().and_within(networks))
                 }
                 Ok(name) => {
-                    self.check_told(&path, [&name], patterns.place, Untold::Ignored);
+                    self.check_available(&path, [&name], patterns.position, UnavailableEffect::Ignored);
                     let patterns = self.patterns(&path, &name, patterns, case);
                     patterns.map(|patterns| condition.clone().and_fits(name, patterns))
                 }
             };
             match added {
                 Some(added) => condition = added,
-                None => is_sound = false,
+                None => is_valid = false,
             }
         }
-        is_sound.then_some(condition)
+        is_valid.then_some(condition)
     }
 
-    fn networks(&mut self, path: &str, written: &Several<String>) -> Option<Vec<IpNet>> {
-        written.items.iter().map(|network| self.read(path, &network.meaning())).collect()
+    fn networks(&mut self, path: &str, raw: &RawList<String>) -> Option<Vec<IpNet>> {
+        raw.items.iter().map(|network| self.read(path, &network.cast())).collect()
     }
 
     fn patterns(
         &mut self,
         path: &str,
         name: &AttributeName<String>,
-        written: &Several<String>,
+        raw: &RawList<String>,
         case: Case,
     ) -> Option<Vec<Pattern>> {
         let patterns: Vec<_> =
-            written.items.iter().map(|pattern| self.pattern(path, name, pattern, case)).collect();
+            raw.items.iter().map(|pattern| self.pattern(path, name, pattern, case)).collect();
         patterns.into_iter().collect()
     }
 
@@ -150,27 +145,27 @@ impl Reader<'_> {
         &mut self,
         path: &str,
         name: &AttributeName<String>,
-        written: &Written<String>,
+        raw: &RawValue<String>,
         case: Case,
     ) -> Option<Pattern> {
-        let mut text = self.read(path, written)?;
+        let mut text = self.read(path, raw)?;
         if let Some(problem) = looks_like_regex(&text) {
-            self.wrong(written.place, format!("{path} is {text:?}; {problem}"));
+            self.error(raw.position, format!("{path} is {text:?}; {problem}"));
             return None;
         }
         match name {
-            AttributeName::Method => text = self.method(path, &text, written.place)?,
+            AttributeName::Method => text = self.method(path, &text, raw.position)?,
             AttributeName::Host => {
                 text = text.to_ascii_lowercase();
-                self.check_host(path, &text, written.place);
+                self.check_host(path, &text, raw.position);
             }
             AttributeName::Path if !text.starts_with(['/', '*']) => {
                 let problem = format!("{path} is {text:?}, which no path fits; begin with / or **");
-                self.wrong(written.place, problem);
+                self.error(raw.position, problem);
                 return None;
             }
             AttributeName::Path => {
-                self.check_path(path, &text, written.place);
+                self.check_path(path, &text, raw.position);
                 if case == Case::Insensitive {
                     text = text.to_ascii_lowercase();
                 }
@@ -178,7 +173,7 @@ impl Reader<'_> {
             AttributeName::Header(header) if header == "authorization" => {
                 text = ratewright_http::parts::credentials_pattern(&text);
             }
-            AttributeName::Route => self.check_route(path, &text, written.place),
+            AttributeName::Route => self.check_route(path, &text, raw.position),
             AttributeName::Ip
             | AttributeName::User
             | AttributeName::Key
@@ -189,32 +184,32 @@ impl Reader<'_> {
             | AttributeName::Named(_) => {}
         }
         let pattern = Pattern::new(&text, name.separator());
-        pattern.map_err(|error| self.wrong(written.place, format!("{path}: {error}"))).ok()
+        pattern.map_err(|error| self.error(raw.position, format!("{path}: {error}"))).ok()
     }
 
     /// A method, or a pattern of methods, in capitals.
-    pub(super) fn method(&mut self, path: &str, text: &str, place: Option<Place>) -> Option<String> {
+    pub(super) fn method(&mut self, path: &str, text: &str, position: Option<Position>) -> Option<String> {
         let method = text.to_ascii_uppercase();
         if method.contains('*') || METHODS.contains(&method.as_str()) {
             return Some(method);
         }
         if method.parse::<http::Method>().is_err() {
             let problem = format!("{path} is {text:?}, which is not a method; use GET, POST or another one");
-            self.wrong(place, problem);
+            self.error(position, problem);
             return None;
         }
-        if let Some(like) = likest(&method, &METHODS) {
-            self.wrong(place, format!("{path} is {text:?}, which is not a method; did you mean {like}?"));
+        if let Some(like) = closest(&method, &METHODS) {
+            self.error(position, format!("{path} is {text:?}, which is not a method; did you mean {like}?"));
             return None;
         }
         let problem =
             format!("{path} is {text:?}, which no standard defines; it applies only to clients that send it");
-        self.warn(place, problem);
+        self.warn(position, problem);
         Some(method)
     }
 
     /// Warns of a pattern that the paths of requests do not fit, since these are compared in their normal form.
-    fn check_path(&mut self, path: &str, text: &str, place: Option<Place>) {
+    fn check_path(&mut self, path: &str, text: &str, position: Option<Position>) {
         if text == "/" {
             return;
         }
@@ -223,27 +218,27 @@ impl Reader<'_> {
                 "{path} is {text:?}, which no request fits: paths are compared without a slash at the end. \
                  Write {shorter}, or {text}** for all below it too"
             );
-            return self.warn(place, problem);
+            return self.warn(position, problem);
         }
         if text.contains(['?', '#']) {
             let problem = format!(
                 "{path} is {text:?}, which no request fits: paths are compared without the query. \
                  Leave it out, and test a parameter with query:NAME"
             );
-            return self.warn(place, problem);
+            return self.warn(position, problem);
         }
         if text.contains("/.*") {
             let problem = format!(
                 "{path} is {text:?}, which fits only names that begin with a dot. Write * for any text within a segment, \
                  ** for any text"
             );
-            return self.warn(place, problem);
+            return self.warn(position, problem);
         }
         if text.contains(['{', '}']) || text.contains("/:") {
             let problem = format!(
                 "{path} is {text:?}; parameters such as {{id}} are for routes. Write * for any text within a segment: /users/*"
             );
-            return self.warn(place, problem);
+            return self.warn(position, problem);
         }
         // What a path can be, once stars stand for something.
         let example = text.replace('*', "x");
@@ -255,34 +250,34 @@ impl Reader<'_> {
                 "{path} is {text:?}, but paths are compared in their normal form: decoded, without //, . and .., and without \
                  parameters (;v=1). Write {example}"
             );
-            self.warn(place, problem);
+            self.warn(position, problem);
         }
     }
 
     /// Warns of a pattern that no host fits.
-    fn check_host(&mut self, path: &str, text: &str, place: Option<Place>) {
+    fn check_host(&mut self, path: &str, text: &str, position: Option<Position>) {
         let example = text.replace('*', "x");
         if ratewright_http::parts::host_of(&example).as_deref() != Some(&example) {
             let problem = format!(
                 "{path} is {text:?}, which no request fits: hosts are compared without port, user and a dot at the end: \
                  api.example.com, *.example.com"
             );
-            self.warn(place, problem);
+            self.warn(position, problem);
         }
     }
 
     /// What is never charged: each condition alone is enough.
-    pub(super) fn exempt(&mut self, written: file::Exempt, case: Case) -> Vec<Condition> {
-        let unwritten = |texts: &[&str]| Several {
-            items: texts.iter().map(|text| Written::unwritten(text)).collect(),
-            place: None,
+    pub(super) fn exempt(&mut self, raw: file::Exempt, case: Case) -> Vec<Condition> {
+        let without_position = |texts: &[&str]| RawList {
+            items: texts.iter().map(|text| RawValue::without_position(text)).collect(),
+            position: None,
         };
-        let paths = written.paths.unwrap_or_else(|| unwritten(&EXEMPT_PATHS));
-        let methods = written.methods.unwrap_or_else(|| unwritten(&EXEMPT_METHODS));
+        let paths = raw.paths.unwrap_or_else(|| without_position(&EXEMPT_PATHS));
+        let methods = raw.methods.unwrap_or_else(|| without_position(&EXEMPT_METHODS));
         let paths = self.patterns("exempt.paths", &AttributeName::Path, &paths, case).unwrap_or_default();
         let methods =
             self.patterns("exempt.methods", &AttributeName::Method, &methods, case).unwrap_or_default();
-        let clients = self.read_all("exempt.clients", &written.clients).unwrap_or_default();
+        let clients = self.read_all("exempt.clients", &raw.clients).unwrap_or_default();
         let conditions = [
             Condition::default().and_fits(AttributeName::Path, paths),
             Condition::default().and_fits(AttributeName::Method, methods),

@@ -9,9 +9,9 @@ use ratewright_core::Micros;
 use ratewright_gateway::{AllowedHeaders, Cors, CorsError, CorsRules};
 
 use super::file;
-use super::meaning::{CorsHeader, CorsMethod, ExposedHeader};
+use super::raw_value::{ConfigValue, Located, Position, RawList, RawValue};
 use super::reader::Reader;
-use super::written::{At, Meaning, Place, Several, Written};
+use super::values::{CorsHeader, CorsMethod, ExposedHeader};
 
 /// The longest that a browser may rely on a preflight. None does for longer.
 const AGE_MAX: Micros = Micros::from_secs(86_400);
@@ -24,18 +24,18 @@ impl Reader<'_> {
     pub(super) fn cors(
         &mut self,
         path: &str,
-        written: Option<&At<file::Cors>>,
+        raw: Option<&Located<file::Cors>>,
         others: Option<&Arc<Cors>>,
     ) -> Option<Arc<Cors>> {
-        let Some(At { value, place }) = written else { return others.cloned() };
+        let Some(Located { value, position }) = raw else { return others.cloned() };
         match value {
             file::Cors::Text(text) if self.is_off(text) => None,
             file::Cors::Text(text) => {
                 let advice = "write off, or a section such as {origins: [https://app.example.com]}";
-                self.wrong(*place, format!("{path} is {text:?}; {advice}"));
+                self.error(*position, format!("{path} is {text:?}; {advice}"));
                 None
             }
-            file::Cors::Section(section) => self.cors_section(path, section, *place).map(Arc::new),
+            file::Cors::Section(section) => self.cors_section(path, section, *position).map(Arc::new),
         }
     }
 
@@ -43,7 +43,7 @@ impl Reader<'_> {
         &mut self,
         path: &str,
         section: &file::CorsSection,
-        place: Option<Place>,
+        position: Option<Position>,
     ) -> Option<Cors> {
         // Everything is read before anything is given up, so that all errors are reported.
         let origins = self.each_once(&format!("{path}.origins"), &section.origins);
@@ -60,35 +60,35 @@ impl Reader<'_> {
             credentials: credentials.unwrap_or_default(),
             max_age,
         };
-        let at_origins = section.origins.as_ref().and_then(|origins| origins.place).or(place);
-        let at_credentials = section.credentials.as_ref().and_then(|credentials| credentials.place);
+        let at_origins = section.origins.as_ref().and_then(|origins| origins.position).or(position);
+        let at_credentials = section.credentials.as_ref().and_then(|credentials| credentials.position);
         Cors::new(rules)
             .map_err(|error| match error {
                 CorsError::CredentialsForAny => {
-                    self.wrong(at_credentials, format!("{path}.credentials is true and {error}"));
+                    self.error(at_credentials, format!("{path}.credentials is true and {error}"));
                 }
                 CorsError::NoOrigin | CorsError::AnyAmongOthers => {
-                    self.wrong(at_origins, format!("{path}.origins: {error}"));
+                    self.error(at_origins, format!("{path}.origins: {error}"));
                 }
             })
             .ok()
     }
 
-    fn cors_methods(&mut self, path: &str, written: &Option<Several<CorsMethod>>) -> Option<Vec<Method>> {
-        let Some(methods) = self.each_once(path, written)? else {
+    fn cors_methods(&mut self, path: &str, raw: &Option<RawList<CorsMethod>>) -> Option<Vec<Method>> {
+        let Some(methods) = self.each_once(path, raw)? else {
             return Some(vec![Method::GET, Method::HEAD, Method::POST]);
         };
         if methods.is_empty() {
-            let place = written.as_ref().and_then(|written| written.place);
+            let position = raw.as_ref().and_then(|raw| raw.position);
             let problem =
                 format!("{path} is an empty list, so every preflight would be rejected; leave it out");
-            self.wrong(place, problem);
+            self.error(position, problem);
         }
         Some(methods.into_iter().map(|CorsMethod(method)| method).collect())
     }
 
-    fn cors_headers(&mut self, path: &str, written: &Option<Several<CorsHeader>>) -> Option<AllowedHeaders> {
-        let Some(headers) = self.each_once(path, written)? else {
+    fn cors_headers(&mut self, path: &str, raw: &Option<RawList<CorsHeader>>) -> Option<AllowedHeaders> {
+        let Some(headers) = self.each_once(path, raw)? else {
             return Some(AllowedHeaders::Listed(vec![CONTENT_TYPE]));
         };
         if headers == [CorsHeader::Any] {
@@ -99,9 +99,9 @@ impl Reader<'_> {
             match header {
                 CorsHeader::Named(name) => names.push(name),
                 CorsHeader::Any => {
-                    let place = written.as_ref().and_then(|written| written.place);
+                    let position = raw.as_ref().and_then(|raw| raw.position);
                     let problem = "* allows every header, so the others have no effect; leave out either * or the others";
-                    self.wrong(place, format!("{path}: {problem}"));
+                    self.error(position, format!("{path}: {problem}"));
                     return None;
                 }
             }
@@ -109,28 +109,28 @@ impl Reader<'_> {
         Some(AllowedHeaders::Listed(names))
     }
 
-    fn max_age(&mut self, path: &str, written: &Option<Written<Micros>>) -> Duration {
-        let age = self.read_if(path, written).unwrap_or(AGE);
+    fn max_age(&mut self, path: &str, raw: &Option<RawValue<Micros>>) -> Duration {
+        let age = self.read_if(path, raw).unwrap_or(AGE);
         if age > AGE_MAX {
-            let place = written.as_ref().and_then(|written| written.place);
-            self.wrong(place, format!("{path} must be at most 1d, since no browser keeps a preflight longer; use for example 10min"));
+            let position = raw.as_ref().and_then(|raw| raw.position);
+            self.error(position, format!("{path} must be at most 1d, since no browser keeps a preflight longer; use for example 10min"));
         }
         age.into()
     }
 
     /// What each item of a list means. None: one of them is invalid, or there twice. Some(None): there is no list.
-    fn each_once<T: Meaning + PartialEq>(
+    fn each_once<T: ConfigValue + PartialEq>(
         &mut self,
         path: &str,
-        written: &Option<Several<T>>,
+        raw: &Option<RawList<T>>,
     ) -> Option<Option<Vec<T>>> {
-        let Some(written) = written else { return Some(None) };
+        let Some(raw) = raw else { return Some(None) };
         let (mut values, mut is_valid) = (Vec::new(), true);
-        for item in &written.items {
+        for item in &raw.items {
             let value = self.read(path, item);
             if value.as_ref().is_some_and(|value| values.contains(value)) {
                 let problem = format!("{path} has {:?} twice; leave one of the two out", item.text);
-                self.wrong(item.place, problem);
+                self.error(item.position, problem);
                 is_valid = false;
             }
             is_valid &= value.is_some();

@@ -12,14 +12,14 @@ use ratewright_rls_rules::{Descriptor, Domains, DuplicateDomains};
 
 use super::error::ConfigError;
 use super::file;
-use super::meaning::FileName;
-use super::named::{Kind, Named};
-use super::plain;
+use super::raw_value::{Position, RawList, RawValue, in_file};
 use super::reader::Reader;
+use super::referenced_files::{FileKind, ReferencedFiles};
 use super::source::{Source, SourceFile};
-use super::written::{Place, Several, Written, in_file};
-use tree::Understanding;
-use yaml::is_one;
+use super::values::FileName;
+use super::yaml_errors;
+use tree::DescriptorReader;
+use yaml::is_rules_file;
 
 /// The rules, and how they are kept.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +32,7 @@ pub(crate) struct EnvoyConfig {
     /// How connections are kept.
     pub(crate) listening: Listening,
     /// What stands in the files and means nothing, with its place.
-    pub(crate) idle: Vec<String>,
+    pub(crate) ignored: Vec<String>,
 }
 
 impl EnvoyConfig {
@@ -52,43 +52,43 @@ impl EnvoyConfig {
 
 /// What some files say.
 #[derive(Default)]
-pub(super) struct Rules {
+pub(super) struct EnvoyRules {
     pub(super) domains: Domains,
     /// The same, as they are written.
-    pub(super) written: Vec<(String, Vec<Descriptor>)>,
-    pub(super) idle: Vec<String>,
+    pub(super) descriptors: Vec<(String, Vec<Descriptor>)>,
+    pub(super) ignored: Vec<String>,
     pub(super) errors: Vec<ConfigError>,
 }
 
 impl Source {
     /// True if these are rules for Envoy, and no policy files: there is a domain, or descriptors, in one of them.
     pub(crate) fn is_envoy(&self) -> bool {
-        self.read().is_ok_and(|files| files.iter().any(|file| is_one(&file.text)))
+        self.read().is_ok_and(|files| files.iter().any(|file| is_rules_file(&file.text)))
     }
 }
 
 /// What a text of rules says, or everything that is wrong with it.
 pub(crate) fn of_text(text: &str) -> Result<Domains, Vec<ConfigError>> {
     let file = SourceFile { path: "t.yaml".into(), text: text.to_owned(), is_profile: false };
-    let Rules { domains, errors, .. } = Rules::of(&[file], DuplicateDomains::Reject);
+    let EnvoyRules { domains, errors, .. } = EnvoyRules::of(&[file], DuplicateDomains::Reject);
     if errors.is_empty() { Ok(domains) } else { Err(errors) }
 }
 
 /// The descriptors of the domains in these files and folders, or everything that is wrong with them. Files of the same domain are one.
-pub(crate) fn written(paths: &[PathBuf]) -> Result<Vec<(String, Vec<Descriptor>)>, Vec<ConfigError>> {
+pub(crate) fn descriptors(paths: &[PathBuf]) -> Result<Vec<(String, Vec<Descriptor>)>, Vec<ConfigError>> {
     let (mut files, mut unread) = (Vec::new(), Vec::new());
     for path in paths {
-        match rule_files(&mut Named::default(), path) {
+        match rule_files(&mut ReferencedFiles::default(), path) {
             Ok(found) => files.extend(found),
             Err(problem) => unread.push(ConfigError::of_file(path.clone(), problem)),
         }
     }
-    let Rules { written, mut errors, .. } = Rules::of(&files, DuplicateDomains::Merge);
+    let EnvoyRules { descriptors, mut errors, .. } = EnvoyRules::of(&files, DuplicateDomains::Merge);
     errors.extend(unread);
-    if errors.is_empty() { Ok(written) } else { Err(errors) }
+    if errors.is_empty() { Ok(descriptors) } else { Err(errors) }
 }
 
-impl Rules {
+impl EnvoyRules {
     /// What these files say, and everything that is wrong with them.
     pub(super) fn of(files: &[SourceFile], same: DuplicateDomains) -> Self {
         let mut rules = Self::default();
@@ -100,29 +100,31 @@ impl Rules {
 
     fn add(&mut self, files: &[SourceFile], number: usize, same: DuplicateDomains) {
         let Some(file) = files.get(number) else { return };
-        let begin = Place { file: number, line: 1, column: 1 };
-        let error = |place: Option<Place>, problem| {
-            ConfigError::at(files, Some(place.unwrap_or(begin)), problem, false)
+        let begin = Position { file: number, line: 1, column: 1 };
+        let error = |position: Option<Position>, problem| {
+            ConfigError::at(files, Some(position.unwrap_or(begin)), problem, false)
         };
         let root = match yaml::parse(&file.text) {
             Ok(root) => root,
             Err(wrong) => {
-                let place = wrong.location().and_then(Place::of);
-                return self.errors.push(error(place, plain::words(&wrong)));
+                let position = wrong.location().and_then(Position::of);
+                return self.errors.push(error(position, yaml_errors::describe(&wrong)));
             }
         };
-        let mut understanding = Understanding::default();
-        let descriptors = understanding.root(&root);
+        let mut reader = DescriptorReader::default();
+        let descriptors = reader.root(&root);
         let domain = root.domain.as_ref().map_or("", |domain| domain.text.as_str());
         let added = self.domains.add(domain, &descriptors, same);
-        let Understanding { wrong, idle } = understanding;
-        self.errors.extend(wrong.into_iter().map(|(place, problem)| error(place, problem)));
+        let DescriptorReader { wrong, ignored } = reader;
+        self.errors.extend(wrong.into_iter().map(|(position, problem)| error(position, problem)));
         let refused = added.err().unwrap_or_default();
-        self.errors.extend(refused.iter().map(|wrong| error(tree::place(&root, wrong), wrong.to_string())));
-        self.idle.extend(idle.into_iter().map(|(place, remark)| error(place, remark).to_string()));
-        match self.written.iter_mut().find(|(known, _)| known == domain) {
+        self.errors
+            .extend(refused.iter().map(|wrong| error(tree::position(&root, wrong), wrong.to_string())));
+        self.ignored
+            .extend(ignored.into_iter().map(|(position, remark)| error(position, remark).to_string()));
+        match self.descriptors.iter_mut().find(|(known, _)| known == domain) {
             Some((_, known)) => known.extend(descriptors),
-            None => self.written.push((domain.to_owned(), descriptors)),
+            None => self.descriptors.push((domain.to_owned(), descriptors)),
         }
     }
 }
@@ -130,46 +132,46 @@ impl Rules {
 impl file::Envoy {
     /// The section that names this file or folder alone.
     pub(super) fn naming(path: &Path) -> Self {
-        let items = vec![Written::unwritten(&path.to_string_lossy())];
-        Self { files: Some(Several { items, place: None }), ..Self::default() }
+        let items = vec![RawValue::without_position(&path.to_string_lossy())];
+        Self { files: Some(RawList { items, position: None }), ..Self::default() }
     }
 }
 
 impl Reader<'_> {
     /// The rules of the files that the section names.
-    pub(super) fn envoy(&mut self, written: file::Envoy, enabled: bool) -> EnvoyConfig {
-        let Some(names) = &written.files else {
-            self.wrong(None, "envoy has no files; write files: [ratelimit.yaml], or a folder".to_owned());
+    pub(super) fn envoy(&mut self, raw: file::Envoy, enabled: bool) -> EnvoyConfig {
+        let Some(names) = &raw.files else {
+            self.error(None, "envoy has no files; write files: [ratelimit.yaml], or a folder".to_owned());
             return EnvoyConfig::default();
         };
         let files: Vec<_> = names.items.iter().flat_map(|name| self.rule_files(name)).collect();
-        let merges = self.read_if("envoy.merge_domains", &written.merge_domains).unwrap_or(false);
+        let merges = self.read_if("envoy.merge_domains", &raw.merge_domains).unwrap_or(false);
         let same = if merges { DuplicateDomains::Merge } else { DuplicateDomains::Reject };
-        let Rules { domains, idle, errors, .. } = Rules::of(&files, same);
+        let EnvoyRules { domains, ignored, errors, .. } = EnvoyRules::of(&files, same);
         self.errors.extend(errors);
         let settings = RlsSettings {
-            compat: self.read_if("envoy.compat", &written.compat).unwrap_or_default(),
-            headers: self.read_all("envoy.headers", &written.headers).unwrap_or_default(),
-            shadow_mode: self.read_if("envoy.shadow_mode", &written.shadow_mode).unwrap_or_default(),
-            quota_mode: self.read_if("envoy.quota_mode", &written.quota_mode).unwrap_or_default(),
+            compat: self.read_if("envoy.compat", &raw.compat).unwrap_or_default(),
+            headers: self.read_all("envoy.headers", &raw.headers).unwrap_or_default(),
+            shadow_mode: self.read_if("envoy.shadow_mode", &raw.shadow_mode).unwrap_or_default(),
+            quota_mode: self.read_if("envoy.quota_mode", &raw.quota_mode).unwrap_or_default(),
             is_off: !enabled,
         };
-        let listening = self.grpc_listening(&written);
+        let listening = self.grpc_settings(&raw);
         let names_files = !names.items.is_empty();
-        EnvoyConfig { domains: Arc::new(domains), names_files, settings, listening, idle }
+        EnvoyConfig { domains: Arc::new(domains), names_files, settings, listening, ignored }
     }
 
     /// How connections are kept.
-    fn grpc_listening(&mut self, written: &file::Envoy) -> Listening {
+    fn grpc_settings(&mut self, raw: &file::Envoy) -> Listening {
         let default = Listening::default();
-        let every = self.time_or_none("envoy.keep_alive", &written.keep_alive);
-        let within = self.time("envoy.keep_alive_timeout", &written.keep_alive_timeout);
-        let grace = self.time("envoy.connection_grace", &written.connection_grace);
+        let every = self.time_or_none("envoy.keep_alive", &raw.keep_alive);
+        let within = self.time("envoy.keep_alive_timeout", &raw.keep_alive_timeout);
+        let grace = self.time("envoy.connection_grace", &raw.connection_grace);
         Listening {
             keep_alive_every: every.unwrap_or(default.keep_alive_every),
             keep_alive_within: within.unwrap_or(default.keep_alive_within),
             age_max: self
-                .time_or_none("envoy.connection_age", &written.connection_age)
+                .time_or_none("envoy.connection_age", &raw.connection_age)
                 .unwrap_or(default.age_max),
             drain_timeout: grace.unwrap_or(default.drain_timeout),
             ..default
@@ -177,29 +179,29 @@ impl Reader<'_> {
     }
 
     /// The files that a name means.
-    fn rule_files(&mut self, name: &Written<FileName>) -> Vec<SourceFile> {
+    fn rule_files(&mut self, name: &RawValue<FileName>) -> Vec<SourceFile> {
         const PATH: &str = "envoy.files";
         let Some(FileName(path)) = self.read(PATH, name) else { return Vec::new() };
-        if self.named.are_elsewhere() {
-            self.warn_unread(PATH, name.place, &path);
+        if self.referenced.are_elsewhere() {
+            self.warn_unread(PATH, name.position, &path);
             return Vec::new();
         }
-        rule_files(&mut self.named, path.as_ref()).unwrap_or_else(|problem| {
-            self.wrong(name.place, format!("{PATH}: {problem}"));
+        rule_files(&mut self.referenced, path.as_ref()).unwrap_or_else(|problem| {
+            self.error(name.position, format!("{PATH}: {problem}"));
             Vec::new()
         })
     }
 }
 
 /// A file, or those of a folder.
-fn rule_files(named: &mut Named, path: &Path) -> Result<Vec<SourceFile>, String> {
-    let paths = match named.list(path)? {
+fn rule_files(referenced: &mut ReferencedFiles, path: &Path) -> Result<Vec<SourceFile>, String> {
+    let paths = match referenced.list(path)? {
         None => vec![path.to_owned()],
         Some(paths) if paths.is_empty() => return Err(format!("the folder {} has no files", path.display())),
         Some(paths) => paths,
     };
     let file = |path: PathBuf| {
-        let content = named.content(&path, Kind::Rules)?;
+        let content = referenced.content(&path, FileKind::Rules)?;
         let text = String::from_utf8(content);
         let text = text.map_err(|_| format!("{} is no text in UTF-8", path.display()))?;
         Ok(SourceFile { path, text, is_profile: false })

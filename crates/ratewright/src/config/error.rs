@@ -10,27 +10,27 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use super::raw_value::Position;
 use super::source::SourceFile;
-use super::written::Place;
 
 /// The longest line that is shown.
 const SHOWN_MAX: usize = 120;
 
 /// How much of a long problem is told: its beginning, and its end with the advice.
-const TOLD_FIRST: usize = 300;
-const TOLD_LAST: usize = 200;
+const PROBLEM_START_MAX: usize = 300;
+const PROBLEM_END_MAX: usize = 200;
 
 /// Something wrong, and where.
 #[derive(Debug)]
 pub(crate) struct ConfigError {
     file: PathBuf,
-    place: Option<Shown>,
+    position: Option<Excerpt>,
     problem: String,
 }
 
 /// A place, and the line that stands there.
 #[derive(Debug)]
-struct Shown {
+struct Excerpt {
     line: u64,
     column: u64,
     text: Option<String>,
@@ -55,11 +55,11 @@ pub(super) fn may_hold_secrets(text: &str, line: u64) -> bool {
 /// A text without its middle, if it is long: what stands in a file may be of any length.
 fn abridged(text: String) -> String {
     let n = text.chars().count();
-    if n <= TOLD_FIRST + TOLD_LAST {
+    if n <= PROBLEM_START_MAX + PROBLEM_END_MAX {
         return text;
     }
-    let first = text.chars().take(TOLD_FIRST);
-    first.chain(['…']).chain(text.chars().skip(n - TOLD_LAST)).collect()
+    let first = text.chars().take(PROBLEM_START_MAX);
+    first.chain(['…']).chain(text.chars().skip(n - PROBLEM_END_MAX)).collect()
 }
 
 fn is_word(text: &str) -> bool {
@@ -69,23 +69,32 @@ fn is_word(text: &str) -> bool {
 impl ConfigError {
     /// A problem of a whole file.
     pub(crate) fn of_file(file: PathBuf, problem: String) -> Self {
-        Self { file, place: None, problem }
+        Self { file, position: None, problem }
     }
 
     /// A problem at a place. Where nobody wrote anything, it is in the first file.
-    pub(crate) fn at(files: &[SourceFile], place: Option<Place>, problem: String, is_secret: bool) -> Self {
-        let file = files.get(place.map_or(0, |place| place.file));
-        let line = |place: &Place| {
+    pub(crate) fn at(
+        files: &[SourceFile],
+        position: Option<Position>,
+        problem: String,
+        is_secret: bool,
+    ) -> Self {
+        let file = files.get(position.map_or(0, |position| position.file));
+        let line = |position: &Position| {
             if is_secret {
                 return None;
             }
-            let at = usize::try_from(place.line).ok()?.checked_sub(1)?;
+            let at = usize::try_from(position.line).ok()?.checked_sub(1)?;
             let text = file?.text.lines().nth(at)?;
             (text.len() <= SHOWN_MAX && !text.contains(char::is_control)).then(|| text.to_owned())
         };
-        let shown = place.map(|place| Shown { line: place.line, column: place.column, text: line(&place) });
+        let shown = position.map(|position| Excerpt {
+            line: position.line,
+            column: position.column,
+            text: line(&position),
+        });
         let file = file.map_or_else(|| PathBuf::from("defaults"), |file| file.path.clone());
-        Self { file, place: shown, problem: abridged(problem) }
+        Self { file, position: shown, problem: abridged(problem) }
     }
 
     /// Writes a warning to the log.
@@ -95,14 +104,16 @@ impl ConfigError {
 
     /// By file and place.
     pub(crate) fn order(&self) -> (PathBuf, Option<(u64, u64)>) {
-        (self.file.clone(), self.place.as_ref().map(|place| (place.line, place.column)))
+        (self.file.clone(), self.position.as_ref().map(|position| (position.line, position.column)))
     }
 }
 
 impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.file.display())?;
-        let Some(Shown { line, column, text }) = &self.place else { return write!(f, " {}", self.problem) };
+        let Some(Excerpt { line, column, text }) = &self.position else {
+            return write!(f, " {}", self.problem);
+        };
         write!(f, "{line}:{column}: {}", self.problem)?;
         let (Some(text), true) = (text, f.alternate()) else { return Ok(()) };
         let number = line.to_string();

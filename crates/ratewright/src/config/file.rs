@@ -25,10 +25,10 @@ use serde::Deserialize;
 use serde::de::Deserializer;
 use tracing::level_filters::LevelFilter;
 
-use super::meaning::{
+use super::raw_value::{Located, Position, RawList, RawValue, Sections};
+use super::values::{
     Burst, Family, FileName, InFlight, LogDenials, LogFormat, Name, OnMissing, Ratio, Secret, Statuses, Token,
 };
-use super::written::{At, Place, Sections, Several, Written};
 pub(super) use cors::{Cors, CorsSection};
 pub(super) use envoy::Envoy;
 pub(super) use gateway::{
@@ -42,15 +42,15 @@ pub(super) use gateway::{
 #[serde(deny_unknown_fields, default)]
 pub(super) struct File {
     /// The switch for everything. `false` lets every request pass, uncounted. Default: `true`.
-    pub(super) enabled: Option<Written<bool>>,
+    pub(super) enabled: Option<RawValue<bool>>,
     /// Where Ratewright listens.
     pub(super) listen: Option<Listen>,
     /// How long Ratewright still accepts connections after SIGTERM, so that load balancers notice that `/ready` answers 503. HTTP/1.1
     /// responses carry `Connection: close` meanwhile. Ctrl-C skips the delay. A change needs a restart. Default: `5s`.
-    pub(super) stop_delay: Option<Written<Micros>>,
+    pub(super) stop_delay: Option<RawValue<Micros>>,
     /// How long requests in flight may take to finish after Ratewright stops accepting connections. `listen.grpc` uses
     /// `envoy.connection_grace` instead. A change needs a restart. Default: `20s`.
-    pub(super) drain_timeout: Option<Written<Micros>>,
+    pub(super) drain_timeout: Option<RawValue<Micros>>,
     /// Where buckets live.
     pub(super) store: Option<Store>,
     /// How clients are identified.
@@ -58,11 +58,11 @@ pub(super) struct File {
     /// What is never charged.
     pub(super) exempt: Option<Exempt>,
     /// The limits. Those without a group all apply; of a group the first that matches does.
-    pub(super) policies: Option<Vec<At<Policy>>>,
+    pub(super) policies: Option<Vec<Located<Policy>>>,
     /// The reverse proxy as a whole. It opens if there are routes.
     pub(super) gateway: Option<Gateway>,
     /// Where requests go. The most specific route counts, whatever the order.
-    pub(super) routes: Option<Vec<At<Route>>>,
+    pub(super) routes: Option<Vec<Located<Route>>>,
     /// Rules in the files of envoyproxy/ratelimit.
     pub(super) envoy: Option<Envoy>,
     /// The REST door.
@@ -84,20 +84,20 @@ pub(super) struct File {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Listen {
     /// The reverse proxy. Default: `127.0.0.1:8000`. It opens if there are routes.
-    pub(super) gateway: Option<At<Listener>>,
+    pub(super) gateway: Option<Located<Listener>>,
     /// REST decisions. Default: `127.0.0.1:8080`. Off loopback it needs `api.tokens`, or `client_ca`.
-    pub(super) api: Option<At<Listener>>,
+    pub(super) api: Option<Located<Listener>>,
     /// Envoy's rate limit service, over gRPC. Default: `127.0.0.1:8081`. Opened only if the file has an `envoy` section. Every client that
     /// reaches it can use up limits, so an address off loopback needs `client_ca`, or `open: true` if only your own Envoys can reach it.
-    pub(super) grpc: Option<At<Listener>>,
+    pub(super) grpc: Option<Located<Listener>>,
     /// Metrics, health, inspection. Default: `127.0.0.1:8082`; `off` to have none. Off loopback it needs
     /// `api.tokens`, or `client_ca`.
-    pub(super) admin: Option<At<Listener>>,
+    pub(super) admin: Option<Located<Listener>>,
     /// The certificate of every door that has none of its own.
     pub(super) tls: Option<ListenTls>,
     /// Path of the Unix socket that `ratewright upgrade` connects to. Only the process's user and root can use it. Default:
     /// `control.sock` in systemd's `RUNTIME_DIRECTORY`; without that variable, no socket. `off` disables it.
-    pub(super) control: Option<Written<FileName>>,
+    pub(super) control: Option<RawValue<FileName>>,
 }
 
 /// A door's address, alone or with settings of its own.
@@ -111,17 +111,17 @@ pub(super) enum Listener {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ListenerSection {
     /// The address and the port.
-    pub(super) address: Option<Written<SocketAddr>>,
+    pub(super) address: Option<RawValue<SocketAddr>>,
     /// The door's own certificate.
     pub(super) tls: Option<ListenTls>,
     /// `{from: [10.0.0.0/8]}` requires a PROXY protocol header (version 1 or 2) on every connection, and uses the announced address as the
     /// client's. Connections from peers outside `from` are closed. List only your load balancers: whoever sends the header chooses the
     /// address. `api` and `admin` then need `api.tokens` or `client_ca`, and `grpc` needs `client_ca` or `open: true`. Default: headers are
     /// not accepted.
-    pub(super) proxy_protocol: Option<At<ListenProxyProtocol>>,
+    pub(super) proxy_protocol: Option<Located<ListenProxyProtocol>>,
     /// For `listen.grpc` only. `true` allows an address that other machines can reach without `client_ca`. Every client that reaches it
     /// can then use up limits; negative hits from other machines are ignored. Has no effect if `client_ca` is set. Default: `false`.
-    pub(super) open: Option<Written<bool>>,
+    pub(super) open: Option<RawValue<bool>>,
 }
 
 /// Load balancers that announce the client's address.
@@ -129,7 +129,7 @@ pub(super) struct ListenerSection {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ListenProxyProtocol {
     /// The networks or addresses of the load balancers. Connections from other peers are closed at once.
-    pub(super) from: Option<Several<IpNet>>,
+    pub(super) from: Option<RawList<IpNet>>,
 }
 
 /// Files in PEM.
@@ -137,11 +137,11 @@ pub(super) struct ListenProxyProtocol {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct ListenTls {
     /// The certificate, with those that lead to its root.
-    pub(super) cert: Option<Written<FileName>>,
+    pub(super) cert: Option<RawValue<FileName>>,
     /// The certificate's private key.
-    pub(super) key: Option<Written<FileName>>,
+    pub(super) key: Option<RawValue<FileName>>,
     /// Who must have signed the certificates of clients. Without it, clients need none.
-    pub(super) client_ca: Option<Written<FileName>>,
+    pub(super) client_ca: Option<RawValue<FileName>>,
 }
 
 /// Where buckets live. Without `redis`, in this process.
@@ -149,10 +149,10 @@ pub(super) struct ListenTls {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Store {
     /// The Redis that all instances share. `redis:` alone means the one on this machine.
-    #[serde(deserialize_with = "written")]
+    #[serde(deserialize_with = "present_section")]
     pub(super) redis: Option<Redis>,
     /// What answers when Redis does not: `local` memory, `open` (allow), `closed` (deny). Default: `local`.
-    pub(super) on_failure: Option<Written<OnFailure>>,
+    pub(super) on_failure: Option<RawValue<OnFailure>>,
     /// This process' own memory.
     pub(super) local: Option<Local>,
 }
@@ -161,30 +161,30 @@ pub(super) struct Store {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Redis {
     /// `redis://`, `rediss://` (TLS) or `unix://`. Several mean a Cluster. Default: `redis://127.0.0.1:6379`.
-    pub(super) url: Option<Several<Secret>>,
+    pub(super) url: Option<RawList<Secret>>,
     /// True if the one url is a Cluster's.
-    pub(super) cluster: Option<Written<bool>>,
+    pub(super) cluster: Option<RawValue<bool>>,
     /// The Sentinels that know the master.
     pub(super) sentinel: Option<Sentinel>,
     /// Certificates, for `rediss://`.
     pub(super) tls: Option<RedisTls>,
     /// What all keys begin with. Default: `ratelimit`.
-    pub(super) prefix: Option<Written<String>>,
+    pub(super) prefix: Option<RawValue<String>>,
     /// How long Redis may take to answer. Default: `5ms`.
-    pub(super) deadline: Option<Written<Micros>>,
+    pub(super) deadline: Option<RawValue<Micros>>,
     /// The shortest time to live of a key. Default: `0s`, as long as its state means something.
-    pub(super) min_ttl: Option<Written<Micros>>,
+    pub(super) min_ttl: Option<RawValue<Micros>>,
     /// Whether buckets show `tokens` and `lastRefill` for people. Default: `true`.
-    pub(super) readable: Option<Written<bool>>,
+    pub(super) readable: Option<RawValue<bool>>,
 }
 
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Sentinel {
     /// The master's name.
-    pub(super) master: Option<Written<String>>,
+    pub(super) master: Option<RawValue<String>>,
     /// The Sentinels' urls.
-    pub(super) nodes: Option<Several<Secret>>,
+    pub(super) nodes: Option<RawList<Secret>>,
 }
 
 /// Files in PEM.
@@ -192,11 +192,11 @@ pub(super) struct Sentinel {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RedisTls {
     /// Who must have signed the server's certificate. Default: who the system trusts.
-    pub(super) ca: Option<Written<FileName>>,
+    pub(super) ca: Option<RawValue<FileName>>,
     /// Our own certificate.
-    pub(super) cert: Option<Written<FileName>>,
+    pub(super) cert: Option<RawValue<FileName>>,
     /// The certificate's private key.
-    pub(super) key: Option<Written<FileName>>,
+    pub(super) key: Option<RawValue<FileName>>,
 }
 
 #[derive(Clone, Default, Deserialize, JsonSchema)]
@@ -204,12 +204,12 @@ pub(super) struct RedisTls {
 pub(super) struct Local {
     /// How much of each quota this instance gives out while Redis is gone: a decimal up to 1, or `auto` for one part
     /// for each live instance. Default: `0.5`.
-    pub(super) share: Option<Written<LocalShare>>,
+    pub(super) share: Option<RawValue<LocalShare>>,
     /// How long local charges still count after an outage has ended. With `60s`, an outage that begins 60 seconds or more after the end of
     /// the last one grants the share of a daily quota again. Default: no limit; local charges are repaid only by their quota.
-    pub(super) ttl: Option<Written<Micros>>,
+    pub(super) ttl: Option<RawValue<Micros>>,
     /// The most keys in memory. Default: `1000000`.
-    pub(super) max_keys: Option<Written<NonZeroU32>>,
+    pub(super) max_keys: Option<RawValue<NonZeroU32>>,
 }
 
 /// How clients are identified. By default, nothing that a client claims about itself is trusted.
@@ -217,18 +217,18 @@ pub(super) struct Local {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Clients {
     /// Networks whose proxies tell the truth about whom they forward. Default: none.
-    pub(super) trusted_proxies: Option<Several<IpNet>>,
+    pub(super) trusted_proxies: Option<RawList<IpNet>>,
     /// Which header trusted proxies write: `x-forwarded-for` (and `X-Real-IP`), or `forwarded`. Default:
     /// `x-forwarded-for`.
-    pub(super) forwarded_by: Option<Written<Forwarding>>,
+    pub(super) forwarded_by: Option<RawValue<Forwarding>>,
     /// How many bits of an IPv6 address make one client. Default: `64`.
-    pub(super) ipv6_prefix: Option<Written<u32>>,
+    pub(super) ipv6_prefix: Option<RawValue<u32>>,
     /// Whether `/Login` and `/login` are one path: `sensitive` (two) or `insensitive` (one). Set `insensitive` if an upstream
     /// ignores case; otherwise each spelling gets its own limit. Default: `sensitive`.
-    pub(super) case: Option<Written<Case>>,
+    pub(super) case: Option<RawValue<Case>>,
     /// What happens to a path that upstreams may interpret differently, such as `/a%2f..%2fb`: `count` charges the policies of every
     /// interpretation, `reject` answers 400. The gateway normalises paths before this check. Default: `count`.
-    pub(super) ambiguous_paths: Option<Written<AmbiguousPaths>>,
+    pub(super) ambiguous_paths: Option<RawValue<AmbiguousPaths>>,
     /// Who proved to be somebody.
     pub(super) user: Option<User>,
 }
@@ -240,7 +240,7 @@ pub(super) struct User {
     /// refused or lacks the claim, the policy's `missing` says what happens: see Refused tokens. Without this setting, tokens are ignored.
     pub(super) jwt: Option<Jwt>,
     /// A header that names the user. It is believed from trusted proxies only.
-    pub(super) header: Option<Written<HeaderName>>,
+    pub(super) header: Option<RawValue<HeaderName>>,
 }
 
 /// Give one of `secret`, `public_key` and `jwks`.
@@ -248,23 +248,23 @@ pub(super) struct User {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Jwt {
     /// The claim that names the user; dots reach into objects. Default: `sub`.
-    pub(super) claim: Option<Written<String>>,
+    pub(super) claim: Option<RawValue<String>>,
     /// The secret of HS256, of 32 bytes or more.
-    pub(super) secret: Option<Written<Secret>>,
+    pub(super) secret: Option<RawValue<Secret>>,
     /// A file with the public key, in PEM.
-    pub(super) public_key: Option<Written<FileName>>,
+    pub(super) public_key: Option<RawValue<FileName>>,
     /// A file or an http(s) url with a set of keys.
-    pub(super) jwks: Option<Written<String>>,
+    pub(super) jwks: Option<RawValue<String>>,
     /// Which algorithms are accepted. Default: those of the keys.
-    pub(super) algorithms: Option<Several<TokenAlgorithm>>,
+    pub(super) algorithms: Option<RawList<TokenAlgorithm>>,
     /// Who must have made the token.
-    pub(super) issuer: Option<Several<String>>,
+    pub(super) issuer: Option<RawList<String>>,
     /// For whom it must be made.
-    pub(super) audience: Option<Several<String>>,
+    pub(super) audience: Option<RawList<String>>,
     /// How much clocks may differ. Default: `60s`.
-    pub(super) leeway: Option<Written<Micros>>,
+    pub(super) leeway: Option<RawValue<Micros>>,
     /// How often keys are fetched again from a url. Default: `5min`.
-    pub(super) refresh: Option<Written<Micros>>,
+    pub(super) refresh: Option<RawValue<Micros>>,
 }
 
 /// Requests that no policy limits. Each list replaces only its own default.
@@ -272,11 +272,11 @@ pub(super) struct Jwt {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Exempt {
     /// Patterns of paths. Default: `[/actuator/**, /health, /health/**, /healthz, /livez, /readyz, /metrics, /static/**, /css/**, /js/**, /images/**]`.
-    pub(super) paths: Option<Several<String>>,
+    pub(super) paths: Option<RawList<String>>,
     /// Methods, in any case. Default: `[OPTIONS]`.
-    pub(super) methods: Option<Several<String>>,
+    pub(super) methods: Option<RawList<String>>,
     /// Networks and addresses. Default: none.
-    pub(super) clients: Option<Several<IpNet>>,
+    pub(super) clients: Option<RawList<IpNet>>,
 }
 
 /// One limit.
@@ -284,63 +284,63 @@ pub(super) struct Exempt {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Policy {
     /// Its name. It stands in keys, headers and metrics.
-    pub(super) name: Option<Written<Name>>,
+    pub(super) name: Option<RawValue<Name>>,
     /// Of a group only the first policy that matches applies. One that is off still matches. Policies with `in_flight` have
     /// groups of their own.
-    pub(super) group: Option<Written<Name>>,
+    pub(super) group: Option<RawValue<Name>>,
     /// Which requests it covers. Default: all; or, if routes name the policy, those of these routes.
     pub(super) when: Option<Condition>,
     /// Who gets a bucket of their own: `ip`, `user`, `header:X-Api-Key`, `cookie:…`, `query:…`, `claim:…`, `route`, `method`,
     /// `path`, `host`. A list is a composite key; `{first_of: [user, ip]}` takes the first that is present. Default:
     /// one bucket for everybody.
-    pub(super) by: Option<At<By>>,
+    pub(super) by: Option<Located<By>>,
     /// What happens to a request that has no such attribute: `skip` the policy, count by `ip`, or `deny` with 403. A refused token is
     /// not missing: under `skip` it is counted by client address, under `ip` in the bucket of requests without a token; under
     /// `deny` it gets 403. Default: `skip`.
-    pub(super) missing: Option<Written<OnMissing>>,
+    pub(super) missing: Option<RawValue<OnMissing>>,
     /// How much. A list means several quotas, all of which apply.
     pub(super) quota: Option<Sections<Quota>>,
     /// In place of `quota`: how many requests may be under way at once, each until its answer has been sent. Only the gateway
     /// counts them, each instance its own.
-    pub(super) in_flight: Option<Written<InFlight>>,
+    pub(super) in_flight: Option<RawValue<InFlight>>,
     /// What a request costs: a number, `{header: X-Cost}`, a number for each method: `{GET: 1, POST: 5, default: 1}`, or one for each
     /// path: `{path: {"/reports/**": 10, default: 1}}`, of which the largest that matches counts; or `{bytes: request}`, the bytes of its
     /// body. Default: `1`.
-    pub(super) cost: Option<At<Cost>>,
+    pub(super) cost: Option<Located<Cost>>,
     /// Which answers count: `{status: [401, 403]}`, of which each is a status, a class (`5xx`) or a range (`500-599`). A request
     /// is charged when it comes, and gets its charge back if its answer does not count. Doors that do not see the answer count
     /// all. Default: all.
-    pub(super) count: Option<At<Count>>,
+    pub(super) count: Option<Located<Count>>,
     /// Different terms for some requests. The first that matches applies. Two with the same `name`, or unnamed with the same `match`,
     /// are an error.
-    pub(super) overrides: Option<Vec<At<Override>>>,
+    pub(super) overrides: Option<Vec<Located<Override>>>,
     /// The shortest wait that a denial tells. Default: as long as it takes; with `in_flight`, `1s`.
-    pub(super) retry_after: Option<Written<Micros>>,
+    pub(super) retry_after: Option<RawValue<Micros>>,
     /// `enforce`, `shadow` (counts, never denies) or `off`. Default: `enforce`.
-    pub(super) mode: Option<Written<Mode>>,
+    pub(super) mode: Option<RawValue<Mode>>,
     /// What answers when Redis does not. Default: that of `store`.
-    pub(super) on_failure: Option<Written<OnFailure>>,
+    pub(super) on_failure: Option<RawValue<OnFailure>>,
 }
 
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Quota {
     /// Tells several quotas of a policy apart. The first needs none.
-    pub(super) name: Option<Written<Name>>,
+    pub(super) name: Option<RawValue<Name>>,
     /// `token_bucket`, `leaky_bucket`, `sliding_window`, `sliding_window_counter` or `fixed_window`. Default:
     /// `token_bucket`, or in an override that of the policy.
-    pub(super) algorithm: Option<Written<Algorithm>>,
+    pub(super) algorithm: Option<RawValue<Algorithm>>,
     /// Units and time: `10/s`, `1/6s`, `250/min`; of bytes `10MB/min`.
-    pub(super) rate: Option<Written<Rate>>,
+    pub(super) rate: Option<RawValue<Rate>>,
     /// How many at once, for the buckets; of bytes `20MB`. Default: the units of the rate.
-    pub(super) burst: Option<Written<Burst>>,
+    pub(super) burst: Option<RawValue<Burst>>,
     /// How a token bucket fills: `smooth`, or `stepped` at whole periods. Default: `smooth`.
-    pub(super) refill: Option<Written<Refill>>,
+    pub(super) refill: Option<RawValue<Refill>>,
     /// What a leaky bucket does with those who come too fast: a `meter` denies them, a `queue` makes them wait, where the
     /// door can. Default: `meter`.
-    pub(super) leak: Option<Written<Leak>>,
+    pub(super) leak: Option<RawValue<Leak>>,
     /// When a fixed window begins: by the clock (`epoch`), or at the `first_hit`. Default: `epoch`.
-    pub(super) start: Option<Written<WindowStart>>,
+    pub(super) start: Option<RawValue<WindowStart>>,
 }
 
 /// Which answers count.
@@ -348,7 +348,7 @@ pub(super) struct Quota {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Count {
     /// Statuses from 100 to 599: `401`, a class such as `5xx`, a range such as `500-599`.
-    pub(super) status: Option<Several<Statuses>>,
+    pub(super) status: Option<RawList<Statuses>>,
 }
 
 /// Different terms for some requests. An override with a quota has its own buckets; an override of `in_flight` shares the
@@ -358,31 +358,31 @@ pub(super) struct Count {
 pub(super) struct Override {
     /// The override's name, part of its buckets' names: 1 to 64 characters of `a-z 0-9 . _ -`. Default: a digest of `match`; changing
     /// `match` then starts new buckets.
-    pub(super) name: Option<Written<Name>>,
+    pub(super) name: Option<RawValue<Name>>,
     /// Which requests it is for.
     #[serde(rename = "match")]
     pub(super) condition: Option<Condition>,
     /// How much. Default: the policy's.
     pub(super) quota: Option<Sections<Quota>>,
     /// How many under way at once, for a policy with `in_flight`. Default: the policy's.
-    pub(super) in_flight: Option<Written<InFlight>>,
+    pub(super) in_flight: Option<RawValue<InFlight>>,
     /// `off`: the policy does not limit these requests. Every interpretation of the request must match, and `method: GET` does not include
     /// HEAD. Default: the policy's.
-    pub(super) mode: Option<Written<Mode>>,
+    pub(super) mode: Option<RawValue<Mode>>,
 }
 
 /// Attributes, and what they must be: all of them, each one of the patterns it has. In a path `*` stays in a segment and
 /// `**` crosses them. `ip` takes networks.
 #[derive(Clone, Default, Deserialize)]
 #[serde(transparent)]
-pub(super) struct Condition(pub(super) BTreeMap<String, Several<String>>);
+pub(super) struct Condition(pub(super) BTreeMap<String, RawList<String>>);
 
 /// The attributes of a partition.
 #[derive(Clone)]
 pub(super) enum By {
     One(String),
-    FirstOf(Vec<Written<AttributeName<String>>>),
-    All(Vec<At<By>>),
+    FirstOf(Vec<RawValue<AttributeName<String>>>),
+    All(Vec<Located<By>>),
 }
 
 /// What a request costs.
@@ -396,9 +396,9 @@ pub(super) enum Cost {
 #[derive(Clone)]
 pub(super) enum CostEntry {
     /// A number for a method, or the name of a header.
-    One(Written<String>),
+    One(RawValue<String>),
     /// Under `path`, a number for each pattern.
-    Paths(BTreeMap<String, Written<String>>),
+    Paths(BTreeMap<String, RawValue<String>>),
 }
 
 /// The REST door.
@@ -409,33 +409,33 @@ pub(super) struct Api {
     pub(super) defaults: Option<Defaults>,
     /// Bearer tokens, several for rotation. They are needed for reset and explicit keys from other machines, and by every door
     /// that is not on loopback; `/health` and `/ready` excepted.
-    pub(super) tokens: Option<Several<Token>>,
+    pub(super) tokens: Option<RawList<Token>>,
 }
 
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Defaults {
     /// Default: `{rate: 10/s, burst: 100}`.
-    pub(super) token_bucket: Option<At<Quota>>,
+    pub(super) token_bucket: Option<Located<Quota>>,
     /// Default: `{rate: 10/s, burst: 100}`.
-    pub(super) leaky_bucket: Option<At<Quota>>,
+    pub(super) leaky_bucket: Option<Located<Quota>>,
     /// Default: `{rate: 100/60s}`.
-    pub(super) sliding_window: Option<At<Quota>>,
+    pub(super) sliding_window: Option<Located<Quota>>,
     /// Default: `{rate: 100/60s}`.
-    pub(super) sliding_window_counter: Option<At<Quota>>,
+    pub(super) sliding_window_counter: Option<Located<Quota>>,
     /// Default: `{rate: 100/60s}`.
-    pub(super) fixed_window: Option<At<Quota>>,
+    pub(super) fixed_window: Option<Located<Quota>>,
 }
 
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Headers {
     /// Which families answers carry: `x-ratelimit`, `ietf`, both, or none. Default: both.
-    pub(super) families: Option<Several<Family>>,
+    pub(super) families: Option<RawList<Family>>,
     /// Whether denials carry `Retry-After`. Default: `true`.
-    pub(super) retry_after: Option<Written<bool>>,
+    pub(super) retry_after: Option<RawValue<bool>>,
     /// What `X-RateLimit-Limit` says: the `capacity`, or the `rate` as it is written. Default: `capacity`.
-    pub(super) limit: Option<Written<LimitMeaning>>,
+    pub(super) limit: Option<RawValue<LimitMeaning>>,
 }
 
 #[derive(Clone, Default, Deserialize, JsonSchema)]
@@ -443,52 +443,53 @@ pub(super) struct Headers {
 pub(super) struct Problem {
     /// The type of a denial, a URI; `{name}` is the policy. Default: `about:blank`.
     #[serde(rename = "type")]
-    pub(super) kind: Option<Written<String>>,
+    pub(super) kind: Option<RawValue<String>>,
 }
 
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Metrics {
     /// Labels that every series carries.
-    pub(super) labels: Option<BTreeMap<String, Written<String>>>,
+    pub(super) labels: Option<BTreeMap<String, RawValue<String>>>,
 }
 
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Log {
     /// `off`, `error`, `warn`, `info`, `debug` or `trace`. Default: `info`.
-    pub(super) level: Option<Written<LevelFilter>>,
+    pub(super) level: Option<RawValue<LevelFilter>>,
     /// Levels of single modules, for example `{ratewright_server: debug}`. Modules that log: `ratewright_gateway`,
     /// `ratewright_listen`, `ratewright_rls`, `ratewright_server`, `ratewright_store`, `ratewright_tower`, and `h2` for
     /// HTTP/2; `ratewright` stands for all of ours.
-    pub(super) modules: Option<BTreeMap<String, Written<LevelFilter>>>,
+    pub(super) modules: Option<BTreeMap<String, RawValue<LevelFilter>>>,
     /// `text`, `json`, or `auto`: text on a terminal, JSON otherwise. Default: `auto`.
-    pub(super) format: Option<Written<LogFormat>>,
+    pub(super) format: Option<RawValue<LogFormat>>,
     /// How many denials are logged in each second at most, or `all`. Default: `10`.
-    pub(super) denials: Option<Written<LogDenials>>,
+    pub(super) denials: Option<RawValue<LogDenials>>,
 }
 
 impl File {
     /// Where secrets stand: passwords in addresses, tokens, keys.
-    pub(super) fn secrets(&self) -> impl Iterator<Item = Place> {
+    pub(super) fn secrets(&self) -> impl Iterator<Item = Position> {
         let redis = self.store.as_ref().and_then(|store| store.redis.as_ref());
         let nodes = redis.and_then(|redis| redis.sentinel.as_ref()?.nodes.as_ref());
         let tokens = self.api.as_ref().and_then(|api| api.tokens.as_ref());
-        let tokens = tokens.into_iter().flat_map(|tokens| &tokens.items).map(|token| token.place);
+        let tokens = tokens.into_iter().flat_map(|tokens| &tokens.items).map(|token| token.position);
         let lists = [redis.and_then(|redis| redis.url.as_ref()), nodes];
         let jwt = self.clients.as_ref().and_then(|clients| clients.user.as_ref()?.jwt.as_ref());
         let secret = jwt.and_then(|jwt| jwt.secret.as_ref());
         let jwks = jwt.and_then(|jwt| jwt.jwks.as_ref()).filter(|jwks| jwks.text.contains("://"));
         let secrets = lists.into_iter().flatten().flat_map(|list| &list.items).chain(secret);
         let urls = self.routes.iter().flatten().flat_map(|route| route.value.secrets());
-        let places = secrets.map(|secret| secret.place).chain(tokens).chain(jwks.map(|jwks| jwks.place));
-        places.flatten().chain(urls)
+        let positions =
+            secrets.map(|secret| secret.position).chain(tokens).chain(jwks.map(|jwks| jwks.position));
+        positions.flatten().chain(urls)
     }
 }
 
 impl Defaults {
     /// Those that somebody wrote, in their order.
-    pub(super) fn each(&self) -> [(&'static str, Option<&At<Quota>>); 5] {
+    pub(super) fn each(&self) -> [(&'static str, Option<&Located<Quota>>); 5] {
         let Self { token_bucket, leaky_bucket, sliding_window, sliding_window_counter, fixed_window } = self;
         let quotas = [token_bucket, leaky_bucket, sliding_window, sliding_window_counter, fixed_window];
         let mut quotas = quotas.into_iter();
@@ -496,7 +497,7 @@ impl Defaults {
     }
 
     /// The names of those that somebody wrote.
-    pub(super) fn written(&self) -> Vec<&'static str> {
+    pub(super) fn names_set(&self) -> Vec<&'static str> {
         self.each().into_iter().filter(|(_, quota)| quota.is_some()).map(|(name, _)| name).collect()
     }
 }
@@ -505,14 +506,14 @@ impl Defaults {
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Traces {
     /// The collector, over OTLP and plain HTTP, for example `http://127.0.0.1:4318`.
-    pub(super) endpoint: Option<Written<String>>,
+    pub(super) endpoint: Option<RawValue<String>>,
     /// How many of the requests that nobody traces yet are traced: a decimal from 0 to 1. Default: `0.01`. A request that comes with
     /// a `traceparent` goes by that.
-    pub(super) ratio: Option<Written<Ratio>>,
+    pub(super) ratio: Option<RawValue<Ratio>>,
 }
 
 /// A section that is there, also if nothing stands under it: who writes `redis:` means Redis.
-fn written<'d, D: Deserializer<'d>>(section: D) -> Result<Option<Redis>, D::Error> {
+fn present_section<'d, D: Deserializer<'d>>(section: D) -> Result<Option<Redis>, D::Error> {
     Option::<Redis>::deserialize(section).map(|redis| Some(redis.unwrap_or_default()))
 }
 

@@ -19,7 +19,7 @@ use super::file::{
     By, Condition, Cors, CorsSection, Cost, CostEntry, Count, File, Health, ListenProxyProtocol, Listener,
     ListenerSection, Override, Policy, Quota, Route, Upstream, UpstreamSection, UpstreamTls,
 };
-use super::written::{At, Meaning, Sections, Several, Written};
+use super::raw_value::{ConfigValue, Located, RawList, RawValue, Sections};
 
 /// All settings that somebody wrote.
 #[derive(Clone, PartialEq, Default)]
@@ -152,8 +152,8 @@ impl Outliner<'_> {
         self.put(vec![text], false, false);
     }
 
-    fn text<T: Meaning>(&mut self, written: &Written<T>) -> String {
-        T::canonical((self.expand)(&written.text))
+    fn text<T: ConfigValue>(&mut self, raw: &RawValue<T>) -> String {
+        T::canonical((self.expand)(&raw.text))
     }
 
     /// Things of one kind, each under its name.
@@ -167,11 +167,11 @@ impl Outliner<'_> {
 
 impl<T: Outlined> Outlined for Option<T> {
     fn outline(&self, into: &mut Outliner<'_>) {
-        self.iter().for_each(|written| written.outline(into));
+        self.iter().for_each(|raw| raw.outline(into));
     }
 }
 
-impl<T: Outlined> Outlined for At<T> {
+impl<T: Outlined> Outlined for Located<T> {
     fn outline(&self, into: &mut Outliner<'_>) {
         self.value.outline(into);
     }
@@ -183,14 +183,14 @@ impl<T: Outlined> Outlined for Box<T> {
     }
 }
 
-impl<T: Meaning> Outlined for Written<T> {
+impl<T: ConfigValue> Outlined for RawValue<T> {
     fn outline(&self, into: &mut Outliner<'_>) {
         let text = into.text(self);
         into.put(vec![text], false, T::IS_SECRET_IF_VALID);
     }
 }
 
-impl<T: Meaning> Outlined for Several<T> {
+impl<T: ConfigValue> Outlined for RawList<T> {
     fn outline(&self, into: &mut Outliner<'_>) {
         let mut texts: Vec<_> = self.items.iter().map(|item| into.text(item)).collect();
         texts.sort();
@@ -223,14 +223,14 @@ impl Outlined for Sections<Quota> {
     }
 }
 
-impl Outlined for Vec<At<Policy>> {
+impl Outlined for Vec<Located<Policy>> {
     fn outline(&self, into: &mut Outliner<'_>) {
         let name = |policy: &Policy| policy.name.as_ref().map(|name| name.text.clone()).unwrap_or_default();
         into.each(self.iter().map(|policy| (name(&policy.value), policy)));
     }
 }
 
-impl Outlined for Vec<At<Route>> {
+impl Outlined for Vec<Located<Route>> {
     fn outline(&self, into: &mut Outliner<'_>) {
         let name = |route: &Route| route.id.as_ref().map(|id| id.text.clone()).unwrap_or_default();
         into.each(self.iter().map(|route| (name(&route.value), route)));
@@ -238,12 +238,12 @@ impl Outlined for Vec<At<Route>> {
 }
 
 /// Each stands under its name or its condition. Of several the first that matches counts, so there is an order too.
-impl Outlined for Vec<At<Override>> {
+impl Outlined for Vec<Located<Override>> {
     fn outline(&self, into: &mut Outliner<'_>) {
         let name = |other: &Override| match (&other.name, &other.condition) {
             (Some(name), _) => name.text.clone(),
             (None, Some(Condition(tests))) => {
-                let test = |(name, values): (&String, &Several<String>)| {
+                let test = |(name, values): (&String, &RawList<String>)| {
                     let values: Vec<_> = values.items.iter().map(|value| value.text.as_str()).collect();
                     match name.split_once(':') {
                         Some((_, header)) if sounds_secret(header) => {
@@ -260,7 +260,7 @@ impl Outlined for Vec<At<Override>> {
         let names: Vec<_> = self.iter().map(|other| name(&other.value)).collect();
         into.each(names.iter().cloned().zip(self));
         if names.len() > 1 {
-            into.inside("order", &Written::<String>::unwritten(&names.join(", ")));
+            into.inside("order", &RawValue::<String>::without_position(&names.join(", ")));
         }
     }
 }
@@ -280,8 +280,8 @@ impl Outlined for By {
     }
 }
 
-fn by(written: &By) -> String {
-    match written {
+fn by(raw: &By) -> String {
+    match raw {
         By::One(name) => name.clone(),
         By::FirstOf(names) => {
             let names: Vec<_> = names.iter().map(|name| name.text.as_str()).collect();
@@ -306,7 +306,7 @@ impl Outlined for Cost {
 impl Outlined for CostEntry {
     fn outline(&self, into: &mut Outliner<'_>) {
         match self {
-            Self::One(written) => written.outline(into),
+            Self::One(raw) => raw.outline(into),
             Self::Paths(costs) => costs.outline(into),
         }
     }
@@ -315,7 +315,7 @@ impl Outlined for CostEntry {
 impl Outlined for Listener {
     fn outline(&self, into: &mut Outliner<'_>) {
         match self {
-            Self::Address(text) => into.inside("address", &Written::<String>::unwritten(text)),
+            Self::Address(text) => into.inside("address", &RawValue::<String>::without_position(text)),
             Self::Section(section) => section.outline(into),
         }
     }
@@ -345,8 +345,8 @@ impl Outlined for Upstream {
         }
         let mut servers = Vec::new();
         urls(self, &mut servers);
-        let items = servers.iter().map(|server| Written::unwritten(server)).collect();
-        into.inside("servers", &Several::<Server> { items, place: None });
+        let items = servers.iter().map(|server| RawValue::without_position(server)).collect();
+        into.inside("servers", &RawList::<Server> { items, position: None });
     }
 }
 
@@ -356,7 +356,7 @@ macro_rules! outline {
         impl Outlined for $section {
             fn outline(&self, into: &mut Outliner<'_>) {
                 let Self { $($field),* } = self; // all of them: one that is left out would not be compared
-                $(into.inside(called(stringify!($field)), $field);)*
+                $(into.inside(setting_name(stringify!($field)), $field);)*
             }
         }
     };
@@ -373,7 +373,7 @@ outline!(UpstreamTls { ca });
 outline!(Health { failures, eject });
 
 /// What a field is called in files, where Rust does not allow that name.
-pub(super) fn called(field: &'static str) -> &'static str {
+pub(super) fn setting_name(field: &'static str) -> &'static str {
     match field {
         "matched" | "condition" => "match",
         "kind" => "type",
@@ -382,9 +382,9 @@ pub(super) fn called(field: &'static str) -> &'static str {
 }
 
 /// That a section is there, where that means something.
-pub(super) struct IsThere;
+pub(super) struct Present;
 
-impl Outlined for IsThere {
+impl Outlined for Present {
     fn outline(&self, into: &mut Outliner<'_>) {
         into.put(vec!["set".to_owned()], false, false);
     }

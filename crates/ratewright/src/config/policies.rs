@@ -9,15 +9,15 @@ use ratewright_core::{
 use ratewright_http::path::Case;
 
 use super::file::{self, By};
-use super::meaning::{Name, OnMissing};
-use super::never::{Placed, Untold};
+use super::ineffective::{LocatedPolicy, UnavailableEffect};
 use super::quotas::Quotas;
+use super::raw_value::{Located, Position, RawValue};
 use super::reader::Reader;
-use super::written::{At, Place, Written};
+use super::values::{Name, OnMissing};
 
 /// What holds for all policies.
 #[derive(Clone, Copy)]
-pub(super) struct Whole<'a> {
+pub(super) struct PolicyContext<'a> {
     pub(super) enabled: bool,
     pub(super) on_failure: OnFailure,
     pub(super) case: Case,
@@ -58,7 +58,7 @@ struct Terms {
     counted: Counted,
 }
 
-impl Whole<'_> {
+impl PolicyContext<'_> {
     /// What holds for all policies, for one that says nothing of it.
     fn apply(self, policy: Policy) -> Policy {
         let mode = if self.enabled { policy.mode() } else { Mode::Off };
@@ -83,8 +83,8 @@ impl Terms {
 }
 
 /// The names of policies as they are written, also of those that are wrong in something else.
-pub(super) fn written_names(written: Option<&[At<file::Policy>]>) -> BTreeSet<String> {
-    let names = written.unwrap_or_default().iter().filter_map(|policy| policy.value.name.as_ref());
+pub(super) fn policy_names(raw: Option<&[Located<file::Policy>]>) -> BTreeSet<String> {
+    let names = raw.unwrap_or_default().iter().filter_map(|policy| policy.value.name.as_ref());
     names.map(|name| name.text.clone()).collect()
 }
 
@@ -92,38 +92,38 @@ impl Reader<'_> {
     /// The rule sets: the policies, those behind ad hoc keys, and what is exempt.
     pub(super) fn rule_sets(
         &mut self,
-        written: Option<Vec<At<file::Policy>>>,
+        raw: Option<Vec<Located<file::Policy>>>,
         defaults: file::Defaults,
         exempt: file::Exempt,
-        whole: Whole<'_>,
+        context: PolicyContext<'_>,
     ) -> RuleSets {
-        let exempt = self.exempt(exempt, whole.case);
-        let mut places: BTreeMap<String, Option<Place>> = BTreeMap::new();
+        let exempt = self.exempt(exempt, context.case);
+        let mut positions: BTreeMap<String, Option<Position>> = BTreeMap::new();
         let mut groups = BTreeMap::new();
         let mut placed = Vec::new();
-        let (mut policies, mut permits) = (self.ad_hoc(defaults, whole), Vec::new());
-        policies.extend(whole.others.iter().map(|policy| whole.apply(policy.clone())));
-        for policy in written.unwrap_or_default() {
-            let place = policy.value.name.as_ref().and_then(|name| name.place).or(policy.place);
-            let group_place = policy.value.group.as_ref().and_then(|group| group.place);
+        let (mut policies, mut permits) = (self.ad_hoc(defaults, context), Vec::new());
+        policies.extend(context.others.iter().map(|policy| context.apply(policy.clone())));
+        for policy in raw.unwrap_or_default() {
+            let position = policy.value.name.as_ref().and_then(|name| name.position).or(policy.position);
+            let group_position = policy.value.group.as_ref().and_then(|group| group.position);
             let is_in_flight = policy.value.in_flight.is_some();
-            let by_place = policy.value.by.as_ref().and_then(|by| by.place);
-            let Some(policy) = self.policy(policy, whole) else { continue };
-            if let Some(first) = places.insert(policy.name().to_owned(), place) {
-                let (name, other) = (policy.name(), self.whereabouts(first, place));
-                self.wrong(
-                    place,
+            let by_position = policy.value.by.as_ref().and_then(|by| by.position);
+            let Some(policy) = self.policy(policy, context) else { continue };
+            if let Some(first) = positions.insert(policy.name().to_owned(), position) {
+                let (name, other) = (policy.name(), self.describe_position(first, position));
+                self.error(
+                    position,
                     format!("there is another policy named {name:?} {other}; give each its own name"),
                 );
                 continue;
             }
             if let Some(group) = policy.group() {
                 let (is_first_in_flight, first) =
-                    *groups.entry(group.to_owned()).or_insert((is_in_flight, place));
+                    *groups.entry(group.to_owned()).or_insert((is_in_flight, position));
                 if is_in_flight != is_first_in_flight {
-                    let (name, other) = (policy.name(), self.whereabouts(first, place));
-                    self.wrong(
-                        group_place,
+                    let (name, other) = (policy.name(), self.describe_position(first, position));
+                    self.error(
+                        group_position,
                         format!(
                             "policies.{name}.group is also that of the policy {other}, but only one of the two has in_flight, \
                              and these are judged apart; give each kind its own group"
@@ -131,12 +131,12 @@ impl Reader<'_> {
                     );
                 }
             }
-            placed.push((policy.clone(), place, by_place));
+            placed.push((policy.clone(), position, by_position));
             if is_in_flight { &mut permits } else { &mut policies }.push(policy);
         }
         let placed: Vec<_> =
-            placed.iter().map(|(policy, name, by)| Placed { policy, name: *name, by: *by }).collect();
-        self.check_all(&placed);
+            placed.iter().map(|(policy, name, by)| LocatedPolicy { policy, name: *name, by: *by }).collect();
+        self.warn_ineffective(&placed);
         RuleSets {
             policies: self.rule_set(policies, exempt.clone()),
             permits: self.rule_set(permits, exempt),
@@ -147,24 +147,24 @@ impl Reader<'_> {
         match Policies::new(policies) {
             Ok(policies) => policies.exempting(exempt),
             Err(error) => {
-                self.wrong(None, error.to_string());
+                self.error(None, error.to_string());
                 Policies::default()
             }
         }
     }
 
-    fn policy(&mut self, written: At<file::Policy>, whole: Whole<'_>) -> Option<Policy> {
-        let At { value: written, place } = written;
-        let name_place = written.name.as_ref().map_or(place, |name| name.place);
-        let name = self.name(written.name.as_ref(), place);
-        let path = match &written.name {
-            Some(written) => format!("policies.{}", name.as_deref().unwrap_or(&written.text)),
+    fn policy(&mut self, raw: Located<file::Policy>, context: PolicyContext<'_>) -> Option<Policy> {
+        let Located { value: raw, position } = raw;
+        let name_position = raw.name.as_ref().map_or(position, |name| name.position);
+        let name = self.name(raw.name.as_ref(), position);
+        let path = match &raw.name {
+            Some(raw) => format!("policies.{}", name.as_deref().unwrap_or(&raw.text)),
             None => "policies".to_owned(),
         };
         // Everything is read before anything is given up, so that all that is wrong is told.
-        let (quotas, counts) = match (&written.quota, &written.in_flight) {
+        let (quotas, counts) = match (&raw.quota, &raw.in_flight) {
             (None, None) => {
-                self.no_quota(&path, name_place);
+                self.no_quota(&path, name_position);
                 return None;
             }
             (Some(quota), None) => {
@@ -172,17 +172,17 @@ impl Reader<'_> {
                 let algorithm = quotas.as_ref().and_then(|quotas| Some(quotas.first()?.1.algorithm()));
                 (quotas, Counts::Spent(algorithm))
             }
-            (_, Some(in_flight)) => (self.in_flight(&path, in_flight, &written), Counts::InFlight),
+            (_, Some(in_flight)) => (self.in_flight(&path, in_flight, &raw), Counts::InFlight),
         };
-        let missing = self.read_if(&format!("{path}.missing"), &written.missing);
-        let parts = self.partition(&format!("{path}.by"), written.by.as_ref(), missing);
-        let selector = match &written.when {
-            Some(when) => self.condition(&format!("{path}.when"), when, whole.case).map(Selector::When),
-            None if name.as_ref().is_some_and(|name| whole.routed.contains(name)) => Some(Selector::Named),
+        let missing = self.read_if(&format!("{path}.missing"), &raw.missing);
+        let parts = self.partition(&format!("{path}.by"), raw.by.as_ref(), missing);
+        let selector = match &raw.when {
+            Some(when) => self.condition(&format!("{path}.when"), when, context.case).map(Selector::When),
+            None if name.as_ref().is_some_and(|name| context.routed.contains(name)) => Some(Selector::Named),
             None => Some(Selector::every()),
         };
         for part in parts.iter().flatten() {
-            let place = written.by.as_ref().and_then(|by| by.place);
+            let position = raw.by.as_ref().and_then(|by| by.position);
             if selector == Some(Selector::Named)
                 && part.names().all(|name| matches!(name, AttributeName::Named(_)))
             {
@@ -190,26 +190,26 @@ impl Reader<'_> {
                     "{path}.by is an attribute that only callers of /api/v1/decide tell, but the policy applies on routes of the gateway \
                      only, so it would never act; use header:NAME or another one"
                 );
-                self.wrong(place, problem);
+                self.error(position, problem);
             } else {
                 let denies = matches!(missing, Some(OnMissing::Otherwise(Missing::Deny)));
-                let effect = if denies { Untold::Denied } else { Untold::Ignored };
-                self.check_told(&format!("{path}.by"), part.names(), place, effect);
+                let effect = if denies { UnavailableEffect::Denied } else { UnavailableEffect::Ignored };
+                self.check_available(&format!("{path}.by"), part.names(), position, effect);
             }
         }
-        let terms = self.terms(&path, &written, missing, whole);
-        let overrides = written.overrides.unwrap_or_default();
-        let places: Vec<_> = overrides.iter().map(|other| other.place).collect();
-        let overrides = (0..)
-            .zip(overrides)
-            .map(|(n, other)| self.other_terms(&format!("{path}.overrides[{n}]"), other, counts, whole.case));
+        let terms = self.terms(&path, &raw, missing, context);
+        let overrides = raw.overrides.unwrap_or_default();
+        let positions: Vec<_> = overrides.iter().map(|other| other.position).collect();
+        let overrides = (0..).zip(overrides).map(|(n, other)| {
+            self.other_terms(&format!("{path}.overrides[{n}]"), other, counts, context.case)
+        });
         let overrides: Vec<_> = overrides.collect();
-        self.check_twice(&path, &overrides, &places);
+        self.check_duplicate_overrides(&path, &overrides, &positions);
 
         let mut quotas = quotas?.into_iter();
         let (_, first) = quotas.next()?;
         let policy =
-            Policy::new(&name?, first).map_err(|error| self.wrong(name_place, error.to_string())).ok()?;
+            Policy::new(&name?, first).map_err(|error| self.error(name_position, error.to_string())).ok()?;
         let policy = policy.partitioned(parts?).covering(selector?);
         let policy =
             quotas.fold(policy, |policy, (name, quota)| policy.and(&name.unwrap_or_default(), quota));
@@ -220,10 +220,10 @@ impl Reader<'_> {
     }
 
     /// Notes that nothing says how much a policy allows.
-    fn no_quota(&mut self, path: &str, place: Option<Place>) {
+    fn no_quota(&mut self, path: &str, position: Option<Position>) {
         const WRITE: &str =
             "write quota: {rate: 10/s}, or in_flight: 10 to limit how many are under way at once";
-        let file = place.and_then(|place| self.files.get(place.file));
+        let file = position.and_then(|position| self.files.get(position.file));
         let problem = if file.is_some_and(|file| file.is_profile) {
             format!(
                 "{path} has no quota, and no file under this one has a policy of that name to be changed; \
@@ -232,19 +232,19 @@ impl Reader<'_> {
         } else {
             format!("{path} has no quota; {WRITE}")
         };
-        self.wrong(place, problem);
+        self.error(position, problem);
     }
 
-    fn name(&mut self, written: Option<&Written<Name>>, place: Option<Place>) -> Option<String> {
-        let Some(written) = written else {
-            self.wrong(place, "a policy has no name; write name: login".to_owned());
+    fn name(&mut self, raw: Option<&RawValue<Name>>, position: Option<Position>) -> Option<String> {
+        let Some(raw) = raw else {
+            self.error(position, "a policy has no name; write name: login".to_owned());
             return None;
         };
-        let Name(name) = self.read("policies.name", written)?;
+        let Name(name) = self.read("policies.name", raw)?;
         if Algorithm::named(&name).is_some() {
             let problem =
                 format!("policies.{name}: the names of algorithms are reserved for ad hoc keys; use another");
-            self.wrong(written.place, problem);
+            self.error(raw.position, problem);
             return None;
         }
         if name.starts_with(ratewright_rls_rules::PREFIX) {
@@ -252,7 +252,7 @@ impl Reader<'_> {
                 "policies.{name}: names that begin with {} are those of the section envoy; use another",
                 ratewright_rls_rules::PREFIX
             );
-            self.wrong(written.place, problem);
+            self.error(raw.position, problem);
             return None;
         }
         Some(name)
@@ -262,49 +262,49 @@ impl Reader<'_> {
     fn terms(
         &mut self,
         path: &str,
-        written: &file::Policy,
+        raw: &file::Policy,
         missing: Option<OnMissing>,
-        whole: Whole<'_>,
+        context: PolicyContext<'_>,
     ) -> Terms {
-        let mode = self.read_if(&format!("{path}.mode"), &written.mode).unwrap_or_default();
+        let mode = self.read_if(&format!("{path}.mode"), &raw.mode).unwrap_or_default();
         // What means nothing with in_flight is told of there.
-        let (on_failure, counted) = match &written.in_flight {
+        let (on_failure, counted) = match &raw.in_flight {
             Some(_) => (OnFailure::Local, Counted::default()),
             None => {
-                let on_failure = self.read_if(&format!("{path}.on_failure"), &written.on_failure);
-                let counted = self.counted(&format!("{path}.count"), written.count.as_ref());
-                (on_failure.unwrap_or(whole.on_failure), counted)
+                let on_failure = self.read_if(&format!("{path}.on_failure"), &raw.on_failure);
+                let counted = self.counted(&format!("{path}.count"), raw.count.as_ref());
+                (on_failure.unwrap_or(context.on_failure), counted)
             }
         };
-        let cost = written
+        let cost = raw
             .cost
             .as_ref()
-            .map(|cost| (cost.place, self.cost(&format!("{path}.cost"), cost, whole.case)));
-        if let Some((place, Some(Cost::RequestBytes))) = cost
+            .map(|cost| (cost.position, self.cost(&format!("{path}.cost"), cost, context.case)));
+        if let Some((position, Some(Cost::RequestBytes))) = cost
             && !counted.is_everything()
         {
             let problem = format!(
                 "{path}: cost by bytes and count do not go together, since bytes are counted before the response; leave one out"
             );
-            self.wrong(place, problem);
+            self.error(position, problem);
         }
-        let others = written.overrides.iter().flatten().filter_map(|other| other.value.quota.as_ref());
-        let mut quotas = written.quota.iter().chain(others).flat_map(|quotas| &quotas.items);
+        let others = raw.overrides.iter().flatten().filter_map(|other| other.value.quota.as_ref());
+        let mut quotas = raw.quota.iter().chain(others).flat_map(|quotas| &quotas.items);
         let is_queue =
-            |quota: &At<file::Quota>| quota.value.leak.as_ref().is_some_and(|leak| leak.text == "queue");
-        if let (Some((place, Some(Cost::RequestBytes))), true) = (&cost, quotas.any(is_queue)) {
+            |quota: &Located<file::Quota>| quota.value.leak.as_ref().is_some_and(|leak| leak.text == "queue");
+        if let (Some((position, Some(Cost::RequestBytes))), true) = (&cost, quotas.any(is_queue)) {
             let problem = format!(
                 "{path}: cost: {{bytes: request}} and leak: queue cannot be combined, since a body cannot wait piece by piece; leave leak out"
             );
-            self.wrong(*place, problem);
+            self.error(*position, problem);
         }
         Terms {
-            mode: if whole.enabled { mode } else { Mode::Off },
+            mode: if context.enabled { mode } else { Mode::Off },
             on_failure,
             retry_after: self
-                .read_if(&format!("{path}.retry_after"), &written.retry_after)
+                .read_if(&format!("{path}.retry_after"), &raw.retry_after)
                 .unwrap_or(Micros::ZERO),
-            group: self.read_if(&format!("{path}.group"), &written.group).map(|Name(group)| group),
+            group: self.read_if(&format!("{path}.group"), &raw.group).map(|Name(group)| group),
             missing: match missing {
                 Some(OnMissing::Otherwise(missing)) => missing,
                 Some(OnMissing::Ip) | None => Missing::Skip,
@@ -318,54 +318,59 @@ impl Reader<'_> {
     fn other_terms(
         &mut self,
         path: &str,
-        written: At<file::Override>,
+        raw: Located<file::Override>,
         counts: Counts,
         case: Case,
     ) -> Option<Other> {
-        let At { value: written, place } = written;
-        let Some(condition) = written.condition.as_ref().filter(|condition| !condition.0.is_empty()) else {
-            self.wrong(
-                place,
+        let Located { value: raw, position } = raw;
+        let Some(condition) = raw.condition.as_ref().filter(|condition| !condition.0.is_empty()) else {
+            self.error(
+                position,
                 format!("{path} has no match; say whom it is for, for example match: {{user: \"batch-*\"}}"),
             );
             return None;
         };
-        if written.quota.is_none() && written.in_flight.is_none() && written.mode.is_none() {
+        if raw.quota.is_none() && raw.in_flight.is_none() && raw.mode.is_none() {
             let what = match counts {
                 Counts::Spent(_) => "a quota",
                 Counts::InFlight => "in_flight",
             };
-            self.wrong(place, format!("{path} changes nothing; give it {what} or a mode"));
+            self.error(position, format!("{path} changes nothing; give it {what} or a mode"));
         }
         let condition = self.condition(&format!("{path}.match"), condition, case);
-        let quotas = self.other_quotas(path, &written, counts);
-        let mode = self.read_if(&format!("{path}.mode"), &written.mode);
-        let name = self.read_if(&format!("{path}.name"), &written.name).map(|Name(name)| name);
+        let quotas = self.other_quotas(path, &raw, counts);
+        let mode = self.read_if(&format!("{path}.mode"), &raw.mode);
+        let name = self.read_if(&format!("{path}.name"), &raw.name).map(|Name(name)| name);
         Some((name, condition?, quotas?, mode))
     }
 
     /// Notes overrides that would share buckets.
-    fn check_twice(&mut self, path: &str, overrides: &[Option<Other>], places: &[Option<Place>]) {
-        let mut known: BTreeMap<String, Option<Place>> = BTreeMap::new();
-        for (other, &place) in overrides.iter().zip(places) {
+    fn check_duplicate_overrides(
+        &mut self,
+        path: &str,
+        overrides: &[Option<Other>],
+        positions: &[Option<Position>],
+    ) {
+        let mut known: BTreeMap<String, Option<Position>> = BTreeMap::new();
+        for (other, &position) in overrides.iter().zip(positions) {
             let Some((name, condition, ..)) = other else { continue };
             let bucket = name.clone().unwrap_or_else(|| condition.digest());
-            if let Some(first) = known.insert(bucket, place) {
-                let first = self.whereabouts(first, place);
+            if let Some(first) = known.insert(bucket, position) {
+                let first = self.describe_position(first, position);
                 let problem = match name {
                     Some(name) => format!("{path} has another override named {name:?} {first}; rename one"),
                     None => format!(
                         "{path} has another override with the same match {first}, and only the first one applies; remove one"
                     ),
                 };
-                self.wrong(place, problem);
+                self.error(position, problem);
             }
         }
     }
 
     /// How much an override allows; an empty list if it says nothing of it.
-    fn other_quotas(&mut self, path: &str, written: &file::Override, counts: Counts) -> Option<Quotas> {
-        match (counts, &written.quota, &written.in_flight) {
+    fn other_quotas(&mut self, path: &str, raw: &file::Override, counts: Counts) -> Option<Quotas> {
+        match (counts, &raw.quota, &raw.in_flight) {
             (_, None, None) => Some(Vec::new()),
             (Counts::Spent(algorithm), Some(quota), None) => {
                 self.quotas(&format!("{path}.quota"), quota, algorithm)
@@ -374,13 +379,13 @@ impl Reader<'_> {
             (Counts::Spent(_), _, Some(n)) => {
                 let problem =
                     format!("{path} has in_flight, but its policy has a quota; write quota: {{rate: 10/s}}");
-                self.wrong(n.place, problem);
+                self.error(n.position, problem);
                 None
             }
             (Counts::InFlight, Some(quota), _) => {
                 let problem =
                     format!("{path} has a quota, but its policy has in_flight; write in_flight: 10");
-                self.wrong(quota.place, problem);
+                self.error(quota.position, problem);
                 None
             }
         }
@@ -390,14 +395,14 @@ impl Reader<'_> {
     fn partition(
         &mut self,
         path: &str,
-        written: Option<&At<By>>,
+        raw: Option<&Located<By>>,
         missing: Option<OnMissing>,
     ) -> Option<Vec<Part>> {
-        let Some(by) = written else { return Some(Vec::new()) };
+        let Some(by) = raw else { return Some(Vec::new()) };
         let parts = match &by.value {
             By::All(parts) if parts.is_empty() => {
-                self.wrong(
-                    by.place,
+                self.error(
+                    by.position,
                     format!("{path} is an empty list; leave it out for one bucket for everybody"),
                 );
                 return None;
@@ -418,23 +423,23 @@ impl Reader<'_> {
     }
 
     /// The attributes of one part, at least one.
-    fn part(&mut self, path: &str, written: &At<By>) -> Option<Vec<AttributeName<String>>> {
-        match &written.value {
+    fn part(&mut self, path: &str, raw: &Located<By>) -> Option<Vec<AttributeName<String>>> {
+        match &raw.value {
             By::One(text) => {
-                let mut one = Written::unwritten(text);
-                one.place = written.place;
+                let mut one = RawValue::without_position(text);
+                one.position = raw.position;
                 self.read(path, &one).map(|name| vec![name])
             }
             By::FirstOf(names) if names.is_empty() => {
-                self.wrong(written.place, format!("{path}.first_of is empty; name the attributes to try"));
+                self.error(raw.position, format!("{path}.first_of is empty; name the attributes to try"));
                 None
             }
             By::FirstOf(names) => {
                 names.iter().map(|name| self.read(&format!("{path}.first_of"), name)).collect()
             }
             By::All(_) => {
-                self.wrong(
-                    written.place,
+                self.error(
+                    raw.position,
                     format!("{path} has a list in a list; use {{first_of: […]}} for one of several"),
                 );
                 None

@@ -6,9 +6,9 @@ use ratewright_core::{Algorithm, AttributeName, Cost, Counted, Quota};
 use ratewright_http::path::Case;
 
 use super::file::{self, CostEntry};
-use super::meaning::{Name, Statuses};
+use super::raw_value::{ConfigValue, Located, Position, RawValue, Sections};
 use super::reader::Reader;
-use super::written::{At, Meaning, Place, Sections, Written};
+use super::values::{Name, Statuses};
 
 /// The quotas of a policy, the first without a name.
 pub(super) type Quotas = Vec<(Option<String>, Quota)>;
@@ -18,69 +18,69 @@ impl Reader<'_> {
     pub(super) fn quotas(
         &mut self,
         path: &str,
-        written: &Sections<file::Quota>,
+        raw: &Sections<file::Quota>,
         inherited: Option<Algorithm>,
     ) -> Option<Quotas> {
         let mut quotas = Vec::new();
         let mut names = BTreeSet::new();
-        let mut is_sound = !written.items.is_empty();
-        if !is_sound {
-            self.wrong(written.place, format!("{path} is an empty list; write {{rate: 10/s}}"));
+        let mut is_valid = !raw.items.is_empty();
+        if !is_valid {
+            self.error(raw.position, format!("{path} is an empty list; write {{rate: 10/s}}"));
         }
-        for (n, At { value: quota, place }) in written.items.iter().enumerate() {
-            let path = if written.items.len() == 1 { path.to_owned() } else { format!("{path}[{n}]") };
+        for (n, Located { value: quota, position }) in raw.items.iter().enumerate() {
+            let path = if raw.items.len() == 1 { path.to_owned() } else { format!("{path}[{n}]") };
             let name = self.read_if(&format!("{path}.name"), &quota.name).map(|Name(name)| name);
             if n > 0 && quota.name.is_none() {
-                self.wrong(
-                    *place,
+                self.error(
+                    *position,
                     format!(
                         "{path} has no name; the second quota and later ones need one, for example name: hour"
                     ),
                 );
-                is_sound = false;
+                is_valid = false;
             }
             if name.as_ref().is_some_and(|name| !names.insert(name.clone())) {
-                let place = quota.name.as_ref().and_then(|name| name.place);
-                self.wrong(
-                    place,
+                let position = quota.name.as_ref().and_then(|name| name.position);
+                self.error(
+                    position,
                     format!("{path}: another quota of the policy has this name; give each its own"),
                 );
-                is_sound = false;
+                is_valid = false;
             }
-            match self.quota(&path, quota, *place, inherited) {
+            match self.quota(&path, quota, *position, inherited) {
                 Some(quota) => quotas.push((if n == 0 { None } else { name }, quota)),
-                None => is_sound = false,
+                None => is_valid = false,
             }
         }
-        is_sound.then_some(quotas)
+        is_valid.then_some(quotas)
     }
 
     /// One quota.
     pub(super) fn quota(
         &mut self,
         path: &str,
-        written: &file::Quota,
-        place: Option<Place>,
+        raw: &file::Quota,
+        position: Option<Position>,
         inherited: Option<Algorithm>,
     ) -> Option<Quota> {
-        let algorithm = self.algorithm(path, written, inherited);
-        let Some(rate_written) = &written.rate else {
-            self.wrong(place, format!("{path} has no rate; write rate: 10/s"));
+        let algorithm = self.algorithm(path, raw, inherited);
+        let Some(rate_written) = &raw.rate else {
+            self.error(position, format!("{path} has no rate; write rate: 10/s"));
             return None;
         };
         let rate = self.read(&format!("{path}.rate"), rate_written);
         let burst =
-            written.burst.as_ref().map(|burst| (burst.place, self.read(&format!("{path}.burst"), burst)));
+            raw.burst.as_ref().map(|burst| (burst.position, self.read(&format!("{path}.burst"), burst)));
         let (algorithm, rate) = (algorithm?, rate?);
-        let wrong = |reader: &mut Self, place, error: ratewright_core::QuotaError| {
-            reader.wrong(place, format!("{path}: {error}"))
+        let wrong = |reader: &mut Self, position, error: ratewright_core::QuotaError| {
+            reader.error(position, format!("{path}: {error}"))
         };
         let quota =
-            Quota::new(algorithm, rate).map_err(|error| wrong(self, rate_written.place, error)).ok()?;
+            Quota::new(algorithm, rate).map_err(|error| wrong(self, rate_written.position, error)).ok()?;
         match burst {
             None => Some(quota),
-            Some((place, burst)) => {
-                quota.with_burst(burst?.0).map_err(|error| wrong(self, place, error)).ok()
+            Some((position, burst)) => {
+                quota.with_burst(burst?.0).map_err(|error| wrong(self, position, error)).ok()
             }
         }
     }
@@ -89,16 +89,16 @@ impl Reader<'_> {
     fn algorithm(
         &mut self,
         path: &str,
-        written: &file::Quota,
+        raw: &file::Quota,
         inherited: Option<Algorithm>,
     ) -> Option<Algorithm> {
-        let algorithm = match &written.algorithm {
+        let algorithm = match &raw.algorithm {
             None => inherited.unwrap_or(Algorithm::TokenBucket(Default::default())),
             Some(algorithm) => self.read(&format!("{path}.algorithm"), algorithm)?,
         };
-        let refill = self.variant(path, "refill", &written.refill, algorithm, "token_bucket")?;
-        let leak = self.variant(path, "leak", &written.leak, algorithm, "leaky_bucket")?;
-        let start = self.variant(path, "start", &written.start, algorithm, "fixed_window")?;
+        let refill = self.variant(path, "refill", &raw.refill, algorithm, "token_bucket")?;
+        let leak = self.variant(path, "leak", &raw.leak, algorithm, "leaky_bucket")?;
+        let start = self.variant(path, "start", &raw.start, algorithm, "fixed_window")?;
         Some(match algorithm {
             Algorithm::TokenBucket(default) => Algorithm::TokenBucket(refill.unwrap_or(default)),
             Algorithm::LeakyBucket(default) => Algorithm::LeakyBucket(leak.unwrap_or(default)),
@@ -108,18 +108,18 @@ impl Reader<'_> {
     }
 
     /// A variant that one algorithm has. The outer nothing says that something is wrong.
-    fn variant<T: Meaning>(
+    fn variant<T: ConfigValue>(
         &mut self,
         path: &str,
         what: &str,
-        written: &Option<Written<T>>,
+        raw: &Option<RawValue<T>>,
         algorithm: Algorithm,
         of: &str,
     ) -> Option<Option<T>> {
-        let Some(variant) = written else { return Some(None) };
+        let Some(variant) = raw else { return Some(None) };
         if algorithm.name() != of {
-            self.wrong(
-                variant.place,
+            self.error(
+                variant.position,
                 format!("{path}.{what} is for {of} only, and this is {}; leave it out", algorithm.name()),
             );
             return None;
@@ -127,26 +127,26 @@ impl Reader<'_> {
         self.read(&format!("{path}.{what}"), variant).map(Some)
     }
 
-    pub(super) fn cost(&mut self, path: &str, written: &At<file::Cost>, case: Case) -> Option<Cost> {
-        match &written.value {
+    pub(super) fn cost(&mut self, path: &str, raw: &Located<file::Cost>, case: Case) -> Option<Cost> {
+        match &raw.value {
             file::Cost::Fixed(text) => {
-                let mut fixed = Written::unwritten(text);
-                fixed.place = written.place;
+                let mut fixed = RawValue::without_position(text);
+                fixed.position = raw.position;
                 self.read(path, &fixed).map(Cost::Fixed)
             }
             file::Cost::Table(table) => match (table.get("header"), table.get("path")) {
                 (Some(CostEntry::One(header)), _) if table.len() == 1 => {
-                    let name = self.read(&format!("{path}.header"), &header.meaning::<http::HeaderName>())?;
+                    let name = self.read(&format!("{path}.header"), &header.cast::<http::HeaderName>())?;
                     Some(Cost::Of(AttributeName::Header(name.as_str().to_owned())))
                 }
                 (_, Some(CostEntry::Paths(paths))) if table.len() == 1 => self.path_costs(path, paths, case),
-                (None, None) if table.contains_key("bytes") => self.byte_cost(path, table, written.place),
-                (None, None) => self.method_costs(path, table, written.place),
+                (None, None) if table.contains_key("bytes") => self.byte_cost(path, table, raw.position),
+                (None, None) => self.method_costs(path, table, raw.position),
                 _ => {
                     let problem = format!(
                         "{path} is by header, by path, by bytes or by method; use one of {{header: X-Cost}}, {{path: {{\"/a/**\": 10}}}}, {{bytes: request}} and {{GET: 1}}"
                     );
-                    self.wrong(written.place, problem);
+                    self.error(raw.position, problem);
                     None
                 }
             },
@@ -158,7 +158,7 @@ impl Reader<'_> {
         &mut self,
         path: &str,
         table: &BTreeMap<String, CostEntry>,
-        place: Option<Place>,
+        position: Option<Position>,
     ) -> Option<Cost> {
         match table.get("bytes") {
             Some(CostEntry::One(of)) if table.len() == 1 && of.text == "request" => Some(Cost::RequestBytes),
@@ -166,7 +166,7 @@ impl Reader<'_> {
                 let problem = format!(
                     "{path} by bytes counts the request's body and nothing else; write cost: {{bytes: request}}"
                 );
-                self.wrong(place, problem);
+                self.error(position, problem);
                 None
             }
         }
@@ -175,22 +175,19 @@ impl Reader<'_> {
     fn path_costs(
         &mut self,
         path: &str,
-        table: &BTreeMap<String, Written<String>>,
+        table: &BTreeMap<String, RawValue<String>>,
         case: Case,
     ) -> Option<Cost> {
         let mut costs = Vec::new();
         let mut others = 1;
         for (text, cost) in table {
-            let units = self.read(&format!("{path}.path.{text}"), &cost.meaning::<u32>())?;
+            let units = self.read(&format!("{path}.path.{text}"), &cost.cast::<u32>())?;
             if text == "default" {
                 others = units;
             } else {
-                let mut written = Written::unwritten(text);
-                written.place = cost.place;
-                costs.push((
-                    self.pattern(&format!("{path}.path"), &AttributeName::Path, &written, case)?,
-                    units,
-                ));
+                let mut raw = RawValue::without_position(text);
+                raw.position = cost.position;
+                costs.push((self.pattern(&format!("{path}.path"), &AttributeName::Path, &raw, case)?, units));
             }
         }
         Some(Cost::ByPath { costs, others })
@@ -200,7 +197,7 @@ impl Reader<'_> {
         &mut self,
         path: &str,
         table: &BTreeMap<String, CostEntry>,
-        place: Option<Place>,
+        position: Option<Position>,
     ) -> Option<Cost> {
         let mut costs = Vec::new();
         let mut others = 1;
@@ -211,8 +208,8 @@ impl Reader<'_> {
                     let problem = format!(
                         "{path}.{method} is a section; only path has one: {{path: {{\"/a/**\": 10}}}}"
                     );
-                    let first = paths.values().next().and_then(|cost| cost.place);
-                    self.wrong(first.or(place), problem);
+                    let first = paths.values().next().and_then(|cost| cost.position);
+                    self.error(first.or(position), problem);
                     return None;
                 }
             };
@@ -221,26 +218,28 @@ impl Reader<'_> {
                     "{path} has {method:?}, which is not a method; for a cost by path write cost: {{path: {{{method:?}: {}}}}}",
                     cost.text
                 );
-                self.wrong(cost.place, problem);
+                self.error(cost.position, problem);
                 return None;
             }
-            let units = self.read(&format!("{path}.{method}"), &cost.meaning::<u32>())?;
+            let units = self.read(&format!("{path}.{method}"), &cost.cast::<u32>())?;
             if method == "default" {
                 others = units;
             } else {
-                costs.push((self.method(path, method, cost.place)?, units));
+                costs.push((self.method(path, method, cost.position)?, units));
             }
         }
         Some(Cost::ByMethod { costs, others })
     }
 
     /// Which answers count.
-    pub(super) fn counted(&mut self, path: &str, written: Option<&At<file::Count>>) -> Counted {
-        let Some(At { value: file::Count { status }, place }) = written else { return Counted::default() };
+    pub(super) fn counted(&mut self, path: &str, raw: Option<&Located<file::Count>>) -> Counted {
+        let Some(Located { value: file::Count { status }, position }) = raw else {
+            return Counted::default();
+        };
         let Some(statuses) = status.as_ref().filter(|statuses| !statuses.items.is_empty()) else {
-            let place = status.as_ref().map_or(*place, |statuses| statuses.place);
-            self.wrong(
-                place,
+            let position = status.as_ref().map_or(*position, |statuses| statuses.position);
+            self.error(
+                position,
                 format!("{path} has no status, so nothing would count; write {{status: [401, 403]}}, or leave it out"),
             );
             return Counted::default();

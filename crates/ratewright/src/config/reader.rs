@@ -5,9 +5,9 @@ use std::hash::DefaultHasher;
 use std::path::PathBuf;
 
 use super::error::ConfigError;
-use super::named::{Kind, Named};
+use super::raw_value::{ConfigValue, Position, RawList, RawValue};
+use super::referenced_files::{FileKind, ReferencedFiles};
 use super::source::SourceFile;
-use super::written::{Meaning, Place, Several, Written};
 
 /// How the environment is read: a variable's value, if it is set.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
@@ -17,9 +17,9 @@ pub(super) struct Reader<'a> {
     pub(super) files: &'a [SourceFile],
     pub(super) environment: Environment<'a>,
     /// The files that these name, as far as they have been read.
-    pub(super) named: Named,
+    pub(super) referenced: ReferencedFiles,
     /// A hash of logins and certificates of the store, which its settings do not show.
-    pub(super) unshown: DefaultHasher,
+    pub(super) hidden_settings: DefaultHasher,
     /// Lines that hold a secret, by file. They are not shown, whatever else is wrong in them.
     pub(super) secret: BTreeSet<(usize, u64)>,
     pub(super) errors: Vec<ConfigError>,
@@ -28,12 +28,12 @@ pub(super) struct Reader<'a> {
     /// How many policies each file lists, of the files that have the section.
     pub(super) listing: BTreeMap<PathBuf, usize>,
     /// What of the file decides whether a condition can ever hold.
-    pub(super) told: Told,
+    pub(super) available: AvailableAttributes,
 }
 
 /// What requests can tell, by what the file says elsewhere.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct AvailableAttributes {
     /// What routes are called. Without any there is no gateway.
     pub(super) routes: Vec<String>,
     /// True if tokens are verified.
@@ -44,90 +44,95 @@ pub(super) struct Told {
 
 impl<'a> Reader<'a> {
     /// Understands these files.
-    pub(super) fn new(files: &'a [SourceFile], named: Named, environment: Environment<'a>) -> Self {
-        let (unshown, secret) = (DefaultHasher::new(), BTreeSet::new());
+    pub(super) fn new(
+        files: &'a [SourceFile],
+        referenced: ReferencedFiles,
+        environment: Environment<'a>,
+    ) -> Self {
+        let (hidden_settings, secret) = (DefaultHasher::new(), BTreeSet::new());
         Self {
             files,
             environment,
-            named,
-            unshown,
+            referenced,
+            hidden_settings,
             secret,
             errors: Vec::new(),
             warnings: Vec::new(),
             listing: BTreeMap::new(),
-            told: Told::default(),
+            available: AvailableAttributes::default(),
         }
     }
 }
 
 impl Reader<'_> {
     /// What a value means. If it means nothing, that is noted. `path` says where it stands, in names.
-    pub(super) fn read<T: Meaning>(&mut self, path: &str, written: &Written<T>) -> Option<T> {
-        let text = self.expand(path, written)?;
-        match T::understand(&text) {
+    pub(super) fn read<T: ConfigValue>(&mut self, path: &str, raw: &RawValue<T>) -> Option<T> {
+        let text = self.expand(path, raw)?;
+        match T::from_text(&text) {
             Ok(value) => Some(value),
             Err(why) => {
                 let problem = if T::IS_SECRET {
                     format!("{path}: {why}")
                 } else {
-                    format!("{path} is {:?}; {why}", shortened(&written.text))
+                    format!("{path} is {:?}; {why}", shortened(&raw.text))
                 };
-                self.wrong(written.place, problem);
+                self.error(raw.position, problem);
                 None
             }
         }
     }
 
     /// What a value means, if there is one.
-    pub(super) fn read_if<T: Meaning>(&mut self, path: &str, written: &Option<Written<T>>) -> Option<T> {
-        written.as_ref().and_then(|written| self.read(path, written))
+    pub(super) fn read_if<T: ConfigValue>(&mut self, path: &str, raw: &Option<RawValue<T>>) -> Option<T> {
+        raw.as_ref().and_then(|raw| self.read(path, raw))
     }
 
     /// What each of several values means.
-    pub(super) fn read_each<T: Meaning>(&mut self, path: &str, written: &Several<T>) -> Vec<T> {
-        written.items.iter().filter_map(|item| self.read(path, item)).collect()
+    pub(super) fn read_each<T: ConfigValue>(&mut self, path: &str, raw: &RawList<T>) -> Vec<T> {
+        raw.items.iter().filter_map(|item| self.read(path, item)).collect()
     }
 
     /// What each of several values means, if there are any.
-    pub(super) fn read_all<T: Meaning>(
+    pub(super) fn read_all<T: ConfigValue>(
         &mut self,
         path: &str,
-        written: &Option<Several<T>>,
+        raw: &Option<RawList<T>>,
     ) -> Option<Vec<T>> {
-        written.as_ref().map(|written| self.read_each(path, written))
+        raw.as_ref().map(|raw| self.read_each(path, raw))
     }
 
     /// What the values of a table mean.
-    pub(super) fn read_table<T: Meaning>(
+    pub(super) fn read_table<T: ConfigValue>(
         &mut self,
         path: &str,
-        written: Option<BTreeMap<String, Written<T>>>,
+        raw: Option<BTreeMap<String, RawValue<T>>>,
     ) -> Vec<(String, T)> {
-        let table = written.unwrap_or_default().into_iter();
+        let table = raw.unwrap_or_default().into_iter();
         table
             .filter_map(|(name, value)| Some((name.clone(), self.read(&format!("{path}.{name}"), &value)?)))
             .collect()
     }
 
     /// Notes that something is wrong.
-    pub(super) fn wrong(&mut self, place: Option<Place>, problem: String) {
-        let error = self.at(place, problem);
+    pub(super) fn error(&mut self, position: Option<Position>, problem: String) {
+        let error = self.at(position, problem);
         self.errors.push(error);
     }
 
     /// Notes that something is valid, but can never act, or is probably not what was meant.
-    pub(super) fn warn(&mut self, place: Option<Place>, problem: String) {
-        let warning = self.at(place, problem);
+    pub(super) fn warn(&mut self, position: Option<Position>, problem: String) {
+        let warning = self.at(position, problem);
         self.warnings.push(warning);
     }
 
-    fn at(&self, place: Option<Place>, problem: String) -> ConfigError {
-        let is_secret = place.is_some_and(|place| self.secret.contains(&(place.file, place.line)));
-        ConfigError::at(self.files, place, problem, is_secret)
+    fn at(&self, position: Option<Position>, problem: String) -> ConfigError {
+        let is_secret =
+            position.is_some_and(|position| self.secret.contains(&(position.file, position.line)));
+        ConfigError::at(self.files, position, problem, is_secret)
     }
 
     /// Where something stands, in words. Within the same file as `here`, the line is enough.
-    pub(super) fn whereabouts(&self, there: Option<Place>, here: Option<Place>) -> String {
+    pub(super) fn describe_position(&self, there: Option<Position>, here: Option<Position>) -> String {
         let Some(there) = there else { return "elsewhere".to_owned() };
         match self.files.get(there.file) {
             Some(file) if here.is_none_or(|here| here.file != there.file) => {
@@ -138,21 +143,16 @@ impl Reader<'_> {
     }
 
     /// A value's text, with `${NAME}` and `${NAME:-default}` replaced by variables of the environment.
-    fn expand<T>(&mut self, path: &str, written: &Written<T>) -> Option<String> {
-        self.expand_by(path, written, self.environment)
+    fn expand<T>(&mut self, path: &str, raw: &RawValue<T>) -> Option<String> {
+        self.expand_by(path, raw, self.environment)
     }
 
-    fn expand_by<T>(
-        &mut self,
-        path: &str,
-        written: &Written<T>,
-        variable: Environment<'_>,
-    ) -> Option<String> {
+    fn expand_by<T>(&mut self, path: &str, raw: &RawValue<T>, variable: Environment<'_>) -> Option<String> {
         let mut text = String::new();
-        let mut rest = written.text.as_str();
+        let mut rest = raw.text.as_str();
         while let Some((before, after)) = rest.split_once("${") {
             let Some((inside, after)) = after.split_once('}') else {
-                self.wrong(written.place, format!("{path}: a ${{ is not closed; write ${{NAME}}"));
+                self.error(raw.position, format!("{path}: a ${{ is not closed; write ${{NAME}}"));
                 return None;
             };
             let (name, default) =
@@ -161,7 +161,7 @@ impl Reader<'_> {
                 let problem = format!(
                     "{path}: {name:?} is no name of a variable; write ${{NAME}} or ${{NAME:-default}}"
                 );
-                self.wrong(written.place, problem);
+                self.error(raw.position, problem);
                 return None;
             }
             let value = variable(name).filter(|value| default.is_none() || !value.is_empty());
@@ -169,7 +169,7 @@ impl Reader<'_> {
                 let problem = format!(
                     "{path}: the environment has no variable {name}; set it, or write a default: ${{{name}:-…}}"
                 );
-                self.wrong(written.place, problem);
+                self.error(raw.position, problem);
                 return None;
             };
             text.push_str(before);
@@ -188,46 +188,45 @@ impl Reader<'_> {
     /// A text with variables of the environment replaced, or as it is if that fails.
     pub(super) fn expanded(&mut self, text: &str) -> String {
         let n_errors = self.errors.len();
-        let expanded = self.expand("", &Written::<String>::unwritten(text));
+        let expanded = self.expand("", &RawValue::<String>::without_position(text));
         self.errors.truncate(n_errors); // who reads it for good will note them
         expanded.unwrap_or_else(|| text.to_owned())
     }
 
     /// A url's text. Within an address a password may have any character; an address as a whole stays as it is.
-    pub(super) fn url<T>(&mut self, path: &str, written: &Written<T>) -> Option<String> {
+    pub(super) fn url<T>(&mut self, path: &str, raw: &RawValue<T>) -> Option<String> {
         // A variable's default may be an address too, and then the variable is a whole one.
         let outside =
-            written.text.split("${").enumerate().map(|(n, text)| {
+            raw.text.split("${").enumerate().map(|(n, text)| {
                 if n == 0 { text } else { text.split_once('}').map_or("", |(_, after)| after) }
             });
         if !outside.collect::<String>().contains("://") {
-            return self.expand(path, written);
+            return self.expand(path, raw);
         }
         let environment = self.environment;
         let encode = |text: String| {
             percent_encoding::utf8_percent_encode(&text, percent_encoding::NON_ALPHANUMERIC).to_string()
         };
-        self.expand_by(path, written, &|name| environment(name).map(encode))
+        self.expand_by(path, raw, &|name| environment(name).map(encode))
     }
 
     /// Warns that a file of another machine is not checked.
-    pub(super) fn warn_unread(&mut self, path: &str, place: Option<Place>, name: &str) {
-        self.warn(place, format!("{path}: {name} is not checked, since the file is in the container only"));
+    pub(super) fn warn_unread(&mut self, path: &str, position: Option<Position>, name: &str) {
+        self.warn(
+            position,
+            format!("{path}: {name} is not checked, since the file is in the container only"),
+        );
     }
 
     /// The content of a file that the configuration names.
-    pub(super) fn content(
-        &mut self,
-        path: &str,
-        written: &Written<super::meaning::FileName>,
-    ) -> Option<Vec<u8>> {
-        let name = self.read(path, written)?.0;
-        if self.named.are_elsewhere() {
-            self.warn_unread(path, written.place, &name);
+    pub(super) fn content(&mut self, path: &str, raw: &RawValue<super::values::FileName>) -> Option<Vec<u8>> {
+        let name = self.read(path, raw)?.0;
+        if self.referenced.are_elsewhere() {
+            self.warn_unread(path, raw.position, &name);
             return None;
         }
-        let content = self.named.content(name.as_ref(), Kind::Key);
-        content.map_err(|problem| self.wrong(written.place, format!("{path}: {problem}"))).ok()
+        let content = self.referenced.content(name.as_ref(), FileKind::Key);
+        content.map_err(|problem| self.error(raw.position, format!("{path}: {problem}"))).ok()
     }
 }
 
@@ -255,9 +254,9 @@ mod tests {
     fn a_device_that_never_ends_is_no_certificate() {
         let text = "clients: {user: {jwt: {public_key: /dev/zero}}}\n";
         let errors = Config::of_text(text).err().unwrap_or_default();
-        let told: Vec<_> = errors.iter().map(ToString::to_string).collect();
+        let available: Vec<_> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(
-            told,
+            available,
             [
                 "t.yaml:1:36: clients.user.jwt.public_key: /dev/zero has more than 1048576 bytes; keys and certificates are shorter"
             ]

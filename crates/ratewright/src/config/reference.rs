@@ -61,7 +61,7 @@ const ORDER: [&str; 41] = [
 /// The reference as a table for each section, in Markdown.
 pub(crate) fn reference() -> String {
     let root = schema();
-    let mut reference = Reference { root: &root, written: Vec::new(), text: String::new() };
+    let mut reference = Reference { root: &root, sections: Vec::new(), text: String::new() };
     reference.section(&root, "");
     reference.text
 }
@@ -70,7 +70,7 @@ pub(crate) fn reference() -> String {
 struct Reference<'a> {
     root: &'a Value,
     /// The sections that are there already, with where they are.
-    written: Vec<(&'a Value, String)>,
+    sections: Vec<(&'a Value, String)>,
     text: String,
 }
 
@@ -78,7 +78,7 @@ impl<'a> Reference<'a> {
     /// Writes one section, then those in it. What several places have is written once.
     fn section(&mut self, schema: &'a Value, path: &str) {
         let Some(Value::Object(properties)) = schema.get("properties") else { return };
-        self.written.push((schema, path.to_owned()));
+        self.sections.push((schema, path.to_owned()));
         let mut properties: Vec<_> = properties.iter().collect();
         let order = |name: &str| ORDER.iter().position(|known| *known == name).unwrap_or(ORDER.len());
         properties.sort_by_key(|(name, _)| order(name));
@@ -99,7 +99,7 @@ impl<'a> Reference<'a> {
         let is_nested = !path.is_empty();
         for (path, _, _, inner) in inner {
             match inner {
-                Some(inner) if self.place(inner).is_none() && !(is_nested && is_explained(inner)) => {
+                Some(inner) if self.position(inner).is_none() && !(is_nested && is_explained(inner)) => {
                     self.section(inner, &path)
                 }
                 Some(_) | None => {}
@@ -111,8 +111,8 @@ impl<'a> Reference<'a> {
         let mut told = description(property).unwrap_or_default();
         match inner {
             Some(inner) => {
-                if let Some(place) = self.place(inner) {
-                    told.push_str(&format!(" Its names are those of `{place}`."));
+                if let Some(position) = self.position(inner) {
+                    told.push_str(&format!(" Its names are those of `{position}`."));
                 }
             }
             None => {
@@ -124,9 +124,9 @@ impl<'a> Reference<'a> {
     }
 
     /// Where a section is written already.
-    fn place(&self, section: &Value) -> Option<&str> {
+    fn position(&self, section: &Value) -> Option<&str> {
         let same = |(other, _): &&(&Value, String)| std::ptr::eq(*other, section);
-        self.written.iter().find(same).map(|(_, path)| path.as_str())
+        self.sections.iter().find(same).map(|(_, path)| path.as_str())
     }
 }
 

@@ -6,7 +6,7 @@ mod counting;
 mod envoy;
 mod files;
 mod hostile;
-mod never;
+mod ineffective;
 mod policies;
 mod proxy_protocol;
 mod routes;
@@ -66,7 +66,7 @@ impl<'a> Files<'a> {
     /// What they mean in words, or everything that is wrong.
     #[track_caller]
     fn check(self, expected: Expect) {
-        self.check_as(words, expected);
+        self.check_as(explain, expected);
     }
 
     /// Something that they mean, or everything that is wrong.
@@ -93,12 +93,12 @@ fn an_empty_file_is_a_working_limiter() {
         assert_eq!(config.listen.api.address.to_string(), "127.0.0.1:8080");
         assert_eq!(config.policies.n_policies(), 5, "one for each algorithm");
         expect!["no policies: only keys that callers name are limited, by the defaults\n"]
-            .assert_eq(&words(&config));
+            .assert_eq(&explain(&config));
     }
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once_with_its_place() {
+fn everything_that_is_wrong_is_told_at_once_with_its_position() {
     check(
         "listen:\n  api: nowhere\napi:\n  defaults:\n    token_bucket: {rate: 10/s, burst: 0}\n    sliding_window: {rate: 20000/s}\n    fixed_window: {rate: often}\npolicies:\n- {name: A B, quota: {rate: 1/s}}\n- {quota: {rate: 1/s}}\n- {name: p, by: [ip, usr], quota: {burst: 3}, when: {path: login, sky: blue}}\n- {name: q, quota: [{rate: 1/s}, {rate: 1/h}], missing: perhaps}\n",
         expect![[r#"
@@ -119,7 +119,7 @@ fn everything_that_is_wrong_is_told_at_once_with_its_place() {
 }
 
 #[test]
-fn an_error_shows_the_line_and_points_at_the_place() {
+fn an_error_shows_the_line_and_points_at_the_position() {
     let errors = Config::of_text("log:\n  level: info\n  format: xml\n").err().unwrap();
     expect![[r#"
         t.yaml:3:11: log.format is "xml"; use one of auto, text, json

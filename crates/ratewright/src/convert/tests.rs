@@ -13,7 +13,7 @@ fn written(descriptors: &str) -> Vec<(String, Vec<Descriptor>)> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("r.yaml");
     std::fs::write(&path, format!("domain: d\ndescriptors: {descriptors}\n")).unwrap();
-    envoy_written(&[path]).unwrap_or_else(|errors| panic!("{errors:?}"))
+    envoy_descriptors(&[path]).unwrap_or_else(|errors| panic!("{errors:?}"))
 }
 
 #[track_caller]

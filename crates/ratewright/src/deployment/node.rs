@@ -6,12 +6,12 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::Spanned;
 
-use crate::config::Place;
+use crate::config::Position;
 
 /// A value, and where it stands.
 #[derive(Debug)]
 pub(super) struct Node {
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<Position>,
     value: Value,
 }
 
@@ -91,7 +91,7 @@ impl Node {
 impl<'d> Deserialize<'d> for Node {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value, referenced, .. } = Spanned::deserialize(deserializer)?;
-        Ok(Self { place: Place::of(referenced), value })
+        Ok(Self { place: Position::of(referenced), value })
     }
 }
 

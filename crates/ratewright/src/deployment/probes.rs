@@ -6,7 +6,7 @@ use super::findings::Findings;
 use super::manifests::Manifests;
 use super::node::Node;
 use super::workload::Workload;
-use crate::config::{Config, DoorConfig};
+use crate::config::{Config, ListenerConfig};
 
 /// What Kubernetes allows, where the manifest does not say.
 const GRACE: Duration = Duration::from_secs(30);
@@ -130,7 +130,7 @@ fn check_speech(label: &str, config: &Config, asked: &Node, findings: &mut Findi
 }
 
 /// Notes an admin listener that the kubelet cannot reach.
-fn check_reach(label: &str, admin: &DoorConfig, at: &Node, findings: &mut Findings<'_>) {
+fn check_reach(label: &str, admin: &ListenerConfig, at: &Node, findings: &mut Findings<'_>) {
     if !admin.is_exposed() {
         let (address, port) = (admin.address, admin.address.port());
         let problem = format!("listen.admin is {address}, which only the container itself reaches");

@@ -5,7 +5,7 @@ use ratewright_listen::ProxyProtocol;
 use ratewright_server::Tls;
 use tracing::warn;
 
-use crate::config::{Config, DoorConfig};
+use crate::config::{Config, ListenerConfig};
 
 /// What a program was started with, or would be.
 pub(crate) struct Fixed {
@@ -25,8 +25,8 @@ struct FixedListener {
 impl Fixed {
     /// That of a configuration.
     pub(crate) fn of(config: &Config) -> Self {
-        let door = |name, door: &DoorConfig| {
-            let DoorConfig { address, tls, proxy_protocol } = door.clone();
+        let door = |name, door: &ListenerConfig| {
+            let ListenerConfig { address, tls, proxy_protocol } = door.clone();
             FixedListener { name, address: address.to_string(), tls, proxy_protocol }
         };
         let admin = config.listen.admin.iter().map(|admin| door("listen.admin", admin));
@@ -38,7 +38,7 @@ impl Fixed {
         Self {
             doors: std::iter::once(api).chain(admin).chain(gateway).chain(grpc).collect(),
             settings: [
-                ("store", config.store_words.clone()),
+                ("store", config.store_digest.clone()),
                 ("listen.control", format!("{:?}", config.listen.control)),
                 ("stop_delay or drain_timeout", format!("{:?}", config.stop)),
                 ("metrics.labels", format!("{:?}", config.labels)),

@@ -222,7 +222,7 @@ fn secrets_are_compared_and_never_shown() {
 }
 
 /// A text with a value at a path such as `listen.api.address`; routes are a list, and have an id.
-fn written(path: &str, value: &str) -> String {
+fn raw(path: &str, value: &str) -> String {
     let names: Vec<_> = path.split('.').collect();
     let mut text = match path {
         "log.modules" | "metrics.labels" => format!("{{x: {value}}}"),
@@ -254,7 +254,7 @@ fn every_setting_outside_policies_is_compared() {
     let settings = settings().into_iter().filter(|path| !path.starts_with("policies."));
     let mut n_compared = 0;
     for path in settings.filter(|path| !["enabled", "routes.id"].contains(&path.as_str())) {
-        let [old, new] = ["7", "8"].map(|value| contents(&written(&path, value)));
+        let [old, new] = ["7", "8"].map(|value| contents(&raw(&path, value)));
         let told = changes(&old, &new);
         let last = path.rsplit('.').next().unwrap_or_default();
         assert!(!told.is_empty(), "{path} is not compared");

@@ -12,7 +12,7 @@ use schemars::{Schema, json_schema};
 use serde::Deserialize;
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use crate::config::written::{At, Meaning, Sections, Written};
+use crate::config::raw_value::{ConfigValue, Located, RawValue, Sections};
 
 /// All names, ours last.
 pub(super) const NAMES: [&str; 20] = [
@@ -43,44 +43,44 @@ const DEPTH_MAX: usize = 2 * Domains::DEPTH_MAX + 32;
 
 #[derive(Default)]
 pub(super) struct Root {
-    pub(super) domain: Option<Written<String>>,
-    pub(super) descriptors: Option<Vec<At<Descriptor>>>,
-    pub(super) odd: Vec<Written<String>>,
+    pub(super) domain: Option<RawValue<String>>,
+    pub(super) descriptors: Option<Vec<Located<Descriptor>>>,
+    pub(super) unknown_keys: Vec<RawValue<String>>,
 }
 
 #[derive(Default)]
 pub(super) struct Descriptor {
-    pub(super) key: Option<Written<String>>,
-    pub(super) value: Option<Written<String>>,
+    pub(super) key: Option<RawValue<String>>,
+    pub(super) value: Option<RawValue<String>>,
     pub(super) rate_limit: Option<Sections<RateLimit>>,
-    pub(super) shadow_mode: Option<Written<Switch>>,
-    pub(super) quota_mode: Option<Written<Switch>>,
-    pub(super) record_mode: Option<Written<Switch>>,
-    pub(super) detailed_metric: Option<Written<Switch>>,
-    pub(super) value_to_metric: Option<Written<Switch>>,
-    pub(super) share_threshold: Option<Written<Switch>>,
-    pub(super) metadata: Option<At<serde_json::Value>>,
-    pub(super) descriptors: Option<Vec<At<Descriptor>>>,
-    pub(super) odd: Vec<Written<String>>,
+    pub(super) shadow_mode: Option<RawValue<Switch>>,
+    pub(super) quota_mode: Option<RawValue<Switch>>,
+    pub(super) record_mode: Option<RawValue<Switch>>,
+    pub(super) detailed_metric: Option<RawValue<Switch>>,
+    pub(super) value_to_metric: Option<RawValue<Switch>>,
+    pub(super) share_threshold: Option<RawValue<Switch>>,
+    pub(super) metadata: Option<Located<serde_json::Value>>,
+    pub(super) descriptors: Option<Vec<Located<Descriptor>>>,
+    pub(super) unknown_keys: Vec<RawValue<String>>,
 }
 
 #[derive(Default)]
 pub(super) struct RateLimit {
-    pub(super) unit: Option<Written<String>>,
-    pub(super) requests_per_unit: Option<Written<u32>>,
-    pub(super) unlimited: Option<Written<Switch>>,
-    pub(super) name: Option<Written<String>>,
-    pub(super) replaces: Option<Vec<At<Replaced>>>,
-    pub(super) algorithm: Option<Written<Algorithm>>,
-    pub(super) burst: Option<Written<u32>>,
-    pub(super) unit_multiplier: Option<Written<u32>>,
-    pub(super) odd: Vec<Written<String>>,
+    pub(super) unit: Option<RawValue<String>>,
+    pub(super) requests_per_unit: Option<RawValue<u32>>,
+    pub(super) unlimited: Option<RawValue<Switch>>,
+    pub(super) name: Option<RawValue<String>>,
+    pub(super) replaces: Option<Vec<Located<Replaced>>>,
+    pub(super) algorithm: Option<RawValue<Algorithm>>,
+    pub(super) burst: Option<RawValue<u32>>,
+    pub(super) unit_multiplier: Option<RawValue<u32>>,
+    pub(super) unknown_keys: Vec<RawValue<String>>,
 }
 
 #[derive(Default)]
 pub(super) struct Replaced {
-    pub(super) name: Option<Written<String>>,
-    pub(super) odd: Vec<Written<String>>,
+    pub(super) name: Option<RawValue<String>>,
+    pub(super) unknown_keys: Vec<RawValue<String>>,
 }
 
 /// True or false, in all words that YAML once had for it.
@@ -96,15 +96,15 @@ pub(super) fn parse(text: &str) -> Result<Root, serde_saphyr::Error> {
 }
 
 /// True if a text is a file of these, and not one of Ratewright's own. One that cannot be read is judged by its lines.
-pub(super) fn is_one(text: &str) -> bool {
+pub(super) fn is_rules_file(text: &str) -> bool {
     match serde_saphyr::from_str::<Option<Names>>(text) {
-        Ok(names) => names.is_some_and(|Names(names)| names.iter().any(|name| is_of_rules(name))),
-        Err(_) => text.lines().any(|line| line.split_once(':').is_some_and(|(name, _)| is_of_rules(name))),
+        Ok(names) => names.is_some_and(|Names(names)| names.iter().any(|name| is_rules_key(name))),
+        Err(_) => text.lines().any(|line| line.split_once(':').is_some_and(|(name, _)| is_rules_key(name))),
     }
 }
 
 /// A section that stands in no policy file.
-fn is_of_rules(name: &str) -> bool {
+fn is_rules_key(name: &str) -> bool {
     matches!(name, "domain" | "descriptors")
 }
 
@@ -121,7 +121,7 @@ impl<'d> Deserialize<'d> for Names {
             }
             fn visit_map<A: MapAccess<'d>>(self, mut map: A) -> Result<Names, A::Error> {
                 let mut names = Vec::new();
-                while let Some((name, IgnoredAny)) = map.next_entry::<Written<String>, _>()? {
+                while let Some((name, IgnoredAny)) = map.next_entry::<RawValue<String>, _>()? {
                     names.push(name.text);
                 }
                 Ok(Names(names))
@@ -137,7 +137,7 @@ trait Section<'d>: Default {
     fn take<A: MapAccess<'d>>(&mut self, name: &str, map: &mut A) -> Result<bool, A::Error>;
 
     /// Keeps a name that it does not know.
-    fn keep(&mut self, name: Written<String>);
+    fn keep(&mut self, name: RawValue<String>);
 }
 
 fn section<'d, T: Section<'d>, D: Deserializer<'d>>(deserializer: D) -> Result<T, D::Error> {
@@ -149,7 +149,7 @@ fn section<'d, T: Section<'d>, D: Deserializer<'d>>(deserializer: D) -> Result<T
         }
         fn visit_map<A: MapAccess<'d>>(self, mut map: A) -> Result<T, A::Error> {
             let mut section = T::default();
-            while let Some(name) = map.next_key::<Written<String>>()? {
+            while let Some(name) = map.next_key::<RawValue<String>>()? {
                 if !section.take(&name.text, &mut map)? {
                     map.next_value::<IgnoredAny>()?;
                     section.keep(name);
@@ -171,8 +171,8 @@ macro_rules! section {
                 }
                 Ok(true)
             }
-            fn keep(&mut self, name: Written<String>) {
-                self.odd.push(name);
+            fn keep(&mut self, name: RawValue<String>) {
+                self.unknown_keys.push(name);
             }
         }
         impl<'d> Deserialize<'d> for $section {
@@ -200,8 +200,8 @@ section!(Descriptor {
 section!(RateLimit { unit, requests_per_unit, unlimited, name, replaces, algorithm, burst, unit_multiplier });
 section!(Replaced { name });
 
-impl Meaning for Switch {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for Switch {
+    fn from_text(text: &str) -> Result<Self, String> {
         match text.to_ascii_lowercase().as_str() {
             "true" | "yes" | "on" | "y" => Ok(Self(true)),
             "false" | "no" | "off" | "n" => Ok(Self(false)),

@@ -5,8 +5,8 @@ use ratewright_gateway::AllowedOrigin;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::config::meaning::{CorsHeader, CorsMethod, ExposedHeader};
-use crate::config::written::{Several, Written};
+use crate::config::raw_value::{RawList, RawValue};
+use crate::config::values::{CorsHeader, CorsMethod, ExposedHeader};
 
 /// A section, or `off`.
 #[derive(Clone)]
@@ -22,15 +22,15 @@ pub(in crate::config) enum Cors {
 pub(in crate::config) struct CorsSection {
     /// Who may read responses: `https://app.example.com`, `https://*.example.com` with one label for the star, `https://**.example.com`
     /// with one or more, or `"*"` for every origin.
-    pub(in crate::config) origins: Option<Several<AllowedOrigin>>,
+    pub(in crate::config) origins: Option<RawList<AllowedOrigin>>,
     /// Which methods a preflight may ask for. `GET` also allows `HEAD`. Default: `[GET, HEAD, POST]`.
-    pub(in crate::config) methods: Option<Several<CorsMethod>>,
+    pub(in crate::config) methods: Option<RawList<CorsMethod>>,
     /// Which request headers a preflight may ask for, or `"*"` for all. Default: `[Content-Type]`.
-    pub(in crate::config) headers: Option<Several<CorsHeader>>,
+    pub(in crate::config) headers: Option<RawList<CorsHeader>>,
     /// Response headers that scripts may read, besides the rate limit headers, `Retry-After` and `X-Correlation-Id`. Default: none.
-    pub(in crate::config) expose: Option<Several<ExposedHeader>>,
+    pub(in crate::config) expose: Option<RawList<ExposedHeader>>,
     /// Whether requests may carry cookies and other credentials. Not with `origins: "*"`. Default: `false`.
-    pub(in crate::config) credentials: Option<Written<bool>>,
+    pub(in crate::config) credentials: Option<RawValue<bool>>,
     /// How long a browser may rely on a preflight, `0s` to `1d`. Default: `10min`.
-    pub(in crate::config) max_age: Option<Written<Micros>>,
+    pub(in crate::config) max_age: Option<RawValue<Micros>>,
 }

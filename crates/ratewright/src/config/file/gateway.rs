@@ -9,33 +9,33 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use super::Cors;
-use crate::config::meaning::{BodyMax, BodyRateMin, ByteCount, FileName, Name, TotalTime};
-use crate::config::written::{At, Place, Several, Written};
+use crate::config::raw_value::{Located, Position, RawList, RawValue};
+use crate::config::values::{BodyMax, BodyRateMin, ByteCount, FileName, Name, TotalTime};
 
 /// The reverse proxy as a whole. It opens if there are routes.
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(in crate::config) struct Gateway {
     /// The most connections of clients, in all. Default: `10000`.
-    pub(in crate::config) connections_max: Option<Written<NonZeroU32>>,
+    pub(in crate::config) connections_max: Option<RawValue<NonZeroU32>>,
     /// The most connections from one address; `0` for no such limit, for example behind a load balancer. Default: `1000`.
-    pub(in crate::config) connections_per_address: Option<Written<u32>>,
+    pub(in crate::config) connections_per_address: Option<RawValue<u32>>,
     /// The longest head of a request, `8KB` to `1MB`. Default: `32KB`.
-    pub(in crate::config) header_max: Option<Written<ByteCount>>,
+    pub(in crate::config) header_max: Option<RawValue<ByteCount>>,
     /// The longest body of a request, or `none` for any length. Default: `1GB`.
-    pub(in crate::config) body_max: Option<Written<BodyMax>>,
+    pub(in crate::config) body_max: Option<RawValue<BodyMax>>,
     /// The slowest upload allowed: bytes per window, such as `240B/s` or `8KB/30s`, or `none`. Only time spent waiting for the
     /// client counts, and only until the upstream's response begins. A slower client gets 408. Default: `16KB/min`.
-    pub(in crate::config) body_rate_min: Option<Written<BodyRateMin>>,
+    pub(in crate::config) body_rate_min: Option<RawValue<BodyRateMin>>,
     /// How long things may take.
     pub(in crate::config) timeouts: Option<GatewayTimeouts>,
     /// Whether the gateway removes `X-HTTP-Method-Override`, `X-HTTP-Method` and `X-Method-Override`. If not, policies on methods
     /// count the request under both methods. The query parameter `_method` is never removed. Default: `false`.
-    pub(in crate::config) strip_method_override: Option<Written<bool>>,
+    pub(in crate::config) strip_method_override: Option<RawValue<bool>>,
     /// Whether every request is written to standard output, a JSON object on a line each. Default: `false`.
-    pub(in crate::config) access_log: Option<Written<bool>>,
+    pub(in crate::config) access_log: Option<RawValue<bool>>,
     /// Which other origins may read responses in a browser, or `off`. A route may have its own. Default: `off`, preflights are forwarded.
-    pub(in crate::config) cors: Option<At<Cors>>,
+    pub(in crate::config) cors: Option<Located<Cors>>,
 }
 
 /// How long things may take. A route may say otherwise, but for `request_header`.
@@ -43,17 +43,17 @@ pub(in crate::config) struct Gateway {
 #[serde(deny_unknown_fields, default)]
 pub(in crate::config) struct GatewayTimeouts {
     /// Until there is a connection to a server. Default: `2s`.
-    pub(in crate::config) connect: Option<Written<Micros>>,
+    pub(in crate::config) connect: Option<RawValue<Micros>>,
     /// Until the head of the server's answer, from when it has all of the request. Default: `30s`.
-    pub(in crate::config) header: Option<Written<Micros>>,
+    pub(in crate::config) header: Option<RawValue<Micros>>,
     /// Between two pieces of a body. Default: `60s`.
-    pub(in crate::config) idle: Option<Written<Micros>>,
+    pub(in crate::config) idle: Option<RawValue<Micros>>,
     /// For all of a request and its answer, or `none`. Default: `none`.
-    pub(in crate::config) total: Option<Written<TotalTime>>,
+    pub(in crate::config) total: Option<RawValue<TotalTime>>,
     /// How long nothing may go through a WebSocket, or whatever else a connection was switched to. Default: `1h`.
-    pub(in crate::config) tunnel_idle: Option<Written<Micros>>,
+    pub(in crate::config) tunnel_idle: Option<RawValue<Micros>>,
     /// Until a client has sent a request's head, and how long one may say nothing at all. Default: `10s`.
-    pub(in crate::config) request_header: Option<Written<Micros>>,
+    pub(in crate::config) request_header: Option<RawValue<Micros>>,
 }
 
 /// Where requests go. The most specific route counts, whatever the order: the host first (exact, then with stars, then any),
@@ -62,29 +62,29 @@ pub(in crate::config) struct GatewayTimeouts {
 #[serde(deny_unknown_fields, default)]
 pub(in crate::config) struct Route {
     /// Its name, in logs and for `by: route`.
-    pub(in crate::config) id: Option<Written<Name>>,
+    pub(in crate::config) id: Option<RawValue<Name>>,
     /// Which requests it takes.
     #[serde(rename = "match")]
     pub(in crate::config) matched: Option<RouteMatch>,
     /// The servers: a url such as `http://127.0.0.1:3000`, a list of them, or a section.
-    pub(in crate::config) upstream: Option<At<Upstream>>,
+    pub(in crate::config) upstream: Option<Located<Upstream>>,
     /// Policies that apply to its requests, beside those whose `when` covers them. A policy without `when` that a route
     /// names applies on the routes that name it, and nowhere else.
-    pub(in crate::config) policies: Option<Several<Name>>,
+    pub(in crate::config) policies: Option<RawList<Name>>,
     /// How long things may take. Default: as in `gateway`.
     pub(in crate::config) timeouts: Option<RouteTimeouts>,
     /// The longest body of a request, or `none` for any length. Default: as in `gateway`.
-    pub(in crate::config) body_max: Option<Written<BodyMax>>,
+    pub(in crate::config) body_max: Option<RawValue<BodyMax>>,
     /// The slowest upload allowed on this route, such as `8KB/30s`, or `none` for clients that stream slowly. Default: as in
     /// `gateway`.
-    pub(in crate::config) body_rate_min: Option<Written<BodyRateMin>>,
+    pub(in crate::config) body_rate_min: Option<RawValue<BodyRateMin>>,
     /// Which `Host` the server sees: `keep` the client's, `upstream` for the server's own, or a host. Default: `keep`.
-    pub(in crate::config) host: Option<Written<HostPolicy>>,
+    pub(in crate::config) host: Option<RawValue<HostPolicy>>,
     /// How often a request is sent again that a server may have seen something of, 0 to 8: only if that is harmless. One that
     /// certainly never arrived is sent to every other server anyway. Default: `1`.
-    pub(in crate::config) retries: Option<Written<u32>>,
+    pub(in crate::config) retries: Option<RawValue<u32>>,
     /// Which other origins may read its responses in a browser, in place of all that `gateway.cors` says, or `off`. Default: as in `gateway`.
-    pub(in crate::config) cors: Option<At<Cors>>,
+    pub(in crate::config) cors: Option<Located<Cors>>,
 }
 
 /// Which requests a route takes: what is written must all fit, and of each list one. Give at least a path or a host.
@@ -92,11 +92,11 @@ pub(in crate::config) struct Route {
 #[serde(deny_unknown_fields, default)]
 pub(in crate::config) struct RouteMatch {
     /// Paths: `/api/orders`, `/users/{id}` with any one segment, `/api/orders/**` with all below it. Default: all.
-    pub(in crate::config) path: Option<Several<String>>,
+    pub(in crate::config) path: Option<RawList<String>>,
     /// Hosts, without a port; `*.example.com` has one name for the star, `**` any number. Default: all.
-    pub(in crate::config) host: Option<Several<String>>,
+    pub(in crate::config) host: Option<RawList<String>>,
     /// Methods, in any case. `GET` also takes `HEAD`. Default: all.
-    pub(in crate::config) method: Option<Several<Method>>,
+    pub(in crate::config) method: Option<RawList<Method>>,
 }
 
 /// How long things may take.
@@ -104,22 +104,22 @@ pub(in crate::config) struct RouteMatch {
 #[serde(deny_unknown_fields, default)]
 pub(in crate::config) struct RouteTimeouts {
     /// Until there is a connection to a server.
-    pub(in crate::config) connect: Option<Written<Micros>>,
+    pub(in crate::config) connect: Option<RawValue<Micros>>,
     /// Until the head of the server's answer, from when it has all of the request.
-    pub(in crate::config) header: Option<Written<Micros>>,
+    pub(in crate::config) header: Option<RawValue<Micros>>,
     /// Between two pieces of a body.
-    pub(in crate::config) idle: Option<Written<Micros>>,
+    pub(in crate::config) idle: Option<RawValue<Micros>>,
     /// For all of a request and its answer, or `none`.
-    pub(in crate::config) total: Option<Written<TotalTime>>,
+    pub(in crate::config) total: Option<RawValue<TotalTime>>,
     /// How long nothing may go through a WebSocket, or whatever else a connection was switched to.
-    pub(in crate::config) tunnel_idle: Option<Written<Micros>>,
+    pub(in crate::config) tunnel_idle: Option<RawValue<Micros>>,
 }
 
 /// The servers of a route.
 #[derive(Clone)]
 pub(in crate::config) enum Upstream {
     Url(String),
-    All(Vec<At<Upstream>>),
+    All(Vec<Located<Upstream>>),
     Section(Box<UpstreamSection>),
 }
 
@@ -128,11 +128,11 @@ pub(in crate::config) enum Upstream {
 #[serde(deny_unknown_fields, default)]
 pub(in crate::config) struct UpstreamSection {
     /// Their urls: `http://host:port` or `https://host`, without a path.
-    pub(in crate::config) servers: Option<Several<Server>>,
+    pub(in crate::config) servers: Option<RawList<Server>>,
     /// Who gets the next request: `round_robin`, or the one with the `least_connections`. Default: `round_robin`.
-    pub(in crate::config) balance: Option<Written<Balance>>,
+    pub(in crate::config) balance: Option<RawValue<Balance>>,
     /// How they are spoken to: `http1` or `http2`. Default: `http1`.
-    pub(in crate::config) protocol: Option<Written<Protocol>>,
+    pub(in crate::config) protocol: Option<RawValue<Protocol>>,
     /// When a server is left alone.
     pub(in crate::config) health: Option<Health>,
     /// Whom to trust, for `https://` servers: `{ca: FILE}`, in PEM, has those who must have signed their certificates. Default: who the
@@ -145,7 +145,7 @@ pub(in crate::config) struct UpstreamSection {
 #[serde(deny_unknown_fields, default)]
 pub(in crate::config) struct UpstreamTls {
     /// Who must have signed the servers' certificates. Default: who the system trusts.
-    pub(in crate::config) ca: Option<Written<FileName>>,
+    pub(in crate::config) ca: Option<RawValue<FileName>>,
 }
 
 /// When a server is left alone. When the time is over, one request finds out whether it is back.
@@ -153,26 +153,30 @@ pub(in crate::config) struct UpstreamTls {
 #[serde(deny_unknown_fields, default)]
 pub(in crate::config) struct Health {
     /// After so many failures in a row. Default: `3`.
-    pub(in crate::config) failures: Option<Written<NonZeroU32>>,
+    pub(in crate::config) failures: Option<RawValue<NonZeroU32>>,
     /// For how long at first; it doubles while the server stays away, up to 5 minutes. Default: `10s`.
-    pub(in crate::config) eject: Option<Written<Micros>>,
+    pub(in crate::config) eject: Option<RawValue<Micros>>,
 }
 
 impl Route {
     /// Where urls stand that have a password in them. None should.
-    pub(in crate::config) fn secrets(&self) -> Vec<Place> {
-        fn urls(upstream: &At<Upstream>, found: &mut Vec<(String, Option<Place>)>) {
+    pub(in crate::config) fn secrets(&self) -> Vec<Position> {
+        fn urls(upstream: &Located<Upstream>, found: &mut Vec<(String, Option<Position>)>) {
             match &upstream.value {
-                Upstream::Url(text) => found.push((text.clone(), upstream.place)),
+                Upstream::Url(text) => found.push((text.clone(), upstream.position)),
                 Upstream::All(all) => all.iter().for_each(|one| urls(one, found)),
                 Upstream::Section(section) => {
                     let servers = section.servers.iter().flat_map(|servers| &servers.items);
-                    found.extend(servers.map(|server| (server.text.clone(), server.place)));
+                    found.extend(servers.map(|server| (server.text.clone(), server.position)));
                 }
             }
         }
         let mut found = Vec::new();
         self.upstream.iter().for_each(|upstream| urls(upstream, &mut found));
-        found.into_iter().filter(|(text, _)| text.contains('@')).filter_map(|(_, place)| place).collect()
+        found
+            .into_iter()
+            .filter(|(text, _)| text.contains('@'))
+            .filter_map(|(_, position)| position)
+            .collect()
     }
 }

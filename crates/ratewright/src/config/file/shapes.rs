@@ -13,15 +13,15 @@ use serde::de::{Deserializer, MapAccess, Visitor, value};
 use super::{
     By, Condition, Cors, CorsSection, Cost, CostEntry, Listener, ListenerSection, Upstream, UpstreamSection,
 };
-use crate::config::meaning::ATTRIBUTE;
-use crate::config::written::{At, Meaning, Several, Written};
+use crate::config::raw_value::{ConfigValue, Located, RawList, RawValue};
+use crate::config::values::ATTRIBUTE;
 
 /// What is a single text, or something else.
 trait TextOr<'d>: Sized {
     const EXPECTED: &'static str;
     fn from_text(text: &str) -> Self;
     fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error>;
-    fn from_list(_: Vec<At<Self>>) -> Option<Self> {
+    fn from_list(_: Vec<Located<Self>>) -> Option<Self> {
         None
     }
 }
@@ -91,7 +91,7 @@ impl<'d> TextOr<'d> for By {
         let FirstOf { first_of } = Deserialize::deserialize(value::MapAccessDeserializer::new(map))?;
         Ok(Self::FirstOf(first_of))
     }
-    fn from_list(items: Vec<At<Self>>) -> Option<Self> {
+    fn from_list(items: Vec<Located<Self>>) -> Option<Self> {
         Some(Self::All(items))
     }
 }
@@ -100,7 +100,7 @@ impl<'d> TextOr<'d> for By {
 #[serde(deny_unknown_fields)]
 struct FirstOf {
     /// The attributes to try, in this order.
-    first_of: Vec<Written<AttributeName<String>>>,
+    first_of: Vec<RawValue<AttributeName<String>>>,
 }
 
 impl<'d> TextOr<'d> for Cost {
@@ -121,7 +121,7 @@ impl<'d> TextOr<'d> for Upstream {
     fn from_map<A: MapAccess<'d>>(map: A) -> Result<Self, A::Error> {
         Deserialize::deserialize(value::MapAccessDeserializer::new(map)).map(Self::Section)
     }
-    fn from_list(items: Vec<At<Self>>) -> Option<Self> {
+    fn from_list(items: Vec<Located<Self>>) -> Option<Self> {
         Some(Self::All(items))
     }
 }
@@ -152,11 +152,11 @@ impl<'d> Deserialize<'d> for By {
 
 impl<'d> Deserialize<'d> for CostEntry {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
-        let At { value, place } = At::<EntryShape>::deserialize(deserializer)?;
+        let Located { value, position } = Located::<EntryShape>::deserialize(deserializer)?;
         Ok(match value {
             EntryShape::Text(text) => {
-                let mut one = Written::unwritten(&text);
-                one.place = place;
+                let mut one = RawValue::without_position(&text);
+                one.position = position;
                 Self::One(one)
             }
             EntryShape::Paths(paths) => Self::Paths(paths),
@@ -167,7 +167,7 @@ impl<'d> Deserialize<'d> for CostEntry {
 /// An entry without its place.
 enum EntryShape {
     Text(String),
-    Paths(std::collections::BTreeMap<String, Written<String>>),
+    Paths(std::collections::BTreeMap<String, RawValue<String>>),
 }
 
 impl<'d> TextOr<'d> for EntryShape {
@@ -217,7 +217,7 @@ impl JsonSchema for Upstream {
         "Upstream".into()
     }
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let one = Written::<Server>::json_schema(generator);
+        let one = RawValue::<Server>::json_schema(generator);
         let section = generator.subschema_for::<UpstreamSection>();
         json_schema!({ "anyOf": [one, { "type": "array", "minItems": 1, "items": one }, section] })
     }
@@ -228,7 +228,7 @@ impl JsonSchema for By {
         "By".into()
     }
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let one = Written::<AttributeName<String>>::json_schema(generator);
+        let one = RawValue::<AttributeName<String>>::json_schema(generator);
         let first_of = generator.subschema_for::<FirstOf>();
         let part = json_schema!({ "anyOf": [one, first_of] });
         json_schema!({ "anyOf": [part, { "type": "array", "minItems": 1, "items": part }] })
@@ -240,7 +240,7 @@ impl JsonSchema for Cost {
         "Cost".into()
     }
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let number = Written::<u32>::json_schema(generator);
+        let number = RawValue::<u32>::json_schema(generator);
         let header = json_schema!({ "type": "object", "required": ["header"], "additionalProperties": false,
             "properties": { "header": { "type": "string" } } });
         let methods = json_schema!({ "type": "object", "additionalProperties": number });
@@ -257,7 +257,7 @@ impl JsonSchema for Condition {
         "Condition".into()
     }
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let patterns = Several::<String>::json_schema(generator);
+        let patterns = RawList::<String>::json_schema(generator);
         json_schema!({
             "description": "Attributes, and what they must be: all of them, each one of the patterns it has. In a path `*` stays in a segment and `**` crosses them. `ip` takes networks.",
             "type": "object",

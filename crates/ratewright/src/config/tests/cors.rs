@@ -85,7 +85,7 @@ fn a_star_with_credentials_is_rejected() {
 }
 
 #[test]
-fn invalid_rules_are_reported_each_with_its_place() {
+fn invalid_rules_are_reported_each_with_its_position() {
     check(
         r#"
 gateway:

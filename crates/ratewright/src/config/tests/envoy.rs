@@ -24,7 +24,7 @@ fn check_section(files: &[(&str, &str)], text: &str, expected: Expect) {
     let folder = folder(files);
     let path = folder.path().to_str().unwrap();
     let told = match Config::of_text(&text.replace("FOLDER", path)) {
-        Ok(config) => words(&config),
+        Ok(config) => explain(&config),
         Err(errors) => errors.iter().map(|error| format!("{error}\n")).collect(),
     };
     expected.assert_eq(&told.replace(path, "FOLDER"));
@@ -35,7 +35,7 @@ fn check_section(files: &[(&str, &str)], text: &str, expected: Expect) {
 fn check(text: &str, expected: Expect) {
     let folder = folder(&[("r.yaml", text)]);
     let told = match Config::of_envoy(&folder.path().join("r.yaml")) {
-        Ok(config) => config.envoy.map(|envoy| envoy_words(&envoy, &config.policies)).unwrap_or_default(),
+        Ok(config) => config.envoy.map(|envoy| explain_envoy(&envoy, &config.policies)).unwrap_or_default(),
         Err(errors) => errors.iter().map(|error| format!("{error}\n")).collect(),
     };
     expected.assert_eq(&told.replace(&format!("{}/", folder.path().display()), ""));
@@ -79,7 +79,7 @@ fn there_is_more_than_theirs_can_say() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_with_its_place_and_in_their_words() {
+fn everything_that_is_wrong_is_told_with_its_position_and_in_their_words() {
     check(
         "domain: ''\ndescriptors:\n- key: a\n  rate_limit: {unit: foo, requests_per_unit: many}\n- value: x\n  ratelimit: {}\n\
          - key: b\n  value: c\n- key: b_c\n- key: d\n  shadow_mode: perhaps\n  share_threshold: true\n  descriptors:\n  \
@@ -151,7 +151,7 @@ fn what_cannot_be_read_at_all_is_told_too() {
 }
 
 #[test]
-fn names_in_the_wrong_place_mean_nothing_as_with_them_but_are_told() {
+fn names_in_the_wrong_position_mean_nothing_as_with_them_but_are_told() {
     check(
         "domain: d\nname: all\ndescriptors:\n- key: a\n  unit: day\n  rate_limit: {unit: day, requests_per_unit: 1, shadow_mode: true}\n",
         expect![[r#"
@@ -379,11 +379,11 @@ fn a_folder_with_one_file_of_rules_is_one_of_rules_and_no_policy_file_takes_them
         let errors: Vec<_> = errors.iter().map(ToString::to_string).collect();
         errors.join("\n").replace(folder.path().to_str().unwrap(), "FOLDER")
     };
-    let lacking = told(&[("a.yaml", A), ("b.yaml", "domian: b\ndescriptors: []\n")]);
+    let missing_attribute = told(&[("a.yaml", A), ("b.yaml", "domian: b\ndescriptors: []\n")]);
     expect![[r#"
         FOLDER/b.yaml:1:1: config error, unknown key 'domian'; did you mean domain?
         FOLDER/b.yaml:1:1: config file cannot have empty domain"#]]
-    .assert_eq(&lacking);
+    .assert_eq(&missing_attribute);
     let Err(errors) = Config::of_text(A) else { panic!("it has no policies") };
     expect!["t.yaml:1:1: this is a file of rules for Envoy, and no policy file; name it in one: envoy: {files: [FILE]}"].assert_eq(&errors.iter().map(ToString::to_string).collect::<String>());
 }

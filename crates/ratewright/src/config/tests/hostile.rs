@@ -112,7 +112,7 @@ proptest! {
 /// Reads a text, and writes down what is wrong with it.
 fn tell(text: &str) {
     match Config::of_text(text) {
-        Ok(config) => drop(words(&config)),
+        Ok(config) => drop(explain(&config)),
         Err(errors) => {
             assert!(!errors.is_empty());
             for error in errors {

@@ -11,7 +11,7 @@ fn gateway(listener: &str) -> String {
 
 /// What the program would say of the PROXY protocol.
 fn described(config: &Config) -> String {
-    let words = words(config);
+    let words = explain(config);
     let lines = words.lines().filter(|line| line.contains("PROXY"));
     lines.map(|line| format!("{line}\n")).collect()
 }

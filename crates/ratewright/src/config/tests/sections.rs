@@ -5,18 +5,18 @@ use std::path::Path;
 use super::*;
 
 /// What the file says of doors.
-fn doors(config: &Config) -> String {
-    let door = |door: &DoorConfig| {
-        let tls = if door.tls.is_some() { " with a certificate" } else { "" };
-        format!("{}{tls}", door.address)
+fn enabled(config: &Config) -> String {
+    let listener = |listener: &ListenerConfig| {
+        let tls = if listener.tls.is_some() { " with a certificate" } else { "" };
+        format!("{}{tls}", listener.address)
     };
-    let admin = config.listen.admin.as_ref().map_or("none".to_owned(), door);
-    format!("api {}, admin {admin}", door(&config.listen.api))
+    let admin = config.listen.admin.as_ref().map_or("none".to_owned(), listener);
+    format!("api {}, admin {admin}", listener(&config.listen.api))
 }
 
 #[test]
 fn doors_open_on_loopback_unless_somebody_says_otherwise() {
-    let check = |text, expected| Files::of(text).check_as(doors, expected);
+    let check = |text, expected| Files::of(text).check_as(enabled, expected);
     check("", expect!["api 127.0.0.1:8080, admin 127.0.0.1:8082"]);
     check("listen: {api: '[::1]:9000', admin: off}", expect!["api [::1]:9000, admin none"]);
     check(
@@ -177,7 +177,7 @@ fn envoys_listener_needs_certificates_off_loopback_unless_it_is_open() {
 /// Of two doors on one port the second would not open. Those that stay closed take none.
 #[test]
 fn each_door_has_a_port_of_its_own() {
-    let check = |text, expected| Files::of(text).check_as(doors, expected);
+    let check = |text, expected| Files::of(text).check_as(enabled, expected);
     check(
         "listen: {api: 127.0.0.1:1, admin: 127.0.0.1:1}",
         expect![[r#"
@@ -240,7 +240,7 @@ fn a_door_may_stand_open_to_clients_with_a_certificate() {
     let folder = tempfile::tempdir().unwrap();
     let tls = certificate(folder.path());
     let ca = folder.path().join("cert.pem");
-    let check = |text: &str, expected| Files::of(text).check_as(doors, expected);
+    let check = |text: &str, expected| Files::of(text).check_as(enabled, expected);
     check(
         &format!("listen: {{tls: {{{tls}}}}}"),
         expect!["api 127.0.0.1:8080 with a certificate, admin 127.0.0.1:8082 with a certificate"],

@@ -5,7 +5,7 @@ use ratewright_core::Micros;
 use ratewright_gateway::{HostPolicy, Server};
 use schemars::{Schema, json_schema};
 
-use crate::config::written::Meaning;
+use crate::config::raw_value::ConfigValue;
 
 /// A number of bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,8 +23,8 @@ pub(crate) struct BodyRateMin(pub(crate) Option<(u64, Micros)>);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TotalTime(pub(crate) Option<Micros>);
 
-impl Meaning for ByteCount {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for ByteCount {
+    fn from_text(text: &str) -> Result<Self, String> {
         let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (digits, unit) = text.split_at(end);
         let factor = match unit.trim_start().to_ascii_uppercase().as_str() {
@@ -45,12 +45,12 @@ impl Meaning for ByteCount {
     }
 }
 
-impl Meaning for BodyMax {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for BodyMax {
+    fn from_text(text: &str) -> Result<Self, String> {
         if text == "none" {
             return Ok(Self(None));
         }
-        let n_bytes = ByteCount::understand(text).map_err(|why| format!("{why}; or none for any length"))?;
+        let n_bytes = ByteCount::from_text(text).map_err(|why| format!("{why}; or none for any length"))?;
         Ok(Self(Some(n_bytes.0)))
     }
     fn schema() -> Schema {
@@ -58,18 +58,18 @@ impl Meaning for BodyMax {
     }
 }
 
-impl Meaning for BodyRateMin {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for BodyRateMin {
+    fn from_text(text: &str) -> Result<Self, String> {
         if text == "none" {
             return Ok(Self(None));
         }
-        let understood = text.split_once('/').and_then(|(size, time)| {
-            let ByteCount(n_bytes) = ByteCount::understand(size.trim_end()).ok()?;
+        let checked_servers = text.split_once('/').and_then(|(size, time)| {
+            let ByteCount(n_bytes) = ByteCount::from_text(size.trim_end()).ok()?;
             let has_number = time.starts_with(|c: char| c.is_ascii_digit());
             let time = if has_number { time.to_owned() } else { format!("1{time}") };
-            Some((n_bytes, Micros::understand(&time).ok()?))
+            Some((n_bytes, Micros::from_text(&time).ok()?))
         });
-        understood.map(|rate| Self(Some(rate))).ok_or_else(|| {
+        checked_servers.map(|rate| Self(Some(rate))).ok_or_else(|| {
             "use bytes per window, such as 240B/s or 8KB/30s, or none for no minimum".to_owned()
         })
     }
@@ -79,12 +79,12 @@ impl Meaning for BodyRateMin {
     }
 }
 
-impl Meaning for TotalTime {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for TotalTime {
+    fn from_text(text: &str) -> Result<Self, String> {
         if text == "none" {
             return Ok(Self(None));
         }
-        Micros::understand(text)
+        Micros::from_text(text)
             .map(|time| Self(Some(time)))
             .map_err(|why| format!("{why}; or none for as long as it takes"))
     }
@@ -96,8 +96,8 @@ impl Meaning for TotalTime {
     }
 }
 
-impl Meaning for Method {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for Method {
+    fn from_text(text: &str) -> Result<Self, String> {
         let method = Self::from_bytes(text.to_ascii_uppercase().as_bytes());
         method.map_err(|_| "use a method such as GET or POST".to_owned())
     }
@@ -109,8 +109,8 @@ impl Meaning for Method {
     }
 }
 
-impl Meaning for HostPolicy {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for HostPolicy {
+    fn from_text(text: &str) -> Result<Self, String> {
         match text {
             "keep" => return Ok(Self::Keep),
             "upstream" => return Ok(Self::Upstream),
@@ -128,12 +128,12 @@ impl Meaning for HostPolicy {
     }
 }
 
-impl Meaning for Server {
+impl ConfigValue for Server {
     /// An invalid one may have a password in it.
     const IS_SECRET: bool = true;
     const IS_SECRET_IF_VALID: bool = false;
 
-    fn understand(text: &str) -> Result<Self, String> {
+    fn from_text(text: &str) -> Result<Self, String> {
         Self::parse(text).map_err(|error| error.to_string())
     }
     fn schema() -> Schema {

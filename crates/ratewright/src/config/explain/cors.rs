@@ -9,19 +9,19 @@ use super::span;
 /// What holds where a route says nothing else.
 pub(super) fn gateway(settings: &Settings) -> Option<String> {
     let cors = settings.cors.as_deref()?;
-    Some(format!("cors, unless a route says otherwise: {}\n", meaning(cors)))
+    Some(format!("cors, unless a route says otherwise: {}\n", describe(cors)))
 }
 
 /// What a route says otherwise, if it does.
 pub(super) fn route(settings: &Settings, route: &Route) -> Option<String> {
     match (settings.cors.as_deref(), route.cors.as_deref()) {
-        (general, Some(own)) if general != Some(own) => Some(format!("cors {}", meaning(own))),
+        (general, Some(own)) if general != Some(own) => Some(format!("cors {}", describe(own))),
         (Some(_), None) => Some("cors off".to_owned()),
         (Some(_) | None, Some(_)) | (None, None) => None,
     }
 }
 
-fn meaning(cors: &Cors) -> String {
+fn describe(cors: &Cors) -> String {
     let rules = cors.rules();
     let origins: Vec<_> = rules.origins.iter().map(ToString::to_string).collect();
     let methods: Vec<_> = rules.methods.iter().map(Method::as_str).collect();

@@ -9,7 +9,7 @@ use ratewright_rls::Compat;
 use crate::config::EnvoyConfig;
 
 /// A line for each domain, and one for each of its rules.
-pub(crate) fn envoy(envoy: &EnvoyConfig, policies: &Policies) -> String {
+pub(crate) fn explain_envoy(envoy: &EnvoyConfig, policies: &Policies) -> String {
     let mut names: Vec<_> = envoy.domains.names().collect();
     names.sort_unstable();
     let how = match envoy.settings.compat {
@@ -25,14 +25,14 @@ pub(crate) fn envoy(envoy: &EnvoyConfig, policies: &Policies) -> String {
         let below = |rule: &Rule| rule.path().get(name.len() + 1..).unwrap_or_default().to_owned();
         let width = rules.iter().map(|rule| below(rule).chars().count()).max().unwrap_or_default();
         for rule in rules {
-            text.push_str(&format!("  {:width$}  {}\n", below(rule), meaning(rule, policies)));
+            text.push_str(&format!("  {:width$}  {}\n", below(rule), describe(rule, policies)));
         }
     }
-    envoy.idle.iter().for_each(|remark| text.push_str(&format!("note: {remark}\n")));
+    envoy.ignored.iter().for_each(|remark| text.push_str(&format!("note: {remark}\n")));
     text
 }
 
-fn meaning(rule: &Rule, policies: &Policies) -> String {
+fn describe(rule: &Rule, policies: &Policies) -> String {
     let mut text = String::new();
     if rule.is_shadow() {
         text.push_str("shadow, never denies: ");
@@ -45,7 +45,7 @@ fn meaning(rule: &Rule, policies: &Policies) -> String {
         None if rule.limits().is_empty() => text.push_str("no limit"),
         None => text.push_str(&format!(
             "none pass: {}",
-            rule.limits().iter().map(told).collect::<Vec<_>>().join(", ")
+            rule.limits().iter().map(limit_text).collect::<Vec<_>>().join(", ")
         )),
     }
     if rule.is_quota() {
@@ -66,7 +66,7 @@ fn meaning(rule: &Rule, policies: &Policies) -> String {
     text
 }
 
-fn told(limit: &CurrentLimit) -> String {
+fn limit_text(limit: &CurrentLimit) -> String {
     match limit.unit_multiplier.get() {
         1 => format!("{} per {}", limit.requests_per_unit, limit.unit.name()),
         n => format!("{} per {n} {}s", limit.requests_per_unit, limit.unit.name()),

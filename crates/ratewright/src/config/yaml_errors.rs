@@ -3,7 +3,7 @@
 use serde_saphyr::{Error, MessageFormatter, UserMessageFormatter};
 
 /// What is wrong, without the place, which stands before it already.
-pub(crate) fn words(error: &Error) -> String {
+pub(crate) fn describe(error: &Error) -> String {
     let mut error = error;
     while let Error::AliasError { error: inner, .. } | Error::WithSnippet { error: inner, .. } = error {
         error = inner;
@@ -54,7 +54,7 @@ fn advice(message: &str) -> Option<&'static str> {
 }
 
 /// Of some names the one that a name looks most like, if it does.
-pub(crate) fn likest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn closest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let likeness = |other: &&&str| (strsim::jaro_winkler(name, other) * 1000.0).round();
     let best = known.iter().max_by(|a, b| likeness(a).total_cmp(&likeness(b)));
     best.filter(|best| likeness(best) >= 800.0).copied()
@@ -72,13 +72,13 @@ fn unknown(name: &str, known: &[&str]) -> String {
             "{name} belongs to quota: write quota: {{{name}: …}}, or indent it further than the line quota:"
         );
     }
-    unknown_of(&format!("there is no setting {name:?} here"), name, known)
+    unknown_name(&format!("there is no setting {name:?} here"), name, known)
 }
 
 /// What is wrong with a name, and then the one that it looks most like, and all that are known.
-pub(super) fn unknown_of(problem: &str, name: &str, known: &[&str]) -> String {
+pub(super) fn unknown_name(problem: &str, name: &str, known: &[&str]) -> String {
     let known_names = known.join(", ");
-    match likest(name, known) {
+    match closest(name, known) {
         Some(best) => format!("{problem}; did you mean {best}? Known are {known_names}"),
         None => format!("{problem}; known are {known_names}"),
     }

@@ -12,7 +12,7 @@ use super::source::parent;
 
 /// What a file holds. A device is not read to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Kind {
+pub(super) enum FileKind {
     /// A key, a key set or a certificate.
     Key,
     /// Rules.
@@ -27,16 +27,16 @@ type Listing = Result<Option<Vec<PathBuf>>, String>;
 
 /// Files by their names, as they were read.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub(super) struct Named {
-    files: BTreeMap<PathBuf, (Kind, Content)>,
+pub(super) struct ReferencedFiles {
+    files: BTreeMap<PathBuf, (FileKind, Content)>,
     listings: BTreeMap<PathBuf, Listing>,
     /// Those that were asked for. The others are not named any more.
-    asked: BTreeSet<PathBuf>,
+    used: BTreeSet<PathBuf>,
     /// True if the files are on another machine, and nothing is read.
     are_elsewhere: bool,
 }
 
-impl Named {
+impl ReferencedFiles {
     /// Files on another machine.
     pub(super) fn elsewhere() -> Self {
         Self { are_elsewhere: true, ..Self::default() }
@@ -48,34 +48,34 @@ impl Named {
     }
 
     /// A file's content, read now if it has not been.
-    pub(super) fn content(&mut self, path: &Path, kind: Kind) -> Content {
-        self.asked.insert(path.to_owned());
+    pub(super) fn content(&mut self, path: &Path, kind: FileKind) -> Content {
+        self.used.insert(path.to_owned());
         let (_, content) = self.files.entry(path.to_owned()).or_insert_with(|| (kind, read(path, kind)));
         content.clone()
     }
 
     /// The files in a folder, listed now if they have not been; nothing if it is no folder.
     pub(super) fn list(&mut self, path: &Path) -> Listing {
-        self.asked.insert(path.to_owned());
+        self.used.insert(path.to_owned());
         self.listings.entry(path.to_owned()).or_insert_with(|| list(path)).clone()
     }
 
     /// The same files as they are now. What is no file, a pipe for example, can be read only once.
-    pub(super) fn again(&self) -> Self {
-        let again = |(path, (kind, before)): (&PathBuf, &(Kind, Content))| {
+    pub(super) fn reread(&self) -> Self {
+        let reread = |(path, (kind, before)): (&PathBuf, &(FileKind, Content))| {
             let is_other = path.metadata().is_ok_and(|metadata| !metadata.is_file());
             (path.clone(), (*kind, if is_other { before.clone() } else { read(path, *kind) }))
         };
         Self {
-            files: self.files.iter().map(again).collect(),
+            files: self.files.iter().map(reread).collect(),
             listings: self.listings.keys().map(|path| (path.clone(), list(path))).collect(),
-            asked: BTreeSet::new(),
+            used: BTreeSet::new(),
             are_elsewhere: self.are_elsewhere,
         }
     }
 
     /// The files that both name, and whose content is not the same.
-    pub(super) fn changed<'a>(&'a self, new: &'a Self) -> impl Iterator<Item = (&'a Path, Kind)> {
+    pub(super) fn changed<'a>(&'a self, new: &'a Self) -> impl Iterator<Item = (&'a Path, FileKind)> {
         self.files.iter().filter_map(|(path, old)| {
             let (kind, _) = new.files.get(path).filter(|new| *new != old)?;
             Some((path.as_path(), *kind))
@@ -83,10 +83,10 @@ impl Named {
     }
 
     /// Forgets what was not asked for.
-    pub(super) fn settle(mut self) -> Self {
-        self.files.retain(|path, _| self.asked.contains(path));
-        self.listings.retain(|path, _| self.asked.contains(path));
-        self.asked.clear();
+    pub(super) fn forget_unused(mut self) -> Self {
+        self.files.retain(|path, _| self.used.contains(path));
+        self.listings.retain(|path, _| self.used.contains(path));
+        self.used.clear();
         self
     }
 
@@ -98,7 +98,7 @@ impl Named {
     }
 }
 
-impl Kind {
+impl FileKind {
     /// More than any of them has, in bytes.
     const fn bytes_max(self) -> u64 {
         match self {
@@ -128,7 +128,7 @@ fn list(path: &Path) -> Listing {
     Ok(Some(paths))
 }
 
-fn read(path: &Path, kind: Kind) -> Content {
+fn read(path: &Path, kind: FileKind) -> Content {
     let name = path.display();
     let mut content = Vec::new();
     let bytes_max = kind.bytes_max();
@@ -149,32 +149,34 @@ mod tests {
         let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
         std::fs::write(&one, "1").unwrap();
         std::fs::write(&other, "1").unwrap();
-        let mut named = Named::default();
-        assert_eq!(named.content(&one, Kind::Key), Ok(b"1".to_vec()));
-        assert_eq!(named.content(&other, Kind::Key), Ok(b"1".to_vec()));
-        let named = named.settle();
-        assert!(named.again() == named);
+        let mut files = ReferencedFiles::default();
+        assert_eq!(files.content(&one, FileKind::Key), Ok(b"1".to_vec()));
+        assert_eq!(files.content(&other, FileKind::Key), Ok(b"1".to_vec()));
+        let files = files.forget_unused();
+        assert!(files.reread() == files);
         std::fs::write(&one, "2").unwrap();
-        let mut again = named.again();
-        assert!(again != named);
+        let mut reread = files.reread();
+        assert!(reread != files);
         std::fs::write(&one, "3").unwrap();
-        assert_eq!(again.content(&one, Kind::Key), Ok(b"2".to_vec()), "what held still counts");
-        let one_only = again.settle();
+        assert_eq!(reread.content(&one, FileKind::Key), Ok(b"2".to_vec()), "what held still counts");
+        let one_only = reread.forget_unused();
         std::fs::remove_file(&other).unwrap();
         std::fs::write(&one, "2").unwrap();
-        assert!(one_only.again() == one_only, "the other is not named any more");
+        assert!(one_only.reread() == one_only, "the other is not files any more");
         std::fs::remove_file(&one).unwrap();
-        assert!(one_only.again() != one_only);
+        assert!(one_only.reread() != one_only);
     }
 
     #[test]
     fn what_is_no_file_is_not_read_again() {
-        let mut named = Named::default();
-        let Err(endless) = named.content(Path::new("/dev/zero"), Kind::Key) else { panic!("it never ends") };
+        let mut files = ReferencedFiles::default();
+        let Err(endless) = files.content(Path::new("/dev/zero"), FileKind::Key) else {
+            panic!("it never ends")
+        };
         assert!(endless.contains("/dev/zero has more than 1048576 bytes"), "{endless}");
-        named.files.insert("/dev/null".into(), (Kind::Key, Ok(b"from a pipe".to_vec())));
-        let named = Named { asked: BTreeSet::new(), ..named };
-        assert!(named.again() == named);
+        files.files.insert("/dev/null".into(), (FileKind::Key, Ok(b"from a pipe".to_vec())));
+        let files = ReferencedFiles { used: BTreeSet::new(), ..files };
+        assert!(files.reread() == files);
     }
 
     #[test]
@@ -184,15 +186,15 @@ mod tests {
         std::fs::write(&one, "1").unwrap();
         std::fs::write(&hidden, "1").unwrap();
         std::fs::create_dir(folder.path().join("inner")).unwrap();
-        let mut named = Named::default();
-        assert_eq!(named.list(folder.path()), Ok(Some(vec![one.clone()])));
-        assert_eq!(named.list(&one), Ok(None));
-        let named = named.settle();
-        assert!(named.again() == named);
-        assert_eq!(named.folders().collect::<Vec<_>>(), [folder.path()]);
+        let mut files = ReferencedFiles::default();
+        assert_eq!(files.list(folder.path()), Ok(Some(vec![one.clone()])));
+        assert_eq!(files.list(&one), Ok(None));
+        let files = files.forget_unused();
+        assert!(files.reread() == files);
+        assert_eq!(files.folders().collect::<Vec<_>>(), [folder.path()]);
         std::fs::write(&other, "1").unwrap();
-        let mut again = named.again();
-        assert!(again != named);
-        assert_eq!(again.list(folder.path()), Ok(Some(vec![other, one])));
+        let mut reread = files.reread();
+        assert!(reread != files);
+        assert_eq!(reread.list(folder.path()), Ok(Some(vec![other, one])));
     }
 }

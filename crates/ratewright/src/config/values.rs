@@ -22,9 +22,9 @@ use ratewright_store::LocalShare;
 use schemars::{Schema, json_schema};
 use tracing::level_filters::LevelFilter;
 
-use super::plain::likest;
-use super::words::span;
-use super::written::Meaning;
+use super::explain::span;
+use super::raw_value::ConfigValue;
+use super::yaml_errors::closest;
 pub(crate) use cors::{CorsHeader, CorsMethod, ExposedHeader};
 pub(crate) use gateway::{BodyMax, BodyRateMin, ByteCount, TotalTime};
 pub(crate) use statuses::Statuses;
@@ -92,8 +92,8 @@ pub(crate) enum OnMissing {
 /// A closed set of words: the words, and what each means.
 macro_rules! words {
     ($meaning:ty, $($word:literal => $value:expr),+ $(,)?) => {
-        impl Meaning for $meaning {
-            fn understand(text: &str) -> Result<Self, String> {
+        impl ConfigValue for $meaning {
+            fn from_text(text: &str) -> Result<Self, String> {
                 match text {
                     $($word => Ok($value),)+
                     _ => Err(format!("use one of {}", [$($word),+].join(", "))),
@@ -131,8 +131,8 @@ words!(Algorithm, "token_bucket" => Algorithm::TokenBucket(Refill::default()),
 words!(TokenAlgorithm, "HS256" => TokenAlgorithm::Hs256, "RS256" => TokenAlgorithm::Rs256,
     "ES256" => TokenAlgorithm::Es256, "EdDSA" => TokenAlgorithm::EdDsa);
 
-impl Meaning for bool {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for bool {
+    fn from_text(text: &str) -> Result<Self, String> {
         text.parse().map_err(|_| "use true or false".to_owned())
     }
     fn schema() -> Schema {
@@ -140,8 +140,8 @@ impl Meaning for bool {
     }
 }
 
-impl Meaning for String {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for String {
+    fn from_text(text: &str) -> Result<Self, String> {
         Ok(text.to_owned())
     }
     fn schema() -> Schema {
@@ -149,8 +149,8 @@ impl Meaning for String {
     }
 }
 
-impl Meaning for u32 {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for u32 {
+    fn from_text(text: &str) -> Result<Self, String> {
         whole(text).ok_or_else(|| format!("use a whole number from 0 to {}", u32::MAX))
     }
     fn schema() -> Schema {
@@ -158,8 +158,8 @@ impl Meaning for u32 {
     }
 }
 
-impl Meaning for NonZeroU32 {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for NonZeroU32 {
+    fn from_text(text: &str) -> Result<Self, String> {
         let n = whole(text).and_then(Self::new);
         n.ok_or_else(|| format!("use a whole number from 1 to {}", u32::MAX))
     }
@@ -168,13 +168,13 @@ impl Meaning for NonZeroU32 {
     }
 }
 
-impl Meaning for Burst {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for Burst {
+    fn from_text(text: &str) -> Result<Self, String> {
         if whole(text) == Some(0) {
             return Err("a burst of 0 would deny everything. Use at least 1".to_owned());
         }
         let in_units = n_bytes(text)?.map(|n_bytes| n_bytes.to_string());
-        NonZeroU32::understand(in_units.as_deref().unwrap_or(text)).map(Self)
+        NonZeroU32::from_text(in_units.as_deref().unwrap_or(text)).map(Self)
     }
     fn schema() -> Schema {
         let number = NonZeroU32::schema();
@@ -188,17 +188,17 @@ fn n_bytes(text: &str) -> Result<Option<u32>, String> {
     if !text.ends_with(['b', 'B']) {
         return Ok(None);
     }
-    let ByteCount(n_bytes) = ByteCount::understand(text)?;
+    let ByteCount(n_bytes) = ByteCount::from_text(text)?;
     let n_bytes = u32::try_from(n_bytes);
     n_bytes.map(Some).map_err(|_| format!("{text} is more than can be counted; use at most 4095MB"))
 }
 
-impl Meaning for InFlight {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for InFlight {
+    fn from_text(text: &str) -> Result<Self, String> {
         if whole(text) == Some(0) {
             return Err("with 0 under way everything would be denied. Use at least 1".to_owned());
         }
-        NonZeroU32::understand(text).map(Self)
+        NonZeroU32::from_text(text).map(Self)
     }
     fn schema() -> Schema {
         NonZeroU32::schema()
@@ -210,8 +210,8 @@ fn whole(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-impl Meaning for Micros {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for Micros {
+    fn from_text(text: &str) -> Result<Self, String> {
         Self::parse(text).ok_or_else(|| "use a whole number and us, ms, s, min, h or d: 5ms, 60s".to_owned())
     }
     fn schema() -> Schema {
@@ -222,8 +222,8 @@ impl Meaning for Micros {
     }
 }
 
-impl Meaning for Rate {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for Rate {
+    fn from_text(text: &str) -> Result<Self, String> {
         let in_units = match text.split_once('/') {
             Some((bytes, time)) => n_bytes(bytes)?.map(|n_bytes| format!("{n_bytes}/{time}")),
             None => None,
@@ -236,8 +236,8 @@ impl Meaning for Rate {
     }
 }
 
-impl Meaning for SocketAddr {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for SocketAddr {
+    fn from_text(text: &str) -> Result<Self, String> {
         text.parse().map_err(|_| "use an address and a port, for example 127.0.0.1:8080".to_owned())
     }
     fn schema() -> Schema {
@@ -245,8 +245,8 @@ impl Meaning for SocketAddr {
     }
 }
 
-impl Meaning for IpNet {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for IpNet {
+    fn from_text(text: &str) -> Result<Self, String> {
         let address = text.parse().ok().map(|address: std::net::IpAddr| Self::from(address));
         let network: Option<Self> = text.parse().ok().or(address);
         match network {
@@ -263,8 +263,8 @@ impl Meaning for IpNet {
     }
 }
 
-impl Meaning for HeaderName {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for HeaderName {
+    fn from_text(text: &str) -> Result<Self, String> {
         text.parse().map_err(|_| "use the name of a header field, for example X-User-Id".to_owned())
     }
     fn schema() -> Schema {
@@ -272,13 +272,13 @@ impl Meaning for HeaderName {
     }
 }
 
-impl Meaning for AttributeName<String> {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for AttributeName<String> {
+    fn from_text(text: &str) -> Result<Self, String> {
         const ALL: &str = "use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME";
         let known = Self::parse(text).filter(|name| !matches!(name, Self::Key));
         let Some(known) = known else {
             let is_header = text.contains('-') && text.parse::<HeaderName>().is_ok();
-            return Err(match likest(text, &["ip", "user", "route", "method", "path", "host"]) {
+            return Err(match closest(text, &["ip", "user", "route", "method", "path", "host"]) {
                 Some(like) => format!("did you mean {like}? Otherwise {ALL}"),
                 None if is_header => {
                     format!("for the header of that name write header:{text}; otherwise {ALL}")
@@ -305,8 +305,8 @@ impl Meaning for AttributeName<String> {
 pub(super) const ATTRIBUTE: &str =
     "^(ip|user|route|method|path|host|(header|cookie|query|claim|attribute):.+)$";
 
-impl Meaning for LocalShare {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for LocalShare {
+    fn from_text(text: &str) -> Result<Self, String> {
         if text == "auto" {
             return Ok(Self::Auto);
         }
@@ -331,8 +331,8 @@ fn decimal(text: &str) -> Option<Share> {
     Some(Share { part: digits.parse().ok()?, of: NonZeroU32::new(of)? })
 }
 
-impl Meaning for Ratio {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for Ratio {
+    fn from_text(text: &str) -> Result<Self, String> {
         let ratio = decimal(text).map(|share| f64::from(share.part) / f64::from(share.of.get()));
         ratio
             .filter(|ratio| *ratio <= 1.0)
@@ -344,10 +344,10 @@ impl Meaning for Ratio {
     }
 }
 
-impl Meaning for Secret {
+impl ConfigValue for Secret {
     const IS_SECRET: bool = true;
 
-    fn understand(text: &str) -> Result<Self, String> {
+    fn from_text(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             Err("it is empty; write it, or a variable: ${NAME}".to_owned())
         } else {
@@ -359,10 +359,10 @@ impl Meaning for Secret {
     }
 }
 
-impl Meaning for Token {
+impl ConfigValue for Token {
     const IS_SECRET: bool = true;
 
-    fn understand(text: &str) -> Result<Self, String> {
+    fn from_text(text: &str) -> Result<Self, String> {
         if (1..=1_024).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Ok(Self(text.to_owned()));
         }
@@ -373,8 +373,8 @@ impl Meaning for Token {
     }
 }
 
-impl Meaning for FileName {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for FileName {
+    fn from_text(text: &str) -> Result<Self, String> {
         if text.is_empty() { Err("use a file's name".to_owned()) } else { Ok(Self(text.to_owned())) }
     }
     fn schema() -> Schema {
@@ -382,8 +382,8 @@ impl Meaning for FileName {
     }
 }
 
-impl Meaning for Name {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for Name {
+    fn from_text(text: &str) -> Result<Self, String> {
         let known = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b".-_".contains(&b);
         let n_max = ratewright_core::Policy::NAME_MAX;
         if (1..=n_max).contains(&text.len()) && text.bytes().all(known) {
@@ -396,8 +396,8 @@ impl Meaning for Name {
     }
 }
 
-impl Meaning for LogDenials {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for LogDenials {
+    fn from_text(text: &str) -> Result<Self, String> {
         match (text, whole(text)) {
             ("all", _) => Ok(Self::All),
             (_, Some(n)) if n > 0 => Ok(Self::PerSecond(NonZeroU32::new(n).unwrap_or(NonZeroU32::MIN))),

@@ -3,20 +3,20 @@
 
 use ratewright_core::{AttributeName, Missing, Mode, Part, Pattern, Policy, Selector};
 
-use super::plain::likest;
+use super::raw_value::Position;
 use super::reader::Reader;
-use super::written::Place;
+use super::yaml_errors::closest;
 
 /// A policy as it was read, and where it stands.
-pub(super) struct Placed<'a> {
+pub(super) struct LocatedPolicy<'a> {
     pub(super) policy: &'a Policy,
-    pub(super) name: Option<Place>,
-    pub(super) by: Option<Place>,
+    pub(super) name: Option<Position>,
+    pub(super) by: Option<Position>,
 }
 
 /// What becomes of requests of which an attribute is not known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Untold {
+pub(super) enum UnavailableEffect {
     /// The policy or condition does not apply.
     Ignored,
     /// They are denied.
@@ -25,46 +25,46 @@ pub(super) enum Untold {
 
 impl Reader<'_> {
     /// Warns if none of some attributes is known of any request, unless a caller of the API tells it.
-    pub(super) fn check_told<'n>(
+    pub(super) fn check_available<'n>(
         &mut self,
         path: &str,
         names: impl IntoIterator<Item = &'n AttributeName<String>>,
-        place: Option<Place>,
-        effect: Untold,
+        position: Option<Position>,
+        effect: UnavailableEffect,
     ) {
         let mut why = None;
         for name in names {
-            match self.untold(name) {
+            match self.unavailable_reason(name) {
                 None => return,
                 Some(reason) => why = Some((name, reason)),
             }
         }
         if let Some((name, reason)) = why {
-            let scope = if self.told.routes.is_empty() { "" } else { ", and so never in the gateway" };
+            let scope = if self.available.routes.is_empty() { "" } else { ", and so never in the gateway" };
             let problem = match effect {
-                Untold::Ignored => {
+                UnavailableEffect::Ignored => {
                     format!(
                         "{path}: {reason}. It acts only if a caller of /api/v1/decide tells {name}{scope}"
                     )
                 }
-                Untold::Denied => format!(
+                UnavailableEffect::Denied => format!(
                     "{path}: {reason}. With missing: deny, every request that the policy covers gets 403, unless a caller of /api/v1/decide tells {name}"
                 ),
             };
-            self.warn(place, problem);
+            self.warn(position, problem);
         }
     }
 
     /// Why no request tells an attribute, if none does.
-    fn untold(&self, name: &AttributeName<String>) -> Option<&'static str> {
+    fn unavailable_reason(&self, name: &AttributeName<String>) -> Option<&'static str> {
         match name {
-            AttributeName::User if !self.told.has_tokens && !self.told.has_user_header => Some(
+            AttributeName::User if !self.available.has_tokens && !self.available.has_user_header => Some(
                 "no request has a user, since nothing says how users are known; set clients.user.jwt, or clients.user.header",
             ),
-            AttributeName::Claim(_) if !self.told.has_tokens => {
+            AttributeName::Claim(_) if !self.available.has_tokens => {
                 Some("no request has claims, since no tokens are verified; set clients.user.jwt")
             }
-            AttributeName::Named(_) if !self.told.routes.is_empty() => Some(
+            AttributeName::Named(_) if !self.available.routes.is_empty() => Some(
                 "requests through the gateway have no attributes of this kind; use header:NAME or another one",
             ),
             AttributeName::User
@@ -83,21 +83,21 @@ impl Reader<'_> {
     }
 
     /// Notes a route that does not exist. Without any routes, callers of the API may tell what they like.
-    pub(super) fn check_route(&mut self, path: &str, text: &str, place: Option<Place>) {
+    pub(super) fn check_route(&mut self, path: &str, text: &str, position: Option<Position>) {
         let Ok(pattern) = Pattern::new(text, AttributeName::<&str>::Route.separator()) else { return };
-        let ids: Vec<&str> = self.told.routes.iter().map(String::as_str).collect();
+        let ids: Vec<&str> = self.available.routes.iter().map(String::as_str).collect();
         if ids.is_empty() || ids.iter().any(|id| pattern.matches(id)) {
             return;
         }
-        let advice = likest(text, &ids).map_or_else(
+        let advice = closest(text, &ids).map_or_else(
             || format!("the routes are {}", ids.join(", ")),
             |like| format!("did you mean {like}?"),
         );
-        self.wrong(place, format!("{path} is {text:?}, but there is no such route; {advice}"));
+        self.error(position, format!("{path} is {text:?}, but there is no such route; {advice}"));
     }
 
     /// Warns of policies that never act, and of those that a client can escape.
-    pub(super) fn check_all(&mut self, placed: &[Placed<'_>]) {
+    pub(super) fn warn_ineffective(&mut self, placed: &[LocatedPolicy<'_>]) {
         for (n, later) in placed.iter().enumerate() {
             let shadow = placed[..n].iter().find(|earlier| shadows(earlier.policy, later.policy));
             if let Some(earlier) = shadow {
@@ -114,13 +114,13 @@ impl Reader<'_> {
             let covers_all = matches!(policy.selector(), Selector::When(condition) if condition.is_empty());
             let has_address =
                 policy.partition().iter().any(|part| part.names().any(|name| *name == AttributeName::Ip));
-            covers_all && has_address && policy.mode() != Mode::Off && chosen(policy).is_none()
+            covers_all && has_address && policy.mode() != Mode::Off && client_chosen_part(policy).is_none()
         };
         if placed.iter().any(|placed| is_net(placed.policy)) {
             return;
         }
-        for Placed { policy, by, .. } in placed {
-            if let Some(part) = chosen(policy) {
+        for LocatedPolicy { policy, by, .. } in placed {
+            if let Some(part) = client_chosen_part(policy) {
                 let names = part.names().map(ToString::to_string).collect::<Vec<_>>().join(" or ");
                 let problem = format!(
                     "policies.{}.by has {names}, which clients choose themselves: each new value gets a full quota, so a client is \
@@ -134,12 +134,12 @@ impl Reader<'_> {
 }
 
 /// The part of a policy's key whose values clients can make up, if there is one.
-fn chosen(policy: &Policy) -> Option<&Part> {
-    policy.partition().iter().find(|part| part.names().all(is_chosen))
+fn client_chosen_part(policy: &Policy) -> Option<&Part> {
+    policy.partition().iter().find(|part| part.names().all(is_client_chosen))
 }
 
 /// True if clients can give an attribute as many values as they like.
-fn is_chosen(name: &AttributeName<String>) -> bool {
+fn is_client_chosen(name: &AttributeName<String>) -> bool {
     match name {
         AttributeName::Path
         | AttributeName::Header(_)
@@ -157,7 +157,7 @@ fn is_chosen(name: &AttributeName<String>) -> bool {
 }
 
 /// True if every request has the attribute.
-pub(super) fn is_always_there(name: &AttributeName<String>) -> bool {
+pub(super) fn is_always_present(name: &AttributeName<String>) -> bool {
     matches!(
         name,
         AttributeName::Ip
@@ -170,7 +170,7 @@ pub(super) fn is_always_there(name: &AttributeName<String>) -> bool {
 
 /// True if a policy may leave a request that it matches to the next of its group, because the request lacks what it counts by.
 pub(super) fn may_skip(policy: &Policy) -> bool {
-    let is_there = |part: &Part| part.names().any(is_always_there);
+    let is_there = |part: &Part| part.names().any(is_always_present);
     policy.mode() != Mode::Off
         && policy.missing() == Missing::Skip
         && !policy.partition().iter().all(is_there)

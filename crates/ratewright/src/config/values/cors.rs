@@ -4,7 +4,7 @@ use http::{HeaderName, Method};
 use ratewright_gateway::AllowedOrigin;
 use schemars::{Schema, json_schema};
 
-use crate::config::written::Meaning;
+use crate::config::raw_value::ConfigValue;
 
 /// A method that a preflight may ask for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,8 +22,8 @@ pub(crate) enum CorsHeader {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ExposedHeader(pub(crate) HeaderName);
 
-impl Meaning for AllowedOrigin {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for AllowedOrigin {
+    fn from_text(text: &str) -> Result<Self, String> {
         text.parse().map_err(|error: ratewright_gateway::OriginError| error.to_string())
     }
     fn schema() -> Schema {
@@ -32,22 +32,22 @@ impl Meaning for AllowedOrigin {
     }
 }
 
-impl Meaning for CorsMethod {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for CorsMethod {
+    fn from_text(text: &str) -> Result<Self, String> {
         if text.contains('*') {
             return Err(
                 "stars are not supported here; list the methods, for example [GET, POST, PUT]".to_owned()
             );
         }
-        Method::understand(text).map(Self)
+        Method::from_text(text).map(Self)
     }
     fn schema() -> Schema {
         Method::schema()
     }
 }
 
-impl Meaning for CorsHeader {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for CorsHeader {
+    fn from_text(text: &str) -> Result<Self, String> {
         if text == "*" {
             return Ok(Self::Any);
         }
@@ -61,8 +61,8 @@ impl Meaning for CorsHeader {
     }
 }
 
-impl Meaning for ExposedHeader {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for ExposedHeader {
+    fn from_text(text: &str) -> Result<Self, String> {
         if text.contains('*') {
             return Err("stars are not supported here; list the headers, for example [ETag, X-Total-Count]"
                 .to_owned());

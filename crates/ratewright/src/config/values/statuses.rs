@@ -4,14 +4,14 @@ use std::ops::RangeInclusive;
 
 use schemars::{Schema, json_schema};
 
-use crate::config::written::Meaning;
+use crate::config::raw_value::ConfigValue;
 
 /// Statuses of answers, one or some that follow each other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Statuses(pub(crate) RangeInclusive<u16>);
 
-impl Meaning for Statuses {
-    fn understand(text: &str) -> Result<Self, String> {
+impl ConfigValue for Statuses {
+    fn from_text(text: &str) -> Result<Self, String> {
         let range = match text.split_once('-') {
             Some((first, last)) => status(first.trim()).zip(status(last.trim())),
             None => class(text).or_else(|| status(text).map(|only| (only, only))),

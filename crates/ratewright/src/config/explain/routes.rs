@@ -12,7 +12,7 @@ use super::cors;
 pub(super) fn routes(settings: &Settings) -> String {
     let line = |(matched, route): (&Match, &Arc<Route>)| {
         let cors = cors::route(settings, route).map(|words| format!("; {words}")).unwrap_or_default();
-        format!("route {}: {}{cors}\n", route.id, meaning(matched, route))
+        format!("route {}: {}{cors}\n", route.id, describe(matched, route))
     };
     settings.routes.iter().map(line).collect()
 }
@@ -28,7 +28,7 @@ pub(super) fn on(routes: &Routes, policy: &str) -> Option<String> {
     }
 }
 
-fn meaning(matched: &Match, route: &Route) -> String {
+fn describe(matched: &Match, route: &Route) -> String {
     let words = [
         matched.methods.iter().map(Method::as_str).collect::<Vec<_>>().join(", "),
         matched.hosts.iter().map(Pattern::as_str).collect::<Vec<_>>().join(", "),

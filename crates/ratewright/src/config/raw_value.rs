@@ -14,7 +14,7 @@ use serde_saphyr::{Location, Spanned};
 
 /// Where something stands.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Place {
+pub(crate) struct Position {
     /// Which of the files.
     pub(crate) file: usize,
     pub(crate) line: u64,
@@ -23,33 +23,33 @@ pub(crate) struct Place {
 
 /// Something with its place.
 #[derive(Clone)]
-pub(crate) struct At<T> {
+pub(crate) struct Located<T> {
     pub(crate) value: T,
-    pub(crate) place: Option<Place>,
+    pub(crate) position: Option<Position>,
 }
 
 /// A scalar with its place, meant to be a `T`.
-pub(crate) struct Written<T> {
+pub(crate) struct RawValue<T> {
     pub(crate) text: String,
-    pub(crate) place: Option<Place>,
-    meant: PhantomData<fn() -> T>,
+    pub(crate) position: Option<Position>,
+    value_type: PhantomData<fn() -> T>,
 }
 
 /// One scalar, or a list of them.
-pub(crate) struct Several<T> {
-    pub(crate) items: Vec<Written<T>>,
-    pub(crate) place: Option<Place>,
+pub(crate) struct RawList<T> {
+    pub(crate) items: Vec<RawValue<T>>,
+    pub(crate) position: Option<Position>,
 }
 
 /// One section, or a list of them.
 #[derive(Clone)]
 pub(crate) struct Sections<T> {
-    pub(crate) items: Vec<At<T>>,
-    pub(crate) place: Option<Place>,
+    pub(crate) items: Vec<Located<T>>,
+    pub(crate) position: Option<Position>,
 }
 
 /// What a scalar can be meant to be.
-pub(crate) trait Meaning: Sized {
+pub(crate) trait ConfigValue: Sized {
     /// True if the text must not be shown.
     const IS_SECRET: bool = false;
 
@@ -57,7 +57,7 @@ pub(crate) trait Meaning: Sized {
     const IS_SECRET_IF_VALID: bool = Self::IS_SECRET;
 
     /// What the text means, or what to write instead.
-    fn understand(text: &str) -> Result<Self, String>;
+    fn from_text(text: &str) -> Result<Self, String>;
 
     /// What editors may offer.
     fn schema() -> Schema;
@@ -81,34 +81,34 @@ pub(crate) fn in_file<T>(file: usize, read: impl FnOnce() -> T) -> T {
     read
 }
 
-impl Place {
+impl Position {
     pub(crate) fn of(location: Location) -> Option<Self> {
         let (line, column) = (location.line(), location.column());
         (location != Location::UNKNOWN).then(|| Self { file: FILE.get(), line, column })
     }
 }
 
-impl<T> Written<T> {
+impl<T> RawValue<T> {
     /// What nobody wrote.
-    pub(super) fn unwritten(text: &str) -> Self {
-        Self { text: text.to_owned(), place: None, meant: PhantomData }
+    pub(super) fn without_position(text: &str) -> Self {
+        Self { text: text.to_owned(), position: None, value_type: PhantomData }
     }
 
     /// The same text, meant otherwise.
-    pub(super) fn meaning<U>(&self) -> Written<U> {
-        Written { text: self.text.clone(), place: self.place, meant: PhantomData }
+    pub(super) fn cast<U>(&self) -> RawValue<U> {
+        RawValue { text: self.text.clone(), position: self.position, value_type: PhantomData }
     }
 }
 
-impl<T> Clone for Written<T> {
+impl<T> Clone for RawValue<T> {
     fn clone(&self) -> Self {
-        self.meaning()
+        self.cast()
     }
 }
 
-impl<T> Clone for Several<T> {
+impl<T> Clone for RawList<T> {
     fn clone(&self) -> Self {
-        Self { items: self.items.clone(), place: self.place }
+        Self { items: self.items.clone(), position: self.position }
     }
 }
 
@@ -131,58 +131,58 @@ impl<'d> Deserialize<'d> for Text {
     }
 }
 
-impl<'d, T> Deserialize<'d> for Written<T> {
+impl<'d, T> Deserialize<'d> for RawValue<T> {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value: Text(text), referenced, .. } = Spanned::deserialize(deserializer)?;
-        Ok(Self { text, place: Place::of(referenced), meant: PhantomData })
+        Ok(Self { text, position: Position::of(referenced), value_type: PhantomData })
     }
 }
 
-impl<'d, T: Deserialize<'d>> Deserialize<'d> for At<T> {
+impl<'d, T: Deserialize<'d>> Deserialize<'d> for Located<T> {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value, referenced, .. } = Spanned::deserialize(deserializer)?;
-        Ok(Self { value, place: Place::of(referenced) })
+        Ok(Self { value, position: Position::of(referenced) })
     }
 }
 
 /// What stands where one or several may stand.
-enum Few<T, U> {
+enum OneOrList<T, U> {
     One(T),
-    Several(Vec<U>),
+    List(Vec<U>),
 }
 
-impl<'d, T> Deserialize<'d> for Several<T> {
+impl<'d, T> Deserialize<'d> for RawList<T> {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
         let Spanned { value, referenced, .. } =
-            Spanned::<Few<String, Written<T>>>::deserialize(deserializer)?;
-        let place = Place::of(referenced);
+            Spanned::<OneOrList<String, RawValue<T>>>::deserialize(deserializer)?;
+        let position = Position::of(referenced);
         let items = match value {
-            Few::One(text) => vec![Written { text, place, meant: PhantomData }],
-            Few::Several(items) => items,
+            OneOrList::One(text) => vec![RawValue { text, position, value_type: PhantomData }],
+            OneOrList::List(items) => items,
         };
-        Ok(Self { items, place })
+        Ok(Self { items, position })
     }
 }
 
-impl<'d, T> Deserialize<'d> for Few<String, Written<T>> {
+impl<'d, T> Deserialize<'d> for OneOrList<String, RawValue<T>> {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visit<T>(PhantomData<fn() -> T>);
         impl<'d, T> Visitor<'d> for Visit<T> {
-            type Value = Few<String, Written<T>>;
+            type Value = OneOrList<String, RawValue<T>>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a value or a list of values")
             }
             fn visit_str<E>(self, text: &str) -> Result<Self::Value, E> {
-                Ok(Few::One(text.to_owned()))
+                Ok(OneOrList::One(text.to_owned()))
             }
             fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
-                Ok(Few::One(value.to_string()))
+                Ok(OneOrList::One(value.to_string()))
             }
             fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
-                Ok(Few::One(value.to_string()))
+                Ok(OneOrList::One(value.to_string()))
             }
             fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
-                Ok(Few::One(value.to_string()))
+                Ok(OneOrList::One(value.to_string()))
             }
             fn visit_f64<E: Error>(self, _: f64) -> Result<Self::Value, E> {
                 Err(E::custom(
@@ -194,7 +194,7 @@ impl<'d, T> Deserialize<'d> for Few<String, Written<T>> {
                 while let Some(item) = items.next_element()? {
                     all.push(item);
                 }
-                Ok(Few::Several(all))
+                Ok(OneOrList::List(all))
             }
         }
         deserializer.deserialize_any(Visit(PhantomData))
@@ -203,33 +203,34 @@ impl<'d, T> Deserialize<'d> for Few<String, Written<T>> {
 
 impl<'d, T: Deserialize<'d>> Deserialize<'d> for Sections<T> {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
-        let Spanned { value, referenced, .. } = Spanned::<Few<T, At<T>>>::deserialize(deserializer)?;
-        let place = Place::of(referenced);
+        let Spanned { value, referenced, .. } =
+            Spanned::<OneOrList<T, Located<T>>>::deserialize(deserializer)?;
+        let position = Position::of(referenced);
         let items = match value {
-            Few::One(value) => vec![At { value, place }],
-            Few::Several(items) => items,
+            OneOrList::One(value) => vec![Located { value, position }],
+            OneOrList::List(items) => items,
         };
-        Ok(Self { items, place })
+        Ok(Self { items, position })
     }
 }
 
-impl<'d, T: Deserialize<'d>> Deserialize<'d> for Few<T, At<T>> {
+impl<'d, T: Deserialize<'d>> Deserialize<'d> for OneOrList<T, Located<T>> {
     fn deserialize<D: Deserializer<'d>>(deserializer: D) -> Result<Self, D::Error> {
         struct Visit<T>(PhantomData<fn() -> T>);
         impl<'d, T: Deserialize<'d>> Visitor<'d> for Visit<T> {
-            type Value = Few<T, At<T>>;
+            type Value = OneOrList<T, Located<T>>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a section such as {rate: 10/s}, or a list of them,")
             }
             fn visit_map<A: MapAccess<'d>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(value::MapAccessDeserializer::new(map)).map(Few::One)
+                T::deserialize(value::MapAccessDeserializer::new(map)).map(OneOrList::One)
             }
             fn visit_seq<A: SeqAccess<'d>>(self, mut items: A) -> Result<Self::Value, A::Error> {
                 let mut all = Vec::new();
                 while let Some(item) = items.next_element()? {
                     all.push(item);
                 }
-                Ok(Few::Several(all))
+                Ok(OneOrList::List(all))
             }
         }
         deserializer.deserialize_any(Visit(PhantomData))
@@ -241,7 +242,7 @@ fn or_variable(schema: Schema) -> Schema {
     json_schema!({ "anyOf": [schema, { "type": "string", "pattern": "\\$\\{" }] })
 }
 
-impl<T: Meaning> JsonSchema for Written<T> {
+impl<T: ConfigValue> JsonSchema for RawValue<T> {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Value".into()
     }
@@ -253,7 +254,7 @@ impl<T: Meaning> JsonSchema for Written<T> {
     }
 }
 
-impl<T: Meaning> JsonSchema for Several<T> {
+impl<T: ConfigValue> JsonSchema for RawList<T> {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         "Values".into()
     }
@@ -266,7 +267,7 @@ impl<T: Meaning> JsonSchema for Several<T> {
     }
 }
 
-impl<T: JsonSchema> JsonSchema for At<T> {
+impl<T: JsonSchema> JsonSchema for Located<T> {
     fn schema_name() -> std::borrow::Cow<'static, str> {
         T::schema_name()
     }

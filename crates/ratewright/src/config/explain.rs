@@ -21,28 +21,27 @@ use ratewright_core::{
 use ratewright_gateway::Routes;
 use ratewright_http::path::Case;
 
-use super::never::{is_always_there, may_skip};
-use super::{Config, DoorConfig, StoreConfig};
-pub(crate) use envoy::envoy;
+use super::ineffective::{is_always_present, may_skip};
+use super::{Config, ListenerConfig, StoreConfig};
+pub(crate) use envoy::explain_envoy;
 
 /// What a configuration means.
-pub(crate) fn words(config: &Config) -> String {
+pub(crate) fn explain(config: &Config) -> String {
     let routes = &config.gateway.routes;
     let has_redis = matches!(config.store, StoreConfig::Redis(_));
-    let told = Told { has_redis, routes, permits: &config.permits };
+    let explainer = Explainer { has_redis, routes, permits: &config.permits };
     let mut text = String::new();
     if !config.is_enabled {
         text.push_str("enabled is false: every request passes, uncounted\n");
     }
-    let written = |policy: &&Policy| match policy.selector() {
+    let raw = |policy: &&Policy| match policy.selector() {
         Selector::When(_) => true,
         Selector::Named => {
             config.ad_hoc.iter().any(|name| *name == policy.name())
                 || routes::on(routes, policy.name()).is_some()
         }
     };
-    let policies: Vec<&Policy> =
-        config.policies.iter().chain(config.permits.iter()).filter(written).collect();
+    let policies: Vec<&Policy> = config.policies.iter().chain(config.permits.iter()).filter(raw).collect();
     if policies.is_empty() && config.envoy.is_none() {
         let gateway = if routes.is_empty() { "" } else { "the gateway limits nothing; " };
         text.push_str(&format!(
@@ -55,17 +54,17 @@ pub(crate) fn words(config: &Config) -> String {
             text.push_str(&format!("of {name}, the first that matches:\n"));
         }
         let members: Vec<_> = policies.iter().filter(|policy| policy.group() == group).collect();
-        let mut others = Others::No;
+        let mut others = EarlierPolicies::No;
         for (n, policy) in members.iter().enumerate() {
             let indent = if group.is_some() { "  " } else { "" };
             let has_next = group.is_some() && n + 1 < members.len();
-            let meaning = told.policy(policy, others, has_next);
+            let meaning = explainer.policy(policy, others, has_next);
             text.push_str(&format!("{indent}{:width$}  {meaning}\n", policy.name()));
             if group.is_some() {
                 others = others.after(policy);
             }
             let indent = " ".repeat(indent.len() + width + 4);
-            let measure = told.measure(policy);
+            let measure = explainer.measure(policy);
             let others = policy.overrides().map(|other| format!("{indent}{}\n", other_terms(other, measure)));
             text.extend(others);
         }
@@ -85,12 +84,12 @@ pub(crate) fn words(config: &Config) -> String {
     text.extend(config.open_listeners().filter_map(|(name, listener)| proxy_protocol(name, listener)));
     text.extend(cors::gateway(&config.gateway).filter(|_| !routes.is_empty()));
     text.push_str(&routes::routes(&config.gateway));
-    text.extend(config.envoy.iter().map(|rules| envoy(rules, &config.policies)));
+    text.extend(config.envoy.iter().map(|rules| explain_envoy(rules, &config.policies)));
     text
 }
 
 /// Which load balancers announce the clients of a listener, if they do.
-fn proxy_protocol(name: &str, listener: &DoorConfig) -> Option<String> {
+fn proxy_protocol(name: &str, listener: &ListenerConfig) -> Option<String> {
     let from = listener.proxy_protocol.as_ref()?.from().iter().map(ToString::to_string);
     let from: Vec<_> = from.map(|network| address(&network).to_owned()).collect();
     let from = from.join(", ");
@@ -122,7 +121,7 @@ fn groups<'a>(policies: &[&'a Policy]) -> Vec<Option<&'a str>> {
 
 /// What those before a policy in its group leave to it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Others {
+enum EarlierPolicies {
     /// There are none before it.
     No,
     Some,
@@ -130,7 +129,7 @@ enum Others {
     All,
 }
 
-impl Others {
+impl EarlierPolicies {
     fn after(self, policy: &Policy) -> Self {
         let matches_all = matches!(policy.selector(), Selector::When(condition) if condition.is_empty());
         if self == Self::All || matches_all && !may_skip(policy) { Self::All } else { Self::Some }
@@ -138,15 +137,15 @@ impl Others {
 }
 
 /// What has to be known beside a policy.
-struct Told<'a> {
+struct Explainer<'a> {
     has_redis: bool,
     routes: &'a Routes,
     permits: &'a Policies,
 }
 
-impl Told<'_> {
+impl Explainer<'_> {
     /// What a policy means, after others of its group, and with or without another after it.
-    fn policy(&self, policy: &Policy, others: Others, has_next: bool) -> String {
+    fn policy(&self, policy: &Policy, others: EarlierPolicies, has_next: bool) -> String {
         let mut text = String::from(match policy.mode() {
             Mode::Enforce => "",
             Mode::Shadow => "shadow, never denies: ",
@@ -159,10 +158,10 @@ impl Told<'_> {
         }
         let mut say = |words: String| text.push_str(&format!("; {words}"));
         match policy.selector() {
-            Selector::When(_) if others == Others::All => {
+            Selector::When(_) if others == EarlierPolicies::All => {
                 say("never, since one before it matches all".to_owned())
             }
-            Selector::When(condition) if condition.is_empty() && others == Others::Some => {
+            Selector::When(condition) if condition.is_empty() && others == EarlierPolicies::Some => {
                 say("on all others".to_owned());
             }
             Selector::When(condition) if condition.is_empty() => {}
@@ -170,7 +169,7 @@ impl Told<'_> {
             Selector::Named => {}
         }
         routes::on(self.routes, policy.name()).into_iter().for_each(&mut say);
-        lacking(policy, has_next).into_iter().for_each(&mut say);
+        missing_attribute(policy, has_next).into_iter().for_each(&mut say);
         cost(policy.cost()).into_iter().for_each(&mut say);
         if let Some(statuses) = policy.counted().statuses() {
             say(format!("counts answers {}{}", self::statuses(statuses), self.gateway_only()));
@@ -193,7 +192,7 @@ impl Told<'_> {
 
     /// How its quotas are told.
     fn measure(&self, policy: &Policy) -> fn(&Quota) -> String {
-        if self.is_permit(policy) { under_way } else { quota }
+        if self.is_permit(policy) { in_flight_limit } else { quota }
     }
 
     /// What to add to that which only the gateway does.
@@ -204,12 +203,12 @@ impl Told<'_> {
 
 /// Which answers are meant.
 fn statuses(statuses: &[RangeInclusive<u16>]) -> String {
-    let told = |range: &RangeInclusive<u16>| match (*range.start(), *range.end()) {
+    let shown = |range: &RangeInclusive<u16>| match (*range.start(), *range.end()) {
         (first, last) if first == last => first.to_string(),
         (first, last) if first % 100 == 0 && last == first + 99 => format!("{}xx", first / 100),
         (first, last) => format!("{first}-{last}"),
     };
-    statuses.iter().map(told).collect::<Vec<_>>().join(", ")
+    statuses.iter().map(shown).collect::<Vec<_>>().join(", ")
 }
 
 /// What an override means.
@@ -232,7 +231,7 @@ pub(super) fn limits(limits: &[Limit], measure: fn(&Quota) -> String) -> String 
     quotas.join(", and ")
 }
 
-pub(super) fn under_way(quota: &Quota) -> String {
+pub(super) fn in_flight_limit(quota: &Quota) -> String {
     format!("{} under way at once", quota.capacity())
 }
 
@@ -286,8 +285,8 @@ pub(super) fn partition(parts: &[Part]) -> String {
 }
 
 /// What happens to requests without what the policy counts by, if there can be any.
-fn lacking(policy: &Policy, has_next: bool) -> Option<String> {
-    let part = policy.partition().iter().find(|part| !part.names().any(is_always_there))?;
+fn missing_attribute(policy: &Policy, has_next: bool) -> Option<String> {
+    let part = policy.partition().iter().find(|part| !part.names().any(is_always_present))?;
     let names: Vec<_> = part.names().map(|name| attribute(&name.as_deref())).collect();
     let what = match policy.missing() {
         Missing::Skip if has_next && policy.mode() != Mode::Off => "next in the group",
