@@ -1,9 +1,9 @@
-//! The configuration: from what a person wrote to what the program needs.
+//! The configuration: from policy files to what the program needs.
 //!
 //! ```text
-//!   source ──► file ──► lay ──► reader: one function for each section ──► Config
-//!   which      serde    many    what each value means; everything that
-//!   files      types    as one  is wrong is collected, with its place
+//!   source ──► file ──► merge ──► reader: one function for each section ──► Config
+//!   which      serde    several   parses values; collects all errors
+//!   files      types    as one    with their positions
 //! ```
 //!
 //! Reading never opens a socket, and can be done again while the program runs.
@@ -84,21 +84,21 @@ pub(crate) struct Config {
     pub(crate) is_enabled: bool,
     /// The rule set.
     pub(crate) policies: Policies,
-    /// The rule set for requests under way: the capacity of each policy is the most at once. No name is in both.
+    /// The policies on requests in flight: the capacity of each is the most at once. No name is in both sets.
     pub(crate) permits: Policies,
     /// The reverse proxy, and where requests go.
     pub(crate) gateway: Settings,
     /// The rules for Envoy. Their policies are in the rule set.
     pub(crate) envoy: Option<EnvoyConfig>,
-    /// True if somebody wrote which policies there are, be it none.
+    /// True if the file has the section `policies`, even an empty one.
     pub(crate) lists_policies: bool,
     /// How many policies each file lists, of the files that have the section.
     listing: BTreeMap<PathBuf, usize>,
-    /// True if somebody wrote where requests go, be it nowhere.
+    /// True if the file has the section `routes`, even an empty one.
     pub(crate) lists_routes: bool,
-    /// Which of the policies behind ad hoc keys somebody wrote. The others have their defaults.
+    /// Which policies of ad hoc keys the file sets. The others have their defaults.
     pub(crate) ad_hoc: Vec<&'static str>,
-    /// Who may ask.
+    /// Which callers are allowed.
     pub(crate) access: Access,
     pub(crate) answers: AnswersConfig,
     /// Labels that every series carries.
@@ -106,11 +106,11 @@ pub(crate) struct Config {
     pub(crate) log: LogConfig,
     /// Where traces go, if anywhere.
     pub(crate) traces: Option<TracesConfig>,
-    /// The store section in words, to tell whether it has changed.
+    /// A digest of the store section, to detect changes.
     pub(crate) store_digest: String,
     /// True if all is denied while the store is out of reach.
     pub(crate) is_store_required: bool,
-    /// What is valid, but can never act, or is probably not what was meant.
+    /// Valid settings that have no effect, or are probably mistakes.
     pub(crate) warnings: Vec<ConfigError>,
     /// What it was read from, to tell whether that has changed.
     pub(crate) fingerprint: Fingerprint,
@@ -121,7 +121,7 @@ pub(crate) struct Config {
 /// Denials that are logged in each second, at most.
 const DENIALS: NonZeroU32 = NonZeroU32::new(10).expect("not zero");
 
-/// What logs anything: crates of ours, `ratewright` also standing for all of them, and the HTTP/2 library.
+/// Modules that log: our crates, `ratewright` for all of them, and the HTTP/2 library.
 const LOGGING: [&str; 8] = [
     "ratewright",
     "ratewright_gateway",
@@ -149,7 +149,7 @@ impl Default for StopConfig {
     }
 }
 
-/// What answers look like.
+/// What responses look like.
 #[derive(Clone, Debug)]
 pub(crate) struct AnswersConfig {
     pub(crate) fields: HeaderStyle,
@@ -170,7 +170,7 @@ pub(crate) struct LogConfig {
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct TracesConfig {
     pub(crate) endpoint: String,
-    /// How many of the requests that nobody traces yet are traced.
+    /// How many of the requests without a `traceparent` are traced.
     pub(crate) ratio: f64,
 }
 
@@ -183,7 +183,7 @@ pub(crate) struct Fingerprint {
 }
 
 impl Config {
-    /// The names that somebody wrote in a section, such as `listen` and `tls`.
+    /// The names that the file sets in a section, such as `listen` and `tls`.
     pub(crate) fn settings_in(&self, section: &[&str]) -> std::collections::BTreeSet<&str> {
         self.outline.names(section)
     }
@@ -266,7 +266,7 @@ impl Fingerprint {
 }
 
 impl Reader<'_> {
-    /// All files as one. Nothing, if one of them cannot be read: what the others lack may stand in that one.
+    /// All files as one. None if one of them is invalid: it may have what the others lack.
     fn merged_file(&mut self) -> Option<File> {
         let mut merged = File::default();
         let mut is_complete = true;
@@ -279,7 +279,7 @@ impl Reader<'_> {
                 Err((position, problem)) => {
                     is_complete = false;
                     let position = position.unwrap_or(Position { file: number, line: 1, column: 1 });
-                    // Nobody knows what is a secret in a file that cannot be read.
+                    // Which lines are secret is unknown in an invalid file.
                     if error::may_hold_secrets(&source.text, position.line) {
                         self.secret.insert((number, position.line));
                     }
@@ -302,12 +302,12 @@ impl Reader<'_> {
         is_complete.then_some(merged)
     }
 
-    /// Notes that a setting stands in two files of a folder.
+    /// Reports a setting that two files of a folder have.
     fn set_in_two_files(&mut self, position: Option<Position>, other: Option<Position>) {
         let other = self.describe_position(other, position);
         self.error(
             position,
-            format!("this is set {other} too; set it once, or put one of the two into a profile"),
+            format!("duplicate setting, also set {other}; keep one, or move one into a profile"),
         );
     }
 
@@ -436,7 +436,8 @@ impl Reader<'_> {
             return None;
         };
         if !cfg!(feature = "otel") {
-            let problem = "traces: this program is built without them; build it with --features otel, or leave traces out";
+            let problem =
+                "traces are not supported by this build; build with --features otel, or remove traces";
             self.error(position, problem.to_owned());
         }
         Some(TracesConfig { endpoint, ratio })

@@ -1,4 +1,4 @@
-//! What stands under `api.defaults`: the policies behind ad hoc keys.
+//! The section `api.defaults`: the policies of ad hoc keys.
 
 use std::num::NonZeroU32;
 
@@ -10,7 +10,7 @@ use super::raw_value::{Located, RawValue};
 use super::reader::Reader;
 
 impl Reader<'_> {
-    /// The policies behind ad hoc keys: one for each algorithm, under the algorithm's name.
+    /// The policies of ad hoc keys: one for each algorithm, under the algorithm's name.
     pub(super) fn ad_hoc(&mut self, raw: file::Defaults, context: PolicyContext<'_>) -> Vec<Policy> {
         let bucket: fn() -> Located<file::Quota> = || file::Quota::of("10/s", Some(100));
         let window: fn() -> Located<file::Quota> = || file::Quota::of("100/60s", None);
@@ -29,7 +29,7 @@ impl Reader<'_> {
     ) -> Option<Policy> {
         let path = format!("api.defaults.{name}");
         if let Some(algorithm) = &raw.value.algorithm {
-            self.error(algorithm.position, format!("{path}.algorithm is {name} already; leave it out"));
+            self.error(algorithm.position, format!("{path}.algorithm is always {name}; remove it"));
             return None;
         }
         let quota = self.quota(&path, &raw.value, raw.position, Algorithm::named(name))?;
@@ -47,7 +47,7 @@ impl Reader<'_> {
 }
 
 impl file::Quota {
-    /// A quota that nobody wrote.
+    /// A default quota.
     fn of(rate: &str, burst: Option<u32>) -> Located<Self> {
         let burst =
             burst.and_then(NonZeroU32::new).map(|burst| RawValue::without_position(&burst.to_string()));

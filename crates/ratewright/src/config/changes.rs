@@ -1,12 +1,12 @@
-//! What another configuration changes, in words: for `ratewright diff`, and for the log of a reload.
+//! Describes the differences between two configurations, for `ratewright diff` and for the log of a reload.
 //!
 //! ```text
-//!   Config ─► Contents ┐                                   ┌ policies, by what they mean: words of their own
+//!   Config ─► Contents ┐                                   ┌ policies, by their meaning
 //!                      ├─► changes: a line for each setting ┤
 //!   Config ─► Contents ┘                                   └ the rest, by the outline: every setting is compared
 //! ```
 //!
-//! Settings that mean the same are not told: a default that is written, `60s` and `1min`, a list in another order.
+//! Settings with the same meaning are not reported: an explicit default, `60s` and `1min`, a list in another order.
 
 mod groups;
 mod policies;
@@ -25,15 +25,15 @@ use super::reference::documented;
 use super::referenced_files::{FileKind, ReferencedFiles};
 use super::{Config, EnvoyConfig};
 
-/// What a comparison needs of a configuration.
+/// The part of a configuration that is compared.
 #[derive(Clone, Default)]
 pub(crate) struct Contents {
     outline: Outline,
     /// In their order; those on requests in flight last.
     policies: Vec<Policy>,
-    /// Where each policy stands, by its name.
+    /// The index of each policy, by its name.
     positions: BTreeMap<String, usize>,
-    /// How many policies stand before those on requests in flight.
+    /// How many policies come before those on requests in flight.
     n_rates: usize,
     is_enabled: bool,
     /// The rules for Envoy with a limit of zero, which have no policies: the names that these would have, and the mode.
@@ -56,7 +56,7 @@ pub(crate) struct Change {
     pub(crate) words: String,
     /// For clients.
     pub(crate) effect: Effect,
-    /// What was counted goes on (true), or starts anew (false). Nothing where no counts are concerned.
+    /// Whether counts are kept (true) or start anew (false). None where a change does not concern counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) keeps_counts: Option<bool>,
     /// True if a reload does not put it in force.
@@ -88,7 +88,7 @@ pub(crate) enum Effect {
 }
 
 impl Config {
-    /// What a comparison needs of it.
+    /// The part of a configuration that is compared.
     pub(crate) fn contents(&self) -> Contents {
         let is_named = |policy: &&Policy| Algorithm::named(policy.name()).is_none(); // those are in api.defaults
         let mut policies: Vec<_> = self.policies.iter().filter(is_named).cloned().collect();
@@ -129,7 +129,7 @@ impl Change {
         Self { keeps_counts: Some(keeps_counts), ..self }
     }
 
-    /// For programs, with its line for people.
+    /// The change as JSON, with its line of text.
     pub(crate) fn to_json(&self) -> Value {
         let mut json = serde_json::to_value(self).unwrap_or_default(); // texts and words only
         json["line"] = self.line().into();
@@ -149,7 +149,7 @@ impl Change {
     }
 }
 
-/// All that is different.
+/// All differences.
 pub(crate) fn changes(old: &Contents, new: &Contents) -> Vec<Change> {
     let defaults = documented().into_iter().filter_map(|it| Some((it.path, it.default?))).collect();
     let compared = Compared { old, new, defaults: &defaults };
@@ -189,7 +189,7 @@ struct Compared<'a> {
     defaults: &'a BTreeMap<String, String>,
 }
 
-/// Sections that have words of their own.
+/// Sections that are not reported setting by setting.
 const REPORTED_SEPARATELY: [&[&str]; 3] = [&["enabled"], &["policies"], &["routes"]];
 
 impl Compared<'_> {
@@ -281,7 +281,7 @@ impl Compared<'_> {
         is_changed.then(|| Change::of(Kind::Changed, "envoy".to_owned(), "envoy", words.to_owned()))
     }
 
-    /// What is different among the settings of one thing. `section` is where the defaults stand.
+    /// What is different among the settings of one thing. `section` is the path of their defaults.
     fn settings(&self, old: &Outline, new: &Outline, section: &str) -> Vec<String> {
         let mut words = Vec::new();
         for path in old.paths(new) {
@@ -291,7 +291,7 @@ impl Compared<'_> {
         words
     }
 
-    /// What is different about a setting, if anything.
+    /// The difference between two values of a setting, if there is one.
     fn setting(&self, old: Option<&OutlineValue>, new: Option<&OutlineValue>, name: &str) -> Option<String> {
         let default = self.default_of(name, old.or(new).is_some_and(|value| value.is_list));
         let value_type = |value: Option<&OutlineValue>| value.cloned().or_else(|| default.clone());
@@ -328,7 +328,7 @@ impl Compared<'_> {
 }
 
 impl OutlineValue {
-    /// As people may see it.
+    /// The value for people; secrets are not shown.
     fn shown(&self) -> String {
         match self.texts.as_slice() {
             _ if self.is_secret => "a secret".to_owned(),

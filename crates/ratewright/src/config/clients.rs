@@ -1,4 +1,4 @@
-//! The `clients` section: whom to believe.
+//! The `clients` section: how clients are identified, and which proxies are trusted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,14 +13,14 @@ use super::reader::Reader;
 use super::values::FileName;
 use crate::jwks::JwksSource;
 
-/// Whom to believe.
+/// How clients are identified.
 pub(crate) struct ClientsConfig {
     pub(crate) rules: IdentityRules,
-    /// From where the keys of tokens are fetched, if they are.
+    /// The url of the token keys, if they are fetched.
     pub(crate) jwks: Option<JwksSource>,
 }
 
-/// Where keys come from.
+/// The keys of tokens.
 enum Keys {
     Here(KeySet),
     Fetched(JwksSource),
@@ -37,7 +37,7 @@ impl Reader<'_> {
         if let (Some(header), true) =
             (user.header.as_ref().filter(|_| user_header.is_some()), trusted.is_empty())
         {
-            let problem = "clients.user.header is believed from trusted proxies only, and there are none; set clients.trusted_proxies";
+            let problem = "clients.user.header is accepted from trusted proxies only, and the list is empty; set clients.trusted_proxies";
             self.error(header.position, problem.to_owned());
         }
         let case = self.read_if("clients.case", &raw.case).unwrap_or_default();
@@ -64,7 +64,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The token that names users, and from where its keys are fetched. Nothing, if something is wrong with it.
+    /// How tokens are verified, and the url of their keys. None if the section is invalid.
     fn jwt(&mut self, jwt: &file::Jwt) -> Option<(TokenUser, Option<JwksSource>)> {
         const PATH: &str = "clients.user.jwt";
         let default = TokenRules::default();
@@ -109,9 +109,9 @@ impl Reader<'_> {
                 .last()
                 .or(jwt.claim.as_ref().and_then(|claim| claim.position));
             let problem = if n_given == 0 {
-                "has no key to verify tokens with; give one of secret, public_key and jwks"
+                "has no key to verify tokens; set one of secret, public_key and jwks"
             } else {
-                "has several keys to verify tokens with; leave one of secret, public_key and jwks"
+                "has several keys to verify tokens; keep one of secret, public_key and jwks"
             };
             self.error(position, format!("{PATH} {problem}"));
             return None;

@@ -1,4 +1,4 @@
-//! What stands under `when`, `match` and `exempt`: which requests are meant.
+//! Conditions on requests: `when`, `match` and `exempt`.
 
 use ipnet::IpNet;
 use ratewright_core::{AttributeName, Condition, Pattern};
@@ -10,7 +10,7 @@ use super::raw_value::{ConfigValue, Position, RawList, RawValue};
 use super::reader::Reader;
 use super::yaml_errors::closest;
 
-/// What is never charged, unless the file says otherwise.
+/// Paths that are exempt by default.
 const EXEMPT_PATHS: [&str; 11] = [
     "/actuator/**",
     "/health",
@@ -98,13 +98,13 @@ impl Reader<'_> {
             let path = format!("{path}.{name}");
             let added = match AttributeName::from_text(name) {
                 Err(why) => {
-                    self.error(patterns.position, format!("{path}: {name:?} is no attribute; {why}"));
+                    self.error(patterns.position, format!("{path}: unknown attribute {name:?}; {why}"));
                     None
                 }
                 Ok(_) if patterns.items.is_empty() => {
                     self.error(
                         patterns.position,
-                        format!("{path} is an empty list, which nothing fits; leave it out"),
+                        format!("{path} is an empty list, which matches nothing; remove it"),
                     );
                     None
                 }
@@ -160,7 +160,7 @@ impl Reader<'_> {
                 self.check_host(path, &text, raw.position);
             }
             AttributeName::Path if !text.starts_with(['/', '*']) => {
-                let problem = format!("{path} is {text:?}, which no path fits; begin with / or **");
+                let problem = format!("{path} is {text:?}, which matches no path; begin with / or **");
                 self.error(raw.position, problem);
                 return None;
             }
@@ -208,28 +208,28 @@ impl Reader<'_> {
         Some(method)
     }
 
-    /// Warns of a pattern that the paths of requests do not fit, since these are compared in their normal form.
+    /// Warns of a pattern that no request path matches, since paths are compared in normal form.
     fn check_path(&mut self, path: &str, text: &str, position: Option<Position>) {
         if text == "/" {
             return;
         }
         if let Some(shorter) = text.strip_suffix('/') {
             let problem = format!(
-                "{path} is {text:?}, which no request fits: paths are compared without a slash at the end. \
+                "{path} is {text:?}, which matches no request: paths are compared without a slash at the end. \
                  Write {shorter}, or {text}** for all below it too"
             );
             return self.warn(position, problem);
         }
         if text.contains(['?', '#']) {
             let problem = format!(
-                "{path} is {text:?}, which no request fits: paths are compared without the query. \
+                "{path} is {text:?}, which matches no request: paths are compared without the query. \
                  Leave it out, and test a parameter with query:NAME"
             );
             return self.warn(position, problem);
         }
         if text.contains("/.*") {
             let problem = format!(
-                "{path} is {text:?}, which fits only names that begin with a dot. Write * for any text within a segment, \
+                "{path} is {text:?}, which matches only names that begin with a dot. Write * for any text within a segment, \
                  ** for any text"
             );
             return self.warn(position, problem);
@@ -240,7 +240,7 @@ impl Reader<'_> {
             );
             return self.warn(position, problem);
         }
-        // What a path can be, once stars stand for something.
+        // An example path, with a text for each star.
         let example = text.replace('*', "x");
         let example = if example.starts_with('/') { example } else { format!("/{example}") };
         let normal = normalise(&example, Case::Sensitive);
@@ -254,19 +254,19 @@ impl Reader<'_> {
         }
     }
 
-    /// Warns of a pattern that no host fits.
+    /// Warns of a pattern that no host matches.
     fn check_host(&mut self, path: &str, text: &str, position: Option<Position>) {
         let example = text.replace('*', "x");
         if ratewright_http::parts::host_of(&example).as_deref() != Some(&example) {
             let problem = format!(
-                "{path} is {text:?}, which no request fits: hosts are compared without port, user and a dot at the end: \
+                "{path} is {text:?}, which matches no request: hosts are compared without port, user and a dot at the end: \
                  api.example.com, *.example.com"
             );
             self.warn(position, problem);
         }
     }
 
-    /// What is never charged: each condition alone is enough.
+    /// Conditions of which any exempts a request.
     pub(super) fn exempt(&mut self, raw: file::Exempt, case: Case) -> Vec<Condition> {
         let without_position = |texts: &[&str]| RawList {
             items: texts.iter().map(|text| RawValue::without_position(text)).collect(),

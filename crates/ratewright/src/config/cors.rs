@@ -80,8 +80,7 @@ impl Reader<'_> {
         };
         if methods.is_empty() {
             let position = raw.as_ref().and_then(|raw| raw.position);
-            let problem =
-                format!("{path} is an empty list, so every preflight would be rejected; leave it out");
+            let problem = format!("{path} is an empty list, so every preflight would be rejected; remove it");
             self.error(position, problem);
         }
         Some(methods.into_iter().map(|CorsMethod(method)| method).collect())
@@ -129,7 +128,7 @@ impl Reader<'_> {
         for item in &raw.items {
             let value = self.read(path, item);
             if value.as_ref().is_some_and(|value| values.contains(value)) {
-                let problem = format!("{path} has {:?} twice; leave one of the two out", item.text);
+                let problem = format!("{path} has {:?} twice; remove one", item.text);
                 self.error(item.position, problem);
                 is_valid = false;
             }

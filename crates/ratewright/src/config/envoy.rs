@@ -31,7 +31,7 @@ pub(crate) struct EnvoyConfig {
     pub(crate) settings: RlsSettings,
     /// How connections are kept.
     pub(crate) listening: Listening,
-    /// What stands in the files and means nothing, with its place.
+    /// Known keys without effect, with their positions.
     pub(crate) ignored: Vec<String>,
 }
 
@@ -203,7 +203,7 @@ fn rule_files(referenced: &mut ReferencedFiles, path: &Path) -> Result<Vec<Sourc
     let file = |path: PathBuf| {
         let content = referenced.content(&path, FileKind::Rules)?;
         let text = String::from_utf8(content);
-        let text = text.map_err(|_| format!("{} is no text in UTF-8", path.display()))?;
+        let text = text.map_err(|_| format!("{} is not valid UTF-8", path.display()))?;
         Ok(SourceFile { path, text, is_profile: false })
     };
     paths.into_iter().map(file).collect()

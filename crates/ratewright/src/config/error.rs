@@ -1,4 +1,4 @@
-//! What is wrong in the files, as people read it.
+//! Errors and warnings with their position, and the line for terminals.
 //!
 //! ```text
 //!   policies.yaml:14:12: policies.login.quota.burst is "0"; a burst of 0 would deny everything. Use at least 1
@@ -16,11 +16,11 @@ use super::source::SourceFile;
 /// The longest line that is shown.
 const SHOWN_MAX: usize = 120;
 
-/// How much of a long problem is told: its beginning, and its end with the advice.
+/// How much of a long problem is shown: its beginning, and its end with the advice.
 const PROBLEM_START_MAX: usize = 300;
 const PROBLEM_END_MAX: usize = 200;
 
-/// Something wrong, and where.
+/// An error or a warning, and its position.
 #[derive(Debug)]
 pub(crate) struct ConfigError {
     file: PathBuf,
@@ -28,7 +28,7 @@ pub(crate) struct ConfigError {
     problem: String,
 }
 
-/// A place, and the line that stands there.
+/// A position and its line.
 #[derive(Debug)]
 struct Excerpt {
     line: u64,
@@ -36,12 +36,11 @@ struct Excerpt {
     text: Option<String>,
 }
 
-/// Sections without anything that must not be shown.
+/// Sections without secrets.
 const OPEN_SECTIONS: [&str; 10] =
     ["enabled", "listen", "exempt", "policies", "gateway", "envoy", "headers", "problem", "metrics", "log"];
 
-/// True if a line of a text that nobody could read may hold a secret, as far as one can tell by the name at the margin
-/// above it.
+/// True if a line of an invalid file may hold a secret, by the last top-level name above it.
 pub(super) fn may_hold_secrets(text: &str, line: u64) -> bool {
     let n = usize::try_from(line).unwrap_or(usize::MAX);
     let above = text.lines().take(n);
@@ -52,7 +51,7 @@ pub(super) fn may_hold_secrets(text: &str, line: u64) -> bool {
     !is_open && !is_bare_name
 }
 
-/// A text without its middle, if it is long: what stands in a file may be of any length.
+/// A long text without its middle: values in a file may have any length.
 fn abridged(text: String) -> String {
     let n = text.chars().count();
     if n <= PROBLEM_START_MAX + PROBLEM_END_MAX {
@@ -72,7 +71,7 @@ impl ConfigError {
         Self { file, position: None, problem }
     }
 
-    /// A problem at a place. Where nobody wrote anything, it is in the first file.
+    /// A problem at a position. Without a position it belongs to the first file.
     pub(crate) fn at(
         files: &[SourceFile],
         position: Option<Position>,

@@ -1,4 +1,4 @@
-//! What a configuration means, in plain words: for people who want to read back what they wrote.
+//! Explains a configuration in plain words, for `ratewright check`.
 //!
 //! ```text
 //!   of endpoint, the first that matches:
@@ -25,7 +25,7 @@ use super::ineffective::{is_always_present, may_skip};
 use super::{Config, ListenerConfig, StoreConfig};
 pub(crate) use envoy::explain_envoy;
 
-/// What a configuration means.
+/// Explains a configuration, one line for each policy, listener and route.
 pub(crate) fn explain(config: &Config) -> String {
     let routes = &config.gateway.routes;
     let has_redis = matches!(config.store, StoreConfig::Redis(_));
@@ -119,7 +119,7 @@ fn groups<'a>(policies: &[&'a Policy]) -> Vec<Option<&'a str>> {
     groups
 }
 
-/// What those before a policy in its group leave to it.
+/// Which requests the earlier policies of a group leave to a later one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EarlierPolicies {
     /// There are none before it.
@@ -136,7 +136,7 @@ impl EarlierPolicies {
     }
 }
 
-/// What has to be known beside a policy.
+/// What a policy's explanation depends on besides the policy.
 struct Explainer<'a> {
     has_redis: bool,
     routes: &'a Routes,
@@ -172,7 +172,7 @@ impl Explainer<'_> {
         missing_attribute(policy, has_next).into_iter().for_each(&mut say);
         cost(policy.cost()).into_iter().for_each(&mut say);
         if let Some(statuses) = policy.counted().statuses() {
-            say(format!("counts answers {}{}", self::statuses(statuses), self.gateway_only()));
+            say(format!("counts responses {}{}", self::statuses(statuses), self.gateway_only()));
         }
         if !policy.retry_after_min().is_zero() {
             say(format!("retry after at least {}", span(policy.retry_after_min())));
@@ -185,23 +185,23 @@ impl Explainer<'_> {
         text
     }
 
-    /// True if it limits what is under way.
+    /// True if the policy limits requests in flight.
     fn is_permit(&self, policy: &Policy) -> bool {
         self.permits.named(policy.name()).is_some()
     }
 
-    /// How its quotas are told.
+    /// How a policy's quotas are described.
     fn measure(&self, policy: &Policy) -> fn(&Quota) -> String {
         if self.is_permit(policy) { in_flight_limit } else { quota }
     }
 
-    /// What to add to that which only the gateway does.
+    /// A remark on what only the gateway enforces.
     fn gateway_only(&self) -> &'static str {
         if self.routes.is_empty() { ", but only in the gateway, and there are no routes" } else { "" }
     }
 }
 
-/// Which answers are meant.
+/// The statuses that count, in short.
 fn statuses(statuses: &[RangeInclusive<u16>]) -> String {
     let shown = |range: &RangeInclusive<u16>| match (*range.start(), *range.end()) {
         (first, last) if first == last => first.to_string(),
@@ -232,7 +232,7 @@ pub(super) fn limits(limits: &[Limit], measure: fn(&Quota) -> String) -> String 
 }
 
 pub(super) fn in_flight_limit(quota: &Quota) -> String {
-    format!("{} under way at once", quota.capacity())
+    format!("{} in flight at once", quota.capacity())
 }
 
 pub(super) fn quota(quota: &Quota) -> String {
@@ -265,7 +265,7 @@ pub(super) fn quota(quota: &Quota) -> String {
     }
 }
 
-/// Whose buckets they are.
+/// Which requests share a bucket.
 pub(super) fn partition(parts: &[Part]) -> String {
     let part = |part: &Part| {
         let names: Vec<_> = part.names().map(|name| attribute(&name.as_deref())).collect();
@@ -284,7 +284,7 @@ pub(super) fn partition(parts: &[Part]) -> String {
     }
 }
 
-/// What happens to requests without what the policy counts by, if there can be any.
+/// What happens to requests without the policy's key attribute, if there can be such requests.
 fn missing_attribute(policy: &Policy, has_next: bool) -> Option<String> {
     let part = policy.partition().iter().find(|part| !part.names().any(is_always_present))?;
     let names: Vec<_> = part.names().map(|name| attribute(&name.as_deref())).collect();
@@ -399,7 +399,7 @@ fn every(time: Micros) -> String {
     if is_minute { "every minute".to_owned() } else { format!("every {}", window(time)) }
 }
 
-/// How long, after a word such as every or any. A minute is told in seconds: no clock's minute is meant.
+/// A duration after a word such as "every" or "any". A minute is written as 60 s, since it does not start at a full minute.
 fn window(time: Micros) -> String {
     let names = [(1, "second"), (3_600, "hour"), (86_400, "day")];
     let name = names.into_iter().find(|(seconds, _)| seconds * SECOND == time.as_micros());

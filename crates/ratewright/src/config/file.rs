@@ -1,7 +1,7 @@
-//! The policy file as written. Nothing here is understood yet, except that there are no other names.
+//! The sections and settings of the policy file. Values are still text; only unknown names are rejected.
 //!
-//! What stands above a field is its documentation: `ratewright schema` tells it to editors, and the reference in
-//! docs/configuration.md is made from it.
+//! A field's comment is its documentation: `ratewright schema` passes it to editors, and the reference in
+//! docs/configuration.md is generated from it.
 
 mod cors;
 mod envoy;
@@ -36,7 +36,7 @@ pub(super) use gateway::{
     UpstreamTls,
 };
 
-/// The policy file of Ratewright. Every value may have `${NAME}` in it, a variable of the environment, or
+/// The policy file of Ratewright. Every value may contain `${NAME}`, an environment variable, or
 /// `${NAME:-default}`.
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -65,13 +65,13 @@ pub(super) struct File {
     pub(super) routes: Option<Vec<Located<Route>>>,
     /// Rules in the files of envoyproxy/ratelimit.
     pub(super) envoy: Option<Envoy>,
-    /// The REST door.
+    /// The REST API.
     pub(super) api: Option<Api>,
-    /// Which header fields answers carry.
+    /// Which rate limit headers responses carry.
     pub(super) headers: Option<Headers>,
-    /// What denials say of themselves.
+    /// The bodies of denials.
     pub(super) problem: Option<Problem>,
-    /// What Prometheus is told.
+    /// Metrics for Prometheus.
     pub(super) metrics: Option<Metrics>,
     /// What is logged.
     pub(super) log: Option<Log>,
@@ -93,14 +93,14 @@ pub(super) struct Listen {
     /// Metrics, health, inspection. Default: `127.0.0.1:8082`; `off` to have none. Off loopback it needs
     /// `api.tokens`, or `client_ca`.
     pub(super) admin: Option<Located<Listener>>,
-    /// The certificate of every door that has none of its own.
+    /// The certificate of every listener without its own.
     pub(super) tls: Option<ListenTls>,
     /// Path of the Unix socket that `ratewright upgrade` connects to. Only the process's user and root can use it. Default:
     /// `control.sock` in systemd's `RUNTIME_DIRECTORY`; without that variable, no socket. `off` disables it.
     pub(super) control: Option<RawValue<FileName>>,
 }
 
-/// A door's address, alone or with settings of its own.
+/// A listener's address, alone or with settings of its own.
 #[derive(Clone)]
 pub(super) enum Listener {
     Address(String),
@@ -112,10 +112,10 @@ pub(super) enum Listener {
 pub(super) struct ListenerSection {
     /// The address and the port.
     pub(super) address: Option<RawValue<SocketAddr>>,
-    /// The door's own certificate.
+    /// The listener's own certificate.
     pub(super) tls: Option<ListenTls>,
     /// `{from: [10.0.0.0/8]}` requires a PROXY protocol header (version 1 or 2) on every connection, and uses the announced address as the
-    /// client's. Connections from peers outside `from` are closed. List only your load balancers: whoever sends the header chooses the
+    /// client's. Connections from peers outside `from` are closed. List only your load balancers: the sender of the header chooses the
     /// address. `api` and `admin` then need `api.tokens` or `client_ca`, and `grpc` needs `client_ca` or `open: true`. Default: headers are
     /// not accepted.
     pub(super) proxy_protocol: Option<Located<ListenProxyProtocol>>,
@@ -140,7 +140,7 @@ pub(super) struct ListenTls {
     pub(super) cert: Option<RawValue<FileName>>,
     /// The certificate's private key.
     pub(super) key: Option<RawValue<FileName>>,
-    /// Who must have signed the certificates of clients. Without it, clients need none.
+    /// The certificate authorities that must have signed clients' certificates. Default: clients need no certificate.
     pub(super) client_ca: Option<RawValue<FileName>>,
 }
 
@@ -151,7 +151,7 @@ pub(super) struct Store {
     /// The Redis that all instances share. `redis:` alone means the one on this machine.
     #[serde(deserialize_with = "present_section")]
     pub(super) redis: Option<Redis>,
-    /// What answers when Redis does not: `local` memory, `open` (allow), `closed` (deny). Default: `local`.
+    /// What decides while Redis is unavailable: `local` memory, `open` (allow), `closed` (deny). Default: `local`.
     pub(super) on_failure: Option<RawValue<OnFailure>>,
     /// This process' own memory.
     pub(super) local: Option<Local>,
@@ -191,7 +191,7 @@ pub(super) struct Sentinel {
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RedisTls {
-    /// Who must have signed the server's certificate. Default: who the system trusts.
+    /// The certificate authorities that may sign the server's certificate. Default: those of the system.
     pub(super) ca: Option<RawValue<FileName>>,
     /// Our own certificate.
     pub(super) cert: Option<RawValue<FileName>>,
@@ -216,7 +216,7 @@ pub(super) struct Local {
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Clients {
-    /// Networks whose proxies tell the truth about whom they forward. Default: none.
+    /// Networks of proxies whose forwarding headers are trusted. Default: none.
     pub(super) trusted_proxies: Option<RawList<IpNet>>,
     /// Which header trusted proxies write: `x-forwarded-for` (and `X-Real-IP`), or `forwarded`. Default:
     /// `x-forwarded-for`.
@@ -229,7 +229,7 @@ pub(super) struct Clients {
     /// What happens to a path that upstreams may interpret differently, such as `/a%2f..%2fb`: `count` charges the policies of every
     /// interpretation, `reject` answers 400. The gateway normalises paths before this check. Default: `count`.
     pub(super) ambiguous_paths: Option<RawValue<AmbiguousPaths>>,
-    /// Who proved to be somebody.
+    /// How users are identified.
     pub(super) user: Option<User>,
 }
 
@@ -257,9 +257,9 @@ pub(super) struct Jwt {
     pub(super) jwks: Option<RawValue<String>>,
     /// Which algorithms are accepted. Default: those of the keys.
     pub(super) algorithms: Option<RawList<TokenAlgorithm>>,
-    /// Who must have made the token.
+    /// The accepted issuers (`iss`).
     pub(super) issuer: Option<RawList<String>>,
-    /// For whom it must be made.
+    /// The accepted audiences (`aud`).
     pub(super) audience: Option<RawList<String>>,
     /// How much clocks may differ. Default: `60s`.
     pub(super) leeway: Option<RawValue<Micros>>,
@@ -283,14 +283,14 @@ pub(super) struct Exempt {
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Policy {
-    /// Its name. It stands in keys, headers and metrics.
+    /// Its name, used in keys, headers and metrics.
     pub(super) name: Option<RawValue<Name>>,
     /// Of a group only the first policy that matches applies. One that is off still matches. Policies with `in_flight` have
     /// groups of their own.
     pub(super) group: Option<RawValue<Name>>,
     /// Which requests it covers. Default: all; or, if routes name the policy, those of these routes.
     pub(super) when: Option<Condition>,
-    /// Who gets a bucket of their own: `ip`, `user`, `header:X-Api-Key`, `cookie:…`, `query:…`, `claim:…`, `route`, `method`,
+    /// What each bucket is for: `ip`, `user`, `header:X-Api-Key`, `cookie:…`, `query:…`, `claim:…`, `route`, `method`,
     /// `path`, `host`. A list is a composite key; `{first_of: [user, ip]}` takes the first that is present. Default:
     /// one bucket for everybody.
     pub(super) by: Option<Located<By>>,
@@ -300,15 +300,15 @@ pub(super) struct Policy {
     pub(super) missing: Option<RawValue<OnMissing>>,
     /// How much. A list means several quotas, all of which apply.
     pub(super) quota: Option<Sections<Quota>>,
-    /// In place of `quota`: how many requests may be under way at once, each until its answer has been sent. Only the gateway
+    /// In place of `quota`: how many requests may be in flight at once, each until its response has been sent. Only the gateway
     /// counts them, each instance its own.
     pub(super) in_flight: Option<RawValue<InFlight>>,
     /// What a request costs: a number, `{header: X-Cost}`, a number for each method: `{GET: 1, POST: 5, default: 1}`, or one for each
     /// path: `{path: {"/reports/**": 10, default: 1}}`, of which the largest that matches counts; or `{bytes: request}`, the bytes of its
     /// body. Default: `1`.
     pub(super) cost: Option<Located<Cost>>,
-    /// Which answers count: `{status: [401, 403]}`, of which each is a status, a class (`5xx`) or a range (`500-599`). A request
-    /// is charged when it comes, and gets its charge back if its answer does not count. Doors that do not see the answer count
+    /// Which responses count: `{status: [401, 403]}`, each a status, a class (`5xx`) or a range (`500-599`). A request
+    /// is charged when it arrives, and refunded if its response does not count. Entrypoints that do not see the response count
     /// all. Default: all.
     pub(super) count: Option<Located<Count>>,
     /// Different terms for some requests. The first that matches applies. Two with the same `name`, or unnamed with the same `match`,
@@ -318,7 +318,7 @@ pub(super) struct Policy {
     pub(super) retry_after: Option<RawValue<Micros>>,
     /// `enforce`, `shadow` (counts, never denies) or `off`. Default: `enforce`.
     pub(super) mode: Option<RawValue<Mode>>,
-    /// What answers when Redis does not. Default: that of `store`.
+    /// What decides while Redis is unavailable. Default: that of `store`.
     pub(super) on_failure: Option<RawValue<OnFailure>>,
 }
 
@@ -336,14 +336,14 @@ pub(super) struct Quota {
     pub(super) burst: Option<RawValue<Burst>>,
     /// How a token bucket fills: `smooth`, or `stepped` at whole periods. Default: `smooth`.
     pub(super) refill: Option<RawValue<Refill>>,
-    /// What a leaky bucket does with those who come too fast: a `meter` denies them, a `queue` makes them wait, where the
-    /// door can. Default: `meter`.
+    /// What a leaky bucket does with requests above the rate: a `meter` denies them, a `queue` makes them wait, where the
+    /// entrypoint can. Default: `meter`.
     pub(super) leak: Option<RawValue<Leak>>,
     /// When a fixed window begins: by the clock (`epoch`), or at the `first_hit`. Default: `epoch`.
     pub(super) start: Option<RawValue<WindowStart>>,
 }
 
-/// Which answers count.
+/// Which responses count.
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Count {
@@ -364,7 +364,7 @@ pub(super) struct Override {
     pub(super) condition: Option<Condition>,
     /// How much. Default: the policy's.
     pub(super) quota: Option<Sections<Quota>>,
-    /// How many under way at once, for a policy with `in_flight`. Default: the policy's.
+    /// How many requests in flight at once, for a policy with `in_flight`. Default: the policy's.
     pub(super) in_flight: Option<RawValue<InFlight>>,
     /// `off`: the policy does not limit these requests. Every interpretation of the request must match, and `method: GET` does not include
     /// HEAD. Default: the policy's.
@@ -392,7 +392,7 @@ pub(super) enum Cost {
     Table(BTreeMap<String, CostEntry>),
 }
 
-/// What stands under a name in a table of costs.
+/// One entry of a table of costs.
 #[derive(Clone)]
 pub(super) enum CostEntry {
     /// A number for a method, or the name of a header.
@@ -401,13 +401,13 @@ pub(super) enum CostEntry {
     Paths(BTreeMap<String, RawValue<String>>),
 }
 
-/// The REST door.
+/// The REST API.
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Api {
     /// What `/check` uses when no policy is named.
     pub(super) defaults: Option<Defaults>,
-    /// Bearer tokens, several for rotation. They are needed for reset and explicit keys from other machines, and by every door
+    /// Bearer tokens, several for rotation. They are needed for reset and explicit keys from other machines, and by every listener
     /// that is not on loopback; `/health` and `/ready` excepted.
     pub(super) tokens: Option<RawList<Token>>,
 }
@@ -430,7 +430,7 @@ pub(super) struct Defaults {
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Headers {
-    /// Which families answers carry: `x-ratelimit`, `ietf`, both, or none. Default: both.
+    /// Which families responses carry: `x-ratelimit`, `ietf`, both, or none. Default: both.
     pub(super) families: Option<RawList<Family>>,
     /// Whether denials carry `Retry-After`. Default: `true`.
     pub(super) retry_after: Option<RawValue<bool>>,
@@ -469,7 +469,7 @@ pub(super) struct Log {
 }
 
 impl File {
-    /// Where secrets stand: passwords in addresses, tokens, keys.
+    /// The positions of secrets: passwords in addresses, tokens, keys.
     pub(super) fn secrets(&self) -> impl Iterator<Item = Position> {
         let redis = self.store.as_ref().and_then(|store| store.redis.as_ref());
         let nodes = redis.and_then(|redis| redis.sentinel.as_ref()?.nodes.as_ref());
@@ -488,7 +488,7 @@ impl File {
 }
 
 impl Defaults {
-    /// Those that somebody wrote, in their order.
+    /// All algorithms in their order, each with its quota if the file has one.
     pub(super) fn each(&self) -> [(&'static str, Option<&Located<Quota>>); 5] {
         let Self { token_bucket, leaky_bucket, sliding_window, sliding_window_counter, fixed_window } = self;
         let quotas = [token_bucket, leaky_bucket, sliding_window, sliding_window_counter, fixed_window];
@@ -496,7 +496,7 @@ impl Defaults {
         Algorithm::NAMES.map(|name| (name, quotas.next().and_then(Option::as_ref)))
     }
 
-    /// The names of those that somebody wrote.
+    /// The names of the defaults that the file sets.
     pub(super) fn names_set(&self) -> Vec<&'static str> {
         self.each().into_iter().filter(|(_, quota)| quota.is_some()).map(|(name, _)| name).collect()
     }
@@ -507,12 +507,12 @@ impl Defaults {
 pub(super) struct Traces {
     /// The collector, over OTLP and plain HTTP, for example `http://127.0.0.1:4318`.
     pub(super) endpoint: Option<RawValue<String>>,
-    /// How many of the requests that nobody traces yet are traced: a decimal from 0 to 1. Default: `0.01`. A request that comes with
-    /// a `traceparent` goes by that.
+    /// How many of the requests without a `traceparent` are traced: a decimal from 0 to 1. Default: `0.01`. A request with
+    /// a `traceparent` follows its flag.
     pub(super) ratio: Option<RawValue<Ratio>>,
 }
 
-/// A section that is there, also if nothing stands under it: who writes `redis:` means Redis.
+/// A section that counts as present even if it is empty: `redis:` alone means Redis.
 fn present_section<'d, D: Deserializer<'d>>(section: D) -> Result<Option<Redis>, D::Error> {
     Option::<Redis>::deserialize(section).map(|redis| Some(redis.unwrap_or_default()))
 }

@@ -14,7 +14,7 @@ use super::values::{BodyMax, BodyRateMin, ByteCount, TotalTime};
 /// The longest time that anything may take.
 const TIME_MAX: Micros = Micros::from_secs(86_400);
 
-/// Times as written, by whoever wrote them.
+/// The raw timeouts of the gateway or of a route.
 pub(super) struct RawTimeouts<'a> {
     pub(super) connect: &'a Option<RawValue<Micros>>,
     pub(super) header: &'a Option<RawValue<Micros>>,

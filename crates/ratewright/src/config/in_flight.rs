@@ -1,7 +1,7 @@
-//! What stands under `in_flight`: how many requests may be under way at once.
+//! `in_flight`: how many requests may be in flight at once.
 //!
-//! Such a policy selects and tells apart as any other does, but it counts what is under way, here and now. So what is said of
-//! time, of the store or of the answer means nothing beside it, and is told of rather than passed over.
+//! Such a policy selects requests and partitions them like any other, but counts only current requests, in this process. Settings on
+//! time, the store or the response have no effect with it and are errors.
 
 use ratewright_core::{Algorithm, Micros, Quota, Rate, WindowStart};
 
@@ -20,26 +20,26 @@ impl Reader<'_> {
         policy: &file::Policy,
     ) -> Option<Quotas> {
         if let Some(quota) = &policy.quota {
-            self.quotas(&format!("{path}.quota"), quota, None); // only to tell what is wrong with it
+            self.quotas(&format!("{path}.quota"), quota, None); // only to report its errors
             let problem = format!("{path} has a quota and in_flight; write two policies, one with each");
             self.error(quota.position.max(raw.position), problem);
         }
         if let Some(on_failure) = &policy.on_failure {
             let problem = format!(
-                "{path}.on_failure means nothing with in_flight, which is counted without Redis; leave it out"
+                "{path}.on_failure has no effect with in_flight, which does not use Redis; remove it"
             );
             self.error(on_failure.position, problem);
         }
         if let Some(count) = &policy.count {
             let problem = format!(
-                "{path}.count means nothing with in_flight: a request is under way whatever its answer will be; leave it out"
+                "{path}.count has no effect with in_flight: a request is in flight whatever its response; remove it"
             );
             self.error(count.position, problem);
         }
         self.permits(&format!("{path}.in_flight"), raw)
     }
 
-    /// The quota whose capacity is the most that may be under way. Its window says nothing.
+    /// A quota whose capacity is the most requests in flight. Its window is not used.
     pub(super) fn permits(&mut self, path: &str, raw: &RawValue<InFlight>) -> Option<Quotas> {
         let InFlight(n) = self.read(path, raw)?;
         let rate = Rate::new(n, Micros::from_secs(1));

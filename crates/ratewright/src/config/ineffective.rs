@@ -1,5 +1,5 @@
-//! Limits that are valid and never act, or that a client can escape at will. Nobody would notice before it matters, so `check` and the
-//! log warn of them.
+//! Warnings about valid policies that never apply, or that clients can evade. Without a warning nobody would notice, so `check` and the log
+//! report them.
 
 use ratewright_core::{AttributeName, Missing, Mode, Part, Pattern, Policy, Selector};
 
@@ -7,14 +7,14 @@ use super::raw_value::Position;
 use super::reader::Reader;
 use super::yaml_errors::closest;
 
-/// A policy as it was read, and where it stands.
+/// A policy and its position.
 pub(super) struct LocatedPolicy<'a> {
     pub(super) policy: &'a Policy,
     pub(super) name: Option<Position>,
     pub(super) by: Option<Position>,
 }
 
-/// What becomes of requests of which an attribute is not known.
+/// What happens to requests without an attribute.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum UnavailableEffect {
     /// The policy or condition does not apply.
@@ -24,7 +24,7 @@ pub(super) enum UnavailableEffect {
 }
 
 impl Reader<'_> {
-    /// Warns if none of some attributes is known of any request, unless a caller of the API tells it.
+    /// Warns if no request can have any of these attributes, unless a caller of the API sends one.
     pub(super) fn check_available<'n>(
         &mut self,
         path: &str,
@@ -40,26 +40,26 @@ impl Reader<'_> {
             }
         }
         if let Some((name, reason)) = why {
-            let scope = if self.available.routes.is_empty() { "" } else { ", and so never in the gateway" };
+            let scope = if self.available.routes.is_empty() { "" } else { ", never in the gateway" };
             let problem = match effect {
                 UnavailableEffect::Ignored => {
                     format!(
-                        "{path}: {reason}. It acts only if a caller of /api/v1/decide tells {name}{scope}"
+                        "{path}: {reason}. It applies only if a caller of /api/v1/decide sends {name}{scope}"
                     )
                 }
                 UnavailableEffect::Denied => format!(
-                    "{path}: {reason}. With missing: deny, every request that the policy covers gets 403, unless a caller of /api/v1/decide tells {name}"
+                    "{path}: {reason}. With missing: deny, every request that the policy covers gets 403, unless a caller of /api/v1/decide sends {name}"
                 ),
             };
             self.warn(position, problem);
         }
     }
 
-    /// Why no request tells an attribute, if none does.
+    /// Why no request has an attribute, if that is so.
     fn unavailable_reason(&self, name: &AttributeName<String>) -> Option<&'static str> {
         match name {
             AttributeName::User if !self.available.has_tokens && !self.available.has_user_header => Some(
-                "no request has a user, since nothing says how users are known; set clients.user.jwt, or clients.user.header",
+                "no request has a user, since users are not identified; set clients.user.jwt, or clients.user.header",
             ),
             AttributeName::Claim(_) if !self.available.has_tokens => {
                 Some("no request has claims, since no tokens are verified; set clients.user.jwt")
@@ -82,7 +82,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Notes a route that does not exist. Without any routes, callers of the API may tell what they like.
+    /// Reports an unknown route. Without routes, callers of the API may send any.
     pub(super) fn check_route(&mut self, path: &str, text: &str, position: Option<Position>) {
         let Ok(pattern) = Pattern::new(text, AttributeName::<&str>::Route.separator()) else { return };
         let ids: Vec<&str> = self.available.routes.iter().map(String::as_str).collect();
@@ -96,7 +96,7 @@ impl Reader<'_> {
         self.error(position, format!("{path} is {text:?}, but there is no such route; {advice}"));
     }
 
-    /// Warns of policies that never act, and of those that a client can escape.
+    /// Warns of policies that never apply, and of those that clients can evade.
     pub(super) fn warn_ineffective(&mut self, placed: &[LocatedPolicy<'_>]) {
         for (n, later) in placed.iter().enumerate() {
             let shadow = placed[..n].iter().find(|earlier| shadows(earlier.policy, later.policy));
@@ -104,7 +104,7 @@ impl Reader<'_> {
                 let (name, first) = (later.policy.name(), earlier.policy.name());
                 let group = later.policy.group().unwrap_or_default();
                 let problem = format!(
-                    "policies.{name} never applies: of the group {group} only the first match does, and {first} before it \
+                    "policies.{name} never applies: group {group} applies only its first match, and {first} before it \
                      matches all that {name} does. Put {name} before {first}"
                 );
                 self.warn(later.name, problem);
@@ -133,7 +133,7 @@ impl Reader<'_> {
     }
 }
 
-/// The part of a policy's key whose values clients can make up, if there is one.
+/// The part of a policy's key whose values clients choose, if there is one.
 fn client_chosen_part(policy: &Policy) -> Option<&Part> {
     policy.partition().iter().find(|part| part.names().all(is_client_chosen))
 }

@@ -1,4 +1,4 @@
-//! The `listen` section: which doors are open, where, and to whom.
+//! The `listen` section: which listeners are open, where, and to which clients.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::raw_value::{Located, Position, RawValue};
 use super::reader::Reader;
 use super::values::FileName;
 
-/// The doors.
+/// The listeners.
 #[derive(Debug)]
 pub(crate) struct ListenConfig {
     /// The reverse proxy.
@@ -21,13 +21,13 @@ pub(crate) struct ListenConfig {
     pub(crate) api: ListenerConfig,
     /// Envoy's rate limit service.
     pub(crate) grpc: ListenerConfig,
-    /// Metrics, health, inspection. None: there is no such door.
+    /// Metrics, health, inspection. None: disabled.
     pub(crate) admin: Option<ListenerConfig>,
     /// The control socket's path.
     pub(crate) control: Option<PathBuf>,
 }
 
-/// One door.
+/// One listener.
 #[derive(Clone, Debug)]
 pub(crate) struct ListenerConfig {
     pub(crate) address: SocketAddr,
@@ -52,35 +52,35 @@ const API: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8080);
 const GRPC: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8081);
 const ADMIN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8082);
 
-/// Whom a door is for.
+/// Which clients a listener is for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Audience {
-    /// Whoever asks: it only passes on what may be asked.
+    /// Everybody: the gateway forwards only what its routes allow.
     Public,
-    /// Those who may decide; off loopback, something must tell them from others. There are tokens, or there are none.
+    /// Callers of the decision API; off loopback they need a token or a certificate.
     DecisionCallers { has_tokens: bool },
-    /// Envoy, which uses up limits of others; off loopback it needs a certificate, unless the file says `open`.
+    /// Envoy, which can use up limits; off loopback it needs a certificate, unless the file says `open`.
     Envoy,
 }
 
-/// Whom a certificate admits.
+/// How clients of a listener are authenticated by TLS.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ClientAuth {
     Anonymous,
     Certificate,
 }
 
-/// What the rest of the file says of doors.
+/// Which listeners other sections enable.
 pub(super) struct EnabledListeners {
-    /// There are tokens by which those who may decide are known.
+    /// `api.tokens` has tokens.
     pub(super) has_tokens: bool,
-    /// There are routes, and so the gateway's door.
+    /// There are routes, so the gateway listens.
     pub(super) has_routes: bool,
-    /// There are rules for Envoy, and so its door.
+    /// There are rules for Envoy, so the gRPC listener opens.
     pub(super) has_envoy: bool,
 }
 
-/// True if one address takes the port of the other: it is the same, or stands for all of them.
+/// True if two listeners need the same port: their addresses are equal, or one is unspecified.
 fn clash(a: SocketAddr, b: SocketAddr) -> bool {
     let takes_all = |ip: IpAddr, other: IpAddr| ip.is_unspecified() && (ip.is_ipv6() || other.is_ipv4());
     let (x, y) = (a.ip(), b.ip());
@@ -129,13 +129,13 @@ impl Reader<'_> {
         }
     }
 
-    /// Notes doors of which the second could not be opened.
+    /// Reports listeners on the same port.
     fn check_ports(&mut self, open: &[(&str, SocketAddr, Option<Position>)]) {
         for (n, (name, address, position)) in open.iter().enumerate() {
             let earlier = open.iter().take(n).find(|(_, earlier, _)| clash(*earlier, *address));
             if let Some((other, taken, position_of_other)) = earlier {
                 self.error(position.or(*position_of_other), format!(
-                    "{name} is {address}, where {other} listens ({taken}); give each door a port of its own"
+                    "{name} is {address}, where {other} listens ({taken}); give each listener its own port"
                 ));
             }
         }
@@ -162,7 +162,7 @@ impl Reader<'_> {
         };
         let address = address.unwrap_or(default);
         let tls = own.or_else(|| shared.clone());
-        // Of a certificate that cannot be read nobody knows whom it admits; that is told already.
+        // An unreadable certificate is reported already; its client_ca is unknown.
         let is_broken = matches!(tls, Some(None));
         let tls = tls.flatten();
         let client_auth = tls.as_ref().map_or(ClientAuth::Anonymous, |(_, client_auth)| *client_auth);
@@ -269,7 +269,7 @@ impl Reader<'_> {
             let position =
                 [&raw.cert, &raw.key, &raw.client_ca].into_iter().flatten().find_map(|name| name.position);
             let lacks = if raw.cert.is_none() { "cert" } else { "key" };
-            self.error(position, format!("{path} has no {lacks}; give both cert and key"));
+            self.error(position, format!("{path} has no {lacks}; set both cert and key"));
             return None;
         };
         let position = cert.position;

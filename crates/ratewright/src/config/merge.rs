@@ -1,8 +1,8 @@
-//! Several files as one.
+//! Merges several files into one.
 //!
-//! The files of a folder lie beside each other: no setting may stand in two of them, and their policies are one list, as
-//! are their routes. A profile lies over what was there before: what it says counts, and a policy or a route that it names
-//! again is changed in what it says of it.
+//! The files of a folder are equals: a setting may be in one of them only, and their policies form one list, as do their
+//! routes. A profile overrides: its settings replace those of the files before it, and a policy or route of the same name
+//! is changed setting by setting.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ use super::outline::{Outlined, Outliner, Present, setting_name};
 use super::raw_value::{Located, Position, RawList, RawValue, Sections};
 use super::values::Name;
 
-/// How one file lies by another.
+/// A merge of one file into another.
 pub(super) struct Merging {
     pub(super) mode: MergeMode,
-    /// Settings that stand twice: where, and where else.
+    /// Settings in both files: the second position, then the first.
     pub(super) duplicates: Vec<(Option<Position>, Option<Position>)>,
 }
 
@@ -28,12 +28,12 @@ pub(super) enum MergeMode {
     Override,
 }
 
-/// What can lie by another of its kind.
+/// A section that can be merged with another of its kind.
 pub(super) trait Merge {
     fn merge(&mut self, other: Self, merging: &mut Merging);
 }
 
-/// A single setting, that one of the two has.
+/// A setting that is replaced as a whole.
 trait Single {
     fn position(&self) -> Option<Position>;
 }
@@ -80,7 +80,7 @@ impl Single for Condition {
     }
 }
 
-/// Lays one of two settings by the other.
+/// Merges two settings.
 fn merge_single<T: Single>(under: &mut Option<T>, over: Option<T>, merging: &mut Merging) {
     if let (MergeMode::Beside, Some(under), Some(over)) = (merging.mode, &under, &over) {
         merging.duplicates.push((over.position(), under.position()));
@@ -90,7 +90,7 @@ fn merge_single<T: Single>(under: &mut Option<T>, over: Option<T>, merging: &mut
     }
 }
 
-/// Lays one of two sections by the other.
+/// Merges two sections.
 fn merge_section<T: Merge>(under: &mut Option<T>, over: Option<T>, merging: &mut Merging) {
     match (under.as_mut(), over) {
         (Some(under), Some(over)) => under.merge(over, merging),
@@ -99,7 +99,7 @@ fn merge_section<T: Merge>(under: &mut Option<T>, over: Option<T>, merging: &mut
     }
 }
 
-/// How the fields of a section lie by each other, and that all of them are settings.
+/// Lists the fields of a section, for merging and for the outline.
 macro_rules! merge {
     ($section:ty { $($single:ident),* $(; $($inner:ident),*)? }) => {
         impl Merge for $section {
@@ -249,13 +249,13 @@ impl Outlined for File {
         into.inside("gateway", gateway);
         into.inside("policies", policies);
         into.inside("routes", routes);
-        // These mean something by being there, also if nothing stands in them.
+        // Their presence alone has an effect.
         into.inside("envoy", &envoy.as_ref().map(|_| Present));
         into.inside("store.redis", &store.as_ref().and_then(|store| store.redis.as_ref()).map(|_| Present));
     }
 }
 
-/// What stands in a list and has a name.
+/// A named item of a list.
 trait NamedItem: Merge {
     fn name(&self) -> Option<&RawValue<Name>>;
 }
@@ -272,7 +272,7 @@ impl NamedItem for Route {
     }
 }
 
-/// Lays one of two lists by the other: over a list, what is of a name that is there changes that one.
+/// Merges two lists. In a profile, an item changes the earlier item of the same name.
 fn merge_list<T: NamedItem>(
     under: &mut Option<Vec<Located<T>>>,
     over: Option<Vec<Located<T>>>,
@@ -285,7 +285,7 @@ fn merge_list<T: NamedItem>(
         let same = |known: &&mut Located<T>| known.value.name().map(|name| name.text.as_str()) == name;
         match list.iter_mut().find(|known| name.is_some() && same(known)) {
             Some(known) if merging.mode == MergeMode::Override => known.value.merge(item.value, merging),
-            _ => list.push(item), // two of one name in a folder are told of later
+            _ => list.push(item), // duplicate names in a folder are reported later
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Every setting of a file by its path, with variables of the environment replaced: two files are compared by it.
+//! All settings of a file by path, with environment variables replaced, so that two files can be compared.
 //!
 //! ```text
 //!   headers.retry_after              false
 //!   policies.login.quota.rate        10/min
-//!   policies.login.when.path         /login, /signin       a list, whose order means nothing
-//!   api.tokens                       …                     a secret, which is compared and never shown
+//!   policies.login.when.path         /login, /signin       a list, in any order
+//!   api.tokens                       …                     a secret: compared, never shown
 //! ```
 //!
-//! The settings of a section are named once, for [`lay`](super::lay) and for this, so none can be left out.
+//! The settings of a section are listed once, for [`merge`](super::merge) and for this, so none can be forgotten.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -21,18 +21,18 @@ use super::file::{
 };
 use super::raw_value::{ConfigValue, Located, RawList, RawValue, Sections};
 
-/// All settings that somebody wrote.
+/// All settings in the files, without defaults.
 #[derive(Clone, PartialEq, Default)]
 pub(crate) struct Outline(BTreeMap<SettingPath, OutlineValue>);
 
-/// Where a setting stands: the names that lead to it, each with [`SEPARATOR`] after it.
+/// The path of a setting: the names that lead to it, each followed by [`SEPARATOR`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) struct SettingPath(String);
 
 /// Between names. A dot would not do: those of policies may have dots in them.
 const SEPARATOR: char = '\u{1f}';
 
-/// What a setting says.
+/// The value of a setting.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct OutlineValue {
     /// One text, or those of a list in the order of the alphabet.
@@ -41,14 +41,14 @@ pub(crate) struct OutlineValue {
     pub(crate) is_secret: bool,
 }
 
-/// An outline that is being written.
+/// Builds an outline.
 pub(super) struct Outliner<'a> {
     expand: &'a mut dyn FnMut(&str) -> String,
     path: SettingPath,
     outline: Outline,
 }
 
-/// What has settings.
+/// A section or value with settings.
 pub(super) trait Outlined {
     fn outline(&self, into: &mut Outliner<'_>);
 }
@@ -84,7 +84,7 @@ impl Outline {
         Self(others.map(|(at, value)| (at.clone(), value.clone())).collect())
     }
 
-    /// The names that stand right below a path, in the order of the alphabet.
+    /// The names directly below a path, sorted.
     pub(crate) fn names(&self, section: &[&str]) -> BTreeSet<&str> {
         let inside = self.inside(section);
         inside.filter_map(|(at, _)| at.split(SEPARATOR).next().filter(|name| !name.is_empty())).collect()
@@ -95,7 +95,7 @@ impl Outline {
         self.0.into_iter().collect()
     }
 
-    /// The paths that stand in one of two outlines or in both, each once.
+    /// The paths of either outline, each once.
     pub(crate) fn paths<'a>(&'a self, other: &'a Self) -> BTreeSet<&'a SettingPath> {
         self.0.keys().chain(other.0.keys()).collect()
     }
@@ -132,7 +132,7 @@ impl fmt::Display for SettingPath {
 }
 
 impl Outliner<'_> {
-    /// What stands under a name.
+    /// Adds the settings below a name.
     pub(super) fn inside(&mut self, name: &str, outlined: &impl Outlined) {
         let n_before = self.path.0.len();
         self.path.push(name);
@@ -211,7 +211,7 @@ impl Outlined for Condition {
     }
 }
 
-/// One quota stands right here, several each under its name.
+/// One quota has no name in its path; several have.
 impl Outlined for Sections<Quota> {
     fn outline(&self, into: &mut Outliner<'_>) {
         if let [quota] = self.items.as_slice() {
@@ -237,7 +237,7 @@ impl Outlined for Vec<Located<Route>> {
     }
 }
 
-/// Each stands under its name or its condition. Of several the first that matches counts, so there is an order too.
+/// Each override is listed by its name or its condition. The first match applies, so the order is a setting too.
 impl Outlined for Vec<Located<Override>> {
     fn outline(&self, into: &mut Outliner<'_>) {
         let name = |other: &Override| match (&other.name, &other.condition) {
@@ -350,7 +350,7 @@ impl Outlined for Upstream {
     }
 }
 
-/// A section that lies by no other of its kind: it stands in one file, whole.
+/// Lists the settings of a section that is never merged with another.
 macro_rules! outline {
     ($section:ty { $($field:ident),* }) => {
         impl Outlined for $section {
@@ -372,7 +372,7 @@ outline!(UpstreamSection { servers, balance, protocol, health, tls });
 outline!(UpstreamTls { ca });
 outline!(Health { failures, eject });
 
-/// What a field is called in files, where Rust does not allow that name.
+/// The name of a field in files, where Rust does not allow that name.
 pub(super) fn setting_name(field: &'static str) -> &'static str {
     match field {
         "matched" | "condition" => "match",
@@ -381,7 +381,7 @@ pub(super) fn setting_name(field: &'static str) -> &'static str {
     }
 }
 
-/// That a section is there, where that means something.
+/// Marks a section whose presence alone has an effect.
 pub(super) struct Present;
 
 impl Outlined for Present {

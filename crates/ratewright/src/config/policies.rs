@@ -1,4 +1,4 @@
-//! The section `policies`: which limits there are, and for whom.
+//! The section `policies`: which limits there are, and which requests they cover.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ use super::raw_value::{Located, Position, RawValue};
 use super::reader::Reader;
 use super::values::{Name, OnMissing};
 
-/// What holds for all policies.
+/// What all policies have in common.
 #[derive(Clone, Copy)]
 pub(super) struct PolicyContext<'a> {
     pub(super) enabled: bool,
@@ -29,18 +29,18 @@ pub(super) struct PolicyContext<'a> {
 
 /// The rule sets, by what they count.
 pub(super) struct RuleSets {
-    /// What is spent. The store knows.
+    /// Rate limits, counted in the store.
     pub(super) policies: Policies,
-    /// What is under way. This process knows.
+    /// Limits on requests in flight, counted in this process.
     pub(super) permits: Policies,
 }
 
 /// What a policy counts, and with it its overrides.
 #[derive(Clone, Copy)]
 enum Counts {
-    /// What is spent; by this algorithm, unless an override names another.
+    /// Units, by this algorithm unless an override names another.
     Spent(Option<Algorithm>),
-    /// What is under way.
+    /// Requests in flight.
     InFlight,
 }
 
@@ -59,7 +59,7 @@ struct Terms {
 }
 
 impl PolicyContext<'_> {
-    /// What holds for all policies, for one that says nothing of it.
+    /// Applies the common settings to a policy of other rules.
     fn apply(self, policy: Policy) -> Policy {
         let mode = if self.enabled { policy.mode() } else { Mode::Off };
         policy.in_mode(mode).with_on_failure(self.on_failure)
@@ -126,7 +126,7 @@ impl Reader<'_> {
                         group_position,
                         format!(
                             "policies.{name}.group is also that of the policy {other}, but only one of the two has in_flight, \
-                             and these are judged apart; give each kind its own group"
+                             and the two kinds are evaluated separately; give each its own group"
                         ),
                     );
                 }
@@ -161,7 +161,7 @@ impl Reader<'_> {
             Some(raw) => format!("policies.{}", name.as_deref().unwrap_or(&raw.text)),
             None => "policies".to_owned(),
         };
-        // Everything is read before anything is given up, so that all that is wrong is told.
+        // Everything is read before the first return, so that all errors are reported.
         let (quotas, counts) = match (&raw.quota, &raw.in_flight) {
             (None, None) => {
                 self.no_quota(&path, name_position);
@@ -187,8 +187,8 @@ impl Reader<'_> {
                 && part.names().all(|name| matches!(name, AttributeName::Named(_)))
             {
                 let problem = format!(
-                    "{path}.by is an attribute that only callers of /api/v1/decide tell, but the policy applies on routes of the gateway \
-                     only, so it would never act; use header:NAME or another one"
+                    "{path}.by is an attribute that only callers of /api/v1/decide send, but the policy applies on routes of the gateway \
+                     only, so it would never apply; use header:NAME or another one"
                 );
                 self.error(position, problem);
             } else {
@@ -219,15 +219,14 @@ impl Reader<'_> {
         })
     }
 
-    /// Notes that nothing says how much a policy allows.
+    /// Reports a policy without a limit.
     fn no_quota(&mut self, path: &str, position: Option<Position>) {
-        const WRITE: &str =
-            "write quota: {rate: 10/s}, or in_flight: 10 to limit how many are under way at once";
+        const WRITE: &str = "write quota: {rate: 10/s}, or in_flight: 10 to limit requests in flight";
         let file = position.and_then(|position| self.files.get(position.file));
         let problem = if file.is_some_and(|file| file.is_profile) {
             format!(
-                "{path} has no quota, and no file under this one has a policy of that name to be changed; \
-                 mend the name, or {WRITE}"
+                "{path} has no quota, and no base file has a policy of that name; \
+                 correct the name, or {WRITE}"
             )
         } else {
             format!("{path} has no quota; {WRITE}")
@@ -267,7 +266,7 @@ impl Reader<'_> {
         context: PolicyContext<'_>,
     ) -> Terms {
         let mode = self.read_if(&format!("{path}.mode"), &raw.mode).unwrap_or_default();
-        // What means nothing with in_flight is told of there.
+        // `in_flight` reports settings that have no effect with it.
         let (on_failure, counted) = match &raw.in_flight {
             Some(_) => (OnFailure::Local, Counted::default()),
             None => {
@@ -284,7 +283,7 @@ impl Reader<'_> {
             && !counted.is_everything()
         {
             let problem = format!(
-                "{path}: cost by bytes and count do not go together, since bytes are counted before the response; leave one out"
+                "{path}: cost: {{bytes: request}} and count cannot be combined, since bytes are counted before the response; remove one"
             );
             self.error(position, problem);
         }
@@ -326,7 +325,7 @@ impl Reader<'_> {
         let Some(condition) = raw.condition.as_ref().filter(|condition| !condition.0.is_empty()) else {
             self.error(
                 position,
-                format!("{path} has no match; say whom it is for, for example match: {{user: \"batch-*\"}}"),
+                format!("{path} has no match; write which requests it is for, for example match: {{user: \"batch-*\"}}"),
             );
             return None;
         };

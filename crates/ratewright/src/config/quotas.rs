@@ -1,4 +1,4 @@
-//! What stands under `quota`, `cost` and `count`: how much, what a request takes of it, and when that counts.
+//! `quota`, `cost` and `count`: how much a policy allows, what a request costs, and which responses count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,7 +120,10 @@ impl Reader<'_> {
         if algorithm.name() != of {
             self.error(
                 variant.position,
-                format!("{path}.{what} is for {of} only, and this is {}; leave it out", algorithm.name()),
+                format!(
+                    "{path}.{what} is for {of} only, but the algorithm is {}; remove it",
+                    algorithm.name()
+                ),
             );
             return None;
         }
@@ -144,7 +147,7 @@ impl Reader<'_> {
                 (None, None) => self.method_costs(path, table, raw.position),
                 _ => {
                     let problem = format!(
-                        "{path} is by header, by path, by bytes or by method; use one of {{header: X-Cost}}, {{path: {{\"/a/**\": 10}}}}, {{bytes: request}} and {{GET: 1}}"
+                        "{path} mixes several kinds of cost; use one of {{header: X-Cost}}, {{path: {{\"/a/**\": 10}}}}, {{bytes: request}} and {{GET: 1}}"
                     );
                     self.error(raw.position, problem);
                     None
@@ -231,7 +234,7 @@ impl Reader<'_> {
         Some(Cost::ByMethod { costs, others })
     }
 
-    /// Which answers count.
+    /// Which responses count.
     pub(super) fn counted(&mut self, path: &str, raw: Option<&Located<file::Count>>) -> Counted {
         let Some(Located { value: file::Count { status }, position }) = raw else {
             return Counted::default();
@@ -240,7 +243,9 @@ impl Reader<'_> {
             let position = status.as_ref().map_or(*position, |statuses| statuses.position);
             self.error(
                 position,
-                format!("{path} has no status, so nothing would count; write {{status: [401, 403]}}, or leave it out"),
+                format!(
+                    "{path} has no status, so nothing would count; write {{status: [401, 403]}}, or remove it"
+                ),
             );
             return Counted::default();
         };

@@ -1,7 +1,7 @@
-//! A value as it stands in a file: its text, its place, and what it is meant to be.
+//! A value of a file before it is parsed: its text, its position, and the type that it will have.
 //!
-//! Every scalar is kept as text until the whole file is there. So `${NAME}` works for a number as well as for a
-//! text, and everything that is wrong can be told at once, each with its place.
+//! Every scalar is kept as text until the whole file is there. So `${NAME}` works for numbers as well as
+//! texts, and all errors can be reported at once, each with its position.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,23 +12,23 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor, value};
 use serde_saphyr::{Location, Spanned};
 
-/// Where something stands.
+/// A position in one of the files.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Position {
-    /// Which of the files.
+    /// The index of the file.
     pub(crate) file: usize,
     pub(crate) line: u64,
     pub(crate) column: u64,
 }
 
-/// Something with its place.
+/// A value with its position.
 #[derive(Clone)]
 pub(crate) struct Located<T> {
     pub(crate) value: T,
     pub(crate) position: Option<Position>,
 }
 
-/// A scalar with its place, meant to be a `T`.
+/// A scalar with its position, to be parsed as a `T`.
 pub(crate) struct RawValue<T> {
     pub(crate) text: String,
     pub(crate) position: Option<Position>,
@@ -48,32 +48,32 @@ pub(crate) struct Sections<T> {
     pub(crate) position: Option<Position>,
 }
 
-/// What a scalar can be meant to be.
+/// A type that a scalar can have.
 pub(crate) trait ConfigValue: Sized {
     /// True if the text must not be shown.
     const IS_SECRET: bool = false;
 
-    /// True if the text must not be shown although it is valid.
+    /// True if even a valid text must not be shown.
     const IS_SECRET_IF_VALID: bool = Self::IS_SECRET;
 
-    /// What the text means, or what to write instead.
+    /// Parses the text; the error says what to write instead.
     fn from_text(text: &str) -> Result<Self, String>;
 
-    /// What editors may offer.
+    /// The schema for editors.
     fn schema() -> Schema;
 
-    /// The text in the one way in which texts of the same meaning are compared.
+    /// The text in a form in which equal values have equal texts.
     fn canonical(text: String) -> String {
         text
     }
 }
 
 thread_local! {
-    /// The file that is being read. A parser tells lines, not files.
+    /// The file that is being read, since the parser reports lines without files.
     static FILE: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Reads the text of a file, so that what is in it knows its file.
+/// Sets the file of all positions that `read` creates.
 pub(crate) fn in_file<T>(file: usize, read: impl FnOnce() -> T) -> T {
     let before = FILE.replace(file);
     let read = read();
@@ -89,12 +89,12 @@ impl Position {
 }
 
 impl<T> RawValue<T> {
-    /// What nobody wrote.
+    /// A value without a position, such as a default.
     pub(super) fn without_position(text: &str) -> Self {
         Self { text: text.to_owned(), position: None, value_type: PhantomData }
     }
 
-    /// The same text, meant otherwise.
+    /// The same text as another type.
     pub(super) fn cast<U>(&self) -> RawValue<U> {
         RawValue { text: self.text.clone(), position: self.position, value_type: PhantomData }
     }
@@ -112,7 +112,7 @@ impl<T> Clone for RawList<T> {
     }
 }
 
-/// A scalar's text, whatever it looks like.
+/// A scalar's text, whatever type it looks like.
 struct Text(String);
 
 impl<'d> Deserialize<'d> for Text {
@@ -145,7 +145,7 @@ impl<'d, T: Deserialize<'d>> Deserialize<'d> for Located<T> {
     }
 }
 
-/// What stands where one or several may stand.
+/// One value, or a list of values.
 enum OneOrList<T, U> {
     One(T),
     List(Vec<U>),
@@ -237,7 +237,7 @@ impl<'d, T: Deserialize<'d>> Deserialize<'d> for OneOrList<T, Located<T>> {
     }
 }
 
-/// What a text may also be: a variable of the environment stands in it.
+/// A schema that also accepts a text with an environment variable.
 fn or_variable(schema: Schema) -> Schema {
     json_schema!({ "anyOf": [schema, { "type": "string", "pattern": "\\$\\{" }] })
 }

@@ -1,4 +1,4 @@
-//! Understands what is written, and collects everything that is wrong.
+//! Turns raw values into typed ones, and collects all errors and warnings.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::DefaultHasher;
@@ -9,32 +9,32 @@ use super::raw_value::{ConfigValue, Position, RawList, RawValue};
 use super::referenced_files::{FileKind, ReferencedFiles};
 use super::source::SourceFile;
 
-/// How the environment is read: a variable's value, if it is set.
+/// Looks up an environment variable.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Understands one set of files.
+/// Reads one set of files.
 pub(super) struct Reader<'a> {
     pub(super) files: &'a [SourceFile],
     pub(super) environment: Environment<'a>,
-    /// The files that these name, as far as they have been read.
+    /// The files that these name.
     pub(super) referenced: ReferencedFiles,
     /// A hash of logins and certificates of the store, which its settings do not show.
     pub(super) hidden_settings: DefaultHasher,
     /// Lines that hold a secret, by file. They are not shown, whatever else is wrong in them.
     pub(super) secret: BTreeSet<(usize, u64)>,
     pub(super) errors: Vec<ConfigError>,
-    /// What is valid, but probably not what was meant.
+    /// Valid settings that are probably mistakes.
     pub(super) warnings: Vec<ConfigError>,
     /// How many policies each file lists, of the files that have the section.
     pub(super) listing: BTreeMap<PathBuf, usize>,
-    /// What of the file decides whether a condition can ever hold.
+    /// Which attributes requests can have.
     pub(super) available: AvailableAttributes,
 }
 
-/// What requests can tell, by what the file says elsewhere.
+/// Which attributes requests can have, by other sections of the file.
 #[derive(Default)]
 pub(super) struct AvailableAttributes {
-    /// What routes are called. Without any there is no gateway.
+    /// The ids of the routes. Empty without a gateway.
     pub(super) routes: Vec<String>,
     /// True if tokens are verified.
     pub(super) has_tokens: bool,
@@ -43,7 +43,7 @@ pub(super) struct AvailableAttributes {
 }
 
 impl<'a> Reader<'a> {
-    /// Understands these files.
+    /// A reader of these files.
     pub(super) fn new(
         files: &'a [SourceFile],
         referenced: ReferencedFiles,
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// What a value means. If it means nothing, that is noted. `path` says where it stands, in names.
+    /// The value of a text, or None and an error. `path` names the setting.
     pub(super) fn read<T: ConfigValue>(&mut self, path: &str, raw: &RawValue<T>) -> Option<T> {
         let text = self.expand(path, raw)?;
         match T::from_text(&text) {
@@ -82,17 +82,17 @@ impl Reader<'_> {
         }
     }
 
-    /// What a value means, if there is one.
+    /// The value of a setting, if it is set.
     pub(super) fn read_if<T: ConfigValue>(&mut self, path: &str, raw: &Option<RawValue<T>>) -> Option<T> {
         raw.as_ref().and_then(|raw| self.read(path, raw))
     }
 
-    /// What each of several values means.
+    /// The values of a list.
     pub(super) fn read_each<T: ConfigValue>(&mut self, path: &str, raw: &RawList<T>) -> Vec<T> {
         raw.items.iter().filter_map(|item| self.read(path, item)).collect()
     }
 
-    /// What each of several values means, if there are any.
+    /// The values of a list, if it is set.
     pub(super) fn read_all<T: ConfigValue>(
         &mut self,
         path: &str,
@@ -101,7 +101,7 @@ impl Reader<'_> {
         raw.as_ref().map(|raw| self.read_each(path, raw))
     }
 
-    /// What the values of a table mean.
+    /// The values of a table.
     pub(super) fn read_table<T: ConfigValue>(
         &mut self,
         path: &str,
@@ -113,13 +113,13 @@ impl Reader<'_> {
             .collect()
     }
 
-    /// Notes that something is wrong.
+    /// Adds an error.
     pub(super) fn error(&mut self, position: Option<Position>, problem: String) {
         let error = self.at(position, problem);
         self.errors.push(error);
     }
 
-    /// Notes that something is valid, but can never act, or is probably not what was meant.
+    /// Adds a warning: the setting is valid, but has no effect, or is probably a mistake.
     pub(super) fn warn(&mut self, position: Option<Position>, problem: String) {
         let warning = self.at(position, problem);
         self.warnings.push(warning);
@@ -131,7 +131,7 @@ impl Reader<'_> {
         ConfigError::at(self.files, position, problem, is_secret)
     }
 
-    /// Where something stands, in words. Within the same file as `here`, the line is enough.
+    /// Describes a position. Within the same file as `here`, the line is enough.
     pub(super) fn describe_position(&self, there: Option<Position>, here: Option<Position>) -> String {
         let Some(there) = there else { return "elsewhere".to_owned() };
         match self.files.get(there.file) {
@@ -158,9 +158,8 @@ impl Reader<'_> {
             let (name, default) =
                 inside.split_once(":-").map_or((inside, None), |(name, text)| (name, Some(text)));
             if !is_variable(name) {
-                let problem = format!(
-                    "{path}: {name:?} is no name of a variable; write ${{NAME}} or ${{NAME:-default}}"
-                );
+                let problem =
+                    format!("{path}: {name:?} is not a variable name; write ${{NAME}} or ${{NAME:-default}}");
                 self.error(raw.position, problem);
                 return None;
             }
@@ -180,7 +179,7 @@ impl Reader<'_> {
         Some(text)
     }
 
-    /// True if a text says that there is to be none of something.
+    /// True if a text is `off`.
     pub(super) fn is_off(&mut self, text: &str) -> bool {
         self.expanded(text) == "off"
     }
@@ -189,7 +188,7 @@ impl Reader<'_> {
     pub(super) fn expanded(&mut self, text: &str) -> String {
         let n_errors = self.errors.len();
         let expanded = self.expand("", &RawValue::<String>::without_position(text));
-        self.errors.truncate(n_errors); // who reads it for good will note them
+        self.errors.truncate(n_errors); // the setting's own reader reports them
         expanded.unwrap_or_else(|| text.to_owned())
     }
 
@@ -212,10 +211,7 @@ impl Reader<'_> {
 
     /// Warns that a file of another machine is not checked.
     pub(super) fn warn_unread(&mut self, path: &str, position: Option<Position>, name: &str) {
-        self.warn(
-            position,
-            format!("{path}: {name} is not checked, since the file is in the container only"),
-        );
+        self.warn(position, format!("{path}: {name} is not checked: the file exists only in the container"));
     }
 
     /// The content of a file that the configuration names.
@@ -230,13 +226,13 @@ impl Reader<'_> {
     }
 }
 
-/// True if a variable of the environment can be called so.
+/// True for a valid name of an environment variable.
 fn is_variable(name: &str) -> bool {
     let known = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()) && name.bytes().all(known)
 }
 
-/// A text as it may be shown: not longer than one reads.
+/// The beginning of a text, short enough to be shown.
 fn shortened(text: &str) -> String {
     const SHOWN_MAX: usize = 60;
     let mut shown: String = text.chars().take(SHOWN_MAX).collect();
@@ -251,14 +247,14 @@ mod tests {
     use super::super::Config;
 
     #[test]
-    fn a_device_that_never_ends_is_no_certificate() {
+    fn an_endless_device_is_not_a_certificate() {
         let text = "clients: {user: {jwt: {public_key: /dev/zero}}}\n";
         let errors = Config::of_text(text).err().unwrap_or_default();
         let available: Vec<_> = errors.iter().map(ToString::to_string).collect();
         assert_eq!(
             available,
             [
-                "t.yaml:1:36: clients.user.jwt.public_key: /dev/zero has more than 1048576 bytes; keys and certificates are shorter"
+                "t.yaml:1:36: clients.user.jwt.public_key: /dev/zero is larger than 1048576 bytes, the limit for keys and certificates"
             ]
         );
     }

@@ -1,4 +1,4 @@
-//! The file's names, for editors and for docs/configuration.md. Both come from the types in `file.rs`.
+//! The schema for editors and the reference for docs/configuration.md, both generated from the types in `file.rs`.
 
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
@@ -66,7 +66,7 @@ pub(crate) fn reference() -> String {
     reference.text
 }
 
-/// A reference that is being written.
+/// Writes the reference.
 struct Reference<'a> {
     root: &'a Value,
     /// The sections that are there already, with where they are.
@@ -75,7 +75,7 @@ struct Reference<'a> {
 }
 
 impl<'a> Reference<'a> {
-    /// Writes one section, then those in it. What several places have is written once.
+    /// Writes one section, then those in it. A section that occurs several times is written once.
     fn section(&mut self, schema: &'a Value, path: &str) {
         let Some(Value::Object(properties)) = schema.get("properties") else { return };
         self.sections.push((schema, path.to_owned()));
@@ -108,19 +108,19 @@ impl<'a> Reference<'a> {
     }
 
     fn row(&mut self, name: &str, property: &Value, inner: Option<&Value>) {
-        let mut told = description(property).unwrap_or_default();
+        let mut text = description(property).unwrap_or_default();
         match inner {
             Some(inner) => {
                 if let Some(position) = self.position(inner) {
-                    told.push_str(&format!(" Its names are those of `{position}`."));
+                    text.push_str(&format!(" Its names are those of `{position}`."));
                 }
             }
             None => {
                 let more = referred(self.root, property).and_then(description);
-                told.extend(more.map(|more| format!(" {more}")));
+                text.extend(more.map(|more| format!(" {more}")));
             }
         }
-        self.text.push_str(&format!("| `{name}` | {told} |\n"));
+        self.text.push_str(&format!("| `{name}` | {text} |\n"));
     }
 
     /// Where a section is written already.
@@ -155,7 +155,7 @@ pub(super) fn documented() -> Vec<Documented> {
     all
 }
 
-/// True if a section within another has a single name, which is explained where the section stands.
+/// True if a nested section has a single setting, which its parent's row explains.
 fn is_explained(section: &Value) -> bool {
     section.get("properties").and_then(Value::as_object).is_some_and(|names| names.len() == 1)
 }

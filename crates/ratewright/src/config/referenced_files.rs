@@ -1,7 +1,7 @@
-//! The files that the policy file names: keys, key sets, certificates, and rules in other languages.
+//! The files that a policy file names: keys, key sets, certificates, and Envoy's rules.
 //!
-//! They are followed as the policy file itself is, so what was read of them is kept, to tell whether it has changed. A
-//! configuration is made of what was read, and not of what stands there a moment later: certificate and key belong together.
+//! They are watched like the policy file itself, so their contents are kept to detect changes. A configuration is made of the
+//! contents that were read together: a certificate must fit its key.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{DirEntry, File};
@@ -19,10 +19,10 @@ pub(super) enum FileKind {
     Rules,
 }
 
-/// What was read of a file, or why nothing was.
+/// The content of a file, or why it could not be read.
 type Content = Result<Vec<u8>, String>;
 
-/// The files in a folder by name, without those that begin with a dot; nothing of what is no folder. Or why nobody knows.
+/// The files in a folder, sorted, without hidden ones; None if the path is not a folder. Or why it could not be listed.
 type Listing = Result<Option<Vec<PathBuf>>, String>;
 
 /// Files by their names, as they were read.
@@ -30,7 +30,7 @@ type Listing = Result<Option<Vec<PathBuf>>, String>;
 pub(super) struct ReferencedFiles {
     files: BTreeMap<PathBuf, (FileKind, Content)>,
     listings: BTreeMap<PathBuf, Listing>,
-    /// Those that were asked for. The others are not named any more.
+    /// The files used since the last reading. The others are no longer named.
     used: BTreeSet<PathBuf>,
     /// True if the files are on another machine, and nothing is read.
     are_elsewhere: bool,
@@ -54,13 +54,13 @@ impl ReferencedFiles {
         content.clone()
     }
 
-    /// The files in a folder, listed now if they have not been; nothing if it is no folder.
+    /// The files in a folder, listed at the first call; None if the path is not a folder.
     pub(super) fn list(&mut self, path: &Path) -> Listing {
         self.used.insert(path.to_owned());
         self.listings.entry(path.to_owned()).or_insert_with(|| list(path)).clone()
     }
 
-    /// The same files as they are now. What is no file, a pipe for example, can be read only once.
+    /// The same files as they are now. A pipe can be read only once and keeps its content.
     pub(super) fn reread(&self) -> Self {
         let reread = |(path, (kind, before)): (&PathBuf, &(FileKind, Content))| {
             let is_other = path.metadata().is_ok_and(|metadata| !metadata.is_file());
@@ -82,7 +82,7 @@ impl ReferencedFiles {
         })
     }
 
-    /// Forgets what was not asked for.
+    /// Forgets files that were not used.
     pub(super) fn forget_unused(mut self) -> Self {
         self.files.retain(|path, _| self.used.contains(path));
         self.listings.retain(|path, _| self.used.contains(path));
@@ -134,8 +134,8 @@ fn read(path: &Path, kind: FileKind) -> Content {
     let bytes_max = kind.bytes_max();
     match File::open(path).and_then(|file| file.take(bytes_max + 1).read_to_end(&mut content)) {
         Ok(n_bytes) if n_bytes as u64 <= bytes_max => Ok(content),
-        Ok(_) => Err(format!("{name} has more than {bytes_max} bytes; {} are shorter", kind.plural())),
-        Err(error) => Err(format!("cannot read {name}: {error}; give a file that Ratewright may read")),
+        Ok(_) => Err(format!("{name} is larger than {bytes_max} bytes, the limit for {}", kind.plural())),
+        Err(error) => Err(format!("cannot read {name}: {error}; use a file that Ratewright can read")),
     }
 }
 
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_again_differs_only_if_a_file_that_is_named_does() {
+    fn rereading_differs_only_if_a_referenced_file_does() {
         let folder = tempfile::tempdir().unwrap();
         let [one, other] = ["one", "other"].map(|name| folder.path().join(name));
         std::fs::write(&one, "1").unwrap();
@@ -168,12 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_not_read_again() {
+    fn a_pipe_is_not_read_again() {
         let mut files = ReferencedFiles::default();
         let Err(endless) = files.content(Path::new("/dev/zero"), FileKind::Key) else {
             panic!("it never ends")
         };
-        assert!(endless.contains("/dev/zero has more than 1048576 bytes"), "{endless}");
+        assert!(endless.contains("/dev/zero is larger than 1048576 bytes"), "{endless}");
         files.files.insert("/dev/null".into(), (FileKind::Key, Ok(b"from a pipe".to_vec())));
         let files = ReferencedFiles { used: BTreeSet::new(), ..files };
         assert!(files.reread() == files);

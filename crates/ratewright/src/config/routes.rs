@@ -17,7 +17,7 @@ use super::yaml_errors::closest;
 /// The most retries of one request.
 const RETRIES_MAX: u32 = 8;
 
-/// A route as far as it can be understood without the policies.
+/// A route before its policies are checked.
 pub(super) struct ReadRoute {
     matched: Match,
     route: Route,
@@ -31,13 +31,13 @@ pub(super) fn named(routes: &[ReadRoute]) -> BTreeSet<String> {
     routes.iter().flat_map(|route| &route.policies).map(|policy| policy.value.clone()).collect()
 }
 
-/// What routes are called.
+/// The ids of routes.
 pub(super) fn ids(routes: &[ReadRoute]) -> Vec<String> {
     routes.iter().map(|route| route.route.id.to_string()).collect()
 }
 
 impl Reader<'_> {
-    /// All routes, where they say nothing else with what holds for the gateway.
+    /// Reads all routes. The gateway's settings are their defaults.
     pub(super) fn routes(
         &mut self,
         raw: Option<Vec<Located<file::Route>>>,
@@ -64,8 +64,7 @@ impl Reader<'_> {
         routes
     }
 
-    /// The routes as a whole, once it is known which policies there are. Those in `written` may be wrong in something
-    /// else.
+    /// All routes, once the policies are known. `raw` has the names of all policies in the file, valid or not.
     pub(super) fn all_routes(
         &mut self,
         read: Vec<ReadRoute>,
@@ -132,7 +131,7 @@ impl Reader<'_> {
         let Located { value: raw, position } = raw;
         let id_position = raw.id.as_ref().and_then(|id| id.position).or(*position);
         let path = id.map_or("routes".to_owned(), |id| format!("routes.{id}"));
-        // Everything is read before anything is given up, so that all that is wrong is told.
+        // Everything is read before the first return, so that all errors are reported.
         let matched = self.route_match(&path, raw.matched.as_ref(), id_position, case);
         let upstream = self.upstream(&format!("{path}.upstream"), raw.upstream.as_ref(), id_position);
         let policies = self.route_policies(&format!("{path}.policies"), raw.policies.as_ref());
@@ -166,7 +165,7 @@ impl Reader<'_> {
         for name in raw.into_iter().flat_map(|raw| &raw.items) {
             let Some(Name(value)) = self.read(path, name) else { continue };
             if policies.iter().any(|known| known.value == value) {
-                self.error(name.position, format!("{path} names {value:?} twice; leave one of the two out"));
+                self.error(name.position, format!("{path} names {value:?} twice; remove one"));
                 continue;
             }
             policies.push(Located { value, position: name.position });
@@ -205,7 +204,7 @@ impl Reader<'_> {
         Some(Match { hosts: hosts?, paths: paths?, methods: methods? })
     }
 
-    /// What each item of a list means; nothing if one of them means nothing. A list that is there has something in it.
+    /// The values of a list; None if one is invalid or the list is empty.
     fn each<T, U>(
         &mut self,
         path: &str,
@@ -214,7 +213,7 @@ impl Reader<'_> {
     ) -> Option<Vec<U>> {
         let Some(raw) = raw else { return Some(Vec::new()) };
         if raw.items.is_empty() {
-            self.error(raw.position, format!("{path} is an empty list, which nothing fits; leave it out"));
+            self.error(raw.position, format!("{path} is an empty list, which matches nothing; remove it"));
             return None;
         }
         let read: Vec<_> = raw.items.iter().map(|item| read(self, path, item)).collect();
@@ -229,13 +228,13 @@ impl Reader<'_> {
 
     fn host_pattern(&mut self, path: &str, raw: &RawValue<String>) -> Option<Pattern> {
         let text = self.read(path, raw)?;
-        // What a host can be called, once stars stand for something.
+        // An example host, with a text for each star.
         let example = text.replace('*', "x");
         let is_host = !text.contains('@')
             && ratewright_http::parts::host_of(&example).as_deref() == Some(&example.to_ascii_lowercase());
         if !is_host {
             let problem = format!(
-                "{path} is {text:?}, which no host fits; hosts are compared without port and user: api.example.com, *.example.com"
+                "{path} is {text:?}, which matches no host; hosts are compared without port and user: api.example.com, *.example.com"
             );
             self.error(raw.position, problem);
             return None;

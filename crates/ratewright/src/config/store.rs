@@ -156,7 +156,7 @@ impl Reader<'_> {
     fn certificates(&mut self, tls: &file::RedisTls) -> Option<Certificates> {
         if tls.cert.is_some() != tls.key.is_some() {
             let position = tls.cert.as_ref().or(tls.key.as_ref()).and_then(|name| name.position);
-            self.error(position, "store.redis.tls has one of cert and key; give both, or none".to_owned());
+            self.error(position, "store.redis.tls has one of cert and key; set both, or none".to_owned());
             return None;
         }
         let mut content = |name, raw: &Option<_>| match raw {

@@ -98,7 +98,7 @@ fn an_empty_file_is_a_working_limiter() {
 }
 
 #[test]
-fn everything_that_is_wrong_is_told_at_once_with_its_position() {
+fn all_errors_are_reported_at_once_with_their_positions() {
     check(
         "listen:\n  api: nowhere\napi:\n  defaults:\n    token_bucket: {rate: 10/s, burst: 0}\n    sliding_window: {rate: 20000/s}\n    fixed_window: {rate: often}\npolicies:\n- {name: A B, quota: {rate: 1/s}}\n- {quota: {rate: 1/s}}\n- {name: p, by: [ip, usr], quota: {burst: 3}, when: {path: login, sky: blue}}\n- {name: q, quota: [{rate: 1/s}, {rate: 1/h}], missing: perhaps}\n",
         expect![[r#"
@@ -106,12 +106,12 @@ fn everything_that_is_wrong_is_told_at_once_with_its_position() {
             t.yaml:5:39: api.defaults.token_bucket.burst is "0"; a burst of 0 would deny everything. Use at least 1
             t.yaml:6:28: api.defaults.sliding_window: sliding_window remembers every charge, so it takes at most 10000 units, not 20000; use sliding_window_counter for more
             t.yaml:7:26: api.defaults.fixed_window.rate is "often"; a rate is units/time, for example 10/s, 1/6s or 250/min
-            t.yaml:9:10: policies.name is "A B"; a name has 1 to 64 of a-z 0-9 . _ -
+            t.yaml:9:10: policies.name is "A B"; invalid name; use 1 to 64 characters of a-z 0-9 . _ -
             t.yaml:10:3: a policy has no name; write name: login
             t.yaml:11:22: policies.p.by is "usr"; did you mean user? Otherwise use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
             t.yaml:11:35: policies.p.quota has no rate; write rate: 10/s
-            t.yaml:11:60: policies.p.when.path is "login", which no path fits; begin with / or **
-            t.yaml:11:72: policies.p.when.sky: "sky" is no attribute; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
+            t.yaml:11:60: policies.p.when.path is "login", which matches no path; begin with / or **
+            t.yaml:11:72: policies.p.when.sky: unknown attribute "sky"; use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME
             t.yaml:12:34: policies.q.quota[1] has no name; the second quota and later ones need one, for example name: hour
             t.yaml:12:57: policies.q.missing is "perhaps"; use one of skip, ip, deny
         "#]],
@@ -151,7 +151,7 @@ fn no_secret_is_shown() {
         "tokens: [s3cret]",
         "s3cret",
     ] {
-        let errors = Config::of_text(text).err().unwrap_or_else(|| panic!("{text} is sound"));
+        let errors = Config::of_text(text).err().unwrap_or_else(|| panic!("{text} is valid"));
         for error in errors {
             assert!(!format!("{error:#}").contains("s3cret"), "{error:#}");
         }

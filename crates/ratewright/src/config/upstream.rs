@@ -1,4 +1,4 @@
-//! What stands under a route's `upstream`: its servers, and how they are used.
+//! A route's `upstream`: its servers, and how they are used.
 
 use ratewright_gateway::{Balance, ClientTls, Health, Protocol, Server, Upstream};
 
@@ -66,7 +66,7 @@ impl Reader<'_> {
         })
     }
 
-    /// Whom to trust, where that is said.
+    /// The certificate authorities of an upstream.
     fn upstream_tls(
         &mut self,
         path: &str,
@@ -75,16 +75,15 @@ impl Reader<'_> {
     ) -> Option<ClientTls> {
         if servers.is_some_and(|servers| !servers.iter().any(Server::is_tls)) {
             let problem = format!(
-                "{path} is for https:// servers, and there are none; write https://, or leave it out"
+                "{path} is for https:// servers, but every server is http://; write https://, or remove it"
             );
             self.error(raw.position, problem);
             return None;
         }
         let ca = self.content(path, raw)?;
         let Ok(config) = fetch::trusting(&ca) else {
-            let problem = format!(
-                "{path} has no certificates that can be read; use PEM, with a line -----BEGIN CERTIFICATE-----"
-            );
+            let problem =
+                format!("{path} contains no PEM certificate; it needs a line -----BEGIN CERTIFICATE-----");
             self.error(raw.position, problem);
             return None;
         };
@@ -124,7 +123,7 @@ impl Reader<'_> {
         let servers = servers.into_iter().collect::<Option<Vec<_>>>()?;
         let duplicates = servers.iter().enumerate().find(|(n, server)| servers[..*n].contains(server));
         if let Some((_, server)) = duplicates {
-            self.error(position, format!("{path} has {server} twice; leave one of the two out"));
+            self.error(position, format!("{path} has {server} twice; remove one"));
             return None;
         }
         Some(servers)

@@ -1,4 +1,4 @@
-//! What single values can be meant to be: one rule for each, what it accepts and what to write instead.
+//! The types of single values: which texts each accepts, and what an error advises to write instead.
 
 mod cors;
 mod gateway;
@@ -29,7 +29,7 @@ pub(crate) use cors::{CorsHeader, CorsMethod, ExposedHeader};
 pub(crate) use gateway::{BodyMax, BodyRateMin, ByteCount, TotalTime};
 pub(crate) use statuses::Statuses;
 
-/// A text that must not be shown.
+/// A text that is never shown.
 #[derive(Clone)]
 pub(crate) struct Secret(pub(crate) String);
 
@@ -49,7 +49,7 @@ pub(crate) struct Name(pub(crate) String);
 #[derive(Clone, Copy)]
 pub(crate) struct Burst(pub(crate) NonZeroU32);
 
-/// How many under way at once.
+/// The most requests in flight at once.
 #[derive(Clone, Copy)]
 pub(crate) struct InFlight(pub(crate) NonZeroU32);
 
@@ -74,22 +74,22 @@ pub(crate) enum LogDenials {
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct Ratio(pub(crate) f64);
 
-/// A family of rate limit fields.
+/// A family of rate limit headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Family {
     XRateLimit,
     Ietf,
 }
 
-/// What `missing` says.
+/// The values of `missing`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OnMissing {
-    /// The client's address stands in.
+    /// The client's address is used instead.
     Ip,
     Otherwise(Missing),
 }
 
-/// A closed set of words: the words, and what each means.
+/// A type with a fixed set of names.
 macro_rules! words {
     ($meaning:ty, $($word:literal => $value:expr),+ $(,)?) => {
         impl ConfigValue for $meaning {
@@ -182,7 +182,7 @@ impl ConfigValue for Burst {
     }
 }
 
-/// The bytes that units stand for where they are written as `10MB`, for `cost: {bytes: request}`. Nothing, if they are a plain number.
+/// The number of bytes in a text such as `10MB`, for `cost: {bytes: request}`. None for a plain number.
 fn n_bytes(text: &str) -> Result<Option<u32>, String> {
     let text = text.trim();
     if !text.ends_with(['b', 'B']) {
@@ -190,13 +190,13 @@ fn n_bytes(text: &str) -> Result<Option<u32>, String> {
     }
     let ByteCount(n_bytes) = ByteCount::from_text(text)?;
     let n_bytes = u32::try_from(n_bytes);
-    n_bytes.map(Some).map_err(|_| format!("{text} is more than can be counted; use at most 4095MB"))
+    n_bytes.map(Some).map_err(|_| format!("{text} exceeds the largest count; use at most 4095MB"))
 }
 
 impl ConfigValue for InFlight {
     fn from_text(text: &str) -> Result<Self, String> {
         if whole(text) == Some(0) {
-            return Err("with 0 under way everything would be denied. Use at least 1".to_owned());
+            return Err("an in_flight of 0 would deny everything. Use at least 1".to_owned());
         }
         NonZeroU32::from_text(text).map(Self)
     }
@@ -265,7 +265,7 @@ impl ConfigValue for IpNet {
 
 impl ConfigValue for HeaderName {
     fn from_text(text: &str) -> Result<Self, String> {
-        text.parse().map_err(|_| "use the name of a header field, for example X-User-Id".to_owned())
+        text.parse().map_err(|_| "use a header name, for example X-User-Id".to_owned())
     }
     fn schema() -> Schema {
         json_schema!({ "type": "string", "examples": ["X-User-Id"] })
@@ -291,8 +291,9 @@ impl ConfigValue for AttributeName<String> {
             return Err(format!("write {}:{}, without a blank", known.kind(), name.trim()));
         }
         if matches!(known, Self::Header(_)) && name.parse::<HeaderName>().is_err() {
-            return Err("no header has such a name; use letters, digits and -, for example header:X-Api-Key"
-                .to_owned());
+            return Err(
+                "invalid header name; use letters, digits and -, for example header:X-Api-Key".to_owned()
+            );
         }
         Ok(known)
     }
@@ -312,7 +313,7 @@ impl ConfigValue for LocalShare {
         }
         let share = decimal(text).filter(|share| (1..=share.of.get()).contains(&share.part));
         share.map(Self::Fixed).ok_or_else(|| {
-            "use a decimal above 0 and up to 1 such as 0.5, or auto for one part for each instance".to_owned()
+            "use a decimal above 0 and up to 1 such as 0.5, or auto for an equal part per instance".to_owned()
         })
     }
     fn schema() -> Schema {
@@ -366,7 +367,7 @@ impl ConfigValue for Token {
         if (1..=1_024).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Ok(Self(text.to_owned()));
         }
-        Err("no request could carry it; use 1 to 1024 visible ASCII characters without blanks".to_owned())
+        Err("invalid token; use 1 to 1024 visible ASCII characters without blanks".to_owned())
     }
     fn schema() -> Schema {
         json_schema!({ "type": "string", "minLength": 1, "maxLength": 1024, "examples": ["${RATEWRIGHT_TOKEN}"] })
@@ -375,7 +376,7 @@ impl ConfigValue for Token {
 
 impl ConfigValue for FileName {
     fn from_text(text: &str) -> Result<Self, String> {
-        if text.is_empty() { Err("use a file's name".to_owned()) } else { Ok(Self(text.to_owned())) }
+        if text.is_empty() { Err("use a file name".to_owned()) } else { Ok(Self(text.to_owned())) }
     }
     fn schema() -> Schema {
         json_schema!({ "type": "string", "minLength": 1 })
@@ -389,7 +390,7 @@ impl ConfigValue for Name {
         if (1..=n_max).contains(&text.len()) && text.bytes().all(known) {
             return Ok(Self(text.to_owned()));
         }
-        Err(format!("a name has 1 to {n_max} of a-z 0-9 . _ -"))
+        Err(format!("invalid name; use 1 to {n_max} characters of a-z 0-9 . _ -"))
     }
     fn schema() -> Schema {
         json_schema!({ "type": "string", "pattern": "^[a-z0-9._-]{1,64}$" })
@@ -401,7 +402,7 @@ impl ConfigValue for LogDenials {
         match (text, whole(text)) {
             ("all", _) => Ok(Self::All),
             (_, Some(n)) if n > 0 => Ok(Self::PerSecond(NonZeroU32::new(n).unwrap_or(NonZeroU32::MIN))),
-            _ => Err("use all, or how many are logged in each second at most, for example 10".to_owned()),
+            _ => Err("use all, or the most lines per second, for example 10".to_owned()),
         }
     }
     fn schema() -> Schema {

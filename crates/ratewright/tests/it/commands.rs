@@ -100,7 +100,7 @@ fn convert_writes_policies_that_check_accepts() {
               |
             1 | domain: ''
               |         ^
-            error: none: cannot read none: No such file or directory (os error 2); give a file that Ratewright may read
+            error: none: cannot read none: No such file or directory (os error 2); use a file that Ratewright can read
             exit 2"#]],
     );
     check(
@@ -170,14 +170,14 @@ fn check_says_all_that_is_wrong_and_ends_with_two() {
               |
             3 | log: {level: loud}
               |              ^
-            error: none.yaml: cannot read the file: No such file or directory (os error 2); is the name right?
+            error: none.yaml: cannot read the file: No such file or directory (os error 2); check the path
             exit 2"#]],
     );
     check(
         &[],
         &["check", "--profile", "x"],
         expect![[r#"
-            error: defaults: --profile x lies over a policy file, and there is none; name one: -c FILE
+            error: defaults: --profile x needs a policy file; add -c FILE
             exit 2"#]],
     );
 }

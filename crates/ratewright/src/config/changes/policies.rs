@@ -1,4 +1,4 @@
-//! What changes for whom: policies by what they mean.
+//! Differences between policies, by their meaning.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -155,7 +155,7 @@ impl Compared<'_> {
         changes
     }
 
-    /// What is different about a policy.
+    /// The differences of one policy.
     fn policy(&self, name: &str, before: &Side<'_>, after: &Side<'_>) -> Vec<Change> {
         let (old_mode, mut new_mode) = (before.mode(), after.mode());
         if before.is_rule() && self.old.is_enabled != self.new.is_enabled {

@@ -1,4 +1,4 @@
-//! From what is written to descriptors, and back to the place of what is wrong with them.
+//! Reads descriptors from YAML, and finds the positions of their errors.
 
 use ratewright_rls_rules::{Descriptor, DescriptorError, DescriptorField, RateLimit};
 
@@ -6,14 +6,14 @@ use super::yaml::{self, NAMES};
 use crate::config::raw_value::{ConfigValue, Located, Position, RawValue};
 use crate::config::yaml_errors::closest;
 
-/// What stands in a place and is wrong, or means nothing.
+/// A remark and its position.
 type Remark = (Option<Position>, String);
 
-/// Understands what is written in one file.
+/// Reads the descriptors of one file.
 #[derive(Default)]
 pub(super) struct DescriptorReader {
     pub(super) wrong: Vec<Remark>,
-    /// What means nothing where it stands.
+    /// Known keys that have no effect where they are.
     pub(super) ignored: Vec<Remark>,
 }
 
@@ -68,7 +68,7 @@ impl DescriptorReader {
         }
     }
 
-    /// What a value means. `${NAME}` is a text here as any other.
+    /// The value of a text. `${NAME}` is not replaced here.
     fn read<T: ConfigValue>(&mut self, name: &str, raw: &Option<RawValue<T>>) -> Option<T> {
         let raw = raw.as_ref()?;
         let why = match T::from_text(&raw.text) {
@@ -91,16 +91,16 @@ impl DescriptorReader {
         Some(value.to_string())
     }
 
-    /// Names that mean nothing here, and those that mean nothing anywhere.
+    /// Reports keys without effect here, and unknown keys.
     fn unknown_keys(&mut self, names: &[RawValue<String>]) {
         for name in names {
             let text = name.text.as_str();
             if NAMES.contains(&text) {
-                self.ignored.push((name.position, format!("{text} means nothing in this place")));
+                self.ignored.push((name.position, format!("{text} has no effect here")));
                 continue;
             }
             let advice = closest(text, &NAMES).map_or_else(
-                || format!("known are {}", NAMES.join(", ")),
+                || format!("known: {}", NAMES.join(", ")),
                 |name| format!("did you mean {name}?"),
             );
             self.wrong.push((name.position, format!("config error, unknown key '{text}'; {advice}")));
@@ -112,7 +112,7 @@ fn text(raw: &Option<RawValue<String>>) -> String {
     raw.as_ref().map(|raw| raw.text.clone()).unwrap_or_default()
 }
 
-/// Where something that is wrong is written.
+/// The position of an error.
 pub(super) fn position(root: &yaml::Root, error: &DescriptorError) -> Option<Position> {
     let Some(descriptor) = find(root.descriptors.as_deref(), &error.path) else {
         return root.domain.as_ref().and_then(|domain| domain.position);

@@ -1,7 +1,7 @@
-//! A file of envoyproxy/ratelimit as written.
+//! A rule file of envoyproxy/ratelimit before it is interpreted.
 //!
-//! Names may stand anywhere there, as long as they are known: one in the wrong place means nothing. So those that mean nothing are kept
-//! apart, to be told of.
+//! envoyproxy/ratelimit accepts a known key anywhere, and ignores it where it has no effect. Such keys are collected, so that `check`
+//! can report them.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -38,7 +38,7 @@ pub(super) const NAMES: [&str; 20] = [
     "record_mode",
 ];
 
-/// How deep YAML may be nested: a list and a section for each descriptor, and what stands in the last.
+/// How deep YAML may be nested: a list and a section for each descriptor, and the content of the last.
 const DEPTH_MAX: usize = 2 * Domains::DEPTH_MAX + 32;
 
 #[derive(Default)]
@@ -103,7 +103,7 @@ pub(super) fn is_rules_file(text: &str) -> bool {
     }
 }
 
-/// A section that stands in no policy file.
+/// A key that policy files do not have.
 fn is_rules_key(name: &str) -> bool {
     matches!(name, "domain" | "descriptors")
 }

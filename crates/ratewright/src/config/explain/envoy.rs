@@ -52,7 +52,7 @@ fn describe(rule: &Rule, policies: &Policies) -> String {
         text.push_str("; denies only if all in quota_mode do");
     }
     if rule.is_record() {
-        text.push_str("; counts even what is past it");
+        text.push_str("; counts requests over the limit too");
     }
     if let Some(name) =
         rule.policy().filter(|name| *name != format!("{}{}", ratewright_rls_rules::PREFIX, rule.path()))

@@ -20,7 +20,7 @@ pub(in crate::config) enum Cors {
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(in crate::config) struct CorsSection {
-    /// Who may read responses: `https://app.example.com`, `https://*.example.com` with one label for the star, `https://**.example.com`
+    /// Which origins may read responses: `https://app.example.com`, `https://*.example.com` with one label for the star, `https://**.example.com`
     /// with one or more, or `"*"` for every origin.
     pub(in crate::config) origins: Option<RawList<AllowedOrigin>>,
     /// Which methods a preflight may ask for. `GET` also allows `HEAD`. Default: `[GET, HEAD, POST]`.

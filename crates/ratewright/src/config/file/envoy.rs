@@ -19,22 +19,22 @@ pub(in crate::config) struct Envoy {
     /// `all_or_nothing`: a request that is denied by one of its descriptors costs nothing. `strict`: every descriptor is charged, whatever the
     /// others say, as by envoyproxy/ratelimit. Default: `all_or_nothing`.
     pub(in crate::config) compat: Option<RawValue<Compat>>,
-    /// Which header fields Envoy is told to add to answers: `x-ratelimit` for `X-RateLimit-Limit`, `-Remaining` and `-Reset` (the time of day), `ratelimit` for
+    /// Which headers Envoy adds to responses: `x-ratelimit` for `X-RateLimit-Limit`, `-Remaining` and `-Reset` (the time of day), `ratelimit` for
     /// `RateLimit-Limit`, `-Remaining` and `-Reset` (seconds) as with `LIMIT_RESPONSE_HEADERS_ENABLED`, `retry-after` on denials. Default: none; Envoy can add
     /// its own.
     pub(in crate::config) headers: Option<RawList<HeaderFamily>>,
-    /// Whether files of the same domain are one, as with `MERGE_DOMAIN_CONFIG`. Otherwise that is refused. Default: `false`.
+    /// Whether files of the same domain are one, as with `MERGE_DOMAIN_CONFIG`. Otherwise a second file of a domain is an error. Default: `false`.
     pub(in crate::config) merge_domains: Option<RawValue<bool>>,
     /// Whether nobody is denied, as with `SHADOW_MODE`: the overall code is OK, and the statuses tell what it would have been. Default: `false`.
     pub(in crate::config) shadow_mode: Option<RawValue<bool>>,
     /// Whether a request is denied only if all of its limits are used up, as with `QUOTA_MODE`. Default: `false`.
     pub(in crate::config) quota_mode: Option<RawValue<bool>>,
-    /// How often a connection on which nothing happens is tried, or `none` for never. Default: `60s`.
+    /// How often an idle connection is pinged, or `none` for never. Default: `60s`.
     pub(in crate::config) keep_alive: Option<RawValue<TotalTime>>,
-    /// How long the answer to that may take before the connection is given up. Default: `20s`.
+    /// How long the reply to that may take before the connection is closed. Default: `20s`.
     pub(in crate::config) keep_alive_timeout: Option<RawValue<Micros>>,
-    /// When a connection is old: it is told to go, and its client makes another, perhaps to another instance. Or `none`. Default: `none`.
+    /// The age at which a connection is closed with GOAWAY, so that its client opens another, perhaps to another instance; or `none`. Default: `none`.
     pub(in crate::config) connection_age: Option<RawValue<TotalTime>>,
-    /// How long calls under way may take to finish, once their connection is old or Ratewright stops. Default: `10s`.
+    /// How long calls in flight may take to finish, once their connection is too old or Ratewright stops. Default: `10s`.
     pub(in crate::config) connection_grace: Option<RawValue<Micros>>,
 }

@@ -44,11 +44,11 @@ pub(in crate::config) struct Gateway {
 pub(in crate::config) struct GatewayTimeouts {
     /// Until there is a connection to a server. Default: `2s`.
     pub(in crate::config) connect: Option<RawValue<Micros>>,
-    /// Until the head of the server's answer, from when it has all of the request. Default: `30s`.
+    /// Until the response header arrives, once the server has the whole request. Default: `30s`.
     pub(in crate::config) header: Option<RawValue<Micros>>,
     /// Between two pieces of a body. Default: `60s`.
     pub(in crate::config) idle: Option<RawValue<Micros>>,
-    /// For all of a request and its answer, or `none`. Default: `none`.
+    /// For a request and its response in all, or `none`. Default: `none`.
     pub(in crate::config) total: Option<RawValue<TotalTime>>,
     /// How long nothing may go through a WebSocket, or whatever else a connection was switched to. Default: `1h`.
     pub(in crate::config) tunnel_idle: Option<RawValue<Micros>>,
@@ -105,11 +105,11 @@ pub(in crate::config) struct RouteMatch {
 pub(in crate::config) struct RouteTimeouts {
     /// Until there is a connection to a server.
     pub(in crate::config) connect: Option<RawValue<Micros>>,
-    /// Until the head of the server's answer, from when it has all of the request.
+    /// Until the response header arrives, once the server has the whole request.
     pub(in crate::config) header: Option<RawValue<Micros>>,
     /// Between two pieces of a body.
     pub(in crate::config) idle: Option<RawValue<Micros>>,
-    /// For all of a request and its answer, or `none`.
+    /// For a request and its response in all, or `none`.
     pub(in crate::config) total: Option<RawValue<TotalTime>>,
     /// How long nothing may go through a WebSocket, or whatever else a connection was switched to.
     pub(in crate::config) tunnel_idle: Option<RawValue<Micros>>,
@@ -129,14 +129,14 @@ pub(in crate::config) enum Upstream {
 pub(in crate::config) struct UpstreamSection {
     /// Their urls: `http://host:port` or `https://host`, without a path.
     pub(in crate::config) servers: Option<RawList<Server>>,
-    /// Who gets the next request: `round_robin`, or the one with the `least_connections`. Default: `round_robin`.
+    /// Which server gets the next request: `round_robin`, or the one with the `least_connections`. Default: `round_robin`.
     pub(in crate::config) balance: Option<RawValue<Balance>>,
     /// How they are spoken to: `http1` or `http2`. Default: `http1`.
     pub(in crate::config) protocol: Option<RawValue<Protocol>>,
-    /// When a server is left alone.
+    /// When a failing server is ejected.
     pub(in crate::config) health: Option<Health>,
-    /// Whom to trust, for `https://` servers: `{ca: FILE}`, in PEM, has those who must have signed their certificates. Default: who the
-    /// system trusts.
+    /// The certificate authorities for `https://` servers: `{ca: FILE}`, in PEM. Default: those of the
+    /// system.
     pub(in crate::config) tls: Option<UpstreamTls>,
 }
 
@@ -144,22 +144,22 @@ pub(in crate::config) struct UpstreamSection {
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(in crate::config) struct UpstreamTls {
-    /// Who must have signed the servers' certificates. Default: who the system trusts.
+    /// The certificate authorities that may sign the servers' certificates. Default: those of the system.
     pub(in crate::config) ca: Option<RawValue<FileName>>,
 }
 
-/// When a server is left alone. When the time is over, one request finds out whether it is back.
+/// When a failing server is ejected. After the time, one request tests whether the server is back.
 #[derive(Clone, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(in crate::config) struct Health {
-    /// After so many failures in a row. Default: `3`.
+    /// After how many consecutive failures. Default: `3`.
     pub(in crate::config) failures: Option<RawValue<NonZeroU32>>,
-    /// For how long at first; it doubles while the server stays away, up to 5 minutes. Default: `10s`.
+    /// For how long at first; the time doubles while the server keeps failing, up to 5 minutes. Default: `10s`.
     pub(in crate::config) eject: Option<RawValue<Micros>>,
 }
 
 impl Route {
-    /// Where urls stand that have a password in them. None should.
+    /// The positions of urls that contain a password, which is an error.
     pub(in crate::config) fn secrets(&self) -> Vec<Position> {
         fn urls(upstream: &Located<Upstream>, found: &mut Vec<(String, Option<Position>)>) {
             match &upstream.value {

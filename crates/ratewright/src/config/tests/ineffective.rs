@@ -36,7 +36,7 @@ clients: {trusted_proxies: [2001:db8::1/32]}
             t.yaml:7:26: policies.f.when.path is "^/api/.*$"; patterns are not regular expressions: * stands for any text within a segment, ** for any text. Write a list for alternatives: [/a/**, /b/**]
             t.yaml:8:26: policies.g.when.path is "/api/[0-9]+"; patterns are not regular expressions: * stands for any text within a segment, ** for any text. Write a list for alternatives: [/a/**, /b/**]
             t.yaml:9:24: policies.h.when.ip is "10.0.0.1/8"; write 10.0.0.0/8 for the whole network, or 10.0.0.1 for the one address
-            t.yaml:10:17: policies.i.by is "header:X Api"; no header has such a name; use letters, digits and -, for example header:X-Api-Key
+            t.yaml:10:17: policies.i.by is "header:X Api"; invalid header name; use letters, digits and -, for example header:X-Api-Key
             t.yaml:11:26: policies.j.cost is "PSOT", which is not a method; did you mean POST?
             t.yaml:12:28: policies.k.when.method is "GE T", which is not a method; use GET, POST or another one
             t.yaml:13:20: exempt.methods is "OPTION", which is not a method; did you mean OPTIONS?
@@ -59,7 +59,7 @@ policies: [{name: a, by: 'attribute:tenant', quota: {rate: 1/s}}]\n";
     check(
         attribute,
         expect![[r#"
-        t.yaml:2:26: policies.a.by is an attribute that only callers of /api/v1/decide tell, but the policy applies on routes of the gateway only, so it would never act; use header:NAME or another one
+        t.yaml:2:26: policies.a.by is an attribute that only callers of /api/v1/decide send, but the policy applies on routes of the gateway only, so it would never apply; use header:NAME or another one
     "#]],
     );
 }
@@ -76,17 +76,17 @@ fn limits_that_never_act_are_warned_of() {
 - {name: f, by: {first_of: [user, ip]}, quota: {rate: 1/s}, overrides: [{match: {user: x}, quota: {rate: 2/s}}]}
 ",
         expect![[r#"
-            warning: t.yaml:2:17: policies.a.by: no request has a user, since nothing says how users are known; set clients.user.jwt, or clients.user.header. It acts only if a caller of /api/v1/decide tells user
-            warning: t.yaml:3:17: policies.b.by: no request has claims, since no tokens are verified; set clients.user.jwt. It acts only if a caller of /api/v1/decide tells claim:plan
-            warning: t.yaml:4:26: policies.c.when.path is "/login/", which no request fits: paths are compared without a slash at the end. Write /login, or /login/** for all below it too
+            warning: t.yaml:2:17: policies.a.by: no request has a user, since users are not identified; set clients.user.jwt, or clients.user.header. It applies only if a caller of /api/v1/decide sends user
+            warning: t.yaml:3:17: policies.b.by: no request has claims, since no tokens are verified; set clients.user.jwt. It applies only if a caller of /api/v1/decide sends claim:plan
+            warning: t.yaml:4:26: policies.c.when.path is "/login/", which matches no request: paths are compared without a slash at the end. Write /login, or /login/** for all below it too
             warning: t.yaml:4:43: policies.c.when.method is "FROBNICATE", which no standard defines; it applies only to clients that send it
             warning: t.yaml:5:27: policies.d.when.path is "/a//b", but paths are compared in their normal form: decoded, without //, . and .., and without parameters (;v=1). Write /a/b
-            warning: t.yaml:5:34: policies.d.when.path is "/a?x=1", which no request fits: paths are compared without the query. Leave it out, and test a parameter with query:NAME
+            warning: t.yaml:5:34: policies.d.when.path is "/a?x=1", which matches no request: paths are compared without the query. Leave it out, and test a parameter with query:NAME
             warning: t.yaml:5:44: policies.d.when.path is "/caf%C3%A9", but paths are compared in their normal form: decoded, without //, . and .., and without parameters (;v=1). Write /café
-            warning: t.yaml:5:56: policies.d.when.path is "/.*", which fits only names that begin with a dot. Write * for any text within a segment, ** for any text
+            warning: t.yaml:5:56: policies.d.when.path is "/.*", which matches only names that begin with a dot. Write * for any text within a segment, ** for any text
             warning: t.yaml:5:63: policies.d.when.path is "/a b", but paths are compared in their normal form: decoded, without //, . and .., and without parameters (;v=1). Write /a%20b
-            warning: t.yaml:6:26: policies.e.when.host is "example.com:8080", which no request fits: hosts are compared without port, user and a dot at the end: api.example.com, *.example.com
-            warning: t.yaml:7:88: policies.f.overrides[0].match.user: no request has a user, since nothing says how users are known; set clients.user.jwt, or clients.user.header. It acts only if a caller of /api/v1/decide tells user
+            warning: t.yaml:6:26: policies.e.when.host is "example.com:8080", which matches no request: hosts are compared without port, user and a dot at the end: api.example.com, *.example.com
+            warning: t.yaml:7:88: policies.f.overrides[0].match.user: no request has a user, since users are not identified; set clients.user.jwt, or clients.user.header. It applies only if a caller of /api/v1/decide sends user
         "#]],
     );
     warns(
@@ -94,8 +94,8 @@ fn limits_that_never_act_are_warned_of() {
             "{ROUTES}policies:\n- {{name: a, by: user, quota: {{rate: 1/s}}}}\n- {{name: b, by: 'attribute:x', quota: {{rate: 1/s}}}}\n"
         ),
         expect![[r#"
-            warning: t.yaml:3:17: policies.a.by: no request has a user, since nothing says how users are known; set clients.user.jwt, or clients.user.header. It acts only if a caller of /api/v1/decide tells user, and so never in the gateway
-            warning: t.yaml:4:17: policies.b.by: requests through the gateway have no attributes of this kind; use header:NAME or another one. It acts only if a caller of /api/v1/decide tells attribute:x, and so never in the gateway
+            warning: t.yaml:3:17: policies.a.by: no request has a user, since users are not identified; set clients.user.jwt, or clients.user.header. It applies only if a caller of /api/v1/decide sends user, never in the gateway
+            warning: t.yaml:4:17: policies.b.by: requests through the gateway have no attributes of this kind; use header:NAME or another one. It applies only if a caller of /api/v1/decide sends attribute:x, never in the gateway
         "#]],
     );
     let users = "clients: {trusted_proxies: [10.0.0.0/8], user: {header: X-User-Id}}\n";
@@ -108,7 +108,7 @@ fn limits_that_deny_everybody_and_parameters_of_routes_are_warned_of() {
         "policies:\n- {name: a, by: user, missing: deny, quota: {rate: 1/s}}\n\
          - {name: b, by: ip, when: {path: ['/users/{id}', '/users/:id']}, quota: {rate: 1/s}}\n",
         expect![[r#"
-            warning: t.yaml:2:17: policies.a.by: no request has a user, since nothing says how users are known; set clients.user.jwt, or clients.user.header. With missing: deny, every request that the policy covers gets 403, unless a caller of /api/v1/decide tells user
+            warning: t.yaml:2:17: policies.a.by: no request has a user, since users are not identified; set clients.user.jwt, or clients.user.header. With missing: deny, every request that the policy covers gets 403, unless a caller of /api/v1/decide sends user
             warning: t.yaml:3:35: policies.b.when.path is "/users/{id}"; parameters such as {id} are for routes. Write * for any text within a segment: /users/*
             warning: t.yaml:3:50: policies.b.when.path is "/users/:id"; parameters such as {id} are for routes. Write * for any text within a segment: /users/*
         "#]],
@@ -127,9 +127,9 @@ fn policies_that_others_of_their_group_keep_away_are_warned_of() {
 - {name: never, group: h, quota: {rate: 1/s}}
 ",
         expect![[r#"
-            warning: t.yaml:3:10: policies.narrow never applies: of the group g only the first match does, and wide before it matches all that narrow does. Put narrow before wide
-            warning: t.yaml:5:10: policies.last never applies: of the group g only the first match does, and rest before it matches all that last does. Put last before rest
-            warning: t.yaml:7:10: policies.never never applies: of the group h only the first match does, and off before it matches all that never does. Put never before off
+            warning: t.yaml:3:10: policies.narrow never applies: group g applies only its first match, and wide before it matches all that narrow does. Put narrow before wide
+            warning: t.yaml:5:10: policies.last never applies: group g applies only its first match, and rest before it matches all that last does. Put last before rest
+            warning: t.yaml:7:10: policies.never never applies: group h applies only its first match, and off before it matches all that never does. Put never before off
         "#]],
     );
     let skipped = "clients: {trusted_proxies: [10.0.0.0/8], user: {header: X-User-Id}}
@@ -181,7 +181,7 @@ fn bad_indentation_is_explained() {
     check(
         "policies:\n  - name: a\n   quota: {rate: 1/s}\n",
         expect![[r#"
-            t.yaml:3:4: the indentation does not fit: items of one list, and names of one section, begin at the same column. Align this line with those above that it belongs to
+            t.yaml:3:4: inconsistent indentation: the items of a list, and the names of a section, begin at the same column. Align this line with those above it
         "#]],
     );
     check(
@@ -193,19 +193,19 @@ fn bad_indentation_is_explained() {
     check(
         "policies:\n- name: a\n\tquota: {rate: 1/s}\n",
         expect![[r#"
-            t.yaml:2:9: a tab stands where only spaces may; indent with spaces
+            t.yaml:2:9: tab in the indentation; indent with spaces
         "#]],
     );
     check(
         "policies:\n  - name: a\n    quota: {rate: 1/s}\n - name: b\n   quota: {rate: 1/s}\n",
         expect![[r#"
-            t.yaml:4:2: the indentation does not fit: items of one list, and names of one section, begin at the same column. Align this line with those above that it belongs to
+            t.yaml:4:2: inconsistent indentation: the items of a list, and the names of a section, begin at the same column. Align this line with those above it
         "#]],
     );
     check(
         "policies:\n- name: a\n  quota: {rate: 1/s\n",
         expect![[r#"
-            t.yaml:3:10: a bracket is opened here and not closed; close it with } or ]
+            t.yaml:3:10: unclosed bracket; close it with } or ]
         "#]],
     );
 }

@@ -68,7 +68,7 @@ fn load_balancers_must_be_named() {
     check(
         &gateway("{proxy_protocol: {form: 10.0.0.0/8}}"),
         expect![[r#"
-        t.yaml:1:37: there is no setting "form" here; did you mean from? Known are from
+        t.yaml:1:37: unknown setting "form"; did you mean from? Known: from
     "#]],
     );
     Files::of(&gateway("{proxy_protocol: {from: [0.0.0.0/0, '::/0', 10.0.0.0/8]}}"))

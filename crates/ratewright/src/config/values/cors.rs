@@ -1,4 +1,4 @@
-//! What single values of `cors` can be meant to be.
+//! The types of single values of `cors`.
 
 use http::{HeaderName, Method};
 use ratewright_gateway::AllowedOrigin;
@@ -52,9 +52,7 @@ impl ConfigValue for CorsHeader {
             return Ok(Self::Any);
         }
         let name = text.parse().ok().filter(|_| !text.contains('*')).map(Self::Named);
-        name.ok_or_else(|| {
-            "use the name of a header, for example Authorization, or * alone for all".to_owned()
-        })
+        name.ok_or_else(|| "use a header name, for example Authorization, or * alone for all".to_owned())
     }
     fn schema() -> Schema {
         json_schema!({ "type": "string", "minLength": 1, "examples": ["Content-Type", "Authorization", "*"] })
@@ -67,7 +65,7 @@ impl ConfigValue for ExposedHeader {
             return Err("stars are not supported here; list the headers, for example [ETag, X-Total-Count]"
                 .to_owned());
         }
-        text.parse().map(Self).map_err(|_| "use the name of a header, for example X-Total-Count".to_owned())
+        text.parse().map(Self).map_err(|_| "use a header name, for example X-Total-Count".to_owned())
     }
     fn schema() -> Schema {
         json_schema!({ "type": "string", "minLength": 1, "examples": ["ETag", "X-Total-Count"] })

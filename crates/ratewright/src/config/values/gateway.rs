@@ -1,4 +1,4 @@
-//! What single values of `gateway` and `routes` can be meant to be.
+//! The types of single values of `gateway` and `routes`.
 
 use http::{HeaderValue, Method};
 use ratewright_core::Micros;

@@ -1,4 +1,4 @@
-//! What a status of `count` can be meant to be.
+//! The statuses of `count`.
 
 use std::ops::RangeInclusive;
 
@@ -6,7 +6,7 @@ use schemars::{Schema, json_schema};
 
 use crate::config::raw_value::ConfigValue;
 
-/// Statuses of answers, one or some that follow each other.
+/// A range of response statuses.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Statuses(pub(crate) RangeInclusive<u16>);
 
