@@ -8,71 +8,54 @@
 //!
 //! Reading never opens a socket, and can be done again while the program runs.
 
-mod ad_hoc;
 mod changes;
-mod clients;
-mod conditions;
 mod cors;
 mod envoy;
-mod error;
 mod explain;
-mod file;
 mod gateway;
-mod in_flight;
-mod ineffective;
 mod listen;
-mod merge;
-mod outline;
-mod policies;
-mod quotas;
-mod raw_value;
-mod reader;
-mod reference;
 mod referenced_files;
 mod routes;
 mod source;
 mod store;
 mod upstream;
-mod values;
-mod yaml_errors;
 
 use std::collections::BTreeMap;
-use std::hash::Hasher as _;
+use std::hash::{DefaultHasher, Hasher as _};
 use std::num::NonZeroU32;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ratewright_core::{Micros, OnFailure, Policies};
 use ratewright_gateway::{ExplainTokens, Settings};
-use ratewright_http::{HeaderStyle, Problem};
+use ratewright_http::{HeaderStyle, IdentityRules, Problem};
 use ratewright_server::admin::Labels;
 use ratewright_server::{Access, TokenDigest};
 use tracing::level_filters::LevelFilter;
 
+use crate::jwks::JwksSource;
+
+use ratewright_config::file::{self, File};
+use ratewright_config::outline::Outline;
+use ratewright_config::raw_value::RawValue;
+use ratewright_config::values::{Family, LogLevel};
+use ratewright_config::yaml_errors::unknown_name;
+use ratewright_config::{AvailableAttributes, ClientSettings, PolicyContext, Reader, RuleSets, policy_names};
+
 pub(crate) use changes::{Change, Contents, changes, short as changes_in_short};
-pub(crate) use clients::ClientsConfig;
 pub(crate) use envoy::{EnvoyConfig, descriptors as envoy_descriptors, of_text as envoy_of_text};
-pub(crate) use error::ConfigError;
 pub(crate) use explain::{explain, explain_envoy};
-use file::File;
 use listen::EnabledListeners;
 pub(crate) use listen::{ListenConfig, ListenerConfig};
-use merge::{Merge, MergeMode, Merging};
-use outline::Outline;
-use policies::{PolicyContext, RuleSets};
-use raw_value::RawValue;
-pub(crate) use raw_value::{Position, in_file};
-pub(crate) use reader::Environment;
-use reader::{AvailableAttributes, Reader};
-pub(crate) use reference::{reference, schema};
+pub(crate) use ratewright_config::raw_value::{Position, in_file};
+pub(crate) use ratewright_config::reference::{reference, schema};
+pub(crate) use ratewright_config::values::{LogDenials, LogFormat};
+pub(crate) use ratewright_config::yaml_errors::{closest, describe as describe_yaml_error};
+pub(crate) use ratewright_config::{ConfigError, Environment, SourceFile};
 use referenced_files::ReferencedFiles;
-pub(crate) use source::{Source, SourceFile, beside as profile_beside};
+pub(crate) use source::{Source, beside as profile_beside};
 pub(crate) use store::{RedisConfig, StoreConfig};
-use values::Family;
-pub(crate) use values::{LogDenials, LogFormat};
-pub(crate) use yaml_errors::closest;
-pub(crate) use yaml_errors::describe as describe_yaml_error;
-use yaml_errors::unknown_name;
 
 /// What the program runs with.
 pub(crate) struct Config {
@@ -116,6 +99,40 @@ pub(crate) struct Config {
     pub(crate) fingerprint: Fingerprint,
     /// All settings as they are written, to tell which have changed.
     outline: Outline,
+}
+
+/// How clients are identified.
+pub(crate) struct ClientsConfig {
+    pub(crate) rules: IdentityRules,
+    /// Where the keys of tokens are fetched from, if they are.
+    pub(crate) jwks: Option<JwksSource>,
+}
+
+/// Reads the sections that only the program uses, besides those that `ratewright-config` reads.
+struct SectionReader<'a> {
+    base: Reader<'a>,
+    /// A hash of logins and certificates of the store, which its settings do not show.
+    hidden_settings: DefaultHasher,
+}
+
+impl<'a> SectionReader<'a> {
+    fn new(base: Reader<'a>) -> Self {
+        Self { base, hidden_settings: DefaultHasher::new() }
+    }
+}
+
+impl<'a> Deref for SectionReader<'a> {
+    type Target = Reader<'a>;
+
+    fn deref(&self) -> &Reader<'a> {
+        &self.base
+    }
+}
+
+impl DerefMut for SectionReader<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.base
+    }
 }
 
 /// Denials that are logged in each second, at most.
@@ -198,10 +215,10 @@ impl Config {
         texts: &mut Fingerprint,
         environment: Environment<'_>,
     ) -> Result<Self, Vec<ConfigError>> {
-        let mut reader = Reader::new(&texts.files, std::mem::take(&mut texts.referenced), environment);
+        let mut reader = SectionReader::new(Reader::new(&texts.files, &mut texts.referenced, environment));
         let config = reader.merged_file().map(|file| reader.config(file));
-        let Reader { mut errors, mut warnings, referenced, .. } = reader;
-        texts.referenced = referenced.forget_unused();
+        let Reader { mut errors, mut warnings, .. } = reader.base;
+        texts.referenced = std::mem::take(&mut texts.referenced).forget_unused();
         errors.sort_by_key(ConfigError::order);
         warnings.sort_by_key(ConfigError::order);
         match config {
@@ -221,10 +238,12 @@ impl Config {
 
     /// The defaults, with the rules for Envoy in this file or folder.
     pub(crate) fn of_envoy(path: &Path) -> Result<Self, Vec<ConfigError>> {
-        let mut reader = Reader::new(&[], ReferencedFiles::default(), &|_| None);
-        let config = reader.config(File { envoy: Some(file::Envoy::naming(path)), ..File::default() });
+        let mut referenced = ReferencedFiles::default();
+        let mut reader = SectionReader::new(Reader::new(&[], &mut referenced, &|_| None));
+        let config = reader.config(File { envoy: Some(envoy::section_naming(path)), ..File::default() });
         reader.errors.sort_by_key(ConfigError::order);
-        if reader.errors.is_empty() { Ok(config) } else { Err(reader.errors) }
+        let errors = reader.base.errors;
+        if errors.is_empty() { Ok(config) } else { Err(errors) }
     }
 
     /// The configuration that texts from another machine describe. Files that they name are not read.
@@ -265,64 +284,19 @@ impl Fingerprint {
     }
 }
 
-impl Reader<'_> {
-    /// All files as one. None if one of them is invalid: it may have what the others lack.
-    fn merged_file(&mut self) -> Option<File> {
-        let mut merged = File::default();
-        let mut is_complete = true;
-        for (number, source) in self.files.iter().enumerate() {
-            let parsed = raw_value::in_file(number, || {
-                file::parse(&source.text)
-                    .map_err(|error| (error.location().and_then(Position::of), yaml_errors::describe(&error)))
-            });
-            match parsed {
-                Err((position, problem)) => {
-                    is_complete = false;
-                    let position = position.unwrap_or(Position { file: number, line: 1, column: 1 });
-                    // Which lines are secret is unknown in an invalid file.
-                    if error::may_hold_secrets(&source.text, position.line) {
-                        self.secret.insert((number, position.line));
-                    }
-                    self.error(Some(position), problem);
-                }
-                Ok(file) => {
-                    self.secret.extend(file.secrets().map(|position| (position.file, position.line)));
-                    let n_listed = file.policies.as_ref().map(Vec::len);
-                    self.listing.extend(n_listed.map(|n| (source.path.clone(), n)));
-                    let mode = if source.is_profile { MergeMode::Override } else { MergeMode::Beside };
-                    let mut merging = Merging { mode, duplicates: Vec::new() };
-                    merged.merge(file, &mut merging);
-                    merging
-                        .duplicates
-                        .into_iter()
-                        .for_each(|(position, other)| self.set_in_two_files(position, other));
-                }
-            }
-        }
-        is_complete.then_some(merged)
-    }
-
-    /// Reports a setting that two files of a folder have.
-    fn set_in_two_files(&mut self, position: Option<Position>, other: Option<Position>) {
-        let other = self.describe_position(other, position);
-        self.error(
-            position,
-            format!("duplicate setting, also set {other}; keep one, or move one into a profile"),
-        );
-    }
-
+impl SectionReader<'_> {
     fn config(&mut self, file: File) -> Config {
         let outline = Outline::of(&file, &mut |text| self.expanded(text));
         let store = file.store.unwrap_or_default();
         let api = file.api.unwrap_or_default();
         let clients = file.clients.unwrap_or_default();
         let has_jwt = clients.user.as_ref().is_some_and(|user| user.jwt.is_some());
-        let clients = self.clients(clients);
+        let clients = self.clients_config(clients);
         let gateway = self.gateway(file.gateway.unwrap_or_default());
         let (lists_policies, lists_routes) = (file.policies.is_some(), file.routes.is_some());
         let routes = self.routes(file.routes, &gateway, clients.rules.case);
         let routed = routes::named(&routes);
-        let raw = policies::policy_names(file.policies.as_deref());
+        let raw = policy_names(file.policies.as_deref());
         let enabled = self.read_if("enabled", &file.enabled).unwrap_or(true);
         let envoy = file.envoy.map(|raw| self.envoy(raw, enabled));
         let others = envoy.iter().flat_map(|envoy: &EnvoyConfig| envoy.domains.policies()).cloned();
@@ -330,7 +304,7 @@ impl Reader<'_> {
         let others: Vec<_> = others.chain(brought).collect();
         self.available = AvailableAttributes {
             routes: routes::ids(&routes),
-            has_tokens: clients.rules.token.is_some() || (has_jwt && self.referenced.are_elsewhere()),
+            has_tokens: clients.rules.token.is_some() || (has_jwt && self.referenced.unavailable().is_some()),
             has_user_header: clients.rules.user_header.is_some(),
         };
         let context = PolicyContext {
@@ -382,6 +356,17 @@ impl Reader<'_> {
             fingerprint: Fingerprint::default(),
             outline,
         }
+    }
+
+    fn clients_config(&mut self, raw: file::Clients) -> ClientsConfig {
+        let ClientSettings { rules, jwks } = self.clients(raw);
+        let jwks = jwks.and_then(|jwks| {
+            let error = |error| self.error(jwks.position, format!("clients.user.jwt.jwks: {error}"));
+            let mut source = JwksSource::new(&jwks.url).map_err(error).ok()?;
+            source.refresh = jwks.refresh.unwrap_or(source.refresh);
+            Some(source)
+        });
+        ClientsConfig { rules, jwks }
     }
 
     fn stop(
@@ -452,12 +437,32 @@ impl Reader<'_> {
             }
         }
         LogConfig {
-            level: self.read_if("log.level", &raw.level).unwrap_or(LevelFilter::INFO),
-            modules: self.read_table("log.modules", raw.modules),
+            level: self.read_if("log.level", &raw.level).map_or(LevelFilter::INFO, level_filter),
+            modules: self
+                .read_table("log.modules", raw.modules)
+                .into_iter()
+                .map(|(name, level)| (name, level_filter(level)))
+                .collect(),
             format: self.read_if("log.format", &raw.format).unwrap_or(LogFormat::Auto),
             denials: self.read_if("log.denials", &raw.denials).unwrap_or(LogDenials::PerSecond(DENIALS)),
         }
     }
+}
+
+fn level_filter(level: LogLevel) -> LevelFilter {
+    match level {
+        LogLevel::Off => LevelFilter::OFF,
+        LogLevel::Error => LevelFilter::ERROR,
+        LogLevel::Warn => LevelFilter::WARN,
+        LogLevel::Info => LevelFilter::INFO,
+        LogLevel::Debug => LevelFilter::DEBUG,
+        LogLevel::Trace => LevelFilter::TRACE,
+    }
+}
+
+/// Writes warnings to the log.
+pub(crate) fn log_warnings(warnings: &[ConfigError]) {
+    warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
 }
 
 /// The tokens that may ask the gateway for explanations: those of the API.

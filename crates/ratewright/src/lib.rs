@@ -116,7 +116,7 @@ fn run(args: cli::ServeArgs) -> ExitCode {
     };
     log::begin(&config.log, config.traces.as_ref());
     variables::warn_of_typos(&asked.take());
-    config.warnings.iter().for_each(ConfigError::log);
+    config::log_warnings(&config.warnings);
     if source.path.is_none() && Path::new(USUAL).exists() {
         tracing::warn!("{USUAL} in this folder is not read; to use it: ratewright serve {USUAL}");
     }

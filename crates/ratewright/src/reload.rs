@@ -45,7 +45,7 @@ use tracing::{error, info};
 
 use crate::config::{
     AnswersConfig, Change, ClientsConfig, Config, ConfigError, Contents, Fingerprint, Source, changes,
-    changes_in_short,
+    changes_in_short, log_warnings,
 };
 use crate::log;
 use crate::serve::Running;
@@ -345,7 +345,7 @@ impl Running {
         self.passage.replace(config.gateway, dialect, self.limiter.policies(), config.permits);
         *users = new_users;
         *self.reloads.in_force.lock() = contents;
-        config.warnings.iter().for_each(ConfigError::log);
+        log_warnings(&config.warnings);
         for change in changes.iter().take(LOGGED_MAX) {
             info!("reloaded: {}", change.line());
         }

@@ -19,11 +19,13 @@ use ratewright_core::{Algorithm, Mode, Policy};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::outline::{Outline, OutlineValue, SettingPath};
-use super::raw_value::ConfigValue as _;
-use super::reference::documented;
-use super::referenced_files::{FileKind, ReferencedFiles};
+use ratewright_config::FileKind;
+
+use super::referenced_files::ReferencedFiles;
 use super::{Config, EnvoyConfig};
+use ratewright_config::outline::{Outline, OutlineValue, SettingPath};
+use ratewright_config::raw_value::ConfigValue as _;
+use ratewright_config::reference::documented;
 
 /// The part of a configuration that is compared.
 #[derive(Clone, Default)]
@@ -324,17 +326,6 @@ impl Compared<'_> {
         };
         texts.sort();
         Some(OutlineValue { texts, is_list, is_secret: false })
-    }
-}
-
-impl OutlineValue {
-    /// The value for people; secrets are not shown.
-    fn shown(&self) -> String {
-        match self.texts.as_slice() {
-            _ if self.is_secret => "a secret".to_owned(),
-            [] => "an empty list".to_owned(),
-            texts => texts.join(", "),
-        }
     }
 }
 

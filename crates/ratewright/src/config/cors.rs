@@ -6,12 +6,12 @@ use std::time::Duration;
 use http::Method;
 use http::header::CONTENT_TYPE;
 use ratewright_core::Micros;
-use ratewright_gateway::{AllowedHeaders, Cors, CorsError, CorsRules};
+use ratewright_gateway::{AllowedHeaders, Cors, CorsError, CorsRules, OriginError};
 
-use super::file;
-use super::raw_value::{ConfigValue, Located, Position, RawList, RawValue};
-use super::reader::Reader;
-use super::values::{CorsHeader, CorsMethod, ExposedHeader};
+use super::SectionReader;
+use ratewright_config::file;
+use ratewright_config::raw_value::{ConfigValue, Located, Position, RawList, RawValue};
+use ratewright_config::values::{CorsHeader, CorsMethod, ExposedHeader};
 
 /// The longest that a browser may rely on a preflight. None does for longer.
 const AGE_MAX: Micros = Micros::from_secs(86_400);
@@ -19,7 +19,7 @@ const AGE_MAX: Micros = Micros::from_secs(86_400);
 /// How long it may, unless the file says otherwise.
 const AGE: Micros = Micros::from_secs(600);
 
-impl Reader<'_> {
+impl SectionReader<'_> {
     /// The rules as written, `others` where nothing is written, or none if they are off.
     pub(super) fn cors(
         &mut self,
@@ -46,10 +46,12 @@ impl Reader<'_> {
         position: Option<Position>,
     ) -> Option<Cors> {
         // Everything is read before anything is given up, so that all errors are reported.
-        let origins = self.each_once(&format!("{path}.origins"), &section.origins);
+        let origins = self.each_once(&format!("{path}.origins"), &section.origins, |text| {
+            text.parse().map_err(|error: OriginError| error.to_string())
+        });
         let methods = self.cors_methods(&format!("{path}.methods"), &section.methods);
         let headers = self.cors_headers(&format!("{path}.headers"), &section.headers);
-        let expose = self.each_once(&format!("{path}.expose"), &section.expose);
+        let expose = self.each_once(&format!("{path}.expose"), &section.expose, ExposedHeader::from_text);
         let credentials = self.read_if(&format!("{path}.credentials"), &section.credentials);
         let max_age = self.max_age(&format!("{path}.max_age"), &section.max_age);
         let rules = CorsRules {
@@ -75,7 +77,7 @@ impl Reader<'_> {
     }
 
     fn cors_methods(&mut self, path: &str, raw: &Option<RawList<CorsMethod>>) -> Option<Vec<Method>> {
-        let Some(methods) = self.each_once(path, raw)? else {
+        let Some(methods) = self.each_once(path, raw, ConfigValue::from_text)? else {
             return Some(vec![Method::GET, Method::HEAD, Method::POST]);
         };
         if methods.is_empty() {
@@ -87,7 +89,7 @@ impl Reader<'_> {
     }
 
     fn cors_headers(&mut self, path: &str, raw: &Option<RawList<CorsHeader>>) -> Option<AllowedHeaders> {
-        let Some(headers) = self.each_once(path, raw)? else {
+        let Some(headers) = self.each_once(path, raw, ConfigValue::from_text)? else {
             return Some(AllowedHeaders::Listed(vec![CONTENT_TYPE]));
         };
         if headers == [CorsHeader::Any] {
@@ -118,15 +120,16 @@ impl Reader<'_> {
     }
 
     /// What each item of a list means. None: one of them is invalid, or there twice. Some(None): there is no list.
-    fn each_once<T: ConfigValue + PartialEq>(
+    fn each_once<T: ConfigValue, U: PartialEq>(
         &mut self,
         path: &str,
         raw: &Option<RawList<T>>,
-    ) -> Option<Option<Vec<T>>> {
+        parse: impl Fn(&str) -> Result<U, String>,
+    ) -> Option<Option<Vec<U>>> {
         let Some(raw) = raw else { return Some(None) };
         let (mut values, mut is_valid) = (Vec::new(), true);
         for item in &raw.items {
-            let value = self.read(path, item);
+            let value = self.read_with(path, item, &parse);
             if value.as_ref().is_some_and(|value| values.contains(value)) {
                 let problem = format!("{path} has {:?} twice; remove one", item.text);
                 self.error(item.position, problem);

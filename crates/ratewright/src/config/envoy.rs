@@ -1,25 +1,22 @@
 //! The section `envoy`: rules in the files of envoyproxy/ratelimit.
 
-mod tree;
-mod yaml;
-
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ratewright_core::Mode;
-use ratewright_rls::{Listening, RlsSettings};
+use ratewright_rls::{Compat, HeaderFamily, Listening, RlsSettings};
 use ratewright_rls_rules::{Descriptor, Domains, DuplicateDomains};
 
-use super::error::ConfigError;
-use super::file;
-use super::raw_value::{Position, RawList, RawValue, in_file};
-use super::reader::Reader;
-use super::referenced_files::{FileKind, ReferencedFiles};
-use super::source::{Source, SourceFile};
-use super::values::FileName;
-use super::yaml_errors;
-use tree::DescriptorReader;
-use yaml::is_rules_file;
+use super::ConfigError;
+use super::SectionReader;
+use super::referenced_files::ReferencedFiles;
+use super::source::Source;
+use ratewright_config::SourceFile;
+use ratewright_config::envoy_rules::{EnvoyRules, is_rules_file};
+use ratewright_config::file;
+use ratewright_config::raw_value::{RawList, RawValue};
+use ratewright_config::values::{EnvoyCompat, EnvoyHeaders, FileName};
+use ratewright_config::{FileKind, FileReader};
 
 /// The rules, and how they are kept.
 #[derive(Clone, Debug, Default)]
@@ -50,16 +47,6 @@ impl EnvoyConfig {
     }
 }
 
-/// What some files say.
-#[derive(Default)]
-pub(super) struct EnvoyRules {
-    pub(super) domains: Domains,
-    /// The same, as they are written.
-    pub(super) descriptors: Vec<(String, Vec<Descriptor>)>,
-    pub(super) ignored: Vec<String>,
-    pub(super) errors: Vec<ConfigError>,
-}
-
 impl Source {
     /// True if these are rules for Envoy, and no policy files: there is a domain, or descriptors, in one of them.
     pub(crate) fn is_envoy(&self) -> bool {
@@ -88,56 +75,21 @@ pub(crate) fn descriptors(paths: &[PathBuf]) -> Result<Vec<(String, Vec<Descript
     if errors.is_empty() { Ok(descriptors) } else { Err(errors) }
 }
 
-impl EnvoyRules {
-    /// What these files say, and everything that is wrong with them.
-    pub(super) fn of(files: &[SourceFile], same: DuplicateDomains) -> Self {
-        let mut rules = Self::default();
-        for number in 0..files.len() {
-            in_file(number, || rules.add(files, number, same));
-        }
-        rules
-    }
+/// The section that names this file or folder alone.
+pub(super) fn section_naming(path: &Path) -> file::Envoy {
+    let items = vec![RawValue::without_position(&path.to_string_lossy())];
+    file::Envoy { files: Some(RawList { items, position: None }), ..file::Envoy::default() }
+}
 
-    fn add(&mut self, files: &[SourceFile], number: usize, same: DuplicateDomains) {
-        let Some(file) = files.get(number) else { return };
-        let begin = Position { file: number, line: 1, column: 1 };
-        let error = |position: Option<Position>, problem| {
-            ConfigError::at(files, Some(position.unwrap_or(begin)), problem, false)
-        };
-        let root = match yaml::parse(&file.text) {
-            Ok(root) => root,
-            Err(wrong) => {
-                let position = wrong.location().and_then(Position::of);
-                return self.errors.push(error(position, yaml_errors::describe(&wrong)));
-            }
-        };
-        let mut reader = DescriptorReader::default();
-        let descriptors = reader.root(&root);
-        let domain = root.domain.as_ref().map_or("", |domain| domain.text.as_str());
-        let added = self.domains.add(domain, &descriptors, same);
-        let DescriptorReader { wrong, ignored } = reader;
-        self.errors.extend(wrong.into_iter().map(|(position, problem)| error(position, problem)));
-        let refused = added.err().unwrap_or_default();
-        self.errors
-            .extend(refused.iter().map(|wrong| error(tree::position(&root, wrong), wrong.to_string())));
-        self.ignored
-            .extend(ignored.into_iter().map(|(position, remark)| error(position, remark).to_string()));
-        match self.descriptors.iter_mut().find(|(known, _)| known == domain) {
-            Some((_, known)) => known.extend(descriptors),
-            None => self.descriptors.push((domain.to_owned(), descriptors)),
-        }
+fn header_family(headers: EnvoyHeaders) -> HeaderFamily {
+    match headers {
+        EnvoyHeaders::XRateLimit => HeaderFamily::XRateLimit,
+        EnvoyHeaders::RateLimit => HeaderFamily::RateLimit,
+        EnvoyHeaders::RetryAfter => HeaderFamily::RetryAfter,
     }
 }
 
-impl file::Envoy {
-    /// The section that names this file or folder alone.
-    pub(super) fn naming(path: &Path) -> Self {
-        let items = vec![RawValue::without_position(&path.to_string_lossy())];
-        Self { files: Some(RawList { items, position: None }), ..Self::default() }
-    }
-}
-
-impl Reader<'_> {
+impl SectionReader<'_> {
     /// The rules of the files that the section names.
     pub(super) fn envoy(&mut self, raw: file::Envoy, enabled: bool) -> EnvoyConfig {
         let Some(names) = &raw.files else {
@@ -150,8 +102,17 @@ impl Reader<'_> {
         let EnvoyRules { domains, ignored, errors, .. } = EnvoyRules::of(&files, same);
         self.errors.extend(errors);
         let settings = RlsSettings {
-            compat: self.read_if("envoy.compat", &raw.compat).unwrap_or_default(),
-            headers: self.read_all("envoy.headers", &raw.headers).unwrap_or_default(),
+            compat: match self.read_if("envoy.compat", &raw.compat) {
+                Some(EnvoyCompat::AllOrNothing) => Compat::AllOrNothing,
+                Some(EnvoyCompat::Strict) => Compat::Strict,
+                None => Compat::default(),
+            },
+            headers: self
+                .read_all("envoy.headers", &raw.headers)
+                .unwrap_or_default()
+                .into_iter()
+                .map(header_family)
+                .collect(),
             shadow_mode: self.read_if("envoy.shadow_mode", &raw.shadow_mode).unwrap_or_default(),
             quota_mode: self.read_if("envoy.quota_mode", &raw.quota_mode).unwrap_or_default(),
             is_off: !enabled,
@@ -182,11 +143,10 @@ impl Reader<'_> {
     fn rule_files(&mut self, name: &RawValue<FileName>) -> Vec<SourceFile> {
         const PATH: &str = "envoy.files";
         let Some(FileName(path)) = self.read(PATH, name) else { return Vec::new() };
-        if self.referenced.are_elsewhere() {
-            self.warn_unread(PATH, name.position, &path);
+        if self.is_unread(PATH, name.position, &path) {
             return Vec::new();
         }
-        rule_files(&mut self.referenced, path.as_ref()).unwrap_or_else(|problem| {
+        rule_files(self.referenced, path.as_ref()).unwrap_or_else(|problem| {
             self.error(name.position, format!("{PATH}: {problem}"));
             Vec::new()
         })
@@ -194,14 +154,14 @@ impl Reader<'_> {
 }
 
 /// A file, or those of a folder.
-fn rule_files(referenced: &mut ReferencedFiles, path: &Path) -> Result<Vec<SourceFile>, String> {
+fn rule_files(referenced: &mut dyn FileReader, path: &Path) -> Result<Vec<SourceFile>, String> {
     let paths = match referenced.list(path)? {
         None => vec![path.to_owned()],
         Some(paths) if paths.is_empty() => return Err(format!("the folder {} has no files", path.display())),
         Some(paths) => paths,
     };
     let file = |path: PathBuf| {
-        let content = referenced.content(&path, FileKind::Rules)?;
+        let content = referenced.read(&path, FileKind::Rules)?;
         let text = String::from_utf8(content);
         let text = text.map_err(|_| format!("{} is not valid UTF-8", path.display()))?;
         Ok(SourceFile { path, text, is_profile: false })

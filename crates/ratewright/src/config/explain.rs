@@ -14,6 +14,7 @@ mod routes;
 use std::fmt::Write;
 use std::ops::RangeInclusive;
 
+use ratewright_config::values::span;
 use ratewright_core::{
     Algorithm, AttributeName, Condition, Cost, Leak, Limit, Micros, Missing, Mode, OnFailure, OtherTerms,
     Part, Policies, Policy, Quota, Refill, Selector, WindowStart, sounds_secret,
@@ -21,9 +22,9 @@ use ratewright_core::{
 use ratewright_gateway::Routes;
 use ratewright_http::path::Case;
 
-use super::ineffective::{is_always_present, may_skip};
 use super::{Config, ListenerConfig, StoreConfig};
 pub(crate) use envoy::explain_envoy;
+use ratewright_config::ineffective::{is_always_present, may_skip};
 
 /// Explains a configuration, one line for each policy, listener and route.
 pub(crate) fn explain(config: &Config) -> String {
@@ -404,20 +405,4 @@ fn window(time: Micros) -> String {
     let names = [(1, "second"), (3_600, "hour"), (86_400, "day")];
     let name = names.into_iter().find(|(seconds, _)| seconds * SECOND == time.as_micros());
     name.map_or_else(|| span(time), |(_, name)| name.to_owned())
-}
-
-/// How long: in seconds up to two minutes, then in the largest unit that needs no fraction.
-pub(super) fn span(time: Micros) -> String {
-    let units = [
-        (86_400 * SECOND, "d"),
-        (3_600 * SECOND, "h"),
-        (60 * SECOND, "min"),
-        (SECOND, "s"),
-        (1_000, "ms"),
-        (1, "us"),
-    ];
-    let time = time.as_micros();
-    let fits = |length: u64| time.is_multiple_of(length) && (length != 60 * SECOND || time >= 2 * length);
-    let (length, name) = units.into_iter().find(|(length, _)| fits(*length)).unwrap_or((1, "us"));
-    format!("{} {name}", time / length)
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use ratewright_core::Micros;
 use ratewright_gateway::{BodyRate, Settings, Timeouts};
 
-use super::file;
-use super::raw_value::RawValue;
-use super::reader::Reader;
-use super::values::{BodyMax, BodyRateMin, ByteCount, TotalTime};
+use super::SectionReader;
+use ratewright_config::file;
+use ratewright_config::raw_value::RawValue;
+use ratewright_config::values::{BodyMax, BodyRateMin, ByteCount, TotalTime};
 
 /// The longest time that anything may take.
 const TIME_MAX: Micros = Micros::from_secs(86_400);
@@ -23,7 +23,7 @@ pub(super) struct RawTimeouts<'a> {
     pub(super) tunnel_idle: &'a Option<RawValue<Micros>>,
 }
 
-impl Reader<'_> {
+impl SectionReader<'_> {
     /// The settings of the gateway, as yet without routes.
     pub(super) fn gateway(&mut self, raw: file::Gateway) -> Settings {
         let default = Settings::default();

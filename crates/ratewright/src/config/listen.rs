@@ -7,10 +7,10 @@ use ipnet::IpNet;
 use ratewright_listen::{ConnectionSetup, ProxyProtocol, Tls};
 use ratewright_server::is_exposed;
 
-use super::file::{self, Listener};
-use super::raw_value::{Located, Position, RawValue};
-use super::reader::Reader;
-use super::values::FileName;
+use super::SectionReader;
+use ratewright_config::file::{self, Listener};
+use ratewright_config::raw_value::{Located, Position, RawValue};
+use ratewright_config::values::FileName;
 
 /// The listeners.
 #[derive(Debug)]
@@ -87,7 +87,7 @@ fn clash(a: SocketAddr, b: SocketAddr) -> bool {
     a.port() == b.port() && a.port() != 0 && (x == y || takes_all(x, y) || takes_all(y, x))
 }
 
-impl Reader<'_> {
+impl SectionReader<'_> {
     pub(super) fn listen(&mut self, raw: file::Listen, enabled: EnabledListeners) -> ListenConfig {
         let EnabledListeners { has_tokens, has_routes, has_envoy } = enabled;
         let position =

@@ -8,16 +8,9 @@ use std::fs::{DirEntry, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use super::source::parent;
+use ratewright_config::{FileKind, FileReader};
 
-/// What a file holds. A device is not read to its end.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum FileKind {
-    /// A key, a key set or a certificate.
-    Key,
-    /// Rules.
-    Rules,
-}
+use super::source::parent;
 
 /// The content of a file, or why it could not be read.
 type Content = Result<Vec<u8>, String>;
@@ -40,24 +33,6 @@ impl ReferencedFiles {
     /// Files on another machine.
     pub(super) fn elsewhere() -> Self {
         Self { are_elsewhere: true, ..Self::default() }
-    }
-
-    /// True if the files are on another machine, and nothing is read.
-    pub(super) fn are_elsewhere(&self) -> bool {
-        self.are_elsewhere
-    }
-
-    /// A file's content, read now if it has not been.
-    pub(super) fn content(&mut self, path: &Path, kind: FileKind) -> Content {
-        self.used.insert(path.to_owned());
-        let (_, content) = self.files.entry(path.to_owned()).or_insert_with(|| (kind, read(path, kind)));
-        content.clone()
-    }
-
-    /// The files in a folder, listed at the first call; None if the path is not a folder.
-    pub(super) fn list(&mut self, path: &Path) -> Listing {
-        self.used.insert(path.to_owned());
-        self.listings.entry(path.to_owned()).or_insert_with(|| list(path)).clone()
     }
 
     /// The same files as they are now. A pipe can be read only once and keeps its content.
@@ -98,20 +73,30 @@ impl ReferencedFiles {
     }
 }
 
-impl FileKind {
-    /// More than any of them has, in bytes.
-    const fn bytes_max(self) -> u64 {
-        match self {
-            Self::Key => 1024 * 1024,
-            Self::Rules => 64 * 1024 * 1024,
-        }
+impl FileReader for ReferencedFiles {
+    /// A file's content, read at the first call.
+    fn read(&mut self, path: &Path, kind: FileKind) -> Content {
+        self.used.insert(path.to_owned());
+        let (_, content) = self.files.entry(path.to_owned()).or_insert_with(|| (kind, read(path, kind)));
+        content.clone()
     }
 
-    const fn plural(self) -> &'static str {
-        match self {
-            Self::Key => "keys and certificates",
-            Self::Rules => "files of rules",
-        }
+    /// The files in a folder, listed at the first call.
+    fn list(&mut self, path: &Path) -> Listing {
+        self.used.insert(path.to_owned());
+        self.listings.entry(path.to_owned()).or_insert_with(|| list(path)).clone()
+    }
+
+    fn unavailable(&self) -> Option<&'static str> {
+        self.are_elsewhere.then_some("the file exists only in the container")
+    }
+}
+
+/// The largest size in bytes, and the files that it is for.
+const fn size_limit(kind: FileKind) -> (u64, &'static str) {
+    match kind {
+        FileKind::Key => (1024 * 1024, "keys and certificates"),
+        FileKind::Rules => (64 * 1024 * 1024, "rule files"),
     }
 }
 
@@ -131,10 +116,10 @@ fn list(path: &Path) -> Listing {
 fn read(path: &Path, kind: FileKind) -> Content {
     let name = path.display();
     let mut content = Vec::new();
-    let bytes_max = kind.bytes_max();
+    let (bytes_max, what) = size_limit(kind);
     match File::open(path).and_then(|file| file.take(bytes_max + 1).read_to_end(&mut content)) {
         Ok(n_bytes) if n_bytes as u64 <= bytes_max => Ok(content),
-        Ok(_) => Err(format!("{name} is larger than {bytes_max} bytes, the limit for {}", kind.plural())),
+        Ok(_) => Err(format!("{name} is larger than {bytes_max} bytes, the limit for {what}")),
         Err(error) => Err(format!("cannot read {name}: {error}; use a file that Ratewright can read")),
     }
 }
@@ -150,15 +135,15 @@ mod tests {
         std::fs::write(&one, "1").unwrap();
         std::fs::write(&other, "1").unwrap();
         let mut files = ReferencedFiles::default();
-        assert_eq!(files.content(&one, FileKind::Key), Ok(b"1".to_vec()));
-        assert_eq!(files.content(&other, FileKind::Key), Ok(b"1".to_vec()));
+        assert_eq!(files.read(&one, FileKind::Key), Ok(b"1".to_vec()));
+        assert_eq!(files.read(&other, FileKind::Key), Ok(b"1".to_vec()));
         let files = files.forget_unused();
         assert!(files.reread() == files);
         std::fs::write(&one, "2").unwrap();
         let mut reread = files.reread();
         assert!(reread != files);
         std::fs::write(&one, "3").unwrap();
-        assert_eq!(reread.content(&one, FileKind::Key), Ok(b"2".to_vec()), "what held still counts");
+        assert_eq!(reread.read(&one, FileKind::Key), Ok(b"2".to_vec()), "what held still counts");
         let one_only = reread.forget_unused();
         std::fs::remove_file(&other).unwrap();
         std::fs::write(&one, "2").unwrap();
@@ -170,9 +155,7 @@ mod tests {
     #[test]
     fn a_pipe_is_not_read_again() {
         let mut files = ReferencedFiles::default();
-        let Err(endless) = files.content(Path::new("/dev/zero"), FileKind::Key) else {
-            panic!("it never ends")
-        };
+        let Err(endless) = files.read(Path::new("/dev/zero"), FileKind::Key) else { panic!("it never ends") };
         assert!(endless.contains("/dev/zero is larger than 1048576 bytes"), "{endless}");
         files.files.insert("/dev/null".into(), (FileKind::Key, Ok(b"from a pipe".to_vec())));
         let files = ReferencedFiles { used: BTreeSet::new(), ..files };

@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use http::HeaderValue;
 use ratewright_core::{Algorithm, AttributeName, Pattern, Policies, Policy};
-use ratewright_gateway::{Match, PathPattern, Route, RouteError, Routes, Settings};
+use ratewright_gateway::{HostPolicy, Match, PathPattern, Route, RouteError, Routes, Settings};
 use ratewright_http::path::Case;
 
-use super::file;
+use super::SectionReader;
 use super::gateway::RawTimeouts;
-use super::raw_value::{Located, Position, RawList, RawValue};
-use super::reader::Reader;
-use super::values::Name;
-use super::yaml_errors::closest;
+use ratewright_config::file;
+use ratewright_config::raw_value::{Located, Position, RawList, RawValue};
+use ratewright_config::values::Name;
+use ratewright_config::yaml_errors::closest;
 
 /// The most retries of one request.
 const RETRIES_MAX: u32 = 8;
@@ -36,7 +37,7 @@ pub(super) fn ids(routes: &[ReadRoute]) -> Vec<String> {
     routes.iter().map(|route| route.route.id.to_string()).collect()
 }
 
-impl Reader<'_> {
+impl SectionReader<'_> {
     /// Reads all routes. The gateway's settings are their defaults.
     pub(super) fn routes(
         &mut self,
@@ -141,7 +142,11 @@ impl Reader<'_> {
         let timeouts = self.timeouts(&format!("{path}.timeouts"), &times, settings.timeouts);
         let body_max = self.body_max(&format!("{path}.body_max"), &raw.body_max);
         let body_rate_min = self.body_rate_min(&format!("{path}.body_rate_min"), &raw.body_rate_min);
-        let host = self.read_if(&format!("{path}.host"), &raw.host).unwrap_or_default();
+        let host = raw
+            .host
+            .as_ref()
+            .and_then(|host| self.read_with(&format!("{path}.host"), host, host_policy))
+            .unwrap_or_default();
         let retries_max = self.retries(&format!("{path}.retries"), &raw.retries);
         let cors = self.cors(&format!("{path}.cors"), raw.cors.as_ref(), settings.cors.as_ref());
         let matched = matched?;
@@ -200,7 +205,8 @@ impl Reader<'_> {
         let paths = self
             .each(&format!("{path}.path"), paths, |reader, path, raw| reader.path_pattern(path, raw, case));
         let hosts = self.each(&format!("{path}.host"), host, Self::host_pattern);
-        let methods = self.each(&format!("{path}.method"), method, Self::read);
+        let methods =
+            self.each(&format!("{path}.method"), method, |reader, path, raw| reader.read(path, raw));
         Some(Match { hosts: hosts?, paths: paths?, methods: methods? })
     }
 
@@ -242,4 +248,17 @@ impl Reader<'_> {
         let pattern = Pattern::new(&text.to_ascii_lowercase(), AttributeName::<&str>::Host.separator());
         pattern.map_err(|error| self.error(raw.position, format!("{path}: {error}"))).ok()
     }
+}
+
+fn host_policy(text: &str) -> Result<HostPolicy, String> {
+    match text {
+        "keep" => return Ok(HostPolicy::Keep),
+        "upstream" => return Ok(HostPolicy::Upstream),
+        _ => {}
+    }
+    let is_host = !text.contains('@') && text.is_ascii() && ratewright_http::parts::host_of(text).is_some();
+    let value = HeaderValue::from_str(text).ok().filter(|_| is_host);
+    value
+        .map(HostPolicy::Fixed)
+        .ok_or_else(|| "use keep, upstream, or a host such as api.internal or api.internal:8080".to_owned())
 }

@@ -12,6 +12,8 @@
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
+use ratewright_config::SourceFile;
+
 /// More than any policy file has; a device or a disk image is not read whole.
 const BYTES_MAX: u64 = 64 * 1024 * 1024;
 
@@ -21,14 +23,6 @@ pub(crate) struct Source {
     /// A file or a folder. None: the defaults.
     pub(crate) path: Option<PathBuf>,
     pub(crate) profile: Option<String>,
-}
-
-/// One file that was read.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct SourceFile {
-    pub(crate) path: PathBuf,
-    pub(crate) text: String,
-    pub(crate) is_profile: bool,
 }
 
 /// A file that cannot be read.

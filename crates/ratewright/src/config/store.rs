@@ -5,9 +5,10 @@ use std::hash::Hash as _;
 use ratewright_core::Micros;
 use ratewright_store::{Certificates, FailoverSettings, LocalShare, RedisSettings, Servers, ServersError};
 
-use super::file;
-use super::raw_value::{Position, RawList};
-use super::reader::Reader;
+use super::SectionReader;
+use ratewright_config::file;
+use ratewright_config::raw_value::{Position, RawList};
+use ratewright_config::values::FallbackShare;
 
 /// Where buckets live.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ const KEYS_MAX: usize = 1_000_000;
 /// The longest that a decision may be made to wait for Redis.
 const DEADLINE_MAX: Micros = Micros::from_secs(10);
 
-impl Reader<'_> {
+impl SectionReader<'_> {
     /// Where buckets live.
     pub(super) fn store(&mut self, raw: file::Store) -> StoreConfig {
         let failover = self.failover(&raw.local.unwrap_or_default());
@@ -56,7 +57,11 @@ impl Reader<'_> {
         let default = FailoverSettings::default();
         let max_keys = self.read_if("store.local.max_keys", &raw.max_keys);
         FailoverSettings {
-            share: self.read_if("store.local.share", &raw.share).unwrap_or(default.share),
+            share: match self.read_if("store.local.share", &raw.share) {
+                Some(FallbackShare::Fixed(share)) => LocalShare::Fixed(share),
+                Some(FallbackShare::Auto) => LocalShare::Auto,
+                None => default.share,
+            },
             ttl: self.read_if("store.local.ttl", &raw.ttl).or(default.ttl),
             n_keys_max: max_keys.and_then(|n| usize::try_from(n.get()).ok()).unwrap_or(KEYS_MAX),
         }
@@ -117,7 +122,7 @@ impl Reader<'_> {
         match redis.tls {
             None => Some(servers),
             Some(tls) => match self.certificates(&tls) {
-                None if self.referenced.are_elsewhere() => Some(servers),
+                None if self.referenced.unavailable().is_some() => Some(servers),
                 certificates => Some(servers.with_certificates(certificates?)),
             },
         }

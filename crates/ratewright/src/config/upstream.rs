@@ -2,13 +2,13 @@
 
 use ratewright_gateway::{Balance, ClientTls, Health, Protocol, Server, Upstream};
 
-use super::file;
-use super::raw_value::{Located, Position, RawValue};
-use super::reader::Reader;
-use super::values::FileName;
+use super::SectionReader;
 use crate::fetch;
+use ratewright_config::file;
+use ratewright_config::raw_value::{Located, Position, RawValue};
+use ratewright_config::values::{FileName, LoadBalancing, UpstreamProtocol, UpstreamUrl};
 
-impl Reader<'_> {
+impl SectionReader<'_> {
     pub(super) fn upstream(
         &mut self,
         path: &str,
@@ -39,11 +39,20 @@ impl Reader<'_> {
         position: Option<Position>,
     ) -> Option<Upstream> {
         let items = section.servers.iter().flat_map(|servers| &servers.items);
-        let servers: Vec<_> = items.map(|server| self.read(&format!("{path}.servers"), server)).collect();
+        let servers: Vec<_> =
+            items.map(|server| self.read_with(&format!("{path}.servers"), server, parse_server)).collect();
         let at = section.servers.as_ref().and_then(|servers| servers.position).or(position);
         let servers = self.distinct_servers(&format!("{path}.servers"), servers, at);
-        let balance = self.read_if(&format!("{path}.balance"), &section.balance).unwrap_or_default();
-        let protocol = self.read_if(&format!("{path}.protocol"), &section.protocol).unwrap_or_default();
+        let balance = match self.read_if(&format!("{path}.balance"), &section.balance) {
+            Some(LoadBalancing::RoundRobin) => Balance::RoundRobin,
+            Some(LoadBalancing::LeastConnections) => Balance::LeastConnections,
+            None => Balance::default(),
+        };
+        let protocol = match self.read_if(&format!("{path}.protocol"), &section.protocol) {
+            Some(UpstreamProtocol::Http1) => Protocol::Http1,
+            Some(UpstreamProtocol::Http2) => Protocol::Http2,
+            None => Protocol::default(),
+        };
         let raw = section.health.clone().unwrap_or_default();
         let default = Health::default();
         let eject_for = self.read_if(&format!("{path}.health.eject"), &raw.eject);
@@ -61,7 +70,7 @@ impl Reader<'_> {
         let upstream = Upstream::new(servers?, balance, protocol, health);
         Some(match tls {
             None => upstream,
-            Some(None) if self.referenced.are_elsewhere() => upstream,
+            Some(None) if self.referenced.unavailable().is_some() => upstream,
             Some(tls) => upstream.with_tls(tls?),
         })
     }
@@ -104,9 +113,9 @@ impl Reader<'_> {
     }
 
     fn server(&mut self, path: &str, text: &str, position: Option<Position>) -> Option<Server> {
-        let mut raw = RawValue::without_position(text);
+        let mut raw = RawValue::<UpstreamUrl>::without_position(text);
         raw.position = position;
-        self.read(path, &raw)
+        self.read_with(path, &raw, parse_server)
     }
 
     /// At least one server, and each once.
@@ -133,4 +142,8 @@ impl Reader<'_> {
 /// Servers that are used as by default.
 fn plain(servers: Vec<Server>) -> Upstream {
     Upstream::new(servers, Balance::default(), Protocol::default(), Health::default())
+}
+
+fn parse_server(text: &str) -> Result<Server, String> {
+    Server::parse(text).map_err(|error| error.to_string())
 }

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use ratewright_core::{Algorithm, Limit, Mode, Policy, Quota, Selector};
 
 use super::super::explain;
-use super::super::outline::{Outline, OutlineValue, SettingPath};
 use super::{Change, Compared, Contents, Effect, Kind, zero_rules};
-use crate::config::raw_value::ConfigValue as _;
+use ratewright_config::outline::{Outline, OutlineValue, SettingPath};
+use ratewright_config::raw_value::ConfigValue as _;
 
 /// A policy on one side of a comparison.
 pub(super) struct Side<'a> {

@@ -378,3 +378,13 @@ fn depth_and_length_are_no_burden() {
     tell(&"# a comment\n".repeat(100_000));
     tell(&format!("problem: {{type: '{}'}}", "${".repeat(10_000)));
 }
+
+#[test]
+fn an_endless_device_is_not_a_certificate() {
+    check(
+        "clients: {user: {jwt: {public_key: /dev/zero}}}\n",
+        expect![[r#"
+            t.yaml:1:36: clients.user.jwt.public_key: /dev/zero is larger than 1048576 bytes, the limit for keys and certificates
+        "#]],
+    );
+}
