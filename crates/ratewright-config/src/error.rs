@@ -28,6 +28,33 @@ pub struct ConfigError {
     problem: String,
 }
 
+/// All errors of some policy files, by file and line. Prints one on each line.
+#[derive(Debug)]
+pub struct ConfigErrors(Vec<ConfigError>);
+
+impl ConfigErrors {
+    pub(crate) fn new(mut errors: Vec<ConfigError>) -> Self {
+        errors.sort_by_key(ConfigError::order);
+        Self(errors)
+    }
+
+    /// The errors one by one.
+    pub fn iter(&self) -> impl Iterator<Item = &ConfigError> {
+        self.0.iter()
+    }
+}
+
+impl fmt::Display for ConfigErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let lines: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&lines.join("\n"))
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl std::error::Error for ConfigErrors {}
+
 /// A position and its line.
 #[derive(Debug)]
 struct Excerpt {

@@ -1,4 +1,30 @@
-//! Ratewright's policy file as a library.
+//! Ratewright's policy file as a library: text in; policies and settings out; errors with file, line and column.
+//!
+//! ```
+//! # fn main() -> Result<(), ratewright_config::ConfigErrors> {
+//! # let text = "policies: [{name: login, by: ip, when: {path: /login}, quota: {rate: 5/min}}]";
+//! use ratewright_config::FromYaml;
+//! use ratewright_core::Limiter;
+//! let limiter = Limiter::from_yaml(text)?; // feature "memory"
+//! # drop(limiter);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! `Policies::from_yaml` needs no feature and fits any store; [`Limits::read`] takes several files and environment variables.
+//!
+//! ```text
+//!   SourceFile ─► file: names checked ─► merge ─► Reader: values parsed, one function per section ─► RuleSets, ClientSettings
+//!                                                 all errors collected, with positions
+//! ```
+//!
+//! # What it does not do
+//! - It opens no file and reads no environment. The caller passes texts, a lookup of variables ([`Environment`]) and a [`FileReader`]
+//!   for files that a policy file names.
+//! - It knows no listener, gateway or Redis client. Their sections have their names and schema here, in [`mod@file`]; their values are
+//!   parsed where those components are known, in the program, with the same [`Reader`]. So a user of the policies does not compile tokio,
+//!   hyper, rustls and redis. docs/decisions/0032-policy-file-crate.md has the alternatives.
+
 mod ad_hoc;
 mod clients;
 mod conditions;
@@ -13,6 +39,7 @@ pub mod file;
 mod file_reader;
 mod in_flight;
 pub mod ineffective;
+mod limits;
 mod merge;
 #[expect(missing_debug_implementations, reason = "values may be secrets, so they cannot be printed")]
 pub mod outline;
@@ -28,8 +55,9 @@ pub mod values;
 pub mod yaml_errors;
 
 pub use clients::{ClientSettings, JwksUrl};
-pub use error::ConfigError;
+pub use error::{ConfigError, ConfigErrors};
 pub use file_reader::{FileKind, FileReader, NoFiles};
+pub use limits::{FromYaml, Limits};
 pub use policies::{PolicyContext, RuleSets, policy_names};
 pub use reader::{AvailableAttributes, Environment, Reader};
 pub use source_file::SourceFile;

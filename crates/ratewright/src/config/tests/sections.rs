@@ -73,10 +73,10 @@ fn a_stop_takes_less_than_kubernetes_allows_unless_somebody_says_otherwise() {
     check(
         "stop_delay: 2d\ndrain_timeout: soon\nlisten: {control: ''}",
         expect![[r#"
-        t.yaml:1:13: stop_delay must be at most 1d; use for example 30s
-        t.yaml:2:16: drain_timeout is "soon"; use a whole number and us, ms, s, min, h or d: 5ms, 60s
-        t.yaml:3:19: listen.control is ""; use a file's name
-    "#]],
+            t.yaml:1:13: stop_delay must be at most 1d; use for example 30s
+            t.yaml:2:16: drain_timeout is "soon"; use a whole number and us, ms, s, min, h or d: 5ms, 60s
+            t.yaml:3:19: listen.control is ""; use a file name
+        "#]],
     );
 }
 
@@ -264,8 +264,8 @@ fn a_listener_may_be_open_to_clients_with_a_certificate() {
     check(
         "listen: {tls: {cert: none.pem, key: none.pem, client_ca: ''}}",
         expect![[r#"
-        t.yaml:1:58: listen.tls.client_ca is ""; use a file's name
-    "#]],
+            t.yaml:1:58: listen.tls.client_ca is ""; use a file name
+        "#]],
     );
     std::fs::write(&ca, "no certificate").unwrap();
     let errors = Config::of_text(&format!("listen: {{tls: {{{tls}}}}}")).err().unwrap();
