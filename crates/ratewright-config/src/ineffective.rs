@@ -1,11 +1,14 @@
 //! Warnings about valid policies that never apply, or that clients can evade. Without a warning nobody would notice, so `check` and the log
 //! report them.
 
+mod shadow_index;
+
 use ratewright_core::{AttributeName, Missing, Mode, Part, Pattern, Policy, Selector};
 
 use crate::raw_value::Position;
 use crate::reader::Reader;
 use crate::yaml_errors::closest;
+use shadow_index::ShadowIndex;
 
 /// A policy and its position.
 pub(crate) struct LocatedPolicy<'a> {
@@ -98,14 +101,14 @@ impl Reader<'_> {
 
     /// Warns of policies that never apply, and of those that clients can evade.
     pub(crate) fn warn_ineffective(&mut self, placed: &[LocatedPolicy<'_>]) {
-        for (n, later) in placed.iter().enumerate() {
-            let shadow = placed[..n].iter().find(|earlier| shadows(earlier.policy, later.policy));
-            if let Some(earlier) = shadow {
-                let (name, first) = (later.policy.name(), earlier.policy.name());
+        let mut index = ShadowIndex::of(placed.iter().map(|placed| placed.policy));
+        for later in placed {
+            if let Some(earlier) = index.first_shadowing(later.policy) {
+                let (name, first) = (later.policy.name(), earlier.name());
                 let group = later.policy.group().unwrap_or_default();
                 let problem = format!(
-                    "policies.{name} never applies: group {group} applies only its first match, and {first} before it \
-                     matches all that {name} does. Put {name} before {first}"
+                    "policies.{name} never applies: group {group} applies only its first match, and {first} before it matches all that \
+                     {name} does. Put {name} before {first}"
                 );
                 self.warn(later.name, problem);
             }
@@ -174,15 +177,4 @@ pub fn may_skip(policy: &Policy) -> bool {
     policy.mode() != Mode::Off
         && policy.missing() == Missing::Skip
         && !policy.partition().iter().all(is_there)
-}
-
-/// True if one policy always keeps another of its group, which comes later, from applying.
-fn shadows(earlier: &Policy, later: &Policy) -> bool {
-    let (Selector::When(first), Selector::When(second)) = (earlier.selector(), later.selector()) else {
-        return false;
-    };
-    earlier.group().is_some()
-        && earlier.group() == later.group()
-        && !may_skip(earlier)
-        && first.includes(second)
 }
