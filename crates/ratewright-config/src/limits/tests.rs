@@ -33,10 +33,17 @@ fn query<'a>(attributes: &'a [Attribute<'a>]) -> Query<'a> {
 fn errors_have_lines_and_all_are_reported_at_once() {
     rejects(
         "policies:\n- {name: a, quota: {rate: often}}\n- {name: b, by: usr, quota: {rate: 1/s}}\n",
-        expect![[""]],
+        expect![[r#"
+            <yaml>:2:27: policies.a.quota.rate is "often"; a rate is units/time, for example 10/s, 1/6s or 250/min
+            <yaml>:3:17: policies.b.by is "usr"; did you mean user? Otherwise use ip, user, route, method, path, host, or header:NAME, cookie:NAME, query:NAME, claim:NAME, attribute:NAME"#]],
     );
-    rejects("policies: [", expect![[""]]);
-    rejects("polices: []", expect![[""]]);
+    rejects("policies: [", expect!["<yaml>:1:11: unclosed bracket; close it with } or ]"]);
+    rejects(
+        "polices: []",
+        expect![[
+            r#"<yaml>:1:1: unknown setting "polices"; did you mean policies? Known: enabled, listen, stop_delay, drain_timeout, store, clients, exempt, policies, gateway, routes, envoy, api, headers, problem, metrics, log, traces"#
+        ]],
+    );
 }
 
 #[test]
@@ -52,14 +59,21 @@ policies: [{name: p, by: user, quota: {rate: 1/s}}]
 ";
     let policies = Policies::from_yaml(text).unwrap();
     assert!(policies.named("p").is_some());
-    rejects("listen: {apy: '0.0.0.0:80'}\n", expect![[""]]);
+    rejects(
+        "listen: {apy: '0.0.0.0:80'}\n",
+        expect![[
+            r#"<yaml>:1:10: unknown setting "apy"; did you mean api? Known: gateway, api, grpc, admin, tls, control"#
+        ]],
+    );
 }
 
 #[test]
 fn what_would_silently_not_limit_is_rejected() {
     rejects(
         "store: {redis: {url: 'redis://:s3cret@h'}}\npolicies: [{name: u, in_flight: 3}]\n",
-        expect![[""]],
+        expect![[r#"
+            <yaml>:1:22: store.redis is not supported by Limiter::from_yaml, which counts in memory; use Policies::from_yaml with a RedisStore, or remove the section
+            <yaml>:2:33: policies.u.in_flight is not enforced by a Limiter: only the gateway and the tower layer count requests in flight; read the file with Limits::read, or remove the policy"#]],
     );
     let redis = "store: {redis: {}}\npolicies: [{name: u, quota: {rate: 1/s}}]\n";
     assert!(Policies::from_yaml(redis).is_ok(), "the caller chooses the store");
